@@ -1,0 +1,61 @@
+# Everything a newcomer needs: make run, make test, make check.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup dev run test check lint types imports coverage format lock clean
+
+help:  ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+setup: $(VENV)/.installed  ## make .venv with the pinned dependencies; .venv/bin/listings is the command
+
+dev: $(VENV)/.installed-dev
+
+$(VENV)/.installed: requirements/runtime.txt requirements/build.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("Listings needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/runtime.txt -r requirements/build.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@touch $@
+
+run: setup  ## run the service with demo accounts on SQLite in data/
+	@$(BIN)/listings serve --demo
+
+test: dev  ## run every test
+	$(BIN)/python -m pytest
+
+check: lint types imports coverage  ## lint, types, import rules, and every test with branch coverage
+
+lint: dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: dev
+	$(BIN)/mypy
+
+imports: dev
+	$(BIN)/lint-imports
+
+coverage: dev
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+format: dev  ## put the code into its one format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: dev  ## pin the newest allowed dependencies, with hashes
+	$(BIN)/uv pip compile --quiet --universal --upgrade --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --python-version 3.11 pyproject.toml -o requirements/runtime.txt
+	$(BIN)/uv pip compile --quiet --universal --upgrade --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --python-version 3.11 --group build -o requirements/build.txt
+	$(BIN)/uv pip compile --quiet --universal --upgrade --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --python-version 3.11 --group dev -c requirements/runtime.txt -o requirements/dev.txt
+
+clean:  ## remove what the other targets made, but for the data
+	rm -rf $(VENV) .coverage .coverage.* .mypy_cache .ruff_cache .hypothesis htmlcov dist

@@ -1,0 +1,67 @@
+"""Which path and method leads where."""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple, TypeAlias
+
+from listings.api import handlers
+from listings.api.request import Request
+from listings.api.wire import LISTINGS_PATH, Answer, MethodNotAllowed
+from listings.errors import Problem
+from listings.service import Service
+
+Handler: TypeAlias = Callable[[Service, Request], Awaitable[Answer]]
+
+
+class Endpoint(NamedTuple):
+    """A handler and what the gate does before it."""
+
+    handle: Handler
+    needs_key: bool = True
+    takes_body: bool = False
+
+
+ROUTES: Mapping[str, Mapping[str, Endpoint]] = {
+    LISTINGS_PATH: {
+        "GET": Endpoint(handlers.list_listings),
+        "POST": Endpoint(handlers.create_listing, takes_body=True),
+    },
+    LISTINGS_PATH + "/{id}": {
+        "GET": Endpoint(handlers.get_listing),
+        "PUT": Endpoint(handlers.update_listing, takes_body=True),
+        "PATCH": Endpoint(handlers.update_listing, takes_body=True),
+        "DELETE": Endpoint(handlers.delete_listing),
+    },
+    "/healthz": {"GET": Endpoint(handlers.health, needs_key=False)},
+}
+"""Path, method, endpoint. HEAD goes where GET goes, and a trailing slash changes nothing (decision G19)."""
+
+_PATTERNS = [
+    (re.compile(path.replace("{id}", "([^/]+)") + "/?"), methods) for path, methods in ROUTES.items() if "{id}" in path
+]
+
+
+def route(request: Request) -> Endpoint:
+    """The request's endpoint, with `request.segment` set. Raises Problem: path_not_found, method_not_allowed."""
+    methods = _methods(request)
+    endpoint = methods.get("GET" if request.method == "HEAD" else request.method)
+    if endpoint is None:
+        raise MethodNotAllowed(request.method, allowed_methods(methods))
+    return endpoint
+
+
+def allowed_methods(methods: Mapping[str, Endpoint]) -> str:
+    """The value of an Allow header."""
+    return ", ".join(["GET", "HEAD", *(method for method in methods if method != "GET")])
+
+
+def _methods(request: Request) -> Mapping[str, Endpoint]:
+    methods = ROUTES.get(request.path) or ROUTES.get(request.path.removesuffix("/"))
+    if methods is not None:
+        return methods
+    for pattern, methods in _PATTERNS:
+        match = pattern.fullmatch(request.path)
+        if match is not None:
+            request.segment = match[1]
+            return methods
+    raise Problem("path_not_found", "There is nothing at this path")

@@ -1,0 +1,212 @@
+"""Between bytes and the model: bodies to listings, listings and problems to answers."""
+
+import re
+from collections.abc import Callable, Mapping
+from math import ceil
+from typing import NamedTuple, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from listings import fields
+from listings.contract import Verdict
+from listings.errors import Code, Problem, Unavailable
+from listings.model import Listing, ListingChange, NewListing
+
+T = TypeVar("T")
+Headers = list[tuple[bytes, bytes]]
+
+LISTINGS_PATH = "/api/v1/listings"
+STATUS: Mapping[Code, int] = {
+    "invalid_request": 400,
+    "malformed_json": 400,
+    "api_key_required": 401,
+    "invalid_api_key": 401,
+    "not_owner": 403,
+    "plan_expired": 403,
+    "listing_not_found": 404,
+    "path_not_found": 404,
+    "method_not_allowed": 405,
+    "body_too_large": 413,
+    "unsupported_encoding": 415,
+    "rate_limited": 429,
+    "internal_error": 500,
+    "unavailable": 503,
+}
+
+_ID = re.compile(r"[1-9][0-9]{0,18}")
+_LARGEST_ID = 2**63 - 1
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_MOST_NAMED = 20
+_LONGEST_NAMED = 100
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(dict[str, object]).decode
+
+
+class Answer(NamedTuple):
+    """A response but for the headers that every response has."""
+
+    status: int
+    body: bytes
+    headers: Headers
+
+
+class MethodNotAllowed(Problem):
+    """A known path, but not by this method."""
+
+    def __init__(self, method: str, allowed: str) -> None:
+        """`allowed` is the value of the Allow header."""
+        super().__init__("method_not_allowed", f"{method[:20]} is not possible here, only {allowed}")
+        self.allowed = allowed
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """The listing record of the specification: its 14 fields, in its order."""
+
+    id: int
+    title: str
+    content: str
+    type: str
+    category: str
+    images: msgspec.Raw
+    price: float
+    price_type: str
+    location: str
+    region: str
+    is_active: bool
+    view_count: int
+    created_at: str
+    updated_at: str
+
+
+def record_of(listing: Listing) -> Record:
+    """What of a listing is shown."""
+    return Record(
+        listing.id,
+        listing.title,
+        listing.content,
+        listing.type,
+        listing.category,
+        msgspec.Raw(listing.images),
+        listing.price_cents / 100,
+        listing.price_type,
+        listing.location,
+        listing.region,
+        listing.is_active,
+        listing.view_count,
+        listing.created_at,
+        listing.updated_at,
+    )
+
+
+# Answers
+
+
+def answer(content: object, status: int = 200, headers: Headers | None = None) -> Answer:
+    """Any content as a JSON answer."""
+    return Answer(status, _encode(content), headers or [])
+
+
+def listing_answer(listing: Listing) -> Answer:
+    """One record."""
+    return answer(record_of(listing))
+
+
+def list_answer(found: list[Listing]) -> Answer:
+    """The records of a list."""
+    return answer({"listings": [record_of(listing) for listing in found]})
+
+
+def created_answer(listing_id: int, headers: Headers) -> Answer:
+    """201 with the new id, and where it is."""
+    location = (b"location", f"{LISTINGS_PATH}/{listing_id}".encode())
+    return answer({"id": listing_id, "message": "listing created"}, 201, [location, *headers])
+
+
+def message_answer(message: str, headers: Headers | None = None) -> Answer:
+    """200 with a message."""
+    return answer({"message": message}, headers=headers)
+
+
+def problem_answer(problem: Problem, verdict: Verdict | None) -> Answer:
+    """The one shape of every refusal: {"error": text}, its code in X-Error-Code (decision G27)."""
+    headers: Headers = [(b"x-error-code", problem.code.encode())]
+    if problem.code == "api_key_required":
+        headers.append((b"www-authenticate", b'Bearer realm="listings"'))
+    elif problem.code == "invalid_api_key":
+        headers.append((b"www-authenticate", b'Bearer realm="listings", error="invalid_token"'))
+    elif problem.code == "rate_limited" and verdict is not None:
+        headers.append((b"retry-after", b"%d" % ceil(verdict.reset)))
+    if isinstance(problem, Unavailable):
+        headers.append((b"retry-after", b"%d" % problem.retry_after))
+    if isinstance(problem, MethodNotAllowed):
+        headers.append((b"allow", problem.allowed.encode()))
+    return answer({"error": problem.message}, STATUS[problem.code], headers)
+
+
+def treatment_headers(ignored: list[str], *, strict: bool) -> Headers:
+    """Which keys of the body were ignored (decision G6), and that a preference was followed (RFC 7240, 3)."""
+    headers: Headers = []
+    if ignored:
+        names = ", ".join(quote(name[:_LONGEST_NAMED], safe="") for name in ignored[:_MOST_NAMED])
+        headers.append((b"x-ignored-fields", names.encode()))
+    if strict:
+        headers.append((b"preference-applied", b"handling=strict"))
+    return headers
+
+
+# Requests
+
+
+def listing_id(segment: str) -> int:
+    """The id that stands in a path. Raises Problem("listing_not_found") for what can't be one (decision G19)."""
+    if _ID.fullmatch(segment) is None or int(segment) > _LARGEST_ID:
+        raise Problem("listing_not_found", "Listing not found")
+    return int(segment)
+
+
+def new_listing(body: bytes, *, strict: bool) -> tuple[NewListing, Headers]:
+    """What a create's body describes, and the headers that tell how it was taken."""
+    return _read(fields.read_new, body, strict=strict)
+
+
+def listing_change(body: bytes, *, strict: bool) -> tuple[ListingChange | Problem, Headers]:
+    """What an update's body describes; its faults are carried along, since the listing is judged first (G21)."""
+    try:
+        return _read(fields.read_change, body, strict=strict)
+    except Problem as problem:
+        return problem, []
+
+
+def _read(
+    read: Callable[..., tuple[T, list[str]]],
+    body: bytes,
+    *,
+    strict: bool,
+) -> tuple[T, Headers]:
+    content, ignored = read(_object(body), strict=strict)
+    return content, treatment_headers([] if strict else ignored, strict=strict)
+
+
+def _object(body: bytes) -> dict[str, object]:
+    """The JSON object of a body. Raises Problem("malformed_json")."""
+    if not body:
+        raise Problem("malformed_json", "The body must be a JSON object, but it is empty")
+    try:
+        return _decode(body.removeprefix(_BYTE_ORDER_MARK))
+    except UnicodeDecodeError:
+        fault = "is not valid UTF-8"
+    except RecursionError:
+        fault = "is nested too deeply"
+    except msgspec.ValidationError as error:
+        fault = _sentence(error)
+    except msgspec.DecodeError as error:
+        fault = "is not valid JSON: " + str(error).removeprefix("JSON is malformed: ")
+    raise Problem("malformed_json", f"The body {fault}")
+
+
+def _sentence(error: msgspec.ValidationError) -> str:
+    """For msgspec's "Expected `object`, got `array`" and "Integer value out of range - at `$[...]`", in our words."""
+    got = re.search(r"got `(\w+)`", str(error))
+    return f"must be a JSON object, got {got[1]}" if got else "contains a number that is out of range"

@@ -1,0 +1,57 @@
+"""The operator's command line. Data goes to standard output, everything else to standard error."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from listings import __version__
+from listings.cli import accounts, database, keys, serve
+from listings.cli.parameters import SettingText
+from listings.errors import Problem
+
+EXIT_REFUSED = 1
+
+
+@click.group(name="listings", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="listings")
+@click.option(
+    "--database-url",
+    type=SettingText("database"),
+    help="Where the data is: sqlite:///PATH. Else LISTINGS_DATABASE_URL, else sqlite:///data/listings.db.",
+)
+@click.pass_context
+def listings(context: click.Context, database_url: str | None) -> None:
+    """Listings: sellers manage their marketplace listings by program."""
+    context.obj = {"database": database_url}
+
+
+listings.add_command(serve.serve)
+listings.add_command(database.migrate)
+listings.add_command(accounts.account)
+listings.add_command(keys.key)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code: 0 done, 1 refused, 2 wrong usage."""
+    try:
+        outcome = listings.main(arguments, prog_name="listings", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except Problem as problem:
+        return _refuse(problem.message)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the last flush fails once more
+        return EXIT_REFUSED
+    except (click.Abort, KeyboardInterrupt):
+        return _refuse("Stopped")
+    except Exception as error:  # noqa: BLE001 - never a traceback
+        return _refuse(f"This should not have happened, please report it: {type(error).__name__}: {error}")
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _refuse(sentence: str) -> int:
+    click.echo(f"listings: {sentence}", err=True)
+    return EXIT_REFUSED

@@ -1,0 +1,77 @@
+"""`listings account`: open accounts, set their plans."""
+
+import click
+
+from listings import dates
+from listings.cli.output import account_data, json_option, show
+from listings.cli.parameters import Date, with_service
+from listings.errors import Problem
+from listings.model import Account
+from listings.service import Service
+
+_MONTHS = click.IntRange(1, 12_000)
+
+
+@click.group()
+def account() -> None:
+    """Accounts and their plans. ACCOUNT is an id or an e-mail address; dates are UTC."""
+
+
+@account.command()
+@click.option("--name", required=True, help="What the account is called.")
+@click.option("--email", required=True, help="Its e-mail address, which no other account has.")
+@click.option("--months", type=_MONTHS, metavar="N", help="A Business plan for N calendar months from now.")
+@click.option("--until", type=Date(), metavar="DATE", help="A Business plan until just before DATE.")
+@json_option
+@click.pass_context
+def add(context: click.Context, name: str, email: str, months: int | None, until: int | None, *, as_json: bool) -> None:
+    """Open an account, without a plan unless --months or --until is given.
+
+    Example: listings account add --name "Alice's Attic" --email alice@example.com --months 12
+    """
+    if months is not None and until is not None:
+        raise click.UsageError("Give --months or --until, not both.")
+
+    async def use(service: Service) -> Account:
+        end = _end(service, months) if months is not None else until
+        return await service.add_account(name, email, end)
+
+    show(account_data(with_service(context, use)), as_json=as_json)
+
+
+@account.command()
+@click.argument("account")
+@click.option("--months", type=_MONTHS, metavar="N", help="N calendar months more, from now or the present end.")
+@click.option("--until", type=Date(), metavar="DATE", help="Until just before DATE; a past one is allowed.")
+@click.option("--expire", is_flag=True, help="End the plan now.")
+@json_option
+@click.pass_context
+def plan(
+    context: click.Context,
+    account: str,
+    months: int | None,
+    until: int | None,
+    *,
+    expire: bool,
+    as_json: bool,
+) -> None:
+    """Set until when the Business plan of ACCOUNT holds.
+
+    Example: listings account plan alice@example.com --months 1
+    """
+    if [months is not None, until is not None, expire].count(True) != 1:
+        raise click.UsageError("Give one of --months, --until and --expire.")
+
+    async def use(service: Service) -> Account:
+        if months is not None:
+            return await service.extend_plan(account, months)
+        return await (service.expire_plan(account) if expire else service.set_plan(account, until))
+
+    show(account_data(with_service(context, use)), as_json=as_json)
+
+
+def _end(service: Service, months: int) -> int:
+    try:
+        return dates.add_months(service.clock(), months)
+    except ValueError as error:
+        raise Problem("invalid_request", str(error)) from None

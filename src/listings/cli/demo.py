@@ -1,0 +1,135 @@
+"""`serve --demo`: three accounts with a key and listings each, and curl lines to paste."""
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from listings import fields, keys
+from listings.cli import seed
+from listings.cli.demo_listings import ALICE, BOB, CHARLIE
+from listings.cli.seed import SeedAccount
+from listings.model import Account, Caller, is_current
+from listings.service import Service
+
+_LISTINGS = "/api/v1/listings"
+
+
+class _Person(NamedTuple):
+    variable: str  # in demo.env
+    role: str
+    account: SeedAccount
+    listings: tuple[dict[str, Any], ...]
+
+
+_PEOPLE = (
+    _Person("API_KEY", "yours", SeedAccount("Alice's Attic", "alice@demo.example", "2099-12-31"), ALICE),
+    _Person(
+        "OTHER_API_KEY",
+        "another account's",
+        SeedAccount("Bob's Tools", "bob@demo.example", "2099-12-31"),
+        BOB,
+    ),
+    _Person(
+        "EXPIRED_API_KEY",
+        "with an expired plan",
+        SeedAccount("Charlie", "charlie@demo.example", "2020-01-01"),
+        CHARLIE,
+    ),
+)
+
+
+class Demo(NamedTuple):
+    """What a demo consists of: the keys by their variables, and a listing each of yours and of another's."""
+
+    keys: dict[str, str]
+    own_listing: int
+    other_listing: int
+
+
+async def prepare(service: Service, folder: Path) -> Demo:
+    """Make sure of the demo's accounts, keys and listings; the keys of an earlier run are kept."""
+    known = _read_environment(folder / "demo.env")
+    secrets: dict[str, str] = {}
+    first: list[int] = []
+    for person in _PEOPLE:
+        account = await seed.ensure_account(service, person.account)
+        secrets[person.variable], caller = await _key(service, account, known.get(person.variable))
+        first.append(await _first_listing(service, caller, person))
+    return Demo(secrets, first[0], first[1])
+
+
+def write_environment(demo: Demo, base_url: str, folder: Path) -> Path:
+    """Write `demo.env`, for its owner alone, whole or not at all."""
+    path = folder / "demo.env"
+    text = "".join(f"{name}={value}\n" for name, value in {"BASE_URL": base_url, **demo.keys}.items())
+    draft = folder / "demo.env.new"
+    draft.unlink(missing_ok=True)
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:  # noqa: PTH123 - a descriptor with its mode
+        file.write(text)
+    draft.replace(path)
+    return path
+
+
+def banner(demo: Demo, base_url: str, database: Path, environment: Path) -> str:
+    """What is printed when the service answers: address, data, keys, and lines that work as pasted."""
+    yours, expired = demo.keys["API_KEY"], demo.keys["EXPIRED_API_KEY"]
+    address = base_url + _LISTINGS
+    curl = "curl -sw '\\n%{http_code}\\n'"
+    body = '{"title": "Road bike", "content": "Alloy frame, 56 cm, ridden twice.", "price": 450}'
+    lines = [
+        f"Listings answers at {base_url}",
+        f"Data    {database.absolute()}",
+        f"Keys    {environment.absolute()}",
+        "",
+        *(f"{person.variable:<16} {demo.keys[person.variable]}  ({person.role})" for person in _PEOPLE),
+        "",
+        "# list your listings: 200",
+        f"{curl} {address} -H 'X-API-Key: {yours}'",
+        "# create one: 201",
+        f"{curl} {address} -H 'X-API-Key: {yours}' -H 'Content-Type: application/json' -d '{body}'",
+        "# read one: 200",
+        f"{curl} {address}/{demo.own_listing} -H 'Authorization: Bearer {yours}'",
+        "# another account's listing: 403",
+        f"{curl} {address}/{demo.other_listing} -H 'X-API-Key: {yours}'",
+        "# an expired plan: 403",
+        f"{curl} {address} -H 'X-API-Key: {expired}'",
+    ]
+    return "\n".join(lines)
+
+
+async def _key(service: Service, account: Account, known: str | None) -> tuple[str, Caller]:
+    """The account's key: the known one while it is good, a new one otherwise."""
+    if known is not None and keys.is_well_formed(known):
+        caller = await service.find_key(known)
+        if caller is None:
+            await service.adopt_key(account, "demo", known)
+            caller = await service.find_key(known)
+        if caller is not None and caller.account_id == account.id and _is_good(service, caller):
+            return known, caller
+    issued = await service.adopt_key(account, "demo", keys.make())
+    return await _key(service, account, issued.secret)
+
+
+def _is_good(service: Service, caller: Caller) -> bool:
+    return caller.key_revoked_at is None and (
+        caller.key_expires_at is None or is_current(caller.key_expires_at, service.clock())
+    )
+
+
+async def _first_listing(service: Service, caller: Caller, person: _Person) -> int:
+    """The id of the account's oldest listing; an account without any gets all of the demo's."""
+    found = await service.list_listings(caller)
+    if found:
+        return found[-1].id
+    ids = []
+    for listing in person.listings:
+        new, _ = fields.read_new(listing, strict=True)
+        ids.append(await service.create_listing(caller, new))
+    return ids[0]
+
+
+def _read_environment(path: Path) -> dict[str, str]:
+    if not path.exists():
+        return {}
+    lines = (line.partition("=") for line in path.read_text("utf-8").splitlines())
+    return {name: value for name, _, value in lines}

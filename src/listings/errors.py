@@ -1,0 +1,49 @@
+"""The one error that reaches an edge.
+
+Rules and stores raise a `Problem`; the HTTP edge turns its code into a status, the command line into an
+exit code. An exception of any other kind is a bug.
+"""
+
+from typing import Literal, TypeAlias
+
+Code: TypeAlias = Literal[
+    "account_not_found",
+    "api_key_required",
+    "body_too_large",
+    "database_missing",
+    "email_taken",
+    "internal_error",
+    "invalid_api_key",
+    "invalid_request",
+    "invalid_setting",
+    "key_not_found",
+    "key_taken",
+    "listing_not_found",
+    "malformed_json",
+    "method_not_allowed",
+    "not_owner",
+    "path_not_found",
+    "plan_expired",
+    "rate_limited",
+    "schema_mismatch",
+    "unavailable",
+    "unsupported_encoding",
+]
+
+
+class Problem(Exception):
+    """What was refused and why: a code for programs and one plain sentence for people."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class Unavailable(Problem):
+    """The store or the limiter can't answer now. A write that meets it has an unknown outcome."""
+
+    def __init__(self, message: str, *, retry_after: int = 1) -> None:
+        """`retry_after` is in seconds."""
+        super().__init__("unavailable", message)
+        self.retry_after = retry_after

@@ -1,0 +1,1 @@
+"""Rate limiters behind `listings.contract.RateLimiter`."""

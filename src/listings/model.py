@@ -1,0 +1,104 @@
+"""The nouns: listings, accounts, keys, callers. Values only; the rules of a listing's fields are in `fields`.
+
+Times of a listing are text (`dates.text_of`), because they are stored and shown as text; all other times are
+seconds since 1970.
+"""
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import msgspec
+
+BUCKETS = 1024
+
+Value: TypeAlias = str | int | float | bool | None
+"""What a field of a listing can hold, as it is stored."""
+
+ListingChange: TypeAlias = Mapping[str, Value]
+"""New values by the name of the `Listing` attribute, only of what changes."""
+
+
+def bucket_of(number: int) -> int:
+    """The bucket of a listing's id, and of an account's: where its rows live (decision G7a)."""
+    return number & (BUCKETS - 1)
+
+
+class Listing(msgspec.Struct, frozen=True, gc=False):
+    """A listing as it is stored, deleted ones included."""
+
+    id: int
+    account_id: int
+    version: int  # raised by every edit, not by views
+    title: str
+    content: str
+    type: str
+    category: str
+    images: str  # the JSON array of addresses; only pages look inside
+    price_cents: int
+    price_type: str
+    location: str
+    region: str
+    district: str
+    latitude: float | None
+    longitude: float | None
+    is_active: bool
+    view_count: int
+    created_at: str
+    updated_at: str
+    deleted_at: int | None
+
+
+class NewListing(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A checked listing to be created; the defaults are what a field holds when it was not given (decision G5)."""
+
+    title: str
+    content: str
+    type: str = "product"
+    category: str = ""
+    images: str = "[]"
+    price_cents: int = 0
+    price_type: str = "fixed"
+    location: str = ""
+    region: str = ""
+    district: str = ""
+    latitude: float | None = None
+    longitude: float | None = None
+    is_active: bool = True
+
+
+class Account(msgspec.Struct, frozen=True):
+    """Somebody who owns listings. `plan_expires_at` None: never had a plan."""
+
+    id: int
+    name: str
+    email: str
+    plan_expires_at: int | None
+    created_at: int
+
+
+class ApiKey(msgspec.Struct, frozen=True):
+    """A key without its secret; `hint` is its first four and last four characters (decision G24)."""
+
+    id: int
+    account_id: int
+    name: str
+    hint: str
+    created_at: int
+    expires_at: int | None
+    revoked_at: int | None
+
+
+class Caller(msgspec.Struct, frozen=True, gc=False):
+    """Who sends a request: a key and what of its account decides over it."""
+
+    key_id: int
+    account_id: int
+    bucket: int
+    plan_expires_at: int | None
+    key_expires_at: int | None
+    key_revoked_at: int | None
+
+
+def is_current(plan_expires_at: int | None, now: float) -> bool:
+    """Whether a Business plan holds; it does until just before its end. No plan is as an expired one."""
+    return plan_expires_at is not None and now < plan_expires_at

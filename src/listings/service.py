@@ -1,0 +1,251 @@
+"""The use cases, and every rule that is not about a single field.
+
+The HTTP interface, the pages and the command line all come through here; nothing here knows of any of them, or
+of an engine.
+"""
+
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from listings import dates, keys
+from listings.contract import AccountChange, NewKey, RateLimiter, Store, Verdict
+from listings.errors import Problem
+from listings.model import Account, ApiKey, Caller, Listing, ListingChange, NewListing, is_current
+
+_LONGEST_NAME = 200
+_LONGEST_EMAIL = 254  # RFC 5321, 4.5.3.1.3
+
+
+class IssuedKey(msgspec.Struct, frozen=True):
+    """A new key with its secret, which is told this once."""
+
+    secret: str
+    key: ApiKey
+
+
+class Service:
+    """All use cases over one store, one limiter (None: no limit) and one clock (seconds since 1970)."""
+
+    def __init__(self, store: Store, limiter: RateLimiter | None, clock: Callable[[], float] = time.time) -> None:
+        self.store = store
+        self.limiter = limiter
+        self.clock = clock
+
+    # A caller
+
+    async def authenticate(self, key: str | None) -> Caller:
+        """The caller behind a key.
+
+        Raises Problem: api_key_required (no key), invalid_api_key (unknown, malformed, revoked or expired).
+        """
+        if not key:
+            raise Problem("api_key_required", "API key is required")
+        if keys.is_well_formed(key):
+            caller = await self.store.find_caller(keys.digest(key))
+            if caller is not None and caller.key_revoked_at is None and not self._has_expired(caller):
+                return caller
+        raise Problem("invalid_api_key", "Invalid API key")
+
+    async def count_request(self, caller: Caller) -> Verdict | None:
+        """Count a request on the caller's key; None when there is no limit. The caller of this refuses (429)."""
+        return await self.limiter.hit(caller.key_id) if self.limiter is not None else None
+
+    def require_plan(self, caller: Caller) -> None:
+        """Raises Problem("plan_expired") when the account has no current Business plan."""
+        if not is_current(caller.plan_expires_at, self.clock()):
+            raise Problem("plan_expired", "Business plan expired")
+
+    def _has_expired(self, caller: Caller) -> bool:
+        return caller.key_expires_at is not None and caller.key_expires_at <= self.clock()
+
+    # Listings
+
+    async def list_listings(self, caller: Caller) -> list[Listing]:
+        """The caller's active listings, newest first."""
+        return await self.store.list_listings(caller.bucket, caller.account_id)
+
+    async def create_listing(self, caller: Caller, new: NewListing) -> int:
+        """Store a listing for the caller; returns its id."""
+        return await self.store.add_listing(caller.bucket, caller.account_id, new, self._today())
+
+    async def get_listing(self, caller: Caller, listing_id: int) -> Listing:
+        """The caller's listing. Raises Problem: listing_not_found (missing or deleted), not_owner."""
+        return _own(await self.store.get_listing(listing_id), caller)
+
+    async def update_listing(self, caller: Caller, listing_id: int, change: ListingChange | Problem) -> None:
+        """Change the given fields of the caller's listing.
+
+        A `change` that is a Problem (the body was at fault) is raised after the listing was found to be the
+        caller's (decision G21). Raises Problem as `get_listing` does.
+        """
+        if isinstance(change, Problem):
+            await self.get_listing(caller, listing_id)
+            raise change
+        now = self._today()
+
+        def decide(listing: Listing | None) -> ListingChange:
+            return _difference(_own(listing, caller), change, now)
+
+        await self.store.change_listing(listing_id, decide)
+
+    async def close_listing(self, caller: Caller, listing_id: int) -> None:
+        """Delete the caller's listing softly (decision G11). Raises Problem as `get_listing` does."""
+        moment = self.clock()
+
+        def decide(listing: Listing | None) -> ListingChange:
+            deletion: ListingChange = {"is_active": False, "deleted_at": int(moment)}
+            return _difference(_own(listing, caller), deletion, dates.text_of(moment))
+
+        await self.store.change_listing(listing_id, decide)
+
+    def _today(self) -> str:
+        return dates.text_of(self.clock())
+
+    # Accounts and plans
+
+    async def add_account(self, name: str, email: str, plan_expires_at: int | None) -> Account:
+        """Open an account; e-mail addresses are kept in lower case. Raises Problem: invalid_request, email_taken."""
+        email = _email(email)
+        account = await self.store.add_account(_name(name), email, plan_expires_at, int(self.clock()))
+        if account is None:
+            raise Problem("email_taken", f"An account with the e-mail address {email} exists already")
+        return account
+
+    async def find_account(self, reference: str) -> Account:
+        """The account of an id or an e-mail address. Raises Problem("account_not_found")."""
+        account = None
+        if "@" in reference:
+            account = await self.store.find_account(reference.strip().lower())
+        elif reference.isascii() and reference.isdigit() and len(reference) <= 18:  # noqa: PLR2004 - below 2**63
+            account = await self.store.get_account(int(reference))
+        return _known(account, reference)
+
+    async def set_plan(self, reference: str, plan_expires_at: int | None) -> Account:
+        """Let the Business plan end at a moment, past ones included; None takes the plan away."""
+        return await self._change_account(reference, lambda _: {"plan_expires_at": plan_expires_at})
+
+    async def extend_plan(self, reference: str, months: int) -> Account:
+        """Add calendar months to the later of now and the plan's present end."""
+        now = self.clock()
+
+        def decide(account: Account) -> AccountChange:
+            return {"plan_expires_at": _months_later(max(now, account.plan_expires_at or 0), months)}
+
+        return await self._change_account(reference, decide)
+
+    async def expire_plan(self, reference: str) -> Account:
+        """End the plan now; one that has ended, or was never there, stays as it is."""
+        now = int(self.clock())
+
+        def decide(account: Account) -> AccountChange:
+            return {"plan_expires_at": now} if is_current(account.plan_expires_at, now) else {}
+
+        return await self._change_account(reference, decide)
+
+    async def rename_account(self, reference: str, name: str) -> Account:
+        """Give an account another name."""
+        name = _name(name)
+        return await self._change_account(reference, lambda _: {"name": name})
+
+    async def _change_account(self, reference: str, decide: Callable[[Account], AccountChange]) -> Account:
+        account = await self.find_account(reference)
+        return _known(await self.store.change_account(account.id, decide), reference)
+
+    # Keys
+
+    async def issue_key(self, reference: str, name: str, expires_at: int | None = None) -> IssuedKey:
+        """Make a key. Raises Problem: account_not_found, plan_expired (no current plan), invalid_request."""
+        return await self.register_key(reference, name, keys.make(), expires_at)
+
+    async def register_key(self, reference: str, name: str, secret: str, expires_at: int | None = None) -> IssuedKey:
+        """Take over a key of an older system. Raises Problem as `issue_key` does, and key_taken."""
+        account = await self.find_account(reference)
+        if not is_current(account.plan_expires_at, self.clock()):
+            raise Problem(
+                "plan_expired",
+                f"{account.email} has no current Business plan, which a key needs: "
+                f"extend it with `listings account plan {account.id} --months N`",
+            )
+        return await self.adopt_key(account, name, secret, expires_at)
+
+    async def adopt_key(self, account: Account, name: str, secret: str, expires_at: int | None = None) -> IssuedKey:
+        """Take over a key whatever the plan is, to set a service up. Raises Problem: invalid_request, key_taken."""
+        if not keys.is_well_formed(secret):
+            raise Problem("invalid_request", WRONG_KEY)
+        new = NewKey(
+            account_id=account.id,
+            name=_name(name),
+            digest=keys.digest(secret),
+            hint=keys.mask(secret),
+            created_at=int(self.clock()),
+            expires_at=expires_at,
+        )
+        key = await self.store.add_key(new)
+        if key is None:
+            raise Problem("key_taken", f"The key {new.hint} is known already")
+        return IssuedKey(secret, key)
+
+    async def find_key(self, secret: str) -> Caller | None:
+        """The key of this secret with its account, revoked and expired ones included."""
+        return await self.store.find_caller(keys.digest(secret))
+
+    async def revoke_key(self, key_id: int) -> ApiKey:
+        """End a key at once and for good; a revoked one stays as it is. Raises Problem("key_not_found")."""
+        key = await self.store.revoke_key(key_id, int(self.clock()))
+        if key is None:
+            raise Problem("key_not_found", f"There is no key with the id {key_id}")
+        return key
+
+
+WRONG_KEY = (
+    "A key has 16 to 200 visible ASCII characters, and one that begins with lst_ "
+    "has 42 letters and digits with a right checksum"
+)
+
+
+def _own(listing: Listing | None, caller: Caller) -> Listing:
+    """Decisions G11 and G21: missing, then foreign, then deleted."""
+    if listing is None:
+        raise Problem("listing_not_found", "Listing not found")
+    if listing.account_id != caller.account_id:
+        raise Problem("not_owner", "This listing belongs to another account")
+    if listing.deleted_at is not None:
+        raise Problem("listing_not_found", "Listing not found")
+    return listing
+
+
+def _difference(listing: Listing, change: ListingChange, now: str) -> ListingChange:
+    """What of the change differs from the listing, with a new updated_at that never goes back (decision G7)."""
+    changed = {name: value for name, value in change.items() if getattr(listing, name) != value}
+    if changed:
+        changed["updated_at"] = max(now, listing.updated_at)
+    return changed
+
+
+def _known(account: Account | None, reference: str) -> Account:
+    if account is None:
+        raise Problem("account_not_found", f"There is no account {reference}")
+    return account
+
+
+def _months_later(moment: float, months: int) -> int:
+    try:
+        return dates.add_months(moment, months)
+    except ValueError as error:
+        raise Problem("invalid_request", str(error)) from None
+
+
+def _name(name: str) -> str:
+    if not 0 < len(name) <= _LONGEST_NAME or name.isspace() or not name.isprintable():
+        raise Problem("invalid_request", f"A name has 1 to {_LONGEST_NAME} printable characters, got {name[:40]!r}")
+    return name
+
+
+def _email(email: str) -> str:
+    email = email.strip().lower()
+    local, _, domain = email.rpartition("@")
+    if not (local and domain) or len(email) > _LONGEST_EMAIL or not email.isprintable() or " " in email:
+        raise Problem("invalid_request", f"{email[:40]!r} is not an e-mail address")
+    return email

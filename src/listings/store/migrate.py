@@ -1,0 +1,109 @@
+"""Numbered migrations of the SQLite file: under a lock, each in one transaction, with a checksum of its text."""
+
+import re
+import time
+from contextlib import closing
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+from typing import NamedTuple
+
+import apsw
+
+from listings.errors import Problem, Unavailable
+from listings.store.connection import WritersTurn, create_file, open_writer, require_sound_sqlite
+
+_NAME = re.compile(r"(\d{4})_(\w+)\.sql")
+_TABLE = """
+CREATE TABLE IF NOT EXISTS schema_migrations (
+    version INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    checksum TEXT NOT NULL,
+    applied_at INTEGER NOT NULL
+) STRICT
+"""
+_APPLIED = "SELECT version, name, checksum FROM schema_migrations ORDER BY version"
+_EXISTS = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'schema_migrations'"
+
+
+class Migration(NamedTuple):
+    """One step of the schema."""
+
+    version: int
+    name: str
+    text: str
+
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of the text."""
+        return sha256(self.text.encode()).hexdigest()
+
+
+def shipped() -> list[Migration]:
+    """The migrations of this program, in order."""
+    found = []
+    for file in files("listings.store").joinpath("schema/sqlite").iterdir():
+        match = _NAME.fullmatch(file.name)
+        if match is not None:
+            found.append(Migration(int(match[1]), match[2], file.read_text("utf-8")))
+    return sorted(found)
+
+
+def migrate(path: Path, migrations: list[Migration] | None = None) -> list[Migration]:
+    """Create the file where there is none and bring its schema up to date; returns what was applied.
+
+    Raises Problem("schema_mismatch") for a newer or an altered schema, Unavailable for a file that can't be used.
+    """
+    require_sound_sqlite()
+    migrations = shipped() if migrations is None else migrations
+    try:
+        create_file(path)
+        with closing(WritersTurn(path)) as turn, turn.taken(), closing(open_writer(path)) as connection:
+            return _apply(connection, migrations)
+    except (apsw.Error, OSError) as error:
+        raise Unavailable(f"The database {path} can't be used: {error}") from error
+
+
+def require_current(connection: apsw.Connection, migrations: list[Migration] | None = None) -> None:
+    """Raises Problem("schema_mismatch") unless the schema is exactly this program's."""
+    migrations = shipped() if migrations is None else migrations
+    exists = connection.execute(_EXISTS).fetchall()
+    applied = _check(connection, migrations) if exists else 0
+    if applied < len(migrations):
+        raise Problem(
+            "schema_mismatch", "The database has an older schema: bring it up to date with `listings migrate`"
+        )
+
+
+def _apply(connection: apsw.Connection, migrations: list[Migration]) -> list[Migration]:
+    with connection:
+        connection.execute(_TABLE).fetchall()
+    applied = []
+    for migration in migrations[_check(connection, migrations) :]:
+        connection.execute("BEGIN IMMEDIATE").fetchall()
+        with connection:
+            connection.execute(migration.text).fetchall()
+            connection.execute(
+                "INSERT INTO schema_migrations (version, name, checksum, applied_at) VALUES (?, ?, ?, ?)",
+                (migration.version, migration.name, migration.checksum, int(time.time())),
+            ).fetchall()
+        connection.execute("COMMIT").fetchall()
+        applied.append(migration)
+    return applied
+
+
+def _check(connection: apsw.Connection, migrations: list[Migration]) -> int:
+    """How many are applied; they must be the first of ours, with the very text."""
+    applied = connection.execute(_APPLIED).fetchall()
+    if len(applied) > len(migrations):
+        raise Problem(
+            "schema_mismatch",
+            "The database has a newer schema than this program knows: install a newer Listings",
+        )
+    for (version, name, checksum), migration in zip(applied, migrations, strict=False):
+        if (version, checksum) != (migration.version, migration.checksum):
+            raise Problem(
+                "schema_mismatch",
+                f"Migration {version:04}_{name} of the database differs from this program's",
+            )
+    return len(applied)

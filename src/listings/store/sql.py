@@ -1,0 +1,98 @@
+"""Every statement once, for all engines, with parameters written `$n`.
+
+Statements on listings and account_state carry the bucket, so that a distributed engine runs each on one shard.
+Columns are always named, so that a later migration that adds one changes no answer. There are no casts by `::`,
+which SQLite would take for part of the parameter's name.
+"""
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+LISTING_COLUMNS = (
+    "id, account_id, version, title, content, type, category, images, price_cents, price_type, location, region, "
+    "district, latitude, longitude, is_active, view_count, created_at, updated_at, deleted_at"
+)
+ACCOUNT_COLUMNS = "id, name, email, plan_expires_at, created_at"
+KEY_COLUMNS = "id, account_id, name, hint, created_at, expires_at, revoked_at"
+
+FIND_CALLER = """
+SELECT k.id, k.account_id, a.bucket, a.plan_expires_at, k.expires_at, k.revoked_at
+FROM api_keys k JOIN accounts a ON a.id = k.account_id
+WHERE k.digest = $1
+"""
+
+LIST_LISTINGS = f"""
+SELECT {LISTING_COLUMNS} FROM listings
+WHERE bucket = $1 AND account_id = $2 AND is_active AND deleted_at IS NULL
+ORDER BY id DESC
+"""
+
+GET_LISTING = f"SELECT {LISTING_COLUMNS} FROM listings WHERE bucket = $1 AND id = $2"
+
+NEXT_SERIAL = """
+INSERT INTO listing_ids (bucket, last) VALUES ($1, 1)
+ON CONFLICT (bucket) DO UPDATE SET last = listing_ids.last + 1
+RETURNING last
+"""
+
+ADD_LISTING = """
+INSERT INTO listings (
+    id, bucket, account_id, title, content, type, category, images, price_cents, price_type,
+    location, region, district, latitude, longitude, is_active, created_at, updated_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $17)
+"""
+
+RAISE_REVISION = "UPDATE account_state SET revision = revision + 1 WHERE bucket = $1 AND account_id = $2"
+
+GET_REVISION = "SELECT revision FROM account_state WHERE bucket = $1 AND account_id = $2"
+
+ADD_ACCOUNT = f"""
+INSERT INTO accounts (bucket, name, email, plan_expires_at, created_at) VALUES (0, $1, $2, $3, $4)
+ON CONFLICT (email) DO NOTHING
+RETURNING {ACCOUNT_COLUMNS}
+"""
+
+SET_BUCKET = "UPDATE accounts SET bucket = $1 WHERE id = $2"
+
+ADD_ACCOUNT_STATE = "INSERT INTO account_state (bucket, account_id, revision) VALUES ($1, $2, 0)"
+
+GET_ACCOUNT = f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE id = $1"
+
+FIND_ACCOUNT = f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE email = $1"
+
+ADD_KEY = f"""
+INSERT INTO api_keys (account_id, name, digest, hint, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (digest) DO NOTHING
+RETURNING {KEY_COLUMNS}
+"""
+
+REVOKE_KEY = f"""
+UPDATE api_keys SET revoked_at = COALESCE(revoked_at, $1) WHERE id = $2
+RETURNING {KEY_COLUMNS}
+"""
+
+
+@lru_cache(maxsize=1024)
+def change_listing(columns: tuple[str, ...]) -> str:
+    """Set just these columns and raise the version: `$1` bucket, `$2` id, then the columns' values."""
+    return (
+        f"UPDATE listings SET version = version + 1, {_assignments(columns, 3)} WHERE bucket = $1 AND id = $2 "
+        f"RETURNING {LISTING_COLUMNS}"
+    )
+
+
+@lru_cache(maxsize=16)
+def change_account(columns: tuple[str, ...]) -> str:
+    """Set just these columns: `$1` id, then the columns' values."""
+    return f"UPDATE accounts SET {_assignments(columns, 2)} WHERE id = $1 RETURNING {ACCOUNT_COLUMNS}"
+
+
+def _assignments(columns: Iterable[str], first: int) -> str:
+    return ", ".join(f"{column} = ${number}" for number, column in enumerate(columns, first))
+
+
+@lru_cache(maxsize=2048)
+def for_sqlite(statement: str) -> str:
+    """The statement with `?n` for `$n`: to SQLite `$1` is a name, numbered by its first appearance."""
+    return re.sub(r"\$(\d+)", r"?\1", statement)

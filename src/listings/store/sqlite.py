@@ -1,0 +1,220 @@
+"""The store on one SQLite file: reads in place on the event loop, writes through the writer thread."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import apsw
+
+from listings.contract import AccountChange, Decide, NewKey
+from listings.errors import Problem, Unavailable
+from listings.model import Account, ApiKey, Caller, Listing, NewListing, bucket_of
+from listings.store import migrate, sql
+from listings.store.connection import open_reader, require_sound_sqlite
+from listings.store.writer import Operation, T, Writer
+
+Row: TypeAlias = tuple[Any, ...]
+
+_IS_ACTIVE = 15  # its place among sql.LISTING_COLUMNS
+
+_FIND_CALLER = sql.for_sqlite(sql.FIND_CALLER)
+_LIST_LISTINGS = sql.for_sqlite(sql.LIST_LISTINGS)
+_GET_LISTING = sql.for_sqlite(sql.GET_LISTING)
+
+
+class SqliteStore:
+    """`listings.contract.Store` on a file that `migrate.migrate` has made."""
+
+    def __init__(self, path: Path) -> None:
+        """`path` is the database file's."""
+        self.path = path
+        self._reader: apsw.Connection | None = None
+        self._writer: Writer | None = None
+
+    async def open(self) -> None:
+        """Connect to a file that must exist and have this program's schema."""
+        require_sound_sqlite()
+        if not self.path.exists():
+            raise Problem(
+                "database_missing",
+                f"There is no database at {self.path.absolute()}: make it with `listings migrate` or `listings serve`",
+            )
+        try:
+            reader = open_reader(self.path)
+            migrate.require_current(reader)
+            self._writer = Writer(self.path)
+        except (apsw.Error, OSError) as error:
+            raise Unavailable(f"The database {self.path} can't be opened: {error}") from error
+        self._reader = reader
+
+    async def close(self) -> None:
+        """Commit what waits and disconnect."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+        if self._writer is not None:
+            await self._writer.close()
+
+    # Callers
+
+    async def find_caller(self, digest: bytes) -> Caller | None:
+        """One indexed read on every request, so that whatever the operator changes is in force at once."""
+        rows = self._read(_FIND_CALLER, (digest,))
+        return Caller(*rows[0]) if rows else None
+
+    # Listings
+
+    async def list_listings(self, bucket: int, account_id: int) -> list[Listing]:
+        """Active ones, newest first."""
+        return [_listing(row) for row in self._read(_LIST_LISTINGS, (bucket, account_id))]
+
+    async def get_listing(self, listing_id: int) -> Listing | None:
+        """Of any account, deleted ones included."""
+        rows = self._read(_GET_LISTING, (bucket_of(listing_id), listing_id))
+        return _listing(rows[0]) if rows else None
+
+    async def add_listing(self, bucket: int, account_id: int, new: NewListing, created_at: str) -> int:
+        """The id is drawn in the same transaction."""
+
+        def add(connection: apsw.Connection) -> int:
+            listing_id = int(_row(connection, sql.NEXT_SERIAL, (bucket,))[0]) * 1024 + bucket
+            _write(
+                connection,
+                sql.ADD_LISTING,
+                (
+                    listing_id,
+                    bucket,
+                    account_id,
+                    new.title,
+                    new.content,
+                    new.type,
+                    new.category,
+                    new.images,
+                    new.price_cents,
+                    new.price_type,
+                    new.location,
+                    new.region,
+                    new.district,
+                    new.latitude,
+                    new.longitude,
+                    new.is_active,
+                    created_at,
+                ),
+            )
+            _write(connection, sql.RAISE_REVISION, (bucket, account_id))
+            return listing_id
+
+        return await self._run(add)
+
+    async def change_listing(self, listing_id: int, decide: Decide) -> Listing:
+        """Read, judge and write in one write transaction."""
+        place = (bucket_of(listing_id), listing_id)
+
+        def change(connection: apsw.Connection) -> Listing:
+            rows = _write(connection, sql.GET_LISTING, place)
+            listing = _listing(rows[0]) if rows else None
+            changes = decide(listing)
+            if not changes or listing is None:
+                return listing if listing is not None else _no_row(listing_id)
+            statement = sql.change_listing(tuple(changes))
+            changed = _listing(_row(connection, statement, (*place, *changes.values())))
+            _write(connection, sql.RAISE_REVISION, (place[0], listing.account_id))
+            return changed
+
+        return await self._run(change)
+
+    async def get_revision(self, bucket: int, account_id: int) -> int:
+        """Raised by every edit."""
+        rows = self._read(sql.for_sqlite(sql.GET_REVISION), (bucket, account_id))
+        return int(rows[0][0]) if rows else 0
+
+    # Accounts
+
+    async def add_account(self, name: str, email: str, plan_expires_at: int | None, created_at: int) -> Account | None:
+        """With the state that its listings refer to."""
+
+        def add(connection: apsw.Connection) -> Account | None:
+            rows = _write(connection, sql.ADD_ACCOUNT, (name, email, plan_expires_at, created_at))
+            if not rows:
+                return None
+            account = Account(*rows[0])
+            bucket = bucket_of(account.id)
+            _write(connection, sql.SET_BUCKET, (bucket, account.id))
+            _write(connection, sql.ADD_ACCOUNT_STATE, (bucket, account.id))
+            return account
+
+        return await self._run(add)
+
+    async def get_account(self, account_id: int) -> Account | None:
+        """By its id."""
+        rows = self._read(sql.for_sqlite(sql.GET_ACCOUNT), (account_id,))
+        return Account(*rows[0]) if rows else None
+
+    async def find_account(self, email: str) -> Account | None:
+        """By its e-mail address."""
+        rows = self._read(sql.for_sqlite(sql.FIND_ACCOUNT), (email,))
+        return Account(*rows[0]) if rows else None
+
+    async def change_account(self, account_id: int, decide: Callable[[Account], AccountChange]) -> Account | None:
+        """Read, decide and write in one write transaction."""
+
+        def change(connection: apsw.Connection) -> Account | None:
+            rows = _write(connection, sql.GET_ACCOUNT, (account_id,))
+            if not rows:
+                return None
+            account = Account(*rows[0])
+            changes = decide(account)
+            if not changes:
+                return account
+            statement = sql.change_account(tuple(changes))
+            return Account(*_row(connection, statement, (account_id, *changes.values())))
+
+        return await self._run(change)
+
+    # Keys
+
+    async def add_key(self, new: NewKey) -> ApiKey | None:
+        """Its digest alone is kept."""
+        values = (new.account_id, new.name, new.digest, new.hint, new.created_at, new.expires_at)
+        rows = await self._run(lambda connection: _write(connection, sql.ADD_KEY, values))
+        return ApiKey(*rows[0]) if rows else None
+
+    async def revoke_key(self, key_id: int, revoked_at: int) -> ApiKey | None:
+        """The first time stands."""
+        rows = await self._run(lambda connection: _write(connection, sql.REVOKE_KEY, (revoked_at, key_id)))
+        return ApiKey(*rows[0]) if rows else None
+
+    # The ways to the file
+
+    def _read(self, statement: str, values: Row) -> list[Row]:
+        """All rows, so that no cursor stays open and pins a snapshot."""
+        if self._reader is None:
+            raise Unavailable("The service is stopping")
+        try:
+            return self._reader.execute(statement, values).fetchall()
+        except apsw.Error as error:
+            raise Unavailable("The database can't be read") from error
+
+    async def _run(self, operation: Operation[T]) -> T:
+        if self._writer is None:
+            raise Unavailable("The service is stopping")
+        return await self._writer.run(operation)
+
+
+def _write(connection: apsw.Connection, statement: str, values: Row) -> list[Row]:
+    return connection.execute(sql.for_sqlite(statement), values).fetchall()
+
+
+def _row(connection: apsw.Connection, statement: str, values: Row) -> Row:
+    return _write(connection, statement, values)[0]
+
+
+def _listing(row: Row) -> Listing:
+    """SQLite has no booleans: is_active comes back as 0 or 1."""
+    values = list(row)
+    values[_IS_ACTIVE] = row[_IS_ACTIVE] == 1
+    return Listing(*values)
+
+
+def _no_row(listing_id: int) -> Listing:
+    raise AssertionError(f"decide accepted the missing listing {listing_id}")

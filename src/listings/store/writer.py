@@ -1,0 +1,189 @@
+"""The one thread that writes to the SQLite file, committing what waits in groups.
+
+Everything that waits runs inside one transaction, each operation in a savepoint of its own; the callers hear
+of it after the one commit, hence one fsync, that makes all of it durable.
+"""
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import apsw
+
+from listings.errors import Unavailable
+from listings.store.connection import WritersTurn, open_writer
+
+T = TypeVar("T")
+Operation: TypeAlias = Callable[[apsw.Connection], T]
+
+_LARGEST_BATCH = 256
+_MOST_WAITING = 1024
+_CHECKPOINT_WAITS = 250  # milliseconds, at the end only
+
+# Errors that end a statement and leave the transaction as it was; after any other the whole batch is void.
+_OF_ONE_STATEMENT = (
+    apsw.ConstraintError,
+    apsw.MismatchError,
+    apsw.RangeError,
+    apsw.SQLError,
+    apsw.TooBigError,
+)
+
+_log = logging.getLogger(__name__)
+
+
+class _Call(NamedTuple):
+    operation: Operation[Any]
+    future: asyncio.Future[Any]
+
+
+class _Outcome(NamedTuple):
+    call: _Call
+    result: object = None
+    error: BaseException | None = None
+
+
+class Writer:
+    """Runs operations in the writing thread. Made and used on one event loop."""
+
+    def __init__(self, path: Path) -> None:
+        """Starts the thread. OSError when the lock file beside `path` can't be opened."""
+        self._path = path
+        self._turn = WritersTurn(path)
+        self._connection: apsw.Connection | None = None
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[_Call] = deque()
+        self._wake = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._work, name="listings-writer", daemon=True)
+        self._thread.start()
+
+    async def run(self, operation: Operation[T]) -> T:
+        """Run an operation in a transaction and return what it returned, once that is durable.
+
+        What the operation raises is raised here, with nothing of it written. Raises Unavailable when too much
+        waits already, and when the transaction failed: then the outcome is unknown.
+        """
+        future: asyncio.Future[T] = self._loop.create_future()
+        with self._wake:
+            if self._closing:
+                raise Unavailable("The service is stopping")
+            if len(self._waiting) >= _MOST_WAITING:
+                raise Unavailable("Too many writes are waiting")
+            self._waiting.append(_Call(operation, future))
+            self._wake.notify()
+        return await future
+
+    async def close(self) -> None:
+        """Commit what waits, fold the WAL into the file, disconnect."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        await asyncio.to_thread(self._thread.join)
+
+    # Below, everything runs in the writing thread.
+
+    def _work(self) -> None:
+        while self._wait():
+            try:
+                with self._turn.taken():
+                    outcomes = self._commit(self._take())
+            except OSError:
+                _log.exception("The lock file can't be locked")
+                outcomes = [_Outcome(call, error=_nothing_written()) for call in self._take()]
+            self._loop.call_soon_threadsafe(_deliver, outcomes)
+        self._disconnect()
+        self._turn.close()
+
+    def _wait(self) -> bool:
+        """Sleep until something waits; False when nothing does and nothing will."""
+        with self._wake:
+            while not self._waiting and not self._closing:
+                self._wake.wait()
+            return bool(self._waiting)
+
+    def _take(self) -> list[_Call]:
+        """What waits now, which is more than what waited when the lock was asked for."""
+        with self._wake:
+            return [self._waiting.popleft() for _ in range(min(len(self._waiting), _LARGEST_BATCH))]
+
+    def _commit(self, batch: list[_Call]) -> list[_Outcome]:
+        try:
+            if self._connection is None:
+                self._connection = open_writer(self._path)
+            self._connection.execute("BEGIN IMMEDIATE")
+            outcomes = [_attempt(self._connection, call) for call in batch]
+            self._connection.execute("COMMIT")
+        except apsw.Error as error:
+            _log.exception("A batch of %d writes failed", len(batch))
+            self._recover(error)
+            return [_Outcome(call, error=_failed(error)) for call in batch]
+        return outcomes
+
+    def _recover(self, error: apsw.Error) -> None:
+        """Leave the failed transaction; after a failure of the disk also the connection, which may be in doubt."""
+        if self._connection is None:
+            return
+        in_doubt = isinstance(error, apsw.IOError | apsw.CorruptError | apsw.NotADBError | apsw.CantOpenError)
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        except apsw.Error:
+            in_doubt = True
+        if in_doubt:
+            self._connection.close(force=True)
+            self._connection = None
+
+    def _disconnect(self) -> None:
+        if self._connection is None:
+            return
+        try:
+            with self._turn.taken():
+                self._connection.set_busy_timeout(_CHECKPOINT_WAITS)
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except apsw.Error:
+            _log.exception("The last checkpoint failed; the next start makes up for it")
+        self._connection.close(force=True)
+
+
+def _attempt(connection: apsw.Connection, call: _Call) -> _Outcome:
+    """Run one operation in its savepoint. Raises apsw.Error when the whole transaction is lost."""
+    connection.execute("SAVEPOINT operation")
+    try:
+        result = call.operation(connection)
+    except Exception as error:
+        if isinstance(error, apsw.Error):
+            if not (isinstance(error, _OF_ONE_STATEMENT) and connection.in_transaction):
+                raise
+            _log.exception("The database refused a statement")
+            error = Unavailable("The database refused the write")
+        connection.execute("ROLLBACK TO operation")
+        connection.execute("RELEASE operation")
+        return _Outcome(call, error=error)
+    connection.execute("RELEASE operation")
+    return _Outcome(call, result)
+
+
+def _failed(error: apsw.Error) -> Unavailable:
+    if isinstance(error, apsw.BusyError):
+        return _nothing_written()
+    return Unavailable("The database failed to confirm the write; its outcome is unknown")
+
+
+def _nothing_written() -> Unavailable:
+    return Unavailable("The database is busy; nothing was written")
+
+
+def _deliver(outcomes: list[_Outcome]) -> None:
+    """On the event loop: wake the callers that still wait."""
+    for call, result, error in outcomes:
+        if call.future.done():
+            continue
+        if error is None:
+            call.future.set_result(result)
+        else:
+            call.future.set_exception(error)

@@ -1,0 +1,221 @@
+"""The service as tests use it: in this process with a clock to turn, or behind a real socket."""
+
+import asyncio
+import json as jsons
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeVar
+from urllib.parse import unquote
+
+import uvloop
+
+from listings import assemble, keys
+from listings.api.app import Application
+from listings.api.server import Server, base_url_of, bound_socket
+from listings.model import Account
+from listings.service import Service
+from listings.settings import Settings, load
+
+T = TypeVar("T")
+
+MONTH = 31 * 24 * 3600
+START = 1_790_000_000  # 2026-09-21 14:13:20
+
+
+class Clock:
+    """Seconds since 1970, turned by hand."""
+
+    def __init__(self) -> None:
+        self.now = float(START)
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Person(NamedTuple):
+    """Somebody of the cast: an account with a key."""
+
+    account: Account
+    key: str
+    key_id: int
+
+
+class Cast(NamedTuple):
+    """alice, the owner; bob, another account; charlie, whose plan has expired."""
+
+    alice: Person
+    bob: Person
+    charlie: Person
+
+
+class Reply(NamedTuple):
+    """An answer of the application."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return jsons.loads(self.body)
+
+
+def settings_for(folder: Path, **flags: str) -> Settings:
+    return load({}, {"database": f"sqlite:///{folder}/listings.db", "port": "0", **flags})
+
+
+async def make_person(service: Service, name: str, plan_ends_in: float) -> Person:
+    """An account of its own with a key; the plan may have ended long ago."""
+    count = len(_EMAILS)
+    _EMAILS.append(f"{name}{count}@example.com")
+    account = await service.add_account(name, _EMAILS[-1], int(service.clock() + plan_ends_in))
+    issued = await service.adopt_key(account, "test", keys.make())
+    return Person(account, issued.secret, issued.key.id)
+
+
+_EMAILS: list[str] = []
+
+
+async def make_cast(service: Service) -> Cast:
+    return Cast(
+        await make_person(service, "alice", 12 * MONTH),
+        await make_person(service, "bob", 12 * MONTH),
+        await make_person(service, "charlie", -MONTH),
+    )
+
+
+class House:
+    """The whole service in this process, on a loop and a clock of its own."""
+
+    def __init__(self, folder: Path, **flags: str) -> None:
+        self.clock = Clock()
+        self.settings = settings_for(folder, **flags)
+        self._runner = asyncio.Runner()
+        self._stack = AsyncExitStack()
+
+    def __enter__(self) -> Self:
+        assemble.migrate_database(self.settings)
+        opened = assemble.opened_service(self.settings, clock=self.clock)
+        self.service = self.run(self._stack.enter_async_context(opened))
+        self.application = assemble.application(self.service, self.settings)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.run(self._stack.aclose())
+        self._runner.close()
+
+    def run(self, task: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(task)
+
+    def person(self, name: str, plan_ends_in: float = 12 * MONTH) -> Person:
+        return self.run(make_person(self.service, name, plan_ends_in))
+
+    def cast(self) -> Cast:
+        return self.run(make_cast(self.service))
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        key: str | None = None,
+        json: Any = None,
+        body: bytes = b"",
+        headers: dict[str, str] | None = None,
+    ) -> Reply:
+        """Send one request straight into the application."""
+        content = jsons.dumps(json).encode() if json is not None else body
+        sent = [(name.lower().encode(), value.encode("latin-1")) for name, value in (headers or {}).items()]
+        if key is not None:
+            sent.append((b"x-api-key", key.encode("latin-1")))
+        if content:
+            sent.append((b"content-length", b"%d" % len(content)))
+        return self.run(ask(self.application, method, path, sent, [content]))
+
+
+async def ask(
+    application: Application,
+    method: str,
+    path: str,
+    headers: list[tuple[bytes, bytes]],
+    chunks: list[bytes],
+    *,
+    complete: bool = True,
+) -> Reply:
+    """One ASGI request whose body comes in these chunks; an incomplete one ends with a disconnect."""
+    raw, _, query = path.partition("?")
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": unquote(raw),
+        "raw_path": raw.encode(),
+        "query_string": query.encode(),
+        "headers": headers,
+    }
+    waiting: list[dict[str, Any]] = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
+    if complete:
+        waiting[-1]["more_body"] = False
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return waiting.pop(0) if waiting else {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await application(scope, receive, send)
+    if not sent:
+        return Reply(0, {}, b"")
+    answer = {name.decode(): value.decode("latin-1") for name, value in sent[0]["headers"]}
+    return Reply(sent[0]["status"], answer, b"".join(message["body"] for message in sent[1:]))
+
+
+class RunningService:
+    """The service behind a real socket, in a thread of this process, as `listings serve` runs it."""
+
+    def __init__(self, folder: Path, **flags: str) -> None:
+        self.settings = settings_for(folder, **flags)
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+
+    def __enter__(self) -> Self:
+        assemble.migrate_database(self.settings)
+        self._thread.start()
+        assert self._started.wait(10)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._loop.call_soon_threadsafe(self._stop)
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+
+    def run(self, use: Callable[[Service], Awaitable[T]]) -> T:
+        """Use the service on its own loop, from the test's thread."""
+
+        async def task() -> T:
+            return await use(self.service)
+
+        return asyncio.run_coroutine_threadsafe(task(), self._loop).result(30)
+
+    def cast(self) -> Cast:
+        return self.run(make_cast)
+
+    def _stop(self) -> None:
+        self._server.should_exit = True
+
+    def _work(self) -> None:
+        with bound_socket(self.settings.host, self.settings.port) as listener:
+            self.base_url = base_url_of(listener)
+            uvloop.run(self._serve(listener))
+
+    async def _serve(self, listener: Any) -> None:
+        self._loop = asyncio.get_running_loop()
+        async with assemble.opened_service(self.settings) as service:
+            self.service = service
+            self._server = Server(assemble.application(service, self.settings), self._started.set)
+            await self._server.serve([listener])
