@@ -1,11 +1,13 @@
 """Wires store, limiter, service and application out of settings: for the command line, tests and benchmarks alike."""
 
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from listings.api.app import Application
 from listings.contract import RateLimiter
+from listings.limiter.mapped import MappedLimiter
 from listings.limiter.memory import MemoryLimiter
 from listings.service import Service
 from listings.settings import Settings
@@ -24,10 +26,13 @@ async def opened_service(settings: Settings, *, clock: Callable[[], float] = tim
     """A service over the database of the settings, which must exist; everything is committed at the end."""
     store = SqliteStore(settings.database)
     await store.open()
+    limiter = _limiter(settings, await store.get_id())
     try:
-        yield Service(store, _limiter(settings), clock)
+        yield Service(store, limiter, clock)
     finally:
         await store.close()
+        if limiter is not None:
+            await limiter.close()
 
 
 def application(service: Service, settings: Settings) -> Application:
@@ -35,5 +40,9 @@ def application(service: Service, settings: Settings) -> Application:
     return Application(service, cors_origins=settings.cors_origins)
 
 
-def _limiter(settings: Settings) -> RateLimiter | None:
-    return MemoryLimiter(settings.rate_limit, settings.rate_window) if settings.rate_limit else None
+def _limiter(settings: Settings, database_id: str) -> RateLimiter | None:
+    if not settings.rate_limit:
+        return None
+    if sys.platform != "linux":  # the mapped log needs Linux's locks and clock
+        return MemoryLimiter(settings.rate_limit, settings.rate_window)
+    return MappedLimiter(settings.database, database_id, settings.rate_limit, settings.rate_window)

@@ -42,6 +42,9 @@ class Store(Protocol):
     async def close(self) -> None:
         """Finish the writes that wait, then disconnect. A write after this raises Unavailable."""
 
+    async def get_id(self) -> str:
+        """32 hexadecimal digits, drawn when the database was made: what is kept beside it is known by them."""
+
     async def find_caller(self, digest: bytes) -> Caller | None:
         """The key of this digest with its account, revoked and expired ones included; None when unknown."""
 
@@ -116,3 +119,6 @@ class RateLimiter(Protocol):
 
     async def hit(self, key_id: int) -> Verdict:
         """Count one request in one atomic step; a refused one does not count. May raise Unavailable."""
+
+    async def close(self) -> None:
+        """Give back what is held."""

@@ -34,6 +34,9 @@ class MemoryLimiter:
             log.append(now)
         return Verdict(accepted, self.limit - len(log), log[0] - start)
 
+    async def close(self) -> None:
+        """Nothing is held."""
+
     def _start_log(self, key_id: int, now: float) -> deque[float]:
         if len(self._logs) >= self._sweep_at:
             start = now - self.window

@@ -16,6 +16,8 @@ LISTING_COLUMNS = (
 ACCOUNT_COLUMNS = "id, name, email, plan_expires_at, created_at"
 KEY_COLUMNS = "id, account_id, name, hint, created_at, expires_at, revoked_at"
 
+GET_DATABASE_ID = "SELECT id FROM database_id"
+
 FIND_CALLER = """
 SELECT k.id, k.account_id, a.bucket, a.plan_expires_at, k.expires_at, k.revoked_at
 FROM api_keys k JOIN accounts a ON a.id = k.account_id

@@ -55,6 +55,10 @@ class SqliteStore:
         if self._writer is not None:
             await self._writer.close()
 
+    async def get_id(self) -> str:
+        """Drawn by the first migration."""
+        return str(self._read(sql.GET_DATABASE_ID, ())[0][0])
+
     # Callers
 
     async def find_caller(self, digest: bytes) -> Caller | None:

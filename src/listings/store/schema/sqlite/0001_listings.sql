@@ -1,6 +1,10 @@
 -- Times are seconds since 1970, but for a listing's own, which are text as they are shown.
 -- A bucket is an account's id & 1023, and the last ten bits of its listings' ids: where their rows live.
 
+-- What is kept beside the file (the log of the rate limit) is known by this.
+CREATE TABLE database_id (id TEXT NOT NULL) STRICT;
+INSERT INTO database_id (id) VALUES (lower(hex(randomblob(16))));
+
 CREATE TABLE accounts (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     bucket INTEGER NOT NULL CHECK (bucket BETWEEN 0 AND 1023),

@@ -1,0 +1,291 @@
+"""The exact sliding log in memory-mapped files: shared by the processes of a machine, and there after a restart.
+
+One file for 4,096 keys, sparse, beside the database (`listings.db.limits-0000`):
+
+    header  4096 bytes: magic, capacity, moved, anchor, the database's id, the machine's boot id
+    slot    for each key: how many requests were ever accepted (u64), then a ring of `capacity` times (f64)
+
+The ring has one place more than the limit needs. A hit writes its time to the place that counts no more, then
+raises the number, which is what makes it count: a process that is killed between the two has changed nothing.
+
+Every process holds the byte of a key locked while it reads the clock, the ring, and writes. The locks belong to an
+open file (OFD locks), since those of a process vanish when it closes any descriptor of the file; threads take turns
+by a lock of their own.
+
+Times are CLOCK_BOOTTIME plus an anchor that is taken once per boot, under the lock of the header: steps of the wall
+clock change nothing. A new boot begins at the wall clock, but not before the newest time in the file. The kernel
+keeps the files; a power cut may lose what it had not yet written, some seconds.
+"""
+
+import fcntl
+import logging
+import mmap
+import os
+import struct
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from listings.contract import Verdict
+from listings.errors import Unavailable
+
+_MAGIC = b"LSTLIM01"
+_HEADER = struct.Struct("8sQQd32s36s")
+_HEADER_SIZE = 4096
+_MOVED_WORD = 2  # the place of `moved` in the file, in words of 8 bytes
+_KEYS = 4096
+_KEY_BITS = 12
+_LEAST_CAPACITY = 1001
+_FLOCK = struct.Struct("hhqqi4x")
+_WHOLE_FILE = (0, 0)
+
+_log = logging.getLogger(__name__)
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+
+
+class MachineClock(NamedTuple):
+    """What tells the time on this machine; both in seconds."""
+
+    boot_id: Callable[[], str] = _boot_id
+    since_boot: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME)
+    wall: Callable[[], float] = time.time
+
+
+class _Header(NamedTuple):
+    magic: bytes
+    capacity: int
+    moved: int  # 1: the file was replaced by another of its name
+    anchor: float  # what to add to the seconds since boot
+    database_id: bytes
+    boot_id: bytes
+
+
+class MappedLimiter:
+    """`listings.contract.RateLimiter` over all processes of one machine."""
+
+    def __init__(
+        self, database: Path, database_id: str, limit: int, window: int, clock: MachineClock | None = None
+    ) -> None:
+        """`database_id` tells whose keys are counted: beside another database the log starts empty."""
+        self.limit = limit
+        self.window = window
+        self._database = database
+        self._database_id = database_id
+        self._clock = clock or MachineClock()
+        self._files: dict[int, _File] = {}
+        self._threads = threading.Lock()
+
+    async def hit(self, key_id: int) -> Verdict:
+        """Count one request of the key. Raises Unavailable when the disk is full or fails."""
+        try:
+            with self._threads:
+                verdict = None
+                while verdict is None:
+                    verdict = self._file(key_id >> _KEY_BITS).hit(key_id & (_KEYS - 1), self.limit, self.window)
+                    if verdict is None:
+                        self._files.pop(key_id >> _KEY_BITS).close()
+                return verdict
+        except OSError as error:
+            raise Unavailable(f"The rate limit can't be counted: {error.strerror}") from error
+
+    async def close(self) -> None:
+        """Give the files back."""
+        with self._threads:
+            while self._files:
+                self._files.popitem()[1].close()
+
+    def _file(self, number: int) -> "_File":
+        file = self._files.get(number)
+        if file is None:
+            path = self._database.with_name(f"{self._database.name}.limits-{number:04}")
+            file = self._files[number] = _open(path, self._database_id, self.limit + 1, self._clock)
+        return file
+
+
+class _File:
+    """One mapped file. Made by `_open`, which holds the header's lock."""
+
+    def __init__(self, descriptor: int, clock: MachineClock) -> None:
+        self.descriptor = descriptor
+        self.map = mmap.mmap(descriptor, 0)
+        self.header = _Header(*_HEADER.unpack_from(self.map))
+        self._words = memoryview(self.map).cast("Q")
+        self._times = memoryview(self.map).cast("d")
+        self._since_boot = clock.since_boot
+        self._touched: set[int] = set()
+
+    def hit(self, slot: int, limit: int, window: int) -> Verdict | None:
+        """Count one request; None when the file was replaced meanwhile."""
+        if slot not in self._touched:
+            self._allocate(slot)
+        _lock(self.descriptor, 1 + slot, 1)
+        try:
+            return self._count(self._word_of(slot), limit, window)
+        finally:
+            _unlock(self.descriptor, 1 + slot, 1)
+
+    def _count(self, count_at: int, limit: int, window: int) -> Verdict | None:
+        words, times, capacity, ring = self._words, self._times, self.header.capacity, count_at + 1
+        if words[_MOVED_WORD]:
+            return None
+        count = words[count_at]
+        now = self._since_boot() + self.header.anchor
+        start = now - window
+        first = self._first_after(start, ring, max(0, count - limit), count)
+        accepted = count - first < limit
+        if accepted:
+            times[ring + count % capacity] = now
+            words[count_at] = count = count + 1
+        return Verdict(accepted, limit - (count - first), times[ring + first % capacity] - start)
+
+    def _first_after(self, start: float, ring: int, low: int, high: int) -> int:
+        """The number of the first acceptance after `start`, of those from `low` to before `high`, which ascend."""
+        times, capacity = self._times, self.header.capacity
+        if low < high and times[ring + low % capacity] > start:
+            return low
+        while low < high:
+            middle = (low + high) // 2
+            if times[ring + middle % capacity] > start:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def newest(self) -> float:
+        """The latest time of any key."""
+        capacity = self.header.capacity
+        counts = ((self._word_of(slot), self._words[self._word_of(slot)]) for slot in range(_KEYS))
+        return max((self._times[at + 1 + (count - 1) % capacity] for at, count in counts if count), default=0.0)
+
+    def copy_to(self, other: "_File") -> None:
+        """Give a file of a larger capacity all that is remembered."""
+        for slot in range(_KEYS):
+            count = self._words[self._word_of(slot)]
+            if not count:
+                continue
+            other._allocate(slot)  # noqa: SLF001 - of the same class
+            at, kept = other._word_of(slot), min(count, self.header.capacity - 1)  # noqa: SLF001 - of the same class
+            for number in range(count - kept, count):
+                time_at = self._word_of(slot) + 1 + number % self.header.capacity
+                other._times[at + 1 + (number - count + kept)] = self._times[time_at]  # noqa: SLF001
+            other._words[at] = kept  # noqa: SLF001 - of the same class
+
+    def mark_moved(self) -> None:
+        """Tell the other processes that another file has taken this one's name."""
+        self._words[_MOVED_WORD] = 1
+
+    def write_header(self, header: _Header) -> None:
+        """Replace the header."""
+        _HEADER.pack_into(self.map, 0, *header)
+        self.header = header
+
+    def close(self) -> None:
+        """Give the file back; what was written is the kernel's to keep."""
+        self.unmap()
+        os.close(self.descriptor)
+
+    def unmap(self) -> None:
+        """Give back all but the descriptor."""
+        self._words.release()
+        self._times.release()
+        self.map.close()
+
+    def _word_of(self, slot: int) -> int:
+        return _HEADER_SIZE // 8 + slot * (self.header.capacity + 1)
+
+    def _allocate(self, slot: int) -> None:
+        """Make room on the disk now: writing to a mapped hole on a full disk would kill the process."""
+        os.posix_fallocate(self.descriptor, 8 * self._word_of(slot), 8 * (self.header.capacity + 1))
+        self._touched.add(slot)
+
+
+def _lock(descriptor: int, start: int, length: int) -> None:
+    """Hold bytes of a file against all other processes; length 0 reaches to its end."""
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, length, 0))
+
+
+def _unlock(descriptor: int, start: int, length: int) -> None:
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, start, length, 0))
+
+
+def _open(path: Path, database_id: str, capacity: int, clock: MachineClock) -> _File:
+    """The file of this name, made, or replaced where it can't be used as it is."""
+    fresh = _Header(
+        _MAGIC,
+        max(_LEAST_CAPACITY, capacity),
+        0,
+        clock.wall() - clock.since_boot(),
+        database_id.encode(),
+        clock.boot_id().encode().ljust(36, b"\0"),
+    )
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = None
+        try:
+            _lock(descriptor, *_WHOLE_FILE)
+            if _has_name(descriptor, path):
+                file = _take(path, descriptor, fresh, clock)
+        finally:
+            if file is None:
+                os.close(descriptor)  # and with it the lock
+        if file is not None:
+            _unlock(descriptor, *_WHOLE_FILE)
+            return file
+
+
+def _has_name(descriptor: int, path: Path) -> bool:
+    """Whether the file was not replaced between its opening and its locking."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _take(path: Path, descriptor: int, fresh: _Header, clock: MachineClock) -> _File | None:
+    """Use the locked file as it is, or put another in its place (None)."""
+    if os.fstat(descriptor).st_size == 0:
+        return _format(descriptor, fresh, clock)
+    header = _Header(*_HEADER.unpack(os.pread(descriptor, _HEADER.size, 0).ljust(_HEADER.size, b"\0")))
+    ours = (header.magic, header.database_id) == (_MAGIC, fresh.database_id)
+    if not ours or os.fstat(descriptor).st_size != _size(header.capacity):
+        _log.warning("The rate limit starts empty: %s was of another database, or damaged", path)
+        _replace(path, fresh, None, clock)
+        return None
+    file = _File(descriptor, clock)
+    if header.boot_id != fresh.boot_id:
+        anchor = max(clock.wall(), file.newest()) - clock.since_boot()
+        file.write_header(header._replace(anchor=anchor, boot_id=fresh.boot_id))
+    if header.capacity >= fresh.capacity:
+        return file
+    _replace(path, file.header._replace(capacity=fresh.capacity), file, clock)
+    file.mark_moved()
+    file.unmap()
+    return None
+
+
+def _replace(path: Path, header: _Header, old: _File | None, clock: MachineClock) -> None:
+    """Give the name to a new file, with what the old one remembers."""
+    draft = path.with_name(path.name + ".new")
+    draft.unlink(missing_ok=True)
+    file = _format(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), header, clock)
+    if old is not None:
+        old.copy_to(file)
+    file.close()
+    draft.replace(path)
+
+
+def _format(descriptor: int, header: _Header, clock: MachineClock) -> _File:
+    """A new file: its header, and nothing counted."""
+    os.posix_fallocate(descriptor, 0, _HEADER_SIZE)
+    os.pwrite(descriptor, _HEADER.pack(*header), 0)
+    os.ftruncate(descriptor, _size(header.capacity))
+    return _File(descriptor, clock)
+
+
+def _size(capacity: int) -> int:
+    return _HEADER_SIZE + _KEYS * 8 * (capacity + 1)

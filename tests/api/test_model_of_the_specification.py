@@ -1,0 +1,417 @@
+"""Every operation by everybody, in any order, against a small model of the specification.
+
+The model is plain dictionaries and knows nothing of the product. After each step the answer must be the one that
+the model foretells, and each owner's list must be the model's.
+"""
+
+import json
+from collections import Counter
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from listings import keys
+from tests.houses import MONTH, START, House, Reply
+
+PHASES = (Phase.generate, Phase.shrink)  # to explain a failure takes minutes
+LIMIT = 100_000
+HOUR = 3600
+ROOT = "/api/v1/listings"
+
+# The model
+
+
+class Sent(NamedTuple):
+    """A request; `segment` is what stands in the place of {id}, and a body of bytes is none that can be read."""
+
+    method: str
+    headers: dict[str, str]
+    segment: str | None = None
+    body: Any = None
+
+
+class Expected(NamedTuple):
+    """What must come back. `content` None: any error sentence that names all the fields `at_fault`."""
+
+    status: int
+    content: Any = None
+    code: str | None = None
+    headers: dict[str, str] = {}  # noqa: RUF012 - a default that nobody changes
+    at_fault: tuple[str, ...] = ()
+
+
+class RefusalError(Exception):
+    """The model says no."""
+
+    def __init__(self, status: int, code: str, at_fault: tuple[str, ...] = ()) -> None:
+        super().__init__(code)
+        self.expected = Expected(status, None, code, {}, at_fault)
+
+
+RECORD = (
+    *("id", "title", "content", "type", "category", "images", "price", "price_type", "location", "region"),
+    *("is_active", "view_count", "created_at", "updated_at"),
+)
+LENGTHS = {"title": 255, "content": 100_000, "category": 100, "location": 255, "region": 100, "district": 100}
+WORDS = {
+    "type": ("product", "service", "rental", "job"),
+    "price_type": ("fixed", "negotiable", "per_hour", "per_night"),
+}
+DEGREES = {"latitude": 90, "longitude": 180}
+NEVER_GIVEN: dict[str, Any] = {
+    **{"category": "", "images": [], "price": 0.0, "price_type": "fixed", "location": "", "region": ""},
+    **{"district": "", "latitude": None, "longitude": None},
+}
+FIRM: dict[str, Any] = {"title": None, "content": None, "type": "product", "is_active": True}  # null can't clear these
+ABSOLUTE = ("https://a.example/1.jpg", "HTTP://b.example:81/ü?q#f", "https://a.example/1.jpg#" + "x" * 2024)
+RELATIVE = ("b.jpg", "/pictures/c.jpg", "//d.example/e.jpg")
+
+
+def is_allowed(name: str, value: Any, *, strict: bool) -> bool:
+    """Decisions G2 to G5 for one field of a body."""
+    if name in LENGTHS:
+        blank = name in FIRM and isinstance(value, str) and not value.strip()
+        return isinstance(value, str) and len(value) <= LENGTHS[name] and "\0" not in value and not blank
+    if name in WORDS:
+        return value in WORDS[name]
+    if name == "images":
+        known = ABSOLUTE if strict else ABSOLUTE + RELATIVE
+        return isinstance(value, list) and len(value) <= 50 and all(address in known for address in value)
+    if name == "is_active" or isinstance(value, bool) or not isinstance(value, int | float):
+        return name == "is_active" and isinstance(value, bool)
+    if name == "price":
+        cents = round(Fraction(value) * 100)
+        return 0 <= value and cents <= 99_999_999_999 and abs(value - Fraction(cents, 100)) <= Fraction("0.000001")
+    return -DEGREES[name] <= value <= DEGREES[name]
+
+
+class Model:
+    """The accounts' plans, the keys and the listings, deleted ones included."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+        self.plans: dict[int, float] = {}  # when each account's plan ends
+        self.keys: dict[str, tuple[int, float]] = {}  # the account, and until when the key is good
+        self.listings: dict[str, dict[str, Any]] = {}
+        self.counted: Counter[str] = Counter()
+
+    def answer(self, sent: Sent) -> Expected:
+        """What a request is answered, and what it does."""
+        limits: dict[str, str] = {}
+        try:
+            account = self._authenticate(sent, limits)
+            expected = self._act(sent, account)
+        except RefusalError as refusal:
+            expected = refusal.expected
+        return expected._replace(headers={**expected.headers, **limits})
+
+    def listed(self, account: int) -> list[dict[str, Any]]:
+        """An account's active listings, newest first."""
+        own = [one for one in self.listings.values() if one["account"] == account and one["is_active"]]
+        return [self.record(one) for one in sorted(own, key=lambda one: -int(one["id"]))]
+
+    def record(self, listing: dict[str, Any]) -> dict[str, Any]:
+        """The fourteen fields in their order."""
+        times = {name: f"{datetime.fromtimestamp(listing[name], UTC):%Y-%m-%d %H:%M:%S}" for name in RECORD[-2:]}
+        return {name: times.get(name, listing[name]) for name in RECORD}
+
+    def _authenticate(self, sent: Sent, limits: dict[str, str]) -> int:
+        scheme, _, bearer = sent.headers.get("Authorization", "").strip().partition(" ")
+        key = sent.headers.get("X-API-Key", "").strip() or (bearer.strip() if scheme.lower() == "bearer" else "")
+        account, good_until = self.keys.get(key, (0, 0.0))
+        if self.now >= good_until:
+            raise RefusalError(401, "invalid_api_key" if key else "api_key_required")
+        self.counted[key] += 1
+        limits["x-ratelimit-remaining"] = str(LIMIT - self.counted[key])
+        if self.now >= self.plans[account]:
+            raise RefusalError(403, "plan_expired")
+        return account
+
+    def _act(self, sent: Sent, account: int) -> Expected:
+        if sent.segment is None:
+            if sent.method == "POST":
+                return self._create(sent, account)
+            return Expected(200, {"listings": self.listed(account)})
+        listing = self.listings.get(sent.segment)
+        if listing is None:
+            raise RefusalError(404, "listing_not_found")
+        if listing["account"] != account:
+            raise RefusalError(403, "not_owner")
+        if listing["deleted"]:
+            raise RefusalError(404, "listing_not_found")
+        if sent.method == "DELETE":
+            listing.update(deleted=True, is_active=False)
+            return Expected(200, {"message": "listing deleted"})
+        return self._update(sent, listing) if sent.body is not None else Expected(200, self.record(listing))
+
+    def _create(self, sent: Sent, account: int) -> Expected:
+        values, headers = self._read(sent, new=True)
+        serial = 1 + sum(one["account"] == account for one in self.listings.values())
+        listing_id = serial * 1024 + account % 1024
+        fixed = {"id": listing_id, "account": account, "deleted": False, "view_count": 0}
+        times = {"created_at": int(self.now), "updated_at": int(self.now)}
+        self.listings[str(listing_id)] = {**FIRM, **NEVER_GIVEN, **values, **fixed, **times}
+        headers["location"] = f"{ROOT}/{listing_id}"
+        return Expected(201, {"id": listing_id, "message": "listing created"}, None, headers)
+
+    def _update(self, sent: Sent, listing: dict[str, Any]) -> Expected:
+        values, headers = self._read(sent, new=False)
+        if any(listing[name] != value for name, value in values.items()):
+            listing.update(values, updated_at=max(int(self.now), listing["updated_at"]))
+        return Expected(200, {"message": "listing updated"}, None, headers)
+
+    def _read(self, sent: Sent, *, new: bool) -> tuple[dict[str, Any], dict[str, str]]:
+        if not isinstance(sent.body, dict):
+            raise RefusalError(400, "malformed_json")
+        strict = "Prefer" in sent.headers
+        ignored = [name for name in sent.body if name not in NEVER_GIVEN and name not in FIRM]
+        nulls = [name for name, value in sent.body.items() if value is None and (new or name in NEVER_GIVEN)]
+        values = {name: value for name, value in sent.body.items() if name not in ignored and name not in nulls}
+        wrong = [name for name, value in values.items() if not is_allowed(name, value, strict=strict)]
+        wrong += [name for name in ("title", "content") if new and name not in values]
+        if wrong or (strict and ignored):
+            raise RefusalError(400, "invalid_request", tuple(wrong + ignored if strict else wrong))
+        if "price" in values:
+            values["price"] = round(Fraction(values["price"]) * 100) / 100
+        values.update({} if new else {name: NEVER_GIVEN[name] for name in nulls})
+        headers = {"x-ignored-fields": ", ".join(quote(name, safe="") for name in ignored)} if ignored else {}
+        return values, headers | ({"preference-applied": "handling=strict"} if strict else {})
+
+
+# What is sent
+
+
+def often(good: st.SearchStrategy[Any], *bad: Any) -> st.SearchStrategy[Any]:
+    """Mostly something good, now and then null or something bad."""
+    return st.integers(0, 9).flatmap(lambda number: good if number else st.sampled_from([None, *bad]))
+
+
+def text(longest: int, *bad: Any) -> st.SearchStrategy[Any]:
+    edges = st.sampled_from(["Bicycle", " kept as it is\n", "from\x0bWord", "🚲" * min(longest, 300)])
+    too_long = ["x" * (longest + 1)] if longest < 300 else []  # the bound of content costs too much time here
+    return often(st.one_of(edges, st.text(min_size=1, max_size=5)), "nul\0", 5, *too_long, *bad)
+
+
+CENTS = st.one_of(
+    st.integers(0, 10**11).map(lambda cents: cents / 100),
+    st.sampled_from([0, -0.0, 0.1 + 0.2, 1250, 19.99, 999_999_999.99, 1e-7]),
+)
+BAD_PRICES = (-0.01, 1_000_000_000, 999_999_999.995, 0.005, 19.999, 10**40, "12", True, [1])
+ADDRESSES = st.lists(st.sampled_from(ABSOLUTE + RELATIVE), max_size=3)
+BAD_IMAGES = (
+    *(["ftp://a.example/1.jpg"], ["https://"], ["https://me@a.example/1.jpg"], ["javascript:alert(1)"], ["a b"]),
+    *(["a\\b"], [""], [5], ["b.jpg"] * 51, ["x" * 2049], "b.jpg", {}),
+)
+REQUIRED = {"title": text(255, "", " \t\n", "\u3000"), "content": text(100_000, "", " ", ["c"])}
+OPTIONAL = {
+    "type": often(st.sampled_from(WORDS["type"]), "", "Product", 1),
+    "category": text(100),
+    "images": often(st.one_of(ADDRESSES, st.just(["b.jpg"] * 50)), *BAD_IMAGES),
+    "price": often(CENTS, *BAD_PRICES),
+    "price_type": often(st.sampled_from(WORDS["price_type"]), "", "free", False),
+    "location": text(255),
+    "region": text(100),
+    "district": text(100),
+    "latitude": often(st.sampled_from([-90, 90, -41.29, 0, -0.0]), 90.01, "1", True),
+    "longitude": often(st.sampled_from([-180, 180, 174.77]), -181, {}),
+    "is_active": often(st.booleans(), 1, "true"),
+}
+IGNORED = {
+    "id": st.just(7),
+    "view_count": st.sampled_from([99, None]),
+    "updated_at": st.just("2020-01-01 00:00:00"),
+    "größe, in %": st.just({"deep": [1, {"title": "no"}]}),
+}
+UNREADABLE = st.sampled_from(
+    [b"", b"{", b"\xff", b'{"title": "a", "content": "b"} x', b'{"price": NaN}', b'{"title": "\\ud800"}', b"title=a"]
+)
+OTHER_JSON = st.sampled_from([[], ["title"], "title", 5, True])
+CREATES = st.fixed_dictionaries(REQUIRED, optional=OPTIONAL | IGNORED)
+CHANGES = st.fixed_dictionaries({}, optional=REQUIRED | OPTIONAL | IGNORED)
+BODIES = st.one_of(CREATES, CREATES, CHANGES, CHANGES, UNREADABLE, OTHER_JSON)
+
+WRONG_KEY = "an-unknown-key-of-another-system"
+PEOPLE = ("alice",) * 5 + ("bob",) * 4 + ("charlie", "dora", "former", "brief", "mistyped", "unknown", "nobody")
+FORMS: tuple[dict[str, str], ...] = (
+    *({"X-API-Key": "{}"}, {"Authorization": "Bearer {}"}) * 4,
+    {"Authorization": "bEARER   {} "},
+    {"X-API-Key": " {} ", "Authorization": f"Bearer {WRONG_KEY}"},
+    {"X-API-Key": WRONG_KEY, "Authorization": "Bearer {}"},
+    {"X-API-Key": " \t", "Authorization": "Bearer {}"},
+    {"Authorization": "Basic {}"},
+    {"Cookie": "X-API-Key={}"},
+)
+NO_IDS = ("0", "1", "007", "-1025", "+1025", "1025.0", "1e3", "abc", "%20", "٣", "1024", str(2**63 - 1), str(2**63))
+
+WHO = st.sampled_from(PEOPLE)
+HOW = st.sampled_from(FORMS)
+WHICH = st.one_of(st.integers(0, 30), st.integers(0, 30), st.integers(0, 30), st.sampled_from(NO_IDS))
+SLASH = st.sampled_from(["", "", "/"])
+PREFERENCE = st.sampled_from([{}, {}, {"Prefer": "handling=strict"}])
+OWNERS = st.sampled_from(["alice", "bob"])
+
+
+class EverybodyAtOnce(RuleBasedStateMachine):
+    """The cast sends what it likes; the model looks on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack = ExitStack()
+        folder = Path(self.stack.enter_context(TemporaryDirectory()))
+        self.house = self.stack.enter_context(House(folder, rate_limit=str(LIMIT)))
+        self.model = Model(START)
+        self.accounts: dict[str, int] = {}
+        self.keys = {"unknown": WRONG_KEY, "nobody": ""}
+        for name, plan_ends_in in {"alice": MONTH, "bob": 12 * MONTH, "charlie": -MONTH, "dora": -MONTH}.items():
+            self.accounts[name] = self.house.person(name, plan_ends_in).account.id
+            self.model.plans[self.accounts[name]] = START + plan_ends_in
+            self.make_key(name)
+        self.set_plan("dora", None)
+        self.keys["former"] = self.keys["alice"]
+        self.replace_key("alice")
+        self.make_key("bob", "brief", expires_at=START + HOUR)
+        self.keys["mistyped"] = self.keys["alice"][:-1] + ("0" if self.keys["alice"][-1] != "0" else "1")
+
+    def make_key(self, owner: str, name: str = "", expires_at: int | None = None) -> None:
+        account = self.house.run(self.house.service.find_account(str(self.accounts[owner])))
+        issued = self.house.run(self.house.service.adopt_key(account, "test", keys.make(), expires_at))
+        self.keys[name or owner] = issued.secret
+        good_until = float("inf") if expires_at is None else expires_at
+        self.model.keys[issued.secret] = (account.id, good_until)
+
+    def replace_key(self, owner: str) -> None:
+        former = self.keys[owner]
+        found = self.house.run(self.house.service.find_key(former))
+        assert found is not None
+        self.house.run(self.house.service.revoke_key(found.key_id))
+        self.model.keys[former] = (self.accounts[owner], 0.0)
+        self.make_key(owner)
+
+    def set_plan(self, owner: str, ends_at: int | None) -> None:
+        self.house.run(self.house.service.set_plan(str(self.accounts[owner]), ends_at))
+        self.model.plans[self.accounts[owner]] = ends_at or 0
+
+    def send(self, sent: Sent, who: str, slash: str = "") -> Reply:
+        """Send with somebody's key, and compare with what the model foretells."""
+        sent = sent._replace(headers={name: form.format(self.keys[who]) for name, form in sent.headers.items()})
+        body = sent.body if isinstance(sent.body, bytes) else json.dumps(sent.body).encode()
+        path = ROOT + (f"/{sent.segment}" if sent.segment is not None else "") + slash
+        reply = self.house.ask(
+            sent.method, path, body=b"" if sent.body is None else body, headers=sent.headers
+        )
+        compare(reply, self.model.answer(sent), head=sent.method == "HEAD")
+        return reply
+
+    def segment(self, which: int | str) -> str:
+        """One of the listings ever made, or what is given."""
+        made = list(self.model.listings)
+        return which if isinstance(which, str) else made[which % len(made)] if made else "1025"
+
+    @rule(who=WHO, how=HOW, slash=SLASH)
+    def read_the_list(self, who: str, how: dict[str, str], slash: str) -> None:
+        reply = self.send(Sent("GET", how), who, slash)
+        head = self.send(Sent("HEAD", how), who, slash)
+        assert head.headers["content-length"] == reply.headers["content-length"]
+
+    @rule(who=WHO, how=HOW, slash=SLASH, body=BODIES, prefer=PREFERENCE)
+    def create(self, who: str, how: dict[str, str], slash: str, body: Any, prefer: dict[str, str]) -> None:
+        self.send(Sent("POST", how | prefer, None, body), who, slash)
+
+    @rule(who=WHO, how=HOW, slash=SLASH, which=WHICH)
+    def read_one(self, who: str, how: dict[str, str], slash: str, which: int | str) -> None:
+        reply = self.send(Sent("GET", how, self.segment(which)), who, slash)
+        head = self.send(Sent("HEAD", how, self.segment(which)), who, slash)
+        assert head.headers["content-length"] == reply.headers["content-length"]
+
+    @rule(who=WHO, how=HOW, which=WHICH, method=st.sampled_from(["PUT", "PATCH"]), body=BODIES, prefer=PREFERENCE)
+    def update(
+        self, who: str, how: dict[str, str], which: int | str, method: str, body: Any, prefer: dict[str, str]
+    ) -> None:
+        self.send(Sent(method, how | prefer, self.segment(which), body), who)
+
+    @rule(who=OWNERS, which=WHICH, method=st.sampled_from(["PUT", "PATCH"]))
+    def send_back_what_was_read(self, who: str, which: int | str, method: str) -> None:
+        reply = self.send(Sent("GET", FORMS[0], self.segment(which)), who)
+        if reply.status == 200:
+            self.send(Sent(method, FORMS[0], self.segment(which), reply.json()), who)
+
+    @rule(who=WHO, how=HOW, slash=SLASH, which=WHICH)
+    def delete(self, who: str, how: dict[str, str], slash: str, which: int | str) -> None:
+        self.send(Sent("DELETE", how, self.segment(which)), who, slash)
+
+    @rule(seconds=st.sampled_from([0.4, 1, 59.7, HOUR, 7 * 24 * HOUR, MONTH, -90]))
+    def time_passes(self, seconds: float) -> None:
+        self.house.clock.advance(seconds)
+        self.model.now += seconds
+
+    @rule(who=st.sampled_from(["alice", "bob", "charlie", "dora"]), left=st.sampled_from([-1, 0, 1, HOUR, 9 * MONTH]))
+    def set_the_end_of_a_plan(self, who: str, left: int) -> None:
+        self.set_plan(who, int(self.model.now) + left)
+
+    @rule(who=st.sampled_from(["alice", "bob", "dora"]))
+    def take_a_plan_away(self, who: str) -> None:
+        self.set_plan(who, None)
+
+    @rule(who=OWNERS)
+    def extend_a_plan_from_now(self, who: str) -> None:
+        self.set_plan(who, int(self.model.now) + MONTH)
+
+    @rule(who=OWNERS)
+    def put_a_new_key_in_the_place_of_the_old(self, who: str) -> None:
+        self.keys["former"] = self.keys[who]
+        self.replace_key(who)
+
+    @invariant()
+    def each_owners_list_is_the_models(self) -> None:
+        for owner in ("alice", "bob"):
+            self.send(Sent("GET", FORMS[0]), owner)
+
+    @rule()
+    def renew_all_plans_and_find_everything_as_it_was(self) -> None:
+        for owner in ("alice", "bob", "charlie", "dora"):
+            self.set_plan(owner, int(self.model.now) + MONTH)
+            for listing in self.model.listings:
+                self.send(Sent("GET", FORMS[1], listing), owner)
+
+    def teardown(self) -> None:
+        self.stack.close()
+
+
+def compare(reply: Reply, expected: Expected, *, head: bool) -> None:
+    """Status, body and headers, to the letter but for the sentence of an error."""
+    assert reply.status == expected.status, reply
+    assert reply.headers.get("x-error-code") == expected.code, reply
+    for name in ("location", "x-ignored-fields", "preference-applied", "x-ratelimit-remaining"):
+        assert reply.headers.get(name) == expected.headers.get(name), (name, reply)
+    assert ("www-authenticate" in reply.headers) == (reply.status == 401)
+    assert (reply.headers["content-type"], reply.headers["cache-control"]) == (
+        "application/json; charset=utf-8",
+        "no-store",
+    )
+    assert reply.headers["x-request-id"]
+    if head:
+        assert reply.body == b""
+        return
+    assert reply.headers["content-length"] == str(len(reply.body))
+    content = reply.json()
+    if expected.content is not None:
+        assert json.dumps(content) == json.dumps(expected.content)  # order and kinds of numbers included
+    else:
+        assert list(content) == ["error"]
+        assert all(json.dumps(name, ensure_ascii=False)[1:-1] in content["error"] for name in expected.at_fault), (
+            content
+        )
+        assert content["error"].strip()
+
+
+def test_the_service_answers_as_the_model_of_the_specification() -> None:
+    bounds = settings(max_examples=100, stateful_step_count=40, report_multiple_bugs=False, phases=PHASES)
+    run_state_machine_as_test(EverybodyAtOnce, settings=bounds)

@@ -1,0 +1,297 @@
+"""`listings account`: open accounts, set their plans."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from listings import dates
+from tests.cli.commands import Cli, Data, Program
+
+pytestmark = pytest.mark.usefixtures("database")
+
+ACCOUNT_KEYS = ["id", "name", "email", "plan", "plan_expires_at", "created_at"]
+
+GOOD_DATES = [
+    ("2031-05-06", "2031-05-06 00:00:00"),
+    ("2031-05-06 07:08:09", "2031-05-06 07:08:09"),
+    ("2032-02-29 23:59:59", "2032-02-29 23:59:59"),
+    ("9999-12-31 23:59:59", "9999-12-31 23:59:59"),
+    ("2020-01-01", "2020-01-01 00:00:00"),
+    ("1969-12-31 23:59:59", "1969-12-31 23:59:59"),
+    ("0999-01-01", "0999-01-01 00:00:00"),
+]
+NO_DATES = [
+    "",
+    "tomorrow",
+    "2031-02-29",
+    "2031-13-01",
+    "2031-00-01",
+    "0000-01-01",
+    "10000-01-01",
+    "31-05-06",
+    "2031-5-6",
+    "2031/05/06",
+    "2031-05-06T07:08:09",
+    "2031-05-06 07:08",
+    "2031-05-06 24:00:00",
+    "2031-05-06 07:08:60",
+    "2031-05-06 07:08:09Z",
+    " 2031-05-06",
+    "2031-05-06\n",
+    "٢٠٣١-05-06",
+]
+
+
+def moments(act: Callable[[], Data]) -> tuple[Data, range]:
+    """What a command prints, and the seconds during which it may have looked at the clock."""
+    start = int(time.time())
+    data = act()
+    return data, range(start, int(time.time()) + 1)
+
+
+def months_from(moments: range, months: int) -> list[str]:
+    return [dates.text_of(dates.add_months(moment, months)) for moment in moments]
+
+
+# Opening accounts
+
+
+def test_an_account_is_printed_with_exactly_six_keys_in_their_order(cli: Cli) -> None:
+    account, now = moments(lambda: cli.account("alice"))
+    assert list(account) == ACCOUNT_KEYS
+    assert account.pop("created_at") in [dates.text_of(moment) for moment in now]
+    assert account == {
+        "id": 1,
+        "name": "alice",
+        "email": "alice@example.com",
+        "plan": "none",
+        "plan_expires_at": None,
+    }
+
+
+@pytest.mark.parametrize("months", [1, 12, 12_000])
+def test_months_are_counted_from_now(cli: Cli, months: int) -> None:
+    account, now = moments(lambda: cli.account("alice", "--months", str(months)))
+    assert account["plan"] == "business"
+    assert account["plan_expires_at"] in months_from(now, months)
+
+
+@pytest.mark.parametrize(("date", "shown"), GOOD_DATES)
+def test_a_plan_can_be_given_until_any_date(cli: Cli, date: str, shown: str) -> None:
+    account = cli.account("alice", "--until", date)
+    assert (account["plan"], account["plan_expires_at"]) == ("business", shown)
+
+
+@pytest.mark.parametrize("date", NO_DATES)
+def test_what_is_no_date_is_wrong_usage(cli: Cli, alice: Data, date: str) -> None:
+    said = cli.misused("account", "add", "--name", "x", "--email", "x@example.com", "--until", date)
+    assert "is not a date" in said
+    assert "is not a date" in cli.misused("account", "plan", str(alice["id"]), "--until", date)
+
+
+@pytest.mark.parametrize("months", ["0", "-1", "1.5", "one", "", "12001", "1e2"])
+def test_months_are_a_whole_number_from_1(cli: Cli, alice: Data, months: str) -> None:
+    assert "--months" in cli.misused("account", "add", "--name", "x", "--email", "x@example.com", "--months", months)
+    assert "--months" in cli.misused("account", "plan", str(alice["id"]), "--months", months)
+
+
+def test_months_and_until_together_are_wrong_usage_and_open_nothing(cli: Cli) -> None:
+    both = ["--months", "1", "--until", "2031-01-01"]
+    assert "not both" in cli.misused("account", "add", "--name", "alice", "--email", "alice@example.com", *both)
+    assert cli.account("alice")["id"] == 1
+
+
+@pytest.mark.parametrize("options", [[], ["--name", "alice"], ["--email", "alice@example.com"]])
+def test_a_name_and_an_email_are_needed(cli: Cli, options: list[str]) -> None:
+    assert "Missing option" in cli.misused("account", "add", *options)
+
+
+@pytest.mark.parametrize("name", ["a", "a" * 200, "Łukasz’ Läden ☃ 株式会社", "Alice's \"Attic\" \\ <b>"])
+def test_a_name_is_kept_as_it_is(cli: Cli, name: str) -> None:
+    account = cli.data("account", "add", "--name", name, "--email", "alice@example.com")
+    assert account["name"] == name
+
+
+@pytest.mark.parametrize("name", ["", "  ", "a" * 201, "two\nlines", "nul\0", "\x1b[2J", "\udcff"])
+def test_a_bad_name_is_refused(cli: Cli, name: str) -> None:
+    assert "name" in cli.refused("account", "add", "--name", name, "--email", "alice@example.com")
+    assert cli.account("alice")["id"] == 1
+
+
+@pytest.mark.parametrize(
+    ("email", "kept"),
+    [
+        ("Alice@Example.COM", "alice@example.com"),
+        (" alice@example.com ", "alice@example.com"),
+        ("a+b.c@sub.example.com", "a+b.c@sub.example.com"),
+        ("a" * 242 + "@example.com", "a" * 242 + "@example.com"),
+    ],
+)
+def test_an_email_is_kept_in_lower_case(cli: Cli, email: str, kept: str) -> None:
+    assert cli.data("account", "add", "--name", "alice", "--email", email)["email"] == kept
+
+
+@pytest.mark.parametrize(
+    "email",
+    [
+        "",
+        "alice",
+        "@",
+        "alice@",
+        "@example.com",
+        "al ice@example.com",
+        "alice@exam ple.com",
+        "alice@example.com\nbob@example.com",
+        "alice\0@example.com",
+        "\udcff@example.com",
+        "a" * 243 + "@example.com",
+    ],
+)
+def test_what_is_no_email_is_refused(cli: Cli, email: str) -> None:
+    assert "e-mail address" in cli.refused("account", "add", "--name", "alice", "--email", email)
+    assert cli.account("alice")["id"] == 1
+
+
+@pytest.mark.parametrize("email", ["alice@example.com", "ALICE@EXAMPLE.COM"])
+def test_an_email_belongs_to_one_account(cli: Cli, alice: Data, email: str) -> None:
+    said = cli.refused("account", "add", "--name", "another", "--email", email, "--until", "2020-01-01")
+    assert "alice@example.com" in said
+    unchanged = cli.data("account", "plan", str(alice["id"]), "--until", alice["plan_expires_at"])
+    assert unchanged == alice
+
+
+def test_accounts_are_told_apart_by_their_ids(alice: Data, bob: Data) -> None:
+    assert alice["id"] != bob["id"]
+
+
+# Plans
+
+
+@pytest.mark.parametrize("reference", ["id", "email"])
+def test_an_account_is_found_by_id_and_by_email(cli: Cli, alice: Data, bob: Data, reference: str) -> None:
+    changed = cli.data("account", "plan", str(bob[reference]), "--until", "2031-05-06")
+    assert changed == bob | {"plan_expires_at": "2031-05-06 00:00:00"}
+    assert cli.data("account", "plan", str(alice["id"]), "--until", alice["plan_expires_at"]) == alice
+
+
+def test_an_email_is_found_in_any_case(cli: Cli, alice: Data) -> None:
+    assert cli.data("account", "plan", "ALICE@Example.Com", "--until", alice["plan_expires_at"]) == alice
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "0",
+        "2",
+        "01x",
+        "alice",
+        "",
+        "bob@example.com",
+        "@",
+        "9223372036854775808",
+        "9" * 40,
+        "١",
+        "%",
+        "\0@example.com",
+    ],
+)
+def test_an_unknown_account_is_refused(cli: Cli, alice: Data, reference: str) -> None:
+    assert "There is no account" in cli.refused("account", "plan", reference, "--expire")
+    assert "There is no account" in cli.refused("key", "add", reference, "--name", "warehouse")
+    assert cli.data("account", "plan", str(alice["id"]), "--until", alice["plan_expires_at"]) == alice
+
+
+@pytest.mark.parametrize("reference", ["\udcff", "\udcff@example.com"])
+def test_bytes_that_are_no_text_name_no_account(program: Program, reference: str) -> None:
+    assert "There is no account" in program.run("account", "plan", reference, "--expire").sentence
+
+
+@pytest.mark.parametrize(("date", "shown"), GOOD_DATES)
+def test_a_plan_can_be_set_to_any_date(cli: Cli, alice: Data, date: str, shown: str) -> None:
+    changed = cli.data("account", "plan", str(alice["id"]), "--until", date)
+    assert changed == alice | {"plan_expires_at": shown}
+
+
+@pytest.mark.parametrize(
+    ("end", "months", "new_end"),
+    [
+        ("2031-01-31 10:11:12", "1", "2031-02-28 10:11:12"),
+        ("2032-01-31", "1", "2032-02-29 00:00:00"),
+        ("2032-02-29", "12", "2033-02-28 00:00:00"),
+        ("2031-12-15", "1", "2032-01-15 00:00:00"),
+        ("2031-11-30", "27", "2034-02-28 00:00:00"),
+        ("9999-11-30", "1", "9999-12-30 00:00:00"),
+    ],
+)
+def test_months_are_added_to_a_present_end(cli: Cli, alice: Data, end: str, months: str, new_end: str) -> None:
+    cli.done("account", "plan", str(alice["id"]), "--until", end)
+    changed = cli.data("account", "plan", str(alice["id"]), "--months", months)
+    assert changed == alice | {"plan_expires_at": new_end}
+
+
+def test_months_are_added_each_time(cli: Cli, bob: Data) -> None:
+    for month in ("01-31", "02-28", "03-28"):
+        changed = cli.data("account", "plan", "bob@example.com", "--months", "1")
+        assert changed == bob | {"plan_expires_at": f"2100-{month} 00:00:00"}
+
+
+@pytest.mark.parametrize("options", [[], ["--until", "2020-01-01"]])
+def test_months_are_counted_from_now_for_an_ended_plan_and_for_none(
+    cli: Cli, options: list[str]
+) -> None:
+    account = cli.account("charlie", *options)
+    changed, now = moments(lambda: cli.data("account", "plan", str(account["id"]), "--months", "3"))
+    assert changed["plan"] == "business"
+    assert changed["plan_expires_at"] in months_from(now, 3)
+
+
+def test_months_beyond_the_year_9999_are_refused(cli: Cli, alice: Data) -> None:
+    cli.done("account", "plan", str(alice["id"]), "--until", "9999-12-01")
+    assert "9999" in cli.refused("account", "plan", str(alice["id"]), "--months", "1")
+    assert "9999" in cli.refused("account", "plan", str(alice["id"]), "--months", "12000")
+
+
+def test_expire_ends_a_plan_now_and_again_changes_nothing(cli: Cli, alice: Data) -> None:
+    expired, now = moments(lambda: cli.data("account", "plan", str(alice["id"]), "--expire"))
+    assert expired["plan_expires_at"] in [dates.text_of(moment) for moment in now]
+    assert expired == alice | {"plan_expires_at": expired["plan_expires_at"]}
+    assert cli.data("account", "plan", str(alice["id"]), "--expire") == expired
+
+
+def test_expire_leaves_an_ended_plan_and_no_plan_as_they_are(cli: Cli, charlie: Data) -> None:
+    dora = cli.account("dora")
+    assert cli.data("account", "plan", str(charlie["id"]), "--expire") == charlie
+    assert cli.data("account", "plan", str(dora["id"]), "--expire") == dora
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--months", "1", "--until", "2031-01-01"],
+        ["--months", "1", "--expire"],
+        ["--until", "2031-01-01", "--expire"],
+        ["--months", "1", "--until", "2031-01-01", "--expire"],
+    ],
+)
+def test_a_plan_takes_exactly_one_of_its_options(cli: Cli, alice: Data, options: list[str]) -> None:
+    assert "--expire" in cli.misused("account", "plan", str(alice["id"]), *options)
+    assert cli.data("account", "plan", str(alice["id"]), "--until", alice["plan_expires_at"]) == alice
+
+
+# For people
+
+
+def test_without_json_a_line_a_field_is_printed(cli: Cli) -> None:
+    outcome = cli.done("account", "add", "--name", "Alice's Attic", "--email", "alice@example.com")
+    fields = [line.split(maxsplit=1) for line in outcome.out.splitlines()]
+    assert [name for name, _ in fields] == ACCOUNT_KEYS
+    assert [value for _, value in fields][:5] == ["1", "Alice's Attic", "alice@example.com", "none", "-"]
+    assert outcome.err == ""
+
+
+def test_without_json_a_plans_end_is_printed(cli: Cli, alice: Data) -> None:
+    outcome = cli.done("account", "plan", str(alice["id"]), "--until", "2031-05-06 07:08:09")
+    assert "2031-05-06 07:08:09" in outcome.out
+    assert outcome.err == ""

@@ -1,0 +1,253 @@
+"""`listings key`: make keys, take them over, revoke them."""
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from listings import dates, keys
+from tests.cli.commands import Cli, Data
+
+NEW_KEY_KEYS = ["id", "key", "name", "account_id", "created_at", "expires_at"]
+REVOKED_KEY_KEYS = ["id", "hint", "name", "account_id", "created_at", "expires_at", "revoked_at"]
+
+OLD_KEY = "sk-live:0123456789/abcdef+XYZ~!"
+MALFORMED_KEYS = [
+    "",
+    "fifteen-letters",
+    "x" * 201,
+    "with a space in it",
+    "with\ttab-in-it-12345",
+    "two-lines-of\nvisible-ascii",
+    "umlauts-äöü-0123456789",
+    "delete\x7fdelete\x7fdelete",
+    "lst_",
+    "lst_0123456789abcdef",
+    "lst_" + "0" * 37,
+    "lst_" + "0" * 39,
+]
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> Path:
+    """A file with a key of an older system."""
+    path = tmp_path / "key.txt"
+    path.write_text(OLD_KEY + "\n")
+    return path
+
+
+# A new key
+
+
+def test_exactly_the_key_and_a_newline_are_printed(cli: Cli, alice: Data) -> None:
+    outcome = cli.done("key", "add", str(alice["id"]), "--name", "warehouse")
+    assert re.fullmatch(r"lst_[0-9A-Za-z]{38}\n", outcome.out)
+    assert keys.is_well_formed(outcome.out.removesuffix("\n"))
+
+
+def test_a_new_key_is_printed_with_exactly_six_keys_in_their_order(cli: Cli, alice: Data) -> None:
+    start = int(time.time())
+    key = cli.key(alice)
+    assert list(key) == NEW_KEY_KEYS
+    assert (key["id"], key["name"], key["account_id"], key["expires_at"]) == (1, "warehouse", alice["id"], None)
+    assert key["created_at"] in [dates.text_of(moment) for moment in range(start, int(time.time()) + 1)]
+    assert keys.is_well_formed(key["key"])
+
+
+def test_a_new_key_opens_the_service(cli: Cli, alice: Data) -> None:
+    assert cli.status(cli.key(alice)["key"]) == 200
+
+
+def test_what_is_printed_without_json_opens_the_service(cli: Cli, alice: Data) -> None:
+    outcome = cli.done("key", "add", alice["email"].upper(), "--name", "warehouse")
+    assert cli.status(outcome.out.removesuffix("\n")) == 200
+
+
+def test_an_account_has_several_keys_even_of_one_name(cli: Cli, alice: Data) -> None:
+    made = [cli.key(alice) for _ in range(3)]
+    assert len({key["key"] for key in made}) == len({key["id"] for key in made}) == 3
+    assert [cli.status(key["key"]) for key in made] == [200, 200, 200]
+
+
+def test_the_key_itself_is_not_in_the_database(cli: Cli, alice: Data, database: Path) -> None:
+    key = cli.key(alice)["key"]
+    assert all(key.encode() not in file.read_bytes() for file in database.parent.iterdir())
+
+
+@pytest.mark.parametrize("options", [[], ["--until", "2020-01-01"]])
+@pytest.mark.parametrize("taken_over", [False, True])
+def test_without_a_current_plan_no_key_is_made(
+    cli: Cli, database: Path, key_file: Path, options: list[str], *, taken_over: bool
+) -> None:
+    assert database.is_file()
+    charlie = cli.account("charlie", *options)
+    key = ["--key-file", str(key_file)] if taken_over else []
+    for json in ([], ["--json"]):
+        said = cli.refused("key", "add", str(charlie["id"]), "--name", "warehouse", *key, *json)
+        assert "charlie@example.com" in said
+        assert "Business plan" in said
+    advice = re.search(r"`listings (account plan \d+ --months) N`", said)
+    assert advice is not None
+    cli.done(*advice[1].split(), "1")
+    assert cli.key(charlie)["id"] == 1
+
+
+def test_a_key_of_an_account_whose_plan_ends_gets_403(cli: Cli, alice: Data) -> None:
+    key = cli.key(alice)["key"]
+    cli.done("account", "plan", str(alice["id"]), "--expire")
+    assert cli.status(key) == 403
+    cli.done("account", "plan", str(alice["id"]), "--months", "1")
+    assert cli.status(key) == 200
+
+
+@pytest.mark.parametrize(
+    ("date", "shown", "status"),
+    [
+        ("2099-12-31", "2099-12-31 00:00:00", 200),
+        ("2099-12-31 23:59:59", "2099-12-31 23:59:59", 200),
+        ("2020-01-01", "2020-01-01 00:00:00", 401),
+    ],
+)
+def test_a_key_is_good_until_it_expires(cli: Cli, alice: Data, date: str, shown: str, status: int) -> None:
+    key = cli.key(alice, "--expires", date)
+    assert key["expires_at"] == shown
+    assert cli.status(key["key"]) == status
+
+
+@pytest.mark.parametrize("date", ["", "2031-02-29", "never"])
+def test_what_is_no_date_is_wrong_usage(cli: Cli, date: str) -> None:
+    assert "--expires" in cli.misused("key", "add", "1", "--name", "warehouse", "--expires", date)
+
+
+def test_a_name_is_needed(cli: Cli) -> None:
+    assert "--name" in cli.misused("key", "add", "1")
+
+
+@pytest.mark.parametrize("name", ["", " ", "a" * 201, "two\nlines", "\udcff"])
+def test_a_bad_name_is_refused(cli: Cli, alice: Data, name: str) -> None:
+    assert "name" in cli.refused("key", "add", str(alice["id"]), "--name", name)
+    assert cli.key(alice)["id"] == 1
+
+
+# A key that is brought along
+
+
+def test_a_key_is_taken_over_from_a_file(cli: Cli, alice: Data, key_file: Path) -> None:
+    key = cli.key(alice, "--key-file", str(key_file))
+    assert list(key) == NEW_KEY_KEYS
+    assert key["key"] == OLD_KEY
+    assert cli.status(OLD_KEY) == 200
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n"])
+def test_a_key_is_taken_over_from_standard_input(
+    cli: Cli,
+    alice: Data,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    end: str,
+) -> None:
+    reading = Cli(cli.folder, monkeypatch, capsys, stdin=(OLD_KEY + end).encode())
+    outcome = reading.done("key", "add", str(alice["id"]), "--name", "warehouse", "--key-file", "-")
+    assert outcome.out == OLD_KEY + "\n"
+    assert cli.status(OLD_KEY) == 200
+
+
+@pytest.mark.parametrize("key", ["x" * 16, "x" * 200, "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~", "LST_0123456789abcdef"])
+def test_any_16_to_200_visible_characters_can_be_a_key(cli: Cli, alice: Data, key_file: Path, key: str) -> None:
+    key_file.write_text(key)
+    assert cli.key(alice, "--key-file", str(key_file))["key"] == key
+    assert cli.status(key) == 200
+
+
+def test_a_generated_key_can_be_brought_along(cli: Cli, alice: Data, key_file: Path) -> None:
+    key = keys.make()
+    key_file.write_text(key)
+    assert cli.key(alice, "--key-file", str(key_file))["key"] == key
+    assert cli.status(key) == 200
+
+
+@pytest.mark.parametrize("key", MALFORMED_KEYS)
+def test_a_malformed_key_is_refused(cli: Cli, alice: Data, key_file: Path, key: str) -> None:
+    key_file.write_text(key)
+    assert "key" in cli.refused("key", "add", str(alice["id"]), "--name", "warehouse", "--key-file", str(key_file))
+    assert cli.key(alice)["id"] == 1
+
+
+def test_bytes_that_are_no_text_are_refused(cli: Cli, alice: Data, key_file: Path) -> None:
+    key_file.write_bytes(b"\xff\xfe" + b"x" * 30)
+    assert "key" in cli.refused("key", "add", str(alice["id"]), "--name", "warehouse", "--key-file", str(key_file))
+
+
+@pytest.mark.parametrize("place", [4, 20, 35, 36, 41])
+def test_a_mistyped_generated_key_is_refused_and_not_repeated(
+    cli: Cli, alice: Data, key_file: Path, place: int
+) -> None:
+    key = keys.make()
+    mistyped = key[:place] + ("a" if key[place] != "a" else "b") + key[place + 1 :]
+    key_file.write_text(mistyped)
+    said = cli.refused("key", "add", str(alice["id"]), "--name", "warehouse", "--key-file", str(key_file))
+    assert "checksum" in said
+    assert mistyped not in said
+
+
+@pytest.mark.parametrize("owner", ["alice", "bob"])
+def test_a_key_is_taken_over_once(cli: Cli, alice: Data, bob: Data, key_file: Path, owner: str) -> None:
+    cli.key(alice, "--key-file", str(key_file))
+    again = {"alice": alice, "bob": bob}[owner]
+    said = cli.refused("key", "add", str(again["id"]), "--name", "again", "--key-file", str(key_file))
+    assert "known already" in said
+    assert OLD_KEY not in said
+    assert cli.status(OLD_KEY) == 200
+
+
+def test_a_revoked_key_cannot_be_taken_over_again(cli: Cli, alice: Data, key_file: Path) -> None:
+    cli.done("key", "revoke", str(cli.key(alice, "--key-file", str(key_file))["id"]))
+    cli.refused("key", "add", str(alice["id"]), "--name", "again", "--key-file", str(key_file))
+    assert cli.status(OLD_KEY) == 401
+
+
+def test_a_key_file_that_is_missing_is_wrong_usage(cli: Cli, alice: Data) -> None:
+    options = ["--name", "warehouse", "--key-file", "missing.txt"]
+    assert "missing.txt" in cli.misused("key", "add", str(alice["id"]), *options)
+
+
+# Revoking
+
+
+def test_a_revoked_key_gets_401_and_the_others_stay(cli: Cli, alice: Data) -> None:
+    revoked, kept = cli.key(alice), cli.key(alice)
+    outcome = cli.done("key", "revoke", str(revoked["id"]))
+    assert outcome.out == ""
+    assert f"{revoked['key'][:4]}…{revoked['key'][-4:]}" in outcome.err
+    assert [cli.status(key["key"]) for key in (revoked, kept)] == [401, 200]
+
+
+def test_a_revoked_key_is_printed_without_the_key_itself(cli: Cli, alice: Data) -> None:
+    key = cli.key(alice, "--expires", "2099-12-31")
+    start = int(time.time())
+    revoked = cli.data("key", "revoke", str(key["id"]))
+    assert list(revoked) == REVOKED_KEY_KEYS
+    assert revoked["revoked_at"] in [dates.text_of(moment) for moment in range(start, int(time.time()) + 1)]
+    same = [name for name in REVOKED_KEY_KEYS if name in NEW_KEY_KEYS]
+    assert [revoked[name] for name in same] == [key[name] for name in same]
+
+
+def test_revoking_twice_is_done_and_changes_nothing(cli: Cli, alice: Data) -> None:
+    key = cli.key(alice)
+    once = cli.data("key", "revoke", str(key["id"]))
+    assert cli.data("key", "revoke", str(key["id"])) == once
+    assert cli.status(key["key"]) == 401
+
+
+@pytest.mark.parametrize("key_id", ["2", "9223372036854775807"])
+def test_an_unknown_key_is_refused(cli: Cli, alice: Data, key_id: str) -> None:
+    key = cli.key(alice)["key"]
+    assert key_id in cli.refused("key", "revoke", key_id)
+    assert cli.status(key) == 200
+
+
+@pytest.mark.parametrize("key_id", ["0", "-1", "1.0", "abc", "", "9223372036854775808", "lst_"])
+def test_what_is_no_id_is_wrong_usage(cli: Cli, key_id: str) -> None:
+    cli.misused("key", "revoke", key_id)

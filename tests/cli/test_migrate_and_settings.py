@@ -1,0 +1,325 @@
+"""What holds for every command: the database it needs, the settings in force, help, and how failures end."""
+
+import re
+import shlex
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import click
+import pytest
+
+from listings import __version__
+from listings.cli import listings
+from listings.settings import SETTINGS
+from tests.cli.commands import Cli, Data, Program
+
+ADD_ACCOUNT = ["account", "add", "--name", "alice", "--email", "alice@example.com"]
+NEED_A_DATABASE = [
+    ADD_ACCOUNT,
+    ["account", "plan", "1", "--expire"],
+    ["key", "add", "1", "--name", "warehouse"],
+    ["key", "revoke", "1"],
+]
+
+
+def commands_of(group: click.Group, *names: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands_of(command, *names, name)
+        else:
+            yield (*names, name), command
+
+
+COMMANDS = list(commands_of(listings))
+
+
+def mode_of(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+@pytest.fixture
+def taken_port() -> Iterator[str]:
+    """A port on which something else listens."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        yield str(other.getsockname()[1])
+
+
+# The database
+
+
+def test_migrate_makes_a_database_for_its_owner_alone(cli: Cli) -> None:
+    cli.done("migrate")
+    folder = cli.folder / "data"
+    assert mode_of(folder) == 0o700
+    assert {file.name: mode_of(file) for file in folder.iterdir()} == {
+        "listings.db": 0o600,
+        "listings.db.lock": 0o600,
+    }
+
+
+def test_migrate_leaves_a_folder_that_is_there_as_it_is(cli: Cli) -> None:
+    folder = cli.folder / "data"
+    folder.mkdir(mode=0o755)
+    cli.done("migrate")
+    assert (mode_of(folder), mode_of(folder / "listings.db")) == (0o755, 0o600)
+
+
+def test_migrate_tells_where_the_data_is_and_what_was_applied(cli: Cli) -> None:
+    first, second = cli.data("migrate"), cli.data("migrate")
+    assert first["database"] == second["database"] == str(cli.folder / "data/listings.db")
+    assert first["applied"][0].startswith("0001_")
+    assert second["applied"] == []
+
+
+def test_migrating_twice_keeps_what_is_there(cli: Cli, alice: Data) -> None:
+    assert "nothing" in cli.done("migrate").err
+    assert cli.data("account", "plan", str(alice["id"]), "--until", alice["plan_expires_at"]) == alice
+
+
+def test_migrate_says_where_the_data_is(cli: Cli) -> None:
+    assert str(cli.folder / "data/listings.db") in cli.done("migrate").err
+
+
+@pytest.mark.parametrize("command", NEED_A_DATABASE)
+def test_a_missing_database_is_named_and_not_made(cli: Cli, command: list[str]) -> None:
+    said = cli.refused(*command)
+    assert str(cli.folder / "data/listings.db") in said
+    assert "`listings migrate`" in said
+    assert list(cli.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", NEED_A_DATABASE)
+def test_a_database_that_was_never_migrated_is_refused(cli: Cli, command: list[str]) -> None:
+    (cli.folder / "data").mkdir()
+    (cli.folder / "data/listings.db").touch()
+    assert "`listings migrate`" in cli.refused(*command)
+
+
+@pytest.mark.parametrize("command", [*NEED_A_DATABASE, ["migrate"]])
+def test_a_database_of_a_newer_program_is_refused(cli: Cli, database: Path, command: list[str]) -> None:
+    newer = apsw.Connection(str(database))
+    newer.execute("INSERT INTO schema_migrations SELECT 9999, name, checksum, applied_at FROM schema_migrations")
+    newer.close()
+    assert "newer" in cli.refused(*command)
+
+
+@pytest.mark.parametrize("command", [*NEED_A_DATABASE, ["migrate"]])
+def test_a_file_that_is_no_database_is_refused_and_kept(cli: Cli, command: list[str]) -> None:
+    path = cli.folder / "data/listings.db"
+    path.parent.mkdir()
+    path.write_text("Dear diary, " * 100)
+    assert "listings.db" in cli.refused(*command)
+    assert path.read_text().startswith("Dear diary, ")
+
+
+@pytest.mark.parametrize("command", [*NEED_A_DATABASE, ["migrate"]])
+@pytest.mark.parametrize("url", ["sqlite:///folder", "sqlite:///file/listings.db", "sqlite:///" + "a" * 300])
+def test_a_path_that_cannot_be_a_database_is_refused(cli: Cli, command: list[str], url: str) -> None:
+    (cli.folder / "folder").mkdir()
+    (cli.folder / "file").touch()
+    cli.refused("--database-url", url, *command)
+    assert sorted(path.name for path in cli.folder.iterdir()) == ["file", "folder"]
+
+
+# Settings
+
+
+def test_a_flag_wins_over_the_environment_and_that_over_the_default(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def database(*flags: str) -> str:
+        return str(Path(cli.data(*flags, "migrate")["database"]).relative_to(cli.folder))
+
+    assert database() == "data/listings.db"
+    monkeypatch.setenv("LISTINGS_DATABASE_URL", "sqlite:///environment.db")
+    assert database() == "environment.db"
+    assert database("--database-url", "sqlite:///flag.db") == "flag.db"
+    monkeypatch.setenv("LISTINGS_DATABASE_URL", "")
+    assert database() == "data/listings.db"
+
+
+def test_every_command_uses_the_database_that_is_set(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LISTINGS_DATABASE_URL", f"sqlite:///{cli.folder}/else%20where/the.db")
+    cli.done("migrate")
+    alice = cli.account("alice", "--months", "1")
+    cli.done("key", "revoke", str(cli.key(alice)["id"]))
+    cli.done("account", "plan", str(alice["id"]), "--expire")
+    assert [path.name for path in cli.folder.iterdir()] == ["else where"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("LISTINGS_DATABASE_URL", "postgres://localhost/listings"),
+        ("LISTINGS_DATABASE_URL", "data/listings.db"),
+        ("LISTINGS_DATABASE_URL", "sqlite:///"),
+        ("LISTINGS_DATABASE_URL", "sqlite:///:memory:"),
+        ("LISTINGS_HOST", "not a host"),
+        ("LISTINGS_HOST", "http://127.0.0.1"),
+        ("LISTINGS_PORT", "eighty"),
+        ("LISTINGS_PORT", "65536"),
+        ("LISTINGS_PORT", "-1"),
+        ("PORT", "eighty"),
+        ("LISTINGS_RATE_LIMIT", "-1"),
+        ("LISTINGS_RATE_LIMIT", "1e3"),
+        ("LISTINGS_RATE_WINDOW", "0"),
+        ("LISTINGS_RATE_WINDOW", "an hour"),
+        ("LISTINGS_CORS_ORIGINS", "shop.example"),
+    ],
+)
+def test_a_wrong_value_names_its_variable_and_changes_nothing(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    for command in (["migrate"], *NEED_A_DATABASE):
+        said = cli.refused(*command)
+        assert said.startswith(f"{variable} must be ")
+        assert value in said
+    assert list(cli.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("setting", [setting for setting in SETTINGS if setting.attribute != "seed_file"])
+def test_a_wrong_value_stops_the_start(tmp_path: Path, setting: object) -> None:
+    variable = next(row for row in SETTINGS if row == setting).variables[0]
+    said = Program(tmp_path, **{variable: "not good"}).run("serve").sentence
+    assert said.startswith(f"{variable} must be ")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--database-url", "postgres://localhost/listings", "serve"],
+        ["serve", "--host", "not a host"],
+        ["serve", "--port", "65536"],
+        ["serve", "--port", "eighty"],
+        ["serve", "--port", ""],
+        ["serve", "--surprise"],
+        ["serve", "surprise"],
+    ],
+)
+def test_a_wrong_flag_is_wrong_usage_and_changes_nothing(program: Program, arguments: list[str]) -> None:
+    outcome = program.run(*arguments)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith("Usage: listings")
+    assert list(program.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("environment", "flags"),
+    [
+        ({}, ["--port", "TAKEN"]),
+        ({"PORT": "TAKEN"}, []),
+        ({"PORT": "TAKEN", "LISTINGS_PORT": ""}, []),
+        ({"PORT": "1", "LISTINGS_PORT": "TAKEN"}, []),
+        ({"PORT": "one", "LISTINGS_PORT": "TAKEN"}, []),
+        ({"PORT": "1", "LISTINGS_PORT": "2"}, ["--port", "TAKEN"]),
+        ({"LISTINGS_PORT": "two"}, ["--port", "TAKEN"]),
+    ],
+)
+def test_the_port_is_the_flags_then_listings_port_then_port(
+    tmp_path: Path, taken_port: str, environment: dict[str, str], flags: list[str]
+) -> None:
+    values = {name: value.replace("TAKEN", taken_port) for name, value in environment.items()}
+    said = Program(tmp_path, **values).run("serve", *(flag.replace("TAKEN", taken_port) for flag in flags)).sentence
+    assert f"port {taken_port}" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64, "192.0.2.1", "1.2.3.4.5", "::ffff"])
+def test_a_host_that_is_not_this_machines_is_refused_in_a_sentence(program: Program, host: str) -> None:
+    assert host in program.run("serve", "--host", host, "--port", "0").sentence
+    assert list(program.folder.iterdir()) == []
+
+
+# Help
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["account", "--help"], ["key", "--help"]])
+def test_groups_list_their_commands(cli: Cli, arguments: list[str]) -> None:
+    outcome = cli.done(*arguments)
+    assert "Commands:" in outcome.out
+    assert outcome.err == ""
+
+
+@pytest.mark.parametrize(("names", "command"), COMMANDS, ids=[" ".join(names) for names, _ in COMMANDS])
+def test_every_command_has_help_with_an_example_to_paste(
+    cli: Cli, names: tuple[str, ...], command: click.Command
+) -> None:
+    example = re.search(r"Example:\s+(listings .+)", command.help or "")
+    assert example is not None
+    outcome = cli.done(*names, "--help")
+    assert outcome.out.startswith(f"Usage: listings {' '.join(names)} ")
+    assert example[1] in outcome.out
+    assert all(option.help for option in command.params if isinstance(option, click.Option))
+
+
+def test_every_example_is_right(cli: Cli, alice: Data, database: Path) -> None:
+    cli.key(alice)
+    fill = apsw.Connection(str(database))
+    fill.execute("UPDATE api_keys SET id = 7; UPDATE accounts SET email = 'attic@example.com'")
+    fill.close()
+    for names, command in COMMANDS:
+        example = re.search(r"Example:\s+listings (.+)", command.help or "")
+        assert example is not None
+        if names != ("serve",):  # it would not end; its flags are tested with the service
+            cli.done(*shlex.split(example[1]))
+
+
+def test_the_version_is_told(cli: Cli) -> None:
+    assert __version__ in cli.done("--version").out
+
+
+@pytest.mark.parametrize("arguments", [[], ["account"], ["key"], ["surprise"], ["--surprise"], ["migrate", "surprise"]])
+def test_what_is_no_command_is_wrong_usage(cli: Cli, arguments: list[str]) -> None:
+    cli.misused(*arguments)
+
+
+# The program itself
+
+
+def test_the_program_ends_with_the_three_exit_codes(program: Program) -> None:
+    assert program.run(*ADD_ACCOUNT).code == 1
+    assert program.run("migrate").code == 0
+    assert program.run(*ADD_ACCOUNT, "--json").out.startswith('{"id":1,"name":"alice",')
+    assert program.run(*ADD_ACCOUNT, "--months", "one").code == 2
+
+
+@pytest.mark.usefixtures("database")
+def test_a_name_of_any_script_is_printed(program: Program) -> None:
+    outcome = program.run("account", "add", "--name", "株式会社 ☃", "--email", "a@example.com")
+    assert outcome.code == 0
+    assert "株式会社 ☃" in outcome.out
+
+
+@pytest.mark.usefixtures("database")
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_reader_that_has_gone_is_no_reason_for_a_traceback(program: Program, options: list[str]) -> None:
+    outcome = program.pipe_to_nobody(*ADD_ACCOUNT, *options)
+    assert (outcome.code, outcome.err) == (1, "")
+
+
+def test_help_for_a_reader_that_has_gone_is_no_reason_for_a_traceback(program: Program) -> None:
+    outcome = program.pipe_to_nobody("--help")
+    assert (outcome.code, outcome.err) == (1, "")
+
+
+def test_a_demo_without_a_reader_ends_without_a_traceback(program: Program) -> None:
+    outcome = program.pipe_to_nobody("serve", "--demo", "--port", "0")
+    assert (outcome.code, outcome.err) == (1, "")
+
+
+def test_an_unexpected_error_is_one_sentence(program: Program, database: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        outcome = program.run_into(full, *ADD_ACCOUNT)
+    assert outcome.code == 1
+    assert outcome.err.startswith("listings: ")
+    assert outcome.err.count("\n") == 1
+    assert database.is_file()
+
+
+def test_a_write_that_the_database_refuses_is_one_sentence(program: Program, database: Path) -> None:
+    refusing = apsw.Connection(str(database))
+    refusing.execute("CREATE TRIGGER refuse BEFORE INSERT ON accounts BEGIN SELECT RAISE(ABORT, 'no'); END")
+    refusing.close()
+    assert "refused" in program.run(*ADD_ACCOUNT).sentence

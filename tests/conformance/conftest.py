@@ -1,0 +1,92 @@
+"""Every engine under one name; the tests beside this file know none of them."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar, cast
+
+import apsw
+import pytest
+
+from listings.contract import RateLimiter, Store
+from listings.limiter.mapped import MachineClock, MappedLimiter
+from listings.limiter.memory import MemoryLimiter
+from listings.store import migrate
+from listings.store.sqlite import SqliteStore
+
+T = TypeVar("T")
+Run: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
+MakeLimiter: TypeAlias = Callable[..., RateLimiter]
+
+
+class Watched:
+    """A SQLite store that is looked at after each call: no statement may be left open on the reader."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+
+        async def watched(*arguments: Any) -> Any:
+            try:
+                return await method(*arguments)
+            finally:
+                reader = self._store._reader  # noqa: SLF001 - the one place that looks inside
+                assert reader is None or reader.txn_state() == apsw.SQLITE_TXN_NONE
+
+        return watched
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    """Runs coroutines one after the other on one loop."""
+    with asyncio.Runner() as runner:
+        yield runner.run
+
+
+@pytest.fixture(params=["sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, run: Run) -> Iterator[Store]:
+    """An empty store of each engine."""
+    assert request.param == "sqlite"
+    path = tmp_path / "listings.db"
+    migrate.migrate(path)
+    store = SqliteStore(path)
+    run(store.open())
+    yield cast("Store", Watched(store))
+    run(store.close())
+
+
+class Clock:
+    """Seconds, turned by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """What a limiter under test reads."""
+    return Clock()
+
+
+@pytest.fixture(params=["memory", "mapped"])
+def make_limiter(request: pytest.FixtureRequest, clock: Clock, tmp_path: Path, run: Run) -> Iterator[MakeLimiter]:
+    """Makes an empty limiter of each kind, given limit and window."""
+    made: list[RateLimiter] = []
+
+    def make(limit: int, window: int) -> RateLimiter:
+        if request.param == "memory":
+            made.append(MemoryLimiter(limit, window, clock))
+        else:
+            machine = MachineClock(since_boot=clock, wall=clock)
+            database = tmp_path / f"{len(made)}.db"
+            made.append(MappedLimiter(database, "0" * 32, limit, window, machine))
+        return made[-1]
+
+    yield make
+    for limiter in made:
+        run(limiter.close())

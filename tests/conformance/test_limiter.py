@@ -1,0 +1,128 @@
+"""What every rate limiter guarantees (`listings.contract.RateLimiter`, decision G28)."""
+
+import asyncio
+from collections import deque
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from listings.contract import RateLimiter, Verdict
+from tests.conformance.conftest import Clock, MakeLimiter, Run
+
+KEY = 7
+
+
+def test_the_limit_is_accepted_and_one_more_is_refused(make_limiter: MakeLimiter, run: Run) -> None:
+    limiter = make_limiter(3, 60)
+    verdicts = [run(limiter.hit(KEY)) for _ in range(4)]
+    assert [verdict.accepted for verdict in verdicts] == [True, True, True, False]
+    assert [verdict.left for verdict in verdicts] == [2, 1, 0, 0]
+
+
+def test_it_tells_its_limit_and_window(make_limiter: MakeLimiter) -> None:
+    limiter = make_limiter(3, 60)
+    assert (limiter.limit, limiter.window) == (3, 60)
+
+
+def test_keys_are_counted_apart(make_limiter: MakeLimiter, run: Run) -> None:
+    limiter = make_limiter(1, 60)
+    assert run(limiter.hit(1)).accepted
+    assert run(limiter.hit(2)).accepted
+    assert not run(limiter.hit(1)).accepted
+
+
+def test_the_window_slides(make_limiter: MakeLimiter, run: Run, clock: Clock) -> None:
+    limiter = make_limiter(2, 60)
+    assert run(limiter.hit(KEY)) == Verdict(accepted=True, left=1, reset=60)
+    clock.now += 20
+    assert run(limiter.hit(KEY)) == Verdict(accepted=True, left=0, reset=40)
+    clock.now += 39
+    assert run(limiter.hit(KEY)) == Verdict(accepted=False, left=0, reset=1)
+    clock.now += 1
+    assert run(limiter.hit(KEY)) == Verdict(accepted=True, left=0, reset=20)
+    assert run(limiter.hit(KEY)) == Verdict(accepted=False, left=0, reset=20)
+
+
+def test_a_refused_request_does_not_count(make_limiter: MakeLimiter, run: Run, clock: Clock) -> None:
+    limiter = make_limiter(1, 60)
+    run(limiter.hit(KEY))
+    for _ in range(59):
+        clock.now += 1
+        assert not run(limiter.hit(KEY)).accepted
+    clock.now += 1
+    assert run(limiter.hit(KEY)).accepted
+
+
+def test_after_the_told_seconds_a_request_is_accepted(make_limiter: MakeLimiter, run: Run, clock: Clock) -> None:
+    limiter = make_limiter(5, 3600)
+    for _ in range(5):
+        run(limiter.hit(KEY))
+        clock.now += 17.25
+    refused = run(limiter.hit(KEY))
+    assert not refused.accepted
+    clock.now += refused.reset
+    assert run(limiter.hit(KEY)).accepted
+
+
+def test_many_keys_do_not_mix(make_limiter: MakeLimiter, run: Run, clock: Clock) -> None:
+    limiter = make_limiter(2, 60)
+    for round_ in range(3):
+        verdicts = [run(limiter.hit(key)) for key in range(1, 3_000)]
+        assert {verdict.accepted for verdict in verdicts} == {round_ < 2}
+        clock.now += 1
+    clock.now += 60
+    assert all(run(limiter.hit(key)).left == 1 for key in range(1, 3_000))
+
+
+def test_concurrent_requests_are_counted_exactly(make_limiter: MakeLimiter, run: Run) -> None:
+    limiter = make_limiter(1000, 3600)
+
+    async def rush() -> int:
+        verdicts = await asyncio.gather(*(limiter.hit(KEY) for _ in range(1500)))
+        return sum(verdict.accepted for verdict in verdicts)
+
+    assert run(rush()) == 1000
+
+
+class Reference:
+    """The sentence of decision G28, word by word."""
+
+    def __init__(self, limit: int, window: int) -> None:
+        self._limit, self._window = limit, window
+        self._accepted: deque[float] = deque()
+
+    def hit(self, now: float) -> tuple[bool, int]:
+        counted = [moment for moment in self._accepted if now - self._window < moment <= now]
+        accepted = len(counted) < self._limit
+        if accepted:
+            self._accepted.append(now)
+        return accepted, self._limit - len(counted) - accepted
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(limit=st.integers(1, 7), window=st.integers(1, 20), steps=st.lists(st.integers(0, 12), max_size=60))
+def test_it_does_as_the_sentence_says(
+    make_limiter: MakeLimiter, run: Run, clock: Clock, limit: int, window: int, steps: list[int]
+) -> None:
+    limiter: RateLimiter = make_limiter(limit, window)
+    reference = Reference(limit, window)
+    for step in steps:
+        clock.now += step
+        verdict = run(limiter.hit(KEY))
+        assert (verdict.accepted, verdict.left) == reference.hit(clock.now)
+
+
+@pytest.mark.parametrize("limit", [1, 1000, 5000])
+def test_no_window_ever_holds_more_than_the_limit(
+    make_limiter: MakeLimiter, run: Run, clock: Clock, limit: int
+) -> None:
+    limiter = make_limiter(limit, 100)
+    accepted: list[float] = []
+    for _ in range(3 * limit):
+        if run(limiter.hit(KEY)).accepted:
+            accepted.append(clock.now)
+        clock.now += 60 / limit
+    overlaps = (later - earlier for earlier, later in zip(accepted, accepted[limit:], strict=False))
+    assert all(distance >= 100 for distance in overlaps)
+    assert len(accepted) > limit

@@ -1,0 +1,330 @@
+"""What every store guarantees (`listings.contract.Store`)."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from listings.contract import NewKey, Store
+from listings.errors import Problem, Unavailable
+from listings.model import Account, Caller, Listing, ListingChange, NewListing, bucket_of
+from tests.conformance.conftest import Run
+
+CREATED = "2026-11-21 10:00:00"
+NEW = NewListing(
+    title="A title",
+    content="Content\nof two lines, with 'quotes', \\ and 🙂",
+    type="rental",
+    category="Category",
+    images='["https://a.example/1.jpg","b.jpg"]',
+    price_cents=99_999_999_999,
+    price_type="per_night",
+    location="Location",
+    region="Region",
+    district="District",
+    latitude=-41.25,
+    longitude=174.5,
+    is_active=True,
+)
+BARE = NewListing(title="t", content="c")
+
+
+@pytest.fixture
+def account(store: Store, run: Run) -> Account:
+    """alice's."""
+    account = run(store.add_account("Alice", "alice@example.com", 2_000_000_000, 1_000))
+    assert isinstance(account, Account)
+    return account
+
+
+def add(run: Run, store: Store, account: Account, new: NewListing = BARE) -> int:
+    return int(run(store.add_listing(bucket_of(account.id), account.id, new, CREATED)))
+
+
+def listed(run: Run, store: Store, account: Account) -> list[int]:
+    return [listing.id for listing in run(store.list_listings(bucket_of(account.id), account.id))]
+
+
+def change_to(**values: Any) -> Any:
+    def decide(_: Listing | None) -> ListingChange:
+        return values
+
+    return decide
+
+
+def test_a_database_has_one_id(store: Store, run: Run) -> None:
+    assert len(run(store.get_id())) == 32
+    assert run(store.get_id()) == run(store.get_id())
+
+
+# Accounts
+
+
+def test_an_account_is_found_by_id_and_by_email(store: Store, run: Run, account: Account) -> None:
+    assert account == Account(account.id, "Alice", "alice@example.com", 2_000_000_000, 1_000)
+    assert run(store.get_account(account.id)) == account
+    assert run(store.find_account("alice@example.com")) == account
+
+
+def test_an_unknown_account_is_none(store: Store, run: Run, account: Account) -> None:
+    assert run(store.get_account(account.id + 1)) is None
+    assert run(store.find_account("bob@example.com")) is None
+    assert run(store.change_account(account.id + 1, lambda _: {"name": "B"})) is None
+
+
+def test_an_email_address_is_taken_once(store: Store, run: Run, account: Account) -> None:
+    assert run(store.add_account("Another", account.email, None, 2_000)) is None
+    assert run(store.get_account(account.id)) == account
+
+
+def test_an_account_may_have_no_plan(store: Store, run: Run) -> None:
+    account = run(store.add_account("Dora", "dora@example.com", None, 1_000))
+    assert account.plan_expires_at is None
+
+
+def test_an_account_changes_in_what_is_decided_and_nothing_else(store: Store, run: Run, account: Account) -> None:
+    changed = run(store.change_account(account.id, lambda found: {"plan_expires_at": (found.plan_expires_at or 0) + 5}))
+    assert changed == msgspec.structs.replace(account, plan_expires_at=2_000_000_005)
+    assert run(store.get_account(account.id)) == changed
+    assert run(store.change_account(account.id, lambda _: {})) == changed
+
+
+# Keys and callers
+
+
+def new_key(account: Account, digest: bytes = b"\x01" * 32, **more: Any) -> NewKey:
+    return NewKey(account_id=account.id, name="shop", digest=digest, hint="lst_…abcd", created_at=1_500, **more)
+
+
+def test_a_key_leads_to_its_account(store: Store, run: Run, account: Account) -> None:
+    key = run(store.add_key(new_key(account, expires_at=9_000)))
+    assert (key.account_id, key.name, key.hint, key.created_at) == (account.id, "shop", "lst_…abcd", 1_500)
+    assert (key.expires_at, key.revoked_at) == (9_000, None)
+    caller = Caller(key.id, account.id, bucket_of(account.id), 2_000_000_000, 9_000, None)
+    assert run(store.find_caller(b"\x01" * 32)) == caller
+
+
+def test_an_unknown_digest_is_none(store: Store, run: Run, account: Account) -> None:
+    run(store.add_key(new_key(account)))
+    assert run(store.find_caller(b"\x02" * 32)) is None
+
+
+def test_a_digest_is_taken_once(store: Store, run: Run, account: Account) -> None:
+    key = run(store.add_key(new_key(account)))
+    assert run(store.add_key(new_key(account, expires_at=7))) is None
+    assert run(store.find_caller(b"\x01" * 32)).key_id == key.id
+
+
+def test_a_revoked_key_keeps_its_first_time_and_is_told_as_revoked(store: Store, run: Run, account: Account) -> None:
+    key = run(store.add_key(new_key(account)))
+    assert run(store.revoke_key(key.id, 5_000)).revoked_at == 5_000
+    assert run(store.revoke_key(key.id, 6_000)).revoked_at == 5_000
+    assert run(store.find_caller(b"\x01" * 32)).key_revoked_at == 5_000
+
+
+def test_an_unknown_key_cannot_be_revoked(store: Store, run: Run) -> None:
+    assert run(store.revoke_key(77, 5_000)) is None
+
+
+def test_a_plan_change_is_seen_by_the_next_look_up(store: Store, run: Run, account: Account) -> None:
+    run(store.add_key(new_key(account)))
+    run(store.change_account(account.id, lambda _: {"plan_expires_at": None}))
+    assert run(store.find_caller(b"\x01" * 32)).plan_expires_at is None
+
+
+# Listings
+
+
+def test_a_listing_comes_back_as_it_was_stored(store: Store, run: Run, account: Account) -> None:
+    listing_id = add(run, store, account, NEW)
+    listing = run(store.get_listing(listing_id))
+    assert {name: getattr(listing, name) for name in NEW.__struct_fields__} == msgspec.structs.asdict(NEW)
+    assert (listing.id, listing.account_id, listing.version) == (listing_id, account.id, 1)
+    assert (listing.view_count, listing.deleted_at) == (0, None)
+    assert listing.created_at == listing.updated_at == CREATED
+    assert type(listing.is_active) is bool
+
+
+def test_absent_coordinates_stay_absent(store: Store, run: Run, account: Account) -> None:
+    listing = run(store.get_listing(add(run, store, account)))
+    assert (listing.latitude, listing.longitude) == (None, None)
+
+
+def test_ids_carry_the_bucket_and_ascend(store: Store, run: Run, account: Account) -> None:
+    ids = [add(run, store, account) for _ in range(5)]
+    assert {bucket_of(listing_id) for listing_id in ids} == {bucket_of(account.id)}
+    assert ids == sorted(set(ids))
+
+
+def test_accounts_do_not_share_ids(store: Store, run: Run, account: Account) -> None:
+    other = run(store.add_account("Bob", "bob@example.com", None, 1_000))
+    ids = [add(run, store, owner) for owner in (account, other, account, other)]
+    assert len(set(ids)) == 4
+
+
+def test_a_missing_listing_is_none(store: Store, run: Run, account: Account) -> None:
+    add(run, store, account)
+    assert run(store.get_listing(2**63 - 1)) is None
+    assert run(store.get_listing(1)) is None
+
+
+def test_the_list_is_the_accounts_active_listings_newest_first(store: Store, run: Run, account: Account) -> None:
+    other = run(store.add_account("Bob", "bob@example.com", None, 1_000))
+    ids = [add(run, store, account) for _ in range(4)]
+    draft = add(run, store, account, msgspec.structs.replace(BARE, is_active=False))
+    add(run, store, other)
+    run(store.change_listing(ids[1], change_to(is_active=False, deleted_at=5)))
+    assert listed(run, store, account) == [ids[3], ids[2], ids[0]]
+    run(store.change_listing(draft, change_to(is_active=True)))
+    assert listed(run, store, account)[0] == draft
+
+
+def test_accounts_in_one_bucket_are_kept_apart(store: Store, run: Run, account: Account) -> None:
+    neighbour = None
+    for number in range(1024):
+        neighbour = run(store.add_account("N", f"n{number}@example.com", None, 1_000))
+    assert neighbour is not None
+    assert bucket_of(neighbour.id) == bucket_of(account.id)
+    ids = [add(run, store, owner) for owner in (account, neighbour, account)]
+    assert ids == sorted(set(ids))
+    assert listed(run, store, account) == [ids[2], ids[0]]
+    assert listed(run, store, neighbour) == [ids[1]]
+
+
+# Changing a listing
+
+
+def test_a_change_writes_what_was_decided_and_nothing_else(store: Store, run: Run, account: Account) -> None:
+    listing_id = add(run, store, account, NEW)
+    before = run(store.get_listing(listing_id))
+    changed = run(store.change_listing(listing_id, change_to(price_cents=5, latitude=None, updated_at="2027")))
+    expected = msgspec.structs.replace(before, price_cents=5, latitude=None, updated_at="2027", version=2)
+    assert changed == expected
+    assert run(store.get_listing(listing_id)) == expected
+
+
+def test_no_change_writes_nothing(store: Store, run: Run, account: Account) -> None:
+    listing_id = add(run, store, account)
+    before = run(store.get_listing(listing_id))
+    revision = run(store.get_revision(bucket_of(account.id), account.id))
+    assert run(store.change_listing(listing_id, change_to())) == before
+    assert run(store.get_revision(bucket_of(account.id), account.id)) == revision
+
+
+def test_a_refusal_is_raised_and_writes_nothing(store: Store, run: Run, account: Account) -> None:
+    listing_id = add(run, store, account)
+
+    def refuse(listing: Listing | None) -> ListingChange:
+        assert listing is not None
+        raise Problem("not_owner", "no")
+
+    with pytest.raises(Problem, match="no"):
+        run(store.change_listing(listing_id, refuse))
+    assert run(store.get_listing(listing_id)).version == 1
+
+
+def test_a_missing_row_is_judged_as_none(store: Store, run: Run, account: Account) -> None:
+    add(run, store, account)
+
+    def judge(listing: Listing | None) -> ListingChange:
+        assert listing is None
+        raise Problem("listing_not_found", "missing")
+
+    with pytest.raises(Problem, match="missing"):
+        run(store.change_listing(2**53, judge))
+
+
+def test_concurrent_changes_lose_nothing(store: Store, run: Run, account: Account) -> None:
+    listing_id = add(run, store, account)
+
+    def count(listing: Listing | None) -> ListingChange:
+        assert listing is not None
+        return {"price_cents": listing.price_cents + 1}
+
+    async def all_at_once() -> None:
+        await asyncio.gather(*(store.change_listing(listing_id, count) for _ in range(300)))
+
+    run(all_at_once())
+    assert run(store.get_listing(listing_id)).price_cents == 300
+
+
+def test_one_refusal_among_many_leaves_the_others_alone(store: Store, run: Run, account: Account) -> None:
+    listing_id = add(run, store, account)
+
+    def refuse(_: Listing | None) -> ListingChange:
+        raise Problem("not_owner", "no")
+
+    async def all_at_once() -> list[Any]:
+        bucket = bucket_of(account.id)
+        tasks: list[Any] = [store.add_listing(bucket, account.id, BARE, CREATED) for _ in range(20)]
+        tasks.insert(10, store.change_listing(listing_id, refuse))
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    outcomes = run(all_at_once())
+    assert isinstance(outcomes.pop(10), Problem)
+    assert set(listed(run, store, account)) == {listing_id, *outcomes}
+
+
+def test_an_account_that_does_not_exist_gets_no_listing(store: Store, run: Run, account: Account) -> None:
+    async def beside_a_good_one() -> tuple[Any, Any]:
+        good = store.add_listing(bucket_of(account.id), account.id, BARE, CREATED)
+        bad = store.add_listing(5, 1_000_005, BARE, CREATED)
+        return await asyncio.gather(bad, good, return_exceptions=True)
+
+    bad, good = run(beside_a_good_one())
+    assert isinstance(bad, Unavailable)
+    assert listed(run, store, account) == [good]
+
+
+def test_a_cancelled_caller_does_not_undo_its_write(store: Store, run: Run, account: Account) -> None:
+    async def cancel_one() -> None:
+        task = asyncio.ensure_future(store.add_listing(bucket_of(account.id), account.id, BARE, CREATED))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await store.add_listing(bucket_of(account.id), account.id, BARE, CREATED)
+
+    run(cancel_one())
+    assert len(listed(run, store, account)) == 2
+
+
+# The revision
+
+
+def test_every_edit_raises_the_revision_by_one(store: Store, run: Run, account: Account) -> None:
+    place = (bucket_of(account.id), account.id)
+    assert run(store.get_revision(*place)) == 0
+    listing_id = add(run, store, account)
+    assert run(store.get_revision(*place)) == 1
+    run(store.change_listing(listing_id, change_to(title="u")))
+    assert run(store.get_revision(*place)) == 2
+    other = run(store.add_account("Bob", "bob@example.com", None, 1_000))
+    add(run, store, other)
+    assert run(store.get_revision(*place)) == 2
+
+
+# The end
+
+
+def test_close_finishes_the_writes_that_wait(store: Store, run: Run, account: Account) -> None:
+    async def close_behind_writes() -> list[int]:
+        bucket = bucket_of(account.id)
+        writes = [asyncio.ensure_future(store.add_listing(bucket, account.id, BARE, CREATED)) for _ in range(500)]
+        await asyncio.sleep(0)
+        await store.close()
+        return await asyncio.gather(*writes)
+
+    ids = run(close_behind_writes())
+    run(store.open())
+    assert set(listed(run, store, account)) == set(ids)
+
+
+def test_after_close_everything_is_unavailable(store: Store, run: Run, account: Account) -> None:
+    run(store.close())
+    with pytest.raises(Unavailable):
+        run(store.get_account(account.id))
+    with pytest.raises(Unavailable):
+        run(store.revoke_key(1, 1))
+    run(store.open())

@@ -1,0 +1,278 @@
+"""The mapped limiter: exact over threads and processes, and what it remembers through kills, clocks and full disks."""
+
+import asyncio
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from listings.contract import Verdict
+from listings.errors import Unavailable
+from listings.limiter.mapped import MachineClock, MappedLimiter
+from tests.limiter import rush
+
+KEY = 5
+ROOT = Path(__file__).parents[2]
+
+
+class Machine:
+    """A machine's clocks, turned by hand."""
+
+    def __init__(self) -> None:
+        self.boot = "boot-1"
+        self.uptime = 500.0
+        self.wall = 1_790_000_000.0
+
+    def pass_time(self, seconds: float) -> None:
+        self.uptime += seconds
+        self.wall += seconds
+
+    def reboot(self, seconds_away: float) -> None:
+        self.boot, self.uptime = "boot-2", 1.0
+        self.wall += seconds_away
+
+    def clock(self) -> MachineClock:
+        return MachineClock(lambda: self.boot, lambda: self.uptime, lambda: self.wall)
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine()
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "listings.db"
+
+
+class Limiter:
+    """A process's view of the log."""
+
+    def __init__(self, database: Path, machine: Machine, limit: int = 3, window: int = 60, of: str = "a" * 32) -> None:
+        self._limiter = MappedLimiter(database, of, limit, window, machine.clock())
+
+    def hit(self, key: int = KEY) -> Verdict:
+        return asyncio.run(self._limiter.hit(key))
+
+    def close(self) -> None:
+        asyncio.run(self._limiter.close())
+
+
+def accepted(limiter: Limiter, hits: int, key: int = KEY) -> int:
+    return sum(limiter.hit(key).accepted for _ in range(hits))
+
+
+def start_rush(database: Path, limit: int, hits: int, threads: int = 1) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "tests.limiter.rush", str(database), str(KEY), str(limit), str(hits), str(threads)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
+
+
+def remembered(database: Path, limit: int) -> int:
+    """How many accepted requests of the key the file knows."""
+    limiter = MappedLimiter(database, rush.DATABASE_ID, limit, 3600)
+    verdict = asyncio.run(limiter.hit(KEY))
+    asyncio.run(limiter.close())
+    return limit - verdict.left - verdict.accepted
+
+
+# Exactness
+
+
+@pytest.mark.parametrize(("processes", "threads"), [(1, 1), (1, 4), (4, 1), (4, 4), (8, 1), (8, 4)])
+def test_processes_and_threads_together_are_granted_exactly_the_limit(
+    database: Path, processes: int, threads: int
+) -> None:
+    hits = 1_600 // (processes * threads)
+    rushes = [start_rush(database, 1_000, hits, threads) for _ in range(processes)]
+    granted = [process.communicate(timeout=60)[0] for process in rushes]
+    assert sum(map(len, granted)) == 1_000
+
+
+def test_sixty_kills_forget_nothing_that_was_acknowledged(database: Path) -> None:
+    choice = random.Random(60)
+    acknowledged, kills, limit = 0, 60, 100_000
+    for _ in range(kills):
+        process = start_rush(database, limit, limit)
+        assert process.stdout is not None
+        wanted = choice.randrange(1, 800)
+        while wanted > 0:
+            got = len(os.read(process.stdout.fileno(), 4096))
+            wanted, acknowledged = wanted - got, acknowledged + got
+        process.kill()
+        acknowledged += len(process.communicate(timeout=30)[0])
+    assert acknowledged <= remembered(database, limit) <= acknowledged + kills
+
+
+# What is remembered
+
+
+def test_a_new_process_goes_on_where_the_last_one_ended(database: Path, machine: Machine) -> None:
+    first = Limiter(database, machine)
+    assert accepted(first, 2) == 2
+    first.close()
+    assert accepted(Limiter(database, machine), 5) == 1
+
+
+def test_a_step_of_the_wall_clock_changes_nothing(database: Path, machine: Machine) -> None:
+    for step in (3600.0, -3600.0):
+        limiter = Limiter(database, machine)
+        accepted(limiter, 5)
+        machine.wall += step
+        assert not limiter.hit().accepted
+        assert not Limiter(database, machine).hit().accepted
+        machine.pass_time(59.9)
+        assert not limiter.hit().accepted
+        machine.pass_time(0.2)
+        assert accepted(limiter, 5) == 3
+
+
+@pytest.mark.parametrize(("away", "granted"), [(10.0, 0), (59.0, 0), (61.0, 3), (-7200.0, 0)])
+def test_after_a_reboot_the_wall_clock_tells_how_long_it_was_away(
+    database: Path, machine: Machine, away: float, granted: int
+) -> None:
+    limiter = Limiter(database, machine)
+    accepted(limiter, 3)
+    limiter.close()
+    machine.reboot(away)
+    assert accepted(Limiter(database, machine), 5) == granted
+
+
+def test_beside_another_database_the_log_starts_empty(database: Path, machine: Machine) -> None:
+    accepted(Limiter(database, machine), 3)
+    theirs = Limiter(database, machine, of="b" * 32)
+    assert accepted(theirs, 5) == 3
+
+
+def test_a_damaged_file_is_replaced_by_an_empty_one(database: Path, machine: Machine) -> None:
+    Path(f"{database}.limits-0000").write_bytes(b"no log at all" * 1000)
+    assert accepted(Limiter(database, machine), 5) == 3
+
+
+def test_a_file_that_was_cut_short_is_replaced_by_an_empty_one(database: Path, machine: Machine) -> None:
+    limiter = Limiter(database, machine)
+    accepted(limiter, 3)
+    limiter.close()
+    os.truncate(f"{database}.limits-0000", 8192)
+    assert accepted(Limiter(database, machine), 5) == 3
+
+
+def test_the_files_belong_to_their_owner_alone(database: Path, machine: Machine) -> None:
+    Limiter(database, machine).hit()
+    assert Path(f"{database}.limits-0000").stat().st_mode & 0o777 == 0o600
+
+
+def test_keys_beyond_4096_have_files_of_their_own(database: Path, machine: Machine) -> None:
+    limiter = Limiter(database, machine)
+    for key in (1, 4095, 4096, 4097, 2**22):
+        assert accepted(limiter, 5, key) == 3
+    names = sorted(path.name for path in database.parent.iterdir())
+    assert names == [f"listings.db.limits-{number}" for number in ("0000", "0001", "1024")]
+
+
+def test_a_sparse_file_takes_little_of_the_disk(database: Path, machine: Machine) -> None:
+    limiter = Limiter(database, machine, limit=1000)
+    limiter.hit(1)
+    limiter.hit(4000)
+    assert Path(f"{database}.limits-0000").stat().st_blocks * 512 < 100_000
+
+
+# A changed limit or window
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "granted"), [(5, 2, 0), (5, 5, 0), (5, 8, 3), (5, 3000, 2995), (1500, 2, 0)]
+)
+def test_a_changed_limit_counts_what_was_accepted_before(
+    database: Path, machine: Machine, before: int, after: int, granted: int
+) -> None:
+    limiter = Limiter(database, machine, limit=before)
+    assert accepted(limiter, before + 1) == before
+    limiter.close()
+    assert accepted(Limiter(database, machine, limit=after), after + 1) == granted
+
+
+def test_a_larger_limit_moves_the_log_and_processes_that_run_follow(database: Path, machine: Machine) -> None:
+    small = Limiter(database, machine, limit=10)
+    assert accepted(small, 4) == 4
+    large = Limiter(database, machine, limit=5_000)
+    assert accepted(large, 3) == 3
+    assert accepted(small, 10) == 3
+    assert large.hit().left == 5_000 - 11
+
+
+def test_a_ring_that_went_round_keeps_its_order_when_it_moves(database: Path, machine: Machine) -> None:
+    small = Limiter(database, machine, limit=1_000)
+    for _ in range(2_300):
+        small.hit()
+        machine.pass_time(0.061)
+    large = Limiter(database, machine, limit=2_000)
+    before = small.hit()
+    after = large.hit()
+    assert after.accepted
+    assert (2_000 - after.left) - (1_000 - before.left) == 1
+    assert after.reset == pytest.approx(before.reset, abs=0.07)
+
+
+def test_a_changed_window_judges_the_same_log(database: Path, machine: Machine) -> None:
+    limiter = Limiter(database, machine, window=60)
+    accepted(limiter, 3)
+    limiter.close()
+    machine.pass_time(61)
+    assert Limiter(database, machine, window=120).hit().accepted is False
+    assert Limiter(database, machine, window=60).hit().accepted is True
+
+
+# The disk
+
+
+def test_without_a_place_for_the_file_it_is_unavailable(tmp_path: Path, machine: Machine) -> None:
+    limiter = Limiter(tmp_path / "nowhere" / "listings.db", machine)
+    with pytest.raises(Unavailable, match="can't be counted"):
+        limiter.hit()
+
+
+FULL_DISK = """
+mount -t tmpfs -o size=256k none "$1" && cd "$2" && shift 2
+exec "$@"
+"""
+
+
+def test_on_a_full_disk_it_is_unavailable_and_the_process_lives(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FULL_DISK_TRIAL, str(tmp_path / "full")]
+    (tmp_path / "full").mkdir()
+    unshare = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-Urm"]
+    outcome = subprocess.run(
+        [*unshare, "sh", "-c", FULL_DISK, "sh", str(tmp_path / "full"), str(ROOT), *command],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert outcome.stdout.split() == ["granted", "refused", "granted"], outcome.stderr
+
+
+FULL_DISK_TRIAL = """
+import asyncio, pathlib, sys
+from listings.errors import Unavailable
+from listings.limiter.mapped import MappedLimiter
+folder = pathlib.Path(sys.argv[1])
+limiter = MappedLimiter(folder / "listings.db", "d" * 32, 1000, 3600)
+def granted(key):
+    try:
+        return "granted" if asyncio.run(limiter.hit(key)).accepted else "limited"
+    except Unavailable:
+        return "refused"
+print(granted(1))
+with open(folder / "filler", "wb", buffering=0) as filler:
+    try:
+        while True:
+            filler.write(bytes(4096))
+    except OSError:
+        pass
+print(granted(100))
+(folder / "filler").unlink()
+print(granted(100))
+"""

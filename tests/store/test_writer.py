@@ -1,0 +1,246 @@
+"""The writer thread: what a caller hears when a batch succeeds, fails, or can't begin."""
+
+import asyncio
+import fcntl
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from listings.errors import Problem, Unavailable
+from listings.store import writer as writers
+from listings.store.connection import open_writer
+from listings.store.writer import Writer
+
+
+def insert(text: str) -> Callable[[apsw.Connection], int]:
+    def operation(connection: apsw.Connection) -> int:
+        connection.execute("INSERT INTO notes (text) VALUES (?)", (text,))
+        return connection.last_insert_rowid()
+
+    return operation
+
+
+def refuse(connection: apsw.Connection) -> int:
+    connection.execute("INSERT INTO notes (text) VALUES ('refused')")
+    raise Problem("not_owner", "no")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "notes.db"
+    path.touch()
+    open_writer(path).execute("CREATE TABLE notes (text TEXT NOT NULL UNIQUE) STRICT")
+    return path
+
+
+def texts(path: Path) -> set[str]:
+    return {str(row[0]) for row in apsw.Connection(str(path)).execute("SELECT text FROM notes").fetchall()}
+
+
+def with_writer(path: Path, use: Callable[[Writer], Any]) -> Any:
+    async def run() -> Any:
+        writer = Writer(path)
+        try:
+            return await use(writer)
+        finally:
+            await writer.close()
+
+    return asyncio.run(run())
+
+
+def gathered(*operations: Callable[[apsw.Connection], Any]) -> Callable[[Writer], Any]:
+    async def use(writer: Writer) -> list[Any]:
+        return await asyncio.gather(*map(writer.run, operations), return_exceptions=True)
+
+    return use
+
+
+def test_operations_that_wait_share_a_commit_and_each_gets_its_own_result(path: Path) -> None:
+    results = with_writer(path, gathered(*(insert(str(number)) for number in range(600))))
+    assert results == list(range(1, 601))
+    assert len(texts(path)) == 600
+
+
+def test_one_refusal_undoes_only_itself(path: Path) -> None:
+    first, refused, last = with_writer(path, gathered(insert("a"), refuse, insert("b")))
+    assert (first, last) == (1, 2)
+    assert isinstance(refused, Problem)
+    assert texts(path) == {"a", "b"}
+
+
+def test_a_statement_that_the_database_refuses_undoes_only_itself(path: Path) -> None:
+    first, second, third = with_writer(path, gathered(insert("a"), insert("a"), insert("b")))
+    assert (first, third) == (1, 2)
+    assert isinstance(second, Unavailable)
+    assert texts(path) == {"a", "b"}
+
+
+def test_a_full_database_voids_the_whole_batch_and_recovers_when_there_is_room(path: Path) -> None:
+    async def use(writer: Writer) -> None:
+        pages = await writer.run(lambda connection: connection.pragma("page_count"))
+        await writer.run(lambda connection: connection.pragma("max_page_count", pages + 3))
+        outcomes = await gathered(insert("small"), insert("x" * 100_000), insert("also small"))(writer)
+        assert [type(outcome) for outcome in outcomes] == [Unavailable] * 3
+        assert "unknown" in outcomes[0].message
+        assert texts(path) == set()
+        await writer.run(lambda connection: connection.pragma("max_page_count", 1_000_000))
+        assert await writer.run(insert("x" * 100_000)) == 1
+
+    with_writer(path, use)
+
+
+def test_a_failing_disk_reopens_the_connection(path: Path) -> None:
+    connections = []
+
+    def remember(connection: apsw.Connection) -> None:
+        connections.append(connection)
+
+    def fail(connection: apsw.Connection) -> None:
+        remember(connection)
+        raise apsw.IOError("disk I/O error")
+
+    async def use(writer: Writer) -> None:
+        with pytest.raises(Unavailable):
+            await writer.run(fail)
+        await writer.run(remember)
+        assert await writer.run(insert("after")) == 1
+
+    with_writer(path, use)
+    assert connections[0] is not connections[1]
+
+
+def test_a_database_that_another_program_holds_is_unavailable_and_nothing_was_written(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("listings.store.connection._WRITER_WAITS", 10)
+    other = apsw.Connection(str(path))
+    other.execute("BEGIN IMMEDIATE")
+
+    async def use(writer: Writer) -> None:
+        with pytest.raises(Unavailable, match="nothing was written"):
+            await writer.run(insert("a"))
+        other.execute("ROLLBACK")
+        assert await writer.run(insert("b")) == 1
+
+    with_writer(path, use)
+    assert texts(path) == {"b"}
+
+
+def test_a_file_that_is_gone_is_unavailable_until_it_is_back(path: Path) -> None:
+    away = path.with_suffix(".away")
+    path.rename(away)
+
+    async def use(writer: Writer) -> None:
+        with pytest.raises(Unavailable):
+            await writer.run(insert("a"))
+        away.rename(path)
+        assert await writer.run(insert("b")) == 1
+
+    with_writer(path, use)
+
+
+def test_too_many_waiting_writes_are_refused_at_once(path: Path) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    def block(_: apsw.Connection) -> None:
+        entered.set()
+        go_on.wait(10)
+
+    async def use(writer: Writer) -> None:
+        blocked = asyncio.ensure_future(writer.run(block))
+        await asyncio.to_thread(entered.wait, 10)
+        waiting = [asyncio.ensure_future(writer.run(insert(str(number)))) for number in range(1024)]
+        await asyncio.sleep(0)
+        with pytest.raises(Unavailable, match="Too many"):
+            await writer.run(insert("one too many"))
+        go_on.set()
+        await asyncio.gather(blocked, *waiting)
+
+    with_writer(path, use)
+    assert len(texts(path)) == 1024
+
+
+def test_a_batch_has_at_most_256_operations(path: Path) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+    sizes: list[int] = []
+
+    def block(_: apsw.Connection) -> None:
+        entered.set()
+        go_on.wait(10)
+
+    def note(connection: apsw.Connection) -> None:
+        sizes.append(connection.total_changes())
+        connection.execute("INSERT INTO notes (text) VALUES (?)", (str(len(sizes)),))
+
+    async def use(writer: Writer) -> None:
+        commits: list[int] = []
+        blocked = asyncio.ensure_future(writer.run(block))
+        await asyncio.to_thread(entered.wait, 10)
+
+        def note_commit() -> bool:
+            commits.append(len(sizes))
+            return False
+
+        def count(connection: apsw.Connection) -> None:
+            connection.set_commit_hook(note_commit)
+
+        first = asyncio.ensure_future(writer.run(count))
+        waiting = [asyncio.ensure_future(writer.run(note)) for _ in range(600)]
+        await asyncio.sleep(0)
+        go_on.set()
+        await asyncio.gather(blocked, first, *waiting)
+        assert commits == [255, 511, 600]
+
+    with_writer(path, use)
+
+
+def test_writers_of_two_processes_take_turns_by_the_lock_file(path: Path) -> None:
+    descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+    async def use(writer: Writer) -> None:
+        task = asyncio.ensure_future(writer.run(insert("a")))
+        done, _ = await asyncio.wait([task], timeout=0.05)
+        assert not done
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        assert await task == 1
+
+    with_writer(path, use)
+    os.close(descriptor)
+
+
+def test_a_lock_file_that_cannot_be_locked_is_unavailable(path: Path) -> None:
+    async def use(writer: Writer) -> None:
+        descriptor = writer._turn._descriptor  # noqa: SLF001 - there is no other way to lose a descriptor
+        kept = os.dup(descriptor)
+        os.close(descriptor)
+        with pytest.raises(Unavailable, match="nothing was written"):
+            await writer.run(insert("a"))
+        os.dup2(kept, descriptor)
+        os.close(kept)
+        assert await writer.run(insert("b")) == 1
+
+    with_writer(path, use)
+
+
+def test_a_closed_writer_takes_nothing_more_and_leaves_no_wal(path: Path) -> None:
+    async def use(writer: Writer) -> None:
+        await writer.run(insert("a"))
+        await writer.close()
+        with pytest.raises(Unavailable, match="stopping"):
+            await writer.run(insert("b"))
+
+    keeper = apsw.Connection(str(path))
+    keeper.execute("SELECT * FROM notes").fetchall()
+    with_writer(path, use)
+    assert path.with_name("notes.db-wal").stat().st_size == 0
+    assert texts(path) == {"a"}
+
+
+def test_the_longest_wait_of_the_last_checkpoint_is_short() -> None:
+    assert writers._CHECKPOINT_WAITS <= 1_000  # noqa: SLF001 - the bound is the promise
