@@ -32,10 +32,14 @@ def house(tmp_path: Path) -> Iterator[House]:
         yield house
 
 
-@pytest.fixture(scope="session")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
-    """One service behind a real socket for all tests; each test has a cast of its own."""
-    with RunningService(tmp_path_factory.mktemp("running")) as service:
+@pytest.fixture(scope="session", params=["one write", "plain ASGI"])
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
+    """One service behind a real socket for all tests; each test has a cast of its own.
+
+    It answers once by the protocol's own extension and once as any ASGI application does.
+    """
+    folder = tmp_path_factory.mktemp("running")
+    with RunningService(folder, plain=request.param == "plain ASGI") as service:
         yield service
 
 

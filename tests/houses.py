@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar, cast
 from urllib.parse import unquote
 
 import uvloop
 
 from listings import assemble, keys
 from listings.api.app import Application
-from listings.api.server import Server, base_url_of, bound_socket
+from listings.api.server import base_url_of, bound_socket
 from listings.model import Account
 from listings.service import Service
 from listings.settings import Settings, load
@@ -175,11 +175,21 @@ async def ask(
     return Reply(sent[0]["status"], answer, b"".join(message["body"] for message in sent[1:]))
 
 
+def without_extensions(application: Application) -> Any:
+    """The application as a server without the one-write extension calls it."""
+
+    async def plain(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        await application({**scope, "extensions": {}}, receive, send)
+
+    return plain
+
+
 class RunningService:
     """The service behind a real socket, in a thread of this process, as `listings serve` runs it."""
 
-    def __init__(self, folder: Path, **flags: str) -> None:
+    def __init__(self, folder: Path, *, plain: bool = False, **flags: str) -> None:
         self.settings = settings_for(folder, **flags)
+        self._plain = plain
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True)
 
@@ -217,5 +227,7 @@ class RunningService:
         self._loop = asyncio.get_running_loop()
         async with assemble.opened_service(self.settings) as service:
             self.service = service
-            self._server = Server(assemble.application(service, self.settings), self._started.set)
+            self._server = assemble.server(service, self.settings, on_start=self._started.set)
+            if self._plain:
+                self._server.config.app = without_extensions(cast("Any", self._server.config.app))
             await self._server.serve([listener])

@@ -6,9 +6,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from listings.api.app import Application
+from listings.api.guard import Bounds
+from listings.api.server import Server
 from listings.contract import RateLimiter
 from listings.limiter.mapped import MappedLimiter
 from listings.limiter.memory import MemoryLimiter
+from listings.logs import RequestLog
 from listings.service import Service
 from listings.settings import Settings
 from listings.store import migrate
@@ -35,9 +38,34 @@ async def opened_service(settings: Settings, *, clock: Callable[[], float] = tim
             await limiter.close()
 
 
-def application(service: Service, settings: Settings) -> Application:
+def application(service: Service, settings: Settings, request_log: RequestLog | None = None) -> Application:
     """The ASGI application over a service."""
-    return Application(service, cors_origins=settings.cors_origins)
+    return Application(
+        service,
+        cors_origins=settings.cors_origins,
+        most_body=settings.max_body_bytes,
+        request_log=request_log,
+    )
+
+
+def server(
+    service: Service,
+    settings: Settings,
+    request_log: RequestLog | None = None,
+    on_start: Callable[[], None] = lambda: None,
+) -> Server:
+    """The HTTP server over a service."""
+    bounds = Bounds(
+        header_seconds=settings.header_timeout,
+        body_seconds=settings.body_timeout,
+        idle_seconds=settings.idle_timeout,
+        write_seconds=settings.write_timeout,
+        head_bytes=settings.max_header_bytes,
+        head_fields=settings.max_headers,
+        url_bytes=settings.max_url_bytes,
+        connections=settings.max_connections,
+    )
+    return Server(application(service, settings, request_log), service, bounds, on_start)
 
 
 def _limiter(settings: Settings, database_id: str) -> RateLimiter | None:

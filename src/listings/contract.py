@@ -42,6 +42,9 @@ class Store(Protocol):
     async def close(self) -> None:
         """Finish the writes that wait, then disconnect. A write after this raises Unavailable."""
 
+    async def check(self) -> None:
+        """Raises Problem unless the store answers, has this program's schema, and has room to write."""
+
     async def get_id(self) -> str:
         """32 hexadecimal digits, drawn when the database was made: what is kept beside it is known by them."""
 
@@ -119,6 +122,9 @@ class RateLimiter(Protocol):
 
     async def hit(self, key_id: int) -> Verdict:
         """Count one request in one atomic step; a refused one does not count. May raise Unavailable."""
+
+    async def check(self) -> None:
+        """Raises Unavailable unless requests can be counted."""
 
     async def close(self) -> None:
         """Give back what is held."""

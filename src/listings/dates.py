@@ -10,7 +10,7 @@ _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d))?", re.ASCII)
 
 def text_of(moment: float) -> str:
     """The moment as `YYYY-MM-DD HH:MM:SS`, whole seconds, cut and not rounded."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(moment))
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(moment)).zfill(19)  # %Y has no leading zeros
 
 
 def moment_of(text: str) -> int:

@@ -12,6 +12,7 @@ Code: TypeAlias = Literal[
     "body_too_large",
     "database_missing",
     "email_taken",
+    "header_too_large",
     "internal_error",
     "invalid_api_key",
     "invalid_request",
@@ -20,14 +21,18 @@ Code: TypeAlias = Literal[
     "key_taken",
     "listing_not_found",
     "malformed_json",
+    "malformed_request",
     "method_not_allowed",
     "not_owner",
     "path_not_found",
     "plan_expired",
     "rate_limited",
+    "request_timeout",
     "schema_mismatch",
     "unavailable",
     "unsupported_encoding",
+    "uri_too_long",
+    "version_not_supported",
 ]
 
 

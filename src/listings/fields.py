@@ -20,6 +20,7 @@ Body: TypeAlias = Mapping[str, object]
 Rule: TypeAlias = Callable[[object], Value]
 
 _MOST_FAULTS = 20
+_NOISE = 0.000001  # dollars by which floats may miss a whole cent (decision G4)
 _KINDS: Mapping[type, str] = {
     bool: "true or false",
     str: "text",
@@ -109,13 +110,11 @@ class Money:
     def __call__(self, value: object) -> int:
         """The amount in cents."""
         dollars = _number(value)
-        if not 0 <= dollars < self.most_cents / 100 + 1:
+        cents = round(dollars * 100) if abs(dollars) <= self.most_cents else -1
+        if not 0 <= cents <= self.most_cents or dollars < -_NOISE:
             raise Fault(f"must be from 0 to {self.most_cents / 100}, got {shown(value)}")
-        cents = round(dollars * 100)
-        if abs(dollars - cents / 100) > 0.000001:  # noqa: PLR2004 - G4's own number
+        if abs(dollars - cents / 100) > _NOISE:
             raise Fault(f"must have at most two decimals, got {shown(value)}")
-        if cents > self.most_cents:
-            raise Fault(f"must be from 0 to {self.most_cents / 100}, got {shown(value)}")
         return cents
 
 
@@ -256,6 +255,6 @@ def _read(given: Body, *, strict: bool) -> tuple[dict[str, Value], list[str], li
 
 def _refuse(faults: list[str]) -> None:
     if len(faults) > _MOST_FAULTS:
-        faults = [*faults[:_MOST_FAULTS], f"and {len(faults) - _MOST_FAULTS} more faults"]
+        faults = [*faults[:_MOST_FAULTS], f"and {len(faults) - _MOST_FAULTS} more"]
     if faults:
         raise Problem("invalid_request", "; ".join(faults))

@@ -8,6 +8,7 @@ from hashlib import sha256
 
 PREFIX = "lst_"
 _ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _RANDOM_LENGTH = 32  # 190 bits
 _CHECKSUM_LENGTH = 6  # 62**6 > 2**32
 _GENERATED = re.compile(f"{PREFIX}[0-9A-Za-z]{{{_RANDOM_LENGTH + _CHECKSUM_LENGTH}}}")
@@ -22,12 +23,9 @@ def make() -> str:
 
 def checksum(text: str) -> str:
     """CRC32 of the text as six base62 characters."""
-    number = zlib.crc32(text.encode())
-    characters = ""
-    for _ in range(_CHECKSUM_LENGTH):
-        number, digit = divmod(number, len(_ALPHABET))
-        characters = _ALPHABET[digit] + characters
-    return characters
+    rest, last = divmod(zlib.crc32(text.encode()), len(_PAIRS))
+    first, middle = divmod(rest, len(_PAIRS))
+    return _PAIRS[first] + _PAIRS[middle] + _PAIRS[last]
 
 
 def is_well_formed(key: str) -> bool:

@@ -4,6 +4,7 @@ The HTTP interface, the pages and the command line all come through here; nothin
 of an engine.
 """
 
+import logging
 import time
 from collections.abc import Callable
 
@@ -11,8 +12,10 @@ import msgspec
 
 from listings import dates, keys
 from listings.contract import AccountChange, NewKey, RateLimiter, Store, Verdict
-from listings.errors import Problem
+from listings.errors import Problem, Unavailable
 from listings.model import Account, ApiKey, Caller, Listing, ListingChange, NewListing, is_current
+
+_log = logging.getLogger(__name__)
 
 _LONGEST_NAME = 200
 _LONGEST_EMAIL = 254  # RFC 5321, 4.5.3.1.3
@@ -32,6 +35,18 @@ class Service:
         self.store = store
         self.limiter = limiter
         self.clock = clock
+        self.stopping = False
+
+    async def require_ready(self) -> None:
+        """Raises Unavailable unless the service can do its work and is not about to stop."""
+        if self.stopping:
+            raise Unavailable("The service is stopping")
+        try:
+            await self.store.check()
+            if self.limiter is not None:
+                await self.limiter.check()
+        except Problem as problem:
+            raise Unavailable(problem.message) from problem
 
     # A caller
 
@@ -46,6 +61,8 @@ class Service:
             caller = await self.store.find_caller(keys.digest(key))
             if caller is not None and caller.key_revoked_at is None and not self._has_expired(caller):
                 return caller
+            if caller is not None:
+                _log.warning("Key %d is revoked or has expired", caller.key_id)
         raise Problem("invalid_api_key", "Invalid API key")
 
     async def count_request(self, caller: Caller) -> Verdict | None:
@@ -107,8 +124,8 @@ class Service:
 
     async def add_account(self, name: str, email: str, plan_expires_at: int | None) -> Account:
         """Open an account; e-mail addresses are kept in lower case. Raises Problem: invalid_request, email_taken."""
-        email = _email(email)
-        account = await self.store.add_account(_name(name), email, plan_expires_at, int(self.clock()))
+        email = checked_email(email)
+        account = await self.store.add_account(checked_name(name), email, plan_expires_at, int(self.clock()))
         if account is None:
             raise Problem("email_taken", f"An account with the e-mail address {email} exists already")
         return account
@@ -116,7 +133,7 @@ class Service:
     async def find_account(self, reference: str) -> Account:
         """The account of an id or an e-mail address. Raises Problem("account_not_found")."""
         account = None
-        if "@" in reference:
+        if "@" in reference and reference.isprintable():
             account = await self.store.find_account(reference.strip().lower())
         elif reference.isascii() and reference.isdigit() and len(reference) <= 18:  # noqa: PLR2004 - below 2**63
             account = await self.store.get_account(int(reference))
@@ -146,7 +163,7 @@ class Service:
 
     async def rename_account(self, reference: str, name: str) -> Account:
         """Give an account another name."""
-        name = _name(name)
+        name = checked_name(name)
         return await self._change_account(reference, lambda _: {"name": name})
 
     async def _change_account(self, reference: str, decide: Callable[[Account], AccountChange]) -> Account:
@@ -176,7 +193,7 @@ class Service:
             raise Problem("invalid_request", WRONG_KEY)
         new = NewKey(
             account_id=account.id,
-            name=_name(name),
+            name=checked_name(name),
             digest=keys.digest(secret),
             hint=keys.mask(secret),
             created_at=int(self.clock()),
@@ -185,6 +202,7 @@ class Service:
         key = await self.store.add_key(new)
         if key is None:
             raise Problem("key_taken", f"The key {new.hint} is known already")
+        _log.info("Key %d of account %d is issued", key.id, key.account_id)
         return IssuedKey(secret, key)
 
     async def find_key(self, secret: str) -> Caller | None:
@@ -196,6 +214,7 @@ class Service:
         key = await self.store.revoke_key(key_id, int(self.clock()))
         if key is None:
             raise Problem("key_not_found", f"There is no key with the id {key_id}")
+        _log.info("Key %d of account %d is revoked", key.id, key.account_id)
         return key
 
 
@@ -237,13 +256,15 @@ def _months_later(moment: float, months: int) -> int:
         raise Problem("invalid_request", str(error)) from None
 
 
-def _name(name: str) -> str:
+def checked_name(name: str) -> str:
+    """A name of an account or a key, as it is. Raises Problem("invalid_request") for what can't be one."""
     if not 0 < len(name) <= _LONGEST_NAME or name.isspace() or not name.isprintable():
         raise Problem("invalid_request", f"A name has 1 to {_LONGEST_NAME} printable characters, got {name[:40]!r}")
     return name
 
 
-def _email(email: str) -> str:
+def checked_email(email: str) -> str:
+    """An e-mail address in lower case. Raises Problem("invalid_request") for what can't be one."""
     email = email.strip().lower()
     local, _, domain = email.rpartition("@")
     if not (local and domain) or len(email) > _LONGEST_EMAIL or not email.isprintable() or " " in email:

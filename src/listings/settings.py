@@ -10,9 +10,12 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from listings.errors import Problem
+from listings.logs import LEVELS
 
 _LARGEST_PORT = 65_535
-_MOST_REQUESTS = 1_000_000
+_MOST_REQUESTS = 100_000
+_LONGEST_TIMEOUT = 3600
+_MEBIBYTE = 1024 * 1024
 _LONGEST_WINDOW = 31 * 24 * 3600
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?|\*")
 
@@ -37,6 +40,17 @@ class Settings(NamedTuple):
     rate_window: int
     seed_file: Path | None
     cors_origins: frozenset[str]
+    header_timeout: int
+    body_timeout: int
+    idle_timeout: int
+    write_timeout: int
+    max_header_bytes: int
+    max_headers: int
+    max_url_bytes: int
+    max_body_bytes: int
+    max_connections: int
+    log_level: int
+    log_format: str
 
 
 def parse_database_url(text: str) -> Path:
@@ -65,6 +79,18 @@ def _number(least: int, most: int) -> Callable[[str], int]:
 
 def _optional_file(text: str) -> Path | None:
     return Path(text) if text else None
+
+
+def _log_level(text: str) -> int:
+    if text not in LEVELS:
+        raise ValueError(f"must be one of {', '.join(LEVELS)}")
+    return LEVELS[text]
+
+
+def _log_format(text: str) -> str:
+    if text not in {"auto", "json", "text"}:
+        raise ValueError("must be one of auto, json, text")
+    return text
 
 
 def _origins(text: str) -> frozenset[str]:
@@ -118,6 +144,83 @@ SETTINGS = (
         _origins,
         "Origins whose web pages may call the API from a browser, with commas between them; * for all.",
     ),
+    Setting(
+        "header_timeout",
+        ("LISTINGS_HEADER_TIMEOUT",),
+        "10",
+        _number(1, _LONGEST_TIMEOUT),
+        "Seconds that a request's headers may take.",
+    ),
+    Setting(
+        "body_timeout",
+        ("LISTINGS_BODY_TIMEOUT",),
+        "30",
+        _number(1, _LONGEST_TIMEOUT),
+        "Seconds that a request's body may take.",
+    ),
+    Setting(
+        "idle_timeout",
+        ("LISTINGS_IDLE_TIMEOUT",),
+        "75",
+        _number(1, _LONGEST_TIMEOUT),
+        "Seconds that a connection may wait for its next request.",
+    ),
+    Setting(
+        "write_timeout",
+        ("LISTINGS_WRITE_TIMEOUT",),
+        "30",
+        _number(1, _LONGEST_TIMEOUT),
+        "Seconds within which a client has to take 64 KiB of its answer, or the rest.",
+    ),
+    Setting(
+        "max_header_bytes",
+        ("LISTINGS_MAX_HEADER_BYTES",),
+        "16384",
+        _number(1024, _MEBIBYTE),
+        "Size of a request's headers.",
+    ),
+    Setting(
+        "max_headers",
+        ("LISTINGS_MAX_HEADERS",),
+        "100",
+        _number(10, 1000),
+        "Number of a request's headers.",
+    ),
+    Setting(
+        "max_url_bytes",
+        ("LISTINGS_MAX_URL_BYTES",),
+        "8192",
+        _number(256, _MEBIBYTE),
+        "Size of a request's address.",
+    ),
+    Setting(
+        "max_body_bytes",
+        ("LISTINGS_MAX_BODY_BYTES",),
+        "2097152",
+        _number(1024, 64 * _MEBIBYTE),
+        "Size of a request's body.",
+    ),
+    Setting(
+        "max_connections",
+        ("LISTINGS_MAX_CONNECTIONS",),
+        "10000",
+        _number(1, 1_000_000),
+        "Connections at a time; one more is answered 503.",
+    ),
+    Setting(
+        "log_level",
+        ("LISTINGS_LOG_LEVEL",),
+        "info",
+        _log_level,
+        "What is logged: info (every request), warning (401, 403, 429 and faults), error.",
+    ),
+    Setting(
+        "log_format",
+        ("LISTINGS_LOG_FORMAT",),
+        "auto",
+        _log_format,
+        "auto: text on a terminal, else JSON lines; json; text.",
+    ),
 )
 
 
@@ -129,7 +232,7 @@ def load(environment: Mapping[str, str], flags: Mapping[str, str | None]) -> Set
 def _value(setting: Setting, environment: Mapping[str, str], flags: Mapping[str, str | None]) -> Any:  # noqa: ANN401 - each parser has its own type
     flag = flags.get(setting.attribute)
     if flag is not None:
-        source, text = f"--{setting.attribute.replace('_', '-')}", flag
+        source, text = f"The value of {setting.attribute}", flag
     else:
         source = next((name for name in setting.variables if environment.get(name)), "")
         text = environment[source] if source else setting.default

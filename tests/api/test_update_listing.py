@@ -217,11 +217,11 @@ def test_another_accounts_deleted_listing_looks_as_any_other_of_its_listings(
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
-@pytest.mark.parametrize("segment", ["1", "9223372036854775807", "9223372036854775808", "0", "01", "abc", "1.0"])
-def test_what_was_never_given_or_is_no_id_does_not_exist(alice: Client, method: str, segment: str, body: bytes) -> None:
-    response = alice.request(method, f"/{segment}", content=body)
-    assert (response.status_code, response.json()) == (404, {"error": "Listing not found"})
-    assert response.headers["X-Error-Code"] == "listing_not_found"
+def test_what_was_never_given_or_is_no_id_does_not_exist(alice: Client, method: str, body: bytes) -> None:
+    for segment in ("1", "9223372036854775807", "9223372036854775808", "0", "01", "abc", "1.0"):
+        response = alice.request(method, f"/{segment}", content=body)
+        assert (response.status_code, response.json()) == (404, {"error": "Listing not found"})
+        assert response.headers["X-Error-Code"] == "listing_not_found"
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)

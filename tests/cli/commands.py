@@ -142,13 +142,14 @@ class Program:
         with self._start(("serve", "--port", "0", *flags), subprocess.PIPE) as process:
             try:
                 lines = _announcement(process, demo="--demo" in flags)
-                with httpx.Client(base_url=re.findall(r"http://[^\s,]+", lines[0])[0], timeout=DEADLINE) as http:
+                address = re.findall(r"^Listings answers at (http://[^\s,]+)", "\n".join(lines), re.MULTILINE)
+                with httpx.Client(base_url=address[0], timeout=DEADLINE) as http:
                     yield Serving(self.folder, process, lines, http)
             finally:
                 process.kill()
 
     def _start(self, arguments: tuple[str, ...], stdout: int | BinaryIO) -> subprocess.Popen[str]:
-        return subprocess.Popen(  # noqa: S603 - our own program
+        return subprocess.Popen(
             [PROGRAM, *arguments],
             cwd=self.folder,
             env=self._environment,
@@ -188,6 +189,7 @@ class Serving(NamedTuple):
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> Outcome:
         """Send a signal; returns how the program ended and what it wrote after its announcement."""
+        self.http.close()  # an idle client would be given half a second
         self.process.send_signal(number)
         code = self.process.wait(DEADLINE)
         assert self.process.stdout is not None

@@ -1,5 +1,6 @@
 """Fixtures of the command line's tests. The cast are accounts here, as `account add --json` prints them."""
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,13 @@ def service(program: Program) -> Iterator[Serving]:
     """The service over the folder's database, in a process of its own."""
     with program.serve() as service:
         yield service
+
+
+@pytest.fixture
+def taken_port() -> Iterator[str]:
+    """A port on which something else listens."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        yield str(other.getsockname()[1])
 
 
 @pytest.fixture

@@ -107,7 +107,7 @@ def test_a_name_and_an_email_are_needed(cli: Cli, options: list[str]) -> None:
     assert "Missing option" in cli.misused("account", "add", *options)
 
 
-@pytest.mark.parametrize("name", ["a", "a" * 200, "Łukasz’ Läden ☃ 株式会社", "Alice's \"Attic\" \\ <b>"])
+@pytest.mark.parametrize("name", ["a", "a" * 200, "Łukasz Läden ☃ 株式会社", 'Alice\'s "Attic" \\ <b>'])
 def test_a_name_is_kept_as_it_is(cli: Cli, name: str) -> None:
     account = cli.data("account", "add", "--name", name, "--email", "alice@example.com")
     assert account["name"] == name
@@ -191,7 +191,7 @@ def test_an_email_is_found_in_any_case(cli: Cli, alice: Data) -> None:
         "@",
         "9223372036854775808",
         "9" * 40,
-        "١",
+        "\u0661",
         "%",
         "\0@example.com",
     ],
@@ -237,9 +237,7 @@ def test_months_are_added_each_time(cli: Cli, bob: Data) -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["--until", "2020-01-01"]])
-def test_months_are_counted_from_now_for_an_ended_plan_and_for_none(
-    cli: Cli, options: list[str]
-) -> None:
+def test_months_are_counted_from_now_for_an_ended_plan_and_for_none(cli: Cli, options: list[str]) -> None:
     account = cli.account("charlie", *options)
     changed, now = moments(lambda: cli.data("account", "plan", str(account["id"]), "--months", "3"))
     assert changed["plan"] == "business"

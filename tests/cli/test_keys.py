@@ -83,10 +83,11 @@ def test_without_a_current_plan_no_key_is_made(
     assert database.is_file()
     charlie = cli.account("charlie", *options)
     key = ["--key-file", str(key_file)] if taken_over else []
-    for json in ([], ["--json"]):
-        said = cli.refused("key", "add", str(charlie["id"]), "--name", "warehouse", *key, *json)
-        assert "charlie@example.com" in said
-        assert "Business plan" in said
+    add = ["key", "add", str(charlie["id"]), "--name", "warehouse", *key]
+    said = cli.refused(*add)
+    assert cli.refused(*add, "--json") == said
+    assert "charlie@example.com" in said
+    assert "Business plan" in said
     advice = re.search(r"`listings (account plan \d+ --months) N`", said)
     assert advice is not None
     cli.done(*advice[1].split(), "1")

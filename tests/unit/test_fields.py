@@ -521,7 +521,7 @@ def test_all_faults_of_a_body_are_told_at_once() -> None:
     )
 
 
-@pytest.mark.parametrize(("count", "told", "more"), [(20, 20, None), (21, 20, "and 1 more faults"), (5000, 20, "4980")])
+@pytest.mark.parametrize(("count", "told", "more"), [(20, 20, None), (21, 20, "and 1 more"), (5000, 20, "4980")])
 def test_at_most_twenty_faults_are_told(count: int, told: int, more: str | None) -> None:
     with pytest.raises(Problem) as caught:
         fields.read_change({f"key{n}": n for n in range(count)}, strict=True)

@@ -1,23 +1,26 @@
 """The ASGI application: route, gate, handle, answer. The order of all checks is here (decision G21)."""
 
 import logging
-import secrets
 from collections.abc import Collection
-from itertools import count
+from time import perf_counter
 
 from listings.api import cors, wire
+from listings.api.guard import ANSWER
 from listings.api.limits import LimitHeaders
-from listings.api.request import ClientGoneError, Receive, Request, Scope, Send
+from listings.api.request import MOST_BODY, ClientGoneError, Receive, Request, RequestIds, Scope, Send
 from listings.api.routes import Endpoint, route
-from listings.api.wire import Answer, Headers, MethodNotAllowed
+from listings.api.wire import Answer, MethodNotAllowed
 from listings.errors import Problem
+from listings.logs import RequestLine, RequestLog
 from listings.service import Service
 
-_COMMON: Headers = [
-    (b"content-type", b"application/json; charset=utf-8"),
-    (b"cache-control", b"no-store"),
-    (b"x-content-type-options", b"nosniff"),
-]
+_COMMON = (
+    b"content-type: application/json; charset=utf-8\r\n"
+    b"cache-control: no-store\r\n"
+    b"x-content-type-options: nosniff\r\n"
+    b"content-length: %d\r\n"
+    b"x-request-id: %b\r\n"
+)
 
 _log = logging.getLogger(__name__)
 
@@ -25,22 +28,42 @@ _log = logging.getLogger(__name__)
 class Application:
     """Answers HTTP requests by the use cases of one service."""
 
-    def __init__(self, service: Service, *, cors_origins: Collection[str] = ()) -> None:
-        """`cors_origins`: whose pages may call from a browser; "*" for all."""
+    def __init__(
+        self,
+        service: Service,
+        *,
+        cors_origins: Collection[str] = (),
+        most_body: int = MOST_BODY,
+        request_log: RequestLog | None = None,
+    ) -> None:
+        """`cors_origins`: whose pages may call from a browser, "*" for all; `most_body` is in bytes."""
         self._service = service
         self._cors_origins = cors_origins
+        self._most_body = most_body
+        self._request_log = request_log
         self._limits = LimitHeaders(service.limiter, service.clock)
-        self._id_prefix = secrets.token_hex(6)
-        self._numbers = count(1)
+        self._ids = RequestIds()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI 3, type http."""
-        request = Request(scope, receive, f"{self._id_prefix}{next(self._numbers):08x}")
+        """ASGI 3, type http; with the extension `guard.ANSWER` an answer is one message."""
+        started = perf_counter()
+        request = Request(scope, receive, self._ids)
         try:
             answer = await self._answer(request)
         except ClientGoneError:
             return
-        await self._send(request, answer, send)
+        await self._send(request, answer, send, whole=ANSWER in scope.get("extensions", ()))
+        if self._request_log is not None:
+            self._note(self._request_log, request, answer, perf_counter() - started)
+
+    def refusal(self, problem: Problem) -> bytes:
+        """The whole answer to what is no HTTP request; the connection closes behind it."""
+        request_id = self._ids.next()
+        answer = wire.problem_answer(problem)
+        if self._request_log is not None:
+            self._request_log.note(RequestLine(status=answer.status, request_id=request_id, code=problem.code))
+        common = _COMMON % (len(answer.body), request_id.encode())
+        return wire.status_line(answer.status) + common + answer.headers + b"connection: close\r\n\r\n" + answer.body
 
     async def _answer(self, request: Request) -> Answer:
         try:
@@ -50,7 +73,7 @@ class Application:
         except MethodNotAllowed as problem:
             if cors.is_preflight(request, self._cors_origins):
                 return cors.preflight_answer(problem.allowed)
-            return wire.problem_answer(problem, None)
+            return wire.problem_answer(problem)
         except Problem as problem:
             return wire.problem_answer(problem, request.verdict)
         except ClientGoneError:
@@ -63,28 +86,43 @@ class Application:
         """401, 429, 403 for the plan, then the body: 415, 413."""
         if endpoint.needs_key:
             service = self._service
-            request.caller = await service.authenticate(_key_of(request))
-            request.verdict = await service.count_request(request.caller)
+            request.caller = caller = await service.authenticate(_key_of(request))
+            request.verdict = await service.count_request(caller)
             if request.verdict is not None and not request.verdict.accepted:
                 raise self._limits.refusal(request.verdict)
-            service.require_plan(request.caller)
+            service.require_plan(caller)
         if endpoint.takes_body:
-            await request.read_body()
+            await request.read_body(self._most_body)
         else:
             await request.skip_body()
 
-    async def _send(self, request: Request, answer: Answer, send: Send) -> None:
-        headers = [
-            *_COMMON,
-            (b"content-length", b"%d" % len(answer.body)),
-            (b"x-request-id", request.id.encode()),
-            *self._limits.headers(request.verdict),
-            *answer.headers,
-        ]
+    async def _send(self, request: Request, answer: Answer, send: Send, *, whole: bool) -> None:
+        head = (
+            _COMMON % (len(answer.body), request.id.encode()) + self._limits.headers(request.verdict) + answer.headers
+        )
         if self._cors_origins:
-            headers += cors.origin_headers(request, self._cors_origins)
+            head += cors.origin_headers(request, self._cors_origins)
+        body = b"" if request.method == "HEAD" else answer.body
+        if whole:
+            await send({"type": ANSWER, "status": answer.status, "head": head, "body": body})
+            return
+        headers = [line.split(b": ", 1) for line in head.split(b"\r\n")[:-1]]
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-        await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else answer.body})
+        await send({"type": "http.response.body", "body": body})
+
+    def _note(self, log: RequestLog, request: Request, answer: Answer, seconds: float) -> None:
+        line = RequestLine(
+            method=request.method,
+            route=request.route,
+            status=answer.status,
+            milliseconds=round(seconds * 1000, 2),
+            request_id=request.id,
+            code=answer.code,
+        )
+        caller = getattr(request, "caller", None)
+        if caller is not None:
+            line.account_id, line.key_id = caller.account_id, caller.key_id
+        log.note(line)
 
 
 def _key_of(request: Request) -> str | None:

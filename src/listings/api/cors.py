@@ -3,14 +3,18 @@
 from collections.abc import Collection
 
 from listings.api.request import Request
-from listings.api.wire import Answer, Headers
+from listings.api.wire import Answer
 
 ANY = "*"
 _EXPOSED = (
-    b"location, link, retry-after, x-request-id, x-error-code, x-ignored-fields, preference-applied, "
-    b"ratelimit, ratelimit-policy, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset"
+    "location, link, retry-after, x-request-id, x-error-code, x-ignored-fields, preference-applied, "
+    "ratelimit, ratelimit-policy, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset"
 )
-_MAX_AGE = b"600"
+_PREFLIGHT = (
+    "access-control-allow-methods: {methods}\r\n"
+    "access-control-allow-headers: authorization, content-type, prefer, x-api-key, x-request-id\r\n"
+    "access-control-max-age: 600\r\n"
+)
 
 
 def is_preflight(request: Request, origins: Collection[str]) -> bool:
@@ -19,32 +23,18 @@ def is_preflight(request: Request, origins: Collection[str]) -> bool:
     return asks and _is_named(request.header(b"origin"), origins)
 
 
-def origin_headers(request: Request, origins: Collection[str]) -> Headers:
+def origin_headers(request: Request, origins: Collection[str]) -> bytes:
     """What lets the page of a named origin read the answer; for any other origin only that answers vary."""
     origin = request.header(b"origin")
     if not _is_named(origin, origins):
-        return [(b"vary", b"origin")]
-    return [
-        (b"vary", b"origin"),
-        (b"access-control-allow-origin", origin.encode("latin-1")),
-        (b"access-control-expose-headers", _EXPOSED),
-    ]
+        return b"vary: origin\r\n"
+    lines = f"vary: origin\r\naccess-control-allow-origin: {origin}\r\naccess-control-expose-headers: {_EXPOSED}\r\n"
+    return lines.encode("latin-1")
 
 
 def preflight_answer(allowed: str) -> Answer:
     """Which methods and headers a page may send."""
-    return Answer(
-        200,
-        b"{}",
-        [
-            (b"access-control-allow-methods", allowed.encode()),
-            (
-                b"access-control-allow-headers",
-                b"authorization, content-type, prefer, x-api-key, x-request-id",
-            ),
-            (b"access-control-max-age", _MAX_AGE),
-        ],
-    )
+    return Answer(200, b"{}", _PREFLIGHT.format(methods=allowed).encode())
 
 
 def _is_named(origin: str, origins: Collection[str]) -> bool:

@@ -39,3 +39,9 @@ async def delete_listing(service: Service, request: Request) -> Answer:
 async def health(_service: Service, _request: Request) -> Answer:
     """GET /healthz: the process answers."""
     return wire.answer({"status": "ok"})
+
+
+async def readiness(service: Service, _request: Request) -> Answer:
+    """GET /readyz: the service can do its work, and is not about to stop."""
+    await service.require_ready()
+    return wire.answer({"status": "ready"})

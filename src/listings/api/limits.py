@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from math import ceil
 
-from listings.api.wire import Headers
 from listings.contract import RateLimiter, Verdict
 from listings.errors import Problem
 
@@ -19,22 +18,21 @@ class LimitHeaders:
         if limiter is None:
             return
         self._limit, self._window = limiter.limit, limiter.window
-        self._name = b'"hour"' if self._window == _HOUR else b'"window"'
-        self._policy: Headers = [
-            (b"ratelimit-policy", b"%s;q=%d;w=%d" % (self._name, self._limit, self._window)),
-            (b"x-ratelimit-limit", b"%d" % self._limit),
-        ]
+        name = "hour" if self._window == _HOUR else "window"
+        self._lines = (
+            f'ratelimit-policy: "{name}";q={self._limit};w={self._window}\r\n'
+            f"x-ratelimit-limit: {self._limit}\r\n"
+            f'ratelimit: "{name}";r=%d;t=%d\r\n'
+            "x-ratelimit-remaining: %d\r\n"
+            "x-ratelimit-reset: %d\r\n"
+        ).encode()
 
-    def headers(self, verdict: Verdict | None) -> Headers:
+    def headers(self, verdict: Verdict | None) -> bytes:
         """On every authenticated answer; none where there is no limit."""
         if verdict is None:
-            return []
-        return [
-            *self._policy,
-            (b"ratelimit", b"%s;r=%d;t=%d" % (self._name, verdict.left, ceil(verdict.reset))),
-            (b"x-ratelimit-remaining", b"%d" % verdict.left),
-            (b"x-ratelimit-reset", b"%d" % ceil(self._clock() + verdict.reset)),
-        ]
+            return b""
+        left, reset = verdict.left, verdict.reset
+        return self._lines % (left, ceil(reset), left, ceil(self._clock() + reset))
 
     def refusal(self, verdict: Verdict) -> Problem:
         """What a request beyond the limit is told."""

@@ -1,6 +1,9 @@
 """One HTTP request as the API sees it."""
 
+import re
+import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
+from itertools import count
 from typing import Any, TypeAlias
 
 from listings.contract import Verdict
@@ -13,10 +16,24 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
 MOST_BODY = 2 * 1024 * 1024
+_MOST_DIGITS = 15  # of a length that could be read at all
+_REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
 
 class ClientGoneError(Exception):
     """The client left before its request was complete: nothing is done and nobody is answered."""
+
+
+class RequestIds:
+    """Names for requests, different in every process."""
+
+    def __init__(self) -> None:
+        self._prefix = secrets.token_hex(6)
+        self._numbers = count(1)
+
+    def next(self) -> str:
+        """A new name."""
+        return f"{self._prefix}{next(self._numbers):08x}"
 
 
 class Request:
@@ -31,24 +48,31 @@ class Request:
         "id",
         "method",
         "path",
+        "route",
         "segment",
         "verdict",
     )
 
-    caller: Caller  # set by the gate where a key is needed
+    caller: Caller  # set by the gate, where a key is needed
 
-    def __init__(self, scope: Scope, receive: Receive, request_id: str) -> None:
+    def __init__(self, scope: Scope, receive: Receive, ids: RequestIds) -> None:
         """`scope` is an ASGI scope of type http."""
         headers: list[tuple[bytes, bytes]] = scope["headers"]
-        self.id = request_id
         self.method: str = scope["method"]
-        self.path: str = scope["path"]
+        self.path = _path(scope)
+        self.route = "-"  # the pattern that the path fits
         self.segment = ""  # what stands in the place of {id}
         self.body = b""
         self.verdict: Verdict | None = None
         self._receive = receive
         self._headers = dict(headers)
         self._repeated = headers if len(self._headers) != len(headers) else None
+        self.id = self._sent_id() or ids.next()
+
+    def _sent_id(self) -> str | None:
+        """The client's own name of the request: at most 128 visible characters."""
+        value = self._headers.get(b"x-request-id")
+        return value.decode("latin-1") if value is not None and _REQUEST_ID.fullmatch(value) else None
 
     def header(self, name: bytes) -> str:
         """The value of a header that should stand once (the last one otherwise), without surrounding space."""
@@ -71,20 +95,23 @@ class Request:
         preferences = ",".join(self.header_values(b"prefer")).split(",")
         return any(_plain(preference) == "handling=strict" for preference in preferences)
 
-    async def read_body(self) -> None:
-        """Take the whole body into `body`. Raises Problem: unsupported_encoding, body_too_large; ClientGoneError."""
-        if self.header(b"content-encoding").lower() not in {"", "identity"}:
+    async def read_body(self, most: int) -> None:
+        """Take the whole body, of `most` bytes, into `body`.
+
+        Raises Problem: unsupported_encoding, body_too_large; ClientGoneError.
+        """
+        if any(value.lower() != "identity" for value in self.header_values(b"content-encoding")):
             raise Problem("unsupported_encoding", "The body must not have a Content-Encoding other than identity")
-        announced = self.header(b"content-length")
-        if announced.isdigit() and int(announced) > MOST_BODY:
-            raise _too_large()
+        announced = self.header(b"content-length").lstrip("0")
+        if len(announced) > _MOST_DIGITS or (announced and int(announced) > most):
+            raise _too_large(most)
         chunks, size, more = [], 0, True
         while more:
             chunk, more = await self._receive_chunk()
             chunks.append(chunk)
             size += len(chunk)
-            if size > MOST_BODY:
-                raise _too_large()
+            if size > most:
+                raise _too_large(most)
         self.body = b"".join(chunks)
 
     async def skip_body(self) -> None:
@@ -100,8 +127,17 @@ class Request:
         return message.get("body", b""), message.get("more_body", False)
 
 
-def _too_large() -> Problem:
-    return Problem("body_too_large", f"The body must be at most {MOST_BODY // 1024 // 1024} MiB")
+def _path(scope: Scope) -> str:
+    """The path, decoded, but for one in which a slash is encoded: that is no slash between segments."""
+    raw: bytes = scope["raw_path"]
+    if b"%" in raw and b"%2f" in raw.lower():
+        return raw.decode("latin-1")
+    path: str = scope["path"]
+    return path
+
+
+def _too_large(most: int) -> Problem:
+    return Problem("body_too_large", f"The body must be at most {most} bytes")
 
 
 def _plain(preference: str) -> str:

@@ -33,16 +33,18 @@ ROUTES: Mapping[str, Mapping[str, Endpoint]] = {
         "DELETE": Endpoint(handlers.delete_listing),
     },
     "/healthz": {"GET": Endpoint(handlers.health, needs_key=False)},
+    "/readyz": {"GET": Endpoint(handlers.readiness, needs_key=False)},
 }
 """Path, method, endpoint. HEAD goes where GET goes, and a trailing slash changes nothing (decision G19)."""
 
-_PATTERNS = [
-    (re.compile(path.replace("{id}", "([^/]+)") + "/?"), methods) for path, methods in ROUTES.items() if "{id}" in path
-]
+_PATTERNS = [(re.compile(path.replace("{id}", "([^/]+)") + "/?"), path) for path in ROUTES if "{id}" in path]
 
 
 def route(request: Request) -> Endpoint:
-    """The request's endpoint, with `request.segment` set. Raises Problem: path_not_found, method_not_allowed."""
+    """The request's endpoint, with `request.route` and `request.segment` set.
+
+    Raises Problem: path_not_found, method_not_allowed.
+    """
     methods = _methods(request)
     endpoint = methods.get("GET" if request.method == "HEAD" else request.method)
     if endpoint is None:
@@ -56,12 +58,19 @@ def allowed_methods(methods: Mapping[str, Endpoint]) -> str:
 
 
 def _methods(request: Request) -> Mapping[str, Endpoint]:
-    methods = ROUTES.get(request.path) or ROUTES.get(request.path.removesuffix("/"))
-    if methods is not None:
-        return methods
-    for pattern, methods in _PATTERNS:
+    path = request.path
+    if path not in ROUTES:
+        path = path.removesuffix("/")
+    if path not in ROUTES:
+        path = _pattern(request)
+    request.route = path
+    return ROUTES[path]
+
+
+def _pattern(request: Request) -> str:
+    for pattern, path in _PATTERNS:
         match = pattern.fullmatch(request.path)
         if match is not None:
             request.segment = match[1]
-            return methods
+            return path
     raise Problem("path_not_found", "There is nothing at this path")

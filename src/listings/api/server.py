@@ -1,48 +1,110 @@
-"""The HTTP server under the application: uvicorn, set the one way it is run."""
+"""The HTTP server under the application: uvicorn, with the guarded protocol and a stop that loses nothing."""
 
 import asyncio
+import logging
+import os
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from types import FrameType
 from typing import Any, cast
 
 import uvicorn
 
 from listings.api.app import Application
+from listings.api.guard import Bounds, GuardedProtocol
 from listings.errors import Problem
+from listings.service import Service
 
-_KEEP_ALIVE = 75  # seconds
-_LAST_REQUESTS = 10  # seconds that running requests have when the service stops
+_SWEEP_SECONDS = 0.5
+_SWEPT_AT_ONCE = 5
+_UNSENT = 256 * 1024  # bytes of an answer that the kernel takes ahead of the network
+_LAST_REQUESTS_SECONDS = 10.0
+_QUIET_SECONDS = 0.5  # an idle client that sends nothing for so long while the service stops is let go
+
+_log = logging.getLogger(__name__)
 
 
 class Server(uvicorn.Server):
-    """uvicorn, telling when it answers and ending with exit code 0 when it is told to stop."""
+    """Serves one application on sockets that are bound already, until a signal or `should_exit`."""
 
-    def __init__(self, application: Application, on_start: Callable[[], None]) -> None:
+    def __init__(
+        self, application: Application, service: Service, bounds: Bounds, on_start: Callable[[], None] = lambda: None
+    ) -> None:
         """`on_start` is called once, when connections are accepted."""
+        protocol = partial(GuardedProtocol, bounds, application.refusal)
         super().__init__(
             uvicorn.Config(
                 cast("Any", application),  # uvicorn's own type of a scope is narrower than ASGI's
                 loop="none",
-                http="httptools",
+                http=cast("Any", protocol),
+                interface="asgi3",
                 ws="none",
                 lifespan="off",
                 log_config=None,
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
-                timeout_keep_alive=_KEEP_ALIVE,
-                timeout_graceful_shutdown=_LAST_REQUESTS,
             )
         )
+        self._service = service
         self._on_start = on_start
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, and tell it."""
-        await super().startup(sockets)
+        """Listen, begin to look after the connections, and tell it."""
+        try:
+            await super().startup(sockets)
+        except OSError as error:  # another program began to listen after the socket was bound
+            raise _cannot_listen("the address", error) from None
+        self._sweeper = asyncio.create_task(self._sweep())
         self._on_start()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer what was sent, for ten seconds at most, and take nothing new."""
+        _log.info("Stopping")
+        self._service.stopping = True
+        await self._stop_listening(sockets or [])
+        for connection in self._connections():
+            connection.stop()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _LAST_REQUESTS_SECONDS
+        while self.server_state.connections and loop.time() < deadline:
+            for connection in self._connections():
+                connection.end_quiet(loop.time(), _QUIET_SECONDS)
+            await asyncio.sleep(0.02)
+        for connection in self._connections():
+            connection.drop()
+        self._sweeper.cancel()
+
+    async def _stop_listening(self, sockets: list[socket.socket]) -> None:
+        """Take in the connections that the kernel has accepted for us, then close; it would reset them."""
+        loop = asyncio.get_running_loop()
+        accepted = [connection for listener in sockets for connection in _waiting(listener)]
+        for server in self.servers:
+            server.close()
+        for listener in sockets:
+            listener.close()
+        for connection in accepted:
+            await loop.connect_accepted_socket(self._protocol, connection)
+
+    def _protocol(self) -> asyncio.Protocol:
+        kind = cast("Any", self.config.http_protocol_class)
+        return cast("asyncio.Protocol", kind(config=self.config, server_state=self.server_state, app_state={}))
+
+    def _connections(self) -> list[GuardedProtocol]:
+        return [cast("GuardedProtocol", connection) for connection in self.server_state.connections]
+
+    async def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            for number, connection in enumerate(self._connections(), 1):
+                connection.sweep(loop.time())
+                if number % _SWEPT_AT_ONCE == 0:
+                    await asyncio.sleep(0)  # many may be past their deadline, and others wait for answers
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -59,6 +121,22 @@ class Server(uvicorn.Server):
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
+        """Stop in order; at the second signal at once. What was acknowledged is on disk either way."""
+        if self.should_exit:
+            os._exit(128 + sig)
+        self.should_exit = True
+
+
+def _waiting(listener: socket.socket) -> Iterator[socket.socket]:
+    """The connections that nobody has taken from the kernel yet."""
+    listener.settimeout(0)
+    try:
+        while True:
+            yield listener.accept()[0]
+    except OSError:  # none is left
+        return
+
 
 def bound_socket(host: str, port: int) -> socket.socket:
     """A socket that has its address but doesn't listen yet: a taken port is told before anything is changed."""
@@ -68,13 +146,17 @@ def bound_socket(host: str, port: int) -> socket.socket:
         )[0]
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # else the kernel keeps megabytes for each slow reader
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
         listener.bind(address)
-    except OSError as error:
-        raise Problem(
-            "invalid_setting",
-            f"Can't listen on {host} port {port}: {error.strerror}. Choose another with --port",
-        ) from None
+    except (OSError, UnicodeError) as error:
+        raise _cannot_listen(f"{host} port {port}", error) from None
     return listener
+
+
+def _cannot_listen(place: str, error: Exception) -> Problem:
+    reason = getattr(error, "strerror", None) or "this is no name of a host"
+    return Problem("invalid_setting", f"Can't listen on {place}: {reason}. Choose another with --host or --port")
 
 
 def base_url_of(listener: socket.socket) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from math import ceil
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote
@@ -14,12 +15,12 @@ from listings.errors import Code, Problem, Unavailable
 from listings.model import Listing, ListingChange, NewListing
 
 T = TypeVar("T")
-Headers = list[tuple[bytes, bytes]]
 
 LISTINGS_PATH = "/api/v1/listings"
 STATUS: Mapping[Code, int] = {
     "invalid_request": 400,
     "malformed_json": 400,
+    "malformed_request": 400,
     "api_key_required": 401,
     "invalid_api_key": 401,
     "not_owner": 403,
@@ -27,11 +28,15 @@ STATUS: Mapping[Code, int] = {
     "listing_not_found": 404,
     "path_not_found": 404,
     "method_not_allowed": 405,
+    "request_timeout": 408,
     "body_too_large": 413,
+    "uri_too_long": 414,
     "unsupported_encoding": 415,
     "rate_limited": 429,
+    "header_too_large": 431,
     "internal_error": 500,
     "unavailable": 503,
+    "version_not_supported": 505,
 }
 
 _ID = re.compile(r"[1-9][0-9]{0,18}")
@@ -39,17 +44,29 @@ _LARGEST_ID = 2**63 - 1
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MOST_NAMED = 20
 _LONGEST_NAMED = 100
+_LONGEST_LINE = 4000
+# An escaped first half of a pair without an escaped second half behind it, which msgspec calls truncated.
+_HALF_PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
+_KINDS = {
+    "array": "a list",
+    "bool": "true or false",
+    "float": "a number",
+    "int": "a number",
+    "null": "null",
+    "str": "text",
+}
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, object]).decode
 
 
 class Answer(NamedTuple):
-    """A response but for the headers that every response has."""
+    """A response but for the headers that every response has; `headers` are lines, each ended with CR LF."""
 
     status: int
     body: bytes
-    headers: Headers
+    headers: bytes = b""
+    code: Code | None = None
 
 
 class MethodNotAllowed(Problem):
@@ -103,9 +120,9 @@ def record_of(listing: Listing) -> Record:
 # Answers
 
 
-def answer(content: object, status: int = 200, headers: Headers | None = None) -> Answer:
+def answer(content: object, status: int = 200, headers: bytes = b"") -> Answer:
     """Any content as a JSON answer."""
-    return Answer(status, _encode(content), headers or [])
+    return Answer(status, _encode(content), headers)
 
 
 def listing_answer(listing: Listing) -> Answer:
@@ -118,42 +135,55 @@ def list_answer(found: list[Listing]) -> Answer:
     return answer({"listings": [record_of(listing) for listing in found]})
 
 
-def created_answer(listing_id: int, headers: Headers) -> Answer:
+def created_answer(listing_id: int, headers: bytes) -> Answer:
     """201 with the new id, and where it is."""
-    location = (b"location", f"{LISTINGS_PATH}/{listing_id}".encode())
-    return answer({"id": listing_id, "message": "listing created"}, 201, [location, *headers])
+    location = f"location: {LISTINGS_PATH}/{listing_id}\r\n".encode()
+    return answer({"id": listing_id, "message": "listing created"}, 201, location + headers)
 
 
-def message_answer(message: str, headers: Headers | None = None) -> Answer:
+def message_answer(message: str, headers: bytes = b"") -> Answer:
     """200 with a message."""
     return answer({"message": message}, headers=headers)
 
 
-def problem_answer(problem: Problem, verdict: Verdict | None) -> Answer:
+def problem_answer(problem: Problem, verdict: Verdict | None = None) -> Answer:
     """The one shape of every refusal: {"error": text}, its code in X-Error-Code (decision G27)."""
-    headers: Headers = [(b"x-error-code", problem.code.encode())]
+    headers = [f"x-error-code: {problem.code}\r\n"]
     if problem.code == "api_key_required":
-        headers.append((b"www-authenticate", b'Bearer realm="listings"'))
+        headers.append('www-authenticate: Bearer realm="listings"\r\n')
     elif problem.code == "invalid_api_key":
-        headers.append((b"www-authenticate", b'Bearer realm="listings", error="invalid_token"'))
+        headers.append('www-authenticate: Bearer realm="listings", error="invalid_token"\r\n')
     elif problem.code == "rate_limited" and verdict is not None:
-        headers.append((b"retry-after", b"%d" % ceil(verdict.reset)))
+        headers.append(f"retry-after: {ceil(verdict.reset)}\r\n")
     if isinstance(problem, Unavailable):
-        headers.append((b"retry-after", b"%d" % problem.retry_after))
+        headers.append(f"retry-after: {problem.retry_after}\r\n")
     if isinstance(problem, MethodNotAllowed):
-        headers.append((b"allow", problem.allowed.encode()))
-    return answer({"error": problem.message}, STATUS[problem.code], headers)
+        headers.append(f"allow: {problem.allowed}\r\n")
+    body = _encode({"error": problem.message})
+    return Answer(STATUS[problem.code], body, "".join(headers).encode(), problem.code)
 
 
-def treatment_headers(ignored: list[str], *, strict: bool) -> Headers:
+def status_line(status: int) -> bytes:
+    """The first line of an answer."""
+    return f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode()
+
+
+def treatment_headers(ignored: list[str], *, strict: bool) -> bytes:
     """Which keys of the body were ignored (decision G6), and that a preference was followed (RFC 7240, 3)."""
-    headers: Headers = []
+    headers = ""
     if ignored:
-        names = ", ".join(quote(name[:_LONGEST_NAMED], safe="") for name in ignored[:_MOST_NAMED])
-        headers.append((b"x-ignored-fields", names.encode()))
+        headers = f"x-ignored-fields: {_named(ignored)}\r\n"
     if strict:
-        headers.append((b"preference-applied", b"handling=strict"))
-    return headers
+        headers += "preference-applied: handling=strict\r\n"
+    return headers.encode()
+
+
+def _named(ignored: list[str]) -> str:
+    """The first 20 names, percent-encoded, and not so many that the line would be too long for a proxy."""
+    names = [quote(name[:_LONGEST_NAMED], safe="") or '""' for name in ignored[:_MOST_NAMED]]
+    while sum(map(len, names)) > _LONGEST_LINE:
+        names.pop()
+    return ", ".join(names)
 
 
 # Requests
@@ -166,17 +196,17 @@ def listing_id(segment: str) -> int:
     return int(segment)
 
 
-def new_listing(body: bytes, *, strict: bool) -> tuple[NewListing, Headers]:
+def new_listing(body: bytes, *, strict: bool) -> tuple[NewListing, bytes]:
     """What a create's body describes, and the headers that tell how it was taken."""
     return _read(fields.read_new, body, strict=strict)
 
 
-def listing_change(body: bytes, *, strict: bool) -> tuple[ListingChange | Problem, Headers]:
+def listing_change(body: bytes, *, strict: bool) -> tuple[ListingChange | Problem, bytes]:
     """What an update's body describes; its faults are carried along, since the listing is judged first (G21)."""
     try:
         return _read(fields.read_change, body, strict=strict)
     except Problem as problem:
-        return problem, []
+        return problem, b""
 
 
 def _read(
@@ -184,7 +214,7 @@ def _read(
     body: bytes,
     *,
     strict: bool,
-) -> tuple[T, Headers]:
+) -> tuple[T, bytes]:
     content, ignored = read(_object(body), strict=strict)
     return content, treatment_headers([] if strict else ignored, strict=strict)
 
@@ -202,11 +232,16 @@ def _object(body: bytes) -> dict[str, object]:
     except msgspec.ValidationError as error:
         fault = _sentence(error)
     except msgspec.DecodeError as error:
-        fault = "is not valid JSON: " + str(error).removeprefix("JSON is malformed: ")
+        half = "truncated" in str(error) and _HALF_PAIR.search(body)
+        fault = "contains half of a surrogate pair" if half else f"is not valid JSON: {_without_prefix(error)}"
     raise Problem("malformed_json", f"The body {fault}")
 
 
 def _sentence(error: msgspec.ValidationError) -> str:
     """For msgspec's "Expected `object`, got `array`" and "Integer value out of range - at `$[...]`", in our words."""
     got = re.search(r"got `(\w+)`", str(error))
-    return f"must be a JSON object, got {got[1]}" if got else "contains a number that is out of range"
+    return f"must be a JSON object, got {_KINDS[got[1]]}" if got else "contains a number that is out of range"
+
+
+def _without_prefix(error: msgspec.DecodeError) -> str:
+    return str(error).removeprefix("JSON is malformed: ").removeprefix("Input data was ")

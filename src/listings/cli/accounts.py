@@ -27,6 +27,7 @@ def account() -> None:
 def add(context: click.Context, name: str, email: str, months: int | None, until: int | None, *, as_json: bool) -> None:
     """Open an account, without a plan unless --months or --until is given.
 
+    \b
     Example: listings account add --name "Alice's Attic" --email alice@example.com --months 12
     """
     if months is not None and until is not None:
@@ -57,6 +58,7 @@ def plan(
 ) -> None:
     """Set until when the Business plan of ACCOUNT holds.
 
+    \b
     Example: listings account plan alice@example.com --months 1
     """
     if [months is not None, until is not None, expire].count(True) != 1:

@@ -13,6 +13,7 @@ from listings.cli.parameters import settings_of
 def migrate(context: click.Context, *, as_json: bool) -> None:
     """Create the database where there is none, and bring its schema up to date.
 
+    \b
     Example: listings migrate
     """
     settings = settings_of(context)

@@ -84,15 +84,15 @@ def banner(demo: Demo, base_url: str, database: Path, environment: Path) -> str:
         *(f"{person.variable:<16} {demo.keys[person.variable]}  ({person.role})" for person in _PEOPLE),
         "",
         "# list your listings: 200",
-        f"{curl} {address} -H 'X-API-Key: {yours}'",
+        f"{curl} '{address}' -H 'X-API-Key: {yours}'",
         "# create one: 201",
-        f"{curl} {address} -H 'X-API-Key: {yours}' -H 'Content-Type: application/json' -d '{body}'",
+        f"{curl} '{address}' -H 'X-API-Key: {yours}' -H 'Content-Type: application/json' -d '{body}'",
         "# read one: 200",
-        f"{curl} {address}/{demo.own_listing} -H 'Authorization: Bearer {yours}'",
+        f"{curl} '{address}/{demo.own_listing}' -H 'Authorization: Bearer {yours}'",
         "# another account's listing: 403",
-        f"{curl} {address}/{demo.other_listing} -H 'X-API-Key: {yours}'",
+        f"{curl} '{address}/{demo.other_listing}' -H 'X-API-Key: {yours}'",
         "# an expired plan: 403",
-        f"{curl} {address} -H 'X-API-Key: {expired}'",
+        f"{curl} '{address}' -H 'X-API-Key: {expired}'",
     ]
     return "\n".join(lines)
 
@@ -131,5 +131,5 @@ async def _first_listing(service: Service, caller: Caller, person: _Person) -> i
 def _read_environment(path: Path) -> dict[str, str]:
     if not path.exists():
         return {}
-    lines = (line.partition("=") for line in path.read_text("utf-8").splitlines())
+    lines = (line.partition("=") for line in path.read_text("utf-8", "replace").splitlines())
     return {name: value for name, _, value in lines}

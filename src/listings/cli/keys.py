@@ -41,6 +41,7 @@ def add(
 ) -> None:
     """Make a key for ACCOUNT, which needs a current Business plan, and print it: it is shown this once.
 
+    \b
     Example: listings key add alice@example.com --name warehouse
     """
     secret = _read_key(key_file) if key_file is not None else None
@@ -64,6 +65,7 @@ def add(
 def revoke(context: click.Context, key_id: int, *, as_json: bool) -> None:
     """End the key KEY_ID at once and for good.
 
+    \b
     Example: listings key revoke 7
     """
     revoked = with_service(context, lambda service: service.revoke_key(key_id))

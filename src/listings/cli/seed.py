@@ -13,7 +13,7 @@ import msgspec
 from listings import dates, keys
 from listings.errors import Problem
 from listings.model import Account
-from listings.service import WRONG_KEY, Service
+from listings.service import WRONG_KEY, Service, checked_email, checked_name
 
 KEY_NAME = "seed"
 
@@ -44,7 +44,7 @@ def read(path: Path) -> Seed:
     try:
         seed = msgspec.json.decode(path.read_bytes(), type=Seed)
         _check(seed)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, Problem) as error:
         raise Problem("invalid_setting", f"The seed file {path} can't be used: {error}") from None
     return seed
 
@@ -89,16 +89,15 @@ async def _require_free(service: Service, wanted: SeedAccount, secret: str) -> N
 
 
 def _check(seed: Seed) -> None:
-    """Raises ValueError for what msgspec's types don't tell."""
-    emails = [wanted.email.strip().lower() for wanted in seed.accounts]
+    """Raises ValueError or Problem for what msgspec's types don't tell."""
+    emails = [checked_email(wanted.email) for wanted in seed.accounts]
     secrets = [secret for wanted in seed.accounts for secret in wanted.keys]
     if len(set(emails)) < len(emails):
         raise ValueError("an e-mail address stands in it twice")
     if len(set(secrets)) < len(secrets):
         raise ValueError("a key stands in it twice")
     for wanted in seed.accounts:
-        if "@" not in wanted.email:
-            raise ValueError(f"{wanted.email!r} is not an e-mail address")
+        checked_name(wanted.name)
         wanted.plan_end(None)
     for number, secret in enumerate(secrets, 1):
         if not keys.is_well_formed(secret):

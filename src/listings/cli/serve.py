@@ -1,19 +1,26 @@
 """`listings serve`: run the service."""
 
+import gc
 import logging
+import resource
 import socket
+import sys
+from functools import partial
 from pathlib import Path
 
 import click
 import uvloop
 
-from listings import assemble
-from listings.api.server import Server, base_url_of, bound_socket
+from listings import assemble, logs
+from listings.api.server import base_url_of, bound_socket
 from listings.cli import demo as demonstration
 from listings.cli import seed as seeding
 from listings.cli.output import tell
 from listings.cli.parameters import SettingText, settings_of
+from listings.logs import RequestLog
 from listings.settings import Settings
+
+_OTHER_FILES = 64  # than connections
 
 
 @click.command()
@@ -30,10 +37,11 @@ from listings.settings import Settings
 def serve(context: click.Context, host: str | None, port: str | None, *, demo: bool, seed: str | None) -> None:
     """Create the database where there is none, bring it up to date, and answer requests until stopped.
 
+    \b
     Example: listings serve --port 8080 --seed accounts.json
     """
     settings = settings_of(context, host=host, port=port, seed_file=seed)
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    _allow_connections(settings.max_connections)
     plan = seeding.read(settings.seed_file) if settings.seed_file is not None else None
     with bound_socket(settings.host, settings.port) as listener:
         uvloop.run(_serve(settings, listener, plan, demo=demo))
@@ -42,14 +50,18 @@ def serve(context: click.Context, host: str | None, port: str | None, *, demo: b
 async def _serve(settings: Settings, listener: socket.socket, plan: seeding.Seed | None, *, demo: bool) -> None:
     assemble.migrate_database(settings)
     base_url = base_url_of(listener)
+    as_json = settings.log_format == "json" or (settings.log_format == "auto" and not sys.stderr.isatty())
+    logs.configure(sys.stderr, settings.log_level, as_json=as_json)
+    request_log = RequestLog(sys.stderr.buffer, settings.log_level, as_json=as_json)
     async with assemble.opened_service(settings) as service:
         if plan is not None:
             await seeding.apply(service, plan)
         prepared = await demonstration.prepare(service, settings.database.parent) if demo else None
-        server = Server(
-            assemble.application(service, settings), lambda: _announce(settings.database, base_url, prepared)
-        )
-        await server.serve([listener])
+        gc.freeze()  # what is there now stays: the collector need not walk through it while requests wait
+        announce = partial(_announce, settings.database, base_url, prepared)
+        await assemble.server(service, settings, request_log, announce).serve([listener])
+    request_log.close()
+    logging.getLogger(__name__).info("Stopped")
 
 
 def _announce(database: Path, base_url: str, prepared: demonstration.Demo | None) -> None:
@@ -58,3 +70,12 @@ def _announce(database: Path, base_url: str, prepared: demonstration.Demo | None
         return
     environment = demonstration.write_environment(prepared, base_url, database.parent)
     click.echo(demonstration.banner(prepared, base_url, database, environment))
+
+
+def _allow_connections(wanted: int) -> None:
+    """Ask the system for as many open files as connections need, as far as it lets us."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -93,6 +93,14 @@ class MappedLimiter:
         except OSError as error:
             raise Unavailable(f"The rate limit can't be counted: {error.strerror}") from error
 
+    async def check(self) -> None:
+        """Open the first file. Raises Unavailable."""
+        try:
+            with self._threads:
+                self._file(0)
+        except OSError as error:
+            raise Unavailable(f"The rate limit can't be counted: {error.strerror}") from error
+
     async def close(self) -> None:
         """Give the files back."""
         with self._threads:

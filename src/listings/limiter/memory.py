@@ -34,6 +34,9 @@ class MemoryLimiter:
             log.append(now)
         return Verdict(accepted, self.limit - len(log), log[0] - start)
 
+    async def check(self) -> None:
+        """Nothing can be away."""
+
     async def close(self) -> None:
         """Nothing is held."""
 

@@ -1,5 +1,6 @@
 """The store on one SQLite file: reads in place on the event loop, writes through the writer thread."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,6 +16,8 @@ from listings.store.writer import Operation, T, Writer
 
 Row: TypeAlias = tuple[Any, ...]
 
+_MAKE_IT = "make it with `listings migrate` or `listings serve`"
+_LEAST_ROOM = 64 * 1024 * 1024
 _IS_ACTIVE = 15  # its place among sql.LISTING_COLUMNS
 
 _FIND_CALLER = sql.for_sqlite(sql.FIND_CALLER)
@@ -34,12 +37,9 @@ class SqliteStore:
     async def open(self) -> None:
         """Connect to a file that must exist and have this program's schema."""
         require_sound_sqlite()
-        if not self.path.exists():
-            raise Problem(
-                "database_missing",
-                f"There is no database at {self.path.absolute()}: make it with `listings migrate` or `listings serve`",
-            )
         try:
+            if not self.path.exists():
+                raise Problem("database_missing", f"There is no database at {self.path.absolute()}: {_MAKE_IT}")
             reader = open_reader(self.path)
             migrate.require_current(reader)
             self._writer = Writer(self.path)
@@ -54,6 +54,18 @@ class SqliteStore:
             self._reader = None
         if self._writer is not None:
             await self._writer.close()
+
+    async def check(self) -> None:
+        """Read the schema, and look how much room is left beside the file."""
+        if self._reader is None:
+            raise Unavailable("The service is stopping")
+        try:
+            migrate.require_current(self._reader)
+            room = os.statvfs(self.path)
+        except (apsw.Error, OSError) as error:
+            raise Unavailable("The database can't be read") from error
+        if room.f_bavail * room.f_frsize < _LEAST_ROOM:
+            raise Unavailable("The disk is almost full")
 
     async def get_id(self) -> str:
         """Drawn by the first migration."""

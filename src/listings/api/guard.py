@@ -1,0 +1,466 @@
+"""One connection: deadlines, caps, and every answer in one write.
+
+uvicorn's protocol over httptools, bounded (OWASP ASVS 13.1.3, 15.2.2; RFC 9112): nothing a client does, or leaves
+undone, holds a connection longer than its deadline. A sweep over all connections twice a second looks for those
+past theirs, so that a request costs no timer. What the parser refuses gets the API's one shape of an error, behind
+all answers that are owed to the requests before.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from urllib.parse import unquote
+
+import httptools
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from listings.errors import Problem, Unavailable
+
+ANSWER = "listings.answer"
+"""The extension of ASGI by which a whole answer goes out in one write: a message of this type has `status`, `head`
+(header lines, each ended with CR LF), and `body`."""
+
+_MOST_DISCARDED = 64 * 1024 * 1024
+_DISCARD_SECONDS = 5.0
+_LEAST_READ = 64 * 1024  # bytes that a slow reader has to take within the write deadline
+_REQUEST_LINE = 1024  # what a head has beside its address and its fields, and more
+_LARGE = 16 * 1024  # from here on two buffers are cheaper than a copy
+
+Phase: TypeAlias = Literal[
+    "silent",  # connected, nothing has come
+    "head",  # a request's head is arriving
+    "body",  # its body is arriving
+    "busy",  # it is complete and being answered
+    "idle",  # it was answered; the connection waits for the next
+    "discard",  # it was answered before its body was complete: the rest is read and dropped
+    "refused",  # what came is no HTTP: it is told so when all that is owed was answered
+    "linger",  # the last answer is out: the client may read it before the connection closes
+]
+
+_log = logging.getLogger(__name__)
+
+
+class Bounds(NamedTuple):
+    """What a connection may take; times in seconds, sizes in bytes."""
+
+    header_seconds: float = 10
+    body_seconds: float = 30
+    idle_seconds: float = 75
+    write_seconds: float = 30
+    head_bytes: int = 16 * 1024
+    head_fields: int = 100
+    url_bytes: int = 8 * 1024
+    connections: int = 10_000
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """The protocol of one connection. Its cycles see it as their transport, so that closing may linger."""
+
+    cycle: "Cycle"
+
+    def __init__(self, bounds: Bounds, refusal: Callable[[Problem], bytes], **of_uvicorn: Any) -> None:  # noqa: ANN401 - passed on
+        """`refusal` makes the whole answer that a problem gets when the application is not asked."""
+        super().__init__(**of_uvicorn)
+        self._bounds = bounds
+        self._refusal = refusal
+        self._phase: Phase = "silent"
+        self._since = self.loop.time()
+        self._running: Cycle | None = None
+        self._problem: Problem | None = None  # what a refused client is to be told
+        self._stopping = False  # nothing more is read; the connection ends with the answers that are owed
+        self._upgrading = False
+        self._began = 0  # how many heads began in the bytes that are being parsed
+        self._head_bytes = 0  # what has come of the present head
+        self._field_bytes = 0  # the size of its complete fields
+        self._discarded = 0
+        self._unread: int | None = None  # what a slow reader had left when it was last looked at
+
+    # The connection
+
+    def connection_made(self, transport: Any) -> None:  # noqa: ANN401 - asyncio's and uvloop's have no common type
+        """Refuse a connection beyond the bound."""
+        super().connection_made(transport)
+        if len(self.connections) > self._bounds.connections:
+            self._refuse(Unavailable("Too many connections"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the requests that are not answered yet."""
+        self._disconnect_all()
+        super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio reads what is returned
+        """A client that has sent all its requests still gets its answers; True keeps the connection for them."""
+        if self._running is None or self._phase != "busy":
+            return False
+        self._stopping = True
+        return True
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of the client."""
+        if self._phase in {"refused", "linger"}:
+            self._discard(len(data))
+            return
+        fresh = self._phase in {"silent", "idle"}
+        if fresh:
+            self._enter("head")
+        self._began = 0
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._go_on_without_upgrade(data[upgrade.args[0] :])
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            self._refuse(cause if isinstance(cause, Problem) else _malformed("The request is not valid HTTP"))
+        else:
+            if self._phase == "head":
+                self._count_head(len(data), fresh=fresh)
+
+    def _count_head(self, size: int, *, fresh: bool) -> None:
+        """Refuse a head that does not end. `fresh`: the bytes are the first of a request."""
+        if fresh or self._began:
+            self._head_bytes = 0
+        if self._began <= fresh:  # else it is not known where in the bytes it began; they are few in any case
+            self._head_bytes += size
+        if self._head_bytes > self._bounds.head_bytes + self._bounds.url_bytes + _REQUEST_LINE:
+            self._refuse(self._head_too_large())
+
+    def _go_on_without_upgrade(self, rest: bytes) -> None:
+        """No protocol is upgraded to (Java's client offers h2c by default): feed the head again without the offer.
+
+        The parser takes what follows an offer for another protocol, and would lose the request's body.
+        """
+        lines = [
+            b"%s: %s\r\n" % (name, _without_upgrade(value) if name == b"connection" else value)
+            for name, value in self.headers
+            if name not in {b"upgrade", b"http2-settings"}
+        ]
+        head = b"%s %s HTTP/1.1\r\n%s\r\n" % (self.parser.get_method(), self.url, b"".join(lines))
+        self._upgrading = False
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn sets its own
+        self.data_received(head + rest)
+
+    # What the parser finds
+
+    def on_message_begin(self) -> None:
+        """A head begins."""
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
+        self._began += 1
+        self._field_bytes = 0
+        self._enter("head")
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of the address."""
+        self.url += url
+        if len(self.url) > self._bounds.url_bytes:
+            raise Problem("uri_too_long", f"The address must be at most {self._bounds.url_bytes} bytes")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A whole field."""
+        self._field_bytes += len(name) + len(value) + 4
+        if len(self.headers) >= self._bounds.head_fields or self._field_bytes > self._bounds.head_bytes:
+            raise self._head_too_large()
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The head is complete: hand the request to the application, or put it behind those before it."""
+        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
+            self._upgrading = True
+            return
+        version = self.parser.get_http_version()
+        self._check_head(version)
+        self.cycle = Cycle(self, self._scope(version), keep_alive=version == "1.1" and self.parser.should_keep_alive())
+        self._enter("body")
+        if self._running is None:
+            self._start(self.cycle)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, self.app))
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        if self.cycle.response_complete:
+            self._discard(len(body))
+            return
+        self.cycle.body += body
+        if len(self.cycle.body) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+        self.cycle.message_event.set()
+
+    def on_message_complete(self) -> None:
+        """The request is complete."""
+        if self._upgrading:
+            return
+        self._enter("idle" if self._phase == "discard" else "busy")
+        self.cycle.more_body = False
+        self.cycle.message_event.set()
+
+    def _check_head(self, version: str) -> None:
+        if version not in {"1.0", "1.1"}:
+            raise Problem("version_not_supported", "Only HTTP/1.1 and HTTP/1.0 are spoken here")
+        if self.parser.get_method() == b"CONNECT":
+            raise _malformed("CONNECT is not possible here")
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts > 1 or (hosts == 0 and version == "1.1"):
+            raise _malformed("Exactly one Host header is needed")
+
+    def _scope(self, version: str) -> dict[str, Any]:
+        raw_path, query = _split_target(self.url)
+        path = raw_path.decode("ascii")
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": version,
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme,
+            "root_path": "",
+            "method": self.parser.get_method().decode("ascii"),
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": raw_path,
+            "query_string": query,
+            "headers": self.headers,
+            "extensions": {ANSWER: {}},
+        }
+
+    # The answers
+
+    def _start(self, cycle: "Cycle") -> None:
+        self._running = cycle
+        self._start_asgi_task(cycle, self.app)
+
+    def on_response_complete(self) -> None:
+        """An answer is out: the next request's turn, or what follows the last one."""
+        self.server_state.total_requests += 1
+        self._running = None
+        if self.transport.is_closing() or self._phase == "linger":
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start(cast("Cycle", self.pipeline.pop()[0]))
+        elif self._problem is not None:
+            self._tell_problem(self._problem)
+        elif self._stopping:
+            self.close()
+        elif self._phase == "busy":
+            self._enter("idle")
+        elif self._phase == "body":
+            self._enter("discard")
+
+    def _refuse(self, problem: Problem) -> None:
+        """Take nothing more from the client; tell it the problem when all that is owed was answered."""
+        if self._phase in {"refused", "linger"} or self.transport.is_closing():
+            return
+        if self._phase == "body":
+            if self.cycle.response_started:
+                self.drop()
+                return
+            self._abandon(self.cycle)
+        if self._phase == "discard":
+            self._linger()
+            return
+        self._problem = problem
+        self._enter("refused")
+        if self._running is None:
+            self._tell_problem(problem)
+
+    def _abandon(self, cycle: "Cycle") -> None:
+        """Its body will never be complete: the application sees the client leave, and answers nothing."""
+        cycle.disconnected = True
+        cycle.message_event.set()
+        if cycle is self._running:
+            self._running = None
+        else:
+            self.pipeline.popleft()
+
+    def _tell_problem(self, problem: Problem) -> None:
+        self.transport.write(self._refusal(problem))
+        self._linger()
+
+    # The end
+
+    def stop(self) -> None:
+        """The service stops: answer what has arrived, say with each answer that it is the last one."""
+        self._stopping = True
+        last = self.pipeline[0][0] if self.pipeline else self._running
+        if last is not None:
+            last.keep_alive = False
+
+    def end_quiet(self, now: float, quiet_for: float) -> None:
+        """While the service stops: close when nothing is under way and nothing has come for so long."""
+        if self._phase in {"silent", "idle"} and now - self._since >= quiet_for:
+            self.transport.close()
+
+    def write(self, data: bytes) -> None:
+        """As a transport does."""
+        self.transport.write(data)
+
+    def is_closing(self) -> bool:
+        """As a transport does."""
+        return self.transport.is_closing()
+
+    def close(self) -> None:
+        """Close behind the last answer; a client that is still sending gets time to read it first.
+
+        To close a socket with unread bytes makes the kernel reset the connection, and the answer is lost.
+        """
+        if self._phase in {"busy", "idle"}:
+            self.transport.close()
+        else:
+            self._linger()
+
+    def _linger(self) -> None:
+        if self._phase != "linger":
+            self._enter("linger")
+            self.flow.resume_reading()
+            if not self.transport.is_closing():
+                self.transport.write_eof()
+
+    def _discard(self, size: int) -> None:
+        self._discarded += size
+        if self._discarded > _MOST_DISCARDED:
+            self.drop()
+
+    def drop(self) -> None:
+        """End the connection now, whatever was not written yet."""
+        self._disconnect_all()
+        self.transport.abort()
+
+    def _disconnect_all(self) -> None:
+        for cycle in [self._running, *(cast("Cycle", cycle) for cycle, _ in self.pipeline)]:
+            if cycle is not None:
+                cycle.disconnected = True
+                cycle.message_event.set()
+        self.pipeline.clear()
+
+    def _enter(self, phase: Phase) -> None:
+        self._phase = phase
+        self._since = self.loop.time()
+        self._discarded = 0
+
+    # Deadlines
+
+    def sweep(self, now: float) -> None:
+        """Look whether the connection is past its deadline."""
+        bounds, waited = self._bounds, now - self._since
+        if self.flow.write_paused or self.transport.is_closing():
+            self._watch_reader(now)
+            return
+        self._unread = None
+        if self._phase == "head" and waited > bounds.header_seconds:
+            self._refuse(_timeout("headers", bounds.header_seconds))
+        elif self._phase == "body" and waited > bounds.body_seconds:
+            self._refuse(_timeout("body", bounds.body_seconds))
+        elif (self._phase == "silent" and waited > bounds.header_seconds) or (
+            self._phase == "idle" and waited > bounds.idle_seconds
+        ):
+            self.transport.close()
+        elif self._phase in {"discard", "linger"} and waited > _DISCARD_SECONDS:
+            self.drop()
+
+    def _watch_reader(self, now: float) -> None:
+        """A client that takes less than 64 KiB of its answer within the deadline is dropped."""
+        unread = self.transport.get_write_buffer_size()
+        if self._unread is None or unread <= self._unread - _LEAST_READ:
+            self._unread, self._unread_since = unread, now
+        elif now - self._unread_since > self._bounds.write_seconds:
+            self.drop()
+
+    def _head_too_large(self) -> Problem:
+        bounds = self._bounds
+        return Problem(
+            "header_too_large", f"The headers must be at most {bounds.head_fields} fields of {bounds.head_bytes} bytes"
+        )
+
+    # What uvicorn does otherwise
+
+    def shutdown(self) -> None:
+        """As uvicorn names it."""
+        self.stop()
+
+    def _unset_keepalive_if_required(self) -> None:
+        """The sweep looks after idle connections."""
+
+
+class Cycle(RequestResponseCycle):
+    """One request and its answer."""
+
+    def __init__(self, protocol: GuardedProtocol, scope: dict[str, Any], *, keep_alive: bool) -> None:
+        """`keep_alive`: whether the client may go on with the connection after this answer."""
+        super().__init__(
+            scope=cast("Any", scope),
+            transport=cast("Any", protocol),
+            flow=protocol.flow,
+            logger=_log,
+            access_logger=_log,
+            access_log=False,
+            default_headers=protocol.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=protocol.expect_100_continue,
+            keep_alive=keep_alive and not protocol._stopping,  # noqa: SLF001 - two halves of one thing
+            on_response=protocol.on_response_complete,
+        )
+        self._protocol = protocol
+
+    async def run_asgi(self, app: ASGI3Application) -> None:
+        """Ask the application. It lets no exception out but one that ends the process."""
+        try:
+            await app(self.scope, self.receive, cast("Any", self.send))
+        except BaseException as error:
+            _log.exception("The application failed", exc_info=error)
+            self._protocol.drop()
+            raise
+
+    async def send(self, message: Any) -> None:  # noqa: ANN401 - ASGI's messages, and ours
+        """A message of the application."""
+        if self.waiting_for_100_continue and self.more_body:
+            self.keep_alive = False  # the client may never send the body that was not asked for
+        if message["type"] != ANSWER:
+            await super().send(message)
+            return
+        if self.flow.write_paused and not self.disconnected:
+            await self.flow.drain()
+        if not self.disconnected:
+            self._write(STATUS_LINE[message["status"]], message["head"], message["body"])
+
+    def _write(self, status_line: bytes, head: bytes, body: bytes) -> None:
+        self.response_started = self.response_complete = True
+        date = self.default_headers[0][1] if self.default_headers else b""
+        end = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
+        if len(body) < _LARGE:
+            self._protocol.transport.write(b"%bdate: %b\r\n%b%b%b" % (status_line, date, head, end, body))
+        else:
+            self._protocol.transport.writelines((b"%bdate: %b\r\n%b%b" % (status_line, date, head, end), body))
+        self.message_event.set()
+        if not self.keep_alive:
+            self._protocol.close()
+        self.on_response()
+
+
+def _split_target(target: bytes) -> tuple[bytes, bytes]:
+    """Path and query of a request's target, in any of its forms (RFC 9112, 3.2)."""
+    if target.startswith(b"/") and b"#" not in target:
+        path, _, query = target.partition(b"?")
+        return path, query
+    if target == b"*":
+        return target, b""
+    parsed = httptools.parse_url(target)
+    return parsed.path or b"/", parsed.query or b""
+
+
+def _without_upgrade(connection: bytes) -> bytes:
+    options = (option.strip() for option in connection.split(b","))
+    return b", ".join(option for option in options if option.lower() not in {b"upgrade", b"http2-settings"})
+
+
+def _malformed(text: str) -> Problem:
+    return Problem("malformed_request", text)
+
+
+def _timeout(what: str, seconds: float) -> Problem:
+    return Problem("request_timeout", f"The request's {what} took longer than {seconds:g} seconds")

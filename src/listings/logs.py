@@ -1,0 +1,138 @@
+"""What the service writes about itself: JSON lines, or lines for people on a terminal, on standard error.
+
+No line holds a key, a cookie, a password, an address or a body (OWASP ASVS 16.2.5). Events go through logging and
+structlog; the line that every request gets takes a short way of its own, since it is the only one that is frequent:
+lines are gathered and written a few times a second.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from queue import SimpleQueue
+from typing import BinaryIO, Literal, TextIO, TypeAlias
+
+import msgspec
+import structlog
+
+Level: TypeAlias = Literal["info", "warning", "error"]
+LEVELS: dict[str, int] = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+_FLUSH_SECONDS = 0.2
+_MOST_GATHERED = 500
+_MOST_BATCHES = 100
+_LAST_SECONDS = 1.0
+_SECURITY_RELEVANT = {401, 403, 429}
+_FAILED = 500
+
+_encode = msgspec.json.Encoder().encode
+
+
+class RequestLine(msgspec.Struct, gc=False):
+    """What is written of a request. `route` is its pattern, never its address; ids are None where no key counted."""
+
+    timestamp: str = ""
+    level: Level = "info"
+    event: str = "request"
+    method: str = "-"
+    route: str = "-"
+    status: int = 0
+    milliseconds: float = 0.0
+    account_id: int | None = None
+    key_id: int | None = None
+    request_id: str = ""
+    code: str | None = None
+
+
+def configure(stream: TextIO, level: int, *, as_json: bool) -> None:
+    """Send all events to one stream."""
+    shared = [structlog.stdlib.add_log_level, structlog.stdlib.add_logger_name]
+    stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
+    render: list[structlog.typing.Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
+    if as_json:
+        render += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    else:
+        plain = structlog.dev.plain_traceback  # the others show local variables
+        render += [structlog.dev.ConsoleRenderer(colors=False, exception_formatter=plain)]
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=render, foreign_pre_chain=[*shared, stamp]))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    logging.getLogger("uvicorn").setLevel(max(level, logging.WARNING))  # its stories about connections are not ours
+
+
+def level_of(status: int) -> Level:
+    """How grave an answer is: refusals that may be an attack are warnings."""
+    if status >= _FAILED:
+        return "error"
+    return "warning" if status in _SECURITY_RELEVANT else "info"
+
+
+class RequestLog:
+    """Gathers the lines of requests and writes them. For one event loop."""
+
+    def __init__(self, stream: BinaryIO, level: int = logging.INFO, *, as_json: bool = True) -> None:
+        """`stream` is written to without being closed."""
+        self._stream = stream
+        self._level = level
+        self._as_json = as_json
+        self._lines: list[bytes] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._second = 0
+        self._stamp = ""
+        self._batches: SimpleQueue[bytes | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._write, name="listings-log", daemon=True)
+        self._thread.start()
+
+    def note(self, line: RequestLine) -> None:
+        """Write the line of a request, with its time and level."""
+        line.level = level_of(line.status)
+        if LEVELS[line.level] < self._level:
+            return
+        line.timestamp = self._now()
+        self._lines.append(_encode(line) if self._as_json else _for_people(line))
+        if len(self._lines) >= _MOST_GATHERED:
+            self.flush()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self.flush)
+
+    def flush(self) -> None:
+        """Hand over what was gathered; while nobody reads the stream, lines are lost and requests go on."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        lines, self._lines = self._lines, []
+        if lines and self._batches.qsize() < _MOST_BATCHES:
+            self._batches.put(b"\n".join(lines) + b"\n")
+
+    def close(self) -> None:
+        """Write what there is, for a second at most."""
+        self.flush()
+        self._batches.put(None)
+        self._thread.join(_LAST_SECONDS)
+
+    def _write(self) -> None:
+        """In a thread of its own, since a stream may block."""
+        while (batch := self._batches.get()) is not None:
+            try:
+                self._stream.write(batch)
+                self._stream.flush()
+            except (OSError, ValueError):
+                continue
+
+    def _now(self) -> str:
+        second = int(time.time())
+        if second != self._second:
+            self._second = second
+            self._stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(second))
+        return self._stamp
+
+
+def _for_people(line: RequestLine) -> bytes:
+    ids = f" account {line.account_id} key {line.key_id}" if line.key_id is not None else ""
+    code = f" {line.code}" if line.code is not None else ""
+    return (
+        f"{line.timestamp} [{line.level:<7}] {line.status} {line.method} {line.route}{code}"
+        f"  {line.milliseconds} ms{ids}  {line.request_id}"
+    ).encode()

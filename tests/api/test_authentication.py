@@ -1,0 +1,437 @@
+"""Who sends a request: keys in two headers, key expiry, revocation and plans (decisions G22-G27)."""
+
+import asyncio
+import json as jsons
+
+import httpx
+import pytest
+
+from listings import keys
+from listings.service import Service
+from tests.conftest import Client
+from tests.houses import MONTH, START, Cast, House, Person, Reply, RunningService, ask
+
+LISTINGS = "/api/v1/listings"
+MISSING = (401, {"error": "API key is required"}, "api_key_required", 'Bearer realm="listings"')
+INVALID = (401, {"error": "Invalid API key"}, "invalid_api_key", 'Bearer realm="listings", error="invalid_token"')
+UNKNOWN = keys.make()
+
+
+def send(house: House, *headers: tuple[str, str], path: str = LISTINGS) -> Reply:
+    """A request with these headers in this order, repeated and empty ones included."""
+    sent = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers]
+    return house.run(ask(house.application, "GET", path, sent, [b""]))
+
+
+def told(reply: Reply) -> tuple[int, object, str, str]:
+    """What a refused client is told."""
+    return reply.status, reply.json(), reply.headers["x-error-code"], reply.headers["www-authenticate"]
+
+
+def refused(response: httpx.Response) -> tuple[int, object, str, str]:
+    headers = response.headers
+    return response.status_code, response.json(), headers["X-Error-Code"], headers["WWW-Authenticate"]
+
+
+# The two headers
+
+
+@pytest.mark.parametrize("name", ["X-API-Key", "x-api-key", "X-API-KEY"])
+def test_a_key_in_x_api_key_opens(http: httpx.Client, cast: Cast, name: str) -> None:
+    assert http.get(LISTINGS, headers={name: cast.alice.key}).status_code == 200
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "bEaReR"])
+def test_a_key_behind_bearer_opens_whatever_the_case_of_the_scheme(http: httpx.Client, cast: Cast, scheme: str) -> None:
+    assert http.get(LISTINGS, headers={"Authorization": f"{scheme} {cast.alice.key}"}).status_code == 200
+
+
+@pytest.mark.parametrize("space", ["  ", " \t", "     "])
+def test_more_space_behind_bearer_does_no_harm(http: httpx.Client, cast: Cast, space: str) -> None:
+    assert http.get(LISTINGS, headers={"Authorization": f"Bearer{space}{cast.alice.key}"}).status_code == 200
+
+
+@pytest.mark.parametrize(("before", "after"), [(" ", ""), ("", "  "), ("\t", " \t")])
+@pytest.mark.parametrize("scheme", [None, "Bearer"])
+def test_space_around_a_header_does_no_harm(house: House, scheme: str | None, before: str, after: str) -> None:
+    key = house.cast().alice.key
+    name, value = ("Authorization", f"Bearer {key}") if scheme else ("X-API-Key", key)
+    assert send(house, (name, before + value + after)).status == 200
+
+
+def test_a_key_opens_the_listings_of_its_own_account_alone(alice: Client, bob: Client) -> None:
+    listing = alice.create()
+    assert alice.get(f"/{listing}").status_code == 200
+    assert bob.get(f"/{listing}").status_code == 403
+
+
+def test_several_keys_of_an_account_open_the_same_listings(alice: Client, running: RunningService) -> None:
+    listing = alice.create()
+    account = alice.person.account
+    issued = running.run(lambda service: service.issue_key(str(account.id), "second"))
+    assert alice.get(f"/{listing}", headers={"X-API-Key": issued.secret}).status_code == 200
+
+
+@pytest.mark.parametrize("secret", ["k" * 16, "".join(map(chr, range(0x21, 0x7F))), "older/system+key==" * 11 + "ab"])
+def test_a_key_brought_along_opens_in_either_header(http: httpx.Client, running: RunningService, secret: str) -> None:
+    account = running.cast().alice.account
+    running.run(lambda service: service.adopt_key(account, "older", secret))
+    assert http.get(LISTINGS, headers={"X-API-Key": secret}).status_code == 200
+    assert http.get(LISTINGS, headers={"Authorization": f"Bearer {secret}"}).status_code == 200
+
+
+# No key
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"X-API-Key": ""},
+        {"Authorization": ""},
+        {"Authorization": "Bearer"},
+        {"X-API-Key": "", "Authorization": "Bearer"},
+        {"API-Key": UNKNOWN},
+        {"X-API-Token": UNKNOWN},
+        {"Proxy-Authorization": f"Bearer {UNKNOWN}"},
+    ],
+)
+def test_without_a_key_the_answer_is_that_one_is_required(http: httpx.Client, headers: dict[str, str]) -> None:
+    assert refused(http.get(LISTINGS, headers=headers)) == MISSING
+
+
+@pytest.mark.parametrize("blank", [" ", "\t", "  \t  "])
+def test_white_space_alone_counts_as_not_sent(house: House, blank: str) -> None:
+    assert told(send(house, ("X-API-Key", blank))) == MISSING
+    assert told(send(house, ("Authorization", blank))) == MISSING
+    assert told(send(house, ("Authorization", f"Bearer {blank}"))) == MISSING
+    assert told(send(house, ("X-API-Key", blank), ("Authorization", f"Bearer{blank}"))) == MISSING
+
+
+@pytest.mark.parametrize("value", ["Basic {}", "Token {}", "ApiKey {}", "Bearer:{}", "{}", "Bearerx {}", "Digest a={}"])
+def test_an_authorization_of_another_scheme_is_no_key(http: httpx.Client, cast: Cast, value: str) -> None:
+    assert refused(http.get(LISTINGS, headers={"Authorization": value.format(cast.alice.key)})) == MISSING
+
+
+@pytest.mark.parametrize("parameter", ["api_key", "key", "X-API-Key", "x-api-key", "access_token", "authorization"])
+def test_a_key_in_the_query_is_never_read(http: httpx.Client, cast: Cast, parameter: str) -> None:
+    assert refused(http.get(LISTINGS, params={parameter: cast.alice.key})) == MISSING
+
+
+@pytest.mark.parametrize("name", ["api_key", "key", "X-API-Key", "Authorization", "session", "access_token"])
+def test_a_key_in_a_cookie_is_never_read(http: httpx.Client, cast: Cast, name: str) -> None:
+    assert refused(http.get(LISTINGS, headers={"Cookie": f"{name}={cast.alice.key}"})) == MISSING
+
+
+@pytest.mark.parametrize("name", ["api_key", "key", "X-API-Key", "access_token"])
+def test_a_key_in_the_body_is_never_read(http: httpx.Client, cast: Cast, name: str) -> None:
+    body = {"title": "a", "content": "b", name: cast.alice.key}
+    assert refused(http.post(LISTINGS, json=body)) == MISSING
+    assert refused(http.post(LISTINGS, data=body)) == MISSING
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", ""),
+        ("POST", ""),
+        ("GET", "/1025"),
+        ("PUT", "/1025"),
+        ("PATCH", "/1025"),
+        ("DELETE", "/1025"),
+        ("GET", "/abc"),
+        ("DELETE", "/0"),
+        ("GET", "/"),
+    ],
+)
+def test_every_endpoint_asks_for_a_key(http: httpx.Client, method: str, path: str) -> None:
+    assert refused(http.request(method, LISTINGS + path)) == MISSING
+    assert refused(http.request(method, LISTINGS + path, headers={"X-API-Key": UNKNOWN})) == INVALID
+
+
+def test_head_asks_for_a_key_too(http: httpx.Client) -> None:
+    response = http.head(LISTINGS)
+    assert (response.status_code, response.content) == (401, b"")
+    assert response.headers["X-Error-Code"] == "api_key_required"
+
+
+# A wrong key
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        UNKNOWN,
+        "x",
+        "u" * 15,
+        "u" * 16,
+        "u" * 200,
+        "u" * 201,
+        "u" * 4000,
+        "lst_",
+        "lst_" + "0" * 38,
+        UNKNOWN[:-1],
+        UNKNOWN + "0",
+        UNKNOWN.swapcase(),
+        "null",
+        "undefined",
+        "' OR 1=1 --",
+        "two words of a key",
+        "<API_KEY>",
+        '"' + UNKNOWN + '"',
+        "Bearer " + UNKNOWN,
+    ],
+)
+def test_an_unknown_or_malformed_key_is_invalid(http: httpx.Client, key: str) -> None:
+    assert refused(http.get(LISTINGS, headers={"X-API-Key": key})) == INVALID
+    assert refused(http.get(LISTINGS, headers={"Authorization": f"Bearer {key}"})) == INVALID
+
+
+@pytest.mark.parametrize("key", ["clé" * 10, "\xff" * 20, "k" * 16 + "\x80", "\xa0" * 16])
+def test_a_key_that_is_no_ascii_is_invalid(house: House, key: str) -> None:
+    assert told(send(house, ("X-API-Key", key))) == INVALID
+    assert told(send(house, ("Authorization", f"Bearer {key}"))) == INVALID
+
+
+def test_a_right_key_with_anything_added_left_out_or_changed_is_invalid(http: httpx.Client, cast: Cast) -> None:
+    key = cast.alice.key
+    wrong = [key[:-1], key[1:], key + key[-1], key.lower() if key.lower() != key else key.upper(), key + "," + key]
+    for text in wrong:
+        assert refused(http.get(LISTINGS, headers={"X-API-Key": text})) == INVALID
+
+
+def test_the_text_that_is_shown_of_a_key_opens_nothing(http: httpx.Client, cast: Cast) -> None:
+    key = cast.alice.key
+    for text in (f"{key[:4]}...{key[-4:]}", keys.digest(key).hex(), str(cast.alice.key_id)):
+        assert refused(http.get(LISTINGS, headers={"X-API-Key": text})) == INVALID
+
+
+# Both headers
+
+
+def test_x_api_key_wins_over_authorization(http: httpx.Client, cast: Cast) -> None:
+    client = Client(http, cast.alice)
+    listing = client.create()
+    both = {"X-API-Key": cast.alice.key, "Authorization": f"Bearer {cast.bob.key}"}
+    assert http.get(f"{LISTINGS}/{listing}", headers=both).status_code == 200
+    both = {"X-API-Key": cast.bob.key, "Authorization": f"Bearer {cast.alice.key}"}
+    assert http.get(f"{LISTINGS}/{listing}", headers=both).status_code == 403
+
+
+@pytest.mark.parametrize("wrong", [UNKNOWN, "x", "lst_", "Bearer"])
+def test_a_wrong_x_api_key_does_not_fall_back_to_authorization(http: httpx.Client, cast: Cast, wrong: str) -> None:
+    both = {"X-API-Key": wrong, "Authorization": f"Bearer {cast.alice.key}"}
+    assert refused(http.get(LISTINGS, headers=both)) == INVALID
+
+
+@pytest.mark.parametrize("other", [f"Bearer {UNKNOWN}", "Bearer", "Basic YWxpY2U6d29yZA==", "", "x"])
+def test_a_right_x_api_key_opens_whatever_authorization_says(http: httpx.Client, cast: Cast, other: str) -> None:
+    both = {"X-API-Key": cast.alice.key, "Authorization": other}
+    assert http.get(LISTINGS, headers=both).status_code == 200
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\t "])
+def test_a_blank_x_api_key_leaves_the_word_to_authorization(house: House, blank: str) -> None:
+    key = house.cast().alice.key
+    assert send(house, ("X-API-Key", blank), ("Authorization", f"Bearer {key}")).status == 200
+    assert told(send(house, ("X-API-Key", blank), ("Authorization", f"Bearer {UNKNOWN}"))) == INVALID
+
+
+# A header twice
+
+
+def test_the_same_header_twice_with_different_values_is_invalid(http: httpx.Client, cast: Cast) -> None:
+    alice, bob = cast.alice.key, cast.bob.key
+    for one, other in ((alice, bob), (alice, UNKNOWN), (UNKNOWN, alice)):
+        assert refused(http.get(LISTINGS, headers=[("X-API-Key", one), ("x-api-key", other)])) == INVALID
+        twice = [("Authorization", f"Bearer {one}"), ("Authorization", f"Bearer {other}")]
+        assert refused(http.get(LISTINGS, headers=twice)) == INVALID
+
+
+def test_an_authorization_of_two_schemes_is_invalid(http: httpx.Client, cast: Cast) -> None:
+    bearer, basic = ("Authorization", f"Bearer {cast.alice.key}"), ("Authorization", "Basic YWxpY2U6d29yZA==")
+    for twice in ([bearer, basic], [basic, bearer]):
+        assert refused(http.get(LISTINGS, headers=twice)) == INVALID
+
+
+def test_the_same_header_twice_with_one_value_opens(http: httpx.Client, cast: Cast) -> None:
+    key = cast.alice.key
+    assert http.get(LISTINGS, headers=[("X-API-Key", key), ("X-API-Key", key)]).status_code == 200
+    twice = [("Authorization", f"Bearer {key}"), ("Authorization", f"Bearer {key}")]
+    assert http.get(LISTINGS, headers=twice).status_code == 200
+
+
+def test_the_same_header_twice_and_one_of_them_blank_opens(house: House) -> None:
+    key = house.cast().alice.key
+    assert send(house, ("X-API-Key", ""), ("X-API-Key", key)).status == 200
+    assert send(house, ("X-API-Key", key), ("X-API-Key", " ")).status == 200
+    assert told(send(house, ("X-API-Key", ""), ("X-API-Key", " "))) == MISSING
+
+
+def test_two_different_x_api_keys_do_not_fall_back_to_authorization(http: httpx.Client, cast: Cast) -> None:
+    key = cast.alice.key
+    sent = [("X-API-Key", key), ("X-API-Key", UNKNOWN), ("Authorization", f"Bearer {key}")]
+    assert refused(http.get(LISTINGS, headers=sent)) == INVALID
+
+
+def test_other_headers_that_stand_twice_do_no_harm(http: httpx.Client, cast: Cast) -> None:
+    sent = [("Accept", "a/b"), ("X-API-Key", cast.alice.key), ("Accept", "c/d")]
+    assert http.get(LISTINGS, headers=sent).status_code == 200
+
+
+# A key that ends
+
+
+def test_a_revoked_key_is_invalid_at_the_next_request(alice: Client, running: RunningService) -> None:
+    assert alice.get().status_code == 200
+    running.run(lambda service: service.revoke_key(alice.person.key_id))
+    assert refused(alice.get()) == INVALID
+    assert refused(alice.post(json={"title": "a", "content": "b"})) == INVALID
+
+
+def test_revoking_one_key_leaves_the_others(alice: Client, running: RunningService) -> None:
+    account = str(alice.person.account.id)
+    issued = running.run(lambda service: service.issue_key(account, "second"))
+    running.run(lambda service: service.revoke_key(alice.person.key_id))
+    assert alice.get(headers={"X-API-Key": issued.secret}).status_code == 200
+
+
+def test_a_key_that_was_unknown_opens_as_soon_as_it_is_known(http: httpx.Client, running: RunningService) -> None:
+    account, secret = running.cast().alice.account, keys.make()
+    assert refused(http.get(LISTINGS, headers={"X-API-Key": secret})) == INVALID
+    running.run(lambda service: service.adopt_key(account, "late", secret))
+    assert http.get(LISTINGS, headers={"X-API-Key": secret}).status_code == 200
+
+
+def test_a_key_is_good_until_just_before_its_expiry(house: House) -> None:
+    account = house.cast().alice.account
+    issued = house.run(house.service.issue_key(str(account.id), "short", START + 60))
+    house.clock.advance(59.999)
+    assert send(house, ("X-API-Key", issued.secret)).status == 200
+    house.clock.advance(0.001)
+    assert told(send(house, ("X-API-Key", issued.secret))) == INVALID
+    house.clock.advance(MONTH)
+    assert told(send(house, ("X-API-Key", issued.secret))) == INVALID
+
+
+def test_a_key_without_an_expiry_stays_good_as_long_as_the_plan(house: House) -> None:
+    key = house.person("alice", plan_ends_in=1000 * MONTH).key
+    house.clock.advance(999 * MONTH)
+    assert send(house, ("X-API-Key", key)).status == 200
+
+
+def test_unknown_malformed_revoked_and_expired_keys_look_alike(house: House) -> None:
+    cast = house.cast()
+    expired = house.run(house.service.issue_key(str(cast.alice.account.id), "short", START - 1)).secret
+    house.run(house.service.revoke_key(cast.bob.key_id))
+    replies = [send(house, ("X-API-Key", key)) for key in (UNKNOWN, "malformed", cast.bob.key, expired)]
+    for reply in replies:
+        reply.headers.pop("x-request-id")
+    assert [reply.status for reply in replies] == [401] * 4
+    assert all(reply == replies[0] for reply in replies)
+
+
+# The plan
+
+
+def test_an_expired_plan_gets_403_and_not_401(charlie: Client) -> None:
+    response = charlie.get()
+    assert (response.status_code, response.json()) == (403, {"error": "Business plan expired"})
+    assert response.headers["X-Error-Code"] == "plan_expired"
+    assert "WWW-Authenticate" not in response.headers
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", ""), ("POST", ""), ("GET", "/1"), ("PUT", "/1"), ("PATCH", "/1"), ("DELETE", "/1"), ("GET", "/abc")],
+)
+def test_every_endpoint_asks_for_a_plan(charlie: Client, method: str, path: str) -> None:
+    response = charlie.request(method, path)
+    assert (response.status_code, response.headers["X-Error-Code"]) == (403, "plan_expired")
+
+
+def test_an_account_without_any_plan_is_as_one_whose_plan_has_expired(house: House) -> None:
+    account = house.run(house.service.add_account("dora", "dora-without-a-plan@example.com", None))
+    issued = house.run(house.service.adopt_key(account, "key", keys.make()))
+    reply = send(house, ("X-API-Key", issued.secret))
+    assert (reply.status, reply.json()) == (403, {"error": "Business plan expired"})
+    assert reply.headers["x-error-code"] == "plan_expired"
+
+
+def test_a_plan_holds_until_just_before_its_end_and_ends_at_the_next_request(house: House) -> None:
+    key = house.person("alice", plan_ends_in=60).key
+    house.clock.advance(59.999)
+    assert send(house, ("X-API-Key", key)).status == 200
+    house.clock.advance(0.001)
+    assert send(house, ("X-API-Key", key)).headers["x-error-code"] == "plan_expired"
+
+
+def test_a_plan_that_the_operator_ends_ends_at_the_next_request(alice: Client, running: RunningService) -> None:
+    assert alice.get().status_code == 200
+    running.run(lambda service: service.expire_plan(alice.person.account.email))
+    assert alice.get().headers["X-Error-Code"] == "plan_expired"
+
+
+@pytest.mark.parametrize("renewed", ["set", "extended"])
+def test_a_renewed_plan_opens_the_same_key_and_the_same_listings(house: House, renewed: str) -> None:
+    person = house.person("alice", plan_ends_in=60)
+    listing = house.ask("POST", LISTINGS, key=person.key, json={"title": "a", "content": "b"}).json()["id"]
+    before = house.ask("GET", f"{LISTINGS}/{listing}", key=person.key).json()
+    house.clock.advance(MONTH)
+    assert house.ask("GET", f"{LISTINGS}/{listing}", key=person.key).status == 403
+    house.run(renew(house.service, person, renewed))
+    reply = house.ask("GET", f"{LISTINGS}/{listing}", key=person.key)
+    assert (reply.status, reply.json()) == (200, before)
+
+
+async def renew(service: Service, person: Person, how: str) -> None:
+    email = person.account.email
+    if how == "set":
+        await service.set_plan(email, int(service.clock()) + MONTH)
+    else:
+        await service.extend_plan(email, 1)
+
+
+@pytest.mark.parametrize("ends", ["revoked", "expired"])
+def test_a_key_that_has_ended_is_told_before_the_plan_is(house: House, ends: str) -> None:
+    charlie = house.cast().charlie
+    secret = charlie.key
+    if ends == "revoked":
+        house.run(house.service.revoke_key(charlie.key_id))
+    else:
+        secret = house.run(house.service.adopt_key(charlie.account, "short", keys.make(), START)).secret
+    assert told(send(house, ("X-API-Key", secret))) == INVALID
+
+
+# What an answer tells of keys
+
+
+def test_no_answer_tells_the_key(house: House) -> None:
+    cast = house.cast()
+    secrets = [person.key for person in cast]
+    replies = [send(house, ("X-API-Key", key)) for key in (*secrets, secrets[0] + "x", "x" + secrets[0])]
+    told_texts = [jsons.dumps(reply.headers) + reply.body.decode() for reply in replies]
+    assert not [text for text in told_texts for secret in secrets if secret in text or secret[4:] in text]
+
+
+def test_every_answer_has_a_request_id_of_its_own(house: House) -> None:
+    key = house.cast().alice.key
+    headers: list[tuple[str, str]] = [("X-API-Key", key), ("X-API-Key", UNKNOWN), ("Accept", "a/b")]
+    ids = [send(house, header, path=path).headers["x-request-id"] for header in headers for path in (LISTINGS, "/x")]
+    assert len(set(ids)) == len(ids)
+
+
+def test_many_callers_at_once_are_never_taken_for_each_other(house: House) -> None:
+    people = [house.person(f"person{n}") for n in range(5)]
+    listings = {}
+    for person in people:
+        reply = house.ask("POST", LISTINGS, key=person.key, json={"title": person.account.name, "content": "b"})
+        listings[person.key] = reply.json()["id"]
+
+    async def all_at_once() -> list[Reply]:
+        headers = [[(b"x-api-key", person.key.encode())] for person in people * 20]
+        return await asyncio.gather(*(ask(house.application, "GET", LISTINGS, sent, [b""]) for sent in headers))
+
+    replies = house.run(all_at_once())
+    found = [[record["id"] for record in reply.json()["listings"]] for reply in replies]
+    assert found == [[listings[person.key]] for person in people * 20]

@@ -1,0 +1,268 @@
+"""What a connection takes, and how what is no HTTP is refused (hardening of RFC 9112's framing)."""
+
+import pytest
+
+from tests.api.raw import Connection, RawAnswer, request
+from tests.conftest import Client
+from tests.houses import Cast, RunningService
+
+LISTINGS = "/api/v1/listings"
+HEAD = b"Host: localhost\r\n"
+
+
+def assert_refused(answer: RawAnswer, status: int, code: str) -> None:
+    assert answer.status == status
+    assert list(answer.json()) == ["error"]
+    assert answer.json()["error"]
+    assert answer.headers["content-type"] == "application/json; charset=utf-8"
+    assert answer.headers["x-error-code"] == code
+    assert answer.headers["x-request-id"]
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["connection"] == "close"
+
+
+MALFORMED = {
+    "binary": b"\x00\x01\x02\x03\r\n\r\n",
+    "a TLS greeting": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(60),
+    "an unknown method": b"BREW / HTTP/1.1\r\n" + HEAD + b"\r\n",
+    "CONNECT": b"CONNECT localhost:1 HTTP/1.1\r\n" + HEAD + b"\r\n",
+    "two lengths": b"POST / HTTP/1.1\r\n" + HEAD + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+    "two same lengths": b"POST / HTTP/1.1\r\n" + HEAD + b"Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc",
+    "a length and chunks": b"POST / HTTP/1.1\r\n"
+    + HEAD
+    + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "an odd coding": b"POST / HTTP/1.1\r\n" + HEAD + b"Transfer-Encoding: xchunked\r\n\r\nabc",
+    "chunks inside another coding": b"POST / HTTP/1.1\r\n"
+    + HEAD
+    + b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+    "a negative length": b"POST / HTTP/1.1\r\n" + HEAD + b"Content-Length: -1\r\n\r\n",
+    "a length that is no number": b"POST / HTTP/1.1\r\n" + HEAD + b"Content-Length: 1x\r\n\r\n",
+    "a length beyond 64 bits": b"POST / HTTP/1.1\r\n" + HEAD + b"Content-Length: 99999999999999999999999\r\n\r\n",
+    "a folded header": b"GET / HTTP/1.1\r\n" + HEAD + b"X-A: b\r\n  c\r\n\r\n",
+    "a space before the colon": b"GET / HTTP/1.1\r\nHost : localhost\r\n\r\n",
+    "a NUL in a header": b"GET / HTTP/1.1\r\n" + HEAD + b"X-A: a\x00b\r\n\r\n",
+    "a header without a colon": b"GET / HTTP/1.1\r\n" + HEAD + b"nonsense\r\n\r\n",
+    "a bare carriage return": b"GET / HTTP/1.1\r\n" + HEAD + b"X-A: a\rb\r\n\r\n",
+    "a bad chunk size": b"POST /healthz HTTP/1.1\r\n" + HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "no Host": b"GET / HTTP/1.1\r\n\r\n",
+    "two Hosts": b"GET / HTTP/1.1\r\n" + HEAD + b"Host: other\r\n\r\n",
+    "a space in the path": b"GET /a b HTTP/1.1\r\n" + HEAD + b"\r\n",
+    "raw UTF-8 in the path": "GET /é HTTP/1.1\r\nHost: localhost\r\n\r\n".encode(),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_what_is_no_http_is_400_and_the_end_of_the_connection(running: RunningService, name: str) -> None:
+    with Connection(running).send(MALFORMED[name]) as connection:
+        assert_refused(connection.answer(), 400, "malformed_request")
+        assert connection.is_closed()
+
+
+@pytest.mark.parametrize("line", [b"GET / HTTP/2.0", b"PRI * HTTP/2.0", b"GET / HTTP/3.0", b"GET /"])
+def test_another_version_of_http_is_refused(running: RunningService, line: bytes) -> None:
+    with Connection(running).send(line + b"\r\n" + HEAD + b"\r\n") as connection:
+        answer = connection.answer()
+        assert answer.status in {400, 505}
+        assert_refused(answer, answer.status, answer.headers["x-error-code"])
+        assert connection.is_closed()
+
+
+def test_http_2_in_a_request_line_is_505(running: RunningService) -> None:
+    with Connection(running).send(b"GET / HTTP/2.0\r\n" + HEAD + b"\r\n") as connection:
+        assert_refused(connection.answer(), 505, "version_not_supported")
+
+
+def test_an_address_over_8_kib_is_414(running: RunningService, cast: Cast) -> None:
+    longest = LISTINGS + "?" + "a" * (8192 - len(LISTINGS) - 1)
+    with Connection(running).send(request("GET", longest, cast.alice.key)) as connection:
+        assert connection.answer().status == 200
+    with Connection(running).send(request("GET", longest + "a", cast.alice.key)) as connection:
+        assert_refused(connection.answer(), 414, "uri_too_long")
+        assert connection.is_closed()
+
+
+def test_a_megabyte_of_address_is_414_and_readable(running: RunningService) -> None:
+    with Connection(running).send(b"GET /" + b"a" * 1_000_000 + b" HTTP/1.1\r\n" + HEAD + b"\r\n") as connection:
+        assert_refused(connection.answer(), 414, "uri_too_long")
+
+
+def test_more_than_100_fields_are_431(running: RunningService, cast: Cast) -> None:
+    fields = [b"X-%d: y" % number for number in range(98)]
+    with Connection(running).send(request("GET", LISTINGS, cast.alice.key, *fields)) as connection:
+        assert connection.answer().status == 200
+    with Connection(running).send(request("GET", LISTINGS, cast.alice.key, *fields, b"X-More: y")) as connection:
+        assert_refused(connection.answer(), 431, "header_too_large")
+
+
+@pytest.mark.parametrize("size", [16_384, 100_000, 1_000_000])
+def test_more_than_16_kib_of_headers_are_431(running: RunningService, size: int) -> None:
+    with Connection(running).send(request("GET", LISTINGS, None, b"X-A: " + b"y" * size)) as connection:
+        assert_refused(connection.answer(), 431, "header_too_large")
+
+
+def test_a_header_that_never_ends_is_431(running: RunningService) -> None:
+    with Connection(running).send(b"GET / HTTP/1.1\r\n" + HEAD + b"X-A: ") as connection:
+        for _ in range(30):
+            connection.send(b"y" * 1000)
+        assert_refused(connection.answer(), 431, "header_too_large")
+
+
+def test_headers_just_under_the_bound_are_read(running: RunningService, cast: Cast) -> None:
+    with Connection(running).send(request("GET", LISTINGS, cast.alice.key, b"X-A: " + b"y" * 16_000)) as connection:
+        assert connection.answer().status == 200
+
+
+def test_http_1_0_needs_no_host_and_ends_the_connection(running: RunningService) -> None:
+    with Connection(running).send(b"GET /healthz HTTP/1.0\r\n\r\n") as connection:
+        assert connection.answer().headers["connection"] == "close"
+        assert connection.is_closed()
+
+
+@pytest.mark.parametrize(
+    ("target", "status"), [(b"http://localhost/healthz", 200), (b"http://localhost", 404), (b"/healthz?a=b", 200)]
+)
+def test_a_target_may_have_any_form(running: RunningService, target: bytes, status: int) -> None:
+    with Connection(running).send(b"GET " + target + b" HTTP/1.1\r\n" + HEAD + b"\r\n") as connection:
+        assert connection.answer().status == status
+
+
+def test_the_target_of_options_may_be_a_star(running: RunningService) -> None:
+    with Connection(running).send(b"OPTIONS * HTTP/1.1\r\n" + HEAD + b"\r\n") as connection:
+        assert connection.answer().status == 404
+
+
+def test_bytes_may_come_one_by_one(running: RunningService, cast: Cast) -> None:
+    message = request("POST", LISTINGS, cast.alice.key, body=b'{"title": "Slow", "content": "but whole"}')
+    with Connection(running).send(*(message[place : place + 1] for place in range(len(message)))) as connection:
+        assert connection.answer().status == 201
+
+
+# Upgrades
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_behind_an_offer_of_h2c_is_kept(running: RunningService, alice: Client, *, chunked: bool) -> None:
+    body = b'{"title": "From Java", "content": "with an offer of h2c"}'
+    offer = [
+        b"Connection: Upgrade, HTTP2-Settings",
+        b"Upgrade: h2c",
+        b"HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA",
+    ]
+    if chunked:
+        offer.append(b"Transfer-Encoding: chunked")
+        message = request("POST", LISTINGS, alice.person.key, *offer) + b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    else:
+        message = request("POST", LISTINGS, alice.person.key, *offer, body=body)
+    with Connection(running).send(message) as connection:
+        answer = connection.answer()
+        assert answer.status == 201
+        connection.send(request("GET", f"{LISTINGS}/{answer.json()['id']}", alice.person.key, *offer[:3]))
+        assert connection.answer().json()["title"] == "From Java"
+
+
+def test_an_offer_of_websockets_is_passed_over(running: RunningService) -> None:
+    offer = (b"Connection: keep-alive, Upgrade", b"Upgrade: websocket", b"Sec-WebSocket-Version: 13")
+    with Connection(running).send(request("GET", "/healthz", None, *offer)) as connection:
+        assert connection.answer().status == 200
+        assert connection.send(request("GET", "/healthz")).answer().status == 200
+
+
+# Pipelines
+
+
+def test_pipelined_requests_are_answered_in_order(running: RunningService, alice: Client) -> None:
+    ids = [alice.create(title=f"Number {number}") for number in range(20)]
+    messages = [request("GET", f"{LISTINGS}/{listing}", alice.person.key) for listing in ids]
+    with Connection(running).send(b"".join(messages)) as connection:
+        assert [connection.answer().json()["id"] for _ in ids] == ids
+
+
+def test_garbage_behind_good_requests_is_answered_last(running: RunningService, alice: Client) -> None:
+    body = b'{"title": "Pipelined", "content": "before the garbage"}'
+    good = [request("POST", LISTINGS, alice.person.key, body=body) for _ in range(5)]
+    with Connection(running).send(b"".join(good) + b"\x00garbage\r\n\r\n") as connection:
+        assert [connection.answer().status for _ in good] == [201] * 5
+        assert_refused(connection.answer(), 400, "malformed_request")
+        assert connection.is_closed()
+
+
+def test_a_broken_body_behind_a_good_request_is_answered_in_its_turn(running: RunningService, alice: Client) -> None:
+    good = request("POST", LISTINGS, alice.person.key, body=b'{"title": "Good", "content": "c"}')
+    broken = request("POST", LISTINGS, alice.person.key, b"Transfer-Encoding: chunked")
+    broken += b'21\r\n{"title": "Broken", "content": "c"}\r\nnonsense\r\n\r\n'
+    with Connection(running).send(good + broken) as connection:
+        assert connection.answer().status == 201
+        assert_refused(connection.answer(), 400, "malformed_request")
+    assert [listing["title"] for listing in alice.get().json()["listings"]] == ["Good"]
+
+
+def test_a_request_behind_the_last_one_is_not_answered(running: RunningService) -> None:
+    last = request("GET", "/healthz", None, b"Connection: close")
+    with Connection(running).send(last + request("GET", "/healthz")) as connection:
+        assert connection.answer().headers["connection"] == "close"
+        assert connection.is_closed()
+
+
+# Bodies that end early, and clients that leave
+
+
+@pytest.mark.parametrize("framing", [b"Content-Length: 100", b"Transfer-Encoding: chunked"])
+def test_a_body_that_ends_early_writes_nothing(running: RunningService, alice: Client, framing: bytes) -> None:
+    body = b'{"title": "Cut", "content": "c"}'
+    piece = body if framing.startswith(b"Content") else b"%x\r\n%s\r\n" % (len(body), body)
+    with Connection(running).send(request("POST", LISTINGS, alice.person.key, framing) + piece) as connection:
+        connection.socket.shutdown(1)
+        assert connection.is_closed()
+    assert alice.get().json() == {"listings": []}
+
+
+def test_a_client_that_has_said_all_and_listens_gets_its_answers(running: RunningService, alice: Client) -> None:
+    message = request("POST", LISTINGS, alice.person.key, body=b'{"title": "t", "content": "c"}')
+    with Connection(running).send(message * 3) as connection:
+        connection.socket.shutdown(1)
+        assert [connection.answer().status for _ in range(3)] == [201] * 3
+        assert connection.is_closed()
+
+
+def test_100_continue_is_sent_to_who_waits_for_it(running: RunningService, alice: Client) -> None:
+    head = request("POST", LISTINGS, alice.person.key, b"Expect: 100-continue", b"Content-Length: 30")
+    with Connection(running).send(head) as connection:
+        assert connection.socket.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        assert connection.send(b'{"title": "t", "content": "c"}').answer().status == 201
+
+
+def test_who_waits_for_100_continue_and_is_refused_is_told_to_go(running: RunningService) -> None:
+    head = request("POST", LISTINGS, None, b"Expect: 100-continue", b"Content-Length: 30")
+    with Connection(running).send(head) as connection:
+        answer = connection.answer()
+        assert (answer.status, answer.headers["connection"]) == (401, "close")
+        assert connection.is_closed()
+
+
+def test_a_refused_body_is_read_to_its_end_and_the_connection_goes_on(running: RunningService, cast: Cast) -> None:
+    with Connection(running).send(
+        request("POST", LISTINGS, "no-such-key-at-all", b"Content-Length: 1000000")
+    ) as connection:
+        assert connection.answer().status == 401
+        connection.send(b"x" * 1_000_000)
+        assert connection.send(request("GET", LISTINGS, cast.alice.key)).answer().status == 200
+
+
+# Names of requests
+
+
+def test_a_clients_own_request_id_is_kept(running: RunningService) -> None:
+    with Connection(running).send(request("GET", "/healthz", None, b"X-Request-Id: order-66/b")) as connection:
+        assert connection.answer().headers["x-request-id"] == "order-66/b"
+
+
+@pytest.mark.parametrize("value", [b"", b"has space", b"x" * 129, b"\xff\xfe", b"tab\there"])
+def test_a_request_id_that_is_not_visible_or_too_long_is_replaced(running: RunningService, value: bytes) -> None:
+    with Connection(running).send(request("GET", "/healthz", None, b"X-Request-Id: " + value)) as connection:
+        assert connection.answer().headers["x-request-id"].isalnum()
+
+
+def test_a_request_id_of_128_characters_is_kept(running: RunningService) -> None:
+    with Connection(running).send(request("GET", "/healthz", None, b"X-Request-Id: " + b"x" * 128)) as connection:
+        assert connection.answer().headers["x-request-id"] == "x" * 128

@@ -1,0 +1,155 @@
+"""Whoever holds a connection is cut at the deadline, and the others do not notice."""
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.api.raw import Connection, request
+from tests.cli.commands import Program, Serving
+from tests.houses import RunningService
+from tests.witness import Witness
+
+ROOT = Path(__file__).parents[2]
+DEADLINES = {"header_timeout": "1", "body_timeout": "1", "idle_timeout": "1", "write_timeout": "1"}
+PATH = "/api/v1/listings"
+# Until a client notices: one that drips does so with its next drop; a slow reader's time begins with full buffers.
+DEADLINE = 3  # seconds
+GRACE = {"slow_head": 0.5, "slow_body": 0.5, "silent": 0.2, "idle": 0.2, "slow_reader": 1.0}
+
+
+@pytest.fixture(scope="module")
+def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
+    with RunningService(tmp_path_factory.mktemp("impatient"), **DEADLINES, max_connections="20") as service:
+        yield service
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nX-A: ", "headers took longer than 1 second"),
+        (b"G", "headers took longer"),
+        (
+            b"POST /api/v1/listings HTTP/1.1\r\nHost: localhost\r\nX-API-Key: KEY\r\nContent-Length: 9\r\n\r\n{",
+            "body took longer",
+        ),
+    ],
+)
+def test_a_slow_request_is_408(impatient: RunningService, sent: bytes, said: str) -> None:
+    key = impatient.cast().alice.key
+    started = time.monotonic()
+    with Connection(impatient).send(sent.replace(b"KEY", key.encode())) as connection:
+        answer = connection.answer()
+        assert (answer.status, answer.headers["x-error-code"]) == (408, "request_timeout")
+        assert said in answer.json()["error"]
+        assert connection.is_closed()
+    assert 1 <= time.monotonic() - started < 2
+
+
+def test_a_slow_body_writes_nothing(impatient: RunningService) -> None:
+    alice = impatient.cast().alice
+    head = request("POST", PATH, alice.key, b"Content-Length: 100")
+    with Connection(impatient).send(head + b'{"title": "t", "content": "c"}') as connection:
+        assert connection.answer().status == 408
+    with Connection(impatient).send(request("GET", PATH, alice.key)) as connection:
+        assert connection.answer().json() == {"listings": []}
+
+
+def test_who_says_nothing_is_cut_without_a_word(impatient: RunningService) -> None:
+    started = time.monotonic()
+    with Connection(impatient) as connection:
+        assert connection.is_closed()
+    assert 1 <= time.monotonic() - started < 2
+
+
+def test_an_idle_connection_is_cut_after_its_time(impatient: RunningService) -> None:
+    with Connection(impatient).send(request("GET", "/healthz")) as connection:
+        assert connection.answer().status == 200
+        started = time.monotonic()
+        assert connection.is_closed()
+    assert 0.9 <= time.monotonic() - started < 2
+
+
+def test_a_slow_request_behind_a_good_one_is_408_in_its_turn(impatient: RunningService) -> None:
+    with Connection(impatient).send(request("GET", "/healthz") + b"GET / HT") as connection:
+        assert connection.answer().status == 200
+        assert connection.answer().status == 408
+
+
+def test_one_connection_too_many_is_503(impatient: RunningService) -> None:
+    connections = [Connection(impatient).send(request("GET", "/healthz")) for _ in range(20)]
+    assert {connection.answer().status for connection in connections} == {200}
+    with Connection(impatient) as connection:
+        answer = connection.answer()
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+    for connection in connections:
+        connection.socket.close()
+
+
+class Timing(NamedTuple):
+    """What a good client met."""
+
+    p99: float  # milliseconds
+    failed: int
+
+
+def steady_client(serving: Serving, key: str, seconds: float = 4.0, rate: int = 200) -> Timing:
+    """One connection, so many requests a second, each timed."""
+    took, failed, message = [], 0, request("GET", f"{PATH}/1", key)
+    with Connection(serving) as connection:
+        due = time.monotonic()
+        end = due + seconds
+        while due < end:
+            time.sleep(max(0.0, due - time.monotonic()))
+            started = time.perf_counter()
+            failed += connection.send(message).answer().status != 404
+            took.append((time.perf_counter() - started) * 1000)
+            due += 1 / rate
+    return Timing(statistics.quantiles(took, n=100)[98], failed)
+
+
+class Trial(NamedTuple):
+    """A good client alone and beside those who hold on, and how long each of these could."""
+
+    undisturbed: Timing
+    beside: Timing
+    held: dict[str, list[float]]
+    lost: float  # milliseconds for which the machine stood still
+
+
+def trial(serving: Serving, key: str) -> Trial:
+    host, port = serving.base_url.removeprefix("http://").split(":")
+    command = [sys.executable, "-m", "tests.api.slow_clients", host, port, key, "200"]
+    with Witness() as witness:
+        undisturbed = steady_client(serving, key)
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as slow:
+            beside = steady_client(serving, key)
+            out, _ = slow.communicate(timeout=60)
+    return Trial(undisturbed, beside, json.loads(out), witness.lost)
+
+
+def test_a_thousand_who_hold_on_are_cut_and_a_good_client_does_not_notice(tmp_path: Path) -> None:
+    bounds = ("HEADER_TIMEOUT", "BODY_TIMEOUT", "IDLE_TIMEOUT", "WRITE_TIMEOUT")
+    settings = {f"LISTINGS_{name}": str(DEADLINE) for name in bounds}
+    program = Program(tmp_path, **settings, LISTINGS_RATE_LIMIT="0", LISTINGS_LOG_LEVEL="error")
+    with program.serve("--demo") as serving:
+        key = dict(line.split("=", 1) for line in (tmp_path / "data/demo.env").read_text().split())["API_KEY"]
+        for _ in range(3):  # so that a list is long enough to be read slowly
+            large = {"title": "Large", "content": "x" * 100_000}
+            assert serving.http.post(PATH, headers={"X-API-Key": key}, json=large).status_code == 201
+        seen = trial(serving, key)
+        for _ in range(3):
+            if seen.lost > 30:  # the machine stood still: no verdict on the service
+                seen = trial(serving, key)
+    assert (seen.undisturbed.failed, seen.beside.failed) == (0, 0)
+    for kind, seconds in seen.held.items():
+        assert len(seconds) == 200
+        assert seconds[0] >= DEADLINE - 0.1, kind
+        assert seconds[-1] <= DEADLINE + 1 + GRACE[kind], (kind, seconds[-5:])
+    assert seen.beside.p99 <= 2 * seen.undisturbed.p99, seen[:2]

@@ -1,0 +1,294 @@
+"""The rate limit as a client meets it (decisions G28-G30); `tests/conformance` holds the limiters themselves to it."""
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from listings.api.app import Application
+from listings.limiter.memory import MemoryLimiter
+from listings.service import Service
+from tests.conftest import Client
+from tests.houses import START, Clock, House, Person, Reply, ask
+
+LISTINGS = "/api/v1/listings"
+HEADERS = ("ratelimit-policy", "ratelimit", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")
+
+
+class Counted:
+    """The application with a limiter that follows the house's clock."""
+
+    def __init__(self, house: House, limit: int, window: int) -> None:
+        self.clock: Clock = house.clock
+        self.alice, self.bob, self.charlie = house.cast()
+        limiter = MemoryLimiter(limit, window, house.clock)
+        self._application = Application(Service(house.service.store, limiter, house.clock))
+        self._house = house
+
+    def ask(self, person: Person | None, method: str = "GET", path: str = LISTINGS, body: bytes = b"") -> Reply:
+        headers = [] if person is None else [(b"x-api-key", person.key.encode())]
+        if body:
+            headers.append((b"content-length", b"%d" % len(body)))
+        return self._house.run(ask(self._application, method, path, headers, [body]))
+
+
+@pytest.fixture
+def five_a_minute(house: House) -> Counted:
+    """Five requests in any sixty seconds."""
+    return Counted(house, 5, 60)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[House]:
+    """A house as the operator sets it up, with five requests in any sixty seconds."""
+    with House(tmp_path, rate_limit="5", rate_window="60") as house:
+        yield house
+
+
+def shown(reply: Reply) -> dict[str, str]:
+    return {name: reply.headers[name] for name in HEADERS if name in reply.headers}
+
+
+# The window
+
+
+def test_a_request_is_refused_if_and_only_if_the_limit_was_accepted_in_the_window_before_it(
+    five_a_minute: Counted,
+) -> None:
+    moments = [0, 10, 20, 30, 40, 41, 59.999, 60, 60.001, 69.999, 70, 70.5, 80, 90, 100, 100, 119.999, 120, 1000]
+    accepted: list[float] = []
+    for moment in moments:
+        five_a_minute.clock.now = START + moment
+        expected = 200 if sum(moment - 60 < earlier for earlier in accepted) < 5 else 429
+        assert (moment, five_a_minute.ask(five_a_minute.alice).status) == (moment, expected)
+        if expected == 200:
+            accepted.append(moment)
+    assert accepted == [0, 10, 20, 30, 40, 60, 70, 80, 90, 100, 120, 1000]
+
+
+def test_refused_requests_do_not_count(five_a_minute: Counted) -> None:
+    statuses = [five_a_minute.ask(five_a_minute.alice).status for _ in range(5)]
+    for _ in range(59):
+        five_a_minute.clock.advance(1)
+        statuses.append(five_a_minute.ask(five_a_minute.alice).status)
+    five_a_minute.clock.advance(1)
+    assert statuses == [200] * 5 + [429] * 59
+    assert [five_a_minute.ask(five_a_minute.alice).status for _ in range(6)] == [200] * 5 + [429]
+
+
+def test_a_client_that_keeps_to_the_limit_is_never_refused(five_a_minute: Counted) -> None:
+    for _ in range(100):
+        assert five_a_minute.ask(five_a_minute.alice).status == 200
+        five_a_minute.clock.advance(12)
+
+
+@pytest.mark.parametrize("after", [0, 0.001, 15.5, 59, 59.999])
+def test_after_retry_after_a_request_is_accepted(five_a_minute: Counted, after: float) -> None:
+    for _ in range(5):
+        five_a_minute.ask(five_a_minute.alice)
+    five_a_minute.clock.advance(after)
+    reply = five_a_minute.ask(five_a_minute.alice)
+    seconds = int(reply.headers["retry-after"])
+    assert (reply.status, 0 <= seconds - (60 - after) < 1) == (429, True)
+    five_a_minute.clock.advance(seconds)
+    assert five_a_minute.ask(five_a_minute.alice).status == 200
+
+
+def test_each_key_has_a_limit_of_its_own(small: House) -> None:
+    alice, bob, _ = small.cast()
+    second = small.run(small.service.issue_key(str(alice.account.id), "second")).secret
+    assert [small.ask("GET", LISTINGS, key=alice.key).status for _ in range(6)] == [200] * 5 + [429]
+    for key in (second, bob.key):
+        assert small.ask("GET", LISTINGS, key=key).headers["x-ratelimit-remaining"] == "4"
+
+
+def test_all_endpoints_count_on_one_limit(small: House) -> None:
+    key = small.cast().alice.key
+    replies = [
+        small.ask("POST", LISTINGS, key=key, json={"title": "a", "content": "b"}),
+        small.ask("GET", LISTINGS, key=key),
+        small.ask("HEAD", LISTINGS + "/", key=key),
+        small.ask("PATCH", f"{LISTINGS}/1", key=key, json={"price": 5}),
+        small.ask("DELETE", f"{LISTINGS}/abc", key=key),
+    ]
+    assert [reply.headers["x-ratelimit-remaining"] for reply in replies] == ["4", "3", "2", "1", "0"]
+    assert {small.ask(method, LISTINGS, key=key).status for method in ("GET", "HEAD", "POST")} == {429}
+
+
+def test_both_headers_of_a_key_count_on_one_limit(small: House) -> None:
+    key = small.cast().alice.key
+    small.ask("GET", LISTINGS, key=key)
+    reply = small.ask("GET", LISTINGS, headers={"Authorization": f"Bearer {key}"})
+    assert reply.headers["x-ratelimit-remaining"] == "3"
+
+
+def test_fifteen_hundred_requests_from_sixteen_threads_are_accepted_exactly_a_thousand_times(alice: Client) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        statuses = Counter(pool.map(lambda _: alice.get("/1").status_code, range(1500)))
+    assert statuses == {404: 1000, 429: 500}
+
+
+# What counts and what is told
+
+
+@pytest.mark.parametrize(
+    ("who", "method", "path", "body", "status"),
+    [
+        ("alice", "GET", "", b"", 200),
+        ("alice", "HEAD", "", b"", 200),
+        ("alice", "POST", "", b'{"title": "a", "content": "b"}', 201),
+        ("alice", "POST", "", b"{not json", 400),
+        ("alice", "POST", "", b"{}", 400),
+        ("alice", "POST", "", b" " * (2 * 1024 * 1024 + 1), 413),
+        ("alice", "GET", "/1", b"", 404),
+        ("alice", "GET", "/abc", b"", 404),
+        ("alice", "PATCH", "/1", b"{}", 404),
+        ("alice", "DELETE", "/1", b"", 404),
+        ("bob", "GET", "/{alices}", b"", 403),
+        ("bob", "PUT", "/{alices}", b"{}", 403),
+        ("charlie", "GET", "", b"", 403),
+        ("charlie", "POST", "", b"{}", 403),
+    ],
+)
+def test_every_authenticated_answer_counts_and_tells_what_is_left(
+    five_a_minute: Counted, house: House, who: str, method: str, path: str, body: bytes, status: int
+) -> None:
+    made = house.ask("POST", LISTINGS, key=five_a_minute.alice.key, json={"title": "a", "content": "b"})
+    person: Person = getattr(five_a_minute, who)
+    path = LISTINGS + path.replace("{alices}", str(made.json()["id"]))
+    reply = five_a_minute.ask(person, method, path, body)
+    assert (reply.status, shown(reply)) == (
+        status,
+        {
+            "ratelimit-policy": '"window";q=5;w=60',
+            "ratelimit": '"window";r=4;t=60',
+            "x-ratelimit-limit": "5",
+            "x-ratelimit-remaining": "4",
+            "x-ratelimit-reset": str(START + 60),
+        },
+    )
+    assert "retry-after" not in reply.headers
+
+
+def test_a_refused_encoding_counts_too(small: House) -> None:
+    key = small.cast().alice.key
+    reply = small.ask("POST", LISTINGS, key=key, body=b"{}", headers={"Content-Encoding": "gzip"})
+    assert (reply.status, reply.headers["x-ratelimit-remaining"]) == (415, "4")
+
+
+def test_a_refused_request_is_told_when_the_next_one_is_accepted(five_a_minute: Counted) -> None:
+    for _ in range(5):
+        five_a_minute.ask(five_a_minute.alice)
+        five_a_minute.clock.advance(2.5)
+    reply = five_a_minute.ask(five_a_minute.alice)
+    assert (reply.status, reply.json()) == (
+        429,
+        {"error": "At most 5 requests per 60 seconds and key: try again in 48 seconds"},
+    )
+    assert reply.headers["x-error-code"] == "rate_limited"
+    assert reply.headers["retry-after"] == "48"
+    assert shown(reply) == {
+        "ratelimit-policy": '"window";q=5;w=60',
+        "ratelimit": '"window";r=0;t=48',
+        "x-ratelimit-limit": "5",
+        "x-ratelimit-remaining": "0",
+        "x-ratelimit-reset": str(START + 60),
+    }
+
+
+def test_what_is_left_grows_again_as_requests_leave_the_window(five_a_minute: Counted) -> None:
+    told = []
+    for seconds in (0, 20, 20, 20, 20, 100):
+        five_a_minute.clock.advance(seconds)
+        told.append(five_a_minute.ask(five_a_minute.alice).headers["ratelimit"])
+    expected = [(4, 60), (3, 40), (2, 20), (2, 20), (2, 20), (4, 60)]
+    assert told == [f'"window";r={left};t={seconds}' for left, seconds in expected]
+
+
+def test_a_request_beyond_the_limit_changes_nothing(small: House) -> None:
+    key = small.cast().alice.key
+    listing = small.ask("POST", LISTINGS, key=key, json={"title": "a", "content": "b"}).json()["id"]
+    for _ in range(4):
+        small.ask("GET", LISTINGS, key=key)
+    assert small.ask("POST", LISTINGS, key=key, json={"title": "c", "content": "d"}).status == 429
+    assert small.ask("DELETE", f"{LISTINGS}/{listing}", key=key).status == 429
+    assert small.ask("PUT", f"{LISTINGS}/{listing}", key=key, json={"title": "c"}).status == 429
+    row = small.run(small.service.store.get_listing(listing))
+    assert row is not None
+    assert (row.version, row.deleted_at) == (1, None)
+
+
+def test_the_limit_comes_before_the_plan(small: House) -> None:
+    key = small.cast().charlie.key
+    assert [small.ask("GET", LISTINGS, key=key).status for _ in range(7)] == [403] * 5 + [429] * 2
+
+
+@pytest.mark.parametrize("key", [None, "", "malformed", "k" * 16])
+def test_a_401_tells_nothing_of_a_limit(small: House, key: str | None) -> None:
+    for _ in range(10):
+        reply = small.ask("GET", LISTINGS, key=key)
+        assert (reply.status, shown(reply)) == (401, {})
+        assert "retry-after" not in reply.headers
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/", 404),
+        ("GET", "/api/v2/listings", 404),
+        ("POST", "/api/v1/listings/1/x", 404),
+        ("DELETE", LISTINGS, 405),
+        ("OPTIONS", LISTINGS, 405),
+        ("POST", f"{LISTINGS}/1", 405),
+        ("GET", "/healthz", 200),
+    ],
+)
+def test_what_needs_no_key_costs_nothing_even_with_one(small: House, method: str, path: str, status: int) -> None:
+    key = small.cast().alice.key
+    for _ in range(10):
+        reply = small.ask(method, path, key=key)
+        assert (reply.status, shown(reply)) == (status, {})
+    assert small.ask("GET", LISTINGS, key=key).headers["x-ratelimit-remaining"] == "4"
+
+
+# The settings
+
+
+def test_a_thousand_an_hour_unless_the_operator_says_otherwise(alice: Client) -> None:
+    headers = alice.get().headers
+    assert headers["RateLimit-Policy"] == '"hour";q=1000;w=3600'
+    assert headers["RateLimit"] == '"hour";r=999;t=3600'
+    assert (headers["X-RateLimit-Limit"], headers["X-RateLimit-Remaining"]) == ("1000", "999")
+
+
+def test_the_default_hour_is_named_in_the_refusal(house: House) -> None:
+    counted = Counted(house, 1000, 3600)
+    statuses = Counter(counted.ask(counted.alice).status for _ in range(1001))
+    assert statuses == {200: 1000, 429: 1}
+    reply = counted.ask(counted.alice)
+    assert reply.json() == {"error": "At most 1000 requests per hour and key: try again in 3600 seconds"}
+
+
+def test_the_operator_can_set_another_limit(small: House) -> None:
+    key = small.cast().alice.key
+    replies = [small.ask("GET", LISTINGS, key=key) for _ in range(8)]
+    assert [reply.status for reply in replies] == [200] * 5 + [429] * 3
+    assert {reply.headers["ratelimit-policy"] for reply in replies} == {'"window";q=5;w=60'}
+    assert [reply.headers["x-ratelimit-remaining"] for reply in replies] == ["4", "3", "2", "1", "0", "0", "0", "0"]
+    assert all(1 <= int(reply.headers["retry-after"]) <= 60 for reply in replies[5:])
+
+
+def test_a_limit_of_one_accepts_one(tmp_path: Path) -> None:
+    with House(tmp_path, rate_limit="1") as house:
+        key = house.cast().alice.key
+        assert [house.ask("GET", LISTINGS, key=key).status for _ in range(3)] == [200, 429, 429]
+
+
+def test_a_limit_of_0_turns_it_off(tmp_path: Path) -> None:
+    with House(tmp_path, rate_limit="0") as house:
+        key = house.cast().alice.key
+        replies = [house.ask("GET", LISTINGS, key=key) for _ in range(1100)]
+        assert {reply.status for reply in replies} == {200}
+        assert not [reply for reply in replies if shown(reply)]

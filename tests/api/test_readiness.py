@@ -1,0 +1,70 @@
+"""GET /healthz and GET /readyz: whether the process answers, and whether the service can do its work."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import httpx
+import pytest
+
+from tests.houses import House
+
+
+@pytest.mark.parametrize(("path", "said"), [("/healthz", {"status": "ok"}), ("/readyz", {"status": "ready"})])
+def test_a_service_that_works_says_so_without_a_key(http: httpx.Client, path: str, said: dict[str, str]) -> None:
+    for method in ("GET", "HEAD"):
+        response = http.request(method, path)
+        assert response.status_code == 200
+        assert not [name for name in response.headers if "ratelimit" in name.lower()]
+    assert http.get(path).json() == said
+
+
+def test_a_closed_store_is_not_ready(house: House) -> None:
+    house.run(house.service.store.close())
+    answer = house.ask("GET", "/readyz")
+    assert (answer.status, answer.json()) == (503, {"error": "The service is stopping"})
+    assert house.ask("GET", "/healthz").status == 200
+
+
+def test_a_service_that_stops_is_not_ready(house: House) -> None:
+    house.service.stopping = True
+    assert house.ask("GET", "/readyz").status == 503
+
+
+def test_a_schema_of_another_program_is_not_ready(house: House) -> None:
+    other = apsw.Connection(str(house.settings.database))
+    other.execute("INSERT INTO schema_migrations VALUES (9999, 'later', 'x', 0)").fetchall()
+    other.close()
+    answer = house.ask("GET", "/readyz")
+    assert answer.status == 503
+    assert "newer schema" in answer.json()["error"]
+
+
+def test_a_full_disk_is_not_ready(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = list(os.statvfs(house.settings.database))
+    fields[4] = 0  # f_bavail
+    full: Callable[[Path], os.statvfs_result] = lambda _: os.statvfs_result(fields)  # noqa: E731
+    monkeypatch.setattr(os, "statvfs", full)
+    answer = house.ask("GET", "/readyz")
+    assert (answer.status, answer.json()) == (503, {"error": "The disk is almost full"})
+
+
+def test_a_limiter_that_cannot_count_is_not_ready(house: House) -> None:
+    limits = Path(f"{house.settings.database}.limits-0000")
+    limits.mkdir()
+    answer = house.ask("GET", "/readyz")
+    assert answer.status == 503
+    assert "can't be counted" in answer.json()["error"]
+
+
+def test_a_limiter_that_cannot_count_refuses_requests_with_503(house: House) -> None:
+    alice = house.person("alice")
+    Path(f"{house.settings.database}.limits-0000").mkdir()
+    answer = house.ask("GET", "/api/v1/listings", key=alice.key)
+    assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+
+
+def test_a_house_without_a_limit_is_ready(tmp_path: Path) -> None:
+    with House(tmp_path, rate_limit="0") as house:
+        assert house.ask("GET", "/readyz").status == 200

@@ -1,0 +1,274 @@
+"""Seed files: what a service is set up with before it opens its port."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from listings import keys
+from tests.cli.commands import Cli, Data, Program, Serving
+
+ALICE_KEY, BOB_KEY, CHARLIE_KEY, DORA_KEY = (f"{name}-key-of-the-older-system" for name in ("a", "b", "c", "d"))
+GENERATED = keys.make()
+
+ALICE = {
+    "name": "Alice's Attic",
+    "email": "alice@example.com",
+    "plan_expires_at": "2099-12-31",
+    "keys": [ALICE_KEY, GENERATED],
+}
+BOB = {"name": "bob", "email": "bob@example.com", "plan_expires_at": None, "keys": [BOB_KEY]}
+CHARLIE = {"name": "charlie", "email": "charlie@example.com", "plan_expires_at": "2020-01-01", "keys": [CHARLIE_KEY]}
+DORA = {"name": "dora", "email": "Dora@Example.com", "keys": [DORA_KEY]}
+ERIN = {"name": "erin", "email": "erin@example.com", "plan_expires_at": "2099-12-31 23:59:59"}
+
+
+def write_seed(folder: Path, *accounts: Any) -> str:
+    """A seed file of these accounts; returns its path."""
+    path = folder / "seed.json"
+    path.write_text(json.dumps({"accounts": accounts}), "utf-8")
+    return str(path)
+
+
+def rows(folder: Path) -> list[tuple[Any, ...]]:
+    """All accounts and keys that are stored."""
+    connection = apsw.Connection(str(folder / "data/listings.db"))
+    try:
+        statements = ("SELECT * FROM accounts ORDER BY id", "SELECT * FROM api_keys ORDER BY id")
+        return [row for statement in statements for row in connection.execute(statement).fetchall()]
+    finally:
+        connection.close()
+
+
+def plan_of(folder: Path, email: str) -> object:
+    """When the plan of an account ends, in seconds since 1970."""
+    connection = apsw.Connection(str(folder / "data/listings.db"))
+    try:
+        return connection.execute("SELECT plan_expires_at FROM accounts WHERE email = ?", (email,)).fetchone()
+    finally:
+        connection.close()
+
+
+def apply(program: Program, *accounts: Any) -> None:
+    """Set a service up, and stop it."""
+    with program.serve("--seed", write_seed(program.folder, *accounts)) as serving:
+        assert serving.stop().code == 0
+
+
+# What it sets up
+
+
+@pytest.fixture(scope="module")
+def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """A service that is set up by the environment's seed file, for tests that change nothing."""
+    folder = tmp_path_factory.mktemp("seeded")
+    seed = write_seed(folder, ALICE, BOB, CHARLIE, DORA, ERIN)
+    with Program(folder, LISTINGS_SEED_FILE=seed).serve() as serving:
+        yield serving
+
+
+@pytest.mark.parametrize("key", [ALICE_KEY, GENERATED], ids=["brought along", "of our making"])
+def test_a_current_plans_keys_are_good_when_the_port_is_open(seeded: Serving, key: str) -> None:
+    assert seeded.status(key) == 200
+
+
+@pytest.mark.parametrize("key", [BOB_KEY, CHARLIE_KEY, DORA_KEY], ids=["null", "a past date", "absent"])
+def test_without_a_current_plan_the_keys_get_403(seeded: Serving, key: str) -> None:
+    response = seeded.http.get("/api/v1/listings", headers={"X-API-Key": key})
+    assert (response.status_code, response.json()) == (403, {"error": "Business plan expired"})
+
+
+def test_accounts_are_kept_as_they_stand_there(seeded: Serving) -> None:
+    accounts = [row[2:5] for row in rows(seeded.folder)[:5]]
+    assert accounts == [
+        ("Alice's Attic", "alice@example.com", 4_102_358_400),
+        ("bob", "bob@example.com", None),
+        ("charlie", "charlie@example.com", 1_577_836_800),
+        ("dora", "dora@example.com", None),
+        ("erin", "erin@example.com", 4_102_444_799),
+    ]
+
+
+def test_keys_are_not_stored_as_they_are(seeded: Serving) -> None:
+    files = [file for file in (seeded.folder / "data").iterdir() if "limits" not in file.name]
+    assert all(ALICE_KEY.encode() not in file.read_bytes() for file in files)
+
+
+def test_a_file_may_have_no_accounts(program: Program) -> None:
+    apply(program)
+    assert rows(program.folder) == []
+
+
+def test_the_flag_wins_over_the_environment(tmp_path: Path) -> None:
+    program = Program(tmp_path, LISTINGS_SEED_FILE="missing.json")
+    with program.serve("--seed", write_seed(tmp_path, ALICE)) as serving:
+        assert serving.status(ALICE_KEY) == 200
+
+
+def test_a_demo_can_be_seeded_too(program: Program) -> None:
+    with program.serve("--demo", "--seed", write_seed(program.folder, ALICE)) as serving:
+        assert serving.status(ALICE_KEY) == 200
+
+
+# Again
+
+
+def test_applying_a_file_twice_changes_nothing_more(program: Program) -> None:
+    everybody = (ALICE, BOB, CHARLIE, DORA, ERIN)
+    apply(program, *everybody)
+    before = rows(program.folder)
+    apply(program, *everybody)
+    assert rows(program.folder) == before
+    assert len(before) == 10
+
+
+def test_a_file_that_has_changed_is_followed(program: Program, cli: Cli) -> None:
+    apply(program, ALICE, BOB, CHARLIE, DORA)
+    cli.done("account", "plan", "dora@example.com", "--until", "2088-08-08")
+    cli.done("key", "revoke", "1")
+    changed = (
+        ALICE | {"name": "Alice's Cellar", "email": "ALICE@example.com", "keys": [ALICE_KEY, "another-key-of-alice"]},
+        BOB | {"plan_expires_at": "2099-12-31"},
+        CHARLIE | {"plan_expires_at": None},
+        DORA,
+    )
+    with program.serve("--seed", write_seed(program.folder, *changed)) as serving:
+        assert serving.status("another-key-of-alice") == 200
+        assert serving.status(GENERATED) == 200  # a key that stands there no more stays
+        assert serving.status(ALICE_KEY) == 401  # a revoked key stays revoked
+        assert serving.status(BOB_KEY) == 200
+        assert serving.status(CHARLIE_KEY) == 403
+        assert serving.status(DORA_KEY) == 200  # a plan of which nothing stands there stays
+    assert rows(program.folder)[0][2:4] == ("Alice's Cellar", "alice@example.com")
+    assert plan_of(program.folder, "charlie@example.com") == (None,)
+    assert plan_of(program.folder, "dora@example.com") == (3_742_761_600,)
+
+
+# What it refuses
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"not json",
+        b"\xff\xfe{\x00}\x00",
+        b"[]",
+        b"{}",
+        b"null",
+        b'{"accounts": {}}',
+        b'{"accounts": [1]}',
+        b'{"accounts": []} trailing',
+        b'{"accounts": [], "surprise": 1}',
+        b'{"accounts": [{"name": "a", "email": "a@example.com", "surprise": 1}]}',
+        b'{"accounts": [{"name": "a"}]}',
+        b'{"accounts": [{"email": "a@example.com"}]}',
+        b'{"accounts": [{"name": "a", "email": null}]}',
+        b'{"accounts": [{"name": 1, "email": "a@example.com"}]}',
+        b'{"accounts": [{"name": "a", "email": "a@example.com", "keys": "older-system-key"}]}',
+        b'{"accounts": [{"name": "a", "email": "a@example.com", "keys": [1234567890123456]}]}',
+        b'{"accounts": [{"name": "a", "email": "a@example.com", "keys": null}]}',
+        b'{"accounts": [{"name": "a", "email": "a@example.com", "plan_expires_at": 1999999999}]}',
+        b'{"accounts": [{"name": "a", "email": "a@example.com", "plan_expires_at": ""}]}',
+        b'{"accounts": [{"name": "a", "email": "a@example.com", "plan_expires_at": "2031-02-29"}]}',
+        b'{"accounts": [{"name": "a", "email": "a@example.com", "plan_expires_at": "2031-01-01T00:00:00Z"}]}',
+    ],
+)
+def test_a_file_that_is_no_seed_is_refused_before_anything_is_made(cli: Cli, taken_port: str, content: bytes) -> None:
+    path = cli.folder / "seed.json"
+    path.write_bytes(content)
+    said = cli.refused("serve", "--port", taken_port, "--seed", str(path))
+    assert str(path) in said
+    assert list(cli.folder.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "accounts",
+    [
+        [ALICE, BOB, ALICE],
+        [ALICE, BOB | {"email": "ALICE@Example.com"}],
+        [ALICE, BOB | {"email": " alice@example.com"}],
+        [ALICE, BOB | {"keys": [GENERATED]}],
+        [ALICE, BOB | {"keys": [BOB_KEY, BOB_KEY]}],
+        [ALICE, BOB | {"keys": [BOB_KEY, ""]}],
+        [ALICE, BOB | {"keys": ["fifteen-letters"]}],
+        [ALICE, BOB | {"keys": ["x" * 201]}],
+        [ALICE, BOB | {"keys": [" " + BOB_KEY]}],
+        [ALICE, BOB | {"keys": [BOB_KEY + "\n"]}],
+        [ALICE, BOB | {"keys": ["lst_of-an-older-system"]}],
+        [ALICE, BOB | {"keys": [GENERATED[:-1] + ("a" if GENERATED[-1] != "a" else "b")]}],
+    ],
+    ids=[
+        "an account twice",
+        "an address twice in another case",
+        "an address twice with a space",
+        "a key of two accounts",
+        "a key twice",
+        "an empty key",
+        "a short key",
+        "a long key",
+        "a key with a space",
+        "a key with a newline",
+        "a prefix of ours",
+        "a wrong checksum",
+    ],
+)
+def test_accounts_and_keys_are_checked_before_anything_is_made(cli: Cli, taken_port: str, accounts: list[Data]) -> None:
+    said = cli.refused("serve", "--port", taken_port, "--seed", write_seed(cli.folder, *accounts))
+    assert "seed.json" in said
+    assert all(key not in said for account in accounts for key in account["keys"] if key)
+    assert [path.name for path in cli.folder.iterdir()] == ["seed.json"]
+
+
+@pytest.mark.parametrize("name", ["missing.json", "a folder", "a folder/seed.json", "x" * 300])
+def test_a_file_that_cannot_be_read_is_named(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, taken_port: str, name: str
+) -> None:
+    (cli.folder / "a folder").mkdir()
+    assert name in cli.refused("serve", "--port", taken_port, "--seed", name)
+    monkeypatch.setenv("LISTINGS_SEED_FILE", name)
+    assert name in cli.refused("serve", "--port", taken_port)
+    assert [path.name for path in cli.folder.iterdir()] == ["a folder"]
+
+
+@pytest.mark.usefixtures("charlie")
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"name": ""},
+        {"name": "a" * 201},
+        {"email": "bob"},
+        {"email": "bob@"},
+        {"email": "bo b@example.com"},
+        {"email": "b" * 250 + "@example.com"},
+    ],
+    ids=lambda fault: "-".join(f"{name} {value[:12]!r}" for name, value in fault.items()),
+)
+def test_a_fault_of_the_last_account_leaves_the_first_ones_out_too(
+    program: Program, cli: Cli, fault: dict[str, str]
+) -> None:
+    before = rows(cli.folder)
+    changed = CHARLIE | {"name": "Charles", "plan_expires_at": "2099-12-31"}
+    outcome = program.run("serve", "--port", "0", "--seed", write_seed(cli.folder, ALICE, changed, BOB | fault))
+    assert outcome.code == 1
+    assert rows(cli.folder) == before
+    assert outcome.sentence
+
+
+@pytest.mark.parametrize("owner", ["nobody's yet", "bob"])
+def test_a_key_of_another_account_is_refused_and_nothing_written(
+    program: Program, cli: Cli, alice: Data, owner: str
+) -> None:
+    (cli.folder / "key.txt").write_text(BOB_KEY)
+    cli.key(alice, "--key-file", "key.txt")
+    if owner == "bob":
+        cli.account("bob")
+    before = rows(cli.folder)
+    said = program.run("serve", "--port", "0", "--seed", write_seed(cli.folder, ERIN, BOB)).sentence
+    assert "bob@example.com" in said
+    assert BOB_KEY not in said
+    assert rows(cli.folder) == before

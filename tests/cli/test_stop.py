@@ -1,0 +1,171 @@
+"""An orderly stop: everything that was sent is answered, everything that was acknowledged is there."""
+
+import http.client
+import json
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tests.api.raw import Connection, request
+from tests.cli.commands import DEADLINE, Program, Serving
+
+PATH = "/api/v1/listings"
+QUIET = {"LISTINGS_RATE_LIMIT": "0", "LISTINGS_LOG_LEVEL": "error"}
+
+
+def demo_key(folder: Path) -> str:
+    lines = (folder / "data/demo.env").read_text("utf-8").splitlines()
+    return dict(line.split("=", 1) for line in lines)["API_KEY"]
+
+
+def stored_ids(folder: Path) -> set[int]:
+    connection = apsw.Connection(f"{folder}/data/listings.db")
+    try:
+        return {int(str(row[0])) for row in connection.execute("SELECT id FROM listings").fetchall()}
+    finally:
+        connection.close()
+
+
+class Writer(threading.Thread):
+    """Creates listings on one connection until the service has gone; keeps what was acknowledged and what broke."""
+
+    def __init__(self, base_url: str, key: str) -> None:
+        super().__init__()
+        self._address = base_url.removeprefix("http://")
+        self._headers = {"X-API-Key": key, "Content-Type": "application/json"}
+        self.acknowledged: list[int] = []
+        self.broken: list[str] = []
+
+    def run(self) -> None:
+        connection = http.client.HTTPConnection(self._address, timeout=DEADLINE)
+        while self._connected(connection) and self._create(connection):
+            pass
+        connection.close()
+
+    def _connected(self, connection: http.client.HTTPConnection) -> bool:
+        try:
+            if connection.sock is None:
+                connection.connect()
+        except ConnectionRefusedError:
+            return False
+        return True
+
+    def _create(self, connection: http.client.HTTPConnection) -> bool:
+        try:
+            connection.request("POST", PATH, json.dumps({"title": "t", "content": "c"}), self._headers)
+            self.acknowledged.append(json.loads(connection.getresponse().read())["id"])
+        except (OSError, http.client.HTTPException) as error:
+            self.broken.append(repr(error))
+            return False
+        return True
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    return Program(tmp_path, **QUIET)
+
+
+def stop_under_load(program: Program, after: float, number: signal.Signals) -> None:
+    with program.serve("--demo") as serving:
+        writers = [Writer(serving.base_url, demo_key(program.folder)) for _ in range(8)]
+        for writer in writers:
+            writer.start()
+        time.sleep(after)  # the moment of the stop is the test's own choice
+        outcome = serving.stop(number)
+        for writer in writers:
+            writer.join(DEADLINE)
+    assert outcome.code == 0, outcome
+    assert [writer.broken for writer in writers] == [[]] * 8
+    acknowledged = [listing for writer in writers for listing in writer.acknowledged]
+    assert acknowledged
+    assert not list((program.folder / "data").glob("*-wal"))
+    assert set(acknowledged) <= stored_ids(program.folder)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stops_under_load_lose_no_answer_and_no_write(program: Program, number: signal.Signals) -> None:
+    for stop in range(25):
+        stop_under_load(program, 0.02 + 0.013 * stop, number)
+
+
+def test_a_request_that_is_under_way_is_finished(program: Program) -> None:
+    with program.serve("--demo") as serving:
+        body = b'{"title": "Last", "content": "of all"}'
+        head = request("POST", PATH, demo_key(program.folder), b"Content-Length: %d" % len(body))
+        with Connection(serving).send(head, body[:10]) as connection:
+            assert is_answering(serving)
+            serving.process.send_signal(signal.SIGTERM)
+            wait_until_refused(serving)
+            answer = connection.send(body[10:]).answer()
+            assert (answer.status, answer.headers["connection"]) == (201, "close")
+            assert connection.is_closed()
+        assert serving.process.wait(DEADLINE) == 0
+    assert answer.json()["id"] in stored_ids(program.folder)
+
+
+def test_a_request_that_never_ends_is_waited_for_ten_seconds_at_most(program: Program) -> None:
+    with program.serve("--demo") as serving:
+        head = request("POST", PATH, demo_key(program.folder), b"Content-Length: 100")
+        with Connection(serving).send(head):
+            assert is_answering(serving)
+            started = time.monotonic()
+            assert serving.stop().code == 0
+            assert 9 < time.monotonic() - started < 13
+
+
+def test_idle_connections_do_not_hold_the_stop(program: Program) -> None:
+    with program.serve("--demo") as serving, Connection(serving), Connection(serving) as connection:
+        assert connection.send(request("GET", "/healthz")).answer().status == 200
+        started = time.monotonic()
+        assert serving.stop().code == 0
+        assert time.monotonic() - started < 3
+
+
+def test_readiness_is_over_when_the_stop_begins(program: Program) -> None:
+    with program.serve("--demo") as serving:
+        head = request("POST", PATH, demo_key(program.folder), b"Content-Length: 100")
+        with Connection(serving).send(head), Connection(serving) as watcher:
+            assert watcher.send(request("GET", "/readyz")).answer().json() == {"status": "ready"}
+            serving.process.send_signal(signal.SIGTERM)
+            wait_until_refused(serving)
+            answer = watcher.send(request("GET", "/readyz")).answer()
+            assert (answer.status, answer.json()) == (503, {"error": "The service is stopping"})
+
+
+def test_a_second_signal_ends_at_once(program: Program) -> None:
+    with program.serve("--demo") as serving:
+        head = request("POST", PATH, demo_key(program.folder), b"Content-Length: 100")
+        with Connection(serving).send(head):
+            assert is_answering(serving)
+            serving.process.send_signal(signal.SIGTERM)
+            wait_until_refused(serving)
+            started = time.monotonic()
+            assert serving.stop().code == 128 + signal.SIGTERM
+            assert time.monotonic() - started < 1
+
+
+def is_answering(serving: Serving) -> bool:
+    """A request of another connection was answered, so those sent before have arrived."""
+    return serving.http.get("/healthz").status_code == 200
+
+
+def wait_until_refused(serving: Serving) -> None:
+    """The stop has begun when nobody listens any more."""
+    for _ in attempts():
+        try:
+            Connection(serving).socket.close()
+        except ConnectionRefusedError:
+            return
+    raise AssertionError("it still listens")
+
+
+def attempts() -> Iterator[None]:
+    end = time.monotonic() + DEADLINE
+    while time.monotonic() < end:
+        yield
+        time.sleep(0.01)

@@ -1,0 +1,181 @@
+"""What is logged: one line a request, events, and never a secret."""
+
+import asyncio
+import io
+import json
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from listings import logs
+from listings.logs import RequestLine, RequestLog
+from tests.houses import House, ask
+
+
+class Lines(io.BytesIO):
+    """A stream whose lines can be waited for, and read after the log was closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._written = threading.Event()
+
+    def flush(self) -> None:
+        self._written.set()
+
+    def wait(self) -> None:
+        assert self._written.wait(5)
+
+    def parsed(self) -> list[Any]:
+        return [json.loads(line) for line in self.getvalue().splitlines()]
+
+
+@pytest.fixture
+def lines() -> Lines:
+    return Lines()
+
+
+@pytest.fixture
+def log(lines: Lines) -> Iterator[RequestLog]:
+    log = RequestLog(lines)
+    yield log
+    log.close()
+
+
+def send(house: House, log: RequestLog, method: str, path: str, *headers: tuple[bytes, bytes]) -> None:
+    house.application._request_log = log  # noqa: SLF001 - the house is built without one
+    house.run(ask(house.application, method, path, list(headers), [b""]))
+
+
+def test_a_request_has_one_line_with_all_that_is_needed(house: House, log: RequestLog, lines: Lines) -> None:
+    alice = house.person("alice")
+    send(
+        house,
+        log,
+        "GET",
+        "/api/v1/listings/1025?secret=1",
+        (b"x-api-key", alice.key.encode()),
+        (b"x-request-id", b"r-1"),
+    )
+    log.close()
+    (line,) = lines.parsed()
+    assert line.pop("milliseconds") >= 0
+    assert line.pop("timestamp").endswith("Z")
+    assert line == {
+        "level": "info",
+        "event": "request",
+        "method": "GET",
+        "route": "/api/v1/listings/{id}",
+        "status": 404,
+        "account_id": alice.account.id,
+        "key_id": alice.key_id,
+        "request_id": "r-1",
+        "code": "listing_not_found",
+    }
+
+
+def test_no_line_holds_a_key_a_body_or_an_address(house: House, log: RequestLog, lines: Lines) -> None:
+    alice, charlie = house.person("alice"), house.person("charlie", -1)
+    for key in (alice.key, charlie.key, "an-unknown-key-of-somebody"):
+        send(house, log, "GET", "/api/v1/listings/77777", (b"authorization", b"Bearer " + key.encode()))
+    log.close()
+    written = lines.getvalue().decode()
+    for secret in (alice.key, charlie.key, "an-unknown-key", "77777", alice.account.email):
+        assert secret not in written
+
+
+@pytest.mark.parametrize(
+    ("status", "level"),
+    [(200, "info"), (404, "info"), (401, "warning"), (403, "warning"), (429, "warning"), (503, "error")],
+)
+def test_refusals_that_may_be_an_attack_are_warnings(status: int, level: str) -> None:
+    assert logs.level_of(status) == level
+
+
+def note(log: RequestLog, *statuses: int) -> None:
+    async def note_all() -> None:
+        for status in statuses:
+            log.note(RequestLine(status=status))
+
+    asyncio.run(note_all())
+
+
+def test_a_higher_level_leaves_out_what_is_ordinary(lines: Lines) -> None:
+    log = RequestLog(lines, logging.WARNING)
+    note(log, 200, 403, 404, 500)
+    log.close()
+    assert [line["status"] for line in lines.parsed()] == [403, 500]
+
+
+def test_lines_are_written_without_waiting_for_the_end(log: RequestLog, lines: Lines) -> None:
+    async def note_and_wait() -> None:
+        log.note(RequestLine(status=200))
+        await asyncio.to_thread(lines.wait)
+
+    asyncio.run(note_and_wait())
+    assert len(lines.parsed()) == 1
+
+
+def test_many_lines_are_written_at_once(log: RequestLog, lines: Lines) -> None:
+    note(log, *[200] * 1_200)
+    log.close()
+    assert len(lines.parsed()) == 1_200
+
+
+def test_on_a_terminal_a_line_is_for_people(lines: Lines) -> None:
+    log = RequestLog(lines, as_json=False)
+    line = RequestLine(status=403, method="GET", route="/r", milliseconds=0.5, account_id=1, key_id=2, code="not_owner")
+    log._lines.append(logs._for_people(line))  # noqa: SLF001 - without the time of day
+    log.close()
+    assert lines.getvalue() == b" [info   ] 403 GET /r not_owner  0.5 ms account 1 key 2  \n"
+
+
+def test_a_stream_that_nobody_reads_holds_nothing_up() -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "wb", buffering=0) as stream:
+        log = RequestLog(stream)
+        note(log, *[200] * 200_000)
+        assert log._batches.qsize() <= 100  # noqa: SLF001 - the bound of what waits
+        os.close(reader)
+        log.close()
+    assert not [thread for thread in threading.enumerate() if thread is log._thread]  # noqa: SLF001
+
+
+def test_a_stream_that_is_gone_is_no_fault(lines: Lines) -> None:
+    log = RequestLog(lines)
+    lines.close()
+    note(log, 200)
+    log.close()
+
+
+@pytest.fixture
+def logging_kept() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def fail(secret: str) -> None:
+    raise RuntimeError(f"of length {len(secret)}")
+
+
+@pytest.mark.usefixtures("logging_kept")
+@pytest.mark.parametrize("as_json", [True, False])
+def test_events_and_failures_go_to_the_stream_without_local_variables(*, as_json: bool) -> None:
+    stream = io.StringIO()
+    logs.configure(stream, logging.INFO, as_json=as_json)
+    try:
+        fail(chr(97) + "-secret-of a local variable")
+    except RuntimeError:
+        logging.getLogger("listings.test").exception("Request %s failed", "r-1")
+    written = stream.getvalue()
+    assert "Request r-1 failed" in written
+    assert "RuntimeError: of length 28" in written
+    assert "a-secret" not in written
+    if as_json:
+        assert json.loads(written)["level"] == "error"

@@ -1,0 +1,217 @@
+"""The table of settings, and which value comes into force."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from listings.errors import Problem
+from listings.settings import SETTINGS, Setting, Settings, load
+
+MEBIBYTE = 1024 * 1024
+ROWS = {setting.attribute: setting for setting in SETTINGS}
+
+BOUNDS = {
+    "port": (0, 65_535),
+    "rate_limit": (0, 100_000),
+    "rate_window": (1, 31 * 24 * 3600),
+    "header_timeout": (1, 3600),
+    "body_timeout": (1, 3600),
+    "idle_timeout": (1, 3600),
+    "write_timeout": (1, 3600),
+    "max_header_bytes": (1024, MEBIBYTE),
+    "max_headers": (10, 1000),
+    "max_url_bytes": (256, MEBIBYTE),
+    "max_body_bytes": (1024, 64 * MEBIBYTE),
+    "max_connections": (1, 1_000_000),
+}
+GOOD = [
+    ("database", "sqlite:///a.db", Path("a.db")),
+    ("database", "sqlite:///data/a.db", Path("data/a.db")),
+    ("database", "sqlite:////var/lib/a.db", Path("/var/lib/a.db")),
+    ("database", "sqlite:///with%20space%3F.db", Path("with space?.db")),
+    ("database", "sqlite:///späß.db", Path("späß.db")),
+    ("host", "127.0.0.1", "127.0.0.1"),
+    ("host", "0.0.0.0", "0.0.0.0"),  # noqa: S104 - nothing listens here
+    ("host", "::1", "::1"),
+    ("host", "localhost", "localhost"),
+    ("host", "my-host.example", "my-host.example"),
+    ("seed_file", "seed.json", Path("seed.json")),
+    ("seed_file", "/etc/with space.json", Path("/etc/with space.json")),
+    ("cors_origins", "https://shop.example", frozenset({"https://shop.example"})),
+    (
+        "cors_origins",
+        "https://shop.example , http://127.0.0.1:8080,http://[::1]:8080",
+        frozenset({"https://shop.example", "http://127.0.0.1:8080", "http://[::1]:8080"}),
+    ),
+    ("cors_origins", "*", frozenset({"*"})),
+    ("log_level", "info", logging.INFO),
+    ("log_level", "warning", logging.WARNING),
+    ("log_level", "error", logging.ERROR),
+    ("log_format", "auto", "auto"),
+    ("log_format", "json", "json"),
+    ("log_format", "text", "text"),
+    *((attribute, str(value), value) for attribute, bounds in BOUNDS.items() for value in bounds),
+]
+WRONG = [
+    ("database", "data/listings.db"),
+    ("database", "sqlite://data/listings.db"),
+    ("database", "sqlite:///"),
+    ("database", "sqlite:///:memory:"),
+    ("database", "sqlite:///%00"),
+    ("database", "postgresql://localhost/listings"),
+    ("host", "a b"),
+    ("host", "http://127.0.0.1"),
+    ("host", "127.0.0.1/8"),
+    ("host", "127.0.0.1\n"),
+    ("port", "80.0"),
+    ("port", " 80"),
+    ("port", "80\n"),
+    ("port", "٨٠"),
+    ("port", "8" * 5_000),
+    ("port", "http"),
+    ("rate_limit", "none"),
+    ("rate_limit", "1e3"),
+    ("rate_limit", "1_000"),
+    ("rate_window", "1h"),
+    ("cors_origins", "shop.example"),
+    ("cors_origins", "https://shop.example/"),
+    ("cors_origins", "https://shop.example:port"),
+    ("cors_origins", "https://*.example"),
+    ("cors_origins", "ftp://shop.example"),
+    ("cors_origins", "https://shop.example;https://other.example"),
+    ("cors_origins", "null"),
+    ("log_level", "INFO"),
+    ("log_level", "debug"),
+    ("log_level", "20"),
+    ("log_format", "JSON"),
+    ("log_format", "xml"),
+    *((attribute, str(bounds[0] - 1)) for attribute, bounds in BOUNDS.items()),
+    *((attribute, str(bounds[1] + 1)) for attribute, bounds in BOUNDS.items()),
+    *((attribute, "ten") for attribute in BOUNDS),
+]
+
+
+def refusal(environment: dict[str, str], flags: dict[str, str | None] | None = None) -> str:
+    with pytest.raises(Problem) as raised:
+        load(environment, flags or {})
+    assert raised.value.code == "invalid_setting"
+    return raised.value.message
+
+
+# The table
+
+
+def test_there_is_a_row_for_each_setting_in_its_order() -> None:
+    assert tuple(setting.attribute for setting in SETTINGS) == Settings._fields
+
+
+def test_no_variable_means_two_settings() -> None:
+    variables = [variable for setting in SETTINGS for variable in setting.variables]
+    assert len(set(variables)) == len(variables)
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=ROWS)
+def test_the_first_variable_begins_with_the_programs_name(setting: Setting) -> None:
+    assert setting.variables[0].startswith(f"LISTINGS_{setting.attribute.upper()}")
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=ROWS)
+def test_each_setting_is_explained(setting: Setting) -> None:
+    assert setting.help.endswith(".")
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=ROWS)
+def test_each_default_is_as_good_when_it_is_set(setting: Setting) -> None:
+    assert load(dict.fromkeys(setting.variables, setting.default), {}) == load({}, {})
+
+
+def test_every_row_is_tried_here() -> None:
+    assert {attribute for attribute, *_ in GOOD} == ROWS.keys()
+    assert {attribute for attribute, _ in WRONG} == ROWS.keys() - {"seed_file"}  # any text can name a file
+
+
+# Values
+
+
+def test_the_defaults_are_in_force_when_nothing_is_set() -> None:
+    assert load({}, {}) == Settings(
+        database=Path("data/listings.db"),
+        host="127.0.0.1",
+        port=8000,
+        rate_limit=1000,
+        rate_window=3600,
+        seed_file=None,
+        cors_origins=frozenset(),
+        header_timeout=10,
+        body_timeout=30,
+        idle_timeout=75,
+        write_timeout=30,
+        max_header_bytes=16 * 1024,
+        max_headers=100,
+        max_url_bytes=8 * 1024,
+        max_body_bytes=2 * MEBIBYTE,
+        max_connections=10_000,
+        log_level=logging.INFO,
+        log_format="auto",
+    )
+
+
+@pytest.mark.parametrize(("attribute", "text", "value"), GOOD)
+def test_a_good_value_comes_into_force_alone(attribute: str, text: str, value: Any) -> None:
+    settings = load({ROWS[attribute].variables[0]: text}, {})
+    assert settings == load({}, {})._replace(**{attribute: value})
+
+
+@pytest.mark.parametrize(("attribute", "text", "value"), GOOD)
+def test_a_flag_means_what_the_variable_means(attribute: str, text: str, value: Any) -> None:
+    assert load({}, {attribute: text}) == load({}, {})._replace(**{attribute: value})
+
+
+@pytest.mark.parametrize(("attribute", "text"), WRONG)
+def test_a_wrong_value_is_refused_by_its_variables_name(attribute: str, text: str) -> None:
+    for variable in ROWS[attribute].variables:
+        said = refusal({variable: text})
+        assert said.startswith(f"{variable} must be ")
+        assert repr(text[:60]) in said
+        assert len(said) < 250
+
+
+@pytest.mark.parametrize(("attribute", "text"), [("port", "eighty"), ("host", "a b"), ("rate_limit", "ten")])
+def test_a_wrong_flag_is_refused_by_its_name(attribute: str, text: str) -> None:
+    assert refusal({}, {attribute: text}).startswith(f"--{attribute.replace('_', '-')} must be ")
+
+
+# Who wins
+
+
+def test_a_flag_wins_over_the_environment() -> None:
+    assert load({"LISTINGS_PORT": "1", "PORT": "2"}, {"port": "3"}).port == 3
+
+
+def test_a_flag_that_is_not_given_leaves_it_to_the_environment() -> None:
+    assert load({"LISTINGS_PORT": "1"}, {"port": None}).port == 1
+
+
+@pytest.mark.parametrize(
+    ("environment", "port"),
+    [
+        ({"LISTINGS_PORT": "1", "PORT": "2"}, 1),
+        ({"PORT": "2"}, 2),
+        ({"LISTINGS_PORT": "", "PORT": "2"}, 2),
+        ({"LISTINGS_PORT": "0", "PORT": "2"}, 0),
+        ({"LISTINGS_PORT": "", "PORT": ""}, 8000),
+    ],
+)
+def test_listings_port_wins_over_port_and_empty_is_as_not_set(environment: dict[str, str], port: int) -> None:
+    assert load(environment, {}).port == port
+
+
+def test_what_does_not_count_is_not_judged() -> None:
+    assert load({"LISTINGS_PORT": "1", "PORT": "wrong"}, {}).port == 1
+    assert load({"LISTINGS_PORT": "wrong"}, {"port": "3"}).port == 3
+
+
+def test_other_variables_are_nobodys_business() -> None:
+    assert load({"HOST": "elsewhere", "DATABASE_URL": "postgresql://", "LISTINGS_SURPRISE": "x"}, {}) == load({}, {})
