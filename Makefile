@@ -44,7 +44,7 @@ imports: dev
 
 coverage: dev
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage run -m pytest -m "not timing"
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 

@@ -232,7 +232,7 @@ def load(environment: Mapping[str, str], flags: Mapping[str, str | None]) -> Set
 def _value(setting: Setting, environment: Mapping[str, str], flags: Mapping[str, str | None]) -> Any:  # noqa: ANN401 - each parser has its own type
     flag = flags.get(setting.attribute)
     if flag is not None:
-        source, text = f"The value of {setting.attribute}", flag
+        source, text = f"--{setting.attribute.replace('_', '-')}", flag
     else:
         source = next((name for name in setting.variables if environment.get(name)), "")
         text = environment[source] if source else setting.default

@@ -35,7 +35,7 @@ def kinds(host: str, key: str) -> dict[str, Kind]:
         "slow_body": Kind(b"POST /api/v1/listings HTTP/1.1\r\n" + head + b"Content-Length: 1000\r\n\r\n{", b" "),
         "silent": Kind(b""),
         "idle": Kind(b"GET /healthz HTTP/1.1\r\n" + head + b"\r\n"),
-        "slow_reader": Kind((listing + b"\r\n") * 40, reads=False),
+        "slow_reader": Kind((listing + b"\r\n") * 8, reads=False),
     }
 
 

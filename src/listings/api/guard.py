@@ -8,6 +8,8 @@ all answers that are owed to the requests before.
 
 import asyncio
 import logging
+import socket
+import struct
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import unquote
@@ -27,6 +29,7 @@ _MOST_DISCARDED = 64 * 1024 * 1024
 _DISCARD_SECONDS = 5.0
 _LEAST_READ = 64 * 1024  # bytes that a slow reader has to take within the write deadline
 _REQUEST_LINE = 1024  # what a head has beside its address and its fields, and more
+_NO_LINGER = struct.pack("ii", 1, 0)
 _LARGE = 16 * 1024  # from here on two buffers are cheaper than a copy
 
 Phase: TypeAlias = Literal[
@@ -327,8 +330,10 @@ class GuardedProtocol(HttpToolsProtocol):
             self.drop()
 
     def drop(self) -> None:
-        """End the connection now, whatever was not written yet."""
+        """End the connection now, whatever was not written yet; the kernel too is not to keep it for the client."""
         self._disconnect_all()
+        if not self.transport.is_closing():
+            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self.transport.abort()
 
     def _disconnect_all(self) -> None:
