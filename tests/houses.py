@@ -215,6 +215,10 @@ class RunningService:
     def cast(self) -> Cast:
         return self.run(make_cast)
 
+    def replace_application(self, application: Any) -> None:
+        """Serve another ASGI application on connections from now on."""
+        self._server.config.loaded_app = application
+
     def _stop(self) -> None:
         self._server.should_exit = True
 

@@ -1,5 +1,8 @@
 """What a connection takes, and how what is no HTTP is refused (hardening of RFC 9112's framing)."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from tests.api.raw import Connection, RawAnswer, request
@@ -266,3 +269,25 @@ def test_a_request_id_that_is_not_visible_or_too_long_is_replaced(running: Runni
 def test_a_request_id_of_128_characters_is_kept(running: RunningService) -> None:
     with Connection(running).send(request("GET", "/healthz", None, b"X-Request-Id: " + b"x" * 128)) as connection:
         assert connection.answer().headers["x-request-id"] == "x" * 128
+
+
+# An application that fails
+
+
+@pytest.fixture
+def failing(tmp_path: Path) -> Iterator[RunningService]:
+    async def fail(*_: object) -> None:
+        raise RuntimeError("beyond the application's own care")
+
+    with RunningService(tmp_path) as service:
+        service.replace_application(fail)
+        yield service
+
+
+def test_a_failure_beyond_the_applications_care_ends_the_connection_and_is_logged(
+    failing: RunningService, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        with Connection(failing).send(request("GET", "/healthz")) as connection:
+            assert connection.is_closed()
+    assert caplog.text.count("The application failed") == 3

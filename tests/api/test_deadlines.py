@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import statistics
 import subprocess
 import sys
@@ -92,6 +93,34 @@ def test_one_connection_too_many_is_503(impatient: RunningService) -> None:
         assert (answer.status, answer.headers["retry-after"]) == (503, "1")
     for connection in connections:
         connection.socket.close()
+
+
+def test_who_reads_nothing_is_cut(impatient: RunningService) -> None:
+    alice = impatient.cast().alice
+    body = b'{"title": "Large", "content": "%s"}' % (b"x" * 100_000)
+    with Connection(impatient).send(request("POST", PATH, alice.key, body=body)) as connection:
+        assert connection.answer().status == 201
+    started = time.monotonic()
+    with Connection(impatient, receive_buffer=4096).send(request("GET", PATH, alice.key) * 20) as connection:
+        poll = select.poll()
+        poll.register(connection.socket, 0)
+        assert poll.poll(5_000) == [(connection.socket.fileno(), select.POLLERR | select.POLLHUP)]
+    assert 1 <= time.monotonic() - started < 2.5
+
+
+def test_a_refused_body_that_trickles_is_not_waited_for(
+    impatient: RunningService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("listings.api.guard._DISCARD_SECONDS", 0.3)
+    with Connection(impatient).send(request("POST", PATH, None, b"Content-Length: 100")) as connection:
+        assert connection.answer().status == 401
+        assert connection.send(b"{").is_closed()
+
+
+def test_a_refused_body_that_breaks_ends_the_connection(impatient: RunningService) -> None:
+    with Connection(impatient).send(request("POST", PATH, None, b"Transfer-Encoding: chunked")) as connection:
+        assert connection.answer().status == 401
+        assert connection.send(b"nonsense\r\n").is_closed()
 
 
 class Timing(NamedTuple):

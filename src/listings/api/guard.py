@@ -382,14 +382,8 @@ class GuardedProtocol(HttpToolsProtocol):
             "header_too_large", f"The headers must be at most {bounds.head_fields} fields of {bounds.head_bytes} bytes"
         )
 
-    # What uvicorn does otherwise
-
-    def shutdown(self) -> None:
-        """As uvicorn names it."""
-        self.stop()
-
     def _unset_keepalive_if_required(self) -> None:
-        """The sweep looks after idle connections."""
+        """No timer is set: the sweep looks after idle connections."""
 
 
 class Cycle(RequestResponseCycle):
@@ -413,13 +407,12 @@ class Cycle(RequestResponseCycle):
         self._protocol = protocol
 
     async def run_asgi(self, app: ASGI3Application) -> None:
-        """Ask the application. It lets no exception out but one that ends the process."""
+        """Ask the application, which answers its own failures; beyond those there is no answer to give."""
         try:
             await app(self.scope, self.receive, cast("Any", self.send))
-        except BaseException as error:
-            _log.exception("The application failed", exc_info=error)
+        except Exception:  # noqa: BLE001 - whatever it is, the client must not wait for ever
+            _log.exception("The application failed")
             self._protocol.drop()
-            raise
 
     async def send(self, message: Any) -> None:  # noqa: ANN401 - ASGI's messages, and ours
         """A message of the application."""
