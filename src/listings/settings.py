@@ -205,7 +205,7 @@ SETTINGS = (
         ("LISTINGS_MAX_CONNECTIONS",),
         "10000",
         _number(1, 1_000_000),
-        "Connections at a time; one more is answered 503.",
+        "Connections at a time, as far as the system allows so many open files; one more is answered 503.",
     ),
     Setting(
         "log_level",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -276,7 +277,9 @@ def test_a_request_id_of_128_characters_is_kept(running: RunningService) -> None
 
 @pytest.fixture
 def failing(tmp_path: Path) -> Iterator[RunningService]:
-    async def fail(*_: object) -> None:
+    async def fail(scope: dict[str, Any], _: object, send: Any) -> None:
+        if scope["path"] == "/half":
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"9")]})
         raise RuntimeError("beyond the application's own care")
 
     with RunningService(tmp_path) as service:
@@ -284,10 +287,16 @@ def failing(tmp_path: Path) -> Iterator[RunningService]:
         yield service
 
 
-def test_a_failure_beyond_the_applications_care_ends_the_connection_and_is_logged(
+def test_a_failure_beyond_the_applications_care_is_500_logged_and_the_end_of_the_connection(
     failing: RunningService, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
         with Connection(failing).send(request("GET", "/healthz")) as connection:
+            assert_refused(connection.answer(), 500, "internal_error")
             assert connection.is_closed()
     assert caplog.text.count("The application failed") == 3
+
+
+def test_a_failure_in_the_middle_of_an_answer_ends_the_connection(failing: RunningService) -> None:
+    with Connection(failing).send(request("GET", "/half")) as connection, pytest.raises(ConnectionError):
+        connection.answer()

@@ -16,7 +16,7 @@ import pytest
 
 from listings import assemble, keys
 from listings.model import Listing
-from tests.cli.commands import DEADLINE, Cli, Data, Program, Serving
+from tests.cli.commands import DEADLINE, PROGRAM, Cli, Data, Program, Serving
 from tests.houses import settings_for
 
 VARIABLES = ["API_KEY", "OTHER_API_KEY", "EXPIRED_API_KEY"]
@@ -344,3 +344,20 @@ def test_a_port_is_free_again_at_once(program: Program) -> None:
         first.stop()
     with program.serve("--port", port) as second:
         assert second.base_url == first.base_url
+
+
+def test_with_few_open_files_allowed_connections_are_refused_and_not_left_waiting(program: Program) -> None:
+    few = 96
+    limited = f"ulimit -n {few} && exec {PROGRAM} serve --port 0"
+    with subprocess.Popen(["bash", "-c", limited], cwd=program.folder, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            address = re.findall(r"http://([\d.]+):(\d+)", process.stderr.readline())[0]
+            connections = [
+                socket.create_connection((address[0], int(address[1])), timeout=DEADLINE) for _ in range(few)
+            ]
+            assert b"503 Service Unavailable" in connections[-1].recv(1000)
+            for connection in connections:
+                connection.close()
+        finally:
+            process.kill()

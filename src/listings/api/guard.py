@@ -285,6 +285,15 @@ class GuardedProtocol(HttpToolsProtocol):
         self.transport.write(self._refusal(problem))
         self._linger()
 
+    def fail(self, cycle: "Cycle") -> None:
+        """Answer for an application that can't: 500 where nothing was said yet; the connection ends either way."""
+        if cycle.response_started or cycle.disconnected:
+            self.drop()
+            return
+        cycle.response_started = cycle.response_complete = True
+        self.transport.write(self._refusal(Problem("internal_error", "Something went wrong on our side")))
+        self.close()
+
     # The end
 
     def stop(self) -> None:
@@ -412,7 +421,7 @@ class Cycle(RequestResponseCycle):
             await app(self.scope, self.receive, cast("Any", self.send))
         except Exception:  # noqa: BLE001 - whatever it is, the client must not wait for ever
             _log.exception("The application failed")
-            self._protocol.drop()
+            self._protocol.fail(self)
 
     async def send(self, message: Any) -> None:  # noqa: ANN401 - ASGI's messages, and ours
         """A message of the application."""

@@ -41,7 +41,7 @@ def serve(context: click.Context, host: str | None, port: str | None, *, demo: b
     Example: listings serve --port 8080 --seed accounts.json
     """
     settings = settings_of(context, host=host, port=port, seed_file=seed)
-    _allow_connections(settings.max_connections)
+    settings = settings._replace(max_connections=_possible_connections(settings.max_connections))
     plan = seeding.read(settings.seed_file) if settings.seed_file is not None else None
     with bound_socket(settings.host, settings.port) as listener:
         uvloop.run(_serve(settings, listener, plan, demo=demo))
@@ -72,10 +72,12 @@ def _announce(database: Path, base_url: str, prepared: demonstration.Demo | None
     click.echo(demonstration.banner(prepared, base_url, database, environment))
 
 
-def _allow_connections(wanted: int) -> None:
-    """Ask the system for as many open files as connections need, as far as it lets us."""
+def _possible_connections(wanted: int) -> int:
+    """As many connections as the system lets this process have open files for, after asking it for enough."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + _OTHER_FILES
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return wanted
+    most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return max(1, most - _OTHER_FILES)
