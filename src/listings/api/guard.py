@@ -87,7 +87,9 @@ class GuardedProtocol(HttpToolsProtocol):
         """Refuse a connection beyond the bound."""
         super().connection_made(transport)
         if len(self.connections) > self._bounds.connections:
-            self._refuse(Unavailable("Too many connections"))
+            self._enter("linger")
+            self.transport.write(self._refusal(Unavailable("Too many connections")))
+            self.transport.close()  # at once: it has no place to be waited for in
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the requests that are not answered yet."""
