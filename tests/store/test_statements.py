@@ -1,13 +1,15 @@
 """The statements themselves: parameters bind where they are written, buckets are carried."""
 
 import re
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import apsw
 import pytest
 
 from listings.store import migrate, sql
-from listings.store.connection import open_writer
+from listings.store.connection import open_reader, open_writer
 
 STATEMENTS = {
     name: value
@@ -78,3 +80,12 @@ def test_the_hot_reads_use_their_index_and_sort_nothing(connection: apsw.Connect
     assert caller_plan == (
         "SEARCH k USING INDEX sqlite_autoindex_api_keys_1 (digest=?); SEARCH a USING INTEGER PRIMARY KEY (rowid=?)"
     )
+
+
+@pytest.mark.parametrize("connect", [open_reader, open_writer])
+def test_a_statement_is_not_planned_anew_for_other_values(
+    tmp_path: Path, connect: Callable[[Path], apsw.Connection]
+) -> None:
+    migrate.migrate(tmp_path / "listings.db")
+    with closing(connect(tmp_path / "listings.db")) as connection:
+        assert connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1) == 1

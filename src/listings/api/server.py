@@ -20,7 +20,7 @@ from listings.errors import Problem
 from listings.service import Service
 
 _SWEEP_SECONDS = 0.5
-_SWEPT_AT_ONCE = 5
+_SWEPT_AT_ONCE = 2
 _UNSENT = 64 * 1024  # bytes of an answer that the kernel takes ahead of the network
 _LAST_REQUESTS_SECONDS = 10.0
 _QUIET_SECONDS = 0.5  # an idle client that sends nothing for so long while the service stops is let go

@@ -7,7 +7,7 @@ from listings.cli.output import json_option, show, tell
 from listings.cli.parameters import settings_of
 
 
-@click.command()
+@click.command(short_help="Make the database, or bring its schema up to date.")
 @json_option
 @click.pass_context
 def migrate(context: click.Context, *, as_json: bool) -> None:

@@ -23,7 +23,7 @@ from listings.settings import Settings
 _OTHER_FILES = 64  # than connections
 
 
-@click.command()
+@click.command(short_help="Run the service.")
 @click.option("--host", type=SettingText("host"), help="The address to listen on. Default: 127.0.0.1")
 @click.option("--port", type=SettingText("port"), help="The port to listen on; 0 lets the system choose. Default: 8000")
 @click.option("--demo", is_flag=True, help="Make three demo accounts with keys and listings, and print curl lines.")

@@ -33,7 +33,7 @@ def create_file(path: Path) -> None:
 
 def open_writer(path: Path) -> apsw.Connection:
     """A connection whose commits are on disk when they return. The file must exist."""
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    connection = _open(path)
     connection.set_busy_timeout(_WRITER_WAITS)
     for pragma in (
         "journal_mode = WAL",
@@ -48,10 +48,18 @@ def open_writer(path: Path) -> apsw.Connection:
 
 def open_reader(path: Path) -> apsw.Connection:
     """A connection that can't write, for the thread of the event loop. The file must exist."""
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    connection = _open(path)
     connection.set_busy_timeout(_READER_WAITS)
     for pragma in ("query_only = ON", "cache_size = -16384"):
         connection.execute(f"PRAGMA {pragma}").fetchall()
+    return connection
+
+
+def _open(path: Path) -> apsw.Connection:
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    # Without this promise, a SQLite built with STAT4 plans a statement anew whenever other values are bound to it,
+    # which takes three times as long as to run it.
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     return connection
 
 
