@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
+from listings.api.guard import GuardedProtocol
 from tests.api.raw import Connection, request
 from tests.cli.commands import Program, Serving
 from tests.houses import RunningService
@@ -122,6 +123,22 @@ def test_a_refused_body_that_breaks_ends_the_connection(impatient: RunningServic
     with Connection(impatient).send(request("POST", PATH, None, b"Transfer-Encoding: chunked")) as connection:
         assert connection.answer().status == 401
         assert connection.send(b"nonsense\r\n").is_closed()
+
+
+def test_a_connection_that_cannot_be_looked_after_leaves_the_deadlines_of_the_others(
+    impatient: RunningService, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sweep, failures = GuardedProtocol.sweep, iter([OSError("not connected")])
+
+    def fail_once(protocol: GuardedProtocol, now: float) -> None:
+        for failure in failures:
+            raise failure
+        sweep(protocol, now)
+
+    monkeypatch.setattr(GuardedProtocol, "sweep", fail_once)
+    with Connection(impatient) as connection:
+        assert connection.is_closed()
+    assert "could not be looked after" in caplog.text
 
 
 class Timing(NamedTuple):

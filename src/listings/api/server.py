@@ -102,7 +102,10 @@ class Server(uvicorn.Server):
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             for number, connection in enumerate(self._connections(), 1):
-                connection.sweep(loop.time())
+                try:
+                    connection.sweep(loop.time())
+                except Exception:  # noqa: BLE001 - one connection's fault must not end the deadlines of all
+                    _log.exception("A connection could not be looked after")
                 if number % _SWEPT_AT_ONCE == 0:
                     await asyncio.sleep(0)  # many may be past their deadline, and others wait for answers
 
