@@ -1,5 +1,6 @@
 """Fixtures of all tests."""
 
+import logging
 import os
 import ssl
 from collections.abc import Generator, Iterator
@@ -114,3 +115,13 @@ def bob(http: httpx.Client, cast: Cast) -> Client:
 def charlie(http: httpx.Client, cast: Cast) -> Client:
     """An account whose plan has expired."""
     return Client(http, cast.charlie)
+
+
+@pytest.fixture
+def logging_kept() -> Iterator[None]:
+    """Logging is as before, whatever a command has set it to."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)

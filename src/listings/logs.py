@@ -9,6 +9,7 @@ import asyncio
 import logging
 import threading
 import time
+from contextlib import AbstractContextManager
 from queue import SimpleQueue
 from typing import BinaryIO, Literal, TextIO, TypeAlias
 
@@ -46,7 +47,11 @@ class RequestLine(msgspec.Struct, gc=False):
 
 def configure(stream: TextIO, level: int, *, as_json: bool) -> None:
     """Send all events to one stream."""
-    shared = [structlog.stdlib.add_log_level, structlog.stdlib.add_logger_name]
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+    ]
     stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
     render: list[structlog.typing.Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if as_json:
@@ -60,6 +65,11 @@ def configure(stream: TextIO, level: int, *, as_json: bool) -> None:
     root.handlers[:] = [handler]
     root.setLevel(level)
     logging.getLogger("uvicorn").setLevel(max(level, logging.WARNING))  # its stories about connections are not ours
+
+
+def on_behalf_of(operator: str) -> AbstractContextManager[object]:
+    """While it lasts, every event of this task names the operator who brings it about."""
+    return structlog.contextvars.bound_contextvars(operator=operator)
 
 
 def level_of(status: int) -> Level:

@@ -10,7 +10,12 @@ from tests.cli.commands import Cli, Data, Program, Serving
 
 
 @pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+def cli(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    logging_kept: None,  # noqa: ARG001 - commands configure it
+) -> Cli:
     """Commands in this process, from an empty folder."""
     return Cli(tmp_path, monkeypatch, capsys)
 

@@ -1,5 +1,8 @@
 """`listings key`: make keys, take them over, revoke them."""
 
+import json
+import os
+import pwd
 import re
 import time
 from pathlib import Path
@@ -7,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from listings import dates, keys
-from tests.cli.commands import Cli, Data
+from tests.cli.commands import Cli, Data, Program
 
 NEW_KEY_KEYS = ["id", "key", "name", "account_id", "created_at", "expires_at"]
 REVOKED_KEY_KEYS = ["id", "hint", "name", "account_id", "created_at", "expires_at", "revoked_at"]
@@ -252,3 +255,23 @@ def test_an_unknown_key_is_refused(cli: Cli, alice: Data, key_id: str) -> None:
 @pytest.mark.parametrize("key_id", ["0", "-1", "1.0", "abc", "", "9223372036854775808", "lst_"])
 def test_what_is_no_id_is_wrong_usage(cli: Cli, key_id: str) -> None:
     cli.misused("key", "revoke", key_id)
+
+
+# What is logged
+
+
+def test_every_event_of_a_key_is_logged_with_its_id_and_who_ran_the_command(program: Program, alice: Data) -> None:
+    added = program.run("key", "add", str(alice["id"]), "--name", "warehouse")
+    revoked = program.run("key", "revoke", "1")
+    written = [json.loads(outcome.err.splitlines()[0]) for outcome in (added, revoked)]
+    assert [line["event"] for line in written] == [
+        f"Key 1 of account {alice['id']} is issued",
+        f"Key 1 of account {alice['id']} is revoked",
+    ]
+    assert {line["operator"] for line in written} == {pwd.getpwuid(os.getuid()).pw_name}
+    assert added.out.strip() not in added.err
+
+
+def test_a_refused_key_event_is_not_logged_as_done(program: Program, alice: Data) -> None:
+    assert program.run("key", "revoke", "7").sentence == "There is no key with the id 7"
+    assert program.run("key", "add", str(alice["id"]), "--name", "").sentence

@@ -151,15 +151,6 @@ def test_a_stream_that_is_gone_is_no_fault(lines: Lines) -> None:
     log.close()
 
 
-@pytest.fixture
-def logging_kept() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-
-
 def fail(secret: str) -> None:
     raise RuntimeError(f"of length {len(secret)}")
 

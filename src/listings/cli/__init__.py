@@ -1,6 +1,5 @@
 """The operator's command line. Data goes to standard output, everything else to standard error."""
 
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -13,8 +12,6 @@ from listings.cli.parameters import SettingText
 from listings.errors import Problem
 
 EXIT_REFUSED = 1
-
-logging.getLogger("listings").addHandler(logging.NullHandler())  # only `serve` logs; the others say it in a sentence
 
 
 @click.group(name="listings", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

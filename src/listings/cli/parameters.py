@@ -2,12 +2,14 @@
 
 import asyncio
 import os
+import pwd
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import click
 
-from listings import assemble, dates
+from listings import assemble, dates, logs
 from listings.service import Service
 from listings.settings import SETTINGS, Settings, load
 
@@ -51,11 +53,28 @@ def settings_of(context: click.Context, **flags: str | None) -> Settings:
 
 
 def with_service(context: click.Context, use: Callable[[Service], Awaitable[T]]) -> T:
-    """Run one use of the service on the database, which must exist."""
+    """Run one use of the service on the database, which must exist; its events name who runs the command."""
     settings = settings_of(context)
+    configure_logs(settings)
 
     async def run() -> T:
         async with assemble.opened_service(settings) as service:
             return await use(service)
 
-    return asyncio.run(run())
+    with logs.on_behalf_of(_user()):
+        return asyncio.run(run())
+
+
+def configure_logs(settings: Settings) -> bool:
+    """Send all events to standard error, in the format of the settings; returns whether that is JSON."""
+    as_json = settings.log_format == "json" or (settings.log_format == "auto" and not sys.stderr.isatty())
+    logs.configure(sys.stderr, settings.log_level, as_json=as_json)
+    return as_json
+
+
+def _user() -> str:
+    """The name of the system's user, or its number where it has no name, as in many containers."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())

@@ -11,12 +11,12 @@ from pathlib import Path
 import click
 import uvloop
 
-from listings import assemble, logs
+from listings import assemble
 from listings.api.server import base_url_of, bound_socket
 from listings.cli import demo as demonstration
 from listings.cli import seed as seeding
 from listings.cli.output import tell
-from listings.cli.parameters import SettingText, settings_of
+from listings.cli.parameters import SettingText, configure_logs, settings_of
 from listings.logs import RequestLog
 from listings.settings import Settings
 
@@ -50,8 +50,7 @@ def serve(context: click.Context, host: str | None, port: str | None, *, demo: b
 async def _serve(settings: Settings, listener: socket.socket, plan: seeding.Seed | None, *, demo: bool) -> None:
     assemble.migrate_database(settings)
     base_url = base_url_of(listener)
-    as_json = settings.log_format == "json" or (settings.log_format == "auto" and not sys.stderr.isatty())
-    logs.configure(sys.stderr, settings.log_level, as_json=as_json)
+    as_json = configure_logs(settings)
     request_log = RequestLog(sys.stderr.buffer, settings.log_level, as_json=as_json)
     async with assemble.opened_service(settings) as service:
         if plan is not None:
