@@ -45,8 +45,8 @@ class RequestLine(msgspec.Struct, gc=False):
     code: str | None = None
 
 
-def configure(stream: TextIO, level: int, *, as_json: bool) -> None:
-    """Send all events to one stream."""
+def configure(stream: TextIO, level: int, *, as_json: bool, of: str = "") -> None:
+    """Send all events to one stream, or those `of` one logger and the ones below it."""
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -61,6 +61,7 @@ def configure(stream: TextIO, level: int, *, as_json: bool) -> None:
         render += [structlog.dev.ConsoleRenderer(colors=False, exception_formatter=plain)]
     handler = logging.StreamHandler(stream)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=render, foreign_pre_chain=[*shared, stamp]))
+    handler.addFilter(logging.Filter(of))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)

@@ -55,7 +55,7 @@ def settings_of(context: click.Context, **flags: str | None) -> Settings:
 def with_service(context: click.Context, use: Callable[[Service], Awaitable[T]]) -> T:
     """Run one use of the service on the database, which must exist; its events name who runs the command."""
     settings = settings_of(context)
-    configure_logs(settings)
+    configure_logs(settings, of=Service.__module__)  # a fault is told in a sentence
 
     async def run() -> T:
         async with assemble.opened_service(settings) as service:
@@ -65,10 +65,10 @@ def with_service(context: click.Context, use: Callable[[Service], Awaitable[T]])
         return asyncio.run(run())
 
 
-def configure_logs(settings: Settings) -> bool:
-    """Send all events to standard error, in the format of the settings; returns whether that is JSON."""
+def configure_logs(settings: Settings, of: str = "") -> bool:
+    """Send all events, or those `of` one logger, to standard error; returns whether they go there as JSON."""
     as_json = settings.log_format == "json" or (settings.log_format == "auto" and not sys.stderr.isatty())
-    logs.configure(sys.stderr, settings.log_level, as_json=as_json)
+    logs.configure(sys.stderr, settings.log_level, as_json=as_json, of=of)
     return as_json
 
 
