@@ -52,10 +52,10 @@ format: dev  ## put the code into its one format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lock: dev  ## pin the newest allowed dependencies, with hashes
-	$(BIN)/uv pip compile --quiet --universal --upgrade --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --python-version 3.11 pyproject.toml -o requirements/runtime.txt
-	$(BIN)/uv pip compile --quiet --universal --upgrade --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --python-version 3.11 --group build -o requirements/build.txt
-	$(BIN)/uv pip compile --quiet --universal --upgrade --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --python-version 3.11 --group dev -c requirements/runtime.txt -o requirements/dev.txt
+lock: dev  ## pin the newest allowed dependencies that are a week old, with hashes
+	$(BIN)/uv pip compile --quiet --universal --upgrade --exclude-newer "7 days" --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --python-version 3.11 pyproject.toml -o requirements/runtime.txt
+	$(BIN)/uv pip compile --quiet --universal --upgrade --exclude-newer "7 days" --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --python-version 3.11 --group build -o requirements/build.txt
+	$(BIN)/uv pip compile --quiet --universal --upgrade --exclude-newer "7 days" --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --python-version 3.11 --group dev -c requirements/runtime.txt -o requirements/dev.txt
 
 clean:  ## remove what the other targets made, but for the data
 	rm -rf $(VENV) .coverage .coverage.* .mypy_cache .ruff_cache .hypothesis htmlcov dist
