@@ -1,10 +1,15 @@
-"""What commands print: for people a line a field, for programs JSON."""
+"""What commands print: for people a line a field or a table, for programs JSON."""
 
-from collections.abc import Callable, Mapping
+import sys
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 import click
 import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from listings import dates
 from listings.model import Account, ApiKey
@@ -12,10 +17,13 @@ from listings.model import Account, ApiKey
 Data: TypeAlias = Mapping[str, str | int | list[str] | None]
 C = TypeVar("C", bound=Callable[..., Any])
 
+_WIDEST = 10_000  # where no terminal tells how wide a line may be
+_JOINER = "\N{ZERO WIDTH JOINER}"  # of which many emoji consist
+
 
 def json_option(command: C) -> C:
     """The --json flag of every command that prints data."""
-    return click.option("--json", "as_json", is_flag=True, help="Print the data as one line of JSON.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print the data as JSON, a line for each row.")(command)
 
 
 def show(data: Data, *, as_json: bool) -> None:
@@ -25,8 +33,21 @@ def show(data: Data, *, as_json: bool) -> None:
         return
     width = max(map(len, data)) + 2
     for name, value in data.items():
-        text = "-" if value is None else ", ".join(value) if isinstance(value, list) else value
-        click.echo(f"{name:<{width}}{text}")
+        click.echo(f"{name:<{width}}{_text(value)}")
+
+
+def show_rows(names: tuple[str, ...], rows: Iterable[Data], *, as_json: bool) -> None:
+    """Print rows on standard output: a line of JSON each, or a table of the named values."""
+    if as_json:
+        for row in rows:
+            click.echo(msgspec.json.encode(row))
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in names:
+        table.add_column(name.replace("_", " "), overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_text(row[name])) for name in names))
+    Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDEST).print(table)
 
 
 def tell(sentence: str) -> None:
@@ -57,6 +78,16 @@ def key_data(key: ApiKey, secret: str | None = None) -> Data:
         "expires_at": _date(key.expires_at),
     }
     return data if secret is not None else data | {"revoked_at": _date(key.revoked_at)}
+
+
+def _text(value: str | int | list[str] | None) -> str:
+    """For a person's eyes: sellers' text can hold what a terminal would obey."""
+    text = "-" if value is None else ", ".join(value) if isinstance(value, list) else str(value)
+    return "".join("\N{REPLACEMENT CHARACTER}" if _is_control(letter) else letter for letter in text)
+
+
+def _is_control(letter: str) -> bool:
+    return unicodedata.category(letter) in {"Cc", "Cf", "Zl", "Zp"} and letter != _JOINER
 
 
 def _date(moment: int | None) -> str | None:
