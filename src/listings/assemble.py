@@ -1,5 +1,6 @@
 """Wires store, limiter, service and application out of settings: for the command line, tests and benchmarks alike."""
 
+import asyncio
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -30,9 +31,13 @@ async def opened_service(settings: Settings, *, clock: Callable[[], float] = tim
     store = SqliteStore(settings.database)
     await store.open()
     limiter = _limiter(settings, await store.get_id())
+    service = Service(store, limiter, clock)
+    key_uses = asyncio.create_task(service.keep_key_uses())
     try:
-        yield Service(store, limiter, clock)
+        yield service
     finally:
+        key_uses.cancel()
+        await service.write_key_uses()
         await store.close()
         if limiter is not None:
             await limiter.close()

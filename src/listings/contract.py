@@ -1,11 +1,11 @@
 """What the service asks of a store and of a rate limiter. `tests/conformance` holds every engine to it."""
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
-from listings.model import Account, ApiKey, Caller, Listing, ListingChange, NewListing
+from listings.model import Account, ApiKey, Caller, Listing, ListingChange, ListingCounts, NewListing
 
 Decide: TypeAlias = Callable[[Listing | None], ListingChange]
 """Judges a row inside the transaction that may change it: returns what to write, or raises a Problem.
@@ -13,7 +13,7 @@ Decide: TypeAlias = Callable[[Listing | None], ListingChange]
 Pure, since it may be called again."""
 
 AccountChange: TypeAlias = Mapping[str, str | int | None]
-"""New values of `name` and `plan_expires_at`, only of what changes."""
+"""New values of `name`, `plan_expires_at` and `disabled_at`, only of what changes."""
 
 
 class NewKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +25,13 @@ class NewKey(msgspec.Struct, frozen=True, kw_only=True):
     hint: str
     created_at: int
     expires_at: int | None = None
+
+
+class Rotation(NamedTuple):
+    """A key to be stored in the place of another, and the moment at which that one ends."""
+
+    new: NewKey
+    old_expires_at: int
 
 
 class Store(Protocol):
@@ -57,6 +64,12 @@ class Store(Protocol):
     async def get_listing(self, listing_id: int) -> Listing | None:
         """The listing of any account, deleted ones included; None when no such row was ever made."""
 
+    async def count_listings(self, bucket: int, account_id: int) -> ListingCounts:
+        """How many listings the account has, deleted ones apart."""
+
+    async def latest_listings(self, bucket: int, account_id: int, count: int) -> list[Listing]:
+        """The account's newest listings, at most `count`, whatever their state, newest first."""
+
     async def add_listing(self, bucket: int, account_id: int, new: NewListing, created_at: str) -> int:
         """Store a listing of an existing account; returns its id, higher than every earlier one of the account.
 
@@ -82,11 +95,26 @@ class Store(Protocol):
     async def find_account(self, email: str) -> Account | None:
         """The account of exactly this e-mail address."""
 
+    async def page_accounts(self, after: int, count: int) -> list[Account]:
+        """The next accounts behind an id, at most `count`, in the order of their ids."""
+
     async def change_account(self, account_id: int, decide: Callable[[Account], AccountChange]) -> Account | None:
         """Change an account by a pure function of what it is; None when there is none."""
 
     async def add_key(self, new: NewKey) -> ApiKey | None:
         """Store a key of an existing account; None, and nothing stored, when the digest is taken."""
+
+    async def list_keys(self, account_id: int) -> list[ApiKey]:
+        """The account's keys in the order of their ids, revoked and expired ones included."""
+
+    async def rotate_key(self, key_id: int, decide: Callable[[ApiKey, Account], Rotation]) -> ApiKey | None:
+        """Store a new key and set when the old one expires, as a pure function of it and its account decides.
+
+        Returns the new key; None when there is no such key. The new digest must not be taken.
+        """
+
+    async def note_key_uses(self, uses: Mapping[int, int]) -> None:
+        """Keep when keys were last used, by their ids; an earlier time than the one that is kept changes nothing."""
 
     async def revoke_key(self, key_id: int, revoked_at: int) -> ApiKey | None:
         """Revoke a key for good; one that is revoked keeps its first time. None when there is no such key."""

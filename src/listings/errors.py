@@ -7,6 +7,7 @@ exit code. An exception of any other kind is a bug.
 from typing import Literal, TypeAlias
 
 Code: TypeAlias = Literal[
+    "account_disabled",
     "account_not_found",
     "api_key_required",
     "body_too_large",
@@ -17,6 +18,7 @@ Code: TypeAlias = Literal[
     "invalid_api_key",
     "invalid_request",
     "invalid_setting",
+    "key_ended",
     "key_not_found",
     "key_taken",
     "listing_not_found",

@@ -67,25 +67,38 @@ class NewListing(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Account(msgspec.Struct, frozen=True):
-    """Somebody who owns listings. `plan_expires_at` None: never had a plan."""
+    """Somebody who owns listings. `plan_expires_at` None: never had a plan; `disabled_at` None: not disabled."""
 
     id: int
     name: str
     email: str
     plan_expires_at: int | None
     created_at: int
+    disabled_at: int | None
 
 
 class ApiKey(msgspec.Struct, frozen=True):
-    """A key without its secret; `hint` is its first four and last four characters (decision G24)."""
+    """A key without its secret; `hint` is its first four and last four characters (decision G24).
+
+    `last_used_at` may be a minute behind.
+    """
 
     id: int
     account_id: int
     name: str
     hint: str
     created_at: int
+    last_used_at: int | None
     expires_at: int | None
     revoked_at: int | None
+
+
+class ListingCounts(msgspec.Struct, frozen=True):
+    """How many listings an account has of each state."""
+
+    active: int
+    inactive: int
+    deleted: int
 
 
 class Caller(msgspec.Struct, frozen=True, gc=False):
@@ -95,6 +108,7 @@ class Caller(msgspec.Struct, frozen=True, gc=False):
     account_id: int
     bucket: int
     plan_expires_at: int | None
+    account_disabled_at: int | None
     key_expires_at: int | None
     key_revoked_at: int | None
 

@@ -4,21 +4,35 @@ The HTTP interface, the pages and the command line all come through here; nothin
 of an engine.
 """
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
 from listings import dates, keys
-from listings.contract import AccountChange, NewKey, RateLimiter, Store, Verdict
+from listings.contract import AccountChange, NewKey, RateLimiter, Rotation, Store, Verdict
 from listings.errors import Problem, Unavailable
-from listings.model import Account, ApiKey, Caller, Listing, ListingChange, NewListing, is_current
+from listings.model import (
+    Account,
+    ApiKey,
+    Caller,
+    Listing,
+    ListingChange,
+    ListingCounts,
+    NewListing,
+    bucket_of,
+    is_current,
+)
 
 _log = logging.getLogger(__name__)
 
 _LONGEST_NAME = 200
 _LONGEST_EMAIL = 254  # RFC 5321, 4.5.3.1.3
+_LARGEST_ID = 2**63 - 1
+_PAGE = 500
+_KEY_USES_SECONDS = 60
 
 
 class IssuedKey(msgspec.Struct, frozen=True):
@@ -36,6 +50,7 @@ class Service:
         self.limiter = limiter
         self.clock = clock
         self.stopping = False
+        self._key_uses: dict[int, int] = {}
 
     async def require_ready(self) -> None:
         """Raises Unavailable unless the service can do its work and is not about to stop."""
@@ -59,7 +74,9 @@ class Service:
             raise Problem("api_key_required", "API key is required")
         if keys.is_well_formed(key):
             caller = await self.store.find_caller(keys.digest(key))
-            if caller is not None and caller.key_revoked_at is None and not self._has_expired(caller):
+            now = self.clock()
+            if caller is not None and not _has_ended(caller.key_revoked_at, caller.key_expires_at, now):
+                self._key_uses[caller.key_id] = int(now)
                 return caller
             if caller is not None:
                 _log.warning("Key %d is revoked or has expired", caller.key_id)
@@ -70,12 +87,26 @@ class Service:
         return await self.limiter.hit(caller.key_id) if self.limiter is not None else None
 
     def require_plan(self, caller: Caller) -> None:
-        """Raises Problem("plan_expired") when the account has no current Business plan."""
+        """Raises Problem: plan_expired (the account has no current Business plan), account_disabled."""
         if not is_current(caller.plan_expires_at, self.clock()):
             raise Problem("plan_expired", "Business plan expired")
+        if caller.account_disabled_at is not None:
+            raise Problem("account_disabled", "This account is disabled")
 
-    def _has_expired(self, caller: Caller) -> bool:
-        return caller.key_expires_at is not None and caller.key_expires_at <= self.clock()
+    async def keep_key_uses(self) -> None:
+        """Store once a minute when keys were last used, until cancelled."""
+        while True:
+            await asyncio.sleep(_KEY_USES_SECONDS)
+            await self.write_key_uses()
+
+    async def write_key_uses(self) -> None:
+        """Store when keys were last used; while the store can't take it, it is kept for the next time."""
+        uses, self._key_uses = self._key_uses, {}
+        try:
+            if uses:
+                await self.store.note_key_uses(uses)
+        except Unavailable:
+            self._key_uses = uses | self._key_uses
 
     # Listings
 
@@ -120,6 +151,48 @@ class Service:
     def _today(self) -> str:
         return dates.text_of(self.clock())
 
+    # The operator's work on listings of any account
+
+    async def latest_listings(self, reference: str, count: int) -> list[Listing]:
+        """An account's newest listings, at most `count`, whatever their state. Raises Problem("account_not_found")."""
+        account = await self.find_account(reference)
+        return await self.store.latest_listings(bucket_of(account.id), account.id, count)
+
+    async def count_listings(self, account: Account) -> ListingCounts:
+        """How many listings the account has, by their state."""
+        return await self.store.count_listings(bucket_of(account.id), account.id)
+
+    async def find_listing(self, listing_id: int) -> Listing:
+        """The listing of any account, deleted ones included. Raises Problem("listing_not_found")."""
+        return _present(await self.store.get_listing(listing_id), listing_id)
+
+    async def close_for_owner(self, listing_id: int) -> Listing:
+        """Delete a listing as its owner would; one that is deleted stays as it is."""
+        moment = int(self.clock())
+
+        def decide(listing: Listing | None) -> ListingChange:
+            present = _present(listing, listing_id)
+            if present.deleted_at is not None:
+                return {}
+            return _difference(present, {"is_active": False, "deleted_at": moment}, dates.text_of(moment))
+
+        closed = await self.store.change_listing(listing_id, decide)
+        _log.info("Listing %d of account %d is closed for its owner", closed.id, closed.account_id)
+        return closed
+
+    async def reopen_for_owner(self, listing_id: int, *, active: bool) -> Listing:
+        """Undo a deletion. The listing comes back inactive (decision G12), or active where that is asked for."""
+        now = self._today()
+
+        def decide(listing: Listing | None) -> ListingChange:
+            present = _present(listing, listing_id)
+            change: ListingChange = {"deleted_at": None, "is_active": active or present.is_active}
+            return _difference(present, change, now)
+
+        opened = await self.store.change_listing(listing_id, decide)
+        _log.info("Listing %d of account %d is reopened for its owner", opened.id, opened.account_id)
+        return opened
+
     # Accounts and plans
 
     async def add_account(self, name: str, email: str, plan_expires_at: int | None) -> Account:
@@ -138,6 +211,29 @@ class Service:
         elif reference.isascii() and reference.isdigit() and len(reference) <= 18:  # noqa: PLR2004 - below 2**63
             account = await self.store.get_account(int(reference))
         return _known(account, reference)
+
+    async def list_accounts(self) -> AsyncIterator[Account]:
+        """All accounts in the order of their ids, read in pages."""
+        page = await self.store.page_accounts(0, _PAGE)
+        while page:
+            for account in page:
+                yield account
+            page = await self.store.page_accounts(page[-1].id, _PAGE)
+
+    async def disable_account(self, reference: str) -> Account:
+        """Refuse all of an account's keys until it is enabled; one that is disabled keeps its first time."""
+        now = int(self.clock())
+        account = await self._change_account(
+            reference, lambda found: {} if found.disabled_at is not None else {"disabled_at": now}
+        )
+        _log.info("Account %d is disabled", account.id)
+        return account
+
+    async def enable_account(self, reference: str) -> Account:
+        """Let an account's keys work again."""
+        account = await self._change_account(reference, lambda _: {"disabled_at": None})
+        _log.info("Account %d is enabled", account.id)
+        return account
 
     async def set_plan(self, reference: str, plan_expires_at: int | None) -> Account:
         """Let the Business plan end at a moment, past ones included; None takes the plan away."""
@@ -173,32 +269,20 @@ class Service:
     # Keys
 
     async def issue_key(self, reference: str, name: str, expires_at: int | None = None) -> IssuedKey:
-        """Make a key. Raises Problem: account_not_found, plan_expired (no current plan), invalid_request."""
+        """Make a key. Raises Problem: account_not_found, plan_expired, account_disabled, invalid_request."""
         return await self.register_key(reference, name, keys.make(), expires_at)
 
     async def register_key(self, reference: str, name: str, secret: str, expires_at: int | None = None) -> IssuedKey:
         """Take over a key of an older system. Raises Problem as `issue_key` does, and key_taken."""
         account = await self.find_account(reference)
-        if not is_current(account.plan_expires_at, self.clock()):
-            raise Problem(
-                "plan_expired",
-                f"{account.email} has no current Business plan, which a key needs: "
-                f"extend it with `listings account plan {account.id} --months N`",
-            )
+        _require_key_right(account, self.clock())
         return await self.adopt_key(account, name, secret, expires_at)
 
     async def adopt_key(self, account: Account, name: str, secret: str, expires_at: int | None = None) -> IssuedKey:
         """Take over a key whatever the plan is, to set a service up. Raises Problem: invalid_request, key_taken."""
         if not keys.is_well_formed(secret):
             raise Problem("invalid_request", WRONG_KEY)
-        new = NewKey(
-            account_id=account.id,
-            name=checked_name(name),
-            digest=keys.digest(secret),
-            hint=keys.mask(secret),
-            created_at=int(self.clock()),
-            expires_at=expires_at,
-        )
+        new = _new_key(account, checked_name(name), secret, int(self.clock()), expires_at)
         key = await self.store.add_key(new)
         if key is None:
             raise Problem("key_taken", f"The key {new.hint} is known already")
@@ -209,11 +293,41 @@ class Service:
         """The key of this secret with its account, revoked and expired ones included."""
         return await self.store.find_caller(keys.digest(secret))
 
+    async def list_keys(self, account: Account) -> list[ApiKey]:
+        """All keys that the account ever had."""
+        return await self.store.list_keys(account.id)
+
+    def has_ended(self, key: ApiKey) -> bool:
+        """Whether a key is revoked or has expired."""
+        return _has_ended(key.revoked_at, key.expires_at, self.clock())
+
+    async def rotate_key(self, key_id: int, grace: int) -> IssuedKey:
+        """Make a key of the same name and expiry; the old one ends `grace` seconds from now, or sooner by itself.
+
+        Raises Problem: key_not_found, key_ended (revoked or expired already), plan_expired, account_disabled.
+        """
+        now = int(self.clock())
+        secret = keys.make()
+
+        def decide(old: ApiKey, account: Account) -> Rotation:
+            if _has_ended(old.revoked_at, old.expires_at, now):
+                again = f"make a new one with `listings key add {account.id} --name NAME`"
+                raise Problem("key_ended", f"Key {key_id} is revoked or has expired: {again}")
+            _require_key_right(account, now)
+            new = _new_key(account, old.name, secret, now, old.expires_at)
+            return Rotation(new, min(now + grace, old.expires_at or _LARGEST_ID))
+
+        key = await self.store.rotate_key(key_id, decide)
+        if key is None:
+            raise _no_key(key_id)
+        _log.info("Key %d of account %d is issued in place of key %d", key.id, key.account_id, key_id)
+        return IssuedKey(secret, key)
+
     async def revoke_key(self, key_id: int) -> ApiKey:
         """End a key at once and for good; a revoked one stays as it is. Raises Problem("key_not_found")."""
         key = await self.store.revoke_key(key_id, int(self.clock()))
         if key is None:
-            raise Problem("key_not_found", f"There is no key with the id {key_id}")
+            raise _no_key(key_id)
         _log.info("Key %d of account %d is revoked", key.id, key.account_id)
         return key
 
@@ -241,6 +355,45 @@ def _difference(listing: Listing, change: ListingChange, now: str) -> ListingCha
     if changed:
         changed["updated_at"] = max(now, listing.updated_at)
     return changed
+
+
+def _present(listing: Listing | None, listing_id: int) -> Listing:
+    if listing is None:
+        raise Problem("listing_not_found", f"There is no listing with the id {listing_id}")
+    return listing
+
+
+def _has_ended(revoked_at: int | None, expires_at: int | None, now: float) -> bool:
+    """Whether a key is revoked or has expired; it is good until just before its expiry."""
+    return revoked_at is not None or (expires_at is not None and expires_at <= now)
+
+
+def _require_key_right(account: Account, now: float) -> None:
+    """Raises Problem unless the account may get a key (decision G25)."""
+    if not is_current(account.plan_expires_at, now):
+        raise Problem(
+            "plan_expired",
+            f"{account.email} has no current Business plan, which a key needs: "
+            f"extend it with `listings account plan {account.id} --months N`",
+        )
+    if account.disabled_at is not None:
+        again = f"enable it with `listings account enable {account.id}`"
+        raise Problem("account_disabled", f"{account.email} is disabled and gets no key: {again}")
+
+
+def _new_key(account: Account, name: str, secret: str, now: int, expires_at: int | None) -> NewKey:
+    return NewKey(
+        account_id=account.id,
+        name=name,
+        digest=keys.digest(secret),
+        hint=keys.mask(secret),
+        created_at=now,
+        expires_at=expires_at,
+    )
+
+
+def _no_key(key_id: int) -> Problem:
+    return Problem("key_not_found", f"There is no key with the id {key_id}")
 
 
 def _known(account: Account | None, reference: str) -> Account:

@@ -435,3 +435,38 @@ def test_many_callers_at_once_are_never_taken_for_each_other(house: House) -> No
     replies = house.run(all_at_once())
     found = [[record["id"] for record in reply.json()["listings"]] for reply in replies]
     assert found == [[listings[person.key]] for person in people * 20]
+
+
+# The last use of a key
+
+
+def test_the_last_use_of_a_key_is_in_memory_until_it_is_written(house: House) -> None:
+    alice = house.person("alice")
+    assert send(house, ("X-API-Key", alice.key)).status == 200
+    house.clock.advance(30)
+    assert send(house, ("X-API-Key", alice.key)).status == 200
+    (key,) = house.run(house.service.list_keys(alice.account))
+    assert key.last_used_at is None
+    house.run(house.service.write_key_uses())
+    (key,) = house.run(house.service.list_keys(alice.account))
+    assert key.last_used_at == START + 30
+
+
+def test_a_refused_key_is_not_used(house: House) -> None:
+    alice = house.person("alice")
+    house.run(house.service.revoke_key(alice.key_id))
+    assert send(house, ("X-API-Key", alice.key)).status == 401
+    house.run(house.service.write_key_uses())
+    (key,) = house.run(house.service.list_keys(alice.account))
+    assert key.last_used_at is None
+
+
+def test_a_use_that_could_not_be_written_is_written_the_next_time(house: House) -> None:
+    alice = house.person("alice")
+    assert send(house, ("X-API-Key", alice.key)).status == 200
+    house.run(house.service.store.close())
+    house.run(house.service.write_key_uses())
+    house.run(house.service.store.open())
+    house.run(house.service.write_key_uses())
+    (key,) = house.run(house.service.list_keys(alice.account))
+    assert key.last_used_at == START

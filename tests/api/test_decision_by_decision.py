@@ -141,6 +141,27 @@ def revokes(who: str) -> Step:
     return step
 
 
+def rotates(who: str, grace: int) -> Step:
+    def step(scene: Scene) -> None:
+        scene.house.run(scene.house.service.rotate_key(scene.people[who].key_id, grace))
+
+    return step
+
+
+def disables(who: str) -> Step:
+    def step(scene: Scene) -> None:
+        scene.house.run(scene.house.service.disable_account(scene.people[who].account.email))
+
+    return step
+
+
+def enables(who: str) -> Step:
+    def step(scene: Scene) -> None:
+        scene.house.run(scene.house.service.enable_account(scene.people[who].account.email))
+
+    return step
+
+
 def new_key(name: str, secret: str = "", expires_in: int | None = None) -> Step:
     """Another key of alice's, for the person of this name."""
 
@@ -283,6 +304,7 @@ ILL_FORMED = 400, refuses("malformed_json")
 MISSING = 404, refuses("listing_not_found", "Listing not found")
 FOREIGN = 403, refuses("not_owner", "This listing belongs to another account")
 EXPIRED = 403, refuses("plan_expired", "Business plan expired")
+DISABLED = 403, refuses("account_disabled", "This account is disabled")
 NO_KEY = 401, refuses("api_key_required", "API key is required")
 WRONG_KEY = 401, refuses("invalid_api_key", "Invalid API key")
 NOWHERE = 404, refuses("path_not_found")
@@ -668,6 +690,10 @@ CASES = [
     case(
         "G26", "a revoked key of an expired plan gives 401", revokes("charlie"), lists(who="charlie"), gives=WRONG_KEY
     ),
+    case("G26", "a disabled account gets 403", disables("alice"), lists(), gives=DISABLED),
+    case("G26", "an enabled account gets its listings", disables("alice"), enables("alice"), lists(), gives=(200,)),
+    case("G25", "a rotated key opens during its grace period", rotates("alice", 60), waits(59), lists(), gives=(200,)),
+    case("G25", "a rotated key ends with its grace period", rotates("alice", 60), waits(60), lists(), gives=WRONG_KEY),
     case(
         "G27",
         "the header tells that the plan has expired",

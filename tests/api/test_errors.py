@@ -60,6 +60,11 @@ def beyond_the_limit(house: House, cast: Cast) -> Reply:
     return get_from(house, Service(house.service.store, MemoryLimiter(2, 60), house.clock), cast.alice.key, times=3)
 
 
+def disabled(house: House, cast: Cast) -> str:
+    house.run(house.service.disable_account(cast.bob.account.email))
+    return cast.bob.key
+
+
 def with_a_bug(house: House, cast: Cast) -> Reply:
     return get_from(house, Service(BrokenStore(house.settings.database), None), cast.alice.key)
 
@@ -75,6 +80,10 @@ FAILURES: dict[str, tuple[Code, Provoke]] = {
     "a malformed key": ("invalid_api_key", lambda house, _: house.ask("DELETE", LISTINGS + "/1", key="x")),
     "a revoked key": ("invalid_api_key", lambda house, cast: house.ask("GET", LISTINGS, key=revoked(house, cast))),
     "an expired plan": ("plan_expired", lambda house, cast: house.ask("GET", LISTINGS, key=cast.charlie.key)),
+    "a disabled account": (
+        "account_disabled",
+        lambda house, cast: house.ask("GET", LISTINGS, key=disabled(house, cast)),
+    ),
     "reading a foreign listing": (
         "not_owner",
         lambda house, cast: house.ask("GET", create(house, cast.alice.key), key=cast.bob.key),
@@ -224,6 +233,7 @@ def test_the_statuses_are_those_of_the_specification_and_of_the_decisions() -> N
             "invalid_api_key": 401,
             "not_owner": 403,
             "plan_expired": 403,
+            "account_disabled": 403,
             "listing_not_found": 404,
             "path_not_found": 404,
             "method_not_allowed": 405,

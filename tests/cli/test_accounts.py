@@ -1,12 +1,14 @@
 """`listings account`: open accounts, set their plans."""
 
+import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from listings import dates
-from tests.cli.commands import Cli, Data, Program
+from tests.cli.commands import Cli, Data, Program, Serving
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -293,3 +295,70 @@ def test_without_json_a_plans_end_is_printed(cli: Cli, alice: Data) -> None:
     outcome = cli.done("account", "plan", str(alice["id"]), "--until", "2031-05-06 07:08:09")
     assert "2031-05-06 07:08:09" in outcome.out
     assert outcome.err == ""
+
+
+# Looking at accounts
+
+
+def test_all_accounts_are_listed_in_the_order_of_their_ids(cli: Cli, alice: Data, bob: Data, charlie: Data) -> None:
+    rows = [json.loads(line) for line in cli.done("account", "list", "--json").out.splitlines()]
+    assert rows == [{**account, "disabled_at": None} for account in (alice, bob, charlie)]
+
+
+def test_accounts_are_listed_for_people_with_every_address_whole(cli: Cli, alice: Data, bob: Data) -> None:
+    header, *rows = cli.done("account", "list").out.splitlines()
+    assert header.split()[:3] == ["id", "name", "email"]
+    assert [row.split()[:3] for row in rows] == [["1", "alice", alice["email"]], ["2", "bob", bob["email"]]]
+
+
+def test_more_accounts_than_a_page_are_all_listed(tmp_path: Path, cli: Cli) -> None:
+    accounts = [{"name": "N", "email": f"n{number}@example.com"} for number in range(501)]
+    (tmp_path / "seed.json").write_text(json.dumps({"accounts": accounts}))
+    with Program(tmp_path).serve("--seed", "seed.json"):
+        assert len(cli.done("account", "list", "--json").out.splitlines()) == 501
+
+
+def test_an_account_is_shown_with_its_keys_and_listings_counted(cli: Cli, alice: Data, service: Serving) -> None:
+    key, other = cli.key(alice)["key"], cli.key(alice)
+    cli.done("key", "revoke", str(other["id"]))
+    ids = [service.create(key) for _ in range(3)]
+    cli.done("close", str(ids[0]))
+    assert cli.data("account", "show", alice["email"]) == {
+        **alice,
+        "disabled_at": None,
+        "usable_keys": 1,
+        "active_listings": 2,
+        "inactive_listings": 0,
+        "deleted_listings": 1,
+    }
+
+
+@pytest.mark.parametrize("command", ["show", "disable", "enable"])
+def test_an_account_that_is_not_there_is_refused(cli: Cli, alice: Data, command: str) -> None:
+    assert cli.refused("account", command, "bob@example.com") == "There is no account bob@example.com"
+    assert cli.data("account", "show", str(alice["id"]))["disabled_at"] is None
+
+
+# Disabling
+
+
+def test_a_disabled_account_is_refused_at_once_until_it_is_enabled(cli: Cli, alice: Data, service: Serving) -> None:
+    key = cli.key(alice)["key"]
+    assert service.status(key) == 200
+    assert cli.data("account", "disable", alice["email"])["disabled_at"] is not None
+    assert service.status(key) == 403
+    assert cli.data("account", "enable", alice["email"])["disabled_at"] is None
+    assert service.status(key) == 200
+
+
+def test_disabling_twice_keeps_the_first_time(cli: Cli, alice: Data) -> None:
+    once = cli.data("account", "disable", str(alice["id"]))
+    assert cli.data("account", "disable", str(alice["id"])) == once
+
+
+def test_a_disabled_account_gets_no_key(cli: Cli, alice: Data) -> None:
+    old = cli.key(alice)
+    cli.done("account", "disable", str(alice["id"]))
+    for command in (["key", "add", "1", "--name", "new"], ["key", "rotate", str(old["id"])]):
+        assert "listings account enable 1" in cli.refused(*command)
+    assert len(cli.done("key", "list", "1", "--json").out.splitlines()) == 1

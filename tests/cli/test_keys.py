@@ -275,3 +275,88 @@ def test_every_event_of_a_key_is_logged_with_its_id_and_who_ran_the_command(prog
 def test_a_refused_key_event_is_not_logged_as_done(program: Program, alice: Data) -> None:
     assert program.run("key", "revoke", "7").sentence == "There is no key with the id 7"
     assert program.run("key", "add", str(alice["id"]), "--name", "").sentence
+
+
+# Listing and rotating
+
+LISTED_KEY_KEYS = [*REVOKED_KEY_KEYS, "last_used_at"]
+
+
+def listed(cli: Cli, account: Data) -> list[Data]:
+    return [json.loads(line) for line in cli.done("key", "list", str(account["id"]), "--json").out.splitlines()]
+
+
+def test_the_keys_of_an_account_are_listed_by_their_hints_alone(cli: Cli, alice: Data, bob: Data) -> None:
+    made = [cli.key(alice), cli.key(alice, "--expires", "2099-12-31")]
+    cli.key(bob)
+    cli.done("key", "revoke", str(made[0]["id"]))
+    rows = listed(cli, alice)
+    assert [list(row) for row in rows] == [LISTED_KEY_KEYS] * 2
+    assert [row["id"] for row in rows] == [key["id"] for key in made]
+    assert [row["revoked_at"] is None for row in rows] == [False, True]
+    shown = cli.done("key", "list", alice["email"]).out
+    assert all(key["key"] not in shown and key["key"][-4:] in shown for key in made)
+
+
+def test_a_rotated_key_goes_on_for_a_day_beside_the_new_one(cli: Cli, alice: Data) -> None:
+    old = cli.key(alice)
+    start = int(time.time())
+    new = cli.data("key", "rotate", str(old["id"]))
+    assert list(new) == NEW_KEY_KEYS
+    assert (new["name"], new["account_id"], new["expires_at"]) == ("warehouse", alice["id"], None)
+    assert [cli.status(key["key"]) for key in (old, new)] == [200, 200]
+    ends = [dates.text_of(moment + 24 * 3600) for moment in range(start, int(time.time()) + 1)]
+    assert listed(cli, alice)[0]["expires_at"] in ends
+
+
+def test_without_a_grace_period_the_old_key_ends_at_once(cli: Cli, alice: Data) -> None:
+    old = cli.key(alice)
+    outcome = cli.done("key", "rotate", str(old["id"]), "--grace", "0")
+    assert keys.is_well_formed(outcome.out.removesuffix("\n"))
+    assert [cli.status(key) for key in (old["key"], outcome.out.strip())] == [401, 200]
+
+
+def test_rotating_never_lets_a_key_live_longer(cli: Cli, alice: Data) -> None:
+    soon = dates.text_of(time.time() + 3600)
+    old = cli.key(alice, "--expires", soon)
+    new = cli.data("key", "rotate", str(old["id"]), "--grace", "48")
+    assert [row["expires_at"] for row in listed(cli, alice)] == [soon, soon]
+    assert new["expires_at"] == soon
+
+
+@pytest.mark.parametrize("how", ["revoked", "expired"])
+def test_a_key_that_has_ended_is_not_rotated(cli: Cli, alice: Data, how: str) -> None:
+    old = cli.key(alice, *(["--expires", "2020-01-01"] if how == "expired" else []))
+    if how == "revoked":
+        cli.done("key", "revoke", str(old["id"]))
+    assert "listings key add" in cli.refused("key", "rotate", str(old["id"]))
+    assert len(listed(cli, alice)) == 1
+
+
+def test_a_key_is_not_rotated_without_a_current_plan(cli: Cli, alice: Data) -> None:
+    old = cli.key(alice)
+    cli.done("account", "plan", str(alice["id"]), "--expire")
+    assert "no current Business plan" in cli.refused("key", "rotate", str(old["id"]))
+    assert len(listed(cli, alice)) == 1
+
+
+def test_an_unknown_key_is_not_rotated(cli: Cli, alice: Data) -> None:  # noqa: ARG001 - there is a database
+    assert cli.refused("key", "rotate", "7") == "There is no key with the id 7"
+
+
+@pytest.mark.parametrize("hours", ["-1", "8761", "1.5", "x"])
+def test_a_grace_period_is_whole_hours_up_to_a_year(cli: Cli, alice: Data, hours: str) -> None:
+    assert "--grace" in cli.misused("key", "rotate", str(cli.key(alice)["id"]), "--grace", hours)
+    assert len(listed(cli, alice)) == 1
+
+
+def test_the_last_use_of_a_key_is_listed_when_the_service_has_stopped(cli: Cli, program: Program, alice: Data) -> None:
+    used, unused = cli.key(alice), cli.key(alice)
+    with program.serve() as service:
+        start = int(time.time())
+        assert service.status(used["key"]) == 200
+        assert listed(cli, alice)[0]["last_used_at"] is None
+        service.stop()
+    first, second = (row["last_used_at"] for row in listed(cli, alice))
+    assert first in [dates.text_of(moment) for moment in range(start, int(time.time()) + 1)]
+    assert (second, unused["id"]) == (None, 2)

@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from listings.contract import NewKey, Store
+from listings.contract import NewKey, Rotation, Store
 from listings.errors import Problem, Unavailable
-from listings.model import Account, Caller, Listing, ListingChange, NewListing, bucket_of
+from listings.model import Account, ApiKey, Caller, Listing, ListingChange, ListingCounts, NewListing, bucket_of
 from tests.conformance.conftest import Run
 
 CREATED = "2026-11-21 10:00:00"
@@ -62,7 +62,7 @@ def test_a_database_has_one_id(store: Store, run: Run) -> None:
 
 
 def test_an_account_is_found_by_id_and_by_email(store: Store, run: Run, account: Account) -> None:
-    assert account == Account(account.id, "Alice", "alice@example.com", 2_000_000_000, 1_000)
+    assert account == Account(account.id, "Alice", "alice@example.com", 2_000_000_000, 1_000, None)
     assert run(store.get_account(account.id)) == account
     assert run(store.find_account("alice@example.com")) == account
 
@@ -101,7 +101,7 @@ def test_a_key_leads_to_its_account(store: Store, run: Run, account: Account) ->
     key = run(store.add_key(new_key(account, expires_at=9_000)))
     assert (key.account_id, key.name, key.hint, key.created_at) == (account.id, "shop", "lst_…abcd", 1_500)
     assert (key.expires_at, key.revoked_at) == (9_000, None)
-    caller = Caller(key.id, account.id, bucket_of(account.id), 2_000_000_000, 9_000, None)
+    caller = Caller(key.id, account.id, bucket_of(account.id), 2_000_000_000, None, 9_000, None)
     assert run(store.find_caller(b"\x01" * 32)) == caller
 
 
@@ -131,6 +131,67 @@ def test_a_plan_change_is_seen_by_the_next_look_up(store: Store, run: Run, accou
     run(store.add_key(new_key(account)))
     run(store.change_account(account.id, lambda _: {"plan_expires_at": None}))
     assert run(store.find_caller(b"\x01" * 32)).plan_expires_at is None
+
+
+def test_a_disabled_account_is_told_with_its_key(store: Store, run: Run, account: Account) -> None:
+    run(store.add_key(new_key(account)))
+    assert run(store.change_account(account.id, lambda _: {"disabled_at": 7_000})).disabled_at == 7_000
+    assert run(store.find_caller(b"\x01" * 32)).account_disabled_at == 7_000
+
+
+def test_accounts_are_read_in_pages_in_the_order_of_their_ids(store: Store, run: Run) -> None:
+    made = [run(store.add_account(f"N{number}", f"n{number}@example.com", None, 1_000)) for number in range(5)]
+    assert run(store.page_accounts(0, 2)) == made[:2]
+    assert run(store.page_accounts(made[1].id, 10)) == made[2:]
+    assert run(store.page_accounts(made[-1].id, 10)) == []
+
+
+def test_the_keys_of_an_account_are_all_listed(store: Store, run: Run, account: Account) -> None:
+    other = run(store.add_account("Bob", "bob@example.com", None, 1_000))
+    kept, _, gone = (
+        run(store.add_key(new_key(owner, bytes([n]) * 32))) for n, owner in enumerate([account, other, account])
+    )
+    gone = run(store.revoke_key(gone.id, 5_000))
+    assert run(store.list_keys(account.id)) == [kept, gone]
+    assert run(store.list_keys(other.id + 1)) == []
+
+
+def test_a_rotated_key_expires_and_another_is_there(store: Store, run: Run, account: Account) -> None:
+    old = run(store.add_key(new_key(account)))
+
+    def decide(found: ApiKey, owner: Account) -> Rotation:
+        assert (found, owner) == (old, account)
+        return Rotation(new_key(account, b"\x02" * 32, expires_at=9_000), 8_000)
+
+    new = run(store.rotate_key(old.id, decide))
+    assert run(store.list_keys(account.id)) == [msgspec.structs.replace(old, expires_at=8_000), new]
+    assert run(store.find_caller(b"\x02" * 32)).key_id == new.id
+    assert run(store.find_caller(b"\x01" * 32)).key_expires_at == 8_000
+
+
+def test_an_unknown_key_is_not_rotated(store: Store, run: Run) -> None:
+    def decide(_: ApiKey, __: Account) -> Rotation:
+        raise AssertionError
+
+    assert run(store.rotate_key(77, decide)) is None
+
+
+def test_a_refused_rotation_changes_nothing(store: Store, run: Run, account: Account) -> None:
+    old = run(store.add_key(new_key(account)))
+
+    def refuse(_: ApiKey, __: Account) -> Rotation:
+        raise Problem("key_ended", "no")
+
+    with pytest.raises(Problem, match="no"):
+        run(store.rotate_key(old.id, refuse))
+    assert run(store.list_keys(account.id)) == [old]
+
+
+def test_the_latest_use_of_a_key_stays(store: Store, run: Run, account: Account) -> None:
+    keys = [run(store.add_key(new_key(account, bytes([n]) * 32))) for n in range(3)]
+    run(store.note_key_uses({keys[0].id: 5_000, keys[1].id: 6_000, 77: 1}))
+    run(store.note_key_uses({keys[0].id: 4_000, keys[1].id: 7_000}))
+    assert [key.last_used_at for key in run(store.list_keys(account.id))] == [5_000, 7_000, None]
 
 
 # Listings
@@ -190,6 +251,27 @@ def test_accounts_in_one_bucket_are_kept_apart(store: Store, run: Run, account: 
     assert ids == sorted(set(ids))
     assert listed(run, store, account) == [ids[2], ids[0]]
     assert listed(run, store, neighbour) == [ids[1]]
+
+
+def test_the_newest_listings_are_those_of_every_state(store: Store, run: Run, account: Account) -> None:
+    other = run(store.add_account("Bob", "bob@example.com", None, 1_000))
+    ids = [add(run, store, account) for _ in range(4)]
+    add(run, store, other)
+    run(store.change_listing(ids[3], change_to(is_active=False, deleted_at=5)))
+    run(store.change_listing(ids[2], change_to(is_active=False)))
+    place = (bucket_of(account.id), account.id)
+    assert [listing.id for listing in run(store.latest_listings(*place, 3))] == [ids[3], ids[2], ids[1]]
+    assert [listing.deleted_at for listing in run(store.latest_listings(*place, 100))] == [5, None, None, None]
+
+
+def test_listings_are_counted_by_their_state(store: Store, run: Run, account: Account) -> None:
+    place = (bucket_of(account.id), account.id)
+    assert run(store.count_listings(*place)) == ListingCounts(0, 0, 0)
+    ids = [add(run, store, account) for _ in range(6)]
+    for listing_id in ids[:2]:
+        run(store.change_listing(listing_id, change_to(is_active=False)))
+    run(store.change_listing(ids[5], change_to(is_active=False, deleted_at=5)))
+    assert run(store.count_listings(*place)) == ListingCounts(active=3, inactive=2, deleted=1)
 
 
 # Changing a listing

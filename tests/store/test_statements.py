@@ -68,14 +68,22 @@ def test_no_statement_casts_by_colons_or_selects_everything(name: str) -> None:
 
 
 def plan_of(connection: apsw.Connection, statement: str) -> str:
-    cursor = connection.execute("EXPLAIN QUERY PLAN " + sql.for_sqlite(statement), (1, 2)[: len(parameters(statement))])
+    cursor = connection.execute(
+        "EXPLAIN QUERY PLAN " + sql.for_sqlite(statement), (1, 2, 3)[: len(parameters(statement))]
+    )
     return "; ".join(str(row[3]) for row in cursor.fetchall())
 
 
-def test_the_hot_reads_use_their_index_and_sort_nothing(connection: apsw.Connection) -> None:
+@pytest.mark.parametrize("connect", [open_reader, open_writer])
+def test_reads_use_their_index_and_sort_nothing(tmp_path: Path, connect: Callable[[Path], apsw.Connection]) -> None:
+    migrate.migrate(tmp_path / "listings.db")
+    connection = connect(tmp_path / "listings.db")
     assert plan_of(connection, sql.GET_LISTING) == "SEARCH listings USING INTEGER PRIMARY KEY (rowid=?)"
     listing_plan = "SEARCH listings USING INDEX listings_active (bucket=? AND account_id=?)"
     assert plan_of(connection, sql.LIST_LISTINGS) == listing_plan
+    of_all_states = "SEARCH listings USING INDEX listings_account (bucket=? AND account_id=?)"
+    assert plan_of(connection, sql.LATEST_LISTINGS) == of_all_states
+    assert plan_of(connection, sql.COUNT_LISTINGS) == of_all_states
     caller_plan = plan_of(connection, sql.FIND_CALLER)
     assert caller_plan == (
         "SEARCH k USING INDEX sqlite_autoindex_api_keys_1 (digest=?); SEARCH a USING INTEGER PRIMARY KEY (rowid=?)"

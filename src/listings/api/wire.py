@@ -25,6 +25,7 @@ STATUS: Mapping[Code, int] = {
     "invalid_api_key": 401,
     "not_owner": 403,
     "plan_expired": 403,
+    "account_disabled": 403,
     "listing_not_found": 404,
     "path_not_found": 404,
     "method_not_allowed": 405,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from listings import __version__
-from listings.cli import accounts, database, keys, serve
+from listings.cli import accounts, database, keys, serve, support
 from listings.cli.parameters import SettingText
 from listings.errors import Problem
 
@@ -31,6 +31,10 @@ listings.add_command(serve.serve)
 listings.add_command(database.migrate)
 listings.add_command(accounts.account)
 listings.add_command(keys.key)
+listings.add_command(support.ls)
+listings.add_command(support.show_listing)
+listings.add_command(support.close)
+listings.add_command(support.reopen)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,9 +1,9 @@
-"""`listings account`: open accounts, set their plans."""
+"""`listings account`: open accounts, set their plans, look at them, disable them."""
 
 import click
 
 from listings import dates
-from listings.cli.output import account_data, json_option, show
+from listings.cli.output import Data, account_data, json_option, show, show_rows, status_data
 from listings.cli.parameters import Date, with_service
 from listings.errors import Problem
 from listings.model import Account
@@ -70,6 +70,74 @@ def plan(
         return await (service.expire_plan(account) if expire else service.set_plan(account, until))
 
     show(account_data(with_service(context, use)), as_json=as_json)
+
+
+@account.command(name="list")
+@json_option
+@click.pass_context
+def list_accounts(context: click.Context, *, as_json: bool) -> None:
+    """List all accounts.
+
+    \b
+    Example: listings account list
+    """
+
+    async def use(service: Service) -> list[Data]:
+        return [status_data(account) async for account in service.list_accounts()]
+
+    show_rows(("id", "name", "email", "plan_expires_at", "disabled_at"), with_service(context, use), as_json=as_json)
+
+
+@account.command(name="show")
+@click.argument("account")
+@json_option
+@click.pass_context
+def show_account(context: click.Context, account: str, *, as_json: bool) -> None:
+    """Show ACCOUNT, and how many listings and usable keys it has.
+
+    \b
+    Example: listings account show alice@example.com
+    """
+
+    async def use(service: Service) -> Data:
+        found = await service.find_account(account)
+        counts = await service.count_listings(found)
+        usable = [key for key in await service.list_keys(found) if not service.has_ended(key)]
+        return {
+            **status_data(found),
+            "usable_keys": len(usable),
+            "active_listings": counts.active,
+            "inactive_listings": counts.inactive,
+            "deleted_listings": counts.deleted,
+        }
+
+    show(with_service(context, use), as_json=as_json)
+
+
+@account.command()
+@click.argument("account")
+@json_option
+@click.pass_context
+def disable(context: click.Context, account: str, *, as_json: bool) -> None:
+    """Refuse all keys of ACCOUNT from now on, with 403, until it is enabled. Nothing is deleted.
+
+    \b
+    Example: listings account disable alice@example.com
+    """
+    show(status_data(with_service(context, lambda service: service.disable_account(account))), as_json=as_json)
+
+
+@account.command()
+@click.argument("account")
+@json_option
+@click.pass_context
+def enable(context: click.Context, account: str, *, as_json: bool) -> None:
+    """Let the keys of ACCOUNT work again.
+
+    \b
+    Example: listings account enable alice@example.com
+    """
+    show(status_data(with_service(context, lambda service: service.enable_account(account))), as_json=as_json)
 
 
 def _end(service: Service, months: int) -> int:

@@ -1,16 +1,18 @@
-"""`listings key`: make keys and revoke them."""
+"""`listings key`: make keys, list, rotate and revoke them."""
 
 from typing import BinaryIO
 
 import click
 
 from listings import service as use_cases
-from listings.cli.output import json_option, key_data, show, tell
+from listings.cli.output import Data, json_option, key_data, listed_key_data, show, show_rows, tell
 from listings.cli.parameters import Date, with_service
 from listings.errors import Problem
 from listings.service import IssuedKey, Service
 
 _MOST_READ = 4096
+_LONGEST_GRACE = 24 * 365
+KEY_ID = click.IntRange(1, 2**63 - 1)
 
 
 @click.group()
@@ -51,15 +53,50 @@ def add(
             return await service.issue_key(account, name, expires)
         return await service.register_key(account, name, secret, expires)
 
-    issued = with_service(context, use)
-    if as_json:
-        show(key_data(issued.key, issued.secret), as_json=True)
-    else:
-        click.echo(issued.secret)
+    _show_issued(with_service(context, use), as_json=as_json)
+
+
+@key.command(name="list")
+@click.argument("account")
+@json_option
+@click.pass_context
+def list_keys(context: click.Context, account: str, *, as_json: bool) -> None:
+    """List the keys of ACCOUNT, ended ones too. When one was last used is a minute behind at most.
+
+    \b
+    Example: listings key list alice@example.com
+    """
+
+    async def use(service: Service) -> list[Data]:
+        return [listed_key_data(key) for key in await service.list_keys(await service.find_account(account))]
+
+    columns = ("id", "hint", "name", "created_at", "last_used_at", "expires_at", "revoked_at")
+    show_rows(columns, with_service(context, use), as_json=as_json)
 
 
 @key.command()
-@click.argument("key_id", type=click.IntRange(1, 2**63 - 1))
+@click.argument("key_id", type=KEY_ID)
+@click.option(
+    "--grace",
+    type=click.IntRange(0, _LONGEST_GRACE),
+    metavar="HOURS",
+    default=24,
+    help="For how many hours the old key goes on working; 0 ends it now. Default: 24",
+)
+@json_option
+@click.pass_context
+def rotate(context: click.Context, key_id: int, grace: int, *, as_json: bool) -> None:
+    """Make a key in place of KEY_ID, with its name and expiry, and print it: it is shown this once.
+
+    \b
+    Example: listings key rotate 7 --grace 48
+    """
+    issued = with_service(context, lambda service: service.rotate_key(key_id, grace * 3600))
+    _show_issued(issued, as_json=as_json)
+
+
+@key.command()
+@click.argument("key_id", type=KEY_ID)
 @json_option
 @click.pass_context
 def revoke(context: click.Context, key_id: int, *, as_json: bool) -> None:
@@ -72,6 +109,13 @@ def revoke(context: click.Context, key_id: int, *, as_json: bool) -> None:
     if as_json:
         show(key_data(revoked), as_json=True)
     tell(f"Key {revoked.id}, {revoked.hint}, is revoked.")
+
+
+def _show_issued(issued: IssuedKey, *, as_json: bool) -> None:
+    if as_json:
+        show(key_data(issued.key, issued.secret), as_json=True)
+    else:
+        click.echo(issued.secret)
 
 
 def _read_key(file: BinaryIO) -> str:

@@ -12,9 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from listings import dates
-from listings.model import Account, ApiKey
+from listings.model import Account, ApiKey, Listing
 
-Data: TypeAlias = Mapping[str, str | int | list[str] | None]
+Value: TypeAlias = str | float | bool | list[str] | None
+Data: TypeAlias = Mapping[str, Value]
 C = TypeVar("C", bound=Callable[..., Any])
 
 _WIDEST = 10_000  # where no terminal tells how wide a line may be
@@ -67,9 +68,51 @@ def account_data(account: Account) -> Data:
     }
 
 
+def status_data(account: Account) -> Data:
+    """An account with since when it is disabled."""
+    return {**account_data(account), "disabled_at": _date(account.disabled_at)}
+
+
+def listing_data(listing: Listing) -> Data:
+    """A listing with all that is stored of it, as the API writes it."""
+    return {
+        "id": listing.id,
+        "account_id": listing.account_id,
+        "state": _state(listing),
+        "title": listing.title,
+        "content": listing.content,
+        "type": listing.type,
+        "category": listing.category,
+        "images": msgspec.json.decode(listing.images, type=list[str]),
+        "price": listing.price_cents / 100,
+        "price_type": listing.price_type,
+        "location": listing.location,
+        "region": listing.region,
+        "district": listing.district,
+        "latitude": listing.latitude,
+        "longitude": listing.longitude,
+        "is_active": listing.is_active,
+        "view_count": listing.view_count,
+        "created_at": listing.created_at,
+        "updated_at": listing.updated_at,
+        "deleted_at": _date(listing.deleted_at),
+    }
+
+
+def _state(listing: Listing) -> str:
+    if listing.deleted_at is not None:
+        return "deleted"
+    return "active" if listing.is_active else "inactive"
+
+
+def listed_key_data(key: ApiKey) -> Data:
+    """A key as a list of keys shows it."""
+    return {**key_data(key), "last_used_at": _date(key.last_used_at)}
+
+
 def key_data(key: ApiKey, secret: str | None = None) -> Data:
     """A key as commands print it: a new one with its secret, any other by its hint and whether it is revoked."""
-    data: dict[str, str | int | list[str] | None] = {"id": key.id}
+    data: dict[str, Value] = {"id": key.id}
     data |= {"hint": key.hint} if secret is None else {"key": secret}
     data |= {
         "name": key.name,
@@ -80,7 +123,7 @@ def key_data(key: ApiKey, secret: str | None = None) -> Data:
     return data if secret is not None else data | {"revoked_at": _date(key.revoked_at)}
 
 
-def _text(value: str | int | list[str] | None) -> str:
+def _text(value: Value) -> str:
     """For a person's eyes: sellers' text can hold what a terminal would obey."""
     text = "-" if value is None else ", ".join(value) if isinstance(value, list) else str(value)
     return "".join("\N{REPLACEMENT CHARACTER}" if _is_control(letter) else letter for letter in text)

@@ -13,13 +13,13 @@ LISTING_COLUMNS = (
     "id, account_id, version, title, content, type, category, images, price_cents, price_type, location, region, "
     "district, latitude, longitude, is_active, view_count, created_at, updated_at, deleted_at"
 )
-ACCOUNT_COLUMNS = "id, name, email, plan_expires_at, created_at"
-KEY_COLUMNS = "id, account_id, name, hint, created_at, expires_at, revoked_at"
+ACCOUNT_COLUMNS = "id, name, email, plan_expires_at, created_at, disabled_at"
+KEY_COLUMNS = "id, account_id, name, hint, created_at, last_used_at, expires_at, revoked_at"
 
 GET_DATABASE_ID = "SELECT id FROM database_id"
 
 FIND_CALLER = """
-SELECT k.id, k.account_id, a.bucket, a.plan_expires_at, k.expires_at, k.revoked_at
+SELECT k.id, k.account_id, a.bucket, a.plan_expires_at, a.disabled_at, k.expires_at, k.revoked_at
 FROM api_keys k JOIN accounts a ON a.id = k.account_id
 WHERE k.digest = $1
 """
@@ -28,6 +28,20 @@ LIST_LISTINGS = f"""
 SELECT {LISTING_COLUMNS} FROM listings
 WHERE bucket = $1 AND account_id = $2 AND is_active AND deleted_at IS NULL
 ORDER BY id DESC
+"""
+
+COUNT_LISTINGS = """
+SELECT
+    count(*) FILTER (WHERE is_active AND deleted_at IS NULL),
+    count(*) FILTER (WHERE NOT is_active AND deleted_at IS NULL),
+    count(*) FILTER (WHERE deleted_at IS NOT NULL)
+FROM listings WHERE bucket = $1 AND account_id = $2
+"""
+
+LATEST_LISTINGS = f"""
+SELECT {LISTING_COLUMNS} FROM listings
+WHERE bucket = $1 AND account_id = $2
+ORDER BY id DESC LIMIT $3
 """
 
 GET_LISTING = f"SELECT {LISTING_COLUMNS} FROM listings WHERE bucket = $1 AND id = $2"
@@ -63,10 +77,22 @@ GET_ACCOUNT = f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE id = $1"
 
 FIND_ACCOUNT = f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE email = $1"
 
+PAGE_ACCOUNTS = f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE id > $1 ORDER BY id LIMIT $2"
+
 ADD_KEY = f"""
 INSERT INTO api_keys (account_id, name, digest, hint, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (digest) DO NOTHING
 RETURNING {KEY_COLUMNS}
+"""
+
+LIST_KEYS = f"SELECT {KEY_COLUMNS} FROM api_keys WHERE account_id = $1 ORDER BY id"
+
+GET_KEY = f"SELECT {KEY_COLUMNS} FROM api_keys WHERE id = $1"
+
+SET_KEY_EXPIRY = "UPDATE api_keys SET expires_at = $1 WHERE id = $2"
+
+NOTE_KEY_USE = """
+UPDATE api_keys SET last_used_at = $1 WHERE id = $2 AND (last_used_at IS NULL OR last_used_at < $1)
 """
 
 REVOKE_KEY = f"""

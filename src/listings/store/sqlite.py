@@ -1,15 +1,15 @@
 """The store on one SQLite file: reads in place on the event loop, writes through the writer thread."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import apsw
 
-from listings.contract import AccountChange, Decide, NewKey
+from listings.contract import AccountChange, Decide, NewKey, Rotation
 from listings.errors import Problem, Unavailable
-from listings.model import Account, ApiKey, Caller, Listing, NewListing, bucket_of
+from listings.model import Account, ApiKey, Caller, Listing, ListingCounts, NewListing, bucket_of
 from listings.store import migrate, sql
 from listings.store.connection import open_reader, require_sound_sqlite
 from listings.store.writer import Operation, T, Writer
@@ -88,6 +88,15 @@ class SqliteStore:
         """Of any account, deleted ones included."""
         rows = self._read(_GET_LISTING, (bucket_of(listing_id), listing_id))
         return _listing(rows[0]) if rows else None
+
+    async def count_listings(self, bucket: int, account_id: int) -> ListingCounts:
+        """Through all of the account's listings."""
+        return ListingCounts(*self._read(sql.for_sqlite(sql.COUNT_LISTINGS), (bucket, account_id))[0])
+
+    async def latest_listings(self, bucket: int, account_id: int, count: int) -> list[Listing]:
+        """Whatever their state, newest first."""
+        rows = self._read(sql.for_sqlite(sql.LATEST_LISTINGS), (bucket, account_id, count))
+        return [_listing(row) for row in rows]
 
     async def add_listing(self, bucket: int, account_id: int, new: NewListing, created_at: str) -> int:
         """The id is drawn in the same transaction."""
@@ -171,6 +180,10 @@ class SqliteStore:
         rows = self._read(sql.for_sqlite(sql.FIND_ACCOUNT), (email,))
         return Account(*rows[0]) if rows else None
 
+    async def page_accounts(self, after: int, count: int) -> list[Account]:
+        """In the order of their ids."""
+        return [Account(*row) for row in self._read(sql.for_sqlite(sql.PAGE_ACCOUNTS), (after, count))]
+
     async def change_account(self, account_id: int, decide: Callable[[Account], AccountChange]) -> Account | None:
         """Read, decide and write in one write transaction."""
 
@@ -191,9 +204,35 @@ class SqliteStore:
 
     async def add_key(self, new: NewKey) -> ApiKey | None:
         """Its digest alone is kept."""
-        values = (new.account_id, new.name, new.digest, new.hint, new.created_at, new.expires_at)
-        rows = await self._run(lambda connection: _write(connection, sql.ADD_KEY, values))
+        rows = await self._run(lambda connection: _write(connection, sql.ADD_KEY, _key_values(new)))
         return ApiKey(*rows[0]) if rows else None
+
+    async def list_keys(self, account_id: int) -> list[ApiKey]:
+        """In the order of their ids."""
+        return [ApiKey(*row) for row in self._read(sql.for_sqlite(sql.LIST_KEYS), (account_id,))]
+
+    async def rotate_key(self, key_id: int, decide: Callable[[ApiKey, Account], Rotation]) -> ApiKey | None:
+        """Both keys in one write transaction."""
+
+        def rotate(connection: apsw.Connection) -> ApiKey | None:
+            rows = _write(connection, sql.GET_KEY, (key_id,))
+            if not rows:
+                return None
+            old = ApiKey(*rows[0])
+            rotation = decide(old, Account(*_row(connection, sql.GET_ACCOUNT, (old.account_id,))))
+            _write(connection, sql.SET_KEY_EXPIRY, (rotation.old_expires_at, key_id))
+            return ApiKey(*_row(connection, sql.ADD_KEY, _key_values(rotation.new)))
+
+        return await self._run(rotate)
+
+    async def note_key_uses(self, uses: Mapping[int, int]) -> None:
+        """All of them in one write transaction."""
+
+        def note(connection: apsw.Connection) -> None:
+            for key_id, moment in uses.items():
+                _write(connection, sql.NOTE_KEY_USE, (moment, key_id))
+
+        await self._run(note)
 
     async def revoke_key(self, key_id: int, revoked_at: int) -> ApiKey | None:
         """The first time stands."""
@@ -223,6 +262,10 @@ def _write(connection: apsw.Connection, statement: str, values: Row) -> list[Row
 
 def _row(connection: apsw.Connection, statement: str, values: Row) -> Row:
     return _write(connection, statement, values)[0]
+
+
+def _key_values(new: NewKey) -> Row:
+    return (new.account_id, new.name, new.digest, new.hint, new.created_at, new.expires_at)
 
 
 def _listing(row: Row) -> Listing:
