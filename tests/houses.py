@@ -223,15 +223,19 @@ class RunningService:
         self._server.should_exit = True
 
     def _work(self) -> None:
-        with bound_socket(self.settings.host, self.settings.port) as listener:
+        with (
+            assemble.observed(self.settings) as self.observers,
+            bound_socket(self.settings.host, self.settings.port) as listener,
+        ):
             self.base_url = base_url_of(listener)
             uvloop.run(self._serve(listener))
 
     async def _serve(self, listener: Any) -> None:
         self._loop = asyncio.get_running_loop()
-        async with assemble.opened_service(self.settings) as service:
+        observers = self.observers
+        async with assemble.opened_service(self.settings, metrics=observers.metrics) as service:
             self.service = service
-            self._server = assemble.server(service, self.settings, on_start=self._started.set)
+            self._server = assemble.server(service, self.settings, on_start=self._started.set, observers=observers)
             if self._plain:
                 self._server.config.app = without_extensions(cast("Any", self._server.config.app))
             await self._server.serve([listener])

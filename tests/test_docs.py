@@ -10,6 +10,8 @@ from listings.api.routes import ROUTES
 from listings.api.wire import STATUS
 from listings.cli import listings
 from listings.fields import FIELDS
+from listings.logs import RequestLine
+from listings.metrics import Metrics
 from listings.settings import SETTINGS, Setting
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -43,6 +45,20 @@ def test_every_path_is_in_the_table(path: str) -> None:
 @pytest.mark.parametrize("field", FIELDS)
 def test_every_field_is_told(field: str) -> None:
     assert f"`{field}`" in API
+
+
+def test_every_metric_is_in_the_table_with_its_labels(tmp_path: Path) -> None:
+    page = (DOCS / "metrics.md").read_text("utf-8")
+    rows = [line.split("|") for line in page.splitlines() if line.startswith("| `listings_")]
+    told = {name: labels for _, name, labels, *_ in rows}
+    metrics = Metrics(tmp_path / "listings.db")
+    metrics.note_answer(RequestLine(method="GET", route="/healthz", status=200))
+    there: dict[str, set[str]] = {}
+    for family in metrics.registry.collect():
+        name = f"{family.name}{'_total' if family.type == 'counter' else '_info' if family.type == 'info' else ''}"
+        there[name] = {label for sample in family.samples for label in sample.labels} - {"le"}
+    ours = {name: labels for name, labels in there.items() if name.startswith("listings_")}
+    assert {name.strip(" `"): set(re.findall(r"`(\w+)`", labels)) for name, labels in told.items()} == ours
 
 
 def commands(group: click.Group, path: str = "listings") -> list[tuple[str, click.Command]]:

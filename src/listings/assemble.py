@@ -3,21 +3,46 @@
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
+from typing import NamedTuple
 
-from listings.api.app import Application
+from listings.api.app import Application, Trace
 from listings.api.guard import Bounds
 from listings.api.server import Server
 from listings.contract import RateLimiter
+from listings.errors import Problem
 from listings.limiter.mapped import MappedLimiter
 from listings.limiter.memory import MemoryLimiter
 from listings.logs import RequestLog
+from listings.metrics import Metrics
 from listings.service import Service
 from listings.settings import Settings
 from listings.store import migrate
 from listings.store.migrate import Migration
 from listings.store.sqlite import SqliteStore
+
+
+class Observers(NamedTuple):
+    """Who hears what the service does, beside its log."""
+
+    metrics: Metrics | None = None
+    trace: Trace | None = None
+
+
+NOBODY = Observers()
+
+
+@contextmanager
+def observed(settings: Settings) -> Iterator[Observers]:
+    """Metrics and traces as far as the settings ask for them. Raises Problem("invalid_setting")."""
+    with ExitStack() as stack:
+        trace = stack.enter_context(_tracing()) if settings.tracing else None
+        metrics = None
+        if settings.metrics_address is not None:
+            metrics = stack.enter_context(closing(Metrics(settings.database)))
+            metrics.listen(*settings.metrics_address)
+        yield Observers(metrics, trace)
 
 
 def migrate_database(settings: Settings) -> list[Migration]:
@@ -26,10 +51,14 @@ def migrate_database(settings: Settings) -> list[Migration]:
 
 
 @asynccontextmanager
-async def opened_service(settings: Settings, *, clock: Callable[[], float] = time.time) -> AsyncIterator[Service]:
+async def opened_service(
+    settings: Settings, *, clock: Callable[[], float] = time.time, metrics: Metrics | None = None
+) -> AsyncIterator[Service]:
     """A service over the database of the settings, which must exist; everything is committed at the end."""
-    store = SqliteStore(settings.database)
+    store = SqliteStore(settings.database, metrics.note_batch if metrics is not None else None)
     await store.open()
+    if metrics is not None:
+        metrics.watch_writes(lambda: store.writes_waiting)
     limiter = _limiter(settings, await store.get_id())
     service = Service(store, limiter, clock)
     key_uses = asyncio.create_task(service.keep_key_uses())
@@ -43,13 +72,17 @@ async def opened_service(settings: Settings, *, clock: Callable[[], float] = tim
             await limiter.close()
 
 
-def application(service: Service, settings: Settings, request_log: RequestLog | None = None) -> Application:
+def application(
+    service: Service, settings: Settings, request_log: RequestLog | None = None, observers: Observers = NOBODY
+) -> Application:
     """The ASGI application over a service."""
     return Application(
         service,
         cors_origins=settings.cors_origins,
         most_body=settings.max_body_bytes,
         request_log=request_log,
+        on_answer=observers.metrics.note_answer if observers.metrics is not None else None,
+        trace=observers.trace,
     )
 
 
@@ -58,6 +91,7 @@ def server(
     settings: Settings,
     request_log: RequestLog | None = None,
     on_start: Callable[[], None] = lambda: None,
+    observers: Observers = NOBODY,
 ) -> Server:
     """The HTTP server over a service."""
     bounds = Bounds(
@@ -70,7 +104,23 @@ def server(
         url_bytes=settings.max_url_bytes,
         connections=settings.max_connections,
     )
-    return Server(application(service, settings, request_log), service, bounds, on_start)
+    server = Server(application(service, settings, request_log, observers), service, bounds, on_start)
+    if observers.metrics is not None:
+        observers.metrics.watch_connections(lambda: server.open_connections, settings.max_connections)
+    return server
+
+
+@contextmanager
+def _tracing() -> Iterator[Trace]:
+    try:
+        from listings.tracing import Tracing  # noqa: PLC0415 - its packages are an extra
+    except ImportError:
+        raise Problem(
+            "invalid_setting",
+            "LISTINGS_TRACING is on, which needs OpenTelemetry: install it with `pip install 'listings[tracing]'`",
+        ) from None
+    with closing(Tracing()) as tracing:
+        yield tracing.note_answer
 
 
 def _limiter(settings: Settings, database_id: str) -> RateLimiter | None:

@@ -26,16 +26,22 @@ _LAST_SECONDS = 1.0
 _SECURITY_RELEVANT = {401, 403, 429}
 _FAILED = 500
 
+NO_REQUEST = "-"
+"""The method of what was refused before it was a request."""
+
 _encode = msgspec.json.Encoder().encode
 
 
 class RequestLine(msgspec.Struct, gc=False):
-    """What is written of a request. `route` is its pattern, never its address; ids are None where no key counted."""
+    """What is written of a request. `route` is its pattern, never its address; ids are None where no key counted.
+
+    `trace_id` is left out where requests are not traced.
+    """
 
     timestamp: str = ""
     level: Level = "info"
     event: str = "request"
-    method: str = "-"
+    method: str = NO_REQUEST
     route: str = "-"
     status: int = 0
     milliseconds: float = 0.0
@@ -43,6 +49,7 @@ class RequestLine(msgspec.Struct, gc=False):
     key_id: int | None = None
     request_id: str = ""
     code: str | None = None
+    trace_id: str | msgspec.UnsetType = msgspec.UNSET
 
 
 def configure(stream: TextIO, level: int, *, as_json: bool, of: str = "") -> None:
@@ -143,7 +150,8 @@ class RequestLog:
 def _for_people(line: RequestLine) -> bytes:
     ids = f" account {line.account_id} key {line.key_id}" if line.key_id is not None else ""
     code = f" {line.code}" if line.code is not None else ""
+    trace = f" trace {line.trace_id}" if line.trace_id is not msgspec.UNSET else ""
     return (
         f"{line.timestamp} [{line.level:<7}] {line.status} {line.method} {line.route}{code}"
-        f"  {line.milliseconds} ms{ids}  {line.request_id}"
+        f"  {line.milliseconds} ms{ids}  {line.request_id}{trace}"
     ).encode()

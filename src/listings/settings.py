@@ -17,7 +17,15 @@ _MOST_REQUESTS = 100_000
 _LONGEST_TIMEOUT = 3600
 _MEBIBYTE = 1024 * 1024
 _LONGEST_WINDOW = 31 * 24 * 3600
+_ADDRESS = re.compile(r"(?:([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):)?([0-9]{1,5})")
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?|\*")
+
+
+class Address(NamedTuple):
+    """Where something listens."""
+
+    host: str
+    port: int
 
 
 class Setting(NamedTuple):
@@ -51,6 +59,8 @@ class Settings(NamedTuple):
     max_connections: int
     log_level: int
     log_format: str
+    metrics_address: Address | None
+    tracing: bool
 
 
 def parse_database_url(text: str) -> Path:
@@ -91,6 +101,21 @@ def _log_format(text: str) -> str:
     if text not in {"auto", "json", "text"}:
         raise ValueError("must be one of auto, json, text")
     return text
+
+
+def _address(text: str) -> Address | None:
+    if not text:
+        return None
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match[2]) > _LARGEST_PORT:
+        raise ValueError("must be a port, or an address and a port, like 9464, 127.0.0.1:9464 or [::1]:9464")
+    return Address((match[1] or "127.0.0.1").strip("[]"), int(match[2]))
+
+
+def _switch(text: str) -> bool:
+    if text not in {"off", "on"}:
+        raise ValueError("must be off or on")
+    return text == "on"
 
 
 def _origins(text: str) -> frozenset[str]:
@@ -220,6 +245,20 @@ SETTINGS = (
         "auto",
         _log_format,
         "auto: text on a terminal, else JSON lines; json; text.",
+    ),
+    Setting(
+        "metrics_address",
+        ("LISTINGS_METRICS_ADDRESS",),
+        "",
+        _address,
+        "Where metrics are told to Prometheus: PORT of this machine, or HOST:PORT; 0 lets the system choose a port.",
+    ),
+    Setting(
+        "tracing",
+        ("LISTINGS_TRACING",),
+        "off",
+        _switch,
+        "on: a span of each request goes to OpenTelemetry, which needs the extra listings[tracing]; off.",
     ),
 )
 

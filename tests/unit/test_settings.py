@@ -52,6 +52,13 @@ GOOD = [
     ("log_format", "auto", "auto"),
     ("log_format", "json", "json"),
     ("log_format", "text", "text"),
+    ("metrics_address", "9464", ("127.0.0.1", 9464)),
+    ("metrics_address", "0", ("127.0.0.1", 0)),
+    ("metrics_address", "0.0.0.0:9464", ("0.0.0.0", 9464)),  # noqa: S104 - nothing listens here
+    ("metrics_address", "my-host.example:65535", ("my-host.example", 65_535)),
+    ("metrics_address", "[::1]:9464", ("::1", 9464)),
+    ("tracing", "on", True),
+    ("tracing", "off", False),
     *((attribute, str(value), value) for attribute, bounds in BOUNDS.items() for value in bounds),
 ]
 WRONG = [
@@ -87,6 +94,17 @@ WRONG = [
     ("log_level", "20"),
     ("log_format", "JSON"),
     ("log_format", "xml"),
+    ("metrics_address", "localhost"),
+    ("metrics_address", ":9464"),
+    ("metrics_address", "::1:9464"),
+    ("metrics_address", "[localhost]:9464"),
+    ("metrics_address", "127.0.0.1:"),
+    ("metrics_address", "65536"),
+    ("metrics_address", "127.0.0.1:9464\n"),
+    ("metrics_address", "http://127.0.0.1:9464/metrics"),
+    ("metrics_address", "٩٤٦٤"),
+    ("tracing", "1"),
+    ("tracing", "On"),
     *((attribute, str(bounds[0] - 1)) for attribute, bounds in BOUNDS.items()),
     *((attribute, str(bounds[1] + 1)) for attribute, bounds in BOUNDS.items()),
     *((attribute, "ten") for attribute in BOUNDS),
@@ -155,6 +173,8 @@ def test_the_defaults_are_in_force_when_nothing_is_set() -> None:
         max_connections=10_000,
         log_level=logging.INFO,
         log_format="auto",
+        metrics_address=None,
+        tracing=False,
     )
 
 

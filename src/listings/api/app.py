@@ -1,8 +1,11 @@
 """The ASGI application: route, gate, handle, answer. The order of all checks is here (decision G21)."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from time import perf_counter
+from typing import TypeAlias
+
+from msgspec import UNSET
 
 from listings.api import cors, wire
 from listings.api.guard import ANSWER
@@ -14,6 +17,11 @@ from listings.errors import Problem
 from listings.logs import RequestLine, RequestLog
 from listings.service import Service
 
+OnAnswer: TypeAlias = Callable[[RequestLine], None]
+Trace: TypeAlias = Callable[[RequestLine, Mapping[str, str]], str | None]
+"""Makes a span of a request that was answered, given the client's headers of W3C Trace Context; returns its trace."""
+
+_TRACE_CONTEXT = ("traceparent", "tracestate")
 _COMMON = (
     b"content-type: application/json; charset=utf-8\r\n"
     b"cache-control: no-store\r\n"
@@ -28,19 +36,26 @@ _log = logging.getLogger(__name__)
 class Application:
     """Answers HTTP requests by the use cases of one service."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the service are optional and by name
         self,
         service: Service,
         *,
         cors_origins: Collection[str] = (),
         most_body: int = MOST_BODY,
         request_log: RequestLog | None = None,
+        on_answer: OnAnswer | None = None,
+        trace: Trace | None = None,
     ) -> None:
-        """`cors_origins`: whose pages may call from a browser, "*" for all; `most_body` is in bytes."""
+        """`cors_origins`: whose pages may call from a browser, "*" for all; `most_body` is in bytes.
+
+        `on_answer` hears of every answer, `trace` of those to requests; neither may wait.
+        """
         self._service = service
         self._cors_origins = cors_origins
         self._most_body = most_body
         self._request_log = request_log
+        self._on_answer = on_answer
+        self._trace = trace
         self._limits = LimitHeaders(service.limiter, service.clock)
         self._ids = RequestIds()
 
@@ -53,15 +68,14 @@ class Application:
         except ClientGoneError:
             return
         await self._send(request, answer, send, whole=ANSWER in scope.get("extensions", ()))
-        if self._request_log is not None:
-            self._note(self._request_log, request, answer, perf_counter() - started)
+        if self._request_log is not None or self._on_answer is not None or self._trace is not None:
+            self._note(request, answer, perf_counter() - started)
 
     def refusal(self, problem: Problem) -> bytes:
         """The whole answer to what is no HTTP request; the connection closes behind it."""
         request_id = self._ids.next()
         answer = wire.problem_answer(problem)
-        if self._request_log is not None:
-            self._request_log.note(RequestLine(status=answer.status, request_id=request_id, code=problem.code))
+        self._tell(RequestLine(status=answer.status, request_id=request_id, code=problem.code))
         common = _COMMON % (len(answer.body), request_id.encode())
         return wire.status_line(answer.status) + common + answer.headers + b"connection: close\r\n\r\n" + answer.body
 
@@ -110,7 +124,7 @@ class Application:
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    def _note(self, log: RequestLog, request: Request, answer: Answer, seconds: float) -> None:
+    def _note(self, request: Request, answer: Answer, seconds: float) -> None:
         line = RequestLine(
             method=request.method,
             route=request.route,
@@ -122,7 +136,20 @@ class Application:
         caller = getattr(request, "caller", None)
         if caller is not None:
             line.account_id, line.key_id = caller.account_id, caller.key_id
-        log.note(line)
+        if self._trace is not None:
+            line.trace_id = self._trace(line, _trace_context(request)) or UNSET
+        self._tell(line)
+
+    def _tell(self, line: RequestLine) -> None:
+        if self._request_log is not None:
+            self._request_log.note(line)
+        if self._on_answer is not None:
+            self._on_answer(line)
+
+
+def _trace_context(request: Request) -> dict[str, str]:
+    """A header that stands more than once is joined, so that a second traceparent makes neither count."""
+    return {name: ",".join(request.header_values(name.encode())) for name in _TRACE_CONTEXT}
 
 
 def _key_of(request: Request) -> str | None:

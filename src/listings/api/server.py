@@ -94,6 +94,11 @@ class Server(uvicorn.Server):
         kind = cast("Any", self.config.http_protocol_class)
         return cast("asyncio.Protocol", kind(config=self.config, server_state=self.server_state, app_state={}))
 
+    @property
+    def open_connections(self) -> int:
+        """How many there are now; may be asked from any thread."""
+        return len(self.server_state.connections)
+
     def _connections(self) -> list[GuardedProtocol]:
         return [cast("GuardedProtocol", connection) for connection in self.server_state.connections]
 

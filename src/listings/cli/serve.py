@@ -43,22 +43,31 @@ def serve(context: click.Context, host: str | None, port: str | None, *, demo: b
     settings = settings_of(context, host=host, port=port, seed_file=seed)
     settings = settings._replace(max_connections=_possible_connections(settings.max_connections))
     plan = seeding.read(settings.seed_file) if settings.seed_file is not None else None
-    with bound_socket(settings.host, settings.port) as listener:
-        uvloop.run(_serve(settings, listener, plan, demo=demo))
+    with assemble.observed(settings) as observers, bound_socket(settings.host, settings.port) as listener:
+        uvloop.run(_serve(settings, listener, plan, observers, demo=demo))
 
 
-async def _serve(settings: Settings, listener: socket.socket, plan: seeding.Seed | None, *, demo: bool) -> None:
+async def _serve(
+    settings: Settings,
+    listener: socket.socket,
+    plan: seeding.Seed | None,
+    observers: assemble.Observers,
+    *,
+    demo: bool,
+) -> None:
     assemble.migrate_database(settings)
     base_url = base_url_of(listener)
     as_json = configure_logs(settings)
     request_log = RequestLog(sys.stderr.buffer, settings.log_level, as_json=as_json)
-    async with assemble.opened_service(settings) as service:
+    if observers.metrics is not None:
+        tell(f"Metrics are at {observers.metrics.url}")
+    async with assemble.opened_service(settings, metrics=observers.metrics) as service:
         if plan is not None:
             await seeding.apply(service, plan)
         prepared = await demonstration.prepare(service, settings.database.parent) if demo else None
         gc.freeze()  # what is there now stays: the collector need not walk through it while requests wait
         announce = partial(_announce, settings.database, base_url, prepared)
-        await assemble.server(service, settings, request_log, announce).serve([listener])
+        await assemble.server(service, settings, request_log, announce, observers).serve([listener])
     request_log.close()
     logging.getLogger(__name__).info("Stopped")
 

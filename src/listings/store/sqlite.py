@@ -12,7 +12,7 @@ from listings.errors import Problem, Unavailable
 from listings.model import Account, ApiKey, Caller, Listing, ListingCounts, NewListing, bucket_of
 from listings.store import migrate, sql
 from listings.store.connection import open_reader, require_sound_sqlite
-from listings.store.writer import Operation, T, Writer
+from listings.store.writer import OnBatch, Operation, T, Writer
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -28,9 +28,10 @@ _GET_LISTING = sql.for_sqlite(sql.GET_LISTING)
 class SqliteStore:
     """`listings.contract.Store` on a file that `migrate.migrate` has made."""
 
-    def __init__(self, path: Path) -> None:
-        """`path` is the database file's."""
+    def __init__(self, path: Path, on_batch: OnBatch | None = None) -> None:
+        """`path` is the database file's; `on_batch` hears of every batch of writes."""
         self.path = path
+        self._on_batch = on_batch
         self._reader: apsw.Connection | None = None
         self._writer: Writer | None = None
 
@@ -42,7 +43,7 @@ class SqliteStore:
                 raise Problem("database_missing", f"There is no database at {self.path.absolute()}: {_MAKE_IT}")
             reader = open_reader(self.path)
             migrate.require_current(reader)
-            self._writer = Writer(self.path)
+            self._writer = Writer(self.path, self._on_batch)
         except (apsw.Error, OSError) as error:
             raise Unavailable(f"The database {self.path} can't be opened: {error}") from error
         self._reader = reader
@@ -54,6 +55,11 @@ class SqliteStore:
             self._reader = None
         if self._writer is not None:
             await self._writer.close()
+
+    @property
+    def writes_waiting(self) -> int:
+        """How many writes wait for the writer; may be asked from any thread."""
+        return self._writer.waiting if self._writer is not None else 0
 
     async def check(self) -> None:
         """Read the schema, and look how much room is left beside the file."""

@@ -10,7 +10,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from time import perf_counter
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import apsw
 
@@ -19,6 +20,14 @@ from listings.store.connection import WritersTurn, open_writer
 
 T = TypeVar("T")
 Operation: TypeAlias = Callable[[apsw.Connection], T]
+
+
+class OnBatch(Protocol):
+    """Who hears of every batch."""
+
+    def __call__(self, size: int, seconds: float, *, committed: bool) -> None:
+        """In the writing thread: of how many operations, how long it took, and whether it is on disk."""
+
 
 _LARGEST_BATCH = 256
 _MOST_WAITING = 1024
@@ -50,9 +59,10 @@ class _Outcome(NamedTuple):
 class Writer:
     """Runs operations in the writing thread. Made and used on one event loop."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, on_batch: OnBatch | None = None) -> None:
         """Starts the thread. OSError when the lock file beside `path` can't be opened."""
         self._path = path
+        self._on_batch = on_batch
         self._turn = WritersTurn(path)
         self._connection: apsw.Connection | None = None
         self._loop = asyncio.get_running_loop()
@@ -78,6 +88,11 @@ class Writer:
             self._wake.notify()
         return await future
 
+    @property
+    def waiting(self) -> int:
+        """How many operations the thread has not taken yet; may be asked from any thread."""
+        return len(self._waiting)
+
     async def close(self) -> None:
         """Commit what waits, fold the WAL into the file, disconnect."""
         with self._wake:
@@ -91,10 +106,11 @@ class Writer:
         while self._wait():
             try:
                 with self._turn.taken():
-                    outcomes = self._commit(self._take())
+                    outcomes = self._write(self._take())
             except OSError:
                 _log.exception("The lock file can't be locked")
                 outcomes = [_Outcome(call, error=_nothing_written()) for call in self._take()]
+                self._tell(outcomes, 0.0, committed=False)
             self._loop.call_soon_threadsafe(_deliver, outcomes)
         self._disconnect()
         self._turn.close()
@@ -111,17 +127,29 @@ class Writer:
         with self._wake:
             return [self._waiting.popleft() for _ in range(min(len(self._waiting), _LARGEST_BATCH))]
 
-    def _commit(self, batch: list[_Call]) -> list[_Outcome]:
+    def _write(self, batch: list[_Call]) -> list[_Outcome]:
+        began = perf_counter()
         try:
-            if self._connection is None:
-                self._connection = open_writer(self._path)
-            self._connection.execute("BEGIN IMMEDIATE")
-            outcomes = [_attempt(self._connection, call) for call in batch]
-            self._connection.execute("COMMIT")
+            outcomes = self._commit(batch)
         except apsw.Error as error:
             _log.exception("A batch of %d writes failed", len(batch))
             self._recover(error)
-            return [_Outcome(call, error=_failed(error)) for call in batch]
+            outcomes = [_Outcome(call, error=_failed(error)) for call in batch]
+            self._tell(outcomes, perf_counter() - began, committed=False)
+        else:
+            self._tell(outcomes, perf_counter() - began, committed=True)
+        return outcomes
+
+    def _tell(self, outcomes: list[_Outcome], seconds: float, *, committed: bool) -> None:
+        if self._on_batch is not None:
+            self._on_batch(len(outcomes), seconds, committed=committed)
+
+    def _commit(self, batch: list[_Call]) -> list[_Outcome]:
+        if self._connection is None:
+            self._connection = open_writer(self._path)
+        self._connection.execute("BEGIN IMMEDIATE")
+        outcomes = [_attempt(self._connection, call) for call in batch]
+        self._connection.execute("COMMIT")
         return outcomes
 
     def _recover(self, error: apsw.Error) -> None:
