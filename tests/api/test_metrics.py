@@ -335,6 +335,14 @@ def test_another_address_can_be_set(tmp_path: Path) -> None:
         assert Scrape(metrics_url(serving)).samples
 
 
+def test_an_address_of_ipv6_is_told_in_brackets(tmp_path: Path) -> None:
+    metrics = Metrics(tmp_path / "listings.db")
+    metrics.listen("::1", 0)
+    assert re.fullmatch(r"http://\[::1\]:\d+/metrics", metrics.url)
+    assert Scrape(metrics.url).samples
+    metrics.close()
+
+
 def test_metrics_are_not_at_the_services_port_nor_the_service_at_theirs(program: Program) -> None:
     with program.serve() as serving:
         assert serving.http.get("/metrics").status_code == 404

@@ -346,7 +346,7 @@ def test_where_tracing_is_off_nothing_is_loaded_delivered_or_logged(tmp_path: Pa
 
 def test_a_variable_that_opentelemetry_does_not_take_is_told_in_a_sentence(variables: pytest.MonkeyPatch) -> None:
     variables.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "0")
-    with pytest.raises(Problem, match="OTEL_ variables: .*max_queue_size") as raised:
+    with pytest.raises(Problem, match=r"OTEL_ variables: .*max_queue_size") as raised:
         Tracing()
     assert raised.value.code == "invalid_setting"
 

@@ -244,3 +244,53 @@ def test_a_closed_writer_takes_nothing_more_and_leaves_no_wal(path: Path) -> Non
 
 def test_the_longest_wait_of_the_last_checkpoint_is_short() -> None:
     assert writers._CHECKPOINT_WAITS <= 1_000  # noqa: SLF001 - the bound is the promise
+
+
+def test_a_listener_hears_of_every_batch_before_its_callers_do(path: Path) -> None:
+    heard: list[tuple[int, bool]] = []
+
+    def hear(size: int, seconds: float, *, committed: bool) -> None:
+        assert 0 <= seconds < 10
+        heard.append((size, committed))
+
+    def fail(_: apsw.Connection) -> None:
+        raise apsw.IOError("disk I/O error")
+
+    async def use() -> None:
+        writer = Writer(path, hear)
+        await writer.run(insert("a"))
+        assert heard == [(1, True)]
+        await gathered(refuse)(writer)
+        await gathered(fail)(writer)
+        assert heard == [(1, True), (1, True), (1, False)]
+        descriptor = writer._turn._descriptor  # noqa: SLF001 - there is no other way to lose a descriptor
+        kept = os.dup(descriptor)
+        os.close(descriptor)
+        await gathered(insert("b"))(writer)
+        os.dup2(kept, descriptor)
+        os.close(kept)
+        await writer.close()
+
+    asyncio.run(use())
+    assert heard[3:] == [(1, False)]
+
+
+def test_operations_that_wait_can_be_counted(path: Path) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    def block(_: apsw.Connection) -> None:
+        entered.set()
+        go_on.wait(10)
+
+    async def use(writer: Writer) -> None:
+        assert writer.waiting == 0
+        blocked = asyncio.ensure_future(writer.run(block))
+        await asyncio.to_thread(entered.wait, 10)
+        waiting = [asyncio.ensure_future(writer.run(insert(str(number)))) for number in range(5)]
+        await asyncio.sleep(0)
+        assert writer.waiting == 5
+        go_on.set()
+        await asyncio.gather(blocked, *waiting)
+        assert writer.waiting == 0
+
+    with_writer(path, use)
