@@ -53,25 +53,9 @@ class Tracing:
         `context` is what the client sent of traceparent and tracestate; a trace that these name is continued.
         """
         end = time.time_ns()
-        method = line.method if line.method in HTTPMethod.__members__ else _OTHER
-        attributes: dict[str, str | int] = {
-            "http.request.method": method,
-            "http.response.status_code": line.status,
-            "listings.request_id": line.request_id,
-        }
-        name = "HTTP" if method == _OTHER else method
-        if line.route != _NO_ROUTE:
-            attributes["http.route"] = line.route
-            name = f"{name} {line.route}"
-        if line.status >= _FAILED:
-            attributes["error.type"] = str(line.status)
-        span = self._tracer.start_span(
-            name,
-            self._context_of(context),
-            SpanKind.SERVER,
-            attributes,
-            start_time=end - round(line.milliseconds * _NANOSECONDS),
-        )
+        start = end - round(line.milliseconds * _NANOSECONDS)
+        name, attributes = _description(line)
+        span = self._tracer.start_span(name, self._context_of(context), SpanKind.SERVER, attributes, start_time=start)
         if line.status >= _FAILED:
             span.set_status(StatusCode.ERROR)
         span.end(end)
@@ -110,6 +94,23 @@ class _Delivery(SpanExporter):
     def shutdown(self) -> None:
         """Deliver no more."""
         self._exporter.shutdown()
+
+
+def _description(line: RequestLine) -> tuple[str, dict[str, str | int]]:
+    """Name and attributes of a request's span, by the conventions for HTTP servers."""
+    method = line.method if line.method in HTTPMethod.__members__ else _OTHER
+    name = "HTTP" if method == _OTHER else method
+    attributes: dict[str, str | int] = {
+        "http.request.method": method,
+        "http.response.status_code": line.status,
+        "listings.request_id": line.request_id,
+    }
+    if line.route != _NO_ROUTE:
+        attributes["http.route"] = line.route
+        name = f"{name} {line.route}"
+    if line.status >= _FAILED:
+        attributes["error.type"] = str(line.status)
+    return name, attributes
 
 
 def _resource() -> Resource:
