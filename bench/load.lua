@@ -1,0 +1,26 @@
+-- Sends the requests of a file in turn, over and over: METHOD, PATH, KEY and BODY, with tabs between them.
+-- Says at the end, in one line, what wrk has counted.
+local requests, count, turn = {}, 0, 0
+
+function init(arguments)
+  for line in io.lines(arguments[1]) do
+    local method, path, key, body = line:match("^([^\t]*)\t([^\t]*)\t([^\t]*)\t(.*)$")
+    local headers = {["Host"] = "127.0.0.1", ["X-API-Key"] = key}
+    if body ~= "" then headers["Content-Type"] = "application/json" end
+    count = count + 1
+    requests[count] = wrk.format(method, path, headers, body ~= "" and body or nil)
+  end
+end
+
+function request()
+  turn = turn % count + 1
+  return requests[turn]
+end
+
+function done(summary, latency)
+  local errors = summary.errors
+  io.write(string.format(
+    "COUNTED requests=%d microseconds=%d bytes=%d p50=%d p99=%d refused=%d broken=%d\n",
+    summary.requests, summary.duration, summary.bytes, latency:percentile(50), latency:percentile(99),
+    errors.status, errors.connect + errors.read + errors.write + errors.timeout))
+end

@@ -1,0 +1,108 @@
+"""The result as a table, and its place in docs/performance.md."""
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from statistics import median
+
+from bench import Refusal
+from bench.rounds import Cell, Plan, Run
+from bench.witness import MOST_LOST, MOST_TRIES, Watched
+
+BEGIN = "<!-- made by `make bench ARGS=--write`: begin -->"
+END = "<!-- made by `make bench ARGS=--write`: end -->"
+
+_COLUMNS = (
+    "Scenario",
+    "Connections",
+    "Requests/s",
+    "Constant body",
+    "Ratio (least-most)",
+    "p50 ms",
+    "p99 ms",
+    "Constant p99 ms",
+    "CPU µs/request",
+    "Constant CPU µs",
+    "Peak MiB",
+    "Set aside",
+)
+
+
+def report(cells: Iterable[Cell], plan: Plan, facts: Mapping[str, str], *, goes_first: bool) -> str:
+    """All that is told of a benchmark, in Markdown."""
+    cells = list(cells)
+    lines = [f"- {name}: {value}." for name, value in facts.items()]
+    parts = ["\n".join([*lines, *_conditions(plan, goes_first=goes_first)]), table(cells)]
+    return "\n\n".join([*parts, *_disturbances(cells)]) + "\n"
+
+
+def table(cells: Iterable[Cell]) -> str:
+    """A row for each scenario and number of connections, medians over the rounds."""
+    rows = [_COLUMNS, tuple("---" if name == "Scenario" else "---:" for name in _COLUMNS), *map(_row, cells)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def write(page: Path, text: str) -> None:
+    """Put the text between the two marks of a page. Raises Refusal for a page without them."""
+    before, begin, rest = page.read_text("utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise Refusal(f"{page} has no place for the result: the lines {BEGIN} and {END} are missing")
+    page.write_text(f"{before}{BEGIN}\n\n{text.strip()}\n\n{END}{after}", "utf-8")
+
+
+def today() -> str:
+    """The date in UTC."""
+    return dt.datetime.now(dt.UTC).date().isoformat()
+
+
+def _conditions(plan: Plan, *, goes_first: bool) -> list[str]:
+    kind = (
+        "sleepers with SCHED_FIFO, so that load can't make them late"
+        if goes_first
+        else "ordinary sleepers (SCHED_FIFO is not allowed here), of which only what both cores lost together counts"
+    )
+    return [
+        f"- Runs: {plan.rounds} rounds of {plan.seconds} s, on {today()}.",
+        f"- Witness: {kind}.",
+    ]
+
+
+def _row(cell: Cell) -> tuple[str, ...]:
+    ours, theirs, ratios = cell.service, cell.reference, cell.ratios()
+    return (
+        cell.scenario,
+        str(cell.connections),
+        f"{_median(ours, lambda run: run.rate):,.0f}",
+        f"{_median(theirs, lambda run: run.rate):,.0f}",
+        f"{median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})",
+        f"{_median(ours, lambda run: run.p50) / 1000:.2f}",
+        f"{_median(ours, lambda run: run.p99) / 1000:.2f}",
+        f"{_median(theirs, lambda run: run.p99) / 1000:.2f}",
+        f"{_median(ours, lambda run: run.processor):.1f}",
+        f"{_median(theirs, lambda run: run.processor):.1f}",
+        f"{max(watched.run.peak_mebibytes for watched in ours):.0f}",
+        _set_aside([*ours, *theirs]),
+    )
+
+
+def _median(runs: list[Watched[Run]], value: Callable[[Run], float]) -> float:
+    return median(value(watched.run) for watched in runs)
+
+
+def _set_aside(runs: list[Watched[Run]]) -> str:
+    """How many runs were repeated, with a star for each one that was kept though it was disturbed."""
+    stars = "*" * sum(watched.disturbed for watched in runs)
+    return f"{sum(watched.tries - 1 for watched in runs)} {stars}".rstrip()
+
+
+def _disturbances(cells: list[Cell]) -> list[str]:
+    kept = [watched for cell in cells for watched in (*cell.service, *cell.reference) if watched.disturbed]
+    if not kept:
+        return []
+    worst = max(watched.lost for watched in kept) * 1000
+    meaning = (
+        f"A star is a run that was disturbed each of {MOST_TRIES} times, the machine standing still for more than "
+        f"{MOST_LOST * 1000:.0f} ms; the least disturbed was taken. The worst of these lost {worst:.0f} ms."
+    )
+    return [meaning]
