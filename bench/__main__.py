@@ -16,6 +16,7 @@ from bench.witness import Witness
 
 _PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 _FULL = Plan(SCENARIOS)
+_LONGEST_IN_SECONDS = 100
 _QUICK = Plan(SCENARIOS, rounds=2, seconds=2)
 
 
@@ -42,6 +43,8 @@ def main(  # noqa: PLR0913 - an argument for each option
     \b
     Example: python -m bench --quick
     """
+    if quick and writes:
+        raise click.UsageError("A quick result is not worth keeping: leave out --quick or --write")
     usual = _QUICK if quick else _FULL
     plan = Plan(
         tuple(row for row in SCENARIOS if row.name in names) or usual.scenarios,
@@ -63,8 +66,7 @@ def main(  # noqa: PLR0913 - an argument for each option
 def _measure(plan: Plan, folder: Path | None) -> str:
     wrk.program()
     cores = machine.two_cores()
-    least, most = (seconds / 60 for seconds in plan.estimate)
-    _tell(f"{plan.runs} runs: about {least:.0f} minutes, at most {most:.0f} when the machine disturbs every one")
+    _tell(f"{plan.runs} runs: {estimate(*plan.estimate)} when the machine disturbs every one")
     with tempfile.TemporaryDirectory(prefix="listings-bench-", dir=folder) as name:
         place = Path(name)
         facts = machine.facts(cores, place)
@@ -72,6 +74,12 @@ def _measure(plan: Plan, folder: Path | None) -> str:
         with Witness(cores, place) as witness:
             cells = Bench(filled, cores, witness, place, _tell).measure(plan)
             return report(cells, plan, facts, goes_first=witness.goes_first)
+
+
+def estimate(least: float, most: float) -> str:
+    """Two spans of time, in seconds or minutes."""
+    unit, size = ("minutes", 60) if least > _LONGEST_IN_SECONDS else ("seconds", 1)
+    return f"about {least / size:.0f} {unit}, at most {most / size:.0f}"
 
 
 def _tell(sentence: str) -> None:

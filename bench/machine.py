@@ -3,13 +3,16 @@
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
 import apsw
 
 from bench import Refusal, wrk
+
+TICKS = os.sysconf("SC_CLK_TCK")
+"""In how many parts the kernel divides a second of processor time."""
 
 
 def two_cores() -> tuple[int, int]:
@@ -30,6 +33,19 @@ def siblings(core: int) -> set[int]:
         return {core}
     spans = [span.partition("-") for span in text.split(",")]
     return {number for first, _, last in spans for number in range(int(first), int(last or first) + 1)}
+
+
+def busy_seconds(cores: Collection[int], stat: str) -> float:
+    """How long cores have worked since the start of the machine, for whomever, out of the text of /proc/stat."""
+    lines = (line.split() for line in stat.splitlines() if line.startswith("cpu"))
+    of_cores = [values for name, *values in lines if name in {f"cpu{core}" for core in cores}]
+    return sum(sum(map(int, (*values[:3], *values[5:7]))) for values in of_cores) / TICKS
+
+
+def used_seconds(pid: int) -> float:
+    """User and system time of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def facts(cores: tuple[int, int], folder: Path) -> Mapping[str, str]:

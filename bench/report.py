@@ -10,6 +10,9 @@ from bench.rounds import Cell, Plan, Run
 from bench.witness import MOST_LOST, MOST_TRIES, Watched
 
 BEGIN = "<!-- made by `make bench ARGS=--write`: begin -->"
+MOST_FOREIGN = 0.2
+"""The part of a core that others may have in the median run before the numbers count for nothing."""
+
 END = "<!-- made by `make bench ARGS=--write`: end -->"
 
 _COLUMNS = (
@@ -33,7 +36,7 @@ def report(cells: Iterable[Cell], plan: Plan, facts: Mapping[str, str], *, goes_
     cells = list(cells)
     lines = [f"- {name}: {value}." for name, value in facts.items()]
     parts = ["\n".join([*lines, *_conditions(plan, goes_first=goes_first)]), table(cells)]
-    return "\n\n".join([*parts, *_disturbances(cells)]) + "\n"
+    return "\n\n".join([*parts, *_disturbances(cells), _others(cells)]) + "\n"
 
 
 def table(cells: Iterable[Cell]) -> str:
@@ -96,8 +99,22 @@ def _set_aside(runs: list[Watched[Run]]) -> str:
     return f"{sum(watched.tries - 1 for watched in runs)} {stars}".rstrip()
 
 
+def _others(cells: list[Cell]) -> str:
+    """How much of the two cores went to programs that have no part in the benchmark, and what to think of it."""
+    shares = [watched.run.foreign for watched in _all(cells)]
+    told = (
+        f"Other programs and the kernel's own threads used {median(shares) * 100:.0f} % of a core in the median run, "
+        f"{max(shares) * 100:.0f} % in the worst."
+    )
+    return told if median(shares) <= MOST_FOREIGN else f"{told} The machine was too busy for these numbers to count."
+
+
+def _all(cells: list[Cell]) -> list[Watched[Run]]:
+    return [watched for cell in cells for watched in (*cell.service, *cell.reference)]
+
+
 def _disturbances(cells: list[Cell]) -> list[str]:
-    kept = [watched for cell in cells for watched in (*cell.service, *cell.reference) if watched.disturbed]
+    kept = [watched for watched in _all(cells) if watched.disturbed]
     if not kept:
         return []
     worst = max(watched.lost for watched in kept) * 1000

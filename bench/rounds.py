@@ -1,5 +1,6 @@
 """The runs, interleaved: in each round every scenario at each number of connections, service and reference by turns."""
 
+import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import apsw
 from bench import Refusal, servers, wrk
 from bench.data import Data
 from bench.exchange import Answer, Request, exchange
+from bench.machine import busy_seconds
 from bench.scenarios import Scenario
 from bench.servers import Server
 from bench.witness import MOST_TRIES, Timed, Watched, Witness, watch
@@ -52,6 +54,7 @@ class Run(NamedTuple):
     p99: int
     processor: float
     peak_mebibytes: float
+    foreign: float  # seconds of a core that other programs used in each second
 
 
 class Cell(NamedTuple):
@@ -125,12 +128,20 @@ class Bench(NamedTuple):
         """Warm up, then measure; returns how many requests were answered in both."""
         requests = write_requests(load.scenario.requests(self.data), folder)
         warm = wrk.drive(server.port, requests, load.connections, WARM_UP_SECONDS, self.cores[1])
-        before, since = server.processor_seconds(), time.monotonic()
+        before, since = self._usage(server), time.monotonic()
         count = wrk.drive(server.port, requests, load.connections, load.seconds, self.cores[1])
-        used, until = server.processor_seconds() - before, time.monotonic()
+        after, until = self._usage(server), time.monotonic()
         require_size(count, load.answer, load.connections)
-        run = Run(count.rate, count.p50, count.p99, used / count.requests * 1e6, server.peak_mebibytes())
+        used, foreign = after.server - before.server, (after.others - before.others) / (until - since)
+        processor = used / count.requests * 1e6
+        run = Run(count.rate, count.p50, count.p99, processor, server.peak_mebibytes(), max(0.0, foreign))
         return Timed(run, since, until), warm.requests + count.requests
+
+    def _usage(self, server: Server) -> "Usage":
+        used = server.processor_seconds()
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)  # wrk, as soon as it has ended
+        ours = used + ended.ru_utime + ended.ru_stime + self.witness.processor_seconds()
+        return Usage(used, busy_seconds(self.cores, Path("/proc/stat").read_text("ascii")) - ours)
 
     def _service(self) -> AbstractContextManager[Server]:
         rehearsal = self.folder / "rehearsal"
@@ -143,6 +154,13 @@ class Bench(NamedTuple):
             f"round {number + 1} of {plan.rounds}: {cell.scenario}, {cell.connections} connections: "
             f"{ours.rate:,.0f} requests/s, constant body {theirs.rate:,.0f}, {ours.rate / theirs.rate:.2f} of it"
         )
+
+
+class Usage(NamedTuple):
+    """Processor seconds so far: of the server, and of the two cores what was none of the benchmark's."""
+
+    server: float
+    others: float
 
 
 class Load(NamedTuple):

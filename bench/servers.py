@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 from bench import Refusal
 from bench.exchange import Answer
+from bench.machine import used_seconds
 from bench.reference import ANSWER_VARIABLE
 
 _HOME = Path(__file__).parent.parent
 _ADDRESS = re.compile(rb"(?:Listings answers at|Uvicorn running on) http://127\.0\.0\.1:(\d+)")
 _START_SECONDS = 30.0
 _STOP_SECONDS = 30.0
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Server(NamedTuple):
@@ -37,12 +37,6 @@ class Server(NamedTuple):
         status = Path(f"/proc/{self.process.pid}/status").read_text("utf-8")
         found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
         return int(found[1]) / 1024 if found is not None else 0.0
-
-
-def used_seconds(pid: int) -> float:
-    """User and system time of a process."""
-    fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 @contextmanager

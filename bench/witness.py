@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 from bench import Refusal
+from bench.machine import used_seconds
 
 T = TypeVar("T")
 Stretch: TypeAlias = tuple[float, float]
@@ -54,7 +55,7 @@ class Witness:
     def __init__(self, cores: Iterable[int], folder: Path) -> None:
         """Nothing runs yet."""
         self._notes = {core: folder / f"sleeper-{core}" for core in cores}
-        self._sleepers: list[subprocess.Popen[bytes]] = []
+        self.sleepers: list[subprocess.Popen[bytes]] = []
         self._stack = ExitStack()
         self.goes_first = False  # whether load can't make the sleepers late
 
@@ -62,7 +63,7 @@ class Witness:
         """Start the sleepers."""
         with ExitStack() as stack:
             for core, notes in self._notes.items():
-                self._sleepers.append(_start(core, notes, stack))
+                self.sleepers.append(_start(core, notes, stack))
             classes = [self._class(notes) for notes in self._notes.values()]
             self.goes_first = set(classes) == {"fifo"}
             self._stack = stack.pop_all()
@@ -74,11 +75,15 @@ class Witness:
 
     def lost(self, timed: Timed[T]) -> float:
         """Seconds that the machine lost in a run that has just ended. Raises Refusal when a sleeper has ended."""
-        if any(sleeper.poll() is not None for sleeper in self._sleepers):
+        if any(sleeper.poll() is not None for sleeper in self.sleepers):
             raise Refusal("A sleeper of the witness has ended, so nothing tells whether the machine was disturbed")
         time.sleep(0.02)  # a sleeper that is late notes it only when it wakes
         of_cores = [within(read_stretches(notes), timed.since, timed.until) for notes in self._notes.values()]
         return lost(of_cores, any_core=self.goes_first)
+
+    def processor_seconds(self) -> float:
+        """What the sleepers have used of their cores."""
+        return sum(used_seconds(sleeper.pid) for sleeper in self.sleepers)
 
     def _class(self, notes: Path) -> str:
         deadline = time.monotonic() + _START_SECONDS
