@@ -295,7 +295,7 @@ def test_creates_that_left_no_row_are_no_result(data: Data, wanted: int, *, good
 
 
 def test_the_file_system_is_that_of_the_folder(tmp_path: Path) -> None:
-    mounts = f"/dev/root / ext4 rw 0 0\ntmpfs {tmp_path} tmpfs rw 0 0\nproc /proc proc rw 0 0\n"
+    mounts = f"tmpfs {tmp_path} tmpfs rw 0 0\n/dev/root / ext4 rw 0 0\nproc /proc proc rw 0 0\n"
     assert file_system(tmp_path / "below", mounts) == "tmpfs"
     assert file_system(Path("/proc-of-another-name"), mounts) == "ext4"
 
