@@ -37,9 +37,9 @@ class Data(NamedTuple):
 
 
 def content_of(number: int) -> Mapping[str, Any]:
-    """The body of the nth listing of an account: one of the demo's, described in one to four sentences of theirs."""
+    """The body of the nth listing of an account: one of the demo's, described in two to five texts of theirs."""
     listing = _DEMO[number % len(_DEMO)]
-    texts = [_DEMO[(number + step) % len(_DEMO)]["content"] for step in range(1 + number % 4)]
+    texts = [_DEMO[(number + step) % len(_DEMO)]["content"] for step in range(2 + number % 4)]
     return {**listing, "title": f"{listing['title']} ({number})", "content": " ".join(texts)}
 
 
