@@ -10,10 +10,10 @@ from bench.rounds import Cell, Plan, Run
 from bench.witness import MOST_LOST, MOST_TRIES, Watched
 
 BEGIN = "<!-- made by `make bench ARGS=--write`: begin -->"
+END = "<!-- made by `make bench ARGS=--write`: end -->"
+
 MOST_FOREIGN = 0.2
 """The part of a core that others may have in the median run before the numbers count for nothing."""
-
-END = "<!-- made by `make bench ARGS=--write`: end -->"
 
 _COLUMNS = (
     "Scenario",
