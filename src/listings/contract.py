@@ -1,11 +1,21 @@
 """What the service asks of a store and of a rate limiter. `tests/conformance` holds every engine to it."""
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
-from listings.model import Account, ApiKey, Caller, Listing, ListingChange, ListingCounts, NewListing
+from listings.errors import Problem
+from listings.model import (
+    Account,
+    ApiKey,
+    Caller,
+    ImportedListing,
+    Listing,
+    ListingChange,
+    ListingCounts,
+    NewListing,
+)
 
 Decide: TypeAlias = Callable[[Listing | None], ListingChange]
 """Judges a row inside the transaction that may change it: returns what to write, or raises a Problem.
@@ -34,13 +44,71 @@ class Rotation(NamedTuple):
     old_expires_at: int
 
 
+class ImportKey(msgspec.Struct, frozen=True):
+    """What tells imports apart: the account, the file's SHA-256, its format, and whether its ids are passed over."""
+
+    bucket: int
+    account_id: int
+    digest: bytes
+    format: str
+    new_ids: bool
+
+
+class Position(NamedTuple):
+    """A place between two rows of a file: how many bytes and how many lines lie before it."""
+
+    offset: int = 0
+    line: int = 0
+
+
+class ImportProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an import is and what became of the rows so far. Times are seconds since 1970."""
+
+    offset: int = 0
+    line: int = 0
+    made: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    refused: int = 0
+    started_at: int
+    finished_at: int | None = None
+
+    @property
+    def position(self) -> Position:
+        """Behind the last row that is done."""
+        return Position(self.offset, self.line)
+
+
+class ImportRow(NamedTuple):
+    """A row to be imported: whose id it has, if any, and its judge.
+
+    `decide` is given the listing of that id, or None. It returns a listing to be made (with that id, or a new one
+    where there is none) or what to change of the listing that is there, or raises a Problem. It is pure.
+    """
+
+    listing_id: int | None
+    decide: Callable[[Listing | None], ImportedListing | ListingChange]
+
+
+RowOutcome: TypeAlias = Literal["made", "changed", "unchanged"] | Problem
+
+
+class ImportBatch(NamedTuple):
+    """The rows between two places of a file; `finished_at` is given with the last ones."""
+
+    start: Position
+    end: Position
+    rows: Sequence[ImportRow]
+    finished_at: int | None = None
+
+
 class Store(Protocol):
     """Where listings, accounts and keys are kept.
 
     Each method is one transaction. An answer to a write means: durable. Every method may raise Unavailable and
     lets no driver's error escape; a write that ends with Unavailable is unknown, not undone. Cancelling a caller
     does not undo its write. Every edit of an account's listings raises the account's revision by one in the same
-    transaction.
+    transaction; all edits of one batch of an import are one.
     """
 
     async def open(self) -> None:
@@ -81,6 +149,29 @@ class Store(Protocol):
 
         An empty change writes nothing; any other raises the version by one. What `decide` raises is raised, and
         nothing is written. `decide` returns no change for a missing row (it raises).
+        """
+
+    async def page_listings(self, bucket: int, account_id: int, after_id: int, count: int) -> list[Listing]:
+        """The account's next listings behind an id, `count` at most, ids ascending; deleted ones included."""
+
+    async def find_import(self, key: ImportKey) -> ImportProgress | None:
+        """How far an import is; None when it was never begun."""
+
+    async def begin_import(
+        self, key: ImportKey, found: ImportProgress | None, started_at: int, last_id: int
+    ) -> ImportProgress | None:
+        """Set an import of an existing account to its beginning; returns its progress.
+
+        From now on no id up to `last_id`, which is of the account's bucket or 0, is given to a new listing. None,
+        and nothing written, when the import is no more as it was `found`: somebody else has begun it.
+        """
+
+    async def import_listings(self, key: ImportKey, batch: ImportBatch) -> list[RowOutcome] | None:
+        """Judge the rows of a batch one after the other and write what their judges return, with the progress.
+
+        A row that is made with an id of its own is made with it, and no id up to it is ever given to another. What
+        a judge raises is the outcome of its row and of no other. None, and nothing written, when the import is not
+        where the batch starts: somebody else has gone on with it, or it was finished.
         """
 
     async def get_revision(self, bucket: int, account_id: int) -> int:

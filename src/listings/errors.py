@@ -9,11 +9,13 @@ from typing import Literal, TypeAlias
 Code: TypeAlias = Literal[
     "account_disabled",
     "account_not_found",
+    "already_imported",
     "api_key_required",
     "body_too_large",
     "database_missing",
     "email_taken",
     "header_too_large",
+    "import_conflict",
     "internal_error",
     "invalid_api_key",
     "invalid_request",

@@ -66,6 +66,16 @@ class NewListing(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     is_active: bool = True
 
 
+class ImportedListing(msgspec.Struct, frozen=True, gc=False):
+    """A checked listing to be made with a past of its own: a deleted one is inactive."""
+
+    new: NewListing
+    view_count: int
+    created_at: str
+    updated_at: str
+    deleted_at: int | None
+
+
 class Account(msgspec.Struct, frozen=True):
     """Somebody who owns listings. `plan_expires_at` None: never had a plan; `disabled_at` None: not disabled."""
 

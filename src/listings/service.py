@@ -134,7 +134,7 @@ class Service:
         now = self._today()
 
         def decide(listing: Listing | None) -> ListingChange:
-            return _difference(_own(listing, caller), change, now)
+            return difference(_own(listing, caller), change, now)
 
         await self.store.change_listing(listing_id, decide)
 
@@ -144,7 +144,7 @@ class Service:
 
         def decide(listing: Listing | None) -> ListingChange:
             deletion: ListingChange = {"is_active": False, "deleted_at": int(moment)}
-            return _difference(_own(listing, caller), deletion, dates.text_of(moment))
+            return difference(_own(listing, caller), deletion, dates.text_of(moment))
 
         await self.store.change_listing(listing_id, decide)
 
@@ -174,7 +174,7 @@ class Service:
             present = _present(listing, listing_id)
             if present.deleted_at is not None:
                 return {}
-            return _difference(present, {"is_active": False, "deleted_at": moment}, dates.text_of(moment))
+            return difference(present, {"is_active": False, "deleted_at": moment}, dates.text_of(moment))
 
         closed = await self.store.change_listing(listing_id, decide)
         _log.info("Listing %d of account %d is closed for its owner", closed.id, closed.account_id)
@@ -187,7 +187,7 @@ class Service:
         def decide(listing: Listing | None) -> ListingChange:
             present = _present(listing, listing_id)
             change: ListingChange = {"deleted_at": None, "is_active": active or present.is_active}
-            return _difference(present, change, now)
+            return difference(present, change, now)
 
         opened = await self.store.change_listing(listing_id, decide)
         _log.info("Listing %d of account %d is reopened for its owner", opened.id, opened.account_id)
@@ -349,7 +349,7 @@ def _own(listing: Listing | None, caller: Caller) -> Listing:
     return listing
 
 
-def _difference(listing: Listing, change: ListingChange, now: str) -> ListingChange:
+def difference(listing: Listing, change: ListingChange, now: str) -> ListingChange:
     """What of the change differs from the listing, with a new updated_at that never goes back (decision G7)."""
     changed = {name: value for name, value in change.items() if getattr(listing, name) != value}
     if changed:

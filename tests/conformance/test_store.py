@@ -6,9 +6,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from listings.contract import NewKey, Rotation, Store
+from listings.contract import ImportBatch, ImportKey, ImportProgress, ImportRow, NewKey, Position, Rotation, Store
 from listings.errors import Problem, Unavailable
-from listings.model import Account, ApiKey, Caller, Listing, ListingChange, ListingCounts, NewListing, bucket_of
+from listings.model import (
+    Account,
+    ApiKey,
+    Caller,
+    ImportedListing,
+    Listing,
+    ListingChange,
+    ListingCounts,
+    NewListing,
+    bucket_of,
+)
 from tests.conformance.conftest import Run
 
 CREATED = "2026-11-21 10:00:00"
@@ -385,6 +395,169 @@ def test_every_edit_raises_the_revision_by_one(store: Store, run: Run, account: 
     other = run(store.add_account("Bob", "bob@example.com", None, 1_000))
     add(run, store, other)
     assert run(store.get_revision(*place)) == 2
+
+
+# Pages of all listings
+
+
+def paged(run: Run, store: Store, account: Account, after_id: int = 0, count: int = 100) -> list[int]:
+    return [listing.id for listing in run(store.page_listings(bucket_of(account.id), account.id, after_id, count))]
+
+
+def test_pages_hold_every_listing_once_ids_ascending(store: Store, run: Run, account: Account) -> None:
+    other = run(store.add_account("Bob", "bob@example.com", None, 1_000))
+    draft = msgspec.structs.replace(BARE, is_active=False)
+    ids = [add(run, store, account, new) for new in (BARE, draft, BARE, BARE, draft)]
+    add(run, store, other)
+    run(store.change_listing(ids[2], change_to(is_active=False, deleted_at=5)))
+    assert paged(run, store, account) == ids
+    assert paged(run, store, account, 0, 2) == ids[:2]
+    assert paged(run, store, account, ids[1], 2) == ids[2:4]
+    assert paged(run, store, account, ids[4]) == []
+
+
+def test_a_page_holds_listings_as_they_are_stored(store: Store, run: Run, account: Account) -> None:
+    listing_id = add(run, store, account, NEW)
+    assert run(store.page_listings(bucket_of(account.id), account.id, 0, 1)) == [run(store.get_listing(listing_id))]
+
+
+# Imports
+
+IMPORTED = ImportedListing(NEW, 7, "2025-01-01 00:00:00", "2025-02-01 00:00:00", None)
+START, MIDDLE, END = Position(), Position(100, 3), Position(200, 9)
+
+
+def import_key(account: Account, *, new_ids: bool = False) -> ImportKey:
+    return ImportKey(bucket_of(account.id), account.id, b"\x05" * 32, "csv", new_ids)
+
+
+def begin(run: Run, store: Store, account: Account, last_id: int = 0) -> ImportKey:
+    key = import_key(account)
+    found = run(store.find_import(key))
+    assert run(store.begin_import(key, found, 1_000, last_id)) == ImportProgress(started_at=1_000)
+    return key
+
+
+def row(listing_id: int | None, decision: Any) -> ImportRow:
+    def decide(_: Listing | None) -> Any:
+        if isinstance(decision, Problem):
+            raise decision
+        return decision
+
+    return ImportRow(listing_id, decide)
+
+
+def made_first(listing: Listing | None) -> ImportedListing | ListingChange:
+    """Makes a missing listing, and gives one that is there another title."""
+    return IMPORTED if listing is None else {"title": f"{listing.title} again"}
+
+
+def test_an_import_that_was_never_begun_is_none(store: Store, run: Run, account: Account) -> None:
+    begin(run, store, account)
+    assert run(store.find_import(import_key(account, new_ids=True))) is None
+
+
+def test_an_import_is_begun_by_one_alone(store: Store, run: Run, account: Account) -> None:
+    key = begin(run, store, account)
+    run(store.import_listings(key, ImportBatch(START, END, [])))
+    for found in (None, ImportProgress(started_at=1_000)):
+        assert run(store.begin_import(key, found, 1_000, 9 * 1024 + bucket_of(account.id))) is None
+    assert run(store.find_import(key)).position == END
+    assert bucket_of(account.id) + 1024 == add(run, store, account)
+
+
+def test_a_batch_makes_changes_and_refuses_row_by_row(store: Store, run: Run, account: Account) -> None:
+    listing_id = add(run, store, account)
+    before = run(store.get_listing(listing_id))
+    refusal = Problem("invalid_request", "no")
+    rows = [
+        row(None, IMPORTED),
+        row(listing_id, {"title": "u"}),
+        row(listing_id, {}),
+        row(listing_id, refusal),
+        row(None, refusal),
+    ]
+    outcomes = run(store.import_listings(begin(run, store, account), ImportBatch(START, END, rows)))
+    assert outcomes == ["made", "changed", "unchanged", refusal, refusal]
+    assert run(store.get_listing(listing_id)) == msgspec.structs.replace(before, title="u", version=2)
+    made = run(store.get_listing(listing_id + 1024))
+    assert {name: getattr(made, name) for name in NEW.__struct_fields__} == msgspec.structs.asdict(NEW)
+    assert (made.account_id, made.version, made.view_count, made.deleted_at) == (account.id, 1, 7, None)
+    assert (made.created_at, made.updated_at) == (IMPORTED.created_at, IMPORTED.updated_at)
+
+
+def test_a_row_is_judged_by_what_the_rows_before_it_wrote(store: Store, run: Run, account: Account) -> None:
+    listing_id = 5 * 1024 + bucket_of(account.id)
+    rows = [ImportRow(listing_id, made_first)] * 3
+    assert run(store.import_listings(begin(run, store, account), ImportBatch(START, END, rows))) == [
+        *("made", "changed", "changed")
+    ]
+    assert run(store.get_listing(listing_id)).title == "A title again again"
+
+
+def test_a_batch_raises_the_revision_once_and_only_when_it_edits(store: Store, run: Run, account: Account) -> None:
+    place = (bucket_of(account.id), account.id)
+    key = begin(run, store, account)
+    run(store.import_listings(key, ImportBatch(START, MIDDLE, [row(None, IMPORTED)] * 3)))
+    assert run(store.get_revision(*place)) == 1
+    idle = [row(1024 + bucket_of(account.id), {}), row(None, Problem("invalid_request", "no"))]
+    run(store.import_listings(key, ImportBatch(MIDDLE, END, idle)))
+    assert run(store.get_revision(*place)) == 1
+
+
+def test_an_id_that_was_imported_is_never_given_again(store: Store, run: Run, account: Account) -> None:
+    bucket = bucket_of(account.id)
+    rows = [ImportRow(serial * 1024 + bucket, made_first) for serial in (90, 7)]
+    run(store.import_listings(begin(run, store, account), ImportBatch(START, END, rows)))
+    assert add(run, store, account) == 91 * 1024 + bucket
+
+
+def test_the_ids_of_an_import_are_set_aside_from_its_beginning(store: Store, run: Run, account: Account) -> None:
+    bucket = bucket_of(account.id)
+    key = begin(run, store, account, 50 * 1024 + bucket)
+    assert add(run, store, account) == 51 * 1024 + bucket
+    assert begin(run, store, account, 3 * 1024 + bucket) == key
+    assert add(run, store, account) == 52 * 1024 + bucket
+
+
+def test_progress_is_kept_with_the_rows(store: Store, run: Run, account: Account) -> None:
+    key = begin(run, store, account)
+    run(
+        store.import_listings(
+            key, ImportBatch(START, MIDDLE, [row(None, IMPORTED), row(None, Problem("invalid_request", "no"))])
+        )
+    )
+    made = ImportProgress(offset=100, line=3, made=1, refused=1, started_at=1_000)
+    assert run(store.find_import(key)) == made
+    listing_id = 1024 + bucket_of(account.id)
+    run(
+        store.import_listings(
+            key, ImportBatch(MIDDLE, END, [row(listing_id, {"title": "u"}), row(listing_id, {})], 2_000)
+        )
+    )
+    finished = msgspec.structs.replace(made, offset=200, line=9, changed=1, unchanged=1, finished_at=2_000)
+    assert run(store.find_import(key)) == finished
+    assert begin(run, store, account) == key
+    assert run(store.find_import(key)) == ImportProgress(started_at=1_000)
+
+
+def test_a_batch_that_starts_elsewhere_writes_nothing(store: Store, run: Run, account: Account) -> None:
+    rows = [row(None, IMPORTED)]
+    assert run(store.import_listings(import_key(account), ImportBatch(START, END, rows))) is None
+    key = begin(run, store, account)
+    assert run(store.import_listings(key, ImportBatch(MIDDLE, END, rows))) is None
+    assert run(store.import_listings(key, ImportBatch(START, END, [], 2_000))) == []
+    assert run(store.import_listings(key, ImportBatch(END, END, rows))) is None
+    assert paged(run, store, account) == []
+
+
+def test_a_batch_is_written_whole_or_not_at_all(store: Store, run: Run, account: Account) -> None:
+    key = begin(run, store, account)
+    broken = row(1024 + bucket_of(account.id), {"title": None})
+    with pytest.raises(Unavailable):
+        run(store.import_listings(key, ImportBatch(START, END, [row(None, IMPORTED), broken])))
+    assert paged(run, store, account) == []
+    assert run(store.find_import(key)).position == START
 
 
 # The end

@@ -19,7 +19,7 @@ STATEMENTS = {
     "change_listing": sql.change_listing(("title", "price_cents", "is_active")),
     "change_account": sql.change_account(("name", "plan_expires_at")),
 }
-HOT_TABLES = ("listings", "listing_ids", "account_state")
+HOT_TABLES = ("listings", "listing_ids", "account_state", "imports")
 
 
 @pytest.fixture
@@ -68,9 +68,8 @@ def test_no_statement_casts_by_colons_or_selects_everything(name: str) -> None:
 
 
 def plan_of(connection: apsw.Connection, statement: str) -> str:
-    cursor = connection.execute(
-        "EXPLAIN QUERY PLAN " + sql.for_sqlite(statement), (1, 2, 3)[: len(parameters(statement))]
-    )
+    values = range(1, len(parameters(statement)) + 1)
+    cursor = connection.execute("EXPLAIN QUERY PLAN " + sql.for_sqlite(statement), tuple(values))
     return "; ".join(str(row[3]) for row in cursor.fetchall())
 
 
@@ -87,6 +86,13 @@ def test_reads_use_their_index_and_sort_nothing(tmp_path: Path, connect: Callabl
     caller_plan = plan_of(connection, sql.FIND_CALLER)
     assert caller_plan == (
         "SEARCH k USING INDEX sqlite_autoindex_api_keys_1 (digest=?); SEARCH a USING INTEGER PRIMARY KEY (rowid=?)"
+    )
+
+
+def test_a_page_of_all_listings_merges_two_indexes_and_sorts_nothing(connection: apsw.Connection) -> None:
+    assert plan_of(connection, sql.PAGE_LISTINGS) == (
+        "MERGE (UNION ALL); LEFT; SEARCH listings USING INDEX listings_active (bucket=? AND account_id=? AND id>?); "
+        "RIGHT; SEARCH listings USING INDEX listings_inactive (bucket=? AND account_id=? AND id>?)"
     )
 
 

@@ -225,7 +225,15 @@ def _object(body: bytes) -> dict[str, object]:
     if not body:
         raise Problem("malformed_json", "The body must be a JSON object, but it is empty")
     try:
-        return _decode(body.removeprefix(_BYTE_ORDER_MARK))
+        return decode_object(body)
+    except ValueError as fault:
+        raise Problem("malformed_json", f"The body {fault}") from None
+
+
+def decode_object(text: bytes) -> dict[str, object]:
+    """A JSON object, with or without a byte-order mark. ValueError with the end of a sentence: "is not valid UTF-8"."""
+    try:
+        return _decode(text.removeprefix(_BYTE_ORDER_MARK))
     except UnicodeDecodeError:
         fault = "is not valid UTF-8"
     except RecursionError:
@@ -233,9 +241,9 @@ def _object(body: bytes) -> dict[str, object]:
     except msgspec.ValidationError as error:
         fault = _sentence(error)
     except msgspec.DecodeError as error:
-        half = "truncated" in str(error) and _HALF_PAIR.search(body)
+        half = "truncated" in str(error) and _HALF_PAIR.search(text)
         fault = "contains half of a surrogate pair" if half else f"is not valid JSON: {_without_prefix(error)}"
-    raise Problem("malformed_json", f"The body {fault}")
+    raise ValueError(fault)
 
 
 def _sentence(error: msgspec.ValidationError) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from listings import __version__
-from listings.cli import accounts, database, keys, serve, support
+from listings.cli import accounts, database, keys, serve, support, transfer
 from listings.cli.parameters import SettingText
 from listings.errors import Problem
 
@@ -35,6 +35,8 @@ listings.add_command(support.ls)
 listings.add_command(support.show_listing)
 listings.add_command(support.close)
 listings.add_command(support.reopen)
+listings.add_command(transfer.export)
+listings.add_command(transfer.import_)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -53,7 +53,7 @@ def show_rows(names: tuple[str, ...], rows: Iterable[Data], *, as_json: bool) ->
 
 def tell(sentence: str) -> None:
     """Say something to the person on standard error."""
-    click.echo(sentence, err=True)
+    click.echo(_text(sentence), err=True)
 
 
 def account_data(account: Account) -> Data:

@@ -52,10 +52,12 @@ def settings_of(context: click.Context, **flags: str | None) -> Settings:
     return load(os.environ, {**context.obj, **flags})
 
 
-def with_service(context: click.Context, use: Callable[[Service], Awaitable[T]]) -> T:
+def with_service(
+    context: click.Context, use: Callable[[Service], Awaitable[T]], *, events_of: str = Service.__module__
+) -> T:
     """Run one use of the service on the database, which must exist; its events name who runs the command."""
     settings = settings_of(context)
-    configure_logs(settings, of=Service.__module__)  # a fault is told in a sentence
+    configure_logs(settings, of=events_of)  # a fault is told in a sentence
 
     async def run() -> T:
         async with assemble.opened_service(settings) as service:

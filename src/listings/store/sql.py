@@ -14,6 +14,7 @@ LISTING_COLUMNS = (
     "district, latitude, longitude, is_active, view_count, created_at, updated_at, deleted_at"
 )
 ACCOUNT_COLUMNS = "id, name, email, plan_expires_at, created_at, disabled_at"
+IMPORT_COLUMNS = "bytes_done, lines_done, made, changed, unchanged, refused, started_at, finished_at"
 KEY_COLUMNS = "id, account_id, name, hint, created_at, last_used_at, expires_at, revoked_at"
 
 GET_DATABASE_ID = "SELECT id FROM database_id"
@@ -57,6 +58,46 @@ INSERT INTO listings (
     id, bucket, account_id, title, content, type, category, images, price_cents, price_type,
     location, region, district, latitude, longitude, is_active, created_at, updated_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $17)
+"""
+
+PAGE_LISTINGS = f"""
+SELECT {LISTING_COLUMNS} FROM listings
+WHERE bucket = $1 AND account_id = $2 AND id > $3 AND is_active AND deleted_at IS NULL
+UNION ALL
+SELECT {LISTING_COLUMNS} FROM listings
+WHERE bucket = $1 AND account_id = $2 AND id > $3 AND NOT (is_active AND deleted_at IS NULL)
+ORDER BY id LIMIT $4
+"""
+
+ADD_IMPORTED_LISTING = """
+INSERT INTO listings (
+    id, bucket, account_id, title, content, type, category, images, price_cents, price_type,
+    location, region, district, latitude, longitude, is_active, view_count, created_at, updated_at, deleted_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
+"""
+
+SKIP_SERIALS = """
+INSERT INTO listing_ids (bucket, last) VALUES ($1, $2)
+ON CONFLICT (bucket) DO UPDATE SET last = excluded.last WHERE excluded.last > listing_ids.last
+"""
+
+GET_IMPORT = f"""
+SELECT {IMPORT_COLUMNS} FROM imports
+WHERE bucket = $1 AND account_id = $2 AND digest = $3 AND format = $4 AND new_ids = $5
+"""
+
+BEGIN_IMPORT = """
+INSERT INTO imports (bucket, account_id, digest, format, new_ids, started_at) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (bucket, account_id, digest, format, new_ids) DO UPDATE
+SET bytes_done = 0, lines_done = 0, made = 0, changed = 0, unchanged = 0, refused = 0,
+    started_at = excluded.started_at, finished_at = NULL
+"""
+
+ADVANCE_IMPORT = """
+UPDATE imports
+SET bytes_done = $6, lines_done = $7, made = made + $8, changed = changed + $9, unchanged = unchanged + $10,
+    refused = refused + $11, finished_at = $12
+WHERE bucket = $1 AND account_id = $2 AND digest = $3 AND format = $4 AND new_ids = $5
 """
 
 RAISE_REVISION = "UPDATE account_state SET revision = revision + 1 WHERE bucket = $1 AND account_id = $2"

@@ -6,10 +6,31 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import apsw
+import msgspec
 
-from listings.contract import AccountChange, Decide, NewKey, Rotation
+from listings.contract import (
+    AccountChange,
+    Decide,
+    ImportBatch,
+    ImportKey,
+    ImportProgress,
+    ImportRow,
+    NewKey,
+    Rotation,
+    RowOutcome,
+)
 from listings.errors import Problem, Unavailable
-from listings.model import Account, ApiKey, Caller, Listing, ListingCounts, NewListing, bucket_of
+from listings.model import (
+    BUCKETS,
+    Account,
+    ApiKey,
+    Caller,
+    ImportedListing,
+    Listing,
+    ListingCounts,
+    NewListing,
+    bucket_of,
+)
 from listings.store import migrate, sql
 from listings.store.connection import open_reader, require_sound_sqlite
 from listings.store.writer import OnBatch, Operation, T, Writer
@@ -159,6 +180,36 @@ class SqliteStore:
         rows = self._read(sql.for_sqlite(sql.GET_REVISION), (bucket, account_id))
         return int(rows[0][0]) if rows else 0
 
+    # All listings of an account, out and in
+
+    async def page_listings(self, bucket: int, account_id: int, after_id: int, count: int) -> list[Listing]:
+        """By the two indexes that together hold all of them."""
+        rows = self._read(sql.for_sqlite(sql.PAGE_LISTINGS), (bucket, account_id, after_id, count))
+        return [_listing(row) for row in rows]
+
+    async def find_import(self, key: ImportKey) -> ImportProgress | None:
+        """By everything that tells imports apart."""
+        rows = self._read(sql.for_sqlite(sql.GET_IMPORT), msgspec.structs.astuple(key))
+        return _progress(rows[0]) if rows else None
+
+    async def begin_import(
+        self, key: ImportKey, found: ImportProgress | None, started_at: int, last_id: int
+    ) -> ImportProgress | None:
+        """The ids are set aside in the same transaction."""
+
+        def begin(connection: apsw.Connection) -> ImportProgress | None:
+            if _find_import(connection, key) != found:
+                return None
+            _write(connection, sql.BEGIN_IMPORT, (*msgspec.structs.astuple(key), started_at))
+            _write(connection, sql.SKIP_SERIALS, (key.bucket, last_id // BUCKETS))
+            return ImportProgress(started_at=started_at)
+
+        return await self._run(begin)
+
+    async def import_listings(self, key: ImportKey, batch: ImportBatch) -> list[RowOutcome] | None:
+        """All rows and the progress in one write transaction."""
+        return await self._run(lambda connection: _import(connection, key, batch))
+
     # Accounts
 
     async def add_account(self, name: str, email: str, plan_expires_at: int | None, created_at: int) -> Account | None:
@@ -283,3 +334,55 @@ def _listing(row: Row) -> Listing:
 
 def _no_row(listing_id: int) -> Listing:
     raise AssertionError(f"decide accepted the missing listing {listing_id}")
+
+
+def _progress(row: Row) -> ImportProgress:
+    return ImportProgress(**dict(zip(ImportProgress.__struct_fields__, row, strict=True)))
+
+
+def _find_import(connection: apsw.Connection, key: ImportKey) -> ImportProgress | None:
+    rows = _write(connection, sql.GET_IMPORT, msgspec.structs.astuple(key))
+    return _progress(rows[0]) if rows else None
+
+
+def _import(connection: apsw.Connection, key: ImportKey, batch: ImportBatch) -> list[RowOutcome] | None:
+    found = _find_import(connection, key)
+    if found is None or found.finished_at is not None or found.position != batch.start:
+        return None
+    outcomes = [_import_row(connection, key, row) for row in batch.rows]
+    counts = [outcomes.count(outcome) for outcome in ("made", "changed", "unchanged")]
+    _write(
+        connection,
+        sql.ADVANCE_IMPORT,
+        (*msgspec.structs.astuple(key), *batch.end, *counts, len(outcomes) - sum(counts), batch.finished_at),
+    )
+    if "made" in outcomes or "changed" in outcomes:
+        _write(connection, sql.RAISE_REVISION, (key.bucket, key.account_id))
+    return outcomes
+
+
+def _import_row(connection: apsw.Connection, key: ImportKey, row: ImportRow) -> RowOutcome:
+    found = [] if row.listing_id is None else _write(connection, sql.GET_LISTING, (key.bucket, row.listing_id))
+    try:
+        decision = row.decide(_listing(found[0]) if found else None)
+    except Problem as problem:
+        return problem
+    if isinstance(decision, ImportedListing):
+        _add_imported(connection, key, row.listing_id, decision)
+        return "made"
+    if not decision:
+        return "unchanged"
+    _write(connection, sql.change_listing(tuple(decision)), (key.bucket, row.listing_id, *decision.values()))
+    return "changed"
+
+
+def _add_imported(
+    connection: apsw.Connection, key: ImportKey, listing_id: int | None, listing: ImportedListing
+) -> None:
+    if listing_id is None:
+        listing_id = int(_row(connection, sql.NEXT_SERIAL, (key.bucket,))[0]) * BUCKETS + key.bucket
+    else:
+        _write(connection, sql.SKIP_SERIALS, (key.bucket, listing_id // BUCKETS))
+    new, *past = msgspec.structs.astuple(listing)
+    values = (listing_id, key.bucket, key.account_id, *msgspec.structs.astuple(new), *past)
+    _write(connection, sql.ADD_IMPORTED_LISTING, values)

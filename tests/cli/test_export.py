@@ -1,0 +1,281 @@
+"""`listings export`: every listing of an account in a file, however often it was interrupted."""
+
+import csv
+import json
+import os
+import pty
+import random
+import re
+import signal
+import subprocess
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tests.cli.commands import DEADLINE, PROGRAM, Cli, Data, Program, Serving, clean_environment
+from tests.cli.transfers import PAST, kill_in_the_middle, read_lines, row, write_lines
+
+MANY = 20_000
+
+
+@pytest.fixture
+def listings(cli: Cli, alice: Data, bob: Data) -> list[Data]:
+    """alice's five listings, one paused and one deleted; bob has one too."""
+    rows = [
+        row(1, **PAST, price=0.3, images=["https://a.example/1.jpg", "b.jpg"], view_count=7),
+        row(2, **PAST, is_active=False, district="Te Aro", latitude=-41.5, longitude=174.5),
+        row(3, **PAST, deleted_at="2026-01-01 00:00:00"),
+        row(4, **PAST, category='=SUM(A1), "quoted"', region="two\r\nlines"),
+        row(5, **PAST, type="rental", price=999_999_999.99, price_type="per_night"),
+    ]
+    cli.done("import", str(alice["id"]), write_lines(cli, "rows.jsonl", *rows))
+    cli.done("import", str(bob["id"]), write_lines(cli, "bobs.jsonl", row(99)))
+    return rows
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose database has many listings of one account, and both exports of it."""
+    folder = tmp_path_factory.mktemp("full")
+    program = Program(folder)
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row(number)) + "\n" for number in range(MANY)))
+    for command in (
+        ("migrate",),
+        ("account", "add", "--name", "alice", "--email", "alice@example.com"),
+        ("import", "1", "rows.jsonl"),
+        ("export", "1", "whole.csv"),
+        ("export", "1", "whole.jsonl"),
+    ):
+        assert program.run(*command).code == 0
+    return folder
+
+
+# What a file holds
+
+
+def test_json_lines_hold_every_listing_as_the_api_shows_it(cli: Cli, alice: Data, listings: list[Data]) -> None:
+    printed = cli.data("export", "alice@example.com", "out.jsonl")
+    assert printed == {"account_id": alice["id"], "file": "out.jsonl", "listings": 5}
+    found = read_lines(cli.folder / "out.jsonl")
+    assert [listing["id"] for listing in found] == [1025 + 1024 * number for number in range(5)]
+    assert found[0] == {
+        "id": 1025,
+        "title": "Listing 1",
+        "content": "Two wheels.",
+        "type": "product",
+        "category": "",
+        "images": ["https://a.example/1.jpg", "b.jpg"],
+        "price": 0.3,
+        "price_type": "fixed",
+        "location": "",
+        "region": "",
+        "is_active": True,
+        "view_count": 7,
+        **PAST,
+        "district": "",
+        "latitude": None,
+        "longitude": None,
+        "deleted_at": None,
+    }
+    assert [{name: listing[name] for name in given} for listing, given in zip(found, listings, strict=True)] == listings
+    assert [listing["is_active"] for listing in found] == [True, False, False, True, True]
+
+
+@pytest.mark.usefixtures("listings")
+def test_csv_is_for_spreadsheets(cli: Cli) -> None:
+    assert cli.done("export", "1", "out.csv").out == "account_id  1\nfile        out.csv\nlistings    5\n"
+    data = (cli.folder / "out.csv").read_bytes()
+    assert data.startswith(b"\xef\xbb\xbfid,title,content,type,category,images,price,price_type,location,region,")
+    rows = list(csv.DictReader(data.decode("utf-8-sig").splitlines(keepends=True)))
+    assert rows[0]["images"] == "https://a.example/1.jpg b.jpg"
+    assert [row["price"] for row in rows] == ["0.30", "0.00", "0.00", "0.00", "999999999.99"]
+    assert (rows[1]["is_active"], rows[1]["latitude"], rows[1]["longitude"]) == ("false", "'-41.5", "174.5")
+    assert (rows[2]["deleted_at"], rows[0]["deleted_at"], rows[0]["latitude"]) == ("2026-01-01 00:00:00", "", "")
+    assert (rows[3]["category"], rows[3]["region"]) == ('\'=SUM(A1), "quoted"', "two\r\nlines")
+    assert data.endswith(b"\r\n")
+
+
+@pytest.mark.usefixtures("alice")
+def test_an_account_without_listings_has_an_empty_file(cli: Cli) -> None:
+    assert cli.data("export", "1", "out.csv")["listings"] == 0
+    assert cli.data("export", "1", "out.jsonl")["listings"] == 0
+    assert (cli.folder / "out.csv").read_bytes().count(b"\r\n") == 1
+    assert (cli.folder / "out.jsonl").read_bytes() == b""
+
+
+@pytest.mark.usefixtures("listings")
+def test_the_file_is_for_its_owner_alone_and_nothing_else_is_left(cli: Cli) -> None:
+    before = set(cli.folder.iterdir())
+    cli.done("export", "1", "out.csv")
+    assert set(cli.folder.iterdir()) - before == {cli.folder / "out.csv"}
+    assert (cli.folder / "out.csv").stat().st_mode & 0o777 == 0o600
+
+
+def test_it_runs_beside_the_service(alice: Data, cli: Cli, service: Serving) -> None:
+    key = cli.key(alice)["key"]
+    made = [service.create(key) for _ in range(3)]
+    assert cli.data("export", "1", "out.jsonl")["listings"] == 3
+    assert [listing["id"] for listing in read_lines(cli.folder / "out.jsonl")] == made
+
+
+# What is refused
+
+
+@pytest.mark.usefixtures("alice")
+@pytest.mark.parametrize("name", ["out", "out.json", "-", "out.csv.gz", ""])
+def test_another_ending_is_wrong_usage(cli: Cli, name: str) -> None:
+    assert "must end in .jsonl or .csv" in cli.misused("export", "1", "--", name)
+
+
+@pytest.mark.usefixtures("listings")
+def test_a_file_that_exists_is_kept_unless_it_is_forced(cli: Cli) -> None:
+    (cli.folder / "out.csv").write_text("precious")
+    assert cli.refused("export", "1", "out.csv") == ("out.csv exists: name another file, or overwrite it with --force")
+    assert (cli.folder / "out.csv").read_text() == "precious"
+    cli.done("export", "1", "out.csv", "--force")
+    assert (cli.folder / "out.csv").read_bytes().count(b"Two wheels.") == 5
+
+
+@pytest.mark.usefixtures("listings")
+def test_what_cannot_be_written_is_told_in_a_sentence(cli: Cli) -> None:
+    assert cli.refused("export", "1", "missing/out.csv") == "missing/out.csv can't be used: No such file or directory"
+    (cli.folder / "folder.csv").mkdir()
+    assert "folder.csv can't be used" in cli.refused("export", "1", "folder.csv", "--force")
+    (cli.folder / "out.csv.part").symlink_to("elsewhere")
+    assert "out.csv can't be used" in cli.refused("export", "1", "out.csv")
+
+
+@pytest.mark.usefixtures("alice")
+def test_an_unknown_account_is_refused_and_leaves_no_file(cli: Cli) -> None:
+    before = set(cli.folder.iterdir())
+    assert cli.refused("export", "77", "out.csv") == "There is no account 77"
+    assert set(cli.folder.iterdir()) == before
+
+
+# Interruptions
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_an_export_that_is_killed_again_and_again_ends_as_if_it_never_was(full: Path, ending: str) -> None:
+    part = full / f"killed.{ending}.part"
+    chance = random.Random(ending)
+    interrupted = 0
+    for _ in range(10):
+        arguments = ("export", "1", f"killed.{ending}")
+        if kill_in_the_middle(full, arguments, lambda: part.exists() and part.stat().st_size, chance) == 0:
+            break
+        interrupted += 1
+    if not (full / f"killed.{ending}").exists():
+        assert Program(full).run("export", "1", f"killed.{ending}").code == 0
+    assert interrupted
+    assert (full / f"killed.{ending}").read_bytes() == (full / f"whole.{ending}").read_bytes()
+    assert not part.exists()
+
+
+def test_after_ctrl_c_the_same_command_goes_on(full: Path) -> None:
+    part = full / "stopped.csv.part"
+    chance = random.Random(1)
+    while (
+        kill_in_the_middle(full, ("export", "1", "stopped.csv"), part.exists, chance, signal.SIGINT) == 0
+        or json.loads(part.with_name("stopped.csv.part.json").read_bytes())["listings"] == 0
+    ):
+        (full / "stopped.csv").unlink(missing_ok=True)
+    progress = json.loads(part.with_name("stopped.csv.part.json").read_bytes())
+    outcome = Program(full).run("export", "1", "stopped.csv", "--json")
+    said = f"Going on behind listing {progress['last_id']}: {progress['listings']} listings are exported\n"
+    assert (outcome.code, outcome.err, json.loads(outcome.out)["listings"]) == (0, said, MANY)
+    assert (full / "stopped.csv").read_bytes() == (full / "whole.csv").read_bytes()
+
+
+def leave_part(cli: Cli, **other: object) -> None:
+    """What an interrupted export of the first two listings leaves, except for what is other."""
+    cli.done("export", "1", "out.jsonl")
+    whole = (cli.folder / "out.jsonl").read_bytes()
+    (cli.folder / "out.jsonl").unlink()
+    two = b"".join(whole.splitlines(keepends=True)[:2])
+    with closing(apsw.Connection(str(cli.folder / "data/listings.db"))) as connection:
+        ((database_id,),) = connection.execute("SELECT id FROM database_id").fetchall()
+    origin = {"account_id": 1, "database_id": database_id, "format": "jsonl"}
+    progress = {"origin": origin | other, "bytes": len(two), "listings": 2, "last_id": 2049}
+    (cli.folder / "out.jsonl.part").write_bytes(two.replace(b"Listing", b"LISTING") + b"half a li")
+    (cli.folder / "out.jsonl.part.json").write_text(json.dumps(progress))
+
+
+@pytest.mark.usefixtures("listings")
+def test_what_was_written_behind_the_last_progress_is_cut_off(cli: Cli) -> None:
+    leave_part(cli)
+    outcome = cli.done("export", "1", "out.jsonl", "--json")
+    assert json.loads(outcome.out)["listings"] == 5
+    assert outcome.err == "Going on behind listing 2049: 2 listings are exported\n"
+    titles = [listing["title"] for listing in read_lines(cli.folder / "out.jsonl")]
+    assert titles == ["LISTING 1", "LISTING 2", "Listing 3", "Listing 4", "Listing 5"]
+
+
+@pytest.mark.usefixtures("listings")
+@pytest.mark.parametrize(
+    "other", [{"account_id": 2}, {"database_id": "0" * 32}, {"format": "csv"}], ids=["account", "database", "format"]
+)
+def test_a_part_of_something_else_is_begun_anew(cli: Cli, other: Data) -> None:
+    leave_part(cli, **other)
+    assert cli.done("export", "1", "out.jsonl").err == ""
+    titles = [listing["title"] for listing in read_lines(cli.folder / "out.jsonl")]
+    assert titles == [f"Listing {number}" for number in range(1, 6)]
+
+
+@pytest.mark.usefixtures("listings")
+@pytest.mark.parametrize("progress", [b"", b"{}", b"[1]", b"\xff"])
+def test_a_progress_that_cannot_be_read_begins_anew(cli: Cli, progress: bytes) -> None:
+    leave_part(cli)
+    (cli.folder / "out.jsonl.part.json").write_bytes(progress)
+    assert cli.done("export", "1", "out.jsonl").err == ""
+    assert len(read_lines(cli.folder / "out.jsonl")) == 5
+
+
+@pytest.mark.usefixtures("listings")
+def test_a_part_that_is_shorter_than_its_progress_is_begun_anew(cli: Cli) -> None:
+    leave_part(cli)
+    (cli.folder / "out.jsonl.part").write_bytes(b"lost in a power cut")
+    assert cli.done("export", "1", "out.jsonl").err == ""
+    assert len(read_lines(cli.folder / "out.jsonl")) == 5
+
+
+def test_two_exports_do_not_write_one_file(full: Path) -> None:
+    arguments = [str(PROGRAM), "export", "1", "two.csv"]
+    begun = [
+        subprocess.Popen(arguments, cwd=full, env=clean_environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    ends = sorted((process.wait(DEADLINE), process.communicate()[1].decode()) for process in begun)
+    assert ends[0][0] == 0
+    assert ends[1] in {
+        (1, "listings: Another export writes two.csv: wait for its end\n"),
+        (1, "listings: two.csv exists: name another file, or overwrite it with --force\n"),
+    }
+    assert (full / "two.csv").read_bytes() == (full / "whole.csv").read_bytes()
+
+
+# On a terminal
+
+
+@pytest.mark.parametrize("command", ["export", "import"])
+def test_progress_is_shown_on_a_terminal_alone(full: Path, command: str) -> None:
+    file = {"export": "shown.csv", "import": "whole.csv"}[command]
+    master, slave = pty.openpty()
+    with subprocess.Popen(
+        [PROGRAM, command, "1", file], cwd=full, env=clean_environment() | {"TERM": "xterm"}, stdout=subprocess.PIPE,
+        stderr=slave,
+    ) as process:  # fmt: skip
+        os.close(slave)
+        shown = b""
+        try:
+            while chunk := os.read(master, 65_536):
+                shown += chunk
+        except OSError:  # how Linux tells that the other end is closed
+            pass
+        assert process.wait(DEADLINE) == 0
+    os.close(master)
+    assert re.search(rb"Exporting|Importing", shown)
+    outcome = Program(full).run(command, "1", file, {"export": "--force", "import": "--again"}[command])
+    assert re.search(r"Exporting|Importing", outcome.err) is None

@@ -1,0 +1,118 @@
+"""What tests of exports and imports share: files of listings, what is stored, and programs that are killed."""
+
+import json
+import random
+import signal
+import subprocess
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from tests.cli.commands import DEADLINE, PROGRAM, Cli, Data, clean_environment
+
+PAST = {"created_at": "2025-01-01 00:00:00", "updated_at": "2025-02-01 00:00:00"}
+HEAD = "title,content"
+
+
+def row(number: int, **more: Any) -> Data:
+    """A row of a file, told apart by its title."""
+    return {"title": f"Listing {number}", "content": "Two wheels.", **more}
+
+
+def write_lines(cli: Cli, name: str, *rows: Data | str) -> str:
+    """A file of JSON lines; returns its name."""
+    lines = [line if isinstance(line, str) else json.dumps(line) for line in rows]
+    (cli.folder / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    return name
+
+
+def read_lines(path: Path) -> list[Data]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def query(folder: Path, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+    """What a statement finds in the folder's database."""
+    with closing(apsw.Connection(str(folder / "data/listings.db"), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
+        connection.set_busy_timeout(5_000)
+        return connection.execute(statement, values).fetchall()
+
+
+def stored(folder: Path) -> list[tuple[Any, ...]]:
+    """All listings, whole."""
+    return query(folder, "SELECT * FROM listings ORDER BY id")
+
+
+def stored_without_times(folder: Path) -> list[tuple[Any, ...]]:
+    """The ids, titles and versions of all listings."""
+    return query(folder, "SELECT id, account_id, title, content, version FROM listings ORDER BY id")
+
+
+def counts(data: Data) -> tuple[int, int, int, int]:
+    """How many rows an import made, changed, left unchanged and refused."""
+    return data["made"], data["changed"], data["unchanged"], data["refused"]
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """The installed program, begun."""
+    return subprocess.Popen(
+        [PROGRAM, *arguments],
+        cwd=folder,
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def kill_in_the_middle(
+    folder: Path,
+    arguments: tuple[str, ...],
+    look: Callable[[], object],
+    chance: random.Random,
+    number: signal.Signals = signal.SIGKILL,
+) -> int:
+    """Kill a command at a random moment after what `look` sees has changed; returns its exit code."""
+    with start(folder, *arguments) as process:
+        before = look()
+        while process.poll() is None and look() == before:
+            pass
+        try:
+            process.wait(chance.uniform(0, 0.05))
+        except subprocess.TimeoutExpired:
+            process.send_signal(number)
+        process.communicate(timeout=DEADLINE)
+        return process.returncode
+
+
+_MEASURED = """
+import sys
+from listings.cli import main
+
+def status(name):
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(name))
+
+main(["migrate"])
+open("/proc/self/clear_refs", "w").write("5")
+before = status("VmRSS")
+code = main(sys.argv[1:])
+print(code, status("VmHWM") - before, file=sys.stderr)
+"""
+
+
+def memory_of(folder: Path, *arguments: str) -> int:
+    """The KiB by which a command's memory rose at most above what the program takes at its start."""
+    python = Path(PROGRAM).with_name("python")
+    outcome = subprocess.run(
+        [python, "-c", _MEASURED, *arguments],
+        cwd=folder,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    code, risen = outcome.stderr.split()[-2:]
+    assert code == "0", outcome
+    return int(risen)
