@@ -13,6 +13,7 @@ from listings.fields import FIELDS
 from listings.logs import RequestLine
 from listings.metrics import Metrics
 from listings.settings import SETTINGS, Setting
+from tests.cli.test_doctor import CHECKS
 
 DOCS = Path(__file__).parent.parent / "docs"
 API = (DOCS / "api.md").read_text("utf-8")
@@ -30,6 +31,16 @@ def test_every_setting_has_its_row(setting: Setting) -> None:
 def test_no_row_is_about_a_setting_that_is_not_there() -> None:
     documented = {name for row in ROWS for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     assert documented == {name for setting in SETTINGS for name in setting.variables}
+
+
+@pytest.mark.parametrize("name", [name for row in SETTINGS if row.secret for name in row.variables])
+def test_the_file_of_every_secret_is_told(name: str) -> None:
+    assert f"`{name}_FILE` names a file" in (DOCS / "settings.md").read_text("utf-8")
+
+
+def test_every_check_of_the_doctor_is_in_the_table() -> None:
+    table = re.findall(r"^\| `([^`]+)` \|", (DOCS / "operating.md").read_text("utf-8"), re.MULTILINE)
+    assert table == CHECKS
 
 
 @pytest.mark.parametrize("code", STATUS)

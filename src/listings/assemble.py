@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 from listings.api.app import Application, Trace
@@ -12,14 +13,17 @@ from listings.api.guard import Bounds
 from listings.api.server import Server
 from listings.contract import RateLimiter
 from listings.errors import Problem
-from listings.limiter.mapped import MappedLimiter
+from listings.limiter.mapped import LogFile, MappedLimiter, log_files
 from listings.limiter.memory import MemoryLimiter
 from listings.logs import RequestLog
 from listings.metrics import Metrics
 from listings.service import Service
 from listings.settings import Settings
-from listings.store import migrate
+from listings.store import backup, connection, copies, inspection, migrate, restore
+from listings.store.copies import Progress, ignore_progress
+from listings.store.inspection import Inspection
 from listings.store.migrate import Migration
+from listings.store.restore import Restored
 from listings.store.sqlite import SqliteStore
 
 
@@ -45,9 +49,55 @@ def observed(settings: Settings) -> Iterator[Observers]:
         yield Observers(metrics, trace)
 
 
-def migrate_database(settings: Settings) -> list[Migration]:
-    """Create the database where there is none and bring its schema up to date; returns what was applied."""
-    return migrate.migrate(settings.database)
+def migrate_database(settings: Settings, on_backup: Callable[[Path], None] = lambda _: None) -> list[Migration]:
+    """Create the database where there is none and bring its schema up to date; returns what was applied.
+
+    `on_backup` is told where the database is kept as it was before.
+    """
+    return migrate.migrate(settings.database, on_backup=on_backup)
+
+
+def pending_migrations(settings: Settings) -> list[Migration]:
+    """What `migrate_database` would apply. Changes nothing."""
+    return migrate.pending(settings.database)
+
+
+def back_up_database(settings: Settings, file: Path, *, force: bool, progress: Progress = ignore_progress) -> Path:
+    """Copy the database to a file; returns the file, links resolved."""
+    return backup.back_up(settings.database, file, force=force, progress=progress)
+
+
+def restore_database(settings: Settings, file: Path, *, force: bool, progress: Progress = ignore_progress) -> Restored:
+    """Make the database what a backup is."""
+    return restore.restore(settings.database, file, force=force, progress=progress)
+
+
+def inspect_database(settings: Settings) -> Inspection:
+    """Look through the database, changing nothing."""
+    return inspection.inspect(settings.database)
+
+
+def sqlite_version() -> str:
+    """The SQLite in use. Raises Problem("schema_mismatch") when it is one that can corrupt the file."""
+    connection.require_sound_sqlite()
+    return connection.sqlite_version()
+
+
+def free_room(settings: Settings) -> tuple[int, int]:
+    """How many bytes the database can grow by, and with how few the store isn't ready any more."""
+    return connection.free_room(settings.database), connection.LEAST_ROOM
+
+
+def stale_drafts(settings: Settings) -> list[Path]:
+    """What backups that were killed have left in the database's folder."""
+    return copies.stale_drafts(settings.database.resolve().parent)
+
+
+def limiter_files(settings: Settings) -> list[LogFile] | None:
+    """The files of the rate limit; None where there are none to be."""
+    if not settings.rate_limit or sys.platform != "linux":
+        return None
+    return log_files(settings.database)
 
 
 @asynccontextmanager

@@ -1,10 +1,11 @@
 """Every setting, once: its name in the environment, its default, its parser, its help.
 
-A flag wins over the environment, the environment over the default. A wrong value stops the start.
+A flag wins over the environment, the environment over the default. A wrong value stops the start. A secret one can
+also be read from a file that `NAME_FILE` names, and is never shown.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -18,6 +19,10 @@ _LONGEST_TIMEOUT = 3600
 _MEBIBYTE = 1024 * 1024
 _LONGEST_WINDOW = 31 * 24 * 3600
 _ADDRESS = re.compile(r"(?:([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):)?([0-9]{1,5})")
+MASK = "***"
+_FILE = "_FILE"
+_LONGEST_FILE = 64 * 1024
+_PASSWORD = re.compile(r"(?i)((?:pass(?:word|wd|phrase)?|pwd|secret|token)\s*=\s*)('[^']*'|[^&\s]*)")
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?|\*")
 
 
@@ -36,6 +41,29 @@ class Setting(NamedTuple):
     default: str
     parse: Callable[[str], Any]
     help: str
+    flag: str = ""  # where it is not made of the attribute
+    secret: bool = False  # may hold a password
+
+    @property
+    def flag_name(self) -> str:
+        """Such as `--port`."""
+        return self.flag or f"--{self.attribute.replace('_', '-')}"
+
+
+class Given(NamedTuple):
+    """What a setting is set to, and by what: a flag, a variable, a file that a variable names, or "default"."""
+
+    setting: Setting
+    source: str
+    text: str
+    fault: str = ""  # the sentence about a value that is not good
+
+    @property
+    def shown(self) -> str:
+        """The text, for eyes: without a password, and nothing of a file that doesn't hold what it should."""
+        if not self.setting.secret:
+            return self.text
+        return MASK if self.fault and self.source.endswith(_FILE) else mask(self.text)
 
 
 class Settings(NamedTuple):
@@ -132,6 +160,8 @@ SETTINGS = (
         "sqlite:///data/listings.db",
         parse_database_url,
         "Where the data is kept: sqlite:///PATH, relative to the working directory, or sqlite:////PATH.",
+        flag="--database-url",
+        secret=True,
     ),
     Setting("host", ("LISTINGS_HOST",), "127.0.0.1", parse_host, "The address to listen on."),
     Setting(
@@ -161,6 +191,7 @@ SETTINGS = (
         "",
         _optional_file,
         "A JSON file of accounts and keys that the service makes sure of before it opens its port.",
+        flag="--seed",
     ),
     Setting(
         "cors_origins",
@@ -265,17 +296,67 @@ SETTINGS = (
 
 def load(environment: Mapping[str, str], flags: Mapping[str, str | None]) -> Settings:
     """The settings in force. `flags` are by attribute; None: not given. Raises Problem("invalid_setting")."""
-    return Settings(**{setting.attribute: _value(setting, environment, flags) for setting in SETTINGS})
+    given = survey(environment, flags)
+    for one in given:
+        if one.fault:
+            raise Problem("invalid_setting", one.fault)
+    return settings_of(given)
 
 
-def _value(setting: Setting, environment: Mapping[str, str], flags: Mapping[str, str | None]) -> Any:  # noqa: ANN401 - each parser has its own type
-    flag = flags.get(setting.attribute)
+def survey(environment: Mapping[str, str], flags: Mapping[str, str | None]) -> list[Given]:
+    """What each setting is set to, in the table's order, faults included."""
+    return [_given(setting, environment, flags.get(setting.attribute)) for setting in SETTINGS]
+
+
+def settings_of(given: Iterable[Given]) -> Settings:
+    """The values, with the default in the place of a faulty one."""
+    return Settings(
+        **{one.setting.attribute: one.setting.parse(one.setting.default if one.fault else one.text) for one in given}
+    )
+
+
+def mask(text: str) -> str:
+    """A URL, or what should have been one, without its password."""
+    scheme, slashes, rest = text.partition("://")
+    if not slashes:
+        scheme, rest = "", text
+    user, at, place = rest.rpartition("@")
+    if at and not rest.startswith("/"):  # else it is a path
+        name, colon, _ = user.partition(":")
+        rest = (f"{name}:{MASK}@" if colon else f"{name}@") + place if slashes else f"{MASK}@{place}"
+    return scheme + slashes + _PASSWORD.sub(rf"\1{MASK}", rest)
+
+
+def _given(setting: Setting, environment: Mapping[str, str], flag: str | None) -> Given:
     if flag is not None:
-        source, text = f"--{setting.attribute.replace('_', '-')}", flag
-    else:
-        source = next((name for name in setting.variables if environment.get(name)), "")
-        text = environment[source] if source else setting.default
+        return _judged(Given(setting, setting.flag_name, flag))
+    candidates = [name for name in setting.variables if environment.get(name)]
+    files = [name + _FILE for name in setting.variables if setting.secret and environment.get(name + _FILE)]
+    if candidates and files:
+        fault = f"{candidates[0]} and {files[0]} are both set: leave one of them"
+        return Given(setting, candidates[0], environment[candidates[0]], fault)
+    if files:
+        return _read(setting, files[0], environment[files[0]])
+    if candidates:
+        return _judged(Given(setting, candidates[0], environment[candidates[0]]))
+    return _judged(Given(setting, "default", setting.default))
+
+
+def _read(setting: Setting, source: str, path: str) -> Given:
+    """The value in a file, without the space around it."""
     try:
-        return setting.parse(text)
+        with Path(path).open(encoding="utf-8") as file:
+            text = file.read(_LONGEST_FILE).strip()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        return Given(setting, source, "", f"{source} names {path[:200]}, which can't be read: {reason}")
+    return _judged(Given(setting, source, text))
+
+
+def _judged(given: Given) -> Given:
+    try:
+        given.setting.parse(given.text)
     except ValueError as error:
-        raise Problem("invalid_setting", f"{source} {error}, got {text[:60]!r}") from None
+        wrong = given._replace(fault=str(error))
+        return given._replace(fault=f"{given.source} {error}, got {wrong.shown[:60]!r}")
+    return given

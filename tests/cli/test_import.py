@@ -97,7 +97,10 @@ def test_ids_of_others_and_what_is_no_id_are_refused(cli: Cli, bob: Data) -> Non
 
 
 def test_a_neighbour_in_the_bucket_is_not_touched(cli: Cli) -> None:
-    query(cli.folder, "INSERT INTO accounts (id, bucket, name, email, created_at) VALUES (1025, 1, 'n', 'n@example.com', 0)")
+    query(
+        cli.folder,
+        "INSERT INTO accounts (id, bucket, name, email, created_at) VALUES (1025, 1, 'n', 'n@example.com', 0)",
+    )
     query(cli.folder, "INSERT INTO account_state (bucket, account_id, revision) VALUES (1, 1025, 0)")
     cli.done("import", "1025", write_lines(cli, "theirs.jsonl", row(1)))
     assert imported(cli, row(2, id=1025), row(3, id=2049), code=1) == (1, 0, 0, 1)

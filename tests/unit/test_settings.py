@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from listings.errors import Problem
-from listings.settings import SETTINGS, Setting, Settings, load
+from listings.settings import SETTINGS, Setting, Settings, load, settings_of, survey
 
 MEBIBYTE = 1024 * 1024
 ROWS = {setting.attribute: setting for setting in SETTINGS}
@@ -235,3 +235,27 @@ def test_what_does_not_count_is_not_judged() -> None:
 
 def test_other_variables_are_nobodys_business() -> None:
     assert load({"HOST": "elsewhere", "DATABASE_URL": "postgresql://", "LISTINGS_SURPRISE": "x"}, {}) == load({}, {})
+
+
+# What each is set to
+
+
+def test_a_survey_tells_faults_beside_good_values() -> None:
+    given = {one.setting.attribute: one for one in survey({"LISTINGS_PORT": "x", "LISTINGS_RATE_LIMIT": "7"}, {})}
+    assert given.keys() == ROWS.keys()
+    assert given["port"].fault.startswith("LISTINGS_PORT must be ")
+    assert (given["rate_limit"].text, given["rate_limit"].source, given["rate_limit"].fault) == (
+        "7",
+        "LISTINGS_RATE_LIMIT",
+        "",
+    )
+    assert settings_of(given.values()) == load({}, {})._replace(rate_limit=7)
+
+
+def test_only_a_secret_is_read_from_a_file() -> None:
+    assert load({"LISTINGS_HOST_FILE": "/nowhere", "PORT_FILE": "/nowhere"}, {}) == load({}, {})
+
+
+def test_a_flag_leaves_a_secrets_variables_unread() -> None:
+    environment = {"LISTINGS_DATABASE_URL": "wrong", "LISTINGS_DATABASE_URL_FILE": "/nowhere"}
+    assert load(environment, {"database": "sqlite:///a.db"}).database == Path("a.db")

@@ -7,7 +7,18 @@ from collections.abc import Sequence
 import click
 
 from listings import __version__
-from listings.cli import accounts, database, keys, serve, support, transfer
+from listings.cli import (
+    accounts,
+    backup,
+    completion,
+    configuration,
+    database,
+    doctor,
+    keys,
+    serve,
+    support,
+    transfer,
+)
 from listings.cli.parameters import SettingText
 from listings.errors import Problem
 
@@ -37,6 +48,11 @@ listings.add_command(support.close)
 listings.add_command(support.reopen)
 listings.add_command(transfer.export)
 listings.add_command(transfer.import_)
+listings.add_command(backup.backup)
+listings.add_command(backup.restore)
+listings.add_command(doctor.doctor)
+listings.add_command(configuration.settings)
+listings.add_command(completion.completion)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

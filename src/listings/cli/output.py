@@ -2,12 +2,14 @@
 
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeAlias, TypeVar
 
 import click
 import msgspec
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
@@ -37,8 +39,13 @@ def show(data: Data, *, as_json: bool) -> None:
         click.echo(f"{name:<{width}}{_text(value)}")
 
 
-def show_rows(names: tuple[str, ...], rows: Iterable[Data], *, as_json: bool) -> None:
-    """Print rows on standard output: a line of JSON each, or a table of the named values."""
+def show_rows(
+    names: tuple[str, ...], rows: Iterable[Data], *, as_json: bool, styles: Mapping[str, str] | None = None
+) -> None:
+    """Print rows on standard output: a line of JSON each, or a table of the named values.
+
+    `styles` are how values look on a terminal that are exactly these texts, such as {"fault": "bold red"}.
+    """
     if as_json:
         for row in rows:
             click.echo(msgspec.json.encode(row))
@@ -47,8 +54,18 @@ def show_rows(names: tuple[str, ...], rows: Iterable[Data], *, as_json: bool) ->
     for name in names:
         table.add_column(name.replace("_", " "), overflow="fold")
     for row in rows:
-        table.add_row(*(Text(_text(row[name])) for name in names))
+        cells = [_text(row[name]) for name in names]
+        table.add_row(*(Text(cell, style=(styles or {}).get(cell, "")) for cell in cells))
     Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDEST).print(table)
+
+
+@contextmanager
+def progress_shown(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error while something lasts, when that is a terminal; it is told what is done, of how much."""
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def tell(sentence: str) -> None:

@@ -11,7 +11,7 @@ import click
 
 from listings import assemble, dates, logs
 from listings.service import Service
-from listings.settings import SETTINGS, Settings, load
+from listings.settings import SETTINGS, Given, Settings, load, mask, survey
 
 T = TypeVar("T")
 
@@ -43,13 +43,19 @@ class SettingText(click.ParamType[str]):
         try:
             self._setting.parse(value)
         except ValueError as error:
-            self.fail(f"{error}, got {value!r}", param, ctx)
+            shown = mask(value) if self._setting.secret else value
+            self.fail(f"{error}, got {shown!r}", param, ctx)
         return str(value)
 
 
 def settings_of(context: click.Context, **flags: str | None) -> Settings:
     """The settings in force for a command. Raises Problem("invalid_setting")."""
     return load(os.environ, {**context.obj, **flags})
+
+
+def given_of(context: click.Context) -> list[Given]:
+    """What each setting is set to for a command, faults included."""
+    return survey(os.environ, context.obj)
 
 
 def with_service(

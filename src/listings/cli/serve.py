@@ -15,12 +15,13 @@ from listings import assemble
 from listings.api.server import base_url_of, bound_socket
 from listings.cli import demo as demonstration
 from listings.cli import seed as seeding
+from listings.cli.database import tell_kept
 from listings.cli.output import tell
 from listings.cli.parameters import SettingText, configure_logs, settings_of
 from listings.logs import RequestLog
 from listings.settings import Settings
 
-_OTHER_FILES = 64  # than connections
+OTHER_FILES = 64  # than connections
 
 
 @click.command(short_help="Run the service.")
@@ -55,7 +56,7 @@ async def _serve(
     *,
     demo: bool,
 ) -> None:
-    assemble.migrate_database(settings)
+    assemble.migrate_database(settings, tell_kept)
     base_url = base_url_of(listener)
     as_json = configure_logs(settings)
     request_log = RequestLog(sys.stderr.buffer, settings.log_level, as_json=as_json)
@@ -83,9 +84,9 @@ def _announce(database: Path, base_url: str, prepared: demonstration.Demo | None
 def _possible_connections(wanted: int) -> int:
     """As many connections as the system lets this process have open files for, after asking it for enough."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + _OTHER_FILES
+    needed = wanted + OTHER_FILES
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return wanted
     most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    return max(1, most - _OTHER_FILES)
+    return max(1, most - OTHER_FILES)

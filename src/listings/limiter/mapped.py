@@ -25,6 +25,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from glob import escape
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,6 +64,19 @@ class _Header(NamedTuple):
     anchor: float  # what to add to the seconds since boot
     database_id: bytes
     boot_id: bytes
+
+
+class LogFile(NamedTuple):
+    """What a file of the log says of itself."""
+
+    path: Path
+    database_id: str  # whose keys are counted in it
+    is_sound: bool  # of this format, and as long as its header says
+
+
+def log_files(database: Path) -> list[LogFile]:
+    """The files of the log beside a database. Changes nothing; raises OSError for one that can't be read."""
+    return [_look_at(path) for path in sorted(database.parent.glob(f"{escape(database.name)}.limits-????"))]
 
 
 class MappedLimiter:
@@ -246,6 +260,17 @@ def _open(path: Path, database_id: str, capacity: int, clock: MachineClock) -> _
             return file
 
 
+def _look_at(path: Path) -> LogFile:
+    with path.open("rb") as file:
+        header = _read_header(file.fileno())
+        is_sound = header.magic == _MAGIC and os.fstat(file.fileno()).st_size == _size(header.capacity)
+    return LogFile(path, header.database_id.decode("ascii", "replace"), is_sound)
+
+
+def _read_header(descriptor: int) -> _Header:
+    return _Header(*_HEADER.unpack(os.pread(descriptor, _HEADER.size, 0).ljust(_HEADER.size, b"\0")))
+
+
 def _has_name(descriptor: int, path: Path) -> bool:
     """Whether the file was not replaced between its opening and its locking."""
     try:
@@ -258,7 +283,7 @@ def _take(path: Path, descriptor: int, fresh: _Header, clock: MachineClock) -> _
     """Use the locked file as it is, or put another in its place (None)."""
     if os.fstat(descriptor).st_size == 0:
         return _format(descriptor, fresh, clock)
-    header = _Header(*_HEADER.unpack(os.pread(descriptor, _HEADER.size, 0).ljust(_HEADER.size, b"\0")))
+    header = _read_header(descriptor)
     ours = (header.magic, header.database_id) == (_MAGIC, fresh.database_id)
     if not ours or os.fstat(descriptor).st_size != _size(header.capacity):
         _log.warning("The rate limit starts empty: %s was of another database, or damaged", path)

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 import apsw
 
@@ -14,15 +15,35 @@ from listings.errors import Problem
 _OLDEST_SQLITE = (3, 51, 3)
 _READER_WAITS = 50  # milliseconds: the event loop stands still meanwhile
 _WRITER_WAITS = 5_000
+_ALONE_WAITS = 1_000
 _WAL_KEPT = 64 * 1024 * 1024
+LEAST_ROOM = 64 * 1024 * 1024  # bytes that are left on the disk: with less the store isn't ready
+_MAKE_IT = "make it with `listings migrate` or `listings serve`"
+
+
+def sqlite_version() -> str:
+    """Of the library in use, such as 3.54.1."""
+    return apsw.sqlite_lib_version()
 
 
 def require_sound_sqlite() -> None:
     """Raises Problem("schema_mismatch") when this SQLite is one that can corrupt the file."""
-    version = apsw.sqlite_lib_version()
+    version = sqlite_version()
     if tuple(int(part) for part in version.split(".")) < _OLDEST_SQLITE:
         oldest = ".".join(map(str, _OLDEST_SQLITE))
         raise Problem("schema_mismatch", f"SQLite {version} can corrupt a database; {oldest} or newer is needed")
+
+
+def require_file(path: Path) -> None:
+    """Raises Problem("database_missing") where there is no database."""
+    if not path.exists():
+        raise Problem("database_missing", f"There is no database at {path.absolute()}: {_MAKE_IT}")
+
+
+def free_room(path: Path) -> int:
+    """How many bytes a file or folder can grow by."""
+    room = os.statvfs(path)
+    return room.f_bavail * room.f_frsize
 
 
 def create_file(path: Path) -> None:
@@ -53,6 +74,69 @@ def open_reader(path: Path) -> apsw.Connection:
     for pragma in ("query_only = ON", "cache_size = -16384"):
         connection.execute(f"PRAGMA {pragma}").fetchall()
     return connection
+
+
+def open_alone(path: Path) -> apsw.Connection:
+    """A connection that holds the file against every other process until it is closed. The file must exist.
+
+    Closing it leaves a WAL as it was found, since a damaged file is not to be written to: see `fold_wal_on_close`.
+    Raises apsw.BusyError while another process has it open: a connection to a file in WAL mode holds a share of the
+    lock even when it does nothing.
+    """
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI  # which a database that is attached is named by
+    connection = apsw.Connection(str(path.absolute()), flags=flags)
+    try:
+        connection.set_busy_timeout(_ALONE_WAITS)
+        fold_wal_on_close(connection, fold=False)
+        for statement in (
+            "PRAGMA locking_mode = EXCLUSIVE",  # before the first access, or a WAL would be shared
+            "PRAGMA synchronous = EXTRA",
+            "BEGIN EXCLUSIVE",
+            "COMMIT",
+        ):
+            connection.execute(statement).fetchall()
+    except apsw.Error:
+        connection.close(force=True)
+        raise
+    return connection
+
+
+def fold_wal_on_close(connection: apsw.Connection, *, fold: bool) -> None:
+    """Whether the last connection that is closed writes the WAL into the file and removes it."""
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(not fold))
+
+
+def open_untouched(path: Path) -> apsw.Connection:
+    """A connection that changes no byte on the disk, not even of the files beside the database.
+
+    Raises Problem("database_missing"), Problem("schema_mismatch") for what can't be read without a change.
+    """
+    connection = apsw.Connection(untouched_address(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    connection.set_busy_timeout(_WRITER_WAITS)
+    return connection
+
+
+def untouched_address(path: Path) -> str:
+    """The URI by which SQLite reads a database without changing anything.
+
+    Where there is a WAL, its index is read without being written, or built in memory. Where there is none, the file is
+    read as one that nobody writes: ask `state_of` before and afterwards.
+    """
+    require_file(path)
+    real = path.resolve()
+    wal, index, journal = (Path(f"{real}{suffix}") for suffix in ("-wal", "-shm", "-journal"))
+    if journal.exists() and journal.stat().st_size:
+        raise Problem("schema_mismatch", f"{real} was left in the middle of a change: `listings migrate` undoes that")
+    if wal.exists() and wal.stat().st_size and not index.exists():
+        raise Problem("schema_mismatch", f"{real} has a WAL without its index: `listings migrate` makes it anew")
+    manner = "readonly_shm=1" if wal.exists() and index.exists() else "immutable=1"
+    return f"file:{quote(str(real))}?mode=ro&{manner}"
+
+
+def state_of(path: Path) -> tuple[object, ...]:
+    """What differs when the database was written between two looks."""
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns, Path(f"{path.resolve()}-wal").exists()
 
 
 def _open(path: Path) -> apsw.Connection:

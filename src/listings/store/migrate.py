@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Callable
 from contextlib import closing
 from hashlib import sha256
 from importlib.resources import files
@@ -11,7 +12,14 @@ from typing import NamedTuple
 import apsw
 
 from listings.errors import Problem, Unavailable
-from listings.store.connection import WritersTurn, create_file, open_writer, require_sound_sqlite
+from listings.store import copies
+from listings.store.connection import (
+    WritersTurn,
+    create_file,
+    open_untouched,
+    open_writer,
+    require_sound_sqlite,
+)
 
 _NAME = re.compile(r"(\d{4})_(\w+)\.sql")
 _TABLE = """
@@ -49,30 +57,66 @@ def shipped() -> list[Migration]:
     return sorted(found)
 
 
-def migrate(path: Path, migrations: list[Migration] | None = None) -> list[Migration]:
+def migrate(
+    path: Path, migrations: list[Migration] | None = None, on_backup: Callable[[Path], None] = lambda _: None
+) -> list[Migration]:
     """Create the file where there is none and bring its schema up to date; returns what was applied.
 
-    Raises Problem("schema_mismatch") for a newer or an altered schema, Unavailable for a file that can't be used.
+    Before a schema that is there already is changed, the database is copied to a file beside it, which `on_backup` is
+    told. Raises Problem("schema_mismatch") for a newer or an altered schema, Problem("backup_refused") when the copy
+    can't be made, Unavailable for a file that can't be used; nothing is changed then.
     """
     require_sound_sqlite()
     migrations = shipped() if migrations is None else migrations
     try:
         create_file(path)
         with closing(WritersTurn(path)) as turn, turn.taken(), closing(open_writer(path)) as connection:
+            missing = migrations[count_applied(connection, migrations) :]
+            if missing and len(missing) < len(migrations):
+                on_backup(copies.keep(connection, path, f"before-{missing[0].version:04}"))
             return _apply(connection, migrations)
     except (apsw.Error, OSError) as error:
-        raise Unavailable(f"The database {path} can't be used: {error}") from error
+        raise _unusable(path, error) from error
 
 
 def require_current(connection: apsw.Connection, migrations: list[Migration] | None = None) -> None:
     """Raises Problem("schema_mismatch") unless the schema is exactly this program's."""
     migrations = shipped() if migrations is None else migrations
+    if count_applied(connection, migrations) < len(migrations):
+        raise _older()
+
+
+def require_made(connection: apsw.Connection) -> None:
+    """Raises Problem("schema_mismatch") for a file that was never migrated."""
+    if not connection.execute(_EXISTS).fetchall():
+        raise _older()
+
+
+def count_applied(connection: apsw.Connection, migrations: list[Migration] | None = None) -> int:
+    """How many migrations are applied. Raises Problem("schema_mismatch") for a newer or an altered schema."""
     exists = connection.execute(_EXISTS).fetchall()
-    applied = _check(connection, migrations) if exists else 0
-    if applied < len(migrations):
-        raise Problem(
-            "schema_mismatch", "The database has an older schema: bring it up to date with `listings migrate`"
-        )
+    return _check(connection, shipped() if migrations is None else migrations) if exists else 0
+
+
+def pending(path: Path, migrations: list[Migration] | None = None) -> list[Migration]:
+    """What `migrate` would apply. Changes nothing; raises what `migrate` would."""
+    require_sound_sqlite()
+    migrations = shipped() if migrations is None else migrations
+    try:
+        if not path.exists():
+            return migrations
+        with closing(open_untouched(path)) as connection:
+            return migrations[count_applied(connection, migrations) :]
+    except (apsw.Error, OSError) as error:
+        raise _unusable(path, error) from error
+
+
+def _older() -> Problem:
+    return Problem("schema_mismatch", "The database has an older schema: bring it up to date with `listings migrate`")
+
+
+def _unusable(path: Path, error: Exception) -> Unavailable:
+    return Unavailable(f"The database {path} can't be used: {error}")
 
 
 def _apply(connection: apsw.Connection, migrations: list[Migration]) -> list[Migration]:

@@ -1,6 +1,5 @@
 """The store on one SQLite file: reads in place on the event loop, writes through the writer thread."""
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -32,13 +31,11 @@ from listings.model import (
     bucket_of,
 )
 from listings.store import migrate, sql
-from listings.store.connection import open_reader, require_sound_sqlite
+from listings.store.connection import LEAST_ROOM, free_room, open_reader, require_file, require_sound_sqlite
 from listings.store.writer import OnBatch, Operation, T, Writer
 
 Row: TypeAlias = tuple[Any, ...]
 
-_MAKE_IT = "make it with `listings migrate` or `listings serve`"
-_LEAST_ROOM = 64 * 1024 * 1024
 _IS_ACTIVE = 15  # its place among sql.LISTING_COLUMNS
 
 _FIND_CALLER = sql.for_sqlite(sql.FIND_CALLER)
@@ -60,8 +57,7 @@ class SqliteStore:
         """Connect to a file that must exist and have this program's schema."""
         require_sound_sqlite()
         try:
-            if not self.path.exists():
-                raise Problem("database_missing", f"There is no database at {self.path.absolute()}: {_MAKE_IT}")
+            require_file(self.path)
             reader = open_reader(self.path)
             migrate.require_current(reader)
             self._writer = Writer(self.path, self._on_batch)
@@ -88,10 +84,10 @@ class SqliteStore:
             raise Unavailable("The service is stopping")
         try:
             migrate.require_current(self._reader)
-            room = os.statvfs(self.path)
+            room = free_room(self.path)
         except (apsw.Error, OSError) as error:
             raise Unavailable("The database can't be read") from error
-        if room.f_bavail * room.f_frsize < _LEAST_ROOM:
+        if room < LEAST_ROOM:
             raise Unavailable("The disk is almost full")
 
     async def get_id(self) -> str:

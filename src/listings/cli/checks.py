@@ -1,0 +1,332 @@
+"""What `listings doctor` looks at. Every check changes nothing and ends in a finding, whatever it meets."""
+
+import http.client
+import json
+import os
+import pwd
+import resource
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias
+
+from listings import assemble, dates
+from listings.cli.serve import OTHER_FILES
+from listings.errors import Problem
+from listings.settings import Given, Settings, settings_of
+from listings.store.inspection import Inspection
+
+Verdict: TypeAlias = Literal["ok", "warning", "fault"]
+
+_GIBIBYTE = 1024**3
+_MEBIBYTE = 1024**2
+_LARGEST_WAL = 64 * _MEBIBYTE
+_OTHERS_READ, _OTHERS_WRITE, _ALL_WRITE = 0o055, 0o022, 0o002
+_FIRST_YEAR, _LAST_YEAR = 2026, 2100
+_CLOCK_SECONDS = 300  # that clocks may differ
+_ANSWER_SECONDS = 2
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not listened on
+
+
+class Finding(NamedTuple):
+    """What a check found, and what to do unless all is well."""
+
+    check: str
+    verdict: Verdict
+    found: str
+    advice: str | None = None
+
+
+def examine(given: list[Given]) -> Iterator[Finding]:
+    """All findings, in the order in which they are best read."""
+    settings = settings_of(given)
+    yield _settings(given)
+    if not any(one.fault for one in given if one.setting.attribute == "database"):
+        yield from _examine_database(settings)
+    yield _clock()
+    yield _sqlite()
+    yield _open_files(settings)
+    yield _service(settings)
+
+
+def _examine_database(settings: Settings) -> Iterator[Finding]:
+    database = settings.database.absolute()
+    settings = settings._replace(database=database)
+    try:
+        there = database.exists()
+    except OSError as error:
+        yield _out_of_reach("database", error)
+        return
+    if not there:
+        yield Finding(
+            "database",
+            "fault",
+            f"There is no database at {database}",
+            "Make it with `listings migrate`, or set LISTINGS_DATABASE_URL to where it is",
+        )
+        return
+    yield Finding("database", "ok", str(database))
+    inspection = None
+    try:
+        inspection = assemble.inspect_database(settings)
+    except Problem as problem:
+        yield _unreadable(problem)
+    if inspection is not None:
+        yield _integrity(inspection)
+        if not inspection.damages:
+            yield _schema(inspection)
+            yield _stored_times(inspection)
+    database_id = inspection.database_id if inspection is not None else None
+    checks: dict[str, Callable[[], Finding]] = {
+        "file rights": lambda: _file_rights(database),
+        "folder rights": lambda: _folder_rights(database),
+        "owner": lambda: _owner(database),
+        "disk": lambda: _room(settings),
+        "WAL": lambda: _wal(database),
+        "rate limit files": lambda: _rate_limit(settings, database_id),
+        "drafts": lambda: _drafts(settings),
+    }
+    for name, check in checks.items():
+        try:
+            yield check()
+        except OSError as error:
+            yield _out_of_reach(name, error)
+
+
+def _out_of_reach(check: str, error: OSError) -> Finding:
+    advice = "Run this as the user that the service runs as, or give that user what is named"
+    return Finding(check, "fault", f"{error.filename} can't be looked at: {error.strerror}", advice)
+
+
+def _settings(given: list[Given]) -> Finding:
+    faults = [one.fault for one in given if one.fault]
+    if faults:
+        return Finding("settings", "fault", "; ".join(faults), "Correct them; `listings settings` shows all")
+    count = sum(one.source != "default" for one in given)
+    return Finding("settings", "ok", f"{count} set, the others are the defaults")
+
+
+# The database
+
+
+def _unreadable(problem: Problem) -> Finding:
+    if problem.code == "unavailable":
+        return Finding("integrity", "fault", problem.message, "Restore a backup: `listings restore FILE --force`")
+    return Finding("integrity", "warning", problem.message, "Run `listings migrate`, then `listings doctor` again")
+
+
+def _file_rights(database: Path) -> Finding:
+    modes = {path: path.stat().st_mode for path in _own_files(database)}
+    written = [str(path) for path, mode in modes.items() if mode & _OTHERS_WRITE]
+    read = [str(path) for path, mode in modes.items() if mode & _OTHERS_READ]
+    if written:
+        return Finding("file rights", "fault", f"Others can write {', '.join(written)}", _chmod(written))
+    if read:
+        return Finding("file rights", "warning", f"Others can read {', '.join(read)}", _chmod(read))
+    return Finding("file rights", "ok", "The database's files are for their owner alone")
+
+
+def _chmod(paths: list[str]) -> str:
+    return f"Run `chmod 600 {' '.join(paths)}`"
+
+
+def _own_files(database: Path) -> list[Path]:
+    real = database.resolve()
+    names = [real.name, f"{real.name}-wal", f"{real.name}-shm", f"{real.name}-journal"]
+    paths = [*(real.with_name(name) for name in names), database.with_name(f"{database.name}.lock")]
+    return [path for path in paths if path.exists()]
+
+
+def _folder_rights(database: Path) -> Finding:
+    folder = database.resolve().parent
+    if folder.stat().st_mode & _ALL_WRITE:
+        return Finding("folder rights", "fault", f"Everybody can write in {folder}", f"Run `chmod o-w {folder}`")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return Finding(
+            "folder rights",
+            "fault",
+            f"{_user(os.geteuid())} can't write in {folder}",
+            "Run this as the user that the service runs as, or give that user the folder",
+        )
+    return Finding("folder rights", "ok", str(folder))
+
+
+def _owner(database: Path) -> Finding:
+    owner, user = database.stat().st_uid, os.geteuid()
+    closed = [str(path) for path in _own_files(database) if not os.access(path, os.R_OK | os.W_OK)]
+    if closed:
+        return Finding(
+            "owner",
+            "fault",
+            f"{_user(user)} can't read and write {', '.join(closed)}",
+            "Run this as the user that the service runs as, or give that user the files",
+        )
+    if owner != user:
+        return Finding(
+            "owner",
+            "warning",
+            f"The database belongs to {_user(owner)}, and this is {_user(user)}",
+            f"Run commands as {_user(owner)}, or the files that they make shut the service out",
+        )
+    return Finding("owner", "ok", _user(owner))
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
+
+
+def _integrity(inspection: Inspection) -> Finding:
+    if inspection.damages:
+        found = "; ".join(inspection.damages)
+        return Finding(
+            "integrity",
+            "fault",
+            f"The database is damaged: {found}",
+            "Stop the service and restore the last good backup: `listings restore FILE --force`",
+        )
+    return Finding("integrity", "ok", "Every page and every reference is sound")
+
+
+def _schema(inspection: Inspection) -> Finding:
+    if inspection.mismatch is not None:
+        return Finding("schema", "fault", inspection.mismatch, "Run the Listings that made it, or restore a backup")
+    if inspection.pending:
+        return Finding(
+            "schema",
+            "warning",
+            f"The schema lacks {inspection.pending} of this program's migrations",
+            "Run `listings migrate`; the service does the same when it starts",
+        )
+    return Finding("schema", "ok", "It is this program's")
+
+
+def _stored_times(inspection: Inspection) -> Finding:
+    newest = inspection.newest
+    if newest is not None and newest > time.time() + _CLOCK_SECONDS:
+        return Finding(
+            "stored times",
+            "warning",
+            f"The latest stored time is {dates.text_of(newest)}, and the clock says {dates.text_of(time.time())}",
+            "Set the machine's clock if it is wrong; if it was wrong before, this passes with time",
+        )
+    return Finding("stored times", "ok", "-" if newest is None else f"The latest is {dates.text_of(newest)}")
+
+
+def _room(settings: Settings) -> Finding:
+    free, least = assemble.free_room(settings)
+    found = f"{free // _MEBIBYTE} MiB are free"
+    if free < least:
+        return Finding("disk", "fault", found, f"Free some: with less than {least // _MEBIBYTE} MiB the service stops")
+    if free < _GIBIBYTE:
+        return Finding("disk", "warning", found, "Free some, or move the database to a larger disk")
+    return Finding("disk", "ok", found)
+
+
+def _wal(database: Path) -> Finding:
+    wal = Path(f"{database.resolve()}-wal")
+    size = wal.stat().st_size if wal.exists() else 0
+    found = f"{size // 1024} KiB"
+    if size > _LARGEST_WAL:
+        return Finding(
+            "WAL", "warning", found, f"Something keeps an old snapshot open: end it (`fuser {wal}` names processes)"
+        )
+    return Finding("WAL", "ok", found)
+
+
+def _rate_limit(settings: Settings, database_id: str | None) -> Finding:
+    name = "rate limit files"
+    files = assemble.limiter_files(settings)
+    if not files:
+        return Finding(name, "ok", "There are none to be" if files is None else "There are none yet")
+    broken = [str(file.path) for file in files if not file.is_sound]
+    if broken:
+        return Finding(
+            name, "warning", f"{', '.join(broken)} is damaged", "Nothing needs doing: the limit begins anew there"
+        )
+    foreign = [str(file.path) for file in files if database_id not in {None, file.database_id}]
+    if foreign:
+        return Finding(
+            name,
+            "warning",
+            f"{', '.join(foreign)} is of another database",
+            "Nothing where a restore brought another database here; else see that each has a folder of its own",
+        )
+    opened = [str(file.path) for file in files if file.path.stat().st_mode & (_OTHERS_READ | _OTHERS_WRITE)]
+    if opened:
+        return Finding(name, "warning", f"Others can use {', '.join(opened)}", _chmod(opened))
+    return Finding(name, "ok", f"{len(files)}, of this database")
+
+
+def _drafts(settings: Settings) -> Finding:
+    drafts = [str(path) for path in assemble.stale_drafts(settings)]
+    if drafts:
+        return Finding("drafts", "warning", f"A backup was killed: {', '.join(drafts)}", f"Run `rm {' '.join(drafts)}`")
+    return Finding("drafts", "ok", "No backup was cut short here")
+
+
+# The machine and the service
+
+
+def _clock() -> Finding:
+    now = time.time()
+    if not _FIRST_YEAR <= time.gmtime(now).tm_year <= _LAST_YEAR:
+        return Finding("clock", "fault", dates.text_of(now), "Set the machine's clock: plans and keys end by it")
+    return Finding("clock", "ok", f"{dates.text_of(now)} UTC")
+
+
+def _sqlite() -> Finding:
+    try:
+        return Finding("SQLite", "ok", assemble.sqlite_version())
+    except Problem as problem:
+        return Finding("SQLite", "fault", problem.message, "Install the packages that Listings is pinned to")
+
+
+def _open_files(settings: Settings) -> Finding:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = settings.max_connections + OTHER_FILES
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        possible = max(1, hard - OTHER_FILES)
+        return Finding(
+            "open files",
+            "warning",
+            f"{hard} are allowed here, enough for {possible} of {settings.max_connections} connections",
+            "Raise the limit (ulimit -n, LimitNOFILE=), or lower LISTINGS_MAX_CONNECTIONS",
+        )
+    return Finding("open files", "ok", f"Enough for {settings.max_connections} connections")
+
+
+def _service(settings: Settings) -> Finding:
+    if not settings.port:
+        return Finding("service", "ok", "Its port is the system's choice, so it was not asked")
+    host = _LOOPBACK.get(settings.host, settings.host)
+    place = f"{f'[{host}]' if ':' in host else host}:{settings.port}"
+    connection = http.client.HTTPConnection(host, settings.port, timeout=_ANSWER_SECONDS)
+    try:
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        return _answer(place, answer.status, answer.read(_MEBIBYTE))
+    except ConnectionRefusedError:
+        return Finding("service", "ok", f"It does not run at {place}")
+    except (OSError, http.client.HTTPException) as error:
+        return Finding(
+            "service", "warning", f"{place} does not answer: {error}", "Look at the service's log, then restart it"
+        )
+    finally:
+        connection.close()
+
+
+def _answer(place: str, status: int, body: bytes) -> Finding:
+    try:
+        data = json.loads(body)
+    except ValueError:
+        data = None
+    if status == http.client.OK and data == {"status": "ready"}:
+        return Finding("service", "ok", f"It is ready at {place}")
+    if status == http.client.SERVICE_UNAVAILABLE and isinstance(data, dict) and set(data) == {"error"}:
+        return Finding("service", "fault", f"It is not ready: {data['error']}", "Mend that; the service then recovers")
+    return Finding(
+        "service", "warning", f"What answers at {place} is not Listings", "Give one of them another port: LISTINGS_PORT"
+    )

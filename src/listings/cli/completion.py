@@ -1,0 +1,26 @@
+"""`listings completion`: what makes a shell complete the commands."""
+
+import click
+from click.shell_completion import get_completion_class
+
+_VARIABLE = "_LISTINGS_COMPLETE"  # which click looks at for a program of this name
+
+
+@click.command(short_help="Print the script that makes a shell complete commands.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the script with which SHELL completes the commands and options of listings.
+
+    \b
+    For bash, add to ~/.bashrc:   eval "$(listings completion bash)"
+    For zsh, add to ~/.zshrc:     eval "$(listings completion zsh)"
+    For fish, run once:           listings completion fish > ~/.config/fish/completions/listings.fish
+
+    \b
+    Example: listings completion bash
+    """
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.UsageError(f"Nothing is known of the shell {shell}.")
+    click.echo(kind(context.find_root().command, {}, "listings", _VARIABLE).source())

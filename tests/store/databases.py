@@ -1,0 +1,78 @@
+"""Databases of Listings as tests of backups use them, filled without the service."""
+
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+
+from listings.store import migrate
+
+CREATED = "2026-01-02 03:04:05"
+_LISTING = (
+    "INSERT INTO listings (id, bucket, account_id, title, content, type, category, images, price_cents, price_type,"
+    " location, region, district, is_active, created_at, updated_at)"
+    " VALUES (?1 * 1024 + ?2, ?2, ?2, ?3, ?3, 'product', '', '[]', 0, 'fixed', '', '', '', 1, ?4, ?4)"
+)
+
+
+def connect(path: Path) -> apsw.Connection:
+    connection = apsw.Connection(str(path))
+    connection.execute("PRAGMA foreign_keys = ON").fetchall()
+    return connection
+
+
+def rows(path: Path, query: str) -> list[tuple[object, ...]]:
+    with closing(connect(path)) as connection:
+        return connection.execute(query).fetchall()
+
+
+def change(path: Path, *statements: str) -> None:
+    with closing(connect(path)) as connection:
+        for statement in statements:
+            connection.execute(statement).fetchall()
+
+
+def add_account(connection: apsw.Connection, number: int) -> None:
+    """An account with a key."""
+    connection.execute(
+        "INSERT INTO accounts (id, bucket, name, email, created_at) VALUES (?1, ?1 & 1023, 'alice', ?1, 1767323045)",
+        (number,),
+    ).fetchall()
+    connection.execute("INSERT INTO account_state VALUES (?1 & 1023, ?1, 0)", (number,)).fetchall()
+    connection.execute(
+        "INSERT INTO api_keys (id, account_id, digest, hint, name, created_at)"
+        " VALUES (?1, ?1, randomblob(32), 'lst_', 'warehouse', 1767323045)",
+        (number,),
+    ).fetchall()
+
+
+def add_listing(connection: apsw.Connection, account: int, serial: int, size: int = 10) -> None:
+    """A listing whose text is of some size; in a transaction of its own, as the service would make it."""
+    with connection:
+        connection.execute(_LISTING, (serial, account, "x" * size, CREATED)).fetchall()
+        connection.execute(
+            "UPDATE account_state SET revision = revision + 1 WHERE account_id = ?", (account,)
+        ).fetchall()
+
+
+def make(path: Path, accounts: int = 1, listings: int = 3, size: int = 10) -> Path:
+    """A database in which each account has so many listings."""
+    migrate.migrate(path)
+    with closing(connect(path)) as connection:
+        for account in range(1, accounts + 1):
+            add_account(connection, account)
+            for serial in range(1, listings + 1):
+                add_listing(connection, account, serial, size)
+    return path
+
+
+def is_sound(path: Path) -> bool:
+    return rows(path, "PRAGMA integrity_check") == [("ok",)] and rows(path, "PRAGMA foreign_key_check") == []
+
+
+def damage(path: Path) -> None:
+    """Overwrite the middle of the file, where its pages of rows are."""
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2 // 4096 * 4096
+    content[middle : middle + 8192] = b"\xa5" * min(8192, len(content) - middle)
+    path.write_bytes(content)
