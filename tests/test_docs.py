@@ -9,6 +9,8 @@ import pytest
 from listings.api.routes import ROUTES
 from listings.api.wire import STATUS
 from listings.cli import listings
+from listings.conform import limits
+from listings.conform.runner import SUBJECTS
 from listings.fields import FIELDS
 from listings.logs import RequestLine
 from listings.metrics import Metrics
@@ -84,3 +86,17 @@ def commands(group: click.Group, path: str = "listings") -> list[tuple[str, clic
 @pytest.mark.parametrize(("path", "command"), commands(listings))
 def test_every_command_tells_an_example_of_itself(path: str, command: click.Command) -> None:
     assert f"Example: {path}" in (command.help or "")
+
+
+def test_every_check_of_conform_is_told() -> None:
+    rows = [
+        line.split("|")[1]
+        for line in (DOCS / "conformance.md").read_text("utf-8").splitlines()
+        if line.startswith("| `")
+    ]
+    told: set[str] = set()
+    for row in rows:
+        ids = re.findall(r"`([a-z]+)-(\d+)`", row)
+        numbers = range(int(ids[0][1]), int(ids[-1][1]) + 1) if " to " in row else [int(number) for _, number in ids]
+        told |= {f"{ids[0][0]}-{number}" for number in numbers}
+    assert told == {check.id for subject in (*SUBJECTS, limits) for check in subject.SHEET.checks}

@@ -63,6 +63,6 @@ def test_links_between_pages_lead_somewhere(page: str) -> None:
         assert ((HOME / page).parent / target).exists(), target
 
 
-@pytest.mark.parametrize("folder", ["api", "cli", "limiter", "store"])
+@pytest.mark.parametrize("folder", ["api", "cli", "conform", "limiter", "store"])
 def test_the_tour_names_every_room(folder: str) -> None:
     assert f"`src/listings/{folder}/`" in README

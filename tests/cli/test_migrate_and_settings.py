@@ -265,7 +265,8 @@ async def create_listing(folder: Path, account_id: int) -> None:
         assert await service.create_listing(caller, NewListing(title="Bicycle", content="Two wheels.")) == 1025
 
 
-SOUND_EXAMPLES = [(names, command) for names, command in COMMANDS if names != ("serve",)]  # which would not end
+ON_THEIR_OWN = {("serve",), ("conform",)}  # one would not end, the other needs a server
+SOUND_EXAMPLES = [(names, command) for names, command in COMMANDS if names not in ON_THEIR_OWN]
 
 
 @pytest.mark.parametrize(("names", "command"), SOUND_EXAMPLES, ids=[" ".join(names) for names, _ in SOUND_EXAMPLES])

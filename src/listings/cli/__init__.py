@@ -12,6 +12,7 @@ from listings.cli import (
     backup,
     completion,
     configuration,
+    conform,
     database,
     doctor,
     keys,
@@ -53,6 +54,7 @@ listings.add_command(backup.restore)
 listings.add_command(doctor.doctor)
 listings.add_command(configuration.settings)
 listings.add_command(completion.completion)
+listings.add_command(conform.conform)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
