@@ -116,6 +116,15 @@ def test_a_new_process_goes_on_where_the_last_one_ended(database: Path, machine:
     assert accepted(Limiter(database, machine), 5) == 1
 
 
+def test_who_reaches_the_database_by_a_link_is_counted_with_the_others(database: Path, machine: Machine) -> None:
+    link = database.parent / "elsewhere" / "other.db"
+    link.parent.mkdir(parents=True)
+    database.touch()
+    link.symlink_to(database)
+    assert accepted(Limiter(database, machine), 2) == 2
+    assert accepted(Limiter(link, machine), 5) == 1
+
+
 def test_a_step_of_the_wall_clock_changes_nothing(database: Path, machine: Machine) -> None:
     for step in (3600.0, -3600.0):
         limiter = Limiter(database, machine)

@@ -5,6 +5,7 @@ import fcntl
 import os
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from listings.errors import Problem, Unavailable
 from listings.store import writer as writers
-from listings.store.connection import open_writer
+from listings.store.connection import WritersTurn, open_writer
 from listings.store.writer import Writer
 
 
@@ -212,6 +213,16 @@ def test_writers_of_two_processes_take_turns_by_the_lock_file(path: Path) -> Non
 
     with_writer(path, use)
     os.close(descriptor)
+
+
+def test_a_process_that_reaches_the_file_by_a_link_takes_turns_too(tmp_path: Path, path: Path) -> None:
+    link = tmp_path / "elsewhere" / "other.db"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    turn, other = WritersTurn(path), WritersTurn(link)
+    with closing(turn), closing(other), turn.taken(), pytest.raises(BlockingIOError):
+        fcntl.flock(other._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # noqa: SLF001 - `taken` would wait for ever
+    assert [file.name for file in link.parent.iterdir()] == ["other.db"]
 
 
 def test_a_lock_file_that_cannot_be_locked_is_unavailable(path: Path) -> None:

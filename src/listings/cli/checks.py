@@ -132,8 +132,7 @@ def _chmod(paths: list[str]) -> str:
 
 def _own_files(database: Path) -> list[Path]:
     real = database.resolve()
-    names = [real.name, f"{real.name}-wal", f"{real.name}-shm", f"{real.name}-journal"]
-    paths = [*(real.with_name(name) for name in names), database.with_name(f"{database.name}.lock")]
+    paths = [real.with_name(real.name + suffix) for suffix in ("", "-wal", "-shm", "-journal", ".lock")]
     return [path for path in paths if path.exists()]
 
 

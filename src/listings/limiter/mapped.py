@@ -76,7 +76,8 @@ class LogFile(NamedTuple):
 
 def log_files(database: Path) -> list[LogFile]:
     """The files of the log beside a database. Changes nothing; raises OSError for one that can't be read."""
-    return [_look_at(path) for path in sorted(database.parent.glob(f"{escape(database.name)}.limits-????"))]
+    home = database.resolve()
+    return [_look_at(path) for path in sorted(home.parent.glob(f"{escape(home.name)}.limits-????"))]
 
 
 class MappedLimiter:
@@ -88,7 +89,7 @@ class MappedLimiter:
         """`database_id` tells whose keys are counted: beside another database the log starts empty."""
         self.limit = limit
         self.window = window
-        self._database = database
+        self._database = database.resolve()  # whoever reaches it by another name counts with us
         self._database_id = database_id
         self._clock = clock or MachineClock()
         self._files: dict[int, _File] = {}

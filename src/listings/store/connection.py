@@ -154,8 +154,8 @@ class WritersTurn:
     """
 
     def __init__(self, path: Path) -> None:
-        """`path` is the database's."""
-        self._descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """`path` is the database's; whoever reaches it by another name takes turns with us all the same."""
+        self._descriptor = os.open(f"{path.resolve()}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     @contextmanager
     def taken(self) -> Iterator[None]:
