@@ -38,6 +38,7 @@ check: lint types imports coverage  ## lint, types, import rules, and every test
 lint: dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	@if test -x $(BIN)/hadolint; then $(BIN)/hadolint Dockerfile; else echo "hadolint is for Linux: Dockerfile not checked"; fi
 
 types: dev
 	$(BIN)/mypy

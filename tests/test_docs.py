@@ -19,6 +19,7 @@ from tests.cli.test_doctor import CHECKS
 
 DOCS = Path(__file__).parent.parent / "docs"
 API = (DOCS / "api.md").read_text("utf-8")
+OPERATING = (DOCS / "operating.md").read_text("utf-8")
 ROWS = [line for line in (DOCS / "settings.md").read_text("utf-8").splitlines() if line.startswith("| `")]
 
 
@@ -41,8 +42,8 @@ def test_the_file_of_every_secret_is_told(name: str) -> None:
 
 
 def test_every_check_of_the_doctor_is_in_the_table() -> None:
-    table = re.findall(r"^\| `([^`]+)` \|", (DOCS / "operating.md").read_text("utf-8"), re.MULTILINE)
-    assert table == CHECKS
+    section = OPERATING.partition("\n## When something is wrong\n")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE) == CHECKS
 
 
 @pytest.mark.parametrize("code", STATUS)
@@ -100,3 +101,8 @@ def test_every_check_of_conform_is_told() -> None:
         numbers = range(int(ids[0][1]), int(ids[-1][1]) + 1) if " to " in row else [int(number) for _, number in ids]
         told |= {f"{ids[0][0]}-{number}" for number in numbers}
     assert told == {check.id for subject in (*SUBJECTS, limits) for check in subject.SHEET.checks}
+
+
+def test_every_command_is_in_the_operators_table() -> None:
+    table = re.findall(r"^\| `(listings [a-z ]+[a-z])[ A-Z_.]*[^`]*` \|", OPERATING, re.MULTILINE)
+    assert table == sorted(path for path, _ in commands(listings))

@@ -1,0 +1,29 @@
+FROM python:3.11-slim-bookworm AS build
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
+WORKDIR /source
+COPY requirements/runtime.txt requirements/build.txt requirements/
+RUN python -m venv --without-pip /opt/listings \
+    && python -m pip --python /opt/listings/bin/python install --require-hashes -r requirements/runtime.txt \
+    && python -m pip install --require-hashes -r requirements/build.txt
+COPY pyproject.toml README.md LICENSE ./
+COPY src src
+RUN python -m pip wheel --no-build-isolation --no-deps --wheel-dir dist . \
+    && python -m pip --python /opt/listings/bin/python install --no-index --no-deps dist/*.whl
+
+FROM python:3.11-slim-bookworm
+# The uid is fixed: what is in a volume belongs to it from one image to the next.
+RUN useradd --uid 10001 --user-group --no-create-home --home-dir /data --shell /usr/sbin/nologin listings \
+    && install -d -o listings -g listings -m 0700 /data
+COPY --from=build /opt/listings /opt/listings
+ENV PATH=/opt/listings/bin:$PATH \
+    LISTINGS_DATABASE_URL=sqlite:////data/listings.db \
+    LISTINGS_HOST=0.0.0.0
+WORKDIR /data
+USER 10001:10001
+VOLUME /data
+EXPOSE 8000
+# /readyz costs a few microseconds; `listings doctor` reads every page of the database.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \
+    CMD ["python", "-c", "import http.client, os, sys; c = http.client.HTTPConnection('127.0.0.1', int(os.environ.get('LISTINGS_PORT') or os.environ.get('PORT') or 8000), timeout=2); c.request('GET', '/readyz'); sys.exit(c.getresponse().status != 200)"]
+ENTRYPOINT ["listings"]
+CMD ["serve"]

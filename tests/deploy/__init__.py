@@ -1,0 +1,1 @@
+"""The files with which the service is deployed."""

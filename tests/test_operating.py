@@ -1,0 +1,181 @@
+"""docs/operating.md does what it says: every command in its `sh` blocks is run as it stands there."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.cli.commands import PROGRAM, Program, clean_environment
+
+HOME = Path(__file__).parent.parent
+PAGE = (HOME / "docs" / "operating.md").read_text("utf-8")
+BLOCKS = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+CONSOLE = "\n".join(re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL))
+INSTALLED = ["python3 -m venv /opt/listings\n", "pip wheel", "dist/listings-*.whl"]
+
+
+SERVES, STOPPED = True, False
+
+
+class Scene(NamedTuple):
+    """A block, by what stands in it; where it is run; and what its commands print, as a pattern."""
+
+    mark: str
+    folder: str
+    serving: bool
+    prints: str
+
+
+SCENES = [
+    Scene("account add", "empty", SERVES, r"alice@example\.com[^$]*lst_\w{38}\n"),
+    Scene("curl", "empty", SERVES, r'{"status":"ready"}'),
+    Scene("account disable", "used", SERVES, r"alice@example\.com"),
+    Scene("key rotate", "used", SERVES, r"warehouse[^$]*lst_\w{38}\n"),
+    Scene("key revoke", "used", SERVES, r"lst_\w{38}\n"),
+    Scene("listings backup listings-backup.db", "empty", SERVES, r"listings-backup\.db"),
+    Scene("trial/listings.db", "used", SERVES, r"integrity +ok"),
+    Scene("listings restore listings-backup.db", "used", STOPPED, r"before-restore-"),
+    Scene("restore --force", "used", STOPPED, r"before-restore-"),
+    Scene("migrate --dry-run", "used", STOPPED, r"up to date"),
+    Scene("backup listings-move.db", "empty", STOPPED, r"listings-move\.db"),
+    Scene("restore listings-move.db", "new", STOPPED, r"integrity +ok"),
+    Scene("listings doctor", "used", SERVES, r"service +ok"),
+]
+
+
+def block(mark: str) -> str:
+    """The block that is this one line and no more, else the only one that holds it."""
+    if f"{mark}\n" in BLOCKS:
+        return f"{mark}\n"
+    (found,) = (text for text in BLOCKS if mark in text)
+    return str(found)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """empty: a new database; used: alice with a key, and a backup of that; new: a backup alone."""
+    home = tmp_path_factory.mktemp("folders")
+    found = {name: home / name for name in ("empty", "used", "new")}
+    found["empty"].mkdir()
+    found["new"].mkdir()
+    empty = Program(found["empty"])
+    assert empty.run("migrate").code == 0
+    shutil.copytree(found["empty"], found["used"])
+    used = Program(found["used"])
+    for arguments in (
+        ("account", "add", "--name", "alice", "--email", "alice@example.com", "--months", "12"),
+        ("key", "add", "alice@example.com", "--name", "warehouse"),
+        ("backup", "listings-backup.db"),
+        ("backup", str(found["new"] / "listings-move.db")),
+    ):
+        assert used.run(*arguments).code == 0
+    return found
+
+
+@contextmanager
+def port_of(folder: Path, *, serving: bool) -> Iterator[str]:
+    """Where the service over this folder's database answers; 0 where none runs."""
+    if not serving:
+        yield "0"
+        return
+    with Program(folder).serve() as service:
+        yield service.base_url.rpartition(":")[2]
+
+
+def run(script: str, folder: Path, **environment: str) -> str:
+    """What a script prints, each of whose commands must be carried out."""
+    path = f"{PROGRAM.parent}{os.pathsep}{os.environ['PATH']}"
+    outcome = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        env=clean_environment() | {"PATH": path, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert outcome.returncode == 0, outcome
+    return outcome.stdout + outcome.stderr
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=[scene.mark for scene in SCENES])
+def test_the_commands_of_a_block_are_carried_out(scene: Scene, folders: dict[str, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    shutil.copytree(folders[scene.folder], folder)
+    with port_of(folder, serving=scene.serving) as port:
+        script = block(scene.mark).replace("http://127.0.0.1:8000", f"http://127.0.0.1:{port}")
+        assert re.search(scene.prints, run(script, folder, LISTINGS_PORT=port))
+
+
+def test_every_block_is_run_by_a_test() -> None:
+    ran = [block(mark) for mark in [*INSTALLED, *(scene.mark for scene in SCENES)]]
+    assert sorted(ran) == sorted(BLOCKS)
+
+
+def test_an_install_from_a_checkout_and_one_from_its_wheel_work_without_either(tmp_path: Path) -> None:
+    checkout, carried = tmp_path / "checkout", tmp_path / "carried"
+    checkout.mkdir()
+    carried.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(HOME / name, checkout)
+    for name in ("requirements", "src"):
+        shutil.copytree(HOME / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
+    install, wheel, other = (block(mark) for mark in INSTALLED)
+    run(of_opt(install + wheel, tmp_path / "opt"), checkout)
+    for name in ("dist", "requirements"):
+        shutil.move(checkout / name, carried / name)
+    shutil.rmtree(checkout)
+    run(of_opt(install.splitlines()[0] + "\n" + other, tmp_path / "other"), carried)
+    for place in ("opt", "other"):
+        (tmp_path / f"folder-{place}").mkdir()
+        serve_and_stop(tmp_path / place / "bin" / "listings", tmp_path / f"folder-{place}")
+
+
+def of_opt(script: str, place: Path) -> str:
+    """Installed elsewhere, from the packages that this interpreter's own pip is told of."""
+    assert "/opt/listings" in script
+    return script.replace("/opt/listings", str(place)).replace("python3 ", f"{sys.executable} ")
+
+
+def serve_and_stop(program: Path, folder: Path) -> None:
+    with subprocess.Popen(
+        [program, "serve", "--port", "0"], cwd=folder, env=clean_environment(), stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("Listings answers at http://127.0.0.1:")
+        process.terminate()
+        assert process.wait(20) == 0
+
+
+def test_a_request_is_found_by_its_id_and_a_keys_requests_by_its_number(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "folder"
+    shutil.copytree(folders["used"], folder)
+    (key,) = re.findall(r"lst_\w{38}", run("listings key add 1 --name other", folder))
+    with Program(folder).serve() as service:
+        assert service.status(key) == 200
+        request_id = service.http.get("/api/v1/listings/1025", headers={"X-API-Key": key}).headers["X-Request-Id"]
+        service.http.get("/healthz")
+        (folder / "log").write_text(service.stop().err, "utf-8")
+    filters = [line.partition(" | ")[2] for line in CONSOLE.splitlines() if " | grep " in line]
+    by_id, by_id_in_docker, by_key = filters
+    assert by_id == by_id_in_docker
+    example = re.findall(r'"request_id":("\w+")', PAGE)[0]
+    found = run(f"{by_id.replace(example, chr(34) + request_id + chr(34))} log", folder)
+    assert [request_id in line for line in found.splitlines()] == [True]
+    of_key = run(f"{by_key.replace(':1,', ':2,')} log", folder).splitlines()
+    assert len(of_key) == 2
+
+
+def test_the_files_that_the_page_names_are_there() -> None:
+    named = re.findall(r"deploy/[\w.-]+", PAGE)
+    assert {"deploy/listings.service", "deploy/nginx.conf", "deploy/Caddyfile", "deploy/listings.sh"} <= set(named)
+    assert {str(path.relative_to(HOME)) for path in (HOME / "deploy").iterdir()} == set(named)
