@@ -75,4 +75,4 @@ async def _make_owner(service: Service, number: int) -> Owner:
 
 async def _create(service: Service, caller: Caller, number: int) -> int:
     new, _ = fields.read_new({**content_of(number), "is_active": number % _INACTIVE_EVERY != 0}, strict=True)
-    return await service.create_listing(caller, new)
+    return (await service.create_listing(caller, new)).listing_id

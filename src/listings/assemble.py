@@ -111,11 +111,11 @@ async def opened_service(
         metrics.watch_writes(lambda: store.writes_waiting)
     limiter = _limiter(settings, await store.get_id())
     service = Service(store, limiter, clock)
-    key_uses = asyncio.create_task(service.keep_key_uses())
+    upkeep = asyncio.create_task(service.keep_up())
     try:
         yield service
     finally:
-        key_uses.cancel()
+        upkeep.cancel()
         await service.write_key_uses()
         await store.close()
         if limiter is not None:

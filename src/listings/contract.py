@@ -14,6 +14,7 @@ from listings.model import (
     Listing,
     ListingChange,
     ListingCounts,
+    ListingQuery,
     NewListing,
 )
 
@@ -102,6 +103,52 @@ class ImportBatch(NamedTuple):
     finished_at: int | None = None
 
 
+class Claim(NamedTuple):
+    """An idempotency key that an account gives to a write, to be kept with what the write came to (decision G36)."""
+
+    key: str
+    digest: bytes  # SHA-256 of the request
+    moment: int  # seconds since 1970
+    oldest: int  # claims before this moment count no more
+
+
+class Added(NamedTuple):
+    """A new listing, or the one that an earlier write under the same claim has made."""
+
+    listing_id: int
+    replayed: bool = False
+
+
+class AddStep(NamedTuple):
+    """A listing to be made."""
+
+    new: NewListing
+    created_at: str
+
+
+class ChangeStep(NamedTuple):
+    """A listing to be changed."""
+
+    listing_id: int
+    decide: Decide
+
+
+Step: TypeAlias = AddStep | ChangeStep | Problem
+"""What is to be done; a Problem is refused as it is."""
+
+StepResult: TypeAlias = int | Listing | Problem
+"""The new listing's id, the changed listing, or why the step was refused."""
+
+
+class Batch(NamedTuple):
+    """Steps to be done in one transaction, in their order."""
+
+    steps: Sequence[Step]
+    atomic: bool  # one refused step undoes all
+    dry_run: bool  # all is undone
+    record: Callable[[Sequence[StepResult]], str]  # what to keep with a claim: pure
+
+
 class Store(Protocol):
     """Where listings, accounts and keys are kept.
 
@@ -135,14 +182,30 @@ class Store(Protocol):
     async def count_listings(self, bucket: int, account_id: int) -> ListingCounts:
         """How many listings the account has, deleted ones apart."""
 
-    async def latest_listings(self, bucket: int, account_id: int, count: int) -> list[Listing]:
-        """The account's newest listings, at most `count`, whatever their state, newest first."""
+    async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> list[Listing]:
+        """The account's listings that a query asks for, in its order, equal ones in the order of their ids."""
 
-    async def add_listing(self, bucket: int, account_id: int, new: NewListing, created_at: str) -> int:
-        """Store a listing of an existing account; returns its id, higher than every earlier one of the account.
+    async def add_listing(
+        self, bucket: int, account_id: int, new: NewListing, created_at: str, claim: Claim | None = None
+    ) -> Added:
+        """Store a listing of an existing account; its id is higher than every earlier one of the account.
 
-        Ids are `serial * 1024 + bucket`, given once and never again.
+        Ids are `serial * 1024 + bucket`, given once and never again. Under a claim that the account has made
+        before, nothing is stored, and the listing of then is returned. Raises Problem("idempotency_key_reused")
+        when that was for another request.
         """
+
+    async def run_batch(
+        self, bucket: int, account_id: int, batch: Batch, claim: Claim | None = None
+    ) -> Sequence[StepResult] | str:
+        """Do the steps of a batch; returns what each came to, as it would have alone.
+
+        Under a claim that the account has made before, nothing is done, and what was recorded then is returned.
+        Where all is undone, no claim is kept. Raises Problem("idempotency_key_reused").
+        """
+
+    async def forget_claims(self, oldest: int) -> None:
+        """Remove the claims from before a moment."""
 
     async def change_listing(self, listing_id: int, decide: Decide) -> Listing:
         """Read the row, ask `decide`, write exactly the columns that it returned; returns the listing as it is now.
@@ -241,6 +304,9 @@ class RateLimiter(Protocol):
 
     async def hit(self, key_id: int) -> Verdict:
         """Count one request in one atomic step; a refused one does not count. May raise Unavailable."""
+
+    async def look(self, key_id: int) -> Verdict:
+        """What `hit` would answer now, without counting. May raise Unavailable."""
 
     async def check(self) -> None:
         """Raises Unavailable unless requests can be counted."""

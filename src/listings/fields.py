@@ -217,7 +217,7 @@ def read_new(body: Body, *, strict: bool = False) -> tuple[NewListing, list[str]
     given = {name: value for name, value in body.items() if value is not None or name not in FIELDS}
     values, ignored, faults = _read(given, strict=strict)
     faults.extend(f"{name} is required" for name in REQUIRED if name not in given)
-    _refuse(faults)
+    refuse(faults)
     return NewListing(**cast("Mapping[str, Any]", values)), ignored
 
 
@@ -229,7 +229,7 @@ def read_change(body: Body, *, strict: bool = False) -> tuple[ListingChange, lis
     cleared = [name for name, value in body.items() if value is None and name in _CLEARED]
     given = {name: value for name, value in body.items() if name not in cleared}
     values, ignored, faults = _read(given, strict=strict)
-    _refuse(faults)
+    refuse(faults)
     values.update((FIELDS[name].attribute, _CLEARED[name]) for name in cleared)
     return values, ignored
 
@@ -253,7 +253,8 @@ def _read(given: Body, *, strict: bool) -> tuple[dict[str, Value], list[str], li
     return values, ignored, faults
 
 
-def _refuse(faults: list[str]) -> None:
+def refuse(faults: list[str]) -> None:
+    """Raises Problem("invalid_request") that names the faults, unless there are none."""
     if len(faults) > _MOST_FAULTS:
         faults = [*faults[:_MOST_FAULTS], f"and {len(faults) - _MOST_FAULTS} more"]
     if faults:

@@ -5,7 +5,7 @@ seconds since 1970.
 """
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -74,6 +74,42 @@ class ImportedListing(msgspec.Struct, frozen=True, gc=False):
     created_at: str
     updated_at: str
     deleted_at: int | None
+
+
+Status: TypeAlias = Literal["active", "inactive", "deleted", "all"]
+SortKey: TypeAlias = Literal["id", "created_at", "updated_at", "price", "title"]
+
+
+class ListingQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which of an account's listings are asked for, and in which order (decision G17). None: whatever it is."""
+
+    status: Status = "active"
+    type: str | None = None
+    category: str | None = None
+    region: str | None = None
+    words: tuple[str, ...] = ()  # that title or content must have, as `words.words_of` gives them
+    price_min: int | None = None  # cents, included
+    price_max: int | None = None  # cents, included
+    updated_since: str | None = None  # included
+    sort: SortKey = "id"
+    descending: bool = True
+    limit: int | None = None
+    after: tuple[str | int, int] | None = None  # the sorted value and the id of the last listing before
+
+    def place_of(self, listing: "Listing") -> tuple[str | int, int]:
+        """What to go on behind: the value that this query sorts by, and the id that tells equal ones apart."""
+        value: str | int = getattr(listing, SORTED_BY[self.sort])
+        return value, listing.id
+
+
+SORTED_BY: Mapping[SortKey, str] = {
+    "id": "id",
+    "created_at": "created_at",
+    "updated_at": "updated_at",
+    "price": "price_cents",
+    "title": "title",
+}
+"""The attribute of a listing that each order goes by."""
 
 
 class Account(msgspec.Struct, frozen=True):

@@ -7,12 +7,29 @@ of an engine.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
 from listings import dates, keys
-from listings.contract import AccountChange, NewKey, RateLimiter, Rotation, Store, Verdict
+from listings.contract import (
+    AccountChange,
+    Added,
+    AddStep,
+    Batch,
+    ChangeStep,
+    Claim,
+    Decide,
+    NewKey,
+    RateLimiter,
+    Rotation,
+    Step,
+    StepResult,
+    Store,
+    Verdict,
+)
 from listings.errors import Problem, Unavailable
 from listings.model import (
     Account,
@@ -21,6 +38,7 @@ from listings.model import (
     Listing,
     ListingChange,
     ListingCounts,
+    ListingQuery,
     NewListing,
     bucket_of,
     is_current,
@@ -32,7 +50,8 @@ _LONGEST_NAME = 200
 _LONGEST_EMAIL = 254  # RFC 5321, 4.5.3.1.3
 _LARGEST_ID = 2**63 - 1
 _PAGE = 500
-_KEY_USES_SECONDS = 60
+_UPKEEP_SECONDS = 60
+_CLAIM_SECONDS = 24 * 3600
 
 
 class IssuedKey(msgspec.Struct, frozen=True):
@@ -40,6 +59,26 @@ class IssuedKey(msgspec.Struct, frozen=True):
 
     secret: str
     key: ApiKey
+
+
+class Page(NamedTuple):
+    """Some listings, and the place behind which there are more."""
+
+    listings: list[Listing]
+    next_place: tuple[str | int, int] | None = None
+
+
+class Terms(NamedTuple):
+    """On what terms a write is asked for."""
+
+    versions: frozenset[int] | None = None  # the listing must be one of these; None: any
+    dry_run: bool = False  # check everything, store nothing
+    idempotency_key: str | None = None
+    digest: bytes = b""  # SHA-256 of the request that the key stands for
+
+
+ANY_TERMS = Terms()
+Record: TypeAlias = Callable[[Sequence[StepResult]], str]
 
 
 class Service:
@@ -86,6 +125,10 @@ class Service:
         """Count a request on the caller's key; None when there is no limit. The caller of this refuses (429)."""
         return await self.limiter.hit(caller.key_id) if self.limiter is not None else None
 
+    async def look_at_limit(self, caller: Caller) -> Verdict | None:
+        """What is left of the key's requests, without counting one; None when there is no limit."""
+        return await self.limiter.look(caller.key_id) if self.limiter is not None else None
+
     def require_plan(self, caller: Caller) -> None:
         """Raises Problem: plan_expired (the account has no current Business plan), account_disabled."""
         if not is_current(caller.plan_expires_at, self.clock()):
@@ -93,11 +136,17 @@ class Service:
         if caller.account_disabled_at is not None:
             raise Problem("account_disabled", "This account is disabled")
 
-    async def keep_key_uses(self) -> None:
-        """Store once a minute when keys were last used, until cancelled."""
+    async def keep_up(self) -> None:
+        """Store once a minute when keys were last used, until cancelled; forget claims that are too old."""
         while True:
-            await asyncio.sleep(_KEY_USES_SECONDS)
+            await asyncio.sleep(_UPKEEP_SECONDS)
             await self.write_key_uses()
+            await self.forget_claims()
+
+    async def forget_claims(self) -> None:
+        """Remove what was kept of writes with an Idempotency-Key a day ago (decision G36)."""
+        with suppress(Unavailable):
+            await self.store.forget_claims(int(self.clock()) - _CLAIM_SECONDS + 1)
 
     async def write_key_uses(self) -> None:
         """Store when keys were last used; while the store can't take it, it is kept for the next time."""
@@ -114,39 +163,110 @@ class Service:
         """The caller's active listings, newest first."""
         return await self.store.list_listings(caller.bucket, caller.account_id)
 
-    async def create_listing(self, caller: Caller, new: NewListing) -> int:
-        """Store a listing for the caller; returns its id."""
-        return await self.store.add_listing(caller.bucket, caller.account_id, new, self._today())
+    async def find_listings(self, caller: Caller, query: ListingQuery) -> Page:
+        """Those of the caller's listings that a query asks for (decision G17)."""
+        if query.limit is None:
+            return Page(await self.store.find_listings(caller.bucket, caller.account_id, query))
+        one_more = msgspec.structs.replace(query, limit=query.limit + 1)
+        found = await self.store.find_listings(caller.bucket, caller.account_id, one_more)
+        place = query.place_of(found[query.limit - 1]) if len(found) > query.limit else None
+        return Page(found[: query.limit], place)
+
+    async def get_revision(self, caller: Caller) -> int:
+        """How often the caller's listings were edited. Read it before the listings that it is to stand for."""
+        return await self.store.get_revision(caller.bucket, caller.account_id)
 
     async def get_listing(self, caller: Caller, listing_id: int) -> Listing:
         """The caller's listing. Raises Problem: listing_not_found (missing or deleted), not_owner."""
         return _own(await self.store.get_listing(listing_id), caller)
 
-    async def update_listing(self, caller: Caller, listing_id: int, change: ListingChange | Problem) -> None:
-        """Change the given fields of the caller's listing.
+    async def create_listing(self, caller: Caller, new: NewListing, terms: Terms = ANY_TERMS) -> Added:
+        """Store a listing for the caller. Raises Problem("idempotency_key_reused")."""
+        claim = self._claim(terms)
+        if not terms.dry_run:
+            return await self.store.add_listing(caller.bucket, caller.account_id, new, self._today(), claim)
+        batch = Batch([AddStep(new, self._today())], atomic=True, dry_run=True, record=str)
+        earlier = await self.store.run_batch(caller.bucket, caller.account_id, batch, claim)
+        return Added(0, replayed=isinstance(earlier, str))
+
+    async def update_listing(
+        self, caller: Caller, listing_id: int, change: ListingChange | Problem, terms: Terms = ANY_TERMS
+    ) -> Listing:
+        """Change the given fields of the caller's listing; returns it as it is then.
 
         A `change` that is a Problem (the body was at fault) is raised after the listing was found to be the
-        caller's (decision G21). Raises Problem as `get_listing` does.
+        caller's (decision G21). Raises Problem as `get_listing` does, and precondition_failed.
         """
+        decide = self.update_step(caller, listing_id, change, terms).decide
         if isinstance(change, Problem):
-            await self.get_listing(caller, listing_id)
-            raise change
+            decide(await self.store.get_listing(listing_id))
+        return await self._edit(listing_id, decide, terms)
+
+    async def close_listing(self, caller: Caller, listing_id: int, terms: Terms = ANY_TERMS) -> None:
+        """Delete the caller's listing softly (decision G11). Raises Problem as `update_listing` does."""
+        await self._edit(listing_id, self.close_step(caller, listing_id, terms).decide, terms)
+
+    async def restore_listing(self, caller: Caller, listing_id: int, terms: Terms = ANY_TERMS) -> Listing:
+        """Undo the deletion of the caller's listing, which comes back inactive (decision G12).
+
+        One that is not deleted stays as it is. Raises Problem: listing_not_found, not_owner, precondition_failed.
+        """
         now = self._today()
 
         def decide(listing: Listing | None) -> ListingChange:
-            return difference(_own(listing, caller), change, now)
+            owned = _require_version(_owned(listing, caller), terms)
+            return difference(owned, {"deleted_at": None}, now)
 
-        await self.store.change_listing(listing_id, decide)
+        return await self._edit(listing_id, decide, terms)
 
-    async def close_listing(self, caller: Caller, listing_id: int) -> None:
-        """Delete the caller's listing softly (decision G11). Raises Problem as `get_listing` does."""
+    async def run_batch(
+        self, caller: Caller, steps: Sequence[Step], record: Record, terms: Terms, *, atomic: bool
+    ) -> Sequence[StepResult] | str:
+        """Do several writes as one transaction, as `Store.run_batch` does them."""
+        batch = Batch(steps, atomic=atomic, dry_run=terms.dry_run, record=record)
+        return await self.store.run_batch(caller.bucket, caller.account_id, batch, self._claim(terms))
+
+    def create_step(self, new: NewListing) -> Step:
+        """A listing to be created in a batch."""
+        return AddStep(new, self._today())
+
+    def update_step(
+        self, caller: Caller, listing_id: int, change: ListingChange | Problem, terms: Terms = ANY_TERMS
+    ) -> ChangeStep:
+        """A listing of the caller's to be changed."""
+        now = self._today()
+
+        def decide(listing: Listing | None) -> ListingChange:
+            own = _own(listing, caller)
+            if isinstance(change, Problem):
+                raise change
+            return difference(_require_version(own, terms), change, now)
+
+        return ChangeStep(listing_id, decide)
+
+    def close_step(self, caller: Caller, listing_id: int, terms: Terms = ANY_TERMS) -> ChangeStep:
+        """A listing of the caller's to be deleted."""
         moment = self.clock()
 
         def decide(listing: Listing | None) -> ListingChange:
             deletion: ListingChange = {"is_active": False, "deleted_at": int(moment)}
-            return difference(_own(listing, caller), deletion, dates.text_of(moment))
+            own = _require_version(_own(listing, caller), terms)
+            return difference(own, deletion, dates.text_of(moment))
 
-        await self.store.change_listing(listing_id, decide)
+        return ChangeStep(listing_id, decide)
+
+    async def _edit(self, listing_id: int, decide: Decide, terms: Terms) -> Listing:
+        if not terms.dry_run:
+            return await self.store.change_listing(listing_id, decide)
+        listing = await self.store.get_listing(listing_id)
+        decide(listing)
+        return _present(listing, listing_id)
+
+    def _claim(self, terms: Terms) -> Claim | None:
+        if terms.idempotency_key is None:
+            return None
+        now = int(self.clock())
+        return Claim(terms.idempotency_key, terms.digest, now, now - _CLAIM_SECONDS + 1)
 
     def _today(self) -> str:
         return dates.text_of(self.clock())
@@ -156,7 +276,9 @@ class Service:
     async def latest_listings(self, reference: str, count: int) -> list[Listing]:
         """An account's newest listings, at most `count`, whatever their state. Raises Problem("account_not_found")."""
         account = await self.find_account(reference)
-        return await self.store.latest_listings(bucket_of(account.id), account.id, count)
+        return await self.store.find_listings(
+            bucket_of(account.id), account.id, ListingQuery(status="all", limit=count)
+        )
 
     async def count_listings(self, account: Account) -> ListingCounts:
         """How many listings the account has, by their state."""
@@ -340,12 +462,24 @@ WRONG_KEY = (
 
 def _own(listing: Listing | None, caller: Caller) -> Listing:
     """Decisions G11 and G21: missing, then foreign, then deleted."""
+    owned = _owned(listing, caller)
+    if owned.deleted_at is not None:
+        raise Problem("listing_not_found", "Listing not found")
+    return owned
+
+
+def _owned(listing: Listing | None, caller: Caller) -> Listing:
+    """The caller's, even deleted."""
     if listing is None:
         raise Problem("listing_not_found", "Listing not found")
     if listing.account_id != caller.account_id:
         raise Problem("not_owner", "This listing belongs to another account")
-    if listing.deleted_at is not None:
-        raise Problem("listing_not_found", "Listing not found")
+    return listing
+
+
+def _require_version(listing: Listing, terms: Terms) -> Listing:
+    if terms.versions is not None and listing.version not in terms.versions:
+        raise Problem("precondition_failed", "The listing has changed: read it again, and send its new ETag")
     return listing
 
 

@@ -4,6 +4,8 @@ import json
 import socket
 from typing import Any, NamedTuple, Protocol, Self
 
+NOT_MODIFIED = 304  # has no body and tells no length
+
 
 class RawAnswer(NamedTuple):
     """An answer as it came."""
@@ -57,11 +59,12 @@ class Connection:
         head, self._received = self._received.split(b"\r\n\r\n", 1)
         status_line, *lines = head.decode("latin-1").split("\r\n")
         headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
-        length = int(headers["content-length"])
+        status = int(status_line.split(" ")[1])
+        length = int(headers["content-length"]) if status != NOT_MODIFIED else 0
         while len(self._received) < length:
             self._receive()
         body, self._received = self._received[:length], self._received[length:]
-        return RawAnswer(int(status_line.split(" ")[1]), headers, body)
+        return RawAnswer(status, headers, body)
 
     def is_closed(self) -> bool:
         """Whether the service ends the connection, without another byte."""

@@ -1,5 +1,6 @@
 """What docs/decisions.md decides, row by row: each case is one situation and the answer that was decided."""
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -109,6 +110,25 @@ def keyed(*headers: tuple[str, str]) -> Step:
         key = scene.people["alice"].key
         sent = [(name.lower().encode(), value.format(key).encode()) for name, value in headers]
         return scene.house.run(ask(scene.house.application, "GET", ROOT, sent, [b""]))
+
+    return step
+
+
+def keyed_create(key: str = "k", who: str = "alice", **fields: Any) -> Step:
+    """A create with an Idempotency-Key."""
+    return sends("POST", json={**ONE_LESS, **fields}, headers={"Idempotency-Key": key}, who=who)
+
+
+def follows(path: str, *between: Step, more: str = "") -> Step:
+    """The page behind the one at this path, with something done before it is asked for."""
+
+    def step(scene: Scene) -> Reply:
+        link = scene.ask("GET", path).headers["link"]
+        after = scene.places.copy()
+        for each in between:
+            each(scene)
+        scene.places = after
+        return scene.ask("GET", link.partition(">")[0][1:] + more)
 
     return step
 
@@ -295,6 +315,31 @@ def of(count: int) -> Check:
     return check
 
 
+def first_of(reply: Reply) -> Reply:
+    """The first record of a list, in the form of an answer."""
+    return reply._replace(body=json.dumps(reply.json()["listings"][0]).encode())
+
+
+def behind_the_fourteen_fields(*names: str) -> Check:
+    def check(_: Scene, reply: Reply) -> None:
+        assert list(reply.json()) == [*RECORD_FIELDS, *names]
+
+    return check
+
+
+def nothing(_: Scene, reply: Reply) -> None:
+    assert reply.body == b""
+
+
+def results(*statuses: int) -> Check:
+    """The operations of a batch came to this."""
+
+    def check(_: Scene, reply: Reply) -> None:
+        assert [result["status"] for result in reply.json()["results"]] == list(statuses)
+
+    return check
+
+
 def fault(sentence: str = "") -> tuple[int, Check]:
     """400 for a field."""
     return 400, refuses("invalid_request", sentence)
@@ -310,11 +355,13 @@ WRONG_KEY = 401, refuses("invalid_api_key", "Invalid API key")
 NOWHERE = 404, refuses("path_not_found")
 NO_METHOD = 405, refuses("method_not_allowed")
 LIMITED = 429, refuses("rate_limited")
+STALE = 412, refuses("precondition_failed", "The listing has changed: read it again, and send its new ETag")
 
 LIMIT_HEADERS = ("ratelimit-policy", "ratelimit", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")
 UNKNOWN_KEY = "an-unknown-key-of-another-system"
 HOUR_LATER = "2026-09-21 15:13:20"
 ONE_LESS = {"title": "Lamp", "content": "Brass."}
+DAY = 24 * 3600
 
 
 def case(decision: str, situation: str, *steps: Step, gives: tuple[Any, ...]) -> Case:
@@ -331,6 +378,29 @@ CASES = [
         creates(**HIDDEN),
         reads("new"),
         gives=(200, fourteen_fields),
+    ),
+    case(
+        "G1",
+        "what is asked for stands behind the fourteen fields",
+        creates(**HIDDEN),
+        sends("GET", "/{new}?include=district,latitude,longitude"),
+        gives=(200, behind_the_fourteen_fields(*HIDDEN), fields(**HIDDEN)),
+    ),
+    case(
+        "G1",
+        "in the list too",
+        creates(**HIDDEN),
+        sends("GET", "?include=all&limit=1"),
+        gives=(200, lambda _, reply: behind_the_fourteen_fields(*HIDDEN)(_, first_of(reply))),
+    ),
+    case(
+        "G1",
+        "a word that can't be included is refused",
+        sends("GET", "/{own}?include=title"),
+        gives=fault(
+            "include must be some of district, latitude, longitude, deleted_at, with commas between them, or all, "
+            'got "title"'
+        ),
     ),
     case("G2", "a title of 255 emoji is accepted", creates(title="🚲" * 255), gives=(201, shows(title="🚲" * 255))),
     case(
@@ -515,6 +585,25 @@ CASES = [
     case("G11", "another's deleted listing is another's", reads("foreign_deleted"), gives=FOREIGN),
     case("G11", "a listing that never was is missing", sends("DELETE", "/{missing}"), gives=MISSING),
     case(
+        "G12",
+        "a deleted listing comes back inactive",
+        sends("POST", "/{deleted}/restore"),
+        gives=(
+            200,
+            content(message="listing restored"),
+            shows("deleted", **CHAIR, is_active=False),
+            keeps("deleted", deleted_at=None),
+        ),
+    ),
+    case(
+        "G12",
+        "what is not deleted stays as it is",
+        sends("POST", "/{own}/restore"),
+        gives=(200, keeps("own", version=1)),
+    ),
+    case("G12", "another's deleted listing stays deleted", sends("POST", "/{foreign_deleted}/restore"), gives=FOREIGN),
+    case("G12", "what never was can't be restored", sends("POST", "/{missing}/restore"), gives=MISSING),
+    case(
         "G13",
         "an expired plan changes no listing",
         plan_ends_in(-1),
@@ -535,6 +624,84 @@ CASES = [
     case("G15", "a create says that it was made", creates(), gives=(201, fields(message="listing created"))),
     case("G16", "the newest listing comes first", creates(), lists(), gives=(200, places("new", "own"))),
     case("G16", "250 listings come on one page", repeated(250, creates()), lists(), gives=(200, of(251))),
+    case(
+        "G17",
+        "a page tells where the next one is",
+        creates(),
+        sends("GET", "?limit=1"),
+        gives=(200, places("new"), header("link", rf'<{ROOT}\?limit=1&cursor=[\w-]+>; rel="next"')),
+    ),
+    case(
+        "G17",
+        "the last page tells of no other",
+        sends("GET", "?limit=1"),
+        gives=(200, places("own"), no_header("link")),
+    ),
+    case("G17", "the next page goes on", creates(), follows("?limit=1"), gives=(200, places("own"))),
+    case(
+        "G17",
+        "what is created meanwhile moves no page",
+        creates(),
+        follows("?limit=1", creates()),
+        gives=(200, places("own")),
+    ),
+    case(
+        "G17",
+        "a cursor is for its own filters",
+        creates(),
+        follows("?limit=1", more="&status=all"),
+        gives=fault("cursor belongs to a list with other filters or another order"),
+    ),
+    case(
+        "G17",
+        "what is no cursor is refused",
+        sends("GET", "?cursor=x"),
+        gives=fault("cursor is not one that was given out here"),
+    ),
+    case("G17", "deleted listings can be asked for", sends("GET", "?status=deleted"), gives=(200, places("deleted"))),
+    case("G17", "and all together", sends("GET", "?status=all&sort=id"), gives=(200, places("own", "deleted"))),
+    case("G17", "a word of the content is found", sends("GET", "?q=oak"), gives=(200, places("own"))),
+    case("G17", "a part of a word is not", sends("GET", "?q=oa"), gives=(200, places())),
+    case(
+        "G17",
+        "bounds of a price are included",
+        sends("GET", "?price_min=45&price_max=45.00"),
+        gives=(200, places("own")),
+    ),
+    case("G17", "a region is exact", sends("GET", "?region=otago"), gives=(200, places())),
+    case(
+        "G17",
+        "updated_since includes its second",
+        sends("GET", "?updated_since=2026-09-21T14:13:20Z"),
+        gives=(200, places("own")),
+    ),
+    case(
+        "G17",
+        "and what is older is left out",
+        sends("GET", "?updated_since=2026-09-21T14:13:21Z"),
+        gives=(200, places()),
+    ),
+    case(
+        "G17",
+        "a sort goes both ways",
+        creates(price=50),
+        sends("GET", "?sort=-price"),
+        gives=(200, places("new", "own")),
+    ),
+    case(
+        "G17",
+        "a bad value is refused",
+        sends("GET", "?limit=0"),
+        gives=fault('limit must be a whole number from 1 to 1000, got "0"'),
+    ),
+    case("G17", "a parameter stands once", sends("GET", "?limit=1&limit=1"), gives=fault("limit must stand once")),
+    case("G17", "an unknown parameter is ignored", sends("GET", "?colour=red"), gives=(200, places("own"))),
+    case(
+        "G17",
+        "under strict handling it is refused",
+        sends("GET", "?colour=red", headers={"Prefer": "handling=strict"}),
+        gives=fault('"colour" is not a parameter here'),
+    ),
     case("G18", "an empty object changes nothing", waits(60), updates(), gives=(200, keeps("own", version=1))),
     case("G18", "an update of no JSON is refused", sends("PUT", "/{own}", body=b"{"), gives=ILL_FORMED),
     case("G18", "an update that is no object is refused", sends("PATCH", "/{own}", json=[1]), gives=ILL_FORMED),
@@ -617,6 +784,19 @@ CASES = [
         gives=(415, refuses("unsupported_encoding")),
     ),
     case("G21", "the listing comes before the body", sends("PUT", "/{missing}", body=b"{"), gives=MISSING),
+    case(
+        "G19",
+        "batch is a path of its own and no id",
+        sends("GET", "/batch"),
+        gives=(*NO_METHOD, header("allow", "POST")),
+    ),
+    case(
+        "G21",
+        "the body comes before the precondition",
+        sends("PUT", "/{own}", json={"price": -1}, headers={"If-Match": '"v9.0"'}),
+        gives=fault(),
+    ),
+    case("G21", "the parameters come before the listing", sends("GET", "/{missing}?include=x"), gives=fault()),
     case("G21", "the owner comes before the body", sends("PATCH", "/{foreign}", body=b"{"), gives=FOREIGN),
     case("G21", "deletion comes before the body", sends("PUT", "/{deleted}", json={"price": "x"}), gives=MISSING),
     # Authentication and keys
@@ -770,6 +950,22 @@ CASES = [
         lists(who="shop"),
         gives=(*LIMITED, header("retry-after", "3[56][0-9]{2}"), header("x-ratelimit-remaining", "0")),
     ),
+    case(
+        "G29",
+        "the limit can be asked for at no cost",
+        new_key("shop"),
+        repeated(5, sends("GET", "/api/v1/rate_limit", who="shop")),
+        sends("GET", "/api/v1/rate_limit", who="shop"),
+        gives=(200, fields(limit=1000, window=3600, remaining=1000)),
+    ),
+    case(
+        "G29",
+        "beyond the limit too",
+        new_key("shop"),
+        repeated(1001, lists(who="shop")),
+        sends("GET", "/api/v1/rate_limit", who="shop"),
+        gives=(200, fields(remaining=0)),
+    ),
     case("G29", "a 401 tells nothing of a limit", lists(who=""), gives=(*NO_KEY, no_header(*LIMIT_HEADERS))),
     case(
         "G30",
@@ -798,6 +994,29 @@ CASES = [
         gives=(503, refuses("unavailable"), header("retry-after", "[1-9][0-9]*")),
     ),
     case(
+        "G31",
+        "a 412 has the one shape",
+        sends("DELETE", "/{own}", headers={"If-Match": '"v9.0"'}),
+        gives=STALE,
+    ),
+    case(
+        "G31",
+        "a 422 has the one shape",
+        keyed_create(),
+        keyed_create(price=5),
+        gives=(422, refuses("idempotency_key_reused")),
+    ),
+    case(
+        "G31",
+        "a 424 is inside a batch alone",
+        sends(
+            "POST",
+            "/batch",
+            json={"operations": [{"op": "create", "listing": ONE_LESS}, {"op": "delete", "id": 1}], "atomic": True},
+        ),
+        gives=(200, results(424, 404)),
+    ),
+    case(
         "G32",
         "several faults are joined",
         creates(title="", price="cheap", latitude=91),
@@ -816,7 +1035,133 @@ CASES = [
         updates(price=50),
         gives=(200, shows("own", **{**CHAIR, "title": "Stool", "price": 50})),
     ),
-    case("G35", "an answer is not to be stored by caches", reads(), gives=(200, header("cache-control", "no-store"))),
+    case(
+        "G35",
+        "an answer without a tag is not to be stored",
+        creates(),
+        gives=(201, header("cache-control", "no-store")),
+    ),
+    case(
+        "G35",
+        "a listing has a tag and is to be asked for again",
+        reads(),
+        gives=(200, header("etag", '"v1.0"'), header("cache-control", "private, no-cache")),
+    ),
+    case("G35", "a list has one too", lists(), gives=(200, header("etag", '"r3"'))),
+    case(
+        "G35",
+        "what is known is not sent again",
+        reads(headers={"If-None-Match": '"v1.0"'}),
+        gives=(304, nothing, no_header("content-length", "content-type"), header("etag", '"v1.0"')),
+    ),
+    case(
+        "G35",
+        "a list that is known is not sent again",
+        lists(headers={"If-None-Match": 'W/"r3"'}),
+        gives=(304, nothing, header("etag", '"r3"')),
+    ),
+    case("G35", "an edit makes it unknown", updates(price=5), reads(headers={"If-None-Match": '"v1.0"'}), gives=(200,)),
+    case(
+        "G35",
+        "an update of the version that was read is done",
+        sends("PATCH", "/{own}", json={"price": 5}, headers={"If-Match": '"v1.0"'}),
+        gives=(200, header("etag", '"v2.0"')),
+    ),
+    case(
+        "G35",
+        "an update of an older version is refused",
+        updates(price=5),
+        sends("PATCH", "/{own}", json={"price": 6}, headers={"If-Match": '"v1.0"'}),
+        gives=(*STALE, shows("own", price=5)),
+    ),
+    case(
+        "G35",
+        "a delete of an older version is refused",
+        updates(price=5),
+        sends("DELETE", "/{own}", headers={"If-Match": '"v1.0"'}),
+        gives=(*STALE, shows("own", price=5)),
+    ),
+    case(
+        "G35",
+        "views are nothing that a writer conflicts with",
+        sends("PATCH", "/{own}", json={"price": 5}, headers={"If-Match": '"v1.17"'}),
+        gives=(200, shows("own", price=5)),
+    ),
+    case(
+        "G36",
+        "a create that is repeated is done once",
+        keyed_create(),
+        keyed_create(),
+        lists(),
+        gives=(200, places("new", "own")),
+    ),
+    case(
+        "G36",
+        "its answer is the first one again",
+        keyed_create(),
+        keyed_create(),
+        gives=(201, header("idempotent-replayed", "true")),
+    ),
+    case("G36", "the first answer is no replay", keyed_create(), gives=(201, no_header("idempotent-replayed"))),
+    case(
+        "G36",
+        "quoted or bare it is one key",
+        keyed_create(),
+        keyed_create('"k"'),
+        gives=(201, header("idempotent-replayed", "true")),
+    ),
+    case(
+        "G36",
+        "another body under the key is refused",
+        keyed_create(),
+        keyed_create(price=5),
+        gives=(422, refuses("idempotency_key_reused", "This Idempotency-Key was sent with another request before")),
+    ),
+    case(
+        "G36",
+        "another account has its own keys",
+        keyed_create(who="bob"),
+        keyed_create(),
+        gives=(201, no_header("idempotent-replayed")),
+    ),
+    case(
+        "G36",
+        "just before 24 hours it is kept",
+        keyed_create(),
+        waits(DAY - 1),
+        keyed_create(),
+        gives=(201, header("idempotent-replayed", "true")),
+    ),
+    case(
+        "G36",
+        "after 24 hours it is forgotten",
+        keyed_create(),
+        waits(DAY),
+        keyed_create(),
+        gives=(201, no_header("idempotent-replayed")),
+    ),
+    case(
+        "G36",
+        "it outlives a restart",
+        keyed_create(),
+        opens_again(),
+        keyed_create(),
+        gives=(201, header("idempotent-replayed", "true")),
+    ),
+    case(
+        "G36",
+        "a refused request keeps nothing",
+        keyed_create(price=-1),
+        keyed_create(),
+        gives=(201, no_header("idempotent-replayed")),
+    ),
+    case("G36", "a key of 256 characters is refused", keyed_create("x" * 256), gives=fault()),
+    case(
+        "G36",
+        "an update takes no key",
+        sends("PATCH", "/{own}", json={"price": 5}, headers={"Idempotency-Key": "x" * 256}),
+        gives=(200, shows("own", price=5)),
+    ),
 ]
 
 

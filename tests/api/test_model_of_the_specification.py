@@ -101,6 +101,7 @@ class Model:
         self.keys: dict[str, tuple[int, float]] = {}  # the account, and until when the key is good
         self.listings: dict[str, dict[str, Any]] = {}
         self.counted: Counter[str] = Counter()
+        self.edits: Counter[int] = Counter()
 
     def answer(self, sent: Sent) -> Expected:
         """What a request is answered, and what it does."""
@@ -138,7 +139,7 @@ class Model:
         if sent.segment is None:
             if sent.method == "POST":
                 return self._create(sent, account)
-            return Expected(200, {"listings": self.listed(account)})
+            return Expected(200, {"listings": self.listed(account)}, None, {"etag": f'"r{self.edits[account]}"'})
         listing = self.listings.get(sent.segment)
         if listing is None:
             raise RefusalError(404, "listing_not_found")
@@ -148,14 +149,18 @@ class Model:
             raise RefusalError(404, "listing_not_found")
         if sent.method == "DELETE":
             listing.update(deleted=True, is_active=False)
+            self.edits[account] += 1
             return Expected(200, {"message": "listing deleted"})
-        return self._update(sent, listing) if sent.body is not None else Expected(200, self.record(listing))
+        if sent.body is None:
+            return Expected(200, self.record(listing), None, {"etag": tag_of(listing)})
+        return self._update(sent, listing)
 
     def _create(self, sent: Sent, account: int) -> Expected:
         values, headers = self._read(sent, new=True)
         serial = 1 + sum(one["account"] == account for one in self.listings.values())
         listing_id = serial * 1024 + account % 1024
-        fixed = {"id": listing_id, "account": account, "deleted": False, "view_count": 0}
+        fixed = {"id": listing_id, "account": account, "deleted": False, "view_count": 0, "version": 1}
+        self.edits[account] += 1
         times = {"created_at": int(self.now), "updated_at": int(self.now)}
         self.listings[str(listing_id)] = {**FIRM, **NEVER_GIVEN, **values, **fixed, **times}
         headers["location"] = f"{ROOT}/{listing_id}"
@@ -164,8 +169,9 @@ class Model:
     def _update(self, sent: Sent, listing: dict[str, Any]) -> Expected:
         values, headers = self._read(sent, new=False)
         if any(listing[name] != value for name, value in values.items()):
-            listing.update(values, updated_at=max(int(self.now), listing["updated_at"]))
-        return Expected(200, {"message": "listing updated"}, None, headers)
+            listing.update(values, updated_at=max(int(self.now), listing["updated_at"]), version=listing["version"] + 1)
+            self.edits[listing["account"]] += 1
+        return Expected(200, {"message": "listing updated"}, None, headers | {"etag": tag_of(listing)})
 
     def _read(self, sent: Sent, *, new: bool) -> tuple[dict[str, Any], dict[str, str]]:
         if not isinstance(sent.body, dict):
@@ -183,6 +189,11 @@ class Model:
         values.update({} if new else {name: NEVER_GIVEN[name] for name in nulls})
         headers = {"x-ignored-fields": ", ".join(quote(name, safe="") for name in ignored)} if ignored else {}
         return values, headers | ({"preference-applied": "handling=strict"} if strict else {})
+
+
+def tag_of(listing: dict[str, Any]) -> str:
+    """Decision G35: how often the listing was edited, and its views."""
+    return f'"v{listing["version"]}.0"'
 
 
 # What is sent
@@ -400,13 +411,11 @@ def compare(reply: Reply, expected: Expected, *, head: bool) -> None:
     """Status, body and headers, to the letter but for the sentence of an error."""
     assert reply.status == expected.status, reply
     assert reply.headers.get("x-error-code") == expected.code, reply
-    for name in ("location", "x-ignored-fields", "preference-applied", "x-ratelimit-remaining"):
+    for name in ("etag", "location", "x-ignored-fields", "preference-applied", "x-ratelimit-remaining"):
         assert reply.headers.get(name) == expected.headers.get(name), (name, reply)
     assert ("www-authenticate" in reply.headers) == (reply.status == 401)
-    assert (reply.headers["content-type"], reply.headers["cache-control"]) == (
-        "application/json; charset=utf-8",
-        "no-store",
-    )
+    assert reply.headers["content-type"] == "application/json; charset=utf-8"
+    assert reply.headers["cache-control"] == ("private, no-cache" if "etag" in expected.headers else "no-store")
     assert reply.headers["x-request-id"]
     if head:
         assert reply.body == b""

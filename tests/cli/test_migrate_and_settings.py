@@ -262,7 +262,8 @@ def furnish(cli: Cli, database: Path) -> None:
 async def create_listing(folder: Path, account_id: int) -> None:
     async with assemble.opened_service(settings_for(folder / "data")) as service:
         caller = Caller(1, account_id, account_id, None, None, None, None)
-        assert await service.create_listing(caller, NewListing(title="Bicycle", content="Two wheels.")) == 1025
+        added = await service.create_listing(caller, NewListing(title="Bicycle", content="Two wheels."))
+        assert added.listing_id == 1025
 
 
 ON_THEIR_OWN = {("serve",), ("conform",)}  # one would not end, the other needs a server

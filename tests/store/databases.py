@@ -38,7 +38,9 @@ def add_account(connection: apsw.Connection, number: int) -> None:
         "INSERT INTO accounts (id, bucket, name, email, created_at) VALUES (?1, ?1 & 1023, 'alice', ?1, 1767323045)",
         (number,),
     ).fetchall()
-    connection.execute("INSERT INTO account_state VALUES (?1 & 1023, ?1, 0)", (number,)).fetchall()
+    connection.execute(
+        "INSERT INTO account_state (bucket, account_id, revision) VALUES (?1 & 1023, ?1, 0)", (number,)
+    ).fetchall()
     connection.execute(
         "INSERT INTO api_keys (id, account_id, digest, hint, name, created_at)"
         " VALUES (?1, ?1, randomblob(32), 'lst_', 'warehouse', 1767323045)",

@@ -24,11 +24,14 @@ Trace: TypeAlias = Callable[[RequestLine, Mapping[str, str]], str | None]
 _TRACE_CONTEXT = ("traceparent", "tracestate")
 _COMMON = (
     b"content-type: application/json; charset=utf-8\r\n"
-    b"cache-control: no-store\r\n"
     b"x-content-type-options: nosniff\r\n"
     b"content-length: %d\r\n"
     b"x-request-id: %b\r\n"
 )
+_OF_NO_BODY = b"x-content-type-options: nosniff\r\nx-request-id: %b\r\n"
+_NOT_KEPT = b"cache-control: no-store\r\n"
+_KEPT = b"cache-control: private, no-cache\r\netag: %b\r\n"
+_NOT_MODIFIED = 304
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +79,7 @@ class Application:
         request_id = self._ids.next()
         answer = wire.problem_answer(problem)
         self._tell(RequestLine(status=answer.status, request_id=request_id, code=problem.code))
-        common = _COMMON % (len(answer.body), request_id.encode())
+        common = _COMMON % (len(answer.body), request_id.encode()) + _NOT_KEPT
         return wire.status_line(answer.status) + common + answer.headers + b"connection: close\r\n\r\n" + answer.body
 
     async def _answer(self, request: Request) -> Answer:
@@ -101,7 +104,8 @@ class Application:
         if endpoint.needs_key:
             service = self._service
             request.caller = caller = await service.authenticate(_key_of(request))
-            request.verdict = await service.count_request(caller)
+            if endpoint.counts:
+                request.verdict = await service.count_request(caller)
             if request.verdict is not None and not request.verdict.accepted:
                 raise self._limits.refusal(request.verdict)
             service.require_plan(caller)
@@ -111,9 +115,7 @@ class Application:
             await request.skip_body()
 
     async def _send(self, request: Request, answer: Answer, send: Send, *, whole: bool) -> None:
-        head = (
-            _COMMON % (len(answer.body), request.id.encode()) + self._limits.headers(request.verdict) + answer.headers
-        )
+        head = _common(request, answer) + self._limits.headers(request.verdict) + answer.headers
         if self._cors_origins:
             head += cors.origin_headers(request, self._cors_origins)
         body = b"" if request.method == "HEAD" else answer.body
@@ -145,6 +147,14 @@ class Application:
             self._request_log.note(line)
         if self._on_answer is not None:
             self._on_answer(line)
+
+
+def _common(request: Request, answer: Answer) -> bytes:
+    """The headers of every answer; one that is not modified tells nothing of a body that it hasn't."""
+    kept = _KEPT % answer.tag.encode() if answer.tag else _NOT_KEPT
+    if answer.status == _NOT_MODIFIED:
+        return _OF_NO_BODY % request.id.encode() + kept
+    return _COMMON % (len(answer.body), request.id.encode()) + kept
 
 
 def _trace_context(request: Request) -> dict[str, str]:

@@ -7,12 +7,13 @@ from listings.api.wire import Answer
 
 ANY = "*"
 _EXPOSED = (
-    "location, link, retry-after, x-request-id, x-error-code, x-ignored-fields, preference-applied, "
-    "ratelimit, ratelimit-policy, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset"
+    "etag, idempotent-replayed, link, location, retry-after, x-request-id, x-error-code, x-ignored-fields, "
+    "preference-applied, ratelimit, ratelimit-policy, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset"
 )
 _PREFLIGHT = (
     "access-control-allow-methods: {methods}\r\n"
-    "access-control-allow-headers: authorization, content-type, prefer, x-api-key, x-request-id\r\n"
+    "access-control-allow-headers: authorization, content-type, idempotency-key, if-match, if-none-match, prefer, "
+    "x-api-key, x-request-id\r\n"
     "access-control-max-age: 600\r\n"
 )
 

@@ -1,39 +1,85 @@
 """One handler an endpoint: from the request to the use case, and from what it returns to the answer."""
 
-from listings.api import wire
+from hashlib import sha256
+
+from listings.api import batch, limits, query, wire
 from listings.api.request import Request
 from listings.api.wire import Answer
-from listings.service import Service
+from listings.service import Service, Terms
 
 
 async def list_listings(service: Service, request: Request) -> Answer:
     """GET /api/v1/listings."""
-    return wire.list_answer(await service.list_listings(request.caller))
+    asked = query.read_list(request.query, strict=request.strict)
+    tag = asked.tag(await service.get_revision(request.caller))
+    if wire.is_current(request.header_values(b"if-none-match"), tag):
+        return wire.not_modified_answer(tag)
+    if asked is query.PLAIN:
+        return wire.list_answer(await service.list_listings(request.caller), wire.NOTHING, tag)
+    page = await service.find_listings(request.caller, asked.query)
+    behind = asked.next_address(wire.LISTINGS_PATH, page.next_place) if page.next_place is not None else ""
+    return wire.list_answer(page.listings, asked.include, tag, behind)
 
 
 async def create_listing(service: Service, request: Request) -> Answer:
     """POST /api/v1/listings."""
     new, headers = wire.new_listing(request.body, strict=request.strict)
-    return wire.created_answer(await service.create_listing(request.caller, new), headers)
+    terms = _terms(request, claimed=True)
+    added = await service.create_listing(request.caller, new, terms)
+    if terms.dry_run:
+        return wire.message_answer("listing would be created", (wire.REPLAYED if added.replayed else b"") + headers)
+    return wire.created_answer(added, headers)
 
 
 async def get_listing(service: Service, request: Request) -> Answer:
     """GET /api/v1/listings/{id}."""
-    return wire.listing_answer(await service.get_listing(request.caller, wire.listing_id(request.segment)))
+    include = query.read_include(request.query, strict=request.strict)
+    listing = await service.get_listing(request.caller, wire.listing_id(request.segment))
+    tag = wire.tag_of(listing, include)
+    if wire.is_current(request.header_values(b"if-none-match"), tag):
+        return wire.not_modified_answer(tag)
+    return wire.listing_answer(listing, include, tag)
 
 
 async def update_listing(service: Service, request: Request) -> Answer:
     """PUT and PATCH /api/v1/listings/{id}."""
     listing_id = wire.listing_id(request.segment)
+    terms = _terms(request)
     change, headers = wire.listing_change(request.body, strict=request.strict)
-    await service.update_listing(request.caller, listing_id, change)
-    return wire.message_answer("listing updated", headers)
+    listing = await service.update_listing(request.caller, listing_id, change, terms)
+    return _edited("listing updated", "listing would be updated", terms, headers, wire.tag_of(listing))
 
 
 async def delete_listing(service: Service, request: Request) -> Answer:
     """DELETE /api/v1/listings/{id}."""
-    await service.close_listing(request.caller, wire.listing_id(request.segment))
-    return wire.message_answer("listing deleted")
+    terms = _terms(request)
+    await service.close_listing(request.caller, wire.listing_id(request.segment), terms)
+    return _edited("listing deleted", "listing would be deleted", terms)
+
+
+async def restore_listing(service: Service, request: Request) -> Answer:
+    """POST /api/v1/listings/{id}/restore."""
+    terms = _terms(request)
+    listing = await service.restore_listing(request.caller, wire.listing_id(request.segment), terms)
+    return _edited("listing restored", "listing would be restored", terms, tag=wire.tag_of(listing))
+
+
+async def run_batch(service: Service, request: Request) -> Answer:
+    """POST /api/v1/listings/batch."""
+    asked = batch.read(request.body, strict=request.strict)
+    terms = _terms(request, claimed=True)
+    steps = [operation.step(service, request.caller) for operation in asked.operations]
+    record = asked.recorder(dry_run=terms.dry_run)
+    done = await service.run_batch(request.caller, steps, record, terms, atomic=asked.atomic)
+    if isinstance(done, str):
+        return Answer(200, done.encode(), wire.REPLAYED)
+    return Answer(200, record(done).encode())
+
+
+async def rate_limit(service: Service, request: Request) -> Answer:
+    """GET /api/v1/rate_limit: what is left, at no cost."""
+    request.verdict = await service.look_at_limit(request.caller)
+    return wire.answer(limits.content_of(service.limiter, request.verdict, service.clock()))
 
 
 async def health(_service: Service, _request: Request) -> Answer:
@@ -45,3 +91,22 @@ async def readiness(service: Service, _request: Request) -> Answer:
     """GET /readyz: the service can do its work, and is not about to stop."""
     await service.require_ready()
     return wire.answer({"status": "ready"})
+
+
+def _terms(request: Request, *, claimed: bool = False) -> Terms:
+    """On what terms a write is asked for (decisions G35, G36). Raises Problem("invalid_request").
+
+    `claimed`: whether it takes an Idempotency-Key; the others are safe to repeat as they are.
+    """
+    versions = wire.versions_of(request.header_values(b"if-match"))
+    dry_run = query.is_rehearsal(request.query, strict=request.strict)
+    key = wire.idempotency_key(request.header_values(b"idempotency-key")) if claimed else None
+    if key is None:
+        return Terms(versions, dry_run)
+    return Terms(versions, dry_run, key, sha256(request.route.encode() + b"\0" + request.body).digest())
+
+
+def _edited(done: str, rehearsed: str, terms: Terms, headers: bytes = b"", tag: str = "") -> Answer:
+    if terms.dry_run:
+        return wire.message_answer(rehearsed, headers)
+    return wire.message_answer(done, headers, tag)

@@ -41,3 +41,11 @@ class LimitHeaders:
             "rate_limited",
             f"At most {self._limit} requests per {window} and key: try again in {ceil(verdict.reset)} seconds",
         )
+
+
+def content_of(limiter: RateLimiter | None, verdict: Verdict | None, now: float) -> dict[str, int | None]:
+    """The same as the body of an answer; nulls where there is no limit."""
+    if limiter is None or verdict is None:
+        return {"limit": None, "window": None, "remaining": None, "reset": None}
+    reset = ceil(now + verdict.reset)
+    return {"limit": limiter.limit, "window": limiter.window, "remaining": verdict.left, "reset": reset}

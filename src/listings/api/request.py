@@ -48,6 +48,7 @@ class Request:
         "id",
         "method",
         "path",
+        "query",
         "route",
         "segment",
         "verdict",
@@ -60,6 +61,7 @@ class Request:
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         self.method: str = scope["method"]
         self.path = _path(scope)
+        self.query: bytes = scope["query_string"]
         self.route = "-"  # the pattern that the path fits
         self.segment = ""  # what stands in the place of {id}
         self.body = b""

@@ -19,6 +19,7 @@ class Endpoint(NamedTuple):
     handle: Handler
     needs_key: bool = True
     takes_body: bool = False
+    counts: bool = True  # towards the limit of the key
 
 
 ROUTES: Mapping[str, Mapping[str, Endpoint]] = {
@@ -26,12 +27,15 @@ ROUTES: Mapping[str, Mapping[str, Endpoint]] = {
         "GET": Endpoint(handlers.list_listings),
         "POST": Endpoint(handlers.create_listing, takes_body=True),
     },
+    LISTINGS_PATH + "/batch": {"POST": Endpoint(handlers.run_batch, takes_body=True)},
     LISTINGS_PATH + "/{id}": {
         "GET": Endpoint(handlers.get_listing),
         "PUT": Endpoint(handlers.update_listing, takes_body=True),
         "PATCH": Endpoint(handlers.update_listing, takes_body=True),
         "DELETE": Endpoint(handlers.delete_listing),
     },
+    LISTINGS_PATH + "/{id}/restore": {"POST": Endpoint(handlers.restore_listing)},
+    "/api/v1/rate_limit": {"GET": Endpoint(handlers.rate_limit, counts=False)},
     "/healthz": {"GET": Endpoint(handlers.health, needs_key=False)},
     "/readyz": {"GET": Endpoint(handlers.readiness, needs_key=False)},
 }
@@ -54,7 +58,8 @@ def route(request: Request) -> Endpoint:
 
 def allowed_methods(methods: Mapping[str, Endpoint]) -> str:
     """The value of an Allow header."""
-    return ", ".join(["GET", "HEAD", *(method for method in methods if method != "GET")])
+    readable = ["GET", "HEAD"] if "GET" in methods else []
+    return ", ".join([*readable, *(method for method in methods if method != "GET")])
 
 
 def _methods(request: Request) -> Mapping[str, Endpoint]:

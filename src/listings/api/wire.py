@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from listings import fields
-from listings.contract import Verdict
+from listings import dates, fields
+from listings.contract import Added, Verdict
 from listings.errors import Code, Problem, Unavailable
 from listings.model import Listing, ListingChange, NewListing
 
@@ -30,9 +30,12 @@ STATUS: Mapping[Code, int] = {
     "path_not_found": 404,
     "method_not_allowed": 405,
     "request_timeout": 408,
+    "precondition_failed": 412,
     "body_too_large": 413,
     "uri_too_long": 414,
     "unsupported_encoding": 415,
+    "idempotency_key_reused": 422,
+    "dependency_failed": 424,
     "rate_limited": 429,
     "header_too_large": 431,
     "internal_error": 500,
@@ -42,6 +45,9 @@ STATUS: Mapping[Code, int] = {
 
 _ID = re.compile(r"[1-9][0-9]{0,18}")
 _LARGEST_ID = 2**63 - 1
+_VERSION = re.compile(r'"v([0-9]{1,18})[.-][^"]*"')
+_IDEMPOTENCY_KEY = re.compile(r"[\x20-\x7e]{1,255}")
+REPLAYED = b"idempotent-replayed: true\r\n"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MOST_NAMED = 20
 _LONGEST_NAMED = 100
@@ -57,17 +63,21 @@ _KINDS = {
     "str": "text",
 }
 
-_encode = msgspec.json.Encoder().encode
+encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, object]).decode
 
 
 class Answer(NamedTuple):
-    """A response but for the headers that every response has; `headers` are lines, each ended with CR LF."""
+    """A response but for the headers that every response has; `headers` are lines, each ended with CR LF.
+
+    One with an entity tag may be kept by its receiver, who has to ask whether it still holds (decision G35).
+    """
 
     status: int
     body: bytes
     headers: bytes = b""
     code: Code | None = None
+    tag: str = ""
 
 
 class MethodNotAllowed(Problem):
@@ -80,7 +90,7 @@ class MethodNotAllowed(Problem):
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """The listing record of the specification: its 14 fields, in its order."""
+    """The listing record of the specification: its 14 fields, in its order; behind them, what was asked for."""
 
     id: int
     title: str
@@ -96,10 +106,20 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     view_count: int
     created_at: str
     updated_at: str
+    district: str | msgspec.UnsetType = msgspec.UNSET
+    latitude: float | msgspec.UnsetType | None = msgspec.UNSET
+    longitude: float | msgspec.UnsetType | None = msgspec.UNSET
+    deleted_at: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
-def record_of(listing: Listing) -> Record:
-    """What of a listing is shown."""
+NOTHING: frozenset[str] = frozenset()
+
+
+def record_of(listing: Listing, include: frozenset[str] = NOTHING) -> Record:
+    """What of a listing is shown, and what more of it was asked for (decision G1)."""
+    more = {name: getattr(listing, name) for name in include}
+    if more.get("deleted_at") is not None:
+        more["deleted_at"] = dates.text_of(more["deleted_at"])
     return Record(
         listing.id,
         listing.title,
@@ -115,6 +135,7 @@ def record_of(listing: Listing) -> Record:
         listing.view_count,
         listing.created_at,
         listing.updated_at,
+        **more,
     )
 
 
@@ -123,28 +144,45 @@ def record_of(listing: Listing) -> Record:
 
 def answer(content: object, status: int = 200, headers: bytes = b"") -> Answer:
     """Any content as a JSON answer."""
-    return Answer(status, _encode(content), headers)
+    return Answer(status, encode(content), headers)
 
 
-def listing_answer(listing: Listing) -> Answer:
+def listing_answer(listing: Listing, include: frozenset[str], tag: str) -> Answer:
     """One record."""
-    return answer(record_of(listing))
+    return Answer(200, encode(record_of(listing, include)), tag=tag)
 
 
-def list_answer(found: list[Listing]) -> Answer:
-    """The records of a list."""
-    return answer({"listings": [record_of(listing) for listing in found]})
+def list_answer(found: list[Listing], include: frozenset[str], tag: str, next_address: str = "") -> Answer:
+    """The records of a list, and where the next page is (RFC 8288)."""
+    body = encode({"listings": [record_of(listing, include) for listing in found]})
+    return Answer(200, body, f'link: <{next_address}>; rel="next"\r\n'.encode() if next_address else b"", tag=tag)
 
 
-def created_answer(listing_id: int, headers: bytes) -> Answer:
-    """201 with the new id, and where it is."""
-    location = f"location: {LISTINGS_PATH}/{listing_id}\r\n".encode()
-    return answer({"id": listing_id, "message": "listing created"}, 201, location + headers)
+def not_modified_answer(tag: str) -> Answer:
+    """304: what the client has still holds (RFC 9110, 15.4.5)."""
+    return Answer(304, b"", tag=tag)
 
 
-def message_answer(message: str, headers: bytes = b"") -> Answer:
+def created_answer(added: Added, headers: bytes) -> Answer:
+    """201 with the new id, and where it is; an answer that is repeated says so."""
+    location = f"location: {LISTINGS_PATH}/{added.listing_id}\r\n".encode()
+    replayed = REPLAYED if added.replayed else b""
+    return answer(created_body(added.listing_id), 201, location + replayed + headers)
+
+
+def created_body(listing_id: int) -> dict[str, object]:
+    """What a create is answered."""
+    return {"id": listing_id, "message": "listing created"}
+
+
+def message_answer(message: str, headers: bytes = b"", tag: str = "") -> Answer:
     """200 with a message."""
-    return answer({"message": message}, headers=headers)
+    return Answer(200, encode({"message": message}), headers, tag=tag)
+
+
+def tag_of(listing: Listing, include: frozenset[str] = NOTHING) -> str:
+    """A listing's entity tag: its version, its views, and what was added to it (decision G35)."""
+    return f'"v{"-".join([f"{listing.version}.{listing.view_count}", *sorted(include)])}"'
 
 
 def problem_answer(problem: Problem, verdict: Verdict | None = None) -> Answer:
@@ -160,7 +198,7 @@ def problem_answer(problem: Problem, verdict: Verdict | None = None) -> Answer:
         headers.append(f"retry-after: {problem.retry_after}\r\n")
     if isinstance(problem, MethodNotAllowed):
         headers.append(f"allow: {problem.allowed}\r\n")
-    body = _encode({"error": problem.message})
+    body = encode({"error": problem.message})
     return Answer(STATUS[problem.code], body, "".join(headers).encode(), problem.code)
 
 
@@ -197,6 +235,37 @@ def listing_id(segment: str) -> int:
     return int(segment)
 
 
+def is_current(sent: list[str], tag: str) -> bool:
+    """Whether If-None-Match names this tag, by weak comparison (RFC 9110, 13.1.2)."""
+    return any(other in {"*", tag} for other in _tags(sent))
+
+
+def versions_of(sent: list[str]) -> frozenset[int] | None:
+    """The versions that If-Match allows; None: any. What is no tag of ours allows none (decision G35).
+
+    A weak tag is taken as well, since compressing proxies make ours weak.
+    """
+    tags = _tags(sent)
+    if not tags or "*" in tags:
+        return None
+    matches = (_VERSION.fullmatch(tag) for tag in tags)
+    return frozenset(int(match[1]) for match in matches if match is not None)
+
+
+def _tags(sent: list[str]) -> list[str]:
+    return [tag.strip().removeprefix("W/") for value in sent for tag in value.split(",")]
+
+
+def idempotency_key(sent: list[str]) -> str | None:
+    """The key of Idempotency-Key, quoted or bare (decision G36). Raises Problem("invalid_request")."""
+    if not sent:
+        return None
+    key = sent[0].removeprefix('"').removesuffix('"') if sent[0].startswith('"') else sent[0]
+    if len(sent) > 1 or not _IDEMPOTENCY_KEY.fullmatch(key):
+        raise Problem("invalid_request", "Idempotency-Key must stand once and have 1 to 255 visible ASCII characters")
+    return key
+
+
 def new_listing(body: bytes, *, strict: bool) -> tuple[NewListing, bytes]:
     """What a create's body describes, and the headers that tell how it was taken."""
     return _read(fields.read_new, body, strict=strict)
@@ -216,11 +285,11 @@ def _read(
     *,
     strict: bool,
 ) -> tuple[T, bytes]:
-    content, ignored = read(_object(body), strict=strict)
+    content, ignored = read(decode_body(body), strict=strict)
     return content, treatment_headers([] if strict else ignored, strict=strict)
 
 
-def _object(body: bytes) -> dict[str, object]:
+def decode_body(body: bytes) -> dict[str, object]:
     """The JSON object of a body. Raises Problem("malformed_json")."""
     if not body:
         raise Problem("malformed_json", "The body must be a JSON object, but it is empty")

@@ -124,7 +124,7 @@ async def _first_listing(service: Service, caller: Caller, person: _Person) -> i
     ids = []
     for listing in person.listings:
         new, _ = fields.read_new(listing, strict=True)
-        ids.append(await service.create_listing(caller, new))
+        ids.append((await service.create_listing(caller, new)).listing_id)
     return ids[0]
 
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from hashlib import file_digest
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 
-from listings import dates
 from listings.api import wire
+from listings.api.query import INCLUDABLE
 from listings.api.wire import Record
 from listings.contract import Position
 from listings.errors import Problem
@@ -34,6 +34,7 @@ _WHOLE = re.compile(r"-?\d+", re.ASCII)
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")  # what "surrogateescape" makes of wrong bytes
 
 _encode = msgspec.json.Encoder().encode
+_ALL = frozenset(INCLUDABLE)
 _addresses = msgspec.json.Decoder(list[str]).decode
 
 
@@ -44,15 +45,6 @@ class Format(NamedTuple):
     header: bytes
     encode: Callable[[list[Listing]], bytes]
     rows: Callable[[BinaryIO, Position], Iterator[Row]]
-
-
-class ExportedRecord(Record, frozen=True, gc=False):
-    """All of a listing that a file holds: the record as the API shows it, and what is beside it."""
-
-    district: str
-    latitude: float | None
-    longitude: float | None
-    deleted_at: str | None
 
 
 def format_of(path: Path) -> Format:
@@ -98,12 +90,9 @@ class File:
         return state.st_size, state.st_mtime_ns
 
 
-def exported(listing: Listing) -> ExportedRecord:
-    """What of a listing goes into a file."""
-    deleted_at = None if listing.deleted_at is None else dates.text_of(listing.deleted_at)
-    record: tuple[Any, ...] = msgspec.structs.astuple(wire.record_of(listing))
-    beside = (listing.district, listing.latitude, listing.longitude, deleted_at)
-    return ExportedRecord(*(*record, *beside))
+def exported(listing: Listing) -> Record:
+    """All of a listing that a file holds: the record as the API shows it, with everything that can be added."""
+    return wire.record_of(listing, _ALL)
 
 
 # Lines

@@ -97,13 +97,21 @@ class MappedLimiter:
 
     async def hit(self, key_id: int) -> Verdict:
         """Count one request of the key. Raises Unavailable when the disk is full or fails."""
+        return self._ask(key_id, taken=1)
+
+    async def look(self, key_id: int) -> Verdict:
+        """Count nothing. Raises Unavailable as `hit` does."""
+        return self._ask(key_id, taken=0)
+
+    def _ask(self, key_id: int, taken: int) -> Verdict:
+        number, slot = key_id >> _KEY_BITS, key_id & (_KEYS - 1)
         try:
             with self._threads:
                 verdict = None
                 while verdict is None:
-                    verdict = self._file(key_id >> _KEY_BITS).hit(key_id & (_KEYS - 1), self.limit, self.window)
+                    verdict = self._file(number).hit(slot, self.limit, self.window, taken)
                     if verdict is None:
-                        self._files.pop(key_id >> _KEY_BITS).close()
+                        self._files.pop(number).close()
                 return verdict
         except OSError as error:
             raise Unavailable(f"The rate limit can't be counted: {error.strerror}") from error
@@ -142,17 +150,17 @@ class _File:
         self._since_boot = clock.since_boot
         self._touched: set[int] = set()
 
-    def hit(self, slot: int, limit: int, window: int) -> Verdict | None:
-        """Count one request; None when the file was replaced meanwhile."""
+    def hit(self, slot: int, limit: int, window: int, taken: int = 1) -> Verdict | None:
+        """Count one request, or none where `taken` is 0; None when the file was replaced meanwhile."""
         if slot not in self._touched:
             self._allocate(slot)
         _lock(self.descriptor, 1 + slot, 1)
         try:
-            return self._count(self._word_of(slot), limit, window)
+            return self._count(self._word_of(slot), limit, window, taken)
         finally:
             _unlock(self.descriptor, 1 + slot, 1)
 
-    def _count(self, count_at: int, limit: int, window: int) -> Verdict | None:
+    def _count(self, count_at: int, limit: int, window: int, taken: int) -> Verdict | None:
         words, times, capacity, ring = self._words, self._times, self.header.capacity, count_at + 1
         if words[_MOVED_WORD]:
             return None
@@ -161,10 +169,11 @@ class _File:
         start = now - window
         first = self._first_after(start, ring, max(0, count - limit), count)
         accepted = count - first < limit
-        if accepted:
+        if accepted and taken:
             times[ring + count % capacity] = now
             words[count_at] = count = count + 1
-        return Verdict(accepted, limit - (count - first), times[ring + first % capacity] - start)
+        oldest = times[ring + first % capacity] if first < count else start
+        return Verdict(accepted, limit - (count - first), oldest - start)
 
     def _first_after(self, start: float, ring: int, low: int, high: int) -> int:
         """The number of the first acceptance after `start`, of those from `low` to before `high`, which ascend."""

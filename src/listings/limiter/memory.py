@@ -26,13 +26,22 @@ class MemoryLimiter:
         log = self._logs.get(key_id)
         if log is None:
             log = self._start_log(key_id, now)
-        start = now - self.window
-        while log and log[0] <= start:
-            log.popleft()
+        self._forget(log, now)
         accepted = len(log) < self.limit
         if accepted:
             log.append(now)
-        return Verdict(accepted, self.limit - len(log), log[0] - start)
+        return Verdict(accepted, self.limit - len(log), log[0] + self.window - now)
+
+    async def look(self, key_id: int) -> Verdict:
+        """Count nothing."""
+        now = self._clock()
+        log = self._logs.get(key_id, deque())
+        self._forget(log, now)
+        return Verdict(len(log) < self.limit, self.limit - len(log), log[0] + self.window - now if log else 0.0)
+
+    def _forget(self, log: deque[float], now: float) -> None:
+        while log and log[0] <= now - self.window:
+            log.popleft()
 
     async def check(self) -> None:
         """Nothing can be away."""

@@ -33,16 +33,11 @@ ORDER BY id DESC
 
 COUNT_LISTINGS = """
 SELECT
-    count(*) FILTER (WHERE is_active AND deleted_at IS NULL),
-    count(*) FILTER (WHERE NOT is_active AND deleted_at IS NULL),
+    (SELECT count(*) FROM listings
+     WHERE bucket = $1 AND account_id = $2 AND is_active AND deleted_at IS NULL),
+    count(*) FILTER (WHERE deleted_at IS NULL),
     count(*) FILTER (WHERE deleted_at IS NOT NULL)
-FROM listings WHERE bucket = $1 AND account_id = $2
-"""
-
-LATEST_LISTINGS = f"""
-SELECT {LISTING_COLUMNS} FROM listings
-WHERE bucket = $1 AND account_id = $2
-ORDER BY id DESC LIMIT $3
+FROM listings WHERE bucket = $1 AND account_id = $2 AND NOT (is_active AND deleted_at IS NULL)
 """
 
 GET_LISTING = f"SELECT {LISTING_COLUMNS} FROM listings WHERE bucket = $1 AND id = $2"
@@ -56,8 +51,8 @@ RETURNING last
 ADD_LISTING = """
 INSERT INTO listings (
     id, bucket, account_id, title, content, type, category, images, price_cents, price_type,
-    location, region, district, latitude, longitude, is_active, created_at, updated_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $17)
+    location, region, district, latitude, longitude, is_active, view_count, created_at, updated_at, deleted_at, indexed)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
 """
 
 PAGE_LISTINGS = f"""
@@ -67,13 +62,6 @@ UNION ALL
 SELECT {LISTING_COLUMNS} FROM listings
 WHERE bucket = $1 AND account_id = $2 AND id > $3 AND NOT (is_active AND deleted_at IS NULL)
 ORDER BY id LIMIT $4
-"""
-
-ADD_IMPORTED_LISTING = """
-INSERT INTO listings (
-    id, bucket, account_id, title, content, type, category, images, price_cents, price_type,
-    location, region, district, latitude, longitude, is_active, view_count, created_at, updated_at, deleted_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
 """
 
 SKIP_SERIALS = """
@@ -102,7 +90,38 @@ WHERE bucket = $1 AND account_id = $2 AND digest = $3 AND format = $4 AND new_id
 
 RAISE_REVISION = "UPDATE account_state SET revision = revision + 1 WHERE bucket = $1 AND account_id = $2"
 
+COUNT_ONE_MORE = """
+UPDATE account_state SET revision = revision + $3, listings = listings + 1 WHERE bucket = $1 AND account_id = $2
+RETURNING listings, indexed
+"""
+
+IS_INDEXED = "SELECT indexed FROM account_state WHERE bucket = $1 AND account_id = $2"
+
+INDEX_ACCOUNT = "UPDATE account_state SET indexed = 1 WHERE bucket = $1 AND account_id = $2"
+
+INDEX_ACTIVE = """
+UPDATE listings SET indexed = 1 WHERE bucket = $1 AND account_id = $2 AND is_active AND deleted_at IS NULL
+RETURNING id, title, content
+"""
+
+INDEX_HIDDEN = """
+UPDATE listings SET indexed = 1 WHERE bucket = $1 AND account_id = $2 AND NOT (is_active AND deleted_at IS NULL)
+RETURNING id, title, content
+"""
+
 GET_REVISION = "SELECT revision FROM account_state WHERE bucket = $1 AND account_id = $2"
+
+FIND_CLAIM = """
+SELECT digest, result FROM idempotency WHERE bucket = $1 AND account_id = $2 AND key = $3 AND created_at >= $4
+"""
+
+KEEP_CLAIM = """
+INSERT INTO idempotency (bucket, account_id, key, digest, result, created_at) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (bucket, account_id, key) DO UPDATE
+SET digest = excluded.digest, result = excluded.result, created_at = excluded.created_at
+"""
+
+FORGET_CLAIMS = "DELETE FROM idempotency WHERE created_at < $1"
 
 ADD_ACCOUNT = f"""
 INSERT INTO accounts (bucket, name, email, plan_expires_at, created_at) VALUES (0, $1, $2, $3, $4)
@@ -163,5 +182,5 @@ def _assignments(columns: Iterable[str], first: int) -> str:
 
 @lru_cache(maxsize=2048)
 def for_sqlite(statement: str) -> str:
-    """The statement with `?n` for `$n`: to SQLite `$1` is a name, numbered by its first appearance."""
-    return re.sub(r"\$(\d+)", r"?\1", statement)
+    """The statement with `?n` for `$n` (to SQLite `$1` is a name, numbered by its first appearance), and its orders."""
+    return re.sub(r"/\*(INDEXED BY \w+)\*/", r"\1", re.sub(r"\$(\d+)", r"?\1", statement))

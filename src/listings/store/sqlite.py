@@ -1,42 +1,39 @@
 """The store on one SQLite file: reads in place on the event loop, writes through the writer thread."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import apsw
-import msgspec
 
 from listings.contract import (
     AccountChange,
+    Added,
+    Batch,
+    Claim,
     Decide,
     ImportBatch,
     ImportKey,
     ImportProgress,
-    ImportRow,
     NewKey,
     Rotation,
     RowOutcome,
+    StepResult,
 )
-from listings.errors import Problem, Unavailable
+from listings.errors import Unavailable
 from listings.model import (
-    BUCKETS,
     Account,
     ApiKey,
     Caller,
-    ImportedListing,
     Listing,
     ListingCounts,
+    ListingQuery,
     NewListing,
     bucket_of,
 )
-from listings.store import migrate, sql
+from listings.store import imports, listing_writes, migrate, sql, sqlite_search
 from listings.store.connection import LEAST_ROOM, free_room, open_reader, require_file, require_sound_sqlite
+from listings.store.rows import Row, listing_of, write, write_one
 from listings.store.writer import OnBatch, Operation, T, Writer
-
-Row: TypeAlias = tuple[Any, ...]
-
-_IS_ACTIVE = 15  # its place among sql.LISTING_COLUMNS
 
 _FIND_CALLER = sql.for_sqlite(sql.FIND_CALLER)
 _LIST_LISTINGS = sql.for_sqlite(sql.LIST_LISTINGS)
@@ -105,71 +102,47 @@ class SqliteStore:
 
     async def list_listings(self, bucket: int, account_id: int) -> list[Listing]:
         """Active ones, newest first."""
-        return [_listing(row) for row in self._read(_LIST_LISTINGS, (bucket, account_id))]
+        return [listing_of(row) for row in self._read(_LIST_LISTINGS, (bucket, account_id))]
 
     async def get_listing(self, listing_id: int) -> Listing | None:
         """Of any account, deleted ones included."""
         rows = self._read(_GET_LISTING, (bucket_of(listing_id), listing_id))
-        return _listing(rows[0]) if rows else None
+        return listing_of(rows[0]) if rows else None
 
     async def count_listings(self, bucket: int, account_id: int) -> ListingCounts:
         """Through all of the account's listings."""
         return ListingCounts(*self._read(sql.for_sqlite(sql.COUNT_LISTINGS), (bucket, account_id))[0])
 
-    async def latest_listings(self, bucket: int, account_id: int, count: int) -> list[Listing]:
-        """Whatever their state, newest first."""
-        rows = self._read(sql.for_sqlite(sql.LATEST_LISTINGS), (bucket, account_id, count))
-        return [_listing(row) for row in rows]
+    async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> list[Listing]:
+        """Looked through or looked up, as `search` tells."""
+        return [listing_of(row) for row in sqlite_search.find(self._read_any, (bucket, account_id), query)]
 
-    async def add_listing(self, bucket: int, account_id: int, new: NewListing, created_at: str) -> int:
+    async def add_listing(
+        self, bucket: int, account_id: int, new: NewListing, created_at: str, claim: Claim | None = None
+    ) -> Added:
         """The id is drawn in the same transaction."""
+        place = (bucket, account_id)
 
-        def add(connection: apsw.Connection) -> int:
-            listing_id = int(_row(connection, sql.NEXT_SERIAL, (bucket,))[0]) * 1024 + bucket
-            _write(
-                connection,
-                sql.ADD_LISTING,
-                (
-                    listing_id,
-                    bucket,
-                    account_id,
-                    new.title,
-                    new.content,
-                    new.type,
-                    new.category,
-                    new.images,
-                    new.price_cents,
-                    new.price_type,
-                    new.location,
-                    new.region,
-                    new.district,
-                    new.latitude,
-                    new.longitude,
-                    new.is_active,
-                    created_at,
-                ),
-            )
-            _write(connection, sql.RAISE_REVISION, (bucket, account_id))
-            return listing_id
-
-        return await self._run(add)
+        return await self._run(lambda connection: listing_writes.add(connection, place, new, created_at, claim))
 
     async def change_listing(self, listing_id: int, decide: Decide) -> Listing:
         """Read, judge and write in one write transaction."""
-        place = (bucket_of(listing_id), listing_id)
+        return await self._run(lambda connection: listing_writes.change(connection, listing_id, decide))
 
-        def change(connection: apsw.Connection) -> Listing:
-            rows = _write(connection, sql.GET_LISTING, place)
-            listing = _listing(rows[0]) if rows else None
-            changes = decide(listing)
-            if not changes or listing is None:
-                return listing if listing is not None else _no_row(listing_id)
-            statement = sql.change_listing(tuple(changes))
-            changed = _listing(_row(connection, statement, (*place, *changes.values())))
-            _write(connection, sql.RAISE_REVISION, (place[0], listing.account_id))
-            return changed
+    async def run_batch(
+        self, bucket: int, account_id: int, batch: Batch, claim: Claim | None = None
+    ) -> Sequence[StepResult] | str:
+        """Each step in a savepoint; what is to be undone leaves the operation by an exception."""
+        place = (bucket, account_id)
 
-        return await self._run(change)
+        try:
+            return await self._run(lambda connection: listing_writes.run(connection, place, batch, claim))
+        except listing_writes.UndoneError as undone:
+            return undone.results
+
+    async def forget_claims(self, oldest: int) -> None:
+        """By their age."""
+        await self._run(lambda connection: write(connection, sql.FORGET_CLAIMS, (oldest,)))
 
     async def get_revision(self, bucket: int, account_id: int) -> int:
         """Raised by every edit."""
@@ -181,30 +154,21 @@ class SqliteStore:
     async def page_listings(self, bucket: int, account_id: int, after_id: int, count: int) -> list[Listing]:
         """By the two indexes that together hold all of them."""
         rows = self._read(sql.for_sqlite(sql.PAGE_LISTINGS), (bucket, account_id, after_id, count))
-        return [_listing(row) for row in rows]
+        return [listing_of(row) for row in rows]
 
     async def find_import(self, key: ImportKey) -> ImportProgress | None:
         """By everything that tells imports apart."""
-        rows = self._read(sql.for_sqlite(sql.GET_IMPORT), msgspec.structs.astuple(key))
-        return _progress(rows[0]) if rows else None
+        return imports.find(self._read_any, key)
 
     async def begin_import(
         self, key: ImportKey, found: ImportProgress | None, started_at: int, last_id: int
     ) -> ImportProgress | None:
         """The ids are set aside in the same transaction."""
-
-        def begin(connection: apsw.Connection) -> ImportProgress | None:
-            if _find_import(connection, key) != found:
-                return None
-            _write(connection, sql.BEGIN_IMPORT, (*msgspec.structs.astuple(key), started_at))
-            _write(connection, sql.SKIP_SERIALS, (key.bucket, last_id // BUCKETS))
-            return ImportProgress(started_at=started_at)
-
-        return await self._run(begin)
+        return await self._run(lambda connection: imports.begin(connection, key, found, started_at, last_id))
 
     async def import_listings(self, key: ImportKey, batch: ImportBatch) -> list[RowOutcome] | None:
         """All rows and the progress in one write transaction."""
-        return await self._run(lambda connection: _import(connection, key, batch))
+        return await self._run(lambda connection: imports.advance(connection, key, batch))
 
     # Accounts
 
@@ -212,13 +176,13 @@ class SqliteStore:
         """With the state that its listings refer to."""
 
         def add(connection: apsw.Connection) -> Account | None:
-            rows = _write(connection, sql.ADD_ACCOUNT, (name, email, plan_expires_at, created_at))
+            rows = write(connection, sql.ADD_ACCOUNT, (name, email, plan_expires_at, created_at))
             if not rows:
                 return None
             account = Account(*rows[0])
             bucket = bucket_of(account.id)
-            _write(connection, sql.SET_BUCKET, (bucket, account.id))
-            _write(connection, sql.ADD_ACCOUNT_STATE, (bucket, account.id))
+            write(connection, sql.SET_BUCKET, (bucket, account.id))
+            write(connection, sql.ADD_ACCOUNT_STATE, (bucket, account.id))
             return account
 
         return await self._run(add)
@@ -241,7 +205,7 @@ class SqliteStore:
         """Read, decide and write in one write transaction."""
 
         def change(connection: apsw.Connection) -> Account | None:
-            rows = _write(connection, sql.GET_ACCOUNT, (account_id,))
+            rows = write(connection, sql.GET_ACCOUNT, (account_id,))
             if not rows:
                 return None
             account = Account(*rows[0])
@@ -249,7 +213,7 @@ class SqliteStore:
             if not changes:
                 return account
             statement = sql.change_account(tuple(changes))
-            return Account(*_row(connection, statement, (account_id, *changes.values())))
+            return Account(*write_one(connection, statement, (account_id, *changes.values())))
 
         return await self._run(change)
 
@@ -257,7 +221,7 @@ class SqliteStore:
 
     async def add_key(self, new: NewKey) -> ApiKey | None:
         """Its digest alone is kept."""
-        rows = await self._run(lambda connection: _write(connection, sql.ADD_KEY, _key_values(new)))
+        rows = await self._run(lambda connection: write(connection, sql.ADD_KEY, _key_values(new)))
         return ApiKey(*rows[0]) if rows else None
 
     async def list_keys(self, account_id: int) -> list[ApiKey]:
@@ -268,13 +232,13 @@ class SqliteStore:
         """Both keys in one write transaction."""
 
         def rotate(connection: apsw.Connection) -> ApiKey | None:
-            rows = _write(connection, sql.GET_KEY, (key_id,))
+            rows = write(connection, sql.GET_KEY, (key_id,))
             if not rows:
                 return None
             old = ApiKey(*rows[0])
-            rotation = decide(old, Account(*_row(connection, sql.GET_ACCOUNT, (old.account_id,))))
-            _write(connection, sql.SET_KEY_EXPIRY, (rotation.old_expires_at, key_id))
-            return ApiKey(*_row(connection, sql.ADD_KEY, _key_values(rotation.new)))
+            rotation = decide(old, Account(*write_one(connection, sql.GET_ACCOUNT, (old.account_id,))))
+            write(connection, sql.SET_KEY_EXPIRY, (rotation.old_expires_at, key_id))
+            return ApiKey(*write_one(connection, sql.ADD_KEY, _key_values(rotation.new)))
 
         return await self._run(rotate)
 
@@ -283,13 +247,13 @@ class SqliteStore:
 
         def note(connection: apsw.Connection) -> None:
             for key_id, moment in uses.items():
-                _write(connection, sql.NOTE_KEY_USE, (moment, key_id))
+                write(connection, sql.NOTE_KEY_USE, (moment, key_id))
 
         await self._run(note)
 
     async def revoke_key(self, key_id: int, revoked_at: int) -> ApiKey | None:
         """The first time stands."""
-        rows = await self._run(lambda connection: _write(connection, sql.REVOKE_KEY, (revoked_at, key_id)))
+        rows = await self._run(lambda connection: write(connection, sql.REVOKE_KEY, (revoked_at, key_id)))
         return ApiKey(*rows[0]) if rows else None
 
     # The ways to the file
@@ -303,82 +267,14 @@ class SqliteStore:
         except apsw.Error as error:
             raise Unavailable("The database can't be read") from error
 
+    def _read_any(self, statement: str, values: Row) -> list[Row]:
+        return self._read(sql.for_sqlite(statement), values)
+
     async def _run(self, operation: Operation[T]) -> T:
         if self._writer is None:
             raise Unavailable("The service is stopping")
         return await self._writer.run(operation)
 
 
-def _write(connection: apsw.Connection, statement: str, values: Row) -> list[Row]:
-    return connection.execute(sql.for_sqlite(statement), values).fetchall()
-
-
-def _row(connection: apsw.Connection, statement: str, values: Row) -> Row:
-    return _write(connection, statement, values)[0]
-
-
 def _key_values(new: NewKey) -> Row:
     return (new.account_id, new.name, new.digest, new.hint, new.created_at, new.expires_at)
-
-
-def _listing(row: Row) -> Listing:
-    """SQLite has no booleans: is_active comes back as 0 or 1."""
-    values = list(row)
-    values[_IS_ACTIVE] = row[_IS_ACTIVE] == 1
-    return Listing(*values)
-
-
-def _no_row(listing_id: int) -> Listing:
-    raise AssertionError(f"decide accepted the missing listing {listing_id}")
-
-
-def _progress(row: Row) -> ImportProgress:
-    return ImportProgress(**dict(zip(ImportProgress.__struct_fields__, row, strict=True)))
-
-
-def _find_import(connection: apsw.Connection, key: ImportKey) -> ImportProgress | None:
-    rows = _write(connection, sql.GET_IMPORT, msgspec.structs.astuple(key))
-    return _progress(rows[0]) if rows else None
-
-
-def _import(connection: apsw.Connection, key: ImportKey, batch: ImportBatch) -> list[RowOutcome] | None:
-    found = _find_import(connection, key)
-    if found is None or found.finished_at is not None or found.position != batch.start:
-        return None
-    outcomes = [_import_row(connection, key, row) for row in batch.rows]
-    counts = [outcomes.count(outcome) for outcome in ("made", "changed", "unchanged")]
-    _write(
-        connection,
-        sql.ADVANCE_IMPORT,
-        (*msgspec.structs.astuple(key), *batch.end, *counts, len(outcomes) - sum(counts), batch.finished_at),
-    )
-    if "made" in outcomes or "changed" in outcomes:
-        _write(connection, sql.RAISE_REVISION, (key.bucket, key.account_id))
-    return outcomes
-
-
-def _import_row(connection: apsw.Connection, key: ImportKey, row: ImportRow) -> RowOutcome:
-    found = [] if row.listing_id is None else _write(connection, sql.GET_LISTING, (key.bucket, row.listing_id))
-    try:
-        decision = row.decide(_listing(found[0]) if found else None)
-    except Problem as problem:
-        return problem
-    if isinstance(decision, ImportedListing):
-        _add_imported(connection, key, row.listing_id, decision)
-        return "made"
-    if not decision:
-        return "unchanged"
-    _write(connection, sql.change_listing(tuple(decision)), (key.bucket, row.listing_id, *decision.values()))
-    return "changed"
-
-
-def _add_imported(
-    connection: apsw.Connection, key: ImportKey, listing_id: int | None, listing: ImportedListing
-) -> None:
-    if listing_id is None:
-        listing_id = int(_row(connection, sql.NEXT_SERIAL, (key.bucket,))[0]) * BUCKETS + key.bucket
-    else:
-        _write(connection, sql.SKIP_SERIALS, (key.bucket, listing_id // BUCKETS))
-    new, *past = msgspec.structs.astuple(listing)
-    values = (listing_id, key.bucket, key.account_id, *msgspec.structs.astuple(new), *past)
-    _write(connection, sql.ADD_IMPORTED_LISTING, values)

@@ -16,6 +16,3 @@ CREATE TABLE imports (
     PRIMARY KEY (bucket, account_id, digest, format, new_ids),
     FOREIGN KEY (bucket, account_id) REFERENCES account_state (bucket, account_id)
 ) STRICT, WITHOUT ROWID;
-
--- All that listings_active leaves out, so that both together are every listing of an account.
-CREATE INDEX listings_inactive ON listings (bucket, account_id, id) WHERE NOT (is_active AND deleted_at IS NULL);

@@ -1,0 +1,156 @@
+"""Many writes in one request: what stands in the body, and what each came to."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from listings import fields
+from listings.api import wire
+from listings.contract import Step, StepResult
+from listings.errors import Problem
+from listings.fields import kind_of, shown
+from listings.model import Caller
+from listings.service import Service
+
+MOST_OPERATIONS = 100
+_LONGEST_REF = 255
+_FAILED_BESIDE = Problem("dependency_failed", "Not done, because another operation of the batch failed")
+
+
+class Operation(NamedTuple):
+    """One operation: how its step is made, and what its success is called."""
+
+    ref: object  # what the client calls it; absent: None
+    done: str
+    rehearsed: str
+    step: Callable[[Service, Caller], Step]
+
+
+class AskedBatch(NamedTuple):
+    """All that the body of a batch asks for."""
+
+    operations: Sequence[Operation]
+    atomic: bool
+
+    def recorder(self, *, dry_run: bool) -> Callable[[Sequence[StepResult]], str]:
+        """Makes the body of the answer out of what the steps came to."""
+
+        def record(results: Sequence[StepResult]) -> str:
+            failed = self.atomic and any(isinstance(result, Problem) for result in results)
+            told = [
+                _told(operation, _FAILED_BESIDE if failed and not isinstance(result, Problem) else result, dry_run)
+                for operation, result in zip(self.operations, results, strict=True)
+            ]
+            return wire.encode({"results": told}).decode()
+
+        return record
+
+
+def read(body: bytes, *, strict: bool) -> AskedBatch:
+    """What a body asks for. Raises Problem: malformed_json, invalid_request; an operation's own faults are its own."""
+    content = wire.decode_body(body)
+    operations, atomic = content.get("operations"), content.get("atomic", False)
+    if not isinstance(operations, list) or not 1 <= len(operations) <= MOST_OPERATIONS:
+        raise Problem("invalid_request", f"operations must be a list of 1 to {MOST_OPERATIONS} operations")
+    if not isinstance(atomic, bool):
+        raise Problem("invalid_request", f"atomic must be true or false, got {shown(atomic)}")
+    unknown = [name for name in content if name not in {"operations", "atomic"}]
+    if strict and unknown:
+        raise Problem("invalid_request", f"{shown(unknown[0])} is not part of a batch")
+    return AskedBatch([_operation(operation, strict=strict) for operation in operations], atomic)
+
+
+def _operation(content: object, *, strict: bool) -> Operation:
+    if not isinstance(content, dict):
+        return _refused(None, f"An operation must be an object, got {kind_of(content)}")
+    ref = content.get("ref")
+    if ref is not None and (isinstance(ref, bool) or not isinstance(ref, str | int) or len(str(ref)) > _LONGEST_REF):
+        return _refused(None, f"ref must be text or a whole number of at most {_LONGEST_REF} characters")
+    kind = content.get("op")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        return _refused(ref, f"op must be one of {', '.join(_KINDS)}, got {shown(kind)}")
+    read_kind, parts = _KINDS[kind]
+    unknown = [name for name in content if name not in {"op", "ref", *parts}]
+    if strict and unknown:
+        return _refused(ref, f"{shown(unknown[0])} is not part of this operation")
+    try:
+        return read_kind(ref, content, strict)
+    except Problem as problem:
+        return _failing(ref, problem)
+
+
+def _create(ref: object, content: Mapping[str, Any], strict: bool) -> Operation:  # noqa: FBT001 - one of a table
+    body = _object(content, "listing")
+    new, _ = fields.read_new(body, strict=strict)
+    return Operation(
+        ref, "listing created", "listing would be created", lambda service, _caller: service.create_step(new)
+    )
+
+
+def _update(ref: object, content: Mapping[str, Any], strict: bool) -> Operation:  # noqa: FBT001 - one of a table
+    listing_id = _listing_id(content)
+    change = _change(content, strict=strict)
+    return Operation(
+        ref,
+        "listing updated",
+        "listing would be updated",
+        lambda service, caller: service.update_step(caller, listing_id, change),
+    )
+
+
+def _delete(ref: object, content: Mapping[str, Any], strict: bool) -> Operation:  # noqa: ARG001, FBT001 - one of a table
+    listing_id = _listing_id(content)
+    return Operation(
+        ref,
+        "listing deleted",
+        "listing would be deleted",
+        lambda service, caller: service.close_step(caller, listing_id),
+    )
+
+
+_KINDS: Mapping[str, tuple[Callable[[object, Mapping[str, Any], bool], Operation], tuple[str, ...]]] = {
+    "create": (_create, ("listing",)),
+    "update": (_update, ("id", "changes")),
+    "delete": (_delete, ("id",)),
+}
+
+
+def _change(content: Mapping[str, Any], *, strict: bool) -> Any:  # noqa: ANN401 - a change, or what is wrong with it
+    """Its faults are carried along, since the listing is judged first (decision G21)."""
+    try:
+        return fields.read_change(_object(content, "changes"), strict=strict)[0]
+    except Problem as problem:
+        return problem
+
+
+def _object(content: Mapping[str, Any], name: str) -> Mapping[str, object]:
+    value = content.get(name)
+    if not isinstance(value, dict):
+        raise Problem("invalid_request", f"{name} must be an object, got {kind_of(value)}")
+    return value
+
+
+def _listing_id(content: Mapping[str, Any]) -> int:
+    number = content.get("id")
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise Problem("invalid_request", f"id must be a whole number, got {shown(number)}")
+    return wire.listing_id(str(number))
+
+
+def _refused(ref: object, sentence: str) -> Operation:
+    return _failing(ref, Problem("invalid_request", sentence))
+
+
+def _failing(ref: object, problem: Problem) -> Operation:
+    return Operation(ref, "", "", lambda _service, _caller: problem)
+
+
+def _told(operation: Operation, result: StepResult, dry_run: bool) -> dict[str, object]:  # noqa: FBT001 - of one caller
+    """What one operation is answered, as the single request would have been."""
+    told: dict[str, object] = {} if operation.ref is None else {"ref": operation.ref}
+    if isinstance(result, Problem):
+        return told | {"status": wire.STATUS[result.code], "body": {"error": result.message}}
+    if dry_run:
+        return told | {"status": 200, "body": {"message": operation.rehearsed}}
+    if isinstance(result, int):
+        return told | {"status": 201, "body": wire.created_body(result)}
+    return told | {"status": 200, "body": {"message": operation.done}}

@@ -1,0 +1,126 @@
+"""What is written of listings, in the writing thread, each function within one operation of the writer."""
+
+from apsw import Connection
+from msgspec.structs import astuple
+
+from listings.contract import Added, AddStep, Batch, Claim, Decide, Step, StepResult
+from listings.errors import Problem
+from listings.model import BUCKETS, ImportedListing, Listing, ListingChange, NewListing, bucket_of
+from listings.store import sql, sqlite_search
+from listings.store.rows import Place, listing_of, write, write_one
+
+
+class UndoneError(Exception):
+    """Takes a batch's results out of an operation that is to leave nothing."""
+
+    def __init__(self, results: list[StepResult]) -> None:
+        super().__init__()
+        self.results = results
+
+
+def add(connection: Connection, place: Place, new: NewListing, created_at: str, claim: Claim | None) -> Added:
+    """A new listing, or the one that was made under the claim before."""
+    earlier = _claimed(connection, place, claim)
+    if earlier is not None:
+        return Added(int(earlier), replayed=True)
+    listing_id = _add_new(connection, place, new, created_at)
+    _keep(connection, place, claim, str(listing_id))
+    return Added(listing_id)
+
+
+def change(connection: Connection, listing_id: int, decide: Decide) -> Listing:
+    """The listing as `decide` has changed it."""
+    rows = write(connection, sql.GET_LISTING, (bucket_of(listing_id), listing_id))
+    listing = listing_of(rows[0]) if rows else None
+    changes = decide(listing)
+    if listing is None:
+        raise AssertionError(f"decide accepted the missing listing {listing_id}")
+    if not changes:
+        return listing
+    changed = apply(connection, listing_id, changes)
+    write(connection, sql.RAISE_REVISION, (bucket_of(listing_id), listing.account_id))
+    return changed
+
+
+def run(connection: Connection, place: Place, batch: Batch, claim: Claim | None) -> list[StepResult] | str:
+    """All steps of a batch, each in a savepoint. Raises UndoneError where all of it is to be undone."""
+    earlier = _claimed(connection, place, claim)
+    if earlier is not None:
+        return earlier
+    results = [_attempt(connection, place, step) for step in batch.steps]
+    if batch.dry_run or (batch.atomic and any(isinstance(result, Problem) for result in results)):
+        raise UndoneError(results)
+    _keep(connection, place, claim, batch.record(results))
+    return results
+
+
+def insert(
+    connection: Connection, place: Place, listing_id: int | None, listing: ImportedListing, *, raises: bool
+) -> int:
+    """A new row, under a new id where none is given; returns its id. A large account's is indexed.
+
+    `raises`: whether it raises the revision.
+    """
+    if listing_id is None:
+        listing_id = int(write_one(connection, sql.NEXT_SERIAL, place[:1])[0]) * BUCKETS + place[0]
+    else:
+        write(connection, sql.SKIP_SERIALS, (place[0], listing_id // BUCKETS))
+    count, indexed = (write(connection, sql.COUNT_ONE_MORE, (*place, raises)) or [(0, 0)])[0]
+    new, *past = astuple(listing)
+    write(connection, sql.ADD_LISTING, (listing_id, *place, *astuple(new), *past, indexed))
+    if indexed:
+        sqlite_search.index_words(connection, place[1], listing_id, new.title, new.content)
+    elif count >= sqlite_search.LARGE:
+        sqlite_search.index_account(connection, place)
+    return listing_id
+
+
+def apply(connection: Connection, listing_id: int, changes: ListingChange) -> Listing:
+    """Write what has changed of a listing; returns it as it is then. The revision is the caller's to raise."""
+    place = (bucket_of(listing_id), listing_id)
+    statement = sql.change_listing(tuple(changes))
+    changed = listing_of(write_one(connection, statement, (*place, *changes.values())))
+    if changes.keys() & {"title", "content"} and _is_indexed(connection, changed):
+        sqlite_search.index_words(connection, changed.account_id, changed.id, changed.title, changed.content)
+    return changed
+
+
+def _is_indexed(connection: Connection, listing: Listing) -> bool:
+    return bool(write_one(connection, sql.IS_INDEXED, (bucket_of(listing.id), listing.account_id))[0])
+
+
+def _add_new(connection: Connection, place: Place, new: NewListing, created_at: str) -> int:
+    listing = ImportedListing(new, view_count=0, created_at=created_at, updated_at=created_at, deleted_at=None)
+    return insert(connection, place, None, listing, raises=True)
+
+
+def _attempt(connection: Connection, place: Place, step: Step) -> StepResult:
+    """One step, which undoes only itself when it is refused."""
+    if isinstance(step, Problem):
+        return step
+    connection.execute("SAVEPOINT step")
+    try:
+        if isinstance(step, AddStep):
+            result: StepResult = _add_new(connection, place, step.new, step.created_at)
+        else:
+            result = change(connection, step.listing_id, step.decide)
+    except Problem as problem:
+        connection.execute("ROLLBACK TO step")
+        result = problem
+    connection.execute("RELEASE step")
+    return result
+
+
+def _claimed(connection: Connection, place: Place, claim: Claim | None) -> str | None:
+    """What an earlier write under the claim came to."""
+    if claim is None:
+        return None
+    rows = write(connection, sql.FIND_CLAIM, (*place, claim.key, claim.oldest))
+    if rows and rows[0][0] != claim.digest:
+        raise Problem("idempotency_key_reused", "This Idempotency-Key was sent with another request before")
+    return str(rows[0][1]) if rows else None
+
+
+def _keep(connection: Connection, place: Place, claim: Claim | None, result: str) -> None:
+    if claim is not None:
+        write(connection, sql.KEEP_CLAIM, (*place, claim.key, claim.digest, result, claim.moment))

@@ -1,0 +1,98 @@
+"""Searches in the SQLite file: which way is taken, and the index of words."""
+
+import msgspec
+from apsw import Connection
+
+from listings import words
+from listings.model import SORTED_BY, ListingQuery
+from listings.store import search, sql
+from listings.store.rows import Place, Read, Row, write
+
+LARGE = 1000
+"""Listings from which on an account is indexed."""
+
+_PAGE = 200
+_ADD_WORDS = "INSERT INTO listings_words (rowid, words) VALUES (?, ?)"
+_REMOVE_WORDS = "DELETE FROM listings_words WHERE rowid = ?"
+_FIND_WORDS = "SELECT rowid FROM listings_words WHERE listings_words MATCH ? LIMIT ?"
+
+
+# Reading
+
+
+def find(read: Read, place: Place, query: ListingQuery) -> list[Row]:
+    """The rows of the listings that are asked for, in their order."""
+    indexed = bool(read(sql.IS_INDEXED, place)[0][0])
+    if not query.words:
+        return _search(read, place, query, indexed=indexed)
+    if indexed:
+        ids = read(_FIND_WORDS, (_expression(place, query.words), search.FEW))
+        if len(ids) < search.FEW:
+            return _among(read, place, query, [listing_id for (listing_id,) in ids])
+    return _look_through(read, place, query, indexed=indexed)
+
+
+def _search(read: Read, place: Place, query: ListingQuery, *, indexed: bool) -> list[Row]:
+    shape = search.shape_of(query)
+    if indexed:
+        shape = _way(read, place, query, shape)
+    return read(search.search(shape), (*place, *search.values_of(query)))
+
+
+def _way(read: Read, place: Place, query: ListingQuery, shape: search.Shape) -> search.Shape:
+    """Gather where a filter leaves few listings, else walk: then those that are sought lie close enough."""
+    for gathering in search.gatherings(shape):
+        values = (getattr(query, name) for name in search.served(gathering))
+        if read(search.count_few(gathering), (*place, *values))[0][0] < search.FEW:
+            return gathering
+    return search.walk(shape)
+
+
+def _among(read: Read, place: Place, query: ListingQuery, ids: list[int]) -> list[Row]:
+    shape = msgspec.structs.replace(search.shape_of(query), among=True)
+    return read(search.search(shape), (*place, *search.values_of(query), msgspec.json.encode(ids).decode()))
+
+
+def _look_through(read: Read, place: Place, query: ListingQuery, *, indexed: bool) -> list[Row]:
+    """Page by page, for the words."""
+    found: list[Row] = []
+    page = msgspec.structs.replace(query, words=(), limit=_PAGE)
+    while True:
+        rows = _search(read, place, page, indexed=indexed)
+        found += [row for row in rows if words.contain((row[_TITLE], row[_CONTENT]), query.words)]
+        if len(rows) < _PAGE or (query.limit is not None and len(found) >= query.limit):
+            return found[: query.limit]
+        page = msgspec.structs.replace(page, after=(rows[-1][_COLUMN_OF[query.sort]], rows[-1][_ID]))
+
+
+def _expression(place: Place, sought: tuple[str, ...]) -> str:
+    """The account's word and all sought ones."""
+    return " AND ".join(f'"{word}"' for word in (_account_word(place[1]), *sought))
+
+
+# Writing
+
+
+def index_words(connection: Connection, account_id: int, listing_id: int, title: str, content: str) -> None:
+    """Make the listing findable by its words, and no longer by those that it had."""
+    write(connection, _REMOVE_WORDS, (listing_id,))
+    of_listing = dict.fromkeys(words.words_of(title) + words.words_of(content))
+    write(connection, _ADD_WORDS, (listing_id, " ".join([_account_word(account_id), *of_listing])))
+
+
+def index_account(connection: Connection, place: Place) -> None:
+    """Put an account that has become large into the indexes, with all of its listings."""
+    write(connection, sql.INDEX_ACCOUNT, place)
+    for statement in (sql.INDEX_ACTIVE, sql.INDEX_HIDDEN):
+        for listing_id, title, content in write(connection, statement, place):
+            index_words(connection, place[1], listing_id, title, content)
+
+
+def _account_word(account_id: int) -> str:
+    """A word that no text has, since its first character is no letter."""
+    return f"§{account_id}"
+
+
+_COLUMNS = sql.LISTING_COLUMNS.split(", ")
+_ID, _TITLE, _CONTENT = (_COLUMNS.index(name) for name in ("id", "title", "content"))
+_COLUMN_OF = {key: _COLUMNS.index(column) for key, column in SORTED_BY.items()}

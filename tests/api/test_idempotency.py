@@ -1,0 +1,321 @@
+"""Idempotency-Key: a create or a batch that is repeated is done once (decision G36)."""
+
+import signal
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import apsw
+import httpx
+import pytest
+
+from listings.api.app import Application
+from listings.limiter.memory import MemoryLimiter
+from listings.service import Service
+from tests.api.raw import Connection
+from tests.api.raw import request as raw_request
+from tests.cli.commands import DEADLINE, Program
+from tests.conftest import Client
+from tests.houses import MONTH, House, Reply, ask
+
+LISTINGS = "/api/v1/listings"
+LAMP = {"title": "Lamp", "content": "Brass."}
+DAY = 24 * 3600
+
+
+def keyed(key: str) -> dict[str, str]:
+    return {"Idempotency-Key": key}
+
+
+def create(client: Client, key: str, body: dict[str, Any] | None = None, **more: Any) -> httpx.Response:
+    return client.post(json=body or LAMP, headers=keyed(key), **more)
+
+
+def count(client: Client) -> int:
+    return len(client.get("?status=all").json()["listings"])
+
+
+def test_the_same_request_again_gives_the_first_answer_again(alice: Client) -> None:
+    first, *again = [create(alice, "k1") for _ in range(3)]
+    assert first.status_code == 201
+    assert "Idempotent-Replayed" not in first.headers
+    for response in again:
+        assert (response.status_code, response.content) == (201, first.content)
+        assert response.headers["Location"] == first.headers["Location"]
+        assert response.headers["Idempotent-Replayed"] == "true"
+    assert count(alice) == 1
+
+
+def test_a_replay_changes_nothing(alice: Client) -> None:
+    create(alice, "k1")
+    before = alice.get()
+    create(alice, "k1")
+    assert alice.get().headers["ETag"] == before.headers["ETag"]
+
+
+def test_a_replay_tells_again_how_the_body_was_taken(alice: Client) -> None:
+    responses = [create(alice, "k1", {**LAMP, "colour": "red"}) for _ in range(2)]
+    assert [response.headers["X-Ignored-Fields"] for response in responses] == ["colour", "colour"]
+
+
+@pytest.mark.parametrize("change", [{"price": 0}, {"title": "lamp"}, {"colour": "red"}])
+def test_another_body_under_the_same_key_is_refused(alice: Client, change: dict[str, Any]) -> None:
+    create(alice, "k1")
+    response = create(alice, "k1", {**LAMP, **change})
+    assert (response.status_code, response.headers["X-Error-Code"]) == (422, "idempotency_key_reused")
+    assert response.json() == {"error": "This Idempotency-Key was sent with another request before"}
+    assert count(alice) == 1
+    assert create(alice, "k1").status_code == 201
+
+
+def test_other_keys_and_no_key_make_other_listings(alice: Client) -> None:
+    responses = [create(alice, key) for key in ("k1", "K1", "k1 ;", "k")] + [alice.post(json=LAMP) for _ in range(2)]
+    assert len({response.json()["id"] for response in responses}) == 6
+
+
+def test_another_account_has_keys_of_its_own(alice: Client, bob: Client) -> None:
+    first, other = create(alice, "k1"), create(bob, "k1", {**LAMP, "price": 5})
+    assert (first.status_code, other.status_code) == (201, 201)
+    assert first.json()["id"] != other.json()["id"]
+    assert "Idempotent-Replayed" not in other.headers
+
+
+def test_another_api_key_of_the_same_account_has_the_same(house: House) -> None:
+    alice = house.person("alice")
+    second = house.run(house.service.adopt_key(alice.account, "second", "another-system-0123456789")).secret
+    replies = [house.ask("POST", LISTINGS, key=key, json=LAMP, headers=keyed("k1")) for key in (alice.key, second)]
+    assert replies[0].body == replies[1].body
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("k1", '"k1"'), ("a b", '"a b"'), ("x" * 255, '"' + "x" * 255 + '"'), ("8e03978e-40d5", '"8e03978e-40d5"')],
+)
+def test_a_key_is_the_same_quoted_and_bare(alice: Client, one: str, other: str) -> None:
+    responses = [create(alice, one), create(alice, other)]
+    assert responses[0].content == responses[1].content
+    assert responses[1].headers["Idempotent-Replayed"] == "true"
+
+
+@pytest.mark.parametrize("key", ["x" * 256, '"' + "x" * 256 + '"', '""', '"', "clé", "a\tb"])
+def test_what_can_be_no_key_is_refused(house: House, key: str) -> None:
+    alice = house.person("alice")
+    reply = house.ask("POST", LISTINGS, key=alice.key, json=LAMP, headers=keyed(key))
+    assert (reply.status, reply.headers["x-error-code"]) == (400, "invalid_request")
+    assert reply.json() == {"error": "Idempotency-Key must stand once and have 1 to 255 visible ASCII characters"}
+    assert house.ask("GET", LISTINGS, key=alice.key).json() == {"listings": []}
+
+
+def test_two_different_keys_in_one_request_are_refused_and_one_twice_is_one(alice: Client) -> None:
+    headers = [("X-API-Key", alice.person.key), ("Idempotency-Key", "k1"), ("Idempotency-Key", "k2")]
+    assert alice._http.post(LISTINGS, json=LAMP, headers=headers).status_code == 400  # noqa: SLF001 - pairs
+    headers[2] = ("Idempotency-Key", "k1")
+    assert alice._http.post(LISTINGS, json=LAMP, headers=headers).status_code == 201  # noqa: SLF001 - pairs
+
+
+def test_an_empty_key_counts_as_not_sent(alice: Client) -> None:
+    assert len({create(alice, "").json()["id"] for _ in range(2)}) == 2
+
+
+@pytest.mark.parametrize("key", ["k1", "x" * 300, '""'])
+def test_what_is_safe_to_repeat_takes_no_key(alice: Client, key: str) -> None:
+    path = f"/{alice.create()}"
+    for price in (5, 6):
+        assert alice.patch(path, json={"price": price}, headers=keyed(key)).status_code == 200
+        assert alice.read(int(path[1:]))["price"] == price
+    assert alice.delete(path, headers=keyed(key)).status_code == 200
+    assert alice.delete(path, headers=keyed(key)).status_code == 404
+    assert [alice.post(f"{path}/restore", headers=keyed(key)).status_code for _ in range(2)] == [200, 200]
+
+
+def test_a_listing_that_was_deleted_since_is_not_made_again(alice: Client) -> None:
+    first = create(alice, "k1")
+    alice.delete(f"/{first.json()['id']}")
+    assert create(alice, "k1").content == first.content
+    assert alice.get().json() == {"listings": []}
+
+
+# At the same instant
+
+
+@pytest.mark.parametrize("clients", [2, 20])
+def test_the_same_request_at_the_same_instant_makes_one_listing(alice: Client, clients: int) -> None:
+    start = Barrier(clients)
+
+    def send(_: int) -> httpx.Response:
+        start.wait(20)
+        return create(alice, "k1")
+
+    with ThreadPoolExecutor(clients) as pool:
+        responses = list(pool.map(send, range(clients)))
+    assert {response.status_code for response in responses} == {201}
+    assert len({response.content for response in responses}) == 1
+    assert Counter("Idempotent-Replayed" in response.headers for response in responses) == {
+        False: 1,
+        True: clients - 1,
+    }
+    assert count(alice) == 1
+
+
+def test_two_bodies_at_the_same_instant_make_one_listing(alice: Client) -> None:
+    start = Barrier(10)
+
+    def send(number: int) -> int:
+        start.wait(20)
+        return create(alice, "k1", {**LAMP, "price": number % 2}).status_code
+
+    with ThreadPoolExecutor(10) as pool:
+        assert Counter(pool.map(send, range(10))) == {201: 5, 422: 5}
+    assert count(alice) == 1
+
+
+# How long
+
+
+def test_a_key_is_kept_for_24_hours(house: House) -> None:
+    alice = house.person("alice")
+
+    def send() -> Reply:
+        return house.ask("POST", LISTINGS, key=alice.key, json=LAMP, headers=keyed("k1"))
+
+    first = send()
+    house.clock.advance(DAY - 1)
+    house.run(house.service.forget_claims())
+    assert (send().body, send().headers["idempotent-replayed"]) == (first.body, "true")
+    house.clock.advance(1)
+    later = send()
+    assert (later.status, later.json()["id"] > first.json()["id"]) == (201, True)
+    assert "idempotent-replayed" not in later.headers
+    assert send().body == later.body
+
+
+def test_a_key_is_free_for_another_body_after_24_hours(house: House) -> None:
+    alice = house.person("alice")
+    house.ask("POST", LISTINGS, key=alice.key, json=LAMP, headers=keyed("k1"))
+    house.clock.advance(DAY)
+    assert house.ask("POST", LISTINGS, key=alice.key, json={**LAMP, "price": 5}, headers=keyed("k1")).status == 201
+
+
+def test_what_is_a_day_old_is_removed(house: House) -> None:
+    alice = house.person("alice")
+    for key in ("k1", "k2"):
+        house.ask("POST", LISTINGS, key=alice.key, json=LAMP, headers=keyed(key))
+        house.clock.advance(DAY / 2)
+    house.run(house.service.forget_claims())
+    connection = apsw.Connection(str(house.settings.database))
+    assert connection.execute("SELECT key FROM idempotency").fetchall() == [("k2",)]
+    connection.close()
+
+
+def test_a_replay_outlives_the_service(tmp_path: Path) -> None:
+    with House(tmp_path) as house:
+        alice = house.person("alice")
+        first = house.ask("POST", LISTINGS, key=alice.key, json=LAMP, headers=keyed("k1"))
+    with House(tmp_path) as house:
+        again = house.ask("POST", LISTINGS, key=alice.key, json=LAMP, headers=keyed("k1"))
+        other = house.ask("POST", LISTINGS, key=alice.key, json={**LAMP, "price": 1}, headers=keyed("k1"))
+    assert (again.status, again.body, again.headers["idempotent-replayed"]) == (201, first.body, "true")
+    assert other.status == 422
+
+
+# What was refused
+
+
+@pytest.mark.parametrize(
+    ("refused", "status"),
+    [
+        ({"json": {"title": "Lamp"}}, 400),
+        ({"body": b"{"}, 400),
+        ({"json": LAMP, "key": "0123456789abcdef"}, 401),
+        ({"json": LAMP, "headers": {**keyed("k1"), "Content-Encoding": "gzip"}}, 415),
+        ({"body": b" " * (2 * 1024 * 1024 + 1)}, 413),
+    ],
+)
+def test_a_refused_request_keeps_nothing(house: House, refused: dict[str, Any], status: int) -> None:
+    alice = house.person("alice")
+    sent = {"key": alice.key, "headers": keyed("k1"), **refused}
+    assert house.ask("POST", LISTINGS, **sent).status == status
+    good = house.ask("POST", LISTINGS, key=alice.key, json=LAMP, headers=keyed("k1"))
+    assert (good.status, "idempotent-replayed" in good.headers) == (201, False)
+
+
+def test_a_request_without_a_plan_keeps_nothing(house: House) -> None:
+    charlie = house.cast().charlie
+    assert house.ask("POST", LISTINGS, key=charlie.key, json=LAMP, headers=keyed("k1")).status == 403
+    house.run(house.service.set_plan(str(charlie.account.id), int(house.clock()) + MONTH))
+    good = house.ask("POST", LISTINGS, key=charlie.key, json={**LAMP, "price": 1}, headers=keyed("k1"))
+    assert (good.status, "idempotent-replayed" in good.headers) == (201, False)
+
+
+def test_a_request_beyond_the_limit_keeps_nothing(house: House) -> None:
+    alice = house.person("alice")
+    limited = Application(Service(house.service.store, MemoryLimiter(1, 60, house.clock), house.clock))
+    headers = [(b"x-api-key", alice.key.encode()), (b"idempotency-key", b"k1")]
+    body = b'{"title": "Lamp", "content": "Brass."}'
+    house.run(ask(limited, "GET", LISTINGS, headers, [b""]))
+    assert house.run(ask(limited, "POST", LISTINGS, headers, [body])).status == 429
+    house.clock.advance(60)
+    good = house.run(ask(limited, "POST", LISTINGS, headers, [body]))
+    assert (good.status, "idempotent-replayed" in good.headers) == (201, False)
+
+
+def test_a_replay_needs_a_plan_as_every_request_does(house: House) -> None:
+    alice = house.person("alice")
+    house.ask("POST", LISTINGS, key=alice.key, json=LAMP, headers=keyed("k1"))
+    house.run(house.service.set_plan(str(alice.account.id), int(house.clock())))
+    assert house.ask("POST", LISTINGS, key=alice.key, json=LAMP, headers=keyed("k1")).status == 403
+
+
+# Crashes
+
+
+def demo_key(folder: Path) -> str:
+    lines = (folder / "data/demo.env").read_text("utf-8").splitlines()
+    return dict(line.split("=", 1) for line in lines)["API_KEY"]
+
+
+def stored(folder: Path) -> list[str]:
+    """The titles of all listings on disk."""
+    connection = apsw.Connection(f"{folder}/data/listings.db", flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        connection.set_busy_timeout(DEADLINE * 1000)
+        return [str(row[0]) for row in connection.execute("SELECT title FROM listings").fetchall()]
+    finally:
+        connection.close()
+
+
+def test_a_service_that_is_killed_before_it_answers_makes_each_listing_once(tmp_path: Path) -> None:
+    # In every other round the kill comes when the listing is on disk and its answer was not read yet.
+    program = Program(tmp_path, LISTINGS_LOG_LEVEL="error")
+    replayed = {}
+    for number in range(10):
+        title = f"Lamp {number}"
+        body = b'{"title": "%b", "content": "Brass."}' % title.encode()
+        with program.serve("--demo") as serving:
+            key = demo_key(tmp_path)
+            sent = raw_request("POST", LISTINGS, key, b"Idempotency-Key: k%d" % number, body=body)
+            with Connection(serving).send(sent):
+                if number % 2:
+                    wait_for(tmp_path, title)
+                else:
+                    time.sleep(number / 2000)  # the moment of the kill is the test's own choice
+                serving.process.send_signal(signal.SIGKILL)
+                serving.process.wait(DEADLINE)
+        with program.serve("--demo") as serving, Connection(serving).send(sent, sent) as connection:
+            answers = [connection.answer(), connection.answer()]
+            assert [answer.status for answer in answers] == [201, 201]
+            assert answers[0].body == answers[1].body
+            replayed[number] = "idempotent-replayed" in answers[0].headers
+            assert serving.read(key, answers[0].json()["id"]).json()["title"] == title
+    titles = Counter(title for title in stored(tmp_path) if title.startswith("Lamp "))
+    assert titles == {f"Lamp {number}": 1 for number in range(10)}
+    assert all(replayed[number] for number in range(1, 10, 2))
+
+
+def wait_for(folder: Path, title: str) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while title not in stored(folder):
+        assert time.monotonic() < deadline

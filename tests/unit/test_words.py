@@ -1,0 +1,31 @@
+"""Words of a text, as a search finds them."""
+
+import pytest
+
+from listings import words
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Road bike, 56 cm.", ["road", "bike", "56", "cm"]),
+        ("Café CRÈME", ["cafe", "creme"]),
+        ("Straße", ["strasse"]),
+        ("snake_case and O'Neill", ["snake", "case", "and", "o", "neill"]),
+        ("自転車 à vendre", ["自転車", "a", "vendre"]),
+        ("½ price", ["1", "2", "price"]),
+        ("🙂 ... \n\t—", []),
+        ("", []),
+        ("x" * 100, ["x" * 64]),
+    ],
+)
+def test_words_are_runs_of_letters_and_digits_without_case_and_accents(text: str, found: list[str]) -> None:
+    assert words.words_of(text) == found
+
+
+@pytest.mark.parametrize(
+    ("sought", "is_there"),
+    [(["road"], True), (["bike", "cm"], True), (["ro"], False), (["road", "boat"], False), ([], True)],
+)
+def test_each_sought_word_must_be_there(sought: list[str], is_there: bool) -> None:  # noqa: FBT001 - what is expected
+    assert words.contain(["Road bike", "56 cm"], sought) is is_there
