@@ -29,7 +29,7 @@ _FAILED = 500
 NO_REQUEST = "-"
 """The method of what was refused before it was a request."""
 
-_encode = msgspec.json.Encoder().encode
+_encode_lines = msgspec.json.Encoder().encode_lines
 
 
 class RequestLine(msgspec.Struct, gc=False):
@@ -95,11 +95,11 @@ class RequestLog:
         self._stream = stream
         self._level = level
         self._as_json = as_json
-        self._lines: list[bytes] = []
+        self._lines: list[RequestLine] = []
         self._timer: asyncio.TimerHandle | None = None
         self._second = 0
         self._stamp = ""
-        self._batches: SimpleQueue[bytes | None] = SimpleQueue()
+        self._batches: SimpleQueue[list[RequestLine] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._write, name="listings-log", daemon=True)
         self._thread.start()
 
@@ -109,7 +109,7 @@ class RequestLog:
         if LEVELS[line.level] < self._level:
             return
         line.timestamp = self._now()
-        self._lines.append(_encode(line) if self._as_json else _for_people(line))
+        self._lines.append(line)
         if len(self._lines) >= _MOST_GATHERED:
             self.flush()
         elif self._timer is None:
@@ -122,7 +122,7 @@ class RequestLog:
             self._timer = None
         lines, self._lines = self._lines, []
         if lines and self._batches.qsize() < _MOST_BATCHES:
-            self._batches.put(b"\n".join(lines) + b"\n")
+            self._batches.put(lines)
 
     def close(self) -> None:
         """Write what there is, for a second at most."""
@@ -134,7 +134,7 @@ class RequestLog:
         """In a thread of its own, since a stream may block."""
         while (batch := self._batches.get()) is not None:
             try:
-                self._stream.write(batch)
+                self._stream.write(_encode_lines(batch) if self._as_json else b"".join(map(_for_people, batch)))
                 self._stream.flush()
             except (OSError, ValueError):
                 continue
@@ -153,5 +153,5 @@ def _for_people(line: RequestLine) -> bytes:
     trace = f" trace {line.trace_id}" if line.trace_id is not msgspec.UNSET else ""
     return (
         f"{line.timestamp} [{line.level:<7}] {line.status} {line.method} {line.route}{code}"
-        f"  {line.milliseconds} ms{ids}  {line.request_id}{trace}"
+        f"  {line.milliseconds} ms{ids}  {line.request_id}{trace}\n"
     ).encode()

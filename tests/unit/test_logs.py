@@ -128,7 +128,7 @@ def test_many_lines_are_written_at_once(log: RequestLog, lines: Lines) -> None:
 def test_on_a_terminal_a_line_is_for_people(lines: Lines) -> None:
     log = RequestLog(lines, as_json=False)
     line = RequestLine(status=403, method="GET", route="/r", milliseconds=0.5, account_id=1, key_id=2, code="not_owner")
-    log._lines.append(logs._for_people(line))  # noqa: SLF001 - without the time of day
+    log._lines.append(line)  # noqa: SLF001 - without the time of day
     log.close()
     assert lines.getvalue() == b" [info   ] 403 GET /r not_owner  0.5 ms account 1 key 2  \n"
 

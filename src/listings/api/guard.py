@@ -10,7 +10,9 @@ import asyncio
 import logging
 import socket
 import struct
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Coroutine, Generator
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import unquote
 
@@ -30,6 +32,7 @@ _DISCARD_SECONDS = 5.0
 _LEAST_READ = 64 * 1024  # bytes that a slow reader has to take within the write deadline
 _REQUEST_LINE = 1024  # what a head has beside its address and its fields, and more
 _NO_LINGER = struct.pack("ii", 1, 0)
+_IN_A_ROW = 8  # requests of one connection
 _LARGE = 16 * 1024  # from here on two buffers are cheaper than a copy
 
 Phase: TypeAlias = Literal[
@@ -72,6 +75,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._phase: Phase = "silent"
         self._since = self.loop.time()
         self._running: Cycle | None = None
+        self._ready: Cycle | None = None  # what runs next, when the bytes that have come are parsed
+        self._stepping = False
         self._problem: Problem | None = None  # what a refused client is to be told
         self._stopping = False  # nothing more is read; the connection ends with the answers that are owed
         self._upgrading = False
@@ -122,6 +127,8 @@ class GuardedProtocol(HttpToolsProtocol):
         else:
             if self._phase == "head":
                 self._count_head(len(data), fresh=fresh)
+        if self._ready is not None and not self._stepping:
+            self._run_ready()
 
     def _count_head(self, size: int, *, fresh: bool) -> None:
         """Refuse a head that does not end. `fresh`: the bytes are the first of a request."""
@@ -170,7 +177,10 @@ class GuardedProtocol(HttpToolsProtocol):
         self._field_bytes += len(name) + len(value) + 4
         if len(self.headers) >= self._bounds.head_fields or self._field_bytes > self._bounds.head_bytes:
             raise self._head_too_large()
-        super().on_header(name, value)
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """The head is complete: hand the request to the application, or put it behind those before it."""
@@ -182,7 +192,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.cycle = Cycle(self, self._scope(version), keep_alive=version == "1.1" and self.parser.should_keep_alive())
         self._enter("body")
         if self._running is None:
-            self._start(self.cycle)
+            self._running = self._ready = self.cycle
         else:
             self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, self.app))
@@ -235,9 +245,29 @@ class GuardedProtocol(HttpToolsProtocol):
 
     # The answers
 
-    def _start(self, cycle: "Cycle") -> None:
-        self._running = cycle
-        self._start_asgi_task(cycle, self.app)
+    def _run_ready(self) -> None:
+        """Run requests until one has to wait; a client that sends very many at once lets others have their turn."""
+        self._stepping = True
+        try:
+            for _ in range(_IN_A_ROW):
+                cycle, self._ready = self._ready, None
+                if cycle is None:
+                    return
+                self._run(cycle)
+        finally:
+            self._stepping = False
+        self.loop.call_soon(self._run_ready)
+
+    def _run(self, cycle: "Cycle") -> None:
+        """Take the first step at once: most requests need no other, and a task costs as much as a read."""
+        running = cycle.run_asgi(self.app)
+        try:
+            waits_for = running.send(None)
+        except StopIteration:
+            return
+        task = self.loop.create_task(_go_on(running, waits_for))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
     def on_response_complete(self) -> None:
         """An answer is out: the next request's turn, or what follows the last one."""
@@ -247,7 +277,9 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         self.flow.resume_reading()
         if self.pipeline:
-            self._start(cast("Cycle", self.pipeline.pop()[0]))
+            self._running = self._ready = cast("Cycle", self.pipeline.pop()[0])
+            if not self._stepping:
+                self._run_ready()
         elif self._problem is not None:
             self._tell_problem(self._problem)
         elif self._stopping:
@@ -279,7 +311,7 @@ class GuardedProtocol(HttpToolsProtocol):
         cycle.disconnected = True
         cycle.message_event.set()
         if cycle is self._running:
-            self._running = None
+            self._running = self._ready = None
         else:
             self.pipeline.popleft()
 
@@ -397,25 +429,73 @@ class GuardedProtocol(HttpToolsProtocol):
         """No timer is set: the sweep looks after idle connections."""
 
 
+class Signal:
+    """What of asyncio.Event one request needs, for the one application that waits: made in a tenth of the time."""
+
+    __slots__ = ("_is_set", "_waiter")
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    def set(self) -> None:
+        """Wake who waits."""
+        self._is_set = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def clear(self) -> None:
+        """Let the next one wait."""
+        self._is_set = False
+
+    async def wait(self) -> None:
+        """Wait until it is set."""
+        if not self._is_set:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+
+
+@types.coroutine
+def _go_on(running: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, Any, None]:  # noqa: ANN401 - what a task is handed
+    """The rest of a coroutine whose first step has been taken, for a task: what is waited for is handed through."""
+    while True:
+        try:
+            result = yield waits_for
+        except BaseException as error:  # noqa: BLE001 - a cancellation belongs to the coroutine
+            step = partial(running.throw, error)
+        else:
+            step = partial(running.send, result)
+        try:
+            waits_for = step()
+        except StopIteration:
+            return
+
+
 class Cycle(RequestResponseCycle):
     """One request and its answer."""
 
     def __init__(self, protocol: GuardedProtocol, scope: dict[str, Any], *, keep_alive: bool) -> None:
-        """`keep_alive`: whether the client may go on with the connection after this answer."""
-        super().__init__(
-            scope=cast("Any", scope),
-            transport=cast("Any", protocol),
-            flow=protocol.flow,
-            logger=_log,
-            access_logger=_log,
-            access_log=False,
-            default_headers=protocol.server_state.default_headers,
-            message_event=asyncio.Event(),
-            expect_100_continue=protocol.expect_100_continue,
-            keep_alive=keep_alive and not protocol._stopping,  # noqa: SLF001 - two halves of one thing
-            on_response=protocol.on_response_complete,
-        )
+        """`keep_alive`: whether the client may go on with the connection after this answer.
+
+        All that uvicorn's cycle sets is set here: its own way through a call with eleven names takes twice as long.
+        """
         self._protocol = protocol
+        self.scope = cast("Any", scope)
+        self.transport = cast("Any", protocol)
+        self.flow = protocol.flow
+        self.logger = self.access_logger = _log
+        self.access_log = False
+        self.default_headers = protocol.server_state.default_headers
+        self.message_event = cast("Any", Signal())
+        self.on_response = protocol.on_response_complete
+        self.disconnected = False
+        self.keep_alive = keep_alive and not protocol._stopping  # noqa: SLF001 - two halves of one thing
+        self.waiting_for_100_continue = protocol.expect_100_continue
+        self.body = bytearray()
+        self.more_body = True
+        self.response_started = self.response_complete = False
+        self.chunked_encoding = None
+        self.expected_content_length = 0
 
     async def run_asgi(self, app: ASGI3Application) -> None:
         """Ask the application, which answers its own failures; beyond those there is no answer to give."""

@@ -148,17 +148,19 @@ class _File:
         self._words = memoryview(self.map).cast("Q")
         self._times = memoryview(self.map).cast("d")
         self._since_boot = clock.since_boot
-        self._touched: set[int] = set()
+        self._locks: dict[int, tuple[bytes, bytes]] = {}  # of the slots that have their room
 
     def hit(self, slot: int, limit: int, window: int, taken: int = 1) -> Verdict | None:
         """Count one request, or none where `taken` is 0; None when the file was replaced meanwhile."""
-        if slot not in self._touched:
-            self._allocate(slot)
-        _lock(self.descriptor, 1 + slot, 1)
+        locks = self._locks.get(slot)
+        if locks is None:
+            locks = self._allocate(slot)
+        lock, unlock = locks
+        fcntl.fcntl(self.descriptor, fcntl.F_OFD_SETLKW, lock)
         try:
             return self._count(self._word_of(slot), limit, window, taken)
         finally:
-            _unlock(self.descriptor, 1 + slot, 1)
+            fcntl.fcntl(self.descriptor, fcntl.F_OFD_SETLKW, unlock)
 
     def _count(self, count_at: int, limit: int, window: int, taken: int) -> Verdict | None:
         words, times, capacity, ring = self._words, self._times, self.header.capacity, count_at + 1
@@ -230,19 +232,25 @@ class _File:
     def _word_of(self, slot: int) -> int:
         return _HEADER_SIZE // 8 + slot * (self.header.capacity + 1)
 
-    def _allocate(self, slot: int) -> None:
+    def _allocate(self, slot: int) -> tuple[bytes, bytes]:
         """Make room on the disk now: writing to a mapped hole on a full disk would kill the process."""
         os.posix_fallocate(self.descriptor, 8 * self._word_of(slot), 8 * (self.header.capacity + 1))
-        self._touched.add(slot)
+        locks = self._locks[slot] = _lock_of(fcntl.F_WRLCK, 1 + slot, 1), _lock_of(fcntl.F_UNLCK, 1 + slot, 1)
+        return locks
 
 
 def _lock(descriptor: int, start: int, length: int) -> None:
     """Hold bytes of a file against all other processes; length 0 reaches to its end."""
-    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, length, 0))
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, _lock_of(fcntl.F_WRLCK, start, length))
 
 
 def _unlock(descriptor: int, start: int, length: int) -> None:
-    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, start, length, 0))
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, _lock_of(fcntl.F_UNLCK, start, length))
+
+
+def _lock_of(kind: int, start: int, length: int) -> bytes:
+    """A `struct flock`."""
+    return _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
 
 
 def _open(path: Path, database_id: str, capacity: int, clock: MachineClock) -> _File:
