@@ -4,6 +4,8 @@ import click
 
 from listings.cli.output import json_option, listing_data, show, show_rows
 from listings.cli.parameters import with_service
+from listings.model import Listing
+from listings.service import Service
 
 _LISTING_ID = click.IntRange(1, 2**63 - 1)
 _LISTED = 100
@@ -26,7 +28,11 @@ def ls(context: click.Context, account: str, limit: int, *, as_json: bool) -> No
     \b
     Example: listings ls alice@example.com --limit 20
     """
-    found = with_service(context, lambda service: service.latest_listings(account, limit))
+
+    async def use(service: Service) -> list[Listing]:
+        return await service.latest_listings(await service.find_account(account), limit)
+
+    found = with_service(context, use)
     columns = ("id", "state", "title", "type", "price", "view_count", "updated_at")
     show_rows(columns, map(listing_data, found), as_json=as_json)
 

@@ -1,0 +1,112 @@
+"""The use cases, and every rule that is not about a single field.
+
+The HTTP interface, the pages and the command line all come through here; nothing here knows of any of them, or
+of an engine.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from listings import keys
+from listings.contract import RateLimiter, Store, Verdict
+from listings.errors import Problem, Unavailable
+from listings.model import Caller, is_current
+from listings.service.accounts import WRONG_KEY, Accounts, IssuedKey, checked_email, checked_name, has_ended
+from listings.service.listings import ANY_TERMS, CLAIM_SECONDS, Listings, Page, Record, Terms, difference
+
+__all__ = [
+    "ANY_TERMS",
+    "WRONG_KEY",
+    "IssuedKey",
+    "Page",
+    "Record",
+    "Service",
+    "Terms",
+    "checked_email",
+    "checked_name",
+    "difference",
+]
+
+_log = logging.getLogger(__name__)
+
+_UPKEEP_SECONDS = 60
+
+
+class Service(Accounts, Listings):
+    """All use cases over one store, one limiter (None: no limit) and one clock (seconds since 1970)."""
+
+    def __init__(self, store: Store, limiter: RateLimiter | None, clock: Callable[[], float] = time.time) -> None:
+        self.store = store
+        self.limiter = limiter
+        self.clock = clock
+        self.stopping = False
+        self._key_uses: dict[int, int] = {}
+
+    async def require_ready(self) -> None:
+        """Raises Unavailable unless the service can do its work and is not about to stop."""
+        if self.stopping:
+            raise Unavailable("The service is stopping")
+        try:
+            await self.store.check()
+            if self.limiter is not None:
+                await self.limiter.check()
+        except Problem as problem:
+            raise Unavailable(problem.message) from problem
+
+    # A caller
+
+    async def authenticate(self, key: str | None) -> Caller:
+        """The caller behind a key.
+
+        Raises Problem: api_key_required (no key), invalid_api_key (unknown, malformed, revoked or expired).
+        """
+        if not key:
+            raise Problem("api_key_required", "API key is required")
+        if keys.is_well_formed(key):
+            caller = await self.store.find_caller(keys.digest(key))
+            now = self.clock()
+            if caller is not None and not has_ended(caller.key_revoked_at, caller.key_expires_at, now):
+                self._key_uses[caller.key_id] = int(now)
+                return caller
+            if caller is not None:
+                _log.warning("Key %d is revoked or has expired", caller.key_id)
+        raise Problem("invalid_api_key", "Invalid API key")
+
+    async def count_request(self, caller: Caller) -> Verdict | None:
+        """Count a request on the caller's key; None when there is no limit. The caller of this refuses (429)."""
+        return await self.limiter.hit(caller.key_id) if self.limiter is not None else None
+
+    async def look_at_limit(self, caller: Caller) -> Verdict | None:
+        """What is left of the key's requests, without counting one; None when there is no limit."""
+        return await self.limiter.look(caller.key_id) if self.limiter is not None else None
+
+    def require_plan(self, caller: Caller) -> None:
+        """Raises Problem: plan_expired (the account has no current Business plan), account_disabled."""
+        if not is_current(caller.plan_expires_at, self.clock()):
+            raise Problem("plan_expired", "Business plan expired")
+        if caller.account_disabled_at is not None:
+            raise Problem("account_disabled", "This account is disabled")
+
+    async def keep_up(self) -> None:
+        """Store once a minute when keys were last used, until cancelled; forget claims that are too old."""
+        while True:
+            await asyncio.sleep(_UPKEEP_SECONDS)
+            await self.write_key_uses()
+            await self.forget_claims()
+
+    async def forget_claims(self) -> None:
+        """Remove what was kept of writes with an Idempotency-Key a day ago (decision G36)."""
+        with suppress(Unavailable):
+            await self.store.forget_claims(int(self.clock()) - CLAIM_SECONDS + 1)
+
+    async def write_key_uses(self) -> None:
+        """Store when keys were last used; while the store can't take it, it is kept for the next time."""
+        uses, self._key_uses = self._key_uses, {}
+        try:
+            if uses:
+                await self.store.note_key_uses(uses)
+        except Unavailable:
+            self._key_uses = uses | self._key_uses
