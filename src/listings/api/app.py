@@ -8,10 +8,11 @@ from typing import TypeAlias
 from msgspec import UNSET
 
 from listings.api import cors, wire
+from listings.api.endpoints import Endpoint
 from listings.api.guard import ANSWER
 from listings.api.limits import LimitHeaders
 from listings.api.request import MOST_BODY, ClientGoneError, Receive, Request, RequestIds, Scope, Send
-from listings.api.routes import Endpoint, route
+from listings.api.routes import route
 from listings.api.wire import Answer, MethodNotAllowed
 from listings.errors import Problem
 from listings.logs import RequestLine, RequestLog
@@ -22,12 +23,7 @@ Trace: TypeAlias = Callable[[RequestLine, Mapping[str, str]], str | None]
 """Makes a span of a request that was answered, given the client's headers of W3C Trace Context; returns its trace."""
 
 _TRACE_CONTEXT = ("traceparent", "tracestate")
-_COMMON = (
-    b"content-type: application/json; charset=utf-8\r\n"
-    b"x-content-type-options: nosniff\r\n"
-    b"content-length: %d\r\n"
-    b"x-request-id: %b\r\n"
-)
+_COMMON = b"content-type: %b\r\nx-content-type-options: nosniff\r\ncontent-length: %d\r\nx-request-id: %b\r\n"
 _OF_NO_BODY = b"x-content-type-options: nosniff\r\nx-request-id: %b\r\n"
 _NOT_KEPT = b"cache-control: no-store\r\n"
 _KEPT = b"cache-control: private, no-cache\r\netag: %b\r\n"
@@ -79,7 +75,7 @@ class Application:
         request_id = self._ids.next()
         answer = wire.problem_answer(problem)
         self._tell(RequestLine(status=answer.status, request_id=request_id, code=problem.code))
-        common = _COMMON % (len(answer.body), request_id.encode()) + _NOT_KEPT
+        common = _COMMON % (answer.kind, len(answer.body), request_id.encode()) + _NOT_KEPT
         return wire.status_line(answer.status) + common + answer.headers + b"connection: close\r\n\r\n" + answer.body
 
     async def _answer(self, request: Request) -> Answer:
@@ -154,7 +150,7 @@ def _common(request: Request, answer: Answer) -> bytes:
     kept = _KEPT % answer.tag.encode() if answer.tag else _NOT_KEPT
     if answer.status == _NOT_MODIFIED:
         return _OF_NO_BODY % request.id.encode() + kept
-    return _COMMON % (len(answer.body), request.id.encode()) + kept
+    return _COMMON % (answer.kind, len(answer.body), request.id.encode()) + kept
 
 
 def _trace_context(request: Request) -> dict[str, str]:

@@ -12,7 +12,7 @@ from listings.model import Caller
 from listings.service import Service
 
 MOST_OPERATIONS = 100
-_LONGEST_REF = 255
+LONGEST_REF = 255
 _FAILED_BESIDE = Problem("dependency_failed", "Not done, because another operation of the batch failed")
 
 
@@ -63,8 +63,8 @@ def _operation(content: object, *, strict: bool) -> Operation:
     if not isinstance(content, dict):
         return _refused(None, f"An operation must be an object, got {kind_of(content)}")
     ref = content.get("ref")
-    if ref is not None and (isinstance(ref, bool) or not isinstance(ref, str | int) or len(str(ref)) > _LONGEST_REF):
-        return _refused(None, f"ref must be text or a whole number of at most {_LONGEST_REF} characters")
+    if ref is not None and not _is_reference(ref):
+        return _refused(None, f"ref must be text or a whole number of at most {LONGEST_REF} characters")
     kind = content.get("op")
     if not isinstance(kind, str) or kind not in _KINDS:
         return _refused(ref, f"op must be one of {', '.join(_KINDS)}, got {shown(kind)}")
@@ -76,6 +76,10 @@ def _operation(content: object, *, strict: bool) -> Operation:
         return read_kind(ref, content, strict)
     except Problem as problem:
         return _failing(ref, problem)
+
+
+def _is_reference(ref: object) -> bool:
+    return isinstance(ref, str | int) and not isinstance(ref, bool) and len(str(ref)) <= LONGEST_REF
 
 
 def _create(ref: object, content: Mapping[str, Any], strict: bool) -> Operation:  # noqa: FBT001 - one of a table

@@ -21,9 +21,9 @@ EXTRAS = ("district", "latitude", "longitude")
 
 INCLUDABLE = (*EXTRAS, "deleted_at")
 _MOST_LISTINGS = 1000
-_MOST_WORDS = 10
-_LONGEST_SEARCH = 200
-_LONGEST_CURSOR = 4000  # a title of 255 control characters makes one of 2,100
+MOST_WORDS = 10
+LONGEST_SEARCH = 200
+LONGEST_CURSOR = 4000  # a title of 255 control characters makes one of 2,100
 _CURSOR_VERSION = 1
 _CHECKSUM = 6
 _DECIMAL = re.compile(r"[0-9]{1,12}(\.[0-9]{1,20})?")
@@ -91,10 +91,8 @@ def moment(text: str) -> str:
 def sought_words(text: str) -> tuple[str, ...]:
     """The words of a search."""
     found = tuple(dict.fromkeys(words.words_of(text)))
-    if not found or len(found) > _MOST_WORDS or len(text) > _LONGEST_SEARCH:
-        raise Fault(
-            f"must have 1 to {_MOST_WORDS} words of letters or digits, and at most {_LONGEST_SEARCH} characters"
-        )
+    if not found or len(found) > MOST_WORDS or len(text) > LONGEST_SEARCH:
+        raise Fault(f"must have 1 to {MOST_WORDS} words of letters or digits, and at most {LONGEST_SEARCH} characters")
     return found
 
 
@@ -116,8 +114,8 @@ def truth(text: str) -> bool:
 
 def cursor_text(text: str) -> str:
     """A cursor, which is looked into when everything else is known."""
-    if len(text) > _LONGEST_CURSOR:
-        raise Fault(f"must be at most {_LONGEST_CURSOR} characters")
+    if len(text) > LONGEST_CURSOR:
+        raise Fault(f"must be at most {LONGEST_CURSOR} characters")
     return text
 
 

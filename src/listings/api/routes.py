@@ -1,43 +1,37 @@
 """Which path and method leads where."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple, TypeAlias
+from collections.abc import Mapping
 
-from listings.api import handlers
+from listings.api import handlers, operations
+from listings.api.description import Description
+from listings.api.endpoints import Endpoint, Routes
 from listings.api.request import Request
-from listings.api.wire import LISTINGS_PATH, Answer, MethodNotAllowed
+from listings.api.wire import LISTINGS_PATH, MethodNotAllowed
 from listings.errors import Problem
-from listings.service import Service
 
-Handler: TypeAlias = Callable[[Service, Request], Awaitable[Answer]]
+_described = Description(lambda: ROUTES)
 
-
-class Endpoint(NamedTuple):
-    """A handler and what the gate does before it."""
-
-    handle: Handler
-    needs_key: bool = True
-    takes_body: bool = False
-    counts: bool = True  # towards the limit of the key
-
-
-ROUTES: Mapping[str, Mapping[str, Endpoint]] = {
+ROUTES: Routes = {
     LISTINGS_PATH: {
-        "GET": Endpoint(handlers.list_listings),
-        "POST": Endpoint(handlers.create_listing, takes_body=True),
+        "GET": Endpoint(handlers.list_listings, operations.LIST),
+        "POST": Endpoint(handlers.create_listing, operations.CREATE, takes_body=True),
     },
-    LISTINGS_PATH + "/batch": {"POST": Endpoint(handlers.run_batch, takes_body=True)},
+    LISTINGS_PATH + "/batch": {"POST": Endpoint(handlers.run_batch, operations.BATCH, takes_body=True)},
     LISTINGS_PATH + "/{id}": {
-        "GET": Endpoint(handlers.get_listing),
-        "PUT": Endpoint(handlers.update_listing, takes_body=True),
-        "PATCH": Endpoint(handlers.update_listing, takes_body=True),
-        "DELETE": Endpoint(handlers.delete_listing),
+        "GET": Endpoint(handlers.get_listing, operations.GET),
+        "PUT": Endpoint(handlers.update_listing, operations.PUT, takes_body=True),
+        "PATCH": Endpoint(handlers.update_listing, operations.PATCH, takes_body=True),
+        "DELETE": Endpoint(handlers.delete_listing, operations.DELETE),
     },
-    LISTINGS_PATH + "/{id}/restore": {"POST": Endpoint(handlers.restore_listing)},
-    "/api/v1/rate_limit": {"GET": Endpoint(handlers.rate_limit, counts=False)},
-    "/healthz": {"GET": Endpoint(handlers.health, needs_key=False)},
-    "/readyz": {"GET": Endpoint(handlers.readiness, needs_key=False)},
+    LISTINGS_PATH + "/{id}/restore": {"POST": Endpoint(handlers.restore_listing, operations.RESTORE)},
+    "/api/v1/rate_limit": {"GET": Endpoint(handlers.rate_limit, operations.RATE_LIMIT, counts=False)},
+    "/healthz": {"GET": Endpoint(handlers.health, operations.HEALTH, needs_key=False)},
+    "/readyz": {"GET": Endpoint(handlers.readiness, operations.READINESS, needs_key=False)},
+    "/openapi.json": {"GET": Endpoint(_described.document, operations.DOCUMENT, needs_key=False)},
+    "/docs": {"GET": Endpoint(_described.page, operations.PAGE, needs_key=False)},
+    "/docs/reference.css": {"GET": Endpoint(_described.style, operations.STYLE, needs_key=False)},
+    "/docs/reference.js": {"GET": Endpoint(_described.script, operations.SCRIPT, needs_key=False)},
 }
 """Path, method, endpoint. HEAD goes where GET goes, and a trailing slash changes nothing (decision G19)."""
 

@@ -44,9 +44,9 @@ STATUS: Mapping[Code, int] = {
 }
 
 _ID = re.compile(r"[1-9][0-9]{0,18}")
-_LARGEST_ID = 2**63 - 1
+LARGEST_ID = 2**63 - 1
 _VERSION = re.compile(r'"v([0-9]{1,18})[.-][^"]*"')
-_IDEMPOTENCY_KEY = re.compile(r"[\x20-\x7e]{1,255}")
+_IDEMPOTENCY_KEY = re.compile(r'"([\x20-\x7e]{1,255})"|([\x20-\x21\x23-\x7e][\x20-\x7e]{0,254})')
 REPLAYED = b"idempotent-replayed: true\r\n"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MOST_NAMED = 20
@@ -67,6 +67,9 @@ encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, object]).decode
 
 
+JSON = b"application/json; charset=utf-8"
+
+
 class Answer(NamedTuple):
     """A response but for the headers that every response has; `headers` are lines, each ended with CR LF.
 
@@ -78,6 +81,7 @@ class Answer(NamedTuple):
     headers: bytes = b""
     code: Code | None = None
     tag: str = ""
+    kind: bytes = JSON  # the value of Content-Type
 
 
 class MethodNotAllowed(Problem):
@@ -230,7 +234,7 @@ def _named(ignored: list[str]) -> str:
 
 def listing_id(segment: str) -> int:
     """The id that stands in a path. Raises Problem("listing_not_found") for what can't be one (decision G19)."""
-    if _ID.fullmatch(segment) is None or int(segment) > _LARGEST_ID:
+    if _ID.fullmatch(segment) is None or int(segment) > LARGEST_ID:
         raise Problem("listing_not_found", "Listing not found")
     return int(segment)
 
@@ -260,10 +264,10 @@ def idempotency_key(sent: list[str]) -> str | None:
     """The key of Idempotency-Key, quoted or bare (decision G36). Raises Problem("invalid_request")."""
     if not sent:
         return None
-    key = sent[0].removeprefix('"').removesuffix('"') if sent[0].startswith('"') else sent[0]
-    if len(sent) > 1 or not _IDEMPOTENCY_KEY.fullmatch(key):
+    key = _IDEMPOTENCY_KEY.fullmatch(sent[0])
+    if len(sent) > 1 or key is None:
         raise Problem("invalid_request", "Idempotency-Key must stand once and have 1 to 255 visible ASCII characters")
-    return key
+    return key[1] or key[2]
 
 
 def new_listing(body: bytes, *, strict: bool) -> tuple[NewListing, bytes]:

@@ -1,0 +1,67 @@
+"""How to send a request, in three languages."""
+
+import json
+import textwrap
+from pprint import pformat
+from typing import NamedTuple
+
+BASE_URL = "https://BASE-URL.invalid"
+"""Stands for the reader's own address of the service, and is replaced by it."""
+
+_KEY = "YOUR_API_KEY"
+
+
+class Call(NamedTuple):
+    """A request; the path has its query with it."""
+
+    method: str
+    path: str
+    needs_key: bool
+    body: object = None
+
+
+class Sample(NamedTuple):
+    """A request in one language."""
+
+    language: str
+    text: str
+
+
+def samples_of(call: Call) -> list[Sample]:
+    """The request as people would send it."""
+    return [Sample("curl", _curl(call)), Sample("Python", _python(call)), Sample("JavaScript", _javascript(call))]
+
+
+def _curl(call: Call) -> str:
+    words = ["curl"] if call.method == "GET" else [f"curl -X {call.method}"]
+    words.append(f'"{BASE_URL}{call.path}"')
+    if call.needs_key:
+        words.append(f'-H "X-API-Key: {_KEY}"')
+    if call.body is not None:
+        body = json.dumps(call.body, indent=2, ensure_ascii=False).replace("'", "'\\''")
+        words += ['-H "Content-Type: application/json"', f"-d '{body}'"]
+    return " \\\n  ".join([" ".join(words[:2]), *words[2:]])
+
+
+def _python(call: Call) -> str:
+    arguments = [f'"{BASE_URL}{call.path}"']
+    if call.needs_key:
+        arguments.append(f'headers={{"X-API-Key": "{_KEY}"}}')
+    if call.body is not None:
+        arguments.append("json=" + pformat(call.body, width=72, sort_dicts=False).replace("\n", "\n     "))
+    inner = textwrap.indent(",\n".join([*arguments, "timeout=30"]), "    ")
+    request = f"response = requests.{call.method.lower()}(\n{inner},\n)"
+    return f"import requests\n\n{request}\nprint(response.status_code, response.text)"
+
+
+def _javascript(call: Call) -> str:
+    options = [] if call.method == "GET" else [f'  method: "{call.method}",']
+    if call.needs_key:
+        content = ', "Content-Type": "application/json"' if call.body is not None else ""
+        options.append(f'  headers: {{"X-API-Key": "{_KEY}"{content}}},')
+    if call.body is not None:
+        body = json.dumps(call.body, indent=2, ensure_ascii=False).replace("\n", "\n  ")
+        options.append(f"  body: JSON.stringify({body}),")
+    address = f'"{BASE_URL}{call.path}"'
+    fetch = f"fetch({address}, {{\n" + "\n".join(options) + "\n})" if options else f"fetch({address})"
+    return f"const response = await {fetch};\nconsole.log(response.status, await response.text());"

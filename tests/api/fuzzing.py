@@ -1,0 +1,53 @@
+"""schemathesis against the service that describes itself; `python -m tests.api.fuzzing 20000` for a long run."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.cli.commands import clean_environment
+from tests.houses import RunningService
+
+SETTINGS = Path(__file__).with_suffix(".toml")
+PROGRAM = Path(sys.executable).with_name("schemathesis")
+ROOT = Path(__file__).parent.parent.parent
+
+
+class Report(NamedTuple):
+    """What came of a run."""
+
+    code: int  # 0: nothing was found
+    text: str
+
+    @property
+    def cases(self) -> int:
+        """How many requests were sent."""
+        return int(re.findall(r"^\s+(\d+) generated", self.text, re.MULTILINE)[0])
+
+
+def fuzz(folder: Path, examples: int, seed: int | None = None) -> Report:
+    """Serve from a folder, and send at most so many cases of each kind to each operation; no seed: always the same."""
+    repeatable = ["--generation-deterministic"] if seed is None else [f"--seed={seed}"]
+    with RunningService(folder, rate_limit="100000") as running:
+        key = running.cast().alice.key
+        command = [str(PROGRAM), f"--config-file={SETTINGS}", "run", f"{running.base_url}/openapi.json", "--no-color"]
+        done = subprocess.run(
+            [*command, f"--max-examples={examples}", *repeatable],
+            cwd=ROOT,
+            env=clean_environment() | {"LISTINGS_FUZZ_KEY": key, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+    return Report(done.returncode, done.stdout)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        report = fuzz(Path(name), int(sys.argv[1]), seed=int.from_bytes(os.urandom(4)))
+    sys.stdout.write(report.text)
+    sys.exit(report.code)

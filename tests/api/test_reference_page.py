@@ -1,0 +1,166 @@
+"""The page for people: complete without a script, safe, and made of nothing from elsewhere."""
+
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import httpx
+import pytest
+
+from listings.api import openapi
+from listings.api.html import Html, tag, words
+from listings.api.reference import page
+from listings.api.routes import ROUTES
+from listings.api.samples import BASE_URL, Call, samples_of
+from tests.houses import House, RunningService
+
+DOCUMENT = openapi.document(ROUTES)
+FILES = {"/docs": "text/html", "/docs/reference.css": "text/css", "/docs/reference.js": "text/javascript"}
+BROWSER = shutil.which("chromium")
+
+
+class Reading(HTMLParser):
+    """What an HTML parser finds in the page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.labels: list[str | None] = []
+        self.entries: list[str | None] = []
+        self.attributes: set[str] = set()
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, name: str, attributes: list[tuple[str, str | None]]) -> None:
+        known = dict(attributes)
+        self.attributes.update(known)
+        self.ids += [value for key, value in attributes if key == "id" and value]
+        self.links += [value for key, value in attributes if key in {"href", "src", "action"} and value]
+        if name == "label":
+            self.labels.append(known.get("for"))
+        if name in {"input", "select", "textarea"}:
+            self.entries.append(known.get("id"))
+        if name not in {"meta", "link", "input"}:
+            self.open.append(name)
+
+    def handle_endtag(self, name: str) -> None:
+        assert self.open.pop() == name
+
+
+@pytest.fixture(scope="module")
+def reading() -> Reading:
+    return Reading(page(DOCUMENT).decode())
+
+
+def test_every_element_is_closed_and_no_two_have_one_id(reading: Reading) -> None:
+    assert reading.open == []
+    assert len(set(reading.ids)) == len(reading.ids)
+
+
+def test_everything_that_can_be_filled_in_has_a_label(reading: Reading) -> None:
+    assert sorted(map(str, reading.labels)) == sorted(map(str, reading.entries))
+
+
+def test_every_link_leads_into_the_page_or_to_a_path_of_ours(reading: Reading) -> None:
+    inner = {link[1:] for link in reading.links if link.startswith("#")}
+    assert inner <= set(reading.ids)
+    assert {link for link in reading.links if not link.startswith("#")} == {*FILES, "/openapi.json", "data:,"} - {
+        "/docs"
+    }
+
+
+def test_nothing_in_it_needs_an_inline_style_or_script(reading: Reading) -> None:
+    assert not {name for name in reading.attributes if name == "style" or name.startswith("on")}
+    assert reading.links.count("/docs/reference.js") == 1
+
+
+def test_it_has_every_operation_parameter_field_and_code() -> None:
+    text = page(DOCUMENT).decode()
+    for item in DOCUMENT["paths"].values():
+        for method, operation in item.items():
+            if method != "parameters":
+                assert f'id="{operation["operationId"]}"' in text
+    names = {*openapi.PARAMETERS_IN_WORDS, *openapi.FIELDS_IN_WORDS, *DOCUMENT["components"]["headers"]}
+    assert not {name for name in names if f"<code>{name}</code>" not in text}
+    codes = {code for methods in ROUTES.values() for one in methods.values() for code in openapi.codes_of(one)}
+    assert not {code for code in codes if f"<code>{code}</code>" not in text}
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("shop.example:8080", "http://shop.example:8080"),
+        ("[::1]:8000", "http://[::1]:8000"),
+        ('"><script>alert(1)</script>', "http://localhost:8000"),
+        ("a b", "http://localhost:8000"),
+        ("", "http://localhost:8000"),
+    ],
+)
+def test_samples_have_the_address_by_which_the_reader_came(house: House, host: str, address: str) -> None:
+    text = house.ask("GET", "/docs", headers={"Host": host}).body.decode()
+    assert f"curl &quot;{address}/api/v1/listings&quot;" in text
+    assert BASE_URL not in text
+    assert "<script>" not in text
+
+
+def test_pages_of_two_addresses_have_two_tags(house: House) -> None:
+    tags = {house.ask("GET", "/docs", headers={"Host": host}).headers["etag"] for host in ("a", "b")}
+    assert len(tags) == 2
+
+
+@pytest.mark.parametrize(("path", "kind"), FILES.items())
+def test_its_files_are_served_without_a_key(http: httpx.Client, path: str, kind: str) -> None:
+    response = http.get(path)
+    assert (response.status_code, response.headers["content-type"]) == (200, f"{kind}; charset=utf-8")
+    again = http.get(path, headers={"If-None-Match": response.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert http.head(path).headers["content-length"] == str(len(response.content))
+
+
+def test_its_policy_lets_it_load_nothing_from_elsewhere(http: httpx.Client) -> None:
+    policy = dict(part.split(" ", 1) for part in http.get("/docs").headers["content-security-policy"].split("; "))
+    assert policy == {
+        "default-src": "'none'",
+        "script-src": "'self'",
+        "style-src": "'self'",
+        "img-src": "'self' data:",
+        "connect-src": "'self'",
+        "form-action": "'none'",
+        "base-uri": "'none'",
+        "frame-ancestors": "'none'",
+    }
+    assert not re.search(r"https?:|url\(|@import", http.get("/docs/reference.css").text)
+
+
+def test_what_is_no_markup_is_escaped() -> None:
+    assert tag("a", "<b>", Html("<i>"), href='"&') == '<a href="&quot;&amp;">&lt;b&gt;<i></a>'
+    assert words("`<b>` & c") == "<code>&lt;b&gt;</code> &amp; c"
+    assert tag("input", required=True, hidden=False, value=None) == "<input required>"
+
+
+@pytest.mark.parametrize("body", [None, {"title": 'It\'s "here"', "is_active": True, "latitude": None}])
+def test_the_samples_are_right(body: object, tmp_path: Path) -> None:
+    curl, python, script = samples_of(Call("POST", "/api/v1/listings", needs_key=True, body=body))
+    compile(python.text, "sample", "exec")
+    (tmp_path / "sample.mjs").write_text(script.text, "utf-8")
+    parsed = subprocess.run(["bash", "-n"], input=curl.text, text=True, check=False, capture_output=True)
+    assert (parsed.returncode, parsed.stderr) == (0, "")
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs chromium, which .ci/run installs")
+def test_a_browser_runs_it_and_blocks_nothing(running: RunningService, tmp_path: Path) -> None:
+    command = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", "--enable-logging=stderr"]
+    done = subprocess.run(
+        [*command, f"--user-data-dir={tmp_path}", f"{running.base_url}/docs"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "CONSOLE" not in done.stderr
+    assert 'class="try" hidden' not in done.stdout
+    assert 'class="try"' in done.stdout
