@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev run test bench check lint types imports coverage format lock clean
+.PHONY: help setup dev run test fuzz bench check lint types imports coverage format lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -29,6 +29,9 @@ run: setup  ## run the service with demo accounts on SQLite in data/
 
 test: dev  ## run every test
 	$(BIN)/python -m pytest
+
+fuzz: dev  ## send more than 20,000 requests that schemathesis makes of the description; CASES=1600 for each operation
+	$(BIN)/python -m tests.api.fuzzing $(or $(CASES),1600)
 
 bench: setup  ## measure the speed, about 20 minutes; ARGS=--quick to try it, ARGS=--write to keep the result
 	$(BIN)/python -m bench $(ARGS)

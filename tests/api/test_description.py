@@ -369,6 +369,23 @@ def test_it_is_served_without_a_key_and_may_be_kept(http: httpx.Client) -> None:
     check_answer(operation_of("/openapi.json", "GET"), again)
 
 
+def test_pages_of_a_named_origin_may_use_every_header_that_is_described(tmp_path: Path) -> None:
+    with House(tmp_path, cors_origins="https://shop.example") as shop:
+        origin = {"Origin": "https://shop.example"}
+        asked = shop.ask("OPTIONS", "/api/v1/listings", headers=origin | {"Access-Control-Request-Method": "POST"})
+        answered = shop.ask("GET", "/healthz", headers=origin)
+    components = DOCUMENT["components"]
+    allowed = set(asked.headers["access-control-allow-headers"].split(", "))
+    assert {name.lower() for name in components["parameters"]} | {"x-api-key", "authorization"} <= allowed
+    exposed = set(answered.headers["access-control-expose-headers"].split(", "))
+    unneeded = {*map(str.lower, OF_EVERY_ANSWER), "allow", "www-authenticate", "referrer-policy"}
+    assert {name.lower() for name in components["headers"]} - unneeded - {"content-security-policy"} <= exposed
+    check_answer(
+        operation_of("/healthz", "GET"),
+        httpx.Response(200, headers=answered.headers | {"Date": "of the server"}, content=answered.body),
+    )
+
+
 def test_schemathesis_finds_nothing_in_2000_cases(tmp_path: Path) -> None:
     report = fuzz(tmp_path, examples=40)
     assert report.code == 0, report.text

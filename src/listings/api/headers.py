@@ -48,7 +48,7 @@ _RETURNED: Mapping[str, tuple[str, Schema, bool]] = {
     "Content-Length": ("The length of the body in bytes; 304 has none.", _NUMBER, False),
     "Cache-Control": (
         "With a tag the answer may be kept, and asked for anew with If-None-Match; without one it may not.",
-        {"enum": ["no-store", "private, no-cache"]},
+        _TEXT | {"enum": ["no-store", "private, no-cache"]},
         True,
     ),
     "Vary": ("Where the operator has named origins of web pages: answers differ by them.", {"const": "origin"}, False),

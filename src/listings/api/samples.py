@@ -2,7 +2,6 @@
 
 import json
 import textwrap
-from pprint import pformat
 from typing import NamedTuple
 
 BASE_URL = "https://BASE-URL.invalid"
@@ -48,10 +47,20 @@ def _python(call: Call) -> str:
     if call.needs_key:
         arguments.append(f'headers={{"X-API-Key": "{_KEY}"}}')
     if call.body is not None:
-        arguments.append("json=" + pformat(call.body, width=72, sort_dicts=False).replace("\n", "\n     "))
+        arguments.append(f"json={_literal(call.body)}")
     inner = textwrap.indent(",\n".join([*arguments, "timeout=30"]), "    ")
     request = f"response = requests.{call.method.lower()}(\n{inner},\n)"
     return f"import requests\n\n{request}\nprint(response.status_code, response.text)"
+
+
+def _literal(value: object) -> str:
+    """A JSON value as one writes it in Python."""
+    if isinstance(value, dict):
+        inner = ",\n".join(f"{json.dumps(key)}: {_literal(part)}" for key, part in value.items())
+        return f"{{\n{textwrap.indent(inner, '    ')},\n}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_literal, value))}]"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
 def _javascript(call: Call) -> str:

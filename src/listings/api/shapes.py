@@ -1,5 +1,6 @@
 """JSON Schemas in words, for people."""
 
+import json
 from collections.abc import Iterator
 
 from listings.api.schemas import Schema
@@ -19,7 +20,8 @@ def rows_of(schema: Schema, prefix: str = "") -> Iterator[tuple[str, str, str, s
     """Each field of an object, with those of the objects in it: name, whether it is required, what it is, words."""
     for name, one in schema["properties"].items():
         required = "required" if name in schema.get("required", ()) else ""
-        yield f"{prefix}{name}", required, shape_of(one), one.get("description", "")
+        default = f"; {json.dumps(one['default'])} when not given" if "default" in one else ""
+        yield f"{prefix}{name}", required, shape_of(one) + default, one.get("description", "")
         inner = one.get("items", {})
         if "properties" in inner:
             yield from rows_of(inner, f"{prefix}{name}[].")
@@ -35,10 +37,10 @@ def shape_of(schema: Schema) -> str:
         return str(schema["const"])
     if "oneOf" in schema:
         return " or ".join(form.get("title") or shape_of(form) for form in schema["oneOf"])
-    if "enum" in schema:
-        return f"one of {', '.join('null' if value is None else str(value) for value in schema['enum'])}"
     kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     words = " or ".join(_KINDS[kind] for kind in kinds if kind != "null") + _bounds(schema)
+    if "enum" in schema:
+        words = f"one of {', '.join(str(value) for value in schema['enum'] if value is not None)}"
     if "items" in schema:
         words += f": each {shape_of(schema['items'])}"
     return f"{words}, or null" if "null" in kinds else words
