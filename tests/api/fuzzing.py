@@ -1,5 +1,6 @@
 """schemathesis against the service that describes itself; `python -m tests.api.fuzzing 20000` for a long run."""
 
+import json
 import os
 import re
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.cli.commands import clean_environment
-from tests.houses import RunningService
+from tests.houses import Cast, RunningService
 
 SETTINGS = Path(__file__).with_suffix(".toml")
 PROGRAM = Path(sys.executable).with_name("schemathesis")
@@ -32,18 +33,27 @@ def fuzz(folder: Path, examples: int, seed: int | None = None) -> Report:
     """Serve from a folder, and send at most so many cases of each kind to each operation; no seed: always the same."""
     repeatable = ["--generation-deterministic"] if seed is None else [f"--seed={seed}"]
     with RunningService(folder, rate_limit="100000") as running:
-        key = running.cast().alice.key
+        people = _people(folder, running.cast())
         command = [str(PROGRAM), f"--config-file={SETTINGS}", "run", f"{running.base_url}/openapi.json", "--no-color"]
         done = subprocess.run(
             [*command, f"--max-examples={examples}", *repeatable],
             cwd=ROOT,
-            env=clean_environment() | {"LISTINGS_FUZZ_KEY": key, "PYTHONPATH": str(ROOT)},
+            env=clean_environment() | {"LISTINGS_FUZZ_PEOPLE": str(people), "PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
         )
     return Report(done.returncode, done.stdout)
+
+
+def _people(folder: Path, cast: Cast) -> Path:
+    """Who may send requests, for schemathesis: a file in the format of Web Fuzzing Commons."""
+    named = {"alice": cast.alice.key, "bob": cast.bob.key}
+    auth = [{"name": name, "fixedHeaders": [{"name": "X-API-Key", "value": key}]} for name, key in named.items()]
+    file = folder / "people.json"
+    file.write_text(json.dumps({"auth": auth}), "utf-8")
+    return file
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """The description is the truth: /openapi.json against the tables that serve the requests, and against the service."""
 
 import re
+import time
 from collections.abc import Iterator
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,9 @@ from listings.api.schemas import schema_of
 from listings.api.wire import LARGEST_ID, STATUS, Record
 from listings.fields import FIELDS, REQUIRED, Choice, Coordinate, Fault, Images, Money, Text
 from tests.api.fuzzing import fuzz
+from tests.api.raw import Connection
 from tests.conftest import Client
-from tests.houses import House
+from tests.houses import House, RunningService
 
 DOCUMENT: dict[str, Any] = openapi.document(ROUTES)
 SCHEMAS = DOCUMENT["components"]["schemas"]
@@ -384,6 +387,23 @@ def test_pages_of_a_named_origin_may_use_every_header_that_is_described(tmp_path
         operation_of("/healthz", "GET"),
         httpx.Response(200, headers=answered.headers | {"Date": "of the server"}, content=answered.body),
     )
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"nonsense\r\n\r\n",
+        b"GET /healthz?" + b"x" * 9000 + b" HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 17_000 + b"\r\n\r\n",
+        b"GET /healthz HTTP/1.2\r\nHost: a\r\n\r\n",
+    ],
+)
+def test_what_is_refused_before_it_is_a_request_is_described_too(running: RunningService, sent: bytes) -> None:
+    with Connection(running) as connection:
+        answer = connection.send(sent).answer()
+    response = httpx.Response(answer.status, headers=answer.headers, content=answer.body)
+    assert abs(time.time() - parsedate_to_datetime(response.headers["date"]).timestamp()) < 60
+    check_answer(operation_of("/healthz", "GET"), response)
 
 
 def test_schemathesis_finds_nothing_in_2000_cases(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Collection, Mapping
+from email.utils import formatdate
 from time import perf_counter
 from typing import TypeAlias
 
@@ -75,7 +76,8 @@ class Application:
         request_id = self._ids.next()
         answer = wire.problem_answer(problem)
         self._tell(RequestLine(status=answer.status, request_id=request_id, code=problem.code))
-        common = _COMMON % (answer.kind, len(answer.body), request_id.encode()) + _NOT_KEPT
+        date = f"date: {formatdate(self._service.clock(), usegmt=True)}\r\n".encode()
+        common = date + _COMMON % (answer.kind, len(answer.body), request_id.encode()) + _NOT_KEPT
         return wire.status_line(answer.status) + common + answer.headers + b"connection: close\r\n\r\n" + answer.body
 
     async def _answer(self, request: Request) -> Answer:
