@@ -1,6 +1,6 @@
 -- How many listings an account has, deleted ones included, and whether they are in the indexes below. A small account
--- is looked through, a large one is looked up: the indexes cost each write as much as the rest of it, and most
--- accounts never need them.
+-- is looked through, a large one is looked up: the indexes cost a write three times as much as all the rest of it, and
+-- most accounts never need them.
 ALTER TABLE account_state ADD COLUMN listings INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE account_state ADD COLUMN indexed INTEGER NOT NULL DEFAULT 0;
 UPDATE account_state SET listings = (
