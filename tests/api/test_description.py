@@ -407,6 +407,6 @@ def test_what_is_refused_before_it_is_a_request_is_described_too(running: Runnin
 
 
 def test_schemathesis_finds_nothing_in_2000_cases(tmp_path: Path) -> None:
-    report = fuzz(tmp_path, examples=40)
+    report = fuzz(tmp_path, examples=60)
     assert report.code == 0, report.text
     assert report.cases >= 2000
