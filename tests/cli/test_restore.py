@@ -104,6 +104,20 @@ def test_a_dry_run_makes_nothing(cli: Cli) -> None:
     assert list(cli.folder.iterdir()) == []
 
 
+def test_a_database_of_an_older_schema_than_the_backups_is_judged_by_what_both_have(cli: Cli, alice: Data) -> None:
+    cli.done("backup", "backup.db")
+    path = cli.folder / "data" / "listings.db"
+    path.unlink()
+    migrations.migrate(path, migrations.shipped()[:1])
+    older = apsw.Connection(str(path))
+    new, old = apsw.Connection(str(cli.folder / "backup.db")), older.cursor()
+    old.execute("UPDATE database_id SET id = ?", new.execute("SELECT id FROM database_id").fetchall()[0])
+    new.close()
+    older.close()
+    cli.done("restore", "backup.db")
+    assert cli.data("account", "show", str(alice["id"]))["email"] == alice["email"]
+
+
 def test_an_account_that_was_disabled_since_is_told(cli: Cli, alice: Data) -> None:
     cli.done("backup", "backup.db")
     cli.done("account", "disable", str(alice["id"]))

@@ -82,6 +82,9 @@ _LOSSES = (
     ),
 )
 
+_SCHEMA_OF_BOTH = """
+SELECT min((SELECT max(version) FROM main.schema_migrations), (SELECT max(version) FROM backup.schema_migrations))
+"""
 _DISABLING = 2  # the migration from which on accounts can be disabled
 _LOSSES_OF_DISABLING = (
     (
@@ -277,7 +280,7 @@ def _losses(target: apsw.Connection, file: Path) -> str:
     """What the present database has and the backup has not, such as "12 edits and 3 accounts"."""
     target.execute("ATTACH ? AS backup", (untouched_address(file),)).fetchall()
     try:
-        schema = int(str(target.execute("SELECT max(version) FROM backup.schema_migrations").fetchall()[0][0]))
+        schema = int(str(target.execute(_SCHEMA_OF_BOTH).fetchall()[0][0]))
         losses = [*_LOSSES, *(_LOSSES_OF_DISABLING if schema >= _DISABLING else ())]
         counts = [(target.execute(query).fetchall()[0][0], one, many) for one, many, query in losses]
     finally:
