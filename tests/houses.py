@@ -215,6 +215,10 @@ class RunningService:
     def cast(self) -> Cast:
         return self.run(make_cast)
 
+    @property
+    def open_connections(self) -> int:
+        return self._server.open_connections
+
     def replace_application(self, application: Any) -> None:
         """Serve another ASGI application on connections from now on."""
         self._server.config.loaded_app = application

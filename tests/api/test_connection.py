@@ -1,6 +1,8 @@
 """What a connection takes, and how what is no HTTP is refused (hardening of RFC 9112's framing)."""
 
+import asyncio
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -314,3 +316,23 @@ def test_a_failure_beyond_the_applications_care_is_500_logged_and_the_end_of_the
 def test_a_failure_in_the_middle_of_an_answer_ends_the_connection(failing: RunningService) -> None:
     with Connection(failing).send(request("GET", "/half")) as connection, pytest.raises(ConnectionError):
         connection.answer()
+
+
+def turns_until(running: RunningService, connections: int) -> int:
+    """How many turns of its loop the service takes to let so many clients in, who came while it was busy."""
+    with ExitStack() as clients:
+
+        async def let_in(_: Any) -> int:
+            for _ in range(connections):
+                clients.enter_context(Connection(running))  # the loop stands still meanwhile
+            turns = 0
+            while running.open_connections < connections:
+                await asyncio.sleep(0)
+                turns += 1
+            return turns
+
+        return running.run(let_in)
+
+
+def test_clients_who_wait_together_are_let_in_together(running: RunningService) -> None:
+    assert turns_until(running, 60) < 30

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import uvicorn
 
+from listings.api.accept import Acceptor
 from listings.api.app import Application
 from listings.api.guard import Bounds, GuardedProtocol
 from listings.errors import Problem
@@ -51,6 +52,7 @@ class Server(uvicorn.Server):
             )
         )
         self._service = service
+        self._most_connections = bounds.connections
         self._on_start = on_start
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -59,6 +61,8 @@ class Server(uvicorn.Server):
             await super().startup(sockets)
         except OSError as error:  # another program began to listen after the socket was bound
             raise _cannot_listen("the address", error) from None
+        self._acceptor = Acceptor(self._protocol, self._room)
+        self._acceptor.start(sockets or [])
         self._sweeper = asyncio.create_task(self._sweep())
         self._on_start()
 
@@ -66,7 +70,12 @@ class Server(uvicorn.Server):
         """Answer what was sent, for ten seconds at most, and take nothing new."""
         _log.info("Stopping")
         self._service.stopping = True
-        await self._stop_listening(sockets or [])
+        self._acceptor.stop()
+        for server in self.servers:
+            server.close()
+        for listener in sockets or []:
+            listener.close()
+        await self._acceptor.finish()
         for connection in self._connections():
             connection.stop()
         loop = asyncio.get_running_loop()
@@ -79,20 +88,12 @@ class Server(uvicorn.Server):
             connection.drop()
         self._sweeper.cancel()
 
-    async def _stop_listening(self, sockets: list[socket.socket]) -> None:
-        """Take in the connections that the kernel has accepted for us, then close; it would reset them."""
-        loop = asyncio.get_running_loop()
-        accepted = [connection for listener in sockets for connection in _waiting(listener)]
-        for server in self.servers:
-            server.close()
-        for listener in sockets:
-            listener.close()
-        for connection in accepted:
-            await loop.connect_accepted_socket(self._protocol, connection)
-
     def _protocol(self) -> asyncio.Protocol:
         kind = cast("Any", self.config.http_protocol_class)
         return cast("asyncio.Protocol", kind(config=self.config, server_state=self.server_state, app_state={}))
+
+    def _room(self) -> int:
+        return self._most_connections - self.open_connections
 
     @property
     def open_connections(self) -> int:
@@ -134,16 +135,6 @@ class Server(uvicorn.Server):
         if self.should_exit:
             os._exit(128 + sig)
         self.should_exit = True
-
-
-def _waiting(listener: socket.socket) -> Iterator[socket.socket]:
-    """The connections that nobody has taken from the kernel yet."""
-    listener.settimeout(0)
-    try:
-        while True:
-            yield listener.accept()[0]
-    except OSError:  # none is left
-        return
 
 
 def bound_socket(host: str, port: int) -> socket.socket:

@@ -1,0 +1,73 @@
+"""Taking in clients who come together.
+
+uvloop's server takes in one connection in each turn of the loop. A turn lasts as long as the answers in it, so that
+of hundreds of clients who connect to a busy service the last ones wait for seconds.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+
+_MOST_AT_ONCE = 64
+
+
+class Acceptor:
+    """Takes in connections of listening sockets beside the server, many at once. For one event loop.
+
+    What there is no room for is left to the server, which refuses it; so is a lack of open files.
+    """
+
+    def __init__(self, protocol: Callable[[], asyncio.Protocol], room: Callable[[], int]) -> None:
+        """`protocol` makes a connection's; `room` tells how many more connections there may be."""
+        self._loop = asyncio.get_running_loop()
+        self._protocol = protocol
+        self._room = room
+        self._listeners: list[socket.socket] = []
+        self._arriving: set[asyncio.Task[None]] = set()
+
+    def start(self, listeners: Iterable[socket.socket]) -> None:
+        """Begin with sockets that listen already; each is watched through a descriptor of its own."""
+        for listener in listeners:
+            watched = listener.dup()
+            watched.setblocking(False)  # noqa: FBT003 - the socket module's own signature
+            self._listeners.append(watched)
+            self._loop.add_reader(watched, self._take_in, watched)
+
+    def stop(self) -> None:
+        """Take in what the kernel has accepted, which it would reset, and then nothing more."""
+        for listener in self._listeners:
+            self._loop.remove_reader(listener)
+            for connection in _waiting(listener):
+                self._connect(connection)
+            listener.close()
+        self._listeners.clear()
+
+    async def finish(self) -> None:
+        """Wait until all that were taken in have their protocol."""
+        await asyncio.gather(*self._arriving)
+
+    def _take_in(self, listener: socket.socket) -> None:
+        room = min(_MOST_AT_ONCE, self._room() - len(self._arriving))
+        for connection in islice(_waiting(listener), max(0, room)):
+            self._connect(connection)
+
+    def _connect(self, connection: socket.socket) -> None:
+        task = self._loop.create_task(self._connected(connection))
+        self._arriving.add(task)
+        task.add_done_callback(self._arriving.discard)
+
+    async def _connected(self, connection: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(self._protocol, connection)
+        except OSError:  # the client has gone again
+            connection.close()
+
+
+def _waiting(listener: socket.socket) -> Iterator[socket.socket]:
+    """The connections that nobody has taken from the kernel yet."""
+    try:
+        while True:
+            yield listener.accept()[0]
+    except OSError:  # none is left, or no file may be opened
+        return
