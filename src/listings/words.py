@@ -11,10 +11,25 @@ _LONGEST = 64  # characters of a word that count
 
 def words_of(text: str) -> list[str]:
     """The words in their order: runs of letters and digits, folded."""
-    folded = text.lower() if text.isascii() else _ACCENTS.sub("", unicodedata.normalize("NFKD", text.casefold()))
-    return [word[:_LONGEST] for word in _WORD.findall(folded)]
+    return [word[:_LONGEST] for word in _WORD.findall(_folded(text))]
 
 
 def contain(texts: Iterable[str], sought: Iterable[str]) -> bool:
-    """Whether each sought word is a word of one of the texts."""
-    return {word for text in texts for word in words_of(text)}.issuperset(sought)
+    """Whether each sought word is a word of one of the texts; the same as to take the words apart, in less time."""
+    folded = [_folded(text) for text in texts]
+    return all(any(_has(text, word) for text in folded) for word in sought)
+
+
+def _folded(text: str) -> str:
+    return text.lower() if text.isascii() else _ACCENTS.sub("", unicodedata.normalize("NFKD", text.casefold()))
+
+
+def _has(folded: str, word: str) -> bool:
+    at = folded.find(word)
+    while at >= 0:
+        end = at + len(word)
+        begins = at == 0 or not folded[at - 1].isalnum()
+        if begins and (end == len(folded) or not folded[end].isalnum() or len(word) == _LONGEST):
+            return True
+        at = folded.find(word, at + 1)
+    return False

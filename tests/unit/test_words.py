@@ -1,6 +1,8 @@
 """Words of a text, as a search finds them."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from listings import words
 
@@ -29,3 +31,13 @@ def test_words_are_runs_of_letters_and_digits_without_case_and_accents(text: str
 )
 def test_each_sought_word_must_be_there(sought: list[str], is_there: bool) -> None:  # noqa: FBT001 - what is expected
     assert words.contain(["Road bike", "56 cm"], sought) is is_there
+
+
+TEXTS = st.text(alphabet="ab1 _-éÉßΣ²ﬁ\u0301", max_size=20) | st.text(max_size=20) | st.just("a" * 70 + " " + "b" * 64)
+
+
+@given(texts=st.lists(TEXTS, max_size=2), sought=TEXTS)
+def test_a_text_contains_just_the_words_that_it_can_be_taken_apart_into(texts: list[str], sought: str) -> None:
+    found = {word for text in texts for word in words.words_of(text)}
+    for word in {*words.words_of(sought), *words.words_of(sought[:1]), *found}:
+        assert words.contain(texts, [word]) is (word in found)

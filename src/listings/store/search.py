@@ -60,6 +60,7 @@ class Shape(msgspec.Struct, frozen=True):
     behind: bool  # goes on behind a listing
     limited: bool
     among: bool = False  # only among given ids
+    worded: bool = False  # only with given words, which each listing's texts are searched for
     by: str = ""  # the index; empty: the account is not indexed
 
 
@@ -107,7 +108,10 @@ def gatherings(shape: Shape) -> Iterator[Shape]:
 
 @lru_cache(maxsize=2048)
 def search(shape: Shape) -> str:
-    """The statement: `$1` bucket, `$2` account, then `values_of`; the ids of `among` last, as a JSON array."""
+    """The statement: `$1` bucket, `$2` account, then `values_of`, then what `among` or `worded` is about.
+
+    Ids are a JSON array, words have spaces between them.
+    """
     parts = ["active", "all"] if shape.status == "all" and not shape.by else [shape.status]
     number = _count(shape)
     conditions = _conditions(shape)
@@ -148,6 +152,8 @@ def _conditions(shape: Shape) -> list[str]:
         conditions.append(f"({SORTED_BY[shape.sort]}, id) {sign} (${number}, ${number + 1})")
     if shape.among:
         conditions.append(f"id IN (SELECT value FROM json_each(${_count(shape) + shape.limited}))")
+    if shape.worded:
+        conditions.append(f"has_words(title, content, ${_count(shape) + shape.limited})")
     return conditions
 
 

@@ -1,17 +1,23 @@
 """Searches in the SQLite file: which way is taken, and the index of words."""
 
+from typing import TYPE_CHECKING
+
 import msgspec
 from apsw import Connection
 
 from listings import words
-from listings.model import SORTED_BY, ListingQuery
+from listings.model import ListingQuery
 from listings.store import search, sql
 from listings.store.rows import Place, Read, Row, write
+
+if TYPE_CHECKING:
+    from apsw import SQLiteValue
 
 LARGE = 1000
 """Listings from which on an account is indexed."""
 
-_PAGE = 200
+_FEW_FOUND = 1000
+_MOST_FOUND = 8000  # by their words; of more than so many, a page is full soon on any way
 _ADD_WORDS = "INSERT INTO listings_words (rowid, words) VALUES (?, ?)"
 _REMOVE_WORDS = "DELETE FROM listings_words WHERE rowid = ?"
 _FIND_WORDS = "SELECT rowid FROM listings_words WHERE listings_words MATCH ? LIMIT ?"
@@ -20,14 +26,19 @@ _FIND_WORDS = "SELECT rowid FROM listings_words WHERE listings_words MATCH ? LIM
 # Reading
 
 
+def prepare(connection: Connection) -> None:
+    """Give a connection what searches need."""
+    connection.create_scalar_function("has_words", _has_words, 3, deterministic=True)
+
+
 def find(read: Read, place: Place, query: ListingQuery) -> list[Row]:
     """The rows of the listings that are asked for, in their order."""
     indexed = bool(read(sql.IS_INDEXED, place)[0][0])
     if not query.words:
         return _search(read, place, query, indexed=indexed)
     if indexed:
-        ids = read(_FIND_WORDS, (_expression(place, query.words), search.FEW))
-        if len(ids) < search.FEW:
+        ids = read(_FIND_WORDS, (_expression(place, query.words), _MOST_FOUND))
+        if len(ids) < _MOST_FOUND:
             return _among(read, place, query, [listing_id for (listing_id,) in ids])
     return _look_through(read, place, query, indexed=indexed)
 
@@ -49,20 +60,27 @@ def _way(read: Read, place: Place, query: ListingQuery, shape: search.Shape) -> 
 
 
 def _among(read: Read, place: Place, query: ListingQuery, ids: list[int]) -> list[Row]:
-    shape = msgspec.structs.replace(search.shape_of(query), among=True)
+    """Few are gathered and sorted; many lie close enough along an index that has the order."""
+    shape = search.shape_of(query)
+    if len(ids) >= _FEW_FOUND:
+        shape = _way(read, place, query, shape)
+    shape = msgspec.structs.replace(shape, among=True)
     return read(search.search(shape), (*place, *search.values_of(query), msgspec.json.encode(ids).decode()))
 
 
 def _look_through(read: Read, place: Place, query: ListingQuery, *, indexed: bool) -> list[Row]:
-    """Page by page, for the words."""
-    found: list[Row] = []
-    page = msgspec.structs.replace(query, words=(), limit=_PAGE)
-    while True:
-        rows = _search(read, place, page, indexed=indexed)
-        found += [row for row in rows if words.contain((row[_TITLE], row[_CONTENT]), query.words)]
-        if len(rows) < _PAGE or (query.limit is not None and len(found) >= query.limit):
-            return found[: query.limit]
-        page = msgspec.structs.replace(page, after=(rows[-1][_COLUMN_OF[query.sort]], rows[-1][_ID]))
+    """One listing after the other, for the words, until the page is full."""
+    shape = search.shape_of(query)
+    if indexed:
+        shape = _way(read, place, query, shape)
+    shape = msgspec.structs.replace(shape, worded=True)
+    return read(search.search(shape), (*place, *search.values_of(query), " ".join(query.words)))
+
+
+def _has_words(*values: "SQLiteValue") -> bool:
+    """For SQL: whether title and content have all the words of the third value, which have spaces between them."""
+    title, content, sought = map(str, values)
+    return words.contain((title, content), sought.split(" "))
 
 
 def _expression(place: Place, sought: tuple[str, ...]) -> str:
@@ -91,8 +109,3 @@ def index_account(connection: Connection, place: Place) -> None:
 def _account_word(account_id: int) -> str:
     """A word that no text has, since its first character is no letter."""
     return f"§{account_id}"
-
-
-_COLUMNS = sql.LISTING_COLUMNS.split(", ")
-_ID, _TITLE, _CONTENT = (_COLUMNS.index(name) for name in ("id", "title", "content"))
-_COLUMN_OF = {key: _COLUMNS.index(column) for key, column in SORTED_BY.items()}
