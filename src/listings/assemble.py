@@ -130,6 +130,7 @@ def application(
         service,
         cors_origins=settings.cors_origins,
         most_body=settings.max_body_bytes,
+        most_kept=settings.list_cache_bytes,
         request_log=request_log,
         on_answer=observers.metrics.note_answer if observers.metrics is not None else None,
         trace=observers.trace,

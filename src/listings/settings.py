@@ -85,6 +85,7 @@ class Settings(NamedTuple):
     max_url_bytes: int
     max_body_bytes: int
     max_connections: int
+    list_cache_bytes: int
     log_level: int
     log_format: str
     metrics_address: Address | None
@@ -262,6 +263,13 @@ SETTINGS = (
         "10000",
         _number(1, 1_000_000),
         "Connections at a time, as far as the system allows so many open files; one more is answered 503.",
+    ),
+    Setting(
+        "list_cache_bytes",
+        ("LISTINGS_LIST_CACHE_BYTES",),
+        "16777216",
+        _number(0, 1024 * _MEBIBYTE),
+        "Memory for whole lists as they were answered, kept until something in them changes; 0 keeps none.",
     ),
     Setting(
         "log_level",

@@ -115,3 +115,19 @@ def test_a_body_is_ignored(alice: Client, body: bytes) -> None:
 
 def test_a_list_is_to_be_asked_for_again_whenever_it_is_used(alice: Client) -> None:
     assert alice.get().headers["Cache-Control"] == "private, no-cache"
+
+
+def test_an_unchanged_list_is_answered_again_byte_for_byte(alice: Client, bob: Client) -> None:
+    alice.create(title="Rimu table")
+    first = alice.get().content
+    bob.create(title="Kauri bench")
+    assert alice.get().content == first != bob.get().content
+
+
+def test_every_edit_is_in_the_next_list(alice: Client) -> None:
+    listing = alice.create(title="Rimu table")
+    for title in ("Kauri table", "Totara table"):
+        alice.patch(f"/{listing}", json={"title": title})
+        assert [record["title"] for record in alice.get().json()["listings"]] == [title]
+    alice.delete(f"/{listing}")
+    assert ids_of(alice) == []

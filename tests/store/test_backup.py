@@ -24,7 +24,7 @@ from tests.store.databases import change, connect, is_sound, rows
 
 ROOT = Path(__file__).parents[2]
 NEXT = Migration(len(migrate.shipped()) + 1, "next", "CREATE TABLE next (a INTEGER) STRICT")
-ON_A_SMALL_DISK = 'mount -t tmpfs -o size=768k none "$1" && shift && exec "$@"'
+ON_A_SMALL_DISK = 'mount -t tmpfs -o size=776k none "$1" && shift && exec "$@"'
 COUNT = "SELECT count(*) FROM listings"
 
 
@@ -48,8 +48,8 @@ def names(folder: Path) -> list[str]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file but an empty WAL, which is as good as none."""
-    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    """Every file but an empty WAL, which is as good as none, and the lock file, which counts turns."""
+    files = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix != ".lock"}
     return {name: content for name, content in files.items() if content or not name.endswith("-wal")}
 
 
@@ -572,7 +572,7 @@ def test_a_damaged_database_is_replaced_by_force_and_kept_as_it_was(tmp_path: Pa
         databases.damage(database)
     before = contents(database.parent)
     assert "is damaged" in refused(database, backup)
-    assert contents(database.parent) == before | {"listings.db.lock": b""}
+    assert contents(database.parent) == before
     kept = restores.restore(database, backup, force=True).kept
     assert kept is not None
     for suffix in ("", "-wal"):

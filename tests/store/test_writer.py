@@ -14,7 +14,8 @@ import pytest
 
 from listings.errors import Problem, Unavailable
 from listings.store import writer as writers
-from listings.store.connection import WritersTurn, open_writer
+from listings.store.connection import open_writer
+from listings.store.turns import WritersTurn
 from listings.store.writer import Writer
 
 

@@ -25,6 +25,7 @@ BOUNDS = {
     "max_url_bytes": (256, MEBIBYTE),
     "max_body_bytes": (1024, 64 * MEBIBYTE),
     "max_connections": (1, 1_000_000),
+    "list_cache_bytes": (0, 1024 * MEBIBYTE),
 }
 GOOD = [
     ("database", "sqlite:///a.db", Path("a.db")),
@@ -171,6 +172,7 @@ def test_the_defaults_are_in_force_when_nothing_is_set() -> None:
         max_url_bytes=8 * 1024,
         max_body_bytes=2 * MEBIBYTE,
         max_connections=10_000,
+        list_cache_bytes=16 * MEBIBYTE,
         log_level=logging.INFO,
         log_format="auto",
         metrics_address=None,

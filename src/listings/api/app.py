@@ -8,9 +8,10 @@ from typing import TypeAlias
 
 from msgspec import UNSET
 
-from listings.api import cors, wire
+from listings.api import cors, kept, wire
 from listings.api.endpoints import Endpoint
 from listings.api.guard import ANSWER
+from listings.api.kept import KeptLists
 from listings.api.limits import LimitHeaders
 from listings.api.request import MOST_BODY, ClientGoneError, Receive, Request, RequestIds, Scope, Send
 from listings.api.routes import route
@@ -42,11 +43,14 @@ class Application:
         *,
         cors_origins: Collection[str] = (),
         most_body: int = MOST_BODY,
+        most_kept: int = kept.MOST_BYTES,
         request_log: RequestLog | None = None,
         on_answer: OnAnswer | None = None,
         trace: Trace | None = None,
     ) -> None:
-        """`cors_origins`: whose pages may call from a browser, "*" for all; `most_body` is in bytes.
+        """`cors_origins`: whose pages may call from a browser, "*" for all.
+
+        `most_body` and `most_kept` are in bytes: of a request's body, and of all lists that are kept for another time.
 
         `on_answer` hears of every answer, `trace` of those to requests; neither may wait.
         """
@@ -58,11 +62,12 @@ class Application:
         self._trace = trace
         self._limits = LimitHeaders(service.limiter, service.clock)
         self._ids = RequestIds()
+        self._lists = KeptLists(most_kept)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI 3, type http; with the extension `guard.ANSWER` an answer is one message."""
         started = perf_counter()
-        request = Request(scope, receive, self._ids)
+        request = Request(scope, receive, self._ids, self._lists)
         try:
             answer = await self._answer(request)
         except ClientGoneError:

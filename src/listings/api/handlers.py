@@ -11,14 +11,15 @@ from listings.service import Service, Terms
 async def list_listings(service: Service, request: Request) -> Answer:
     """GET /api/v1/listings."""
     asked = query.read_list(request.query, strict=request.strict)
-    tag = asked.tag(await service.get_revision(request.caller))
+    revision = await service.get_revision(request.caller)
+    tag = asked.tag(revision)
     if wire.is_current(request.header_values(b"if-none-match"), tag):
         return wire.not_modified_answer(tag)
     if asked is query.PLAIN:
-        return wire.list_answer(await service.list_listings(request.caller), wire.NOTHING, tag)
+        return Answer(200, await _whole_list(service, request, revision), tag=tag)
     page = await service.find_listings(request.caller, asked.query)
     behind = asked.next_address(wire.LISTINGS_PATH, page.next_place) if page.next_place is not None else ""
-    return wire.list_answer(page.listings, asked.include, tag, behind)
+    return wire.page_answer(page.listings, asked.include, tag, behind)
 
 
 async def create_listing(service: Service, request: Request) -> Answer:
@@ -91,6 +92,16 @@ async def readiness(service: Service, _request: Request) -> Answer:
     """GET /readyz: the service can do its work, and is not about to stop."""
     await service.require_ready()
     return wire.answer({"status": "ready"})
+
+
+async def _whole_list(service: Service, request: Request, revision: int) -> bytes:
+    """The body of a list without parameters, which programs ask for again and again."""
+    account_id = request.caller.account_id
+    body = request.lists.find(account_id, revision)
+    if body is None:
+        body = wire.list_body(await service.list_listings(request.caller))
+        request.lists.keep(account_id, revision, body)
+    return body
 
 
 def _terms(request: Request, *, claimed: bool = False) -> Terms:

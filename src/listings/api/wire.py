@@ -156,9 +156,14 @@ def listing_answer(listing: Listing, include: frozenset[str], tag: str) -> Answe
     return Answer(200, encode(record_of(listing, include)), tag=tag)
 
 
-def list_answer(found: list[Listing], include: frozenset[str], tag: str, next_address: str = "") -> Answer:
-    """The records of a list, and where the next page is (RFC 8288)."""
-    body = encode({"listings": [record_of(listing, include) for listing in found]})
+def list_body(found: list[Listing], include: frozenset[str] = NOTHING) -> bytes:
+    """The records of a list."""
+    return encode({"listings": [record_of(listing, include) for listing in found]})
+
+
+def page_answer(found: list[Listing], include: frozenset[str], tag: str, next_address: str) -> Answer:
+    """The records of a list, and where the next page is (RFC 8288); "": nowhere."""
+    body = list_body(found, include)
     return Answer(200, body, f'link: <{next_address}>; rel="next"\r\n'.encode() if next_address else b"", tag=tag)
 
 

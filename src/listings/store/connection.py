@@ -1,9 +1,6 @@
 """Connections to the SQLite file: how each is set, and which SQLite is good enough."""
 
-import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -145,27 +142,3 @@ def _open(path: Path) -> apsw.Connection:
     # which takes three times as long as to run it.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     return connection
-
-
-class WritersTurn:
-    """Processes that write to one file take turns by a lock file beside it.
-
-    The kernel wakes the next one at once; SQLite's own busy handler sleeps and starves.
-    """
-
-    def __init__(self, path: Path) -> None:
-        """`path` is the database's; whoever reaches it by another name takes turns with us all the same."""
-        self._descriptor = os.open(f"{path.resolve()}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-    @contextmanager
-    def taken(self) -> Iterator[None]:
-        """Wait for this process's turn, and end it."""
-        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-
-    def close(self) -> None:
-        """Give the lock file back."""
-        os.close(self._descriptor)

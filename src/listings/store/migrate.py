@@ -14,12 +14,12 @@ import apsw
 from listings.errors import Problem, Unavailable
 from listings.store import copies
 from listings.store.connection import (
-    WritersTurn,
     create_file,
     open_untouched,
     open_writer,
     require_sound_sqlite,
 )
+from listings.store.turns import WritersTurn
 
 _NAME = re.compile(r"(\d{4})_(\w+)\.sql")
 _TABLE = """

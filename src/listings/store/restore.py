@@ -21,7 +21,6 @@ from listings.errors import Problem, Unavailable
 from listings.store import copies, migrate
 from listings.store.backup import belongs_to
 from listings.store.connection import (
-    WritersTurn,
     create_file,
     fold_wal_on_close,
     open_alone,
@@ -31,6 +30,7 @@ from listings.store.connection import (
 )
 from listings.store.copies import Progress, ignore_progress
 from listings.store.migrate import Migration
+from listings.store.turns import WritersTurn
 
 _OCCASION = "before-restore"
 _LOCK_START, _LOCK_LENGTH = 0x40000000, 512  # the bytes that SQLite locks on every platform with POSIX locks

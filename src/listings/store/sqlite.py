@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -33,10 +34,12 @@ from listings.model import (
 from listings.store import imports, listing_writes, migrate, sql, sqlite_search
 from listings.store.connection import LEAST_ROOM, free_room, open_reader, require_file, require_sound_sqlite
 from listings.store.rows import Row, listing_of, write, write_one
+from listings.store.turns import Kept, WritersTurn
 from listings.store.writer import OnBatch, Operation, T, Writer
 
 _FIND_CALLER = sql.for_sqlite(sql.FIND_CALLER)
 _LIST_LISTINGS = sql.for_sqlite(sql.LIST_LISTINGS)
+_GET_REVISION = sql.for_sqlite(sql.GET_REVISION)
 _GET_LISTING = sql.for_sqlite(sql.GET_LISTING)
 
 
@@ -48,6 +51,7 @@ class SqliteStore:
         self.path = path
         self._on_batch = on_batch
         self._reader: apsw.Connection | None = None
+        self._kept: Kept | None = None
         self._writer: Writer | None = None
 
     async def open(self) -> None:
@@ -56,7 +60,10 @@ class SqliteStore:
         try:
             require_file(self.path)
             reader = open_reader(self.path)
+            sqlite_search.prepare(reader)
             migrate.require_current(reader)
+            turn = WritersTurn(self.path)
+            self._kept = Kept(turn)
             self._writer = Writer(self.path, self._on_batch)
         except (apsw.Error, OSError) as error:
             raise Unavailable(f"The database {self.path} can't be opened: {error}") from error
@@ -67,6 +74,9 @@ class SqliteStore:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
         if self._writer is not None:
             await self._writer.close()
 
@@ -94,9 +104,14 @@ class SqliteStore:
     # Callers
 
     async def find_caller(self, digest: bytes) -> Caller | None:
-        """One indexed read on every request, so that whatever the operator changes is in force at once."""
-        rows = self._read(_FIND_CALLER, (digest,))
-        return Caller(*rows[0]) if rows else None
+        """Read again after every write of anybody, so that whatever the operator changes is in force at once."""
+        kept = self._values()
+        caller: Caller | None = kept.get(digest)
+        if caller is None:
+            rows = self._read(_FIND_CALLER, (digest,))
+            if rows:
+                caller = kept[digest] = Caller(*rows[0])
+        return caller
 
     # Listings
 
@@ -146,8 +161,12 @@ class SqliteStore:
 
     async def get_revision(self, bucket: int, account_id: int) -> int:
         """Raised by every edit."""
-        rows = self._read(sql.for_sqlite(sql.GET_REVISION), (bucket, account_id))
-        return int(rows[0][0]) if rows else 0
+        kept = self._values()
+        revision: int | None = kept.get(account_id)
+        if revision is None:
+            rows = self._read(_GET_REVISION, (bucket, account_id))
+            revision = kept[account_id] = int(rows[0][0]) if rows else 0
+        return revision
 
     # All listings of an account, out and in
 
@@ -266,6 +285,12 @@ class SqliteStore:
             return self._reader.execute(statement, values).fetchall()
         except apsw.Error as error:
             raise Unavailable("The database can't be read") from error
+
+    def _values(self) -> dict[Any, Any]:
+        """What was read before and still holds."""
+        if self._kept is None:
+            raise Unavailable("The service is stopping")
+        return self._kept.values()
 
     def _read_any(self, statement: str, values: Row) -> list[Row]:
         return self._read(sql.for_sqlite(statement), values)

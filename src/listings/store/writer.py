@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 import apsw
 
 from listings.errors import Unavailable
-from listings.store.connection import WritersTurn, open_writer
+from listings.store.connection import open_writer
+from listings.store.turns import WritersTurn
 
 T = TypeVar("T")
 Operation: TypeAlias = Callable[[apsw.Connection], T]

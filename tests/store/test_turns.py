@@ -1,0 +1,116 @@
+"""Turns to write, and what a reader may keep between them."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from listings.store.turns import Kept, WritersTurn
+
+KILLED_IN_ITS_TURN = """
+import os, signal, sys
+from pathlib import Path
+from listings.store.turns import WritersTurn
+with WritersTurn(Path(sys.argv[1])).taken():
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+class Seconds:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "listings.db"
+
+
+@pytest.fixture
+def seconds() -> Seconds:
+    return Seconds()
+
+
+@pytest.fixture
+def kept(path: Path, seconds: Seconds) -> Iterator[Kept]:
+    with closing(Kept(WritersTurn(path), seconds)) as kept:
+        yield kept
+
+
+def test_what_was_read_is_kept_while_nobody_writes(kept: Kept) -> None:
+    kept.values()["a"] = 1
+    assert kept.values() == {"a": 1}
+
+
+def test_a_turn_of_another_process_ends_what_was_kept(path: Path, kept: Kept) -> None:
+    kept.values()["a"] = 1
+    with closing(WritersTurn(path)) as other, other.taken():
+        pass
+    assert kept.values() == {}
+
+
+def test_a_turn_that_fails_ends_what_was_kept(path: Path, kept: Kept) -> None:
+    kept.values()["a"] = 1
+    with closing(WritersTurn(path)) as other, pytest.raises(OSError, match="gone"), other.taken():
+        raise OSError("gone")
+    assert kept.values() == {}
+
+
+def test_nothing_is_kept_while_somebody_has_the_turn(path: Path, kept: Kept) -> None:
+    kept.values()["a"] = 1
+    with closing(WritersTurn(path)) as other, other.taken():
+        kept.values()["a"] = 2
+        assert kept.values() == {}
+    assert kept.values() == {}
+
+
+def test_after_a_writer_was_killed_in_its_turn_nothing_is_kept_until_another_has_had_one(
+    path: Path, kept: Kept
+) -> None:
+    kept.values()["a"] = 1
+    killed = subprocess.run([sys.executable, "-c", KILLED_IN_ITS_TURN, str(path)], check=False)
+    assert killed.returncode < 0
+    kept.values()["a"] = 2
+    assert kept.values() == {}
+    with closing(WritersTurn(path)) as other, other.taken():
+        pass
+    kept.values()["a"] = 3
+    assert kept.values() == {"a": 3}
+
+
+def test_what_a_foreign_program_writes_is_seen_within_a_second(kept: Kept, seconds: Seconds) -> None:
+    kept.values()["a"] = 1
+    seconds.now += 1.0
+    assert kept.values() == {"a": 1}
+    seconds.now += 0.01
+    assert kept.values() == {}
+
+
+def test_what_is_kept_is_bounded(kept: Kept) -> None:
+    for number in range(10_000):
+        kept.values()[number] = number
+    assert len(kept.values()) <= 4096
+
+
+def test_a_lock_file_of_an_earlier_version_is_taken_over(path: Path) -> None:
+    lock = Path(f"{path}.lock")
+    lock.touch()
+    with closing(WritersTurn(path)) as turn, turn.taken():
+        assert turn.number == 1
+    assert lock.read_bytes() == (2).to_bytes(8, sys.byteorder)
+
+
+def test_a_disk_without_room_for_the_lock_file_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space"):
+        WritersTurn(path)
