@@ -9,8 +9,8 @@ from typing import TypeAlias
 from msgspec import UNSET
 
 from listings.api import cors, kept, wire
+from listings.api.cycle import ANSWER
 from listings.api.endpoints import Endpoint
-from listings.api.guard import ANSWER
 from listings.api.kept import KeptLists
 from listings.api.limits import LimitHeaders
 from listings.api.request import MOST_BODY, ClientGoneError, Receive, Request, RequestIds, Scope, Send
@@ -65,7 +65,7 @@ class Application:
         self._lists = KeptLists(most_kept)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI 3, type http; with the extension `guard.ANSWER` an answer is one message."""
+        """ASGI 3, type http; with the extension `cycle.ANSWER` an answer is one message."""
         started = perf_counter()
         request = Request(scope, receive, self._ids, self._lists)
         try:

@@ -1,4 +1,4 @@
-"""One connection: deadlines, caps, and every answer in one write.
+"""One connection: deadlines and caps.
 
 uvicorn's protocol over httptools, bounded (OWASP ASVS 13.1.3, 15.2.2; RFC 9112): nothing a client does, or leaves
 undone, holds a connection longer than its deadline. A sweep over all connections twice a second looks for those
@@ -6,26 +6,19 @@ past theirs, so that a request costs no timer. What the parser refuses gets the 
 all answers that are owed to the requests before.
 """
 
-import asyncio
 import logging
 import socket
 import struct
-import types
-from collections.abc import Callable, Coroutine, Generator
-from functools import partial
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import unquote
 
 import httptools
-from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from listings.api.cycle import ANSWER, Cycle, go_on
 from listings.errors import Problem, Unavailable
-
-ANSWER = "listings.answer"
-"""The extension of ASGI by which a whole answer goes out in one write: a message of this type has `status`, `head`
-(header lines, each ended with CR LF), and `body`."""
 
 _MOST_DISCARDED = 64 * 1024 * 1024
 _DISCARD_SECONDS = 5.0
@@ -33,7 +26,6 @@ _LEAST_READ = 64 * 1024  # bytes that a slow reader has to take within the write
 _REQUEST_LINE = 1024  # what a head has beside its address and its fields, and more
 _NO_LINGER = struct.pack("ii", 1, 0)
 _IN_A_ROW = 8  # requests of one connection
-_LARGE = 16 * 1024  # from here on two buffers are cheaper than a copy
 
 Phase: TypeAlias = Literal[
     "silent",  # connected, nothing has come
@@ -65,7 +57,7 @@ class Bounds(NamedTuple):
 class GuardedProtocol(HttpToolsProtocol):
     """The protocol of one connection. Its cycles see it as their transport, so that closing may linger."""
 
-    cycle: "Cycle"
+    cycle: Cycle
 
     def __init__(self, bounds: Bounds, refusal: Callable[[Problem], bytes], **of_uvicorn: Any) -> None:  # noqa: ANN401 - passed on
         """`refusal` makes the whole answer that a problem gets when the application is not asked."""
@@ -83,6 +75,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._began = 0  # how many heads began in the bytes that are being parsed
         self._head_bytes = 0  # what has come of the present head
         self._field_bytes = 0  # the size of its complete fields
+        self._hosts = 0  # how many of them are Host
         self._discarded = 0
         self._unread: int | None = None  # what a slow reader had left when it was last looked at
 
@@ -164,7 +157,9 @@ class GuardedProtocol(HttpToolsProtocol):
         self.expect_100_continue = False
         self._began += 1
         self._field_bytes = 0
-        self._enter("head")
+        self._hosts = 0
+        if self._phase != "head":
+            self._enter("head")
 
     def on_url(self, url: bytes) -> None:
         """A piece of the address."""
@@ -180,6 +175,8 @@ class GuardedProtocol(HttpToolsProtocol):
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
+        elif name == b"host":
+            self._hosts += 1
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
@@ -220,8 +217,7 @@ class GuardedProtocol(HttpToolsProtocol):
             raise Problem("version_not_supported", "Only HTTP/1.1 and HTTP/1.0 are spoken here")
         if self.parser.get_method() == b"CONNECT":
             raise _malformed("CONNECT is not possible here")
-        hosts = sum(name == b"host" for name, _ in self.headers)
-        if hosts > 1 or (hosts == 0 and version == "1.1"):
+        if self._hosts > 1 or (self._hosts == 0 and version == "1.1"):
             raise _malformed("Exactly one Host header is needed")
 
     def _scope(self, version: str) -> dict[str, Any]:
@@ -258,14 +254,14 @@ class GuardedProtocol(HttpToolsProtocol):
             self._stepping = False
         self.loop.call_soon(self._run_ready)
 
-    def _run(self, cycle: "Cycle") -> None:
+    def _run(self, cycle: Cycle) -> None:
         """Take the first step at once: most requests need no other, and a task costs as much as a read."""
         running = cycle.run_asgi(self.app)
         try:
             waits_for = running.send(None)
         except StopIteration:
             return
-        task = self.loop.create_task(_go_on(running, waits_for))
+        task = self.loop.create_task(go_on(running, waits_for))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
@@ -306,7 +302,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._running is None:
             self._tell_problem(problem)
 
-    def _abandon(self, cycle: "Cycle") -> None:
+    def _abandon(self, cycle: Cycle) -> None:
         """Its body will never be complete: the application sees the client leave, and answers nothing."""
         cycle.disconnected = True
         cycle.message_event.set()
@@ -319,7 +315,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.transport.write(self._refusal(problem))
         self._linger()
 
-    def fail(self, cycle: "Cycle") -> None:
+    def fail(self, cycle: Cycle) -> None:
         """Answer for an application that can't: 500 where nothing was said yet; the connection ends either way."""
         if cycle.response_started or cycle.disconnected:
             self.drop()
@@ -427,108 +423,6 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _unset_keepalive_if_required(self) -> None:
         """No timer is set: the sweep looks after idle connections."""
-
-
-class Signal:
-    """What of asyncio.Event one request needs, for the one application that waits: made in a tenth of the time."""
-
-    __slots__ = ("_is_set", "_waiter")
-
-    def __init__(self) -> None:
-        self._is_set = False
-        self._waiter: asyncio.Future[None] | None = None
-
-    def set(self) -> None:
-        """Wake who waits."""
-        self._is_set = True
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    def clear(self) -> None:
-        """Let the next one wait."""
-        self._is_set = False
-
-    async def wait(self) -> None:
-        """Wait until it is set."""
-        if not self._is_set:
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-
-
-@types.coroutine
-def _go_on(running: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, Any, None]:  # noqa: ANN401 - what a task is handed
-    """The rest of a coroutine whose first step has been taken, for a task: what is waited for is handed through."""
-    while True:
-        try:
-            result = yield waits_for
-        except BaseException as error:  # noqa: BLE001 - a cancellation belongs to the coroutine
-            step = partial(running.throw, error)
-        else:
-            step = partial(running.send, result)
-        try:
-            waits_for = step()
-        except StopIteration:
-            return
-
-
-class Cycle(RequestResponseCycle):
-    """One request and its answer."""
-
-    def __init__(self, protocol: GuardedProtocol, scope: dict[str, Any], *, keep_alive: bool) -> None:
-        """`keep_alive`: whether the client may go on with the connection after this answer.
-
-        All that uvicorn's cycle sets is set here: its own way through a call with eleven names takes twice as long.
-        """
-        self._protocol = protocol
-        self.scope = cast("Any", scope)
-        self.transport = cast("Any", protocol)
-        self.flow = protocol.flow
-        self.logger = self.access_logger = _log
-        self.access_log = False
-        self.default_headers = protocol.server_state.default_headers
-        self.message_event = cast("Any", Signal())
-        self.on_response = protocol.on_response_complete
-        self.disconnected = False
-        self.keep_alive = keep_alive and not protocol._stopping  # noqa: SLF001 - two halves of one thing
-        self.waiting_for_100_continue = protocol.expect_100_continue
-        self.body = bytearray()
-        self.more_body = True
-        self.response_started = self.response_complete = False
-        self.chunked_encoding = None
-        self.expected_content_length = 0
-
-    async def run_asgi(self, app: ASGI3Application) -> None:
-        """Ask the application, which answers its own failures; beyond those there is no answer to give."""
-        try:
-            await app(self.scope, self.receive, cast("Any", self.send))
-        except Exception:  # noqa: BLE001 - whatever it is, the client must not wait for ever
-            _log.exception("The application failed")
-            self._protocol.fail(self)
-
-    async def send(self, message: Any) -> None:  # noqa: ANN401 - ASGI's messages, and ours
-        """A message of the application."""
-        if self.waiting_for_100_continue and self.more_body:
-            self.keep_alive = False  # the client may never send the body that was not asked for
-        if message["type"] != ANSWER:
-            await super().send(message)
-            return
-        if self.flow.write_paused and not self.disconnected:
-            await self.flow.drain()
-        if not self.disconnected:
-            self._write(STATUS_LINE[message["status"]], message["head"], message["body"])
-
-    def _write(self, status_line: bytes, head: bytes, body: bytes) -> None:
-        self.response_started = self.response_complete = True
-        date = self.default_headers[0][1] if self.default_headers else b""
-        end = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
-        if len(body) < _LARGE:
-            self._protocol.transport.write(b"%bdate: %b\r\n%b%b%b" % (status_line, date, head, end, body))
-        else:
-            self._protocol.transport.writelines((b"%bdate: %b\r\n%b%b" % (status_line, date, head, end), body))
-        self.message_event.set()
-        if not self.keep_alive:
-            self._protocol.close()
-        self.on_response()
 
 
 def _split_target(target: bytes) -> tuple[bytes, bytes]:

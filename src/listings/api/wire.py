@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from math import ceil
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -119,11 +119,16 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 NOTHING: frozenset[str] = frozenset()
 
 
-def record_of(listing: Listing, include: frozenset[str] = NOTHING) -> Record:
-    """What of a listing is shown, and what more of it was asked for (decision G1)."""
+def _included(listing: Listing, include: frozenset[str]) -> dict[str, Any]:
     more = {name: getattr(listing, name) for name in include}
     if more.get("deleted_at") is not None:
         more["deleted_at"] = dates.text_of(more["deleted_at"])
+    return more
+
+
+def record_of(listing: Listing, include: frozenset[str] = NOTHING) -> Record:
+    """What of a listing is shown, and what more of it was asked for (decision G1)."""
+    more = _included(listing, include) if include else {}
     return Record(
         listing.id,
         listing.title,
@@ -191,7 +196,8 @@ def message_answer(message: str, headers: bytes = b"", tag: str = "") -> Answer:
 
 def tag_of(listing: Listing, include: frozenset[str] = NOTHING) -> str:
     """A listing's entity tag: its version, its views, and what was added to it (decision G35)."""
-    return f'"v{"-".join([f"{listing.version}.{listing.view_count}", *sorted(include)])}"'
+    more = "-".join(["", *sorted(include)]) if include else ""
+    return f'"v{listing.version}.{listing.view_count}{more}"'
 
 
 def problem_answer(problem: Problem, verdict: Verdict | None = None) -> Answer:
@@ -246,7 +252,7 @@ def listing_id(segment: str) -> int:
 
 def is_current(sent: list[str], tag: str) -> bool:
     """Whether If-None-Match names this tag, by weak comparison (RFC 9110, 13.1.2)."""
-    return any(other in {"*", tag} for other in _tags(sent))
+    return bool(sent) and any(other in {"*", tag} for other in _tags(sent))
 
 
 def versions_of(sent: list[str]) -> frozenset[int] | None:

@@ -66,6 +66,14 @@ class _Header(NamedTuple):
     boot_id: bytes
 
 
+class _Slot(NamedTuple):
+    """A key's place: of its count, in words of 8 bytes, and the structs that lock and unlock its byte."""
+
+    count_at: int
+    lock: bytes
+    unlock: bytes
+
+
 class LogFile(NamedTuple):
     """What a file of the log says of itself."""
 
@@ -148,17 +156,14 @@ class _File:
         self._words = memoryview(self.map).cast("Q")
         self._times = memoryview(self.map).cast("d")
         self._since_boot = clock.since_boot
-        self._locks: dict[int, tuple[bytes, bytes]] = {}  # of the slots that have their room
+        self._slots: dict[int, _Slot] = {}  # those that have their room
 
     def hit(self, slot: int, limit: int, window: int, taken: int = 1) -> Verdict | None:
         """Count one request, or none where `taken` is 0; None when the file was replaced meanwhile."""
-        locks = self._locks.get(slot)
-        if locks is None:
-            locks = self._allocate(slot)
-        lock, unlock = locks
+        count_at, lock, unlock = self._slots.get(slot) or self._allocate(slot)
         fcntl.fcntl(self.descriptor, fcntl.F_OFD_SETLKW, lock)
         try:
-            return self._count(self._word_of(slot), limit, window, taken)
+            return self._count(count_at, limit, window, taken)
         finally:
             fcntl.fcntl(self.descriptor, fcntl.F_OFD_SETLKW, unlock)
 
@@ -232,11 +237,13 @@ class _File:
     def _word_of(self, slot: int) -> int:
         return _HEADER_SIZE // 8 + slot * (self.header.capacity + 1)
 
-    def _allocate(self, slot: int) -> tuple[bytes, bytes]:
+    def _allocate(self, slot: int) -> _Slot:
         """Make room on the disk now: writing to a mapped hole on a full disk would kill the process."""
-        os.posix_fallocate(self.descriptor, 8 * self._word_of(slot), 8 * (self.header.capacity + 1))
-        locks = self._locks[slot] = _lock_of(fcntl.F_WRLCK, 1 + slot, 1), _lock_of(fcntl.F_UNLCK, 1 + slot, 1)
-        return locks
+        count_at = self._word_of(slot)
+        os.posix_fallocate(self.descriptor, 8 * count_at, 8 * (self.header.capacity + 1))
+        locks = _lock_of(fcntl.F_WRLCK, 1 + slot, 1), _lock_of(fcntl.F_UNLCK, 1 + slot, 1)
+        found = self._slots[slot] = _Slot(count_at, *locks)
+        return found
 
 
 def _lock(descriptor: int, start: int, length: int) -> None:
