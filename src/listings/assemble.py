@@ -38,14 +38,18 @@ NOBODY = Observers()
 
 
 @contextmanager
-def observed(settings: Settings) -> Iterator[Observers]:
-    """Metrics and traces as far as the settings ask for them. Raises Problem("invalid_setting")."""
+def observed(settings: Settings, *, listening: bool = True) -> Iterator[Observers]:
+    """Metrics and traces as far as the settings ask for them. Raises Problem("invalid_setting").
+
+    `listening`: whether metrics are told at the address of the settings; else somebody asks for the reports.
+    """
     with ExitStack() as stack:
         trace = stack.enter_context(_tracing()) if settings.tracing else None
         metrics = None
         if settings.metrics_address is not None:
             metrics = stack.enter_context(closing(Metrics(settings.database)))
-            metrics.listen(*settings.metrics_address)
+            if listening:
+                metrics.listen(*settings.metrics_address)
         yield Observers(metrics, trace)
 
 
@@ -154,6 +158,7 @@ def server(
         head_fields=settings.max_headers,
         url_bytes=settings.max_url_bytes,
         connections=settings.max_connections,
+        accepted_at_once=64 if settings.workers == 1 else 4,
     )
     server = Server(application(service, settings, request_log, observers), service, bounds, on_start)
     if observers.metrics is not None:

@@ -3,12 +3,15 @@
 No label holds anything of a client's making: routes are patterns, methods the known ones, statuses ours.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http import HTTPMethod
 from pathlib import Path
 
+import msgspec
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from listings import __version__
 from listings.errors import Problem
@@ -26,8 +29,70 @@ _BATCH_SECONDS = tuple(_MILLISECOND * count for count in (0.5, 1, 2.5, 5, 10, 25
 _BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
+class Sample(msgspec.Struct, array_like=True):
+    """The value of one series."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+class Family(msgspec.Struct, array_like=True):
+    """One metric with all its series, as plain data that can be sent to another process."""
+
+    name: str
+    text: str
+    kind: str  # as prometheus_client names them: counter, gauge, histogram, info
+    samples: list[Sample]
+
+
+class Listener:
+    """Answers GET /metrics from a thread of its own."""
+
+    def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
+        """Raises Problem("invalid_setting") where listening is not possible."""
+        try:
+            self._server, self._thread = prometheus_client.start_http_server(port, host, registry)
+        except (OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or "this is no name of a host"
+            raise Problem(
+                "invalid_setting",
+                f"Can't listen on {host} port {port} for metrics: {reason}. "
+                "Choose another with LISTINGS_METRICS_ADDRESS",
+            ) from None
+        place = f"[{host}]" if ":" in host else host
+        self.url = f"http://{place}:{self._server.server_port}/metrics"
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def listener_of(tell: Callable[[], list[Family]], host: str, port: int) -> Listener:
+    """Answers with what is told, which is asked for with each scrape, in the listener's thread. Raises Problem."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Told(tell))
+    return Listener(registry, host, port)
+
+
+class _Told(Collector):
+    """Families of plain data, for a registry."""
+
+    def __init__(self, tell: Callable[[], list[Family]]) -> None:
+        self._tell = tell
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._tell():
+            metric = Metric(family.name, family.text, family.kind)
+            for sample in family.samples:
+                metric.add_sample(sample.name, sample.labels, sample.value)
+            yield metric
+
+
 class Metrics:
-    """All metrics of one process, and the listener that answers GET /metrics.
+    """All metrics of one process.
 
     A scrape runs in a thread of its own, beside the event loop and the writer: what it calls may only read.
     """
@@ -36,8 +101,7 @@ class Metrics:
         """`database` is the file whose size, and that of its WAL, is told."""
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # leaves out a series for each
         self.registry = registry = CollectorRegistry()
-        self.url = ""  # where the listener answers
-        self._stop: Callable[[], None] = lambda: None
+        self._listener: Listener | None = None
         self._add_requests(registry)
         self._add_writes(registry)
         self._add_files(registry, database)
@@ -50,28 +114,29 @@ class Metrics:
 
     def listen(self, host: str, port: int) -> None:
         """Answer GET /metrics. Raises Problem("invalid_setting") where that is not possible."""
-        try:
-            server, thread = prometheus_client.start_http_server(port, host, self.registry)
-        except (OSError, UnicodeError) as error:
-            reason = getattr(error, "strerror", None) or "this is no name of a host"
-            raise Problem(
-                "invalid_setting",
-                f"Can't listen on {host} port {port} for metrics: {reason}. "
-                "Choose another with LISTINGS_METRICS_ADDRESS",
-            ) from None
-        place = f"[{host}]" if ":" in host else host
-        self.url = f"http://{place}:{server.server_port}/metrics"
+        self._listener = Listener(self.registry, host, port)
 
-        def stop() -> None:
-            server.shutdown()
-            server.server_close()
-            thread.join()
-
-        self._stop = stop
+    @property
+    def url(self) -> str:
+        """Where the listener answers; empty where there is none."""
+        return self._listener.url if self._listener is not None else ""
 
     def close(self) -> None:
         """Answer no more."""
-        self._stop()
+        if self._listener is not None:
+            self._listener.close()
+
+    def report(self) -> list[Family]:
+        """All metrics as they are now, as plain data. May be called from any thread."""
+        return [
+            Family(
+                metric.name,
+                metric.documentation,
+                metric.type,
+                [Sample(sample.name, sample.labels, sample.value) for sample in metric.samples],
+            )
+            for metric in self.registry.collect()
+        ]
 
     # What is told of the running service
 

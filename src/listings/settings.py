@@ -18,6 +18,7 @@ _MOST_REQUESTS = 100_000
 _LONGEST_TIMEOUT = 3600
 _MEBIBYTE = 1024 * 1024
 _LONGEST_WINDOW = 31 * 24 * 3600
+_MOST_WORKERS = 64
 _ADDRESS = re.compile(r"(?:([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):)?([0-9]{1,5})")
 MASK = "***"
 _FILE = "_FILE"
@@ -72,6 +73,7 @@ class Settings(NamedTuple):
     database: Path
     host: str
     port: int
+    workers: int
     rate_limit: int
     rate_window: int
     seed_file: Path | None
@@ -173,6 +175,13 @@ SETTINGS = (
         "The port to listen on; 0 lets the system choose one.",
     ),
     Setting(
+        "workers",
+        ("LISTINGS_WORKERS",),
+        "1",
+        _number(1, _MOST_WORKERS),
+        "Processes that answer requests; from 2 on one more looks after them.",
+    ),
+    Setting(
         "rate_limit",
         ("LISTINGS_RATE_LIMIT",),
         "1000",
@@ -262,7 +271,7 @@ SETTINGS = (
         ("LISTINGS_MAX_CONNECTIONS",),
         "10000",
         _number(1, 1_000_000),
-        "Connections at a time, as far as the system allows so many open files; one more is answered 503.",
+        "Connections at a time to each worker, as far as the system allows open files; one more is answered 503.",
     ),
     Setting(
         "list_cache_bytes",

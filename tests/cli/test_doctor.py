@@ -40,6 +40,7 @@ CHECKS = [
     "clock",
     "SQLite",
     "open files",
+    "workers",
     "service",
 ]
 
@@ -177,7 +178,7 @@ def test_a_wrong_setting(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wrong_place_of_the_database_leaves_the_other_checks(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LISTINGS_DATABASE_URL", "postgres://localhost/listings")
     found = findings(cli, code=1)
-    assert list(found) == ["settings", "clock", "SQLite", "open files", "service"]
+    assert list(found) == ["settings", "clock", "SQLite", "open files", "workers", "service"]
     assert found["settings"]["verdict"] == "fault"
 
 
@@ -363,6 +364,14 @@ def test_too_few_open_files(cli: Cli) -> None:
 def test_enough_open_files_without_a_limit(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, resource.RLIM_INFINITY))
     assert findings(cli)["open files"]["verdict"] == "ok"
+
+
+def test_more_workers_than_processors_are_a_warning(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    processors = len(os.sched_getaffinity(0))
+    monkeypatch.setenv("LISTINGS_WORKERS", str(processors + 1))
+    found = findings(cli, code=1)["workers"]
+    assert (found["verdict"], found["found"]) == ("warning", f"{processors + 1} on {processors} processors")
+    assert f"LISTINGS_WORKERS to {processors}" in found["advice"]
 
 
 # The files of the rate limit

@@ -5,6 +5,7 @@ import io
 import json
 import logging
 import os
+import select
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -170,3 +171,84 @@ def test_events_and_failures_go_to_the_stream_without_local_variables(*, as_json
     assert "a-secret" not in written
     if as_json:
         assert json.loads(written)["level"] == "error"
+
+
+# Several processes on one stream
+
+
+class Writes(io.BytesIO):
+    """A stream that remembers what was written at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces: list[bytes] = []
+
+    def flush(self) -> None:
+        if written := self.getvalue():
+            self.pieces.append(written)
+            self.seek(0)
+            self.truncate()
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_many_lines_are_written_in_pieces_of_whole_lines_that_the_kernel_does_not_mix(*, as_json: bool) -> None:
+    writes = Writes()
+    log = RequestLog(writes, as_json=as_json, pid=4711)
+
+    async def note() -> None:
+        for number in range(400):
+            log.note(RequestLine(request_id=f"{number:04}", route="/" + "x" * (number % 300)))
+        log.flush()
+
+    asyncio.run(note())
+    log.close()
+    assert len(writes.pieces) > 10
+    assert all(len(piece) <= select.PIPE_BUF and piece.endswith(b"\n") for piece in writes.pieces)
+    lines = b"".join(writes.pieces).splitlines()
+    assert len(lines) == 400
+    assert all(b"4711" in line and f"{number:04}".encode() in line for number, line in enumerate(lines))
+
+
+def test_a_single_process_is_not_named(log: RequestLog, lines: Lines) -> None:
+    async def note() -> None:
+        log.note(RequestLine())
+        log.flush()
+
+    asyncio.run(note())
+    lines.wait()
+    assert "pid" not in lines.parsed()[0]
+
+
+@pytest.mark.usefixtures("logging_kept")
+def test_an_event_names_its_process_and_fits_into_one_write_however_deep_its_traceback() -> None:
+    stream = io.StringIO()
+    logs.configure(stream, logging.INFO, as_json=True, pid=4711)
+
+    def fail(depth: int) -> None:
+        if depth == 0:
+            raise ValueError("the cause é" * 20)
+        if depth % 2:  # one line that repeats would be left out
+            fail(depth - 1)
+        else:
+            fail(depth - 1)
+
+    try:
+        fail(60)
+    except ValueError:
+        logging.getLogger("listings").exception("It failed")
+    (line,) = stream.getvalue().splitlines()
+    assert select.PIPE_BUF * 0.9 < len(line) < select.PIPE_BUF
+    event = json.loads(line)
+    assert (event["pid"], event["event"]) == (4711, "It failed")
+    assert event["exception"].endswith("the cause é")
+
+
+@pytest.mark.usefixtures("logging_kept")
+def test_a_long_event_for_people_is_written_in_pieces_of_whole_lines() -> None:
+    stream = Writes()
+    text = io.TextIOWrapper(stream, encoding="utf-8", write_through=True)
+    logs.configure(text, logging.INFO, as_json=False)
+    logging.getLogger("listings").error("\n".join(f"line {number:04}" for number in range(1_000)))
+    assert len(stream.pieces) > 2
+    assert all(len(piece) <= select.PIPE_BUF and piece.endswith(b"\n") for piece in stream.pieces)
+    assert b"".join(stream.pieces).count(b"line ") == 1_000

@@ -14,6 +14,7 @@ ROWS = {setting.attribute: setting for setting in SETTINGS}
 
 BOUNDS = {
     "port": (0, 65_535),
+    "workers": (1, 64),
     "rate_limit": (0, 100_000),
     "rate_window": (1, 31 * 24 * 3600),
     "header_timeout": (1, 3600),
@@ -159,6 +160,7 @@ def test_the_defaults_are_in_force_when_nothing_is_set() -> None:
         database=Path("data/listings.db"),
         host="127.0.0.1",
         port=8000,
+        workers=1,
         rate_limit=1000,
         rate_window=3600,
         seed_file=None,

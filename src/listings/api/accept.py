@@ -9,8 +9,6 @@ import socket
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
-_MOST_AT_ONCE = 64
-
 
 class Acceptor:
     """Takes in connections of listening sockets beside the server, many at once. For one event loop.
@@ -18,11 +16,15 @@ class Acceptor:
     What there is no room for is left to the server, which refuses it; so is a lack of open files.
     """
 
-    def __init__(self, protocol: Callable[[], asyncio.Protocol], room: Callable[[], int]) -> None:
-        """`protocol` makes a connection's; `room` tells how many more connections there may be."""
+    def __init__(self, protocol: Callable[[], asyncio.Protocol], room: Callable[[], int], at_once: int) -> None:
+        """`protocol` makes a connection's; `room` tells how many more connections there may be.
+
+        `at_once`: in a turn of the loop. Few, where other processes accept from the same sockets: each is to get some.
+        """
         self._loop = asyncio.get_running_loop()
         self._protocol = protocol
         self._room = room
+        self._at_once = at_once
         self._listeners: list[socket.socket] = []
         self._arriving: set[asyncio.Task[None]] = set()
 
@@ -34,11 +36,11 @@ class Acceptor:
             self._listeners.append(watched)
             self._loop.add_reader(watched, self._take_in, watched)
 
-    def stop(self) -> None:
-        """Take in what the kernel has accepted, which it would reset, and then nothing more."""
+    def stop(self, *, take_in: bool) -> None:
+        """Take in nothing more; with `take_in`, only after what the kernel has accepted, which it would reset."""
         for listener in self._listeners:
             self._loop.remove_reader(listener)
-            for connection in _waiting(listener):
+            for connection in _waiting(listener) if take_in else ():
                 self._connect(connection)
             listener.close()
         self._listeners.clear()
@@ -48,7 +50,7 @@ class Acceptor:
         await asyncio.gather(*self._arriving)
 
     def _take_in(self, listener: socket.socket) -> None:
-        room = min(_MOST_AT_ONCE, self._room() - len(self._arriving))
+        room = min(self._at_once, self._room() - len(self._arriving))
         for connection in islice(_waiting(listener), max(0, room)):
             self._connect(connection)
 

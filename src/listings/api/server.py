@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import uvicorn
 
@@ -23,8 +23,18 @@ from listings.service import Service
 _SWEEP_SECONDS = 0.5
 _SWEPT_AT_ONCE = 2
 _UNSENT = 64 * 1024  # bytes of an answer that the kernel takes ahead of the network
+
+
+class _Patience(NamedTuple):
+    """What a stop allows, in seconds: to the last requests, and to an idle client to send another one."""
+
+    last: float
+    quiet: float
+
+
 _LAST_REQUESTS_SECONDS = 10.0
-_QUIET_SECONDS = 0.5  # an idle client that sends nothing for so long while the service stops is let go
+_STOPPING = _Patience(_LAST_REQUESTS_SECONDS, 0.5)
+_RETIRING = _Patience(60.0, 5.0)  # longer than any request may take to arrive
 
 _log = logging.getLogger(__name__)
 
@@ -52,8 +62,10 @@ class Server(uvicorn.Server):
             )
         )
         self._service = service
-        self._most_connections = bounds.connections
+        self._bounds = bounds
         self._on_start = on_start
+        self._patience = _STOPPING
+        self._deadline = float("inf")  # of the stop, on the loop's clock
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, begin to look after the connections, and tell it."""
@@ -61,39 +73,47 @@ class Server(uvicorn.Server):
             await super().startup(sockets)
         except OSError as error:  # another program began to listen after the socket was bound
             raise _cannot_listen("the address", error) from None
-        self._acceptor = Acceptor(self._protocol, self._room)
+        self._acceptor = Acceptor(self._protocol, self._room, self._bounds.accepted_at_once)
         self._acceptor.start(sockets or [])
         self._sweeper = asyncio.create_task(self._sweep())
         self._on_start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer what was sent, for ten seconds at most, and take nothing new."""
+        """Answer what was sent, for ten seconds at most (see `retire` for longer), and take nothing new."""
         _log.info("Stopping")
-        self._service.stopping = True
-        self._acceptor.stop()
-        for server in self.servers:
-            server.close()
-        for listener in sockets or []:
-            listener.close()
-        await self._acceptor.finish()
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.time() + self._patience.last
+        self._service.stopping = self._patience is _STOPPING
+        await self._stop_listening(sockets or [])
         for connection in self._connections():
             connection.stop()
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + _LAST_REQUESTS_SECONDS
-        while self.server_state.connections and loop.time() < deadline:
+        while self.server_state.connections and loop.time() < self._deadline:
             for connection in self._connections():
-                connection.end_quiet(loop.time(), _QUIET_SECONDS)
+                connection.end_quiet(loop.time(), self._patience.quiet)
             await asyncio.sleep(0.02)
         for connection in self._connections():
             connection.drop()
         self._sweeper.cancel()
+
+    async def _stop_listening(self, sockets: list[socket.socket]) -> None:
+        """Take in the connections that the kernel has accepted for us, then close; it would reset them.
+
+        Beside other processes that listen, those are theirs to take.
+        """
+        self._acceptor.stop(take_in=self._patience is _STOPPING)
+        for server in self.servers:
+            server.close()
+        for listener in sockets:
+            listener.close()
+        await self._acceptor.finish()
+        await asyncio.sleep(0)  # a connection that the loop has just taken becomes one of ours in its next turn
 
     def _protocol(self) -> asyncio.Protocol:
         kind = cast("Any", self.config.http_protocol_class)
         return cast("asyncio.Protocol", kind(config=self.config, server_state=self.server_state, app_state={}))
 
     def _room(self) -> int:
-        return self._most_connections - self.open_connections
+        return self._bounds.connections - self.open_connections
 
     @property
     def open_connections(self) -> int:
@@ -132,9 +152,26 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
         """Stop in order; at the second signal at once. What was acknowledged is on disk either way."""
-        if self.should_exit:
+        if self.should_exit and self._patience is _STOPPING:
             os._exit(128 + sig)
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop in order, as at a signal. On the event loop."""
+        if self._patience is _RETIRING:
+            self._patience = _STOPPING
+            self._deadline = asyncio.get_running_loop().time() + _STOPPING.last
+            self._service.stopping = True
         self.should_exit = True
+
+    def retire(self) -> None:
+        """Stop in order while other processes go on with the same listening socket, hence without haste.
+
+        A connection ends with the answer to its next request, for which it has five seconds; after a minute all end.
+        """
+        if not self.should_exit:
+            self._patience = _RETIRING
+            self.should_exit = True
 
 
 def bound_socket(host: str, port: int) -> socket.socket:

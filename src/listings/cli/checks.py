@@ -46,6 +46,7 @@ def examine(given: list[Given]) -> Iterator[Finding]:
     yield _clock()
     yield _sqlite()
     yield _open_files(settings)
+    yield _workers(settings)
     yield _service(settings)
 
 
@@ -294,7 +295,15 @@ def _open_files(settings: Settings) -> Finding:
             f"{hard} are allowed here, enough for {possible} of {settings.max_connections} connections",
             "Raise the limit (ulimit -n, LimitNOFILE=), or lower LISTINGS_MAX_CONNECTIONS",
         )
-    return Finding("open files", "ok", f"Enough for {settings.max_connections} connections")
+    return Finding("open files", "ok", f"Enough for {settings.max_connections} connections to each worker")
+
+
+def _workers(settings: Settings) -> Finding:
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    found = f"{settings.workers} on {processors} processors"
+    if settings.workers > processors:
+        return Finding("workers", "warning", found, f"Set LISTINGS_WORKERS to {processors}: more only share them")
+    return Finding("workers", "ok", found)
 
 
 def _service(settings: Settings) -> Finding:

@@ -73,10 +73,13 @@ def with_service(
         return asyncio.run(run())
 
 
-def configure_logs(settings: Settings, of: str = "") -> bool:
-    """Send all events, or those `of` one logger, to standard error; returns whether they go there as JSON."""
+def configure_logs(settings: Settings, of: str = "", pid: int | None = None) -> bool:
+    """Send all events, or those `of` one logger, to standard error; returns whether they go there as JSON.
+
+    `pid` as for `listings.logs.configure`.
+    """
     as_json = settings.log_format == "json" or (settings.log_format == "auto" and not sys.stderr.isatty())
-    logs.configure(sys.stderr, settings.log_level, as_json=as_json, of=of)
+    logs.configure(sys.stderr, settings.log_level, as_json=as_json, of=of, pid=pid)
     return as_json
 
 

@@ -1,10 +1,15 @@
 """`listings serve`: run the service."""
 
+import asyncio
 import gc
 import logging
+import os
 import resource
+import signal
 import socket
 import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 
@@ -18,15 +23,24 @@ from listings.cli import seed as seeding
 from listings.cli.database import tell_kept
 from listings.cli.output import tell
 from listings.cli.parameters import SettingText, configure_logs, settings_of
+from listings.errors import Problem
 from listings.logs import RequestLog
+from listings.metrics import listener_of
+from listings.processes.supervisor import Supervisor
+from listings.processes.worker import Worker
+from listings.service import Service
 from listings.settings import Settings
 
 OTHER_FILES = 64  # than connections
+_WORKER = (sys.executable, "-P", "-m", "listings.cli.worker")
+
+_log = logging.getLogger(__name__)
 
 
 @click.command(short_help="Run the service.")
 @click.option("--host", type=SettingText("host"), help="The address to listen on. Default: 127.0.0.1")
 @click.option("--port", type=SettingText("port"), help="The port to listen on; 0 lets the system choose. Default: 8000")
+@click.option("--workers", type=SettingText("workers"), help="How many processes answer requests. Default: 1")
 @click.option("--demo", is_flag=True, help="Make three demo accounts with keys and listings, and print curl lines.")
 @click.option(
     "--seed",
@@ -35,15 +49,21 @@ OTHER_FILES = 64  # than connections
     help="A JSON file of accounts and keys to make sure of.",
 )
 @click.pass_context
-def serve(context: click.Context, host: str | None, port: str | None, *, demo: bool, seed: str | None) -> None:
+def serve(
+    context: click.Context, host: str | None, port: str | None, workers: str | None, *, demo: bool, seed: str | None
+) -> None:
     """Create the database where there is none, bring it up to date, and answer requests until stopped.
 
     \b
     Example: listings serve --port 8080 --seed accounts.json
     """
-    settings = settings_of(context, host=host, port=port, seed_file=seed)
-    settings = settings._replace(max_connections=_possible_connections(settings.max_connections))
+    flags = {"host": host, "port": port, "workers": workers, "seed_file": seed}
+    settings = settings_of(context, **flags)
     plan = seeding.read(settings.seed_file) if settings.seed_file is not None else None
+    if settings.workers > 1:
+        _supervise(settings, {**context.obj, **flags}, plan, demo=demo)
+        return
+    settings = with_possible_connections(settings)
     with assemble.observed(settings) as observers, bound_socket(settings.host, settings.port) as listener:
         uvloop.run(_serve(settings, listener, plan, observers, demo=demo))
 
@@ -63,14 +83,73 @@ async def _serve(
     if observers.metrics is not None:
         tell(f"Metrics are at {observers.metrics.url}")
     async with assemble.opened_service(settings, metrics=observers.metrics) as service:
-        if plan is not None:
-            await seeding.apply(service, plan)
-        prepared = await demonstration.prepare(service, settings.database.parent) if demo else None
+        prepared = await _prepare(service, settings, plan, demo=demo)
         gc.freeze()  # what is there now stays: the collector need not walk through it while requests wait
         announce = partial(_announce, settings.database, base_url, prepared)
-        await assemble.server(service, settings, request_log, announce, observers).serve([listener])
+        server = assemble.server(service, settings, request_log, announce, observers)
+        _heed_hangups(_tell_no_reload, server.stop)
+        await server.serve([listener])
     request_log.close()
-    logging.getLogger(__name__).info("Stopped")
+    _log.info("Stopped")
+
+
+async def _prepare(
+    service: Service, settings: Settings, plan: seeding.Seed | None, *, demo: bool
+) -> demonstration.Demo | None:
+    """Make sure of what the seed and the demo want."""
+    if plan is not None:
+        await seeding.apply(service, plan)
+    return await demonstration.prepare(service, settings.database.parent) if demo else None
+
+
+def _supervise(settings: Settings, flags: Mapping[str, str | None], plan: seeding.Seed | None, *, demo: bool) -> None:
+    """Run many workers. Raises Problem."""
+    if sys.platform != "linux":  # the rate limit is shared by what only Linux has
+        raise Problem("invalid_setting", "LISTINGS_WORKERS must be 1 here: more than one worker needs Linux")
+    with bound_socket(settings.host, settings.port) as listener:
+        in_order = asyncio.run(_supervised(settings, flags, listener, plan, demo=demo))
+    if not in_order:
+        raise Problem("unavailable", "A worker did not stop in time and was killed; what it acknowledged is kept")
+
+
+async def _supervised(
+    settings: Settings,
+    flags: Mapping[str, str | None],
+    listener: socket.socket,
+    plan: seeding.Seed | None,
+    *,
+    demo: bool,
+) -> bool:
+    supervisor = Supervisor(partial(Worker.start, _WORKER, flags, listener), settings.workers, listener)
+    with ExitStack() as stack:
+        if settings.metrics_address is not None:
+            told = stack.enter_context(closing(listener_of(supervisor.report, *settings.metrics_address)))
+            tell(f"Metrics are at {told.url}")
+        assemble.migrate_database(settings, tell_kept)
+        base_url = base_url_of(listener)
+        configure_logs(settings, pid=os.getpid())
+        prepared = None
+        if plan is not None or demo:
+            async with assemble.opened_service(settings) as service:
+                prepared = await _prepare(service, settings, plan, demo=demo)
+        _heed_hangups(supervisor.reload, supervisor.stop)
+        in_order = await supervisor.run(partial(_announce, settings.database, base_url, prepared))
+    _log.info("Stopped")
+    return in_order
+
+
+def _heed_hangups(reload: Callable[[], None], stop: Callable[[], None]) -> None:
+    """SIGHUP asks for a reload, or tells that the terminal is gone on which the service was started."""
+    on_terminal = sys.stderr.isatty()
+
+    def heed() -> None:
+        (stop if on_terminal and not sys.stderr.isatty() else reload)()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, heed)
+
+
+def _tell_no_reload() -> None:
+    _log.warning("One process can't be reloaded without a gap: restart it, or set LISTINGS_WORKERS to 2 or more")
 
 
 def _announce(database: Path, base_url: str, prepared: demonstration.Demo | None) -> None:
@@ -81,8 +160,13 @@ def _announce(database: Path, base_url: str, prepared: demonstration.Demo | None
     click.echo(demonstration.banner(prepared, base_url, database, environment))
 
 
+def with_possible_connections(settings: Settings) -> Settings:
+    """Settings with as many connections as the system lets this process have open files for."""
+    return settings._replace(max_connections=_possible_connections(settings.max_connections))
+
+
 def _possible_connections(wanted: int) -> int:
-    """As many connections as the system lets this process have open files for, after asking it for enough."""
+    """As many as there can be, after asking the system for enough."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + OTHER_FILES
     if soft == resource.RLIM_INFINITY or soft >= needed:

@@ -174,9 +174,10 @@ class Writer:
             with self._turn.taken():
                 self._connection.set_busy_timeout(_CHECKPOINT_WAITS)
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        except apsw.Error:
+                self._connection.close(force=True)  # in turn too: of two at the same instant, neither would be the last
+        except (apsw.Error, OSError):
             _log.exception("The last checkpoint failed; the next start makes up for it")
-        self._connection.close(force=True)
+            self._connection.close(force=True)
 
 
 def _attempt(connection: apsw.Connection, call: _Call) -> _Outcome:

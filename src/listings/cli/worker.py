@@ -1,0 +1,70 @@
+"""One of many processes of the service: what `listings serve --workers N` starts.
+
+    python -P -m listings.cli.worker CHANNEL LISTENER
+
+The two are the numbers of inherited descriptors: a socket to the supervisor, and the socket to answer on.
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+
+import uvloop
+
+from listings import assemble
+from listings.cli.parameters import configure_logs
+from listings.cli.serve import with_possible_connections
+from listings.errors import Problem
+from listings.logs import RequestLog
+from listings.processes.overseer import Overseer
+from listings.settings import Settings, load
+
+_REFUSED = 1
+
+_log = logging.getLogger("listings.cli.worker")  # which is __main__ here
+
+
+async def work(channel: socket.socket, listener: socket.socket) -> int:
+    """Answer on the listener as the supervisor says; returns the exit code."""
+    async with Overseer.connected(channel) as overseer:
+        begin = await overseer.first_word()
+        if begin is None:
+            return 0
+        try:
+            await _serve(with_possible_connections(load(os.environ, begin.flags)), listener, overseer)
+        except Problem as problem:
+            overseer.refuse(problem)
+            return _REFUSED
+    return 0
+
+
+async def _serve(settings: Settings, listener: socket.socket, overseer: Overseer) -> None:
+    pid = os.getpid()
+    as_json = configure_logs(settings, pid=pid)
+    request_log = RequestLog(sys.stderr.buffer, settings.log_level, as_json=as_json, pid=pid)
+    with assemble.observed(settings, listening=False) as observers:
+        async with assemble.opened_service(settings, metrics=observers.metrics) as service:
+            gc.freeze()  # what is there now stays: the collector need not walk through it while requests wait
+            server = assemble.server(service, settings, request_log, overseer.tell_ready, observers)
+            heeding = asyncio.create_task(overseer.heed(server, observers.metrics))
+            await server.serve([listener])
+        heeding.cancel()
+        if observers.metrics is not None:
+            overseer.report(observers.metrics)
+    request_log.close()
+    _log.info("Stopped")
+
+
+def main() -> int:
+    """Run as a process."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a reload is the supervisor's
+    channel, listener = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
+    return uvloop.run(work(channel, listener))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
