@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev run test fuzz bench check lint types imports coverage format lock clean
+.PHONY: help setup dev run test fuzz bench bench-peers bench-check check lint types imports coverage format lock clean
 
 help:  ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
 
 setup: $(VENV)/.installed  ## make .venv with the pinned dependencies; .venv/bin/listings is the command
 
@@ -35,6 +35,12 @@ fuzz: dev  ## send more than 20,000 requests that schemathesis makes of the desc
 
 bench: setup  ## measure the speed, about 20 minutes; ARGS=--quick to try it, ARGS=--write to keep the result
 	$(BIN)/python -m bench $(ARGS)
+
+bench-peers: setup  ## measure it beside FastAPI, Django and fastify, about an hour; ARGS=--quick to try it
+	$(BIN)/python -m bench.peers $(ARGS)
+
+bench-check: setup  ## tell whether an answer takes more instructions than it did; needs valgrind, some minutes
+	$(BIN)/python -m bench.guard $(ARGS)
 
 check: lint types imports coverage  ## lint, types, import rules, and every test with branch coverage
 
@@ -65,4 +71,4 @@ lock: dev  ## pin the newest allowed dependencies that are a week old, with hash
 	$(BIN)/uv pip compile --quiet --universal --upgrade --exclude-newer "7 days" --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --python-version 3.11 --group dev -c requirements/runtime.txt -o requirements/dev.txt
 
 clean:  ## remove what the other targets made, but for the data
-	rm -rf $(VENV) .coverage .coverage.* .mypy_cache .ruff_cache .hypothesis htmlcov dist
+	rm -rf $(VENV) .peers .coverage .coverage.* .mypy_cache .ruff_cache .hypothesis htmlcov dist

@@ -52,27 +52,27 @@ def main(  # noqa: PLR0913 - an argument for each option
         rounds or usual.rounds,
         seconds or usual.seconds,
     )
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, end)
     try:
         result = _measure(plan, folder)
         click.echo(result, nl=False)
         if writes:
             write(_PAGE, result)
     except Refusal as refusal:
-        _tell(f"bench: {refusal}")
+        tell(f"bench: {refusal}")
         sys.exit(1)
 
 
 def _measure(plan: Plan, folder: Path | None) -> str:
     wrk.program()
     cores = machine.two_cores()
-    _tell(f"{plan.runs} runs: {estimate(*plan.estimate)} when the machine disturbs every one")
+    tell(f"{plan.runs} runs: {estimate(*plan.estimate)} when the machine disturbs every one")
     with tempfile.TemporaryDirectory(prefix="listings-bench-", dir=folder) as name:
         place = Path(name)
         facts = machine.facts(cores, place)
         filled = data.fill(place / "filled.db")
         with Witness(cores, place) as witness:
-            cells = Bench(filled, cores, witness, place, _tell).measure(plan)
+            cells = Bench(filled, cores, witness, place, tell).measure(plan)
             return report(cells, plan, facts, goes_first=witness.goes_first)
 
 
@@ -82,11 +82,12 @@ def estimate(least: float, most: float) -> str:
     return f"about {least / size:.0f} {unit}, at most {most / size:.0f}"
 
 
-def _tell(sentence: str) -> None:
+def tell(sentence: str) -> None:
+    """Say how it goes, apart from the result."""
     click.echo(sentence, err=True)
 
 
-def _end(number: int, _frame: FrameType | None) -> None:
+def end(number: int, _frame: FrameType | None) -> None:
     """End as at Ctrl-C: with every process and file of ours gone."""
     sys.exit(128 + number)
 

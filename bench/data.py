@@ -63,6 +63,20 @@ def fill(database: Path) -> Data:
     return Data(database, owners, ACCOUNTS * (ACTIVE + INACTIVE))
 
 
+def add_expired(database: Path) -> str:
+    """Add an account without listings whose plan has expired; returns its key."""
+
+    async def work() -> str:
+        async with assemble.opened_service(load({}, {"database": f"sqlite:///{database}"})) as service:
+            end = int(service.clock()) + _YEAR
+            account = await service.add_account("Expired", "expired@example.com", end)
+            issued = await service.adopt_key(account, "bench", keys.make())
+            await service.expire_plan(account.email)
+            return issued.secret
+
+    return asyncio.run(work())
+
+
 async def _make_owner(service: Service, number: int) -> Owner:
     end = int(service.clock()) + _YEAR
     account = await service.add_account(f"Shop {number}", f"shop{number}@example.com", end)

@@ -3,6 +3,7 @@
 import json
 import re
 import socket
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from bench import Refusal
@@ -69,6 +70,17 @@ def exchange(port: int, request: Request) -> Answer:
             return _read(connection)
     except (OSError, ValueError) as error:
         raise Refusal(f"{request.method} {request.path} is not answered: {error}") from None
+
+
+def converse(port: int, requests: Iterable[Request]) -> Iterator[Answer]:
+    """Send requests to this machine, each when the last one is answered, over one connection. Raises Refusal."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), _SECONDS) as connection:
+            for request in requests:
+                connection.sendall(request.wire())
+                yield _read(connection)
+    except (OSError, ValueError) as error:
+        raise Refusal(f"A conversation breaks off: {error}") from None
 
 
 def _read(connection: socket.socket) -> Answer:

@@ -4,6 +4,7 @@ import os
 import platform
 import re
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -46,6 +47,15 @@ def used_seconds(pid: int) -> float:
     """User and system time of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that descend from it."""
+    found = [pid]
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            found += [number for child in task.read_text("ascii").split() for number in family(int(child))]
+    return found
 
 
 def facts(cores: tuple[int, int], folder: Path) -> Mapping[str, str]:

@@ -34,9 +34,10 @@ _COLUMNS = (
 def report(cells: Iterable[Cell], plan: Plan, facts: Mapping[str, str], *, goes_first: bool) -> str:
     """All that is told of a benchmark, in Markdown."""
     cells = list(cells)
+    runs = [watched for cell in cells for watched in (*cell.service, *cell.reference)]
     lines = [f"- {name}: {value}." for name, value in facts.items()]
-    parts = ["\n".join([*lines, *_conditions(plan, goes_first=goes_first)]), table(cells)]
-    return "\n\n".join([*parts, *_disturbances(cells), _others(cells)]) + "\n"
+    parts = ["\n".join([*lines, *conditions(plan, goes_first=goes_first)]), table(cells)]
+    return "\n\n".join([*parts, *disturbances(runs), others(runs)]) + "\n"
 
 
 def table(cells: Iterable[Cell]) -> str:
@@ -45,13 +46,13 @@ def table(cells: Iterable[Cell]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def write(page: Path, text: str) -> None:
-    """Put the text between the two marks of a page. Raises Refusal for a page without them."""
-    before, begin, rest = page.read_text("utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise Refusal(f"{page} has no place for the result: the lines {BEGIN} and {END} are missing")
-    page.write_text(f"{before}{BEGIN}\n\n{text.strip()}\n\n{END}{after}", "utf-8")
+def write(page: Path, text: str, begin: str = BEGIN, end: str = END) -> None:
+    """Put the text between two marks of a page. Raises Refusal for a page without them."""
+    before, found_begin, rest = page.read_text("utf-8").partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not (found_begin and found_end):
+        raise Refusal(f"{page} has no place for the result: the lines {begin} and {end} are missing")
+    page.write_text(f"{before}{begin}\n\n{text.strip()}\n\n{end}{after}", "utf-8")
 
 
 def today() -> str:
@@ -59,14 +60,15 @@ def today() -> str:
     return dt.datetime.now(dt.UTC).date().isoformat()
 
 
-def _conditions(plan: Plan, *, goes_first: bool) -> list[str]:
+def conditions(plan: Plan, *, goes_first: bool) -> list[str]:
+    """How often and how long it was measured, and what watched over it."""
     kind = (
         "sleepers with SCHED_FIFO, so that load can't make them late"
         if goes_first
         else "ordinary sleepers (SCHED_FIFO is not allowed here), of which only what both cores lost together counts"
     )
     return [
-        f"- Runs: {plan.rounds} rounds of {plan.seconds} s, on {today()}.",
+        f"- Runs: {plan.rounds} round{'' if plan.rounds == 1 else 's'} of {plan.seconds} s, on {today()}.",
         f"- Witness: {kind}.",
     ]
 
@@ -76,32 +78,33 @@ def _row(cell: Cell) -> tuple[str, ...]:
     return (
         cell.scenario,
         str(cell.connections),
-        f"{_median(ours, lambda run: run.rate):,.0f}",
-        f"{_median(theirs, lambda run: run.rate):,.0f}",
+        f"{middle(ours, lambda run: run.rate):,.0f}",
+        f"{middle(theirs, lambda run: run.rate):,.0f}",
         f"{median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})",
-        f"{_median(ours, lambda run: run.p50) / 1000:.2f}",
-        f"{_median(ours, lambda run: run.p99) / 1000:.2f}",
-        f"{_median(theirs, lambda run: run.p99) / 1000:.2f}",
-        f"{_median(ours, lambda run: run.processor):.1f}",
-        f"{_median(theirs, lambda run: run.processor):.1f}",
+        f"{middle(ours, lambda run: run.p50) / 1000:.2f}",
+        f"{middle(ours, lambda run: run.p99) / 1000:.2f}",
+        f"{middle(theirs, lambda run: run.p99) / 1000:.2f}",
+        f"{middle(ours, lambda run: run.processor):.1f}",
+        f"{middle(theirs, lambda run: run.processor):.1f}",
         f"{max(watched.run.peak_mebibytes for watched in ours):.0f}",
-        _set_aside([*ours, *theirs]),
+        set_aside([*ours, *theirs]),
     )
 
 
-def _median(runs: list[Watched[Run]], value: Callable[[Run], float]) -> float:
+def middle(runs: list[Watched[Run]], value: Callable[[Run], float]) -> float:
+    """The median over runs of a value of each."""
     return median(value(watched.run) for watched in runs)
 
 
-def _set_aside(runs: list[Watched[Run]]) -> str:
+def set_aside(runs: list[Watched[Run]]) -> str:
     """How many runs were repeated, with a star for each one that was kept though it was disturbed."""
     stars = "*" * sum(watched.disturbed for watched in runs)
     return f"{sum(watched.tries - 1 for watched in runs)} {stars}".rstrip()
 
 
-def _others(cells: list[Cell]) -> str:
+def others(runs: list[Watched[Run]]) -> str:
     """How much of the two cores went to programs that have no part in the benchmark, and what to think of it."""
-    shares = [watched.run.foreign for watched in _all(cells)]
+    shares = [watched.run.foreign for watched in runs]
     told = (
         f"Other programs and the kernel's own threads used {median(shares) * 100:.0f} % of a core in the median run, "
         f"{max(shares) * 100:.0f} % in the worst."
@@ -109,12 +112,9 @@ def _others(cells: list[Cell]) -> str:
     return told if median(shares) <= MOST_FOREIGN else f"{told} The machine was too busy for these numbers to count."
 
 
-def _all(cells: list[Cell]) -> list[Watched[Run]]:
-    return [watched for cell in cells for watched in (*cell.service, *cell.reference)]
-
-
-def _disturbances(cells: list[Cell]) -> list[str]:
-    kept = [watched for watched in _all(cells) if watched.disturbed]
+def disturbances(runs: list[Watched[Run]]) -> list[str]:
+    """What a star means, when a run has one."""
+    kept = [watched for watched in runs if watched.disturbed]
     if not kept:
         return []
     worst = max(watched.lost for watched in kept) * 1000

@@ -23,6 +23,8 @@ Side: TypeAlias = Literal["service", "reference"]
 
 WARM_UP_SECONDS = 1
 _AROUND_SECONDS = 2.0  # what a run takes beside warming up and measuring
+_REST_SECONDS = 20.0
+_LOOK_SECONDS = 0.1
 _TOLERANCE = 0.05  # of an answer's size, which varies with its digits and, for one listing, with the listing
 
 
@@ -111,7 +113,7 @@ class Bench(NamedTuple):
             folder = Path(name)
             with servers.service(self.data.database, folder, self.cores[0]) as server:
                 load.scenario.check(self.data, server.port)
-                run, answered = self._drive(server, load, folder)
+                run, answered = self.drive(server, load, folder)
             if load.scenario.creates:
                 require_rows(folder / "listings.db", self.data.rows + 1 + answered, load.connections)
         return run
@@ -122,12 +124,13 @@ class Bench(NamedTuple):
             with servers.reference(load.answer, folder, self.cores[0]) as server:
                 request = load.scenario.requests(self.data)[0]
                 require_same(exchange(server.port, request), load.answer)
-                return self._drive(server, load, folder)[0]
+                return self.drive(server, load, folder)[0]
 
-    def _drive(self, server: Server, load: "Load", folder: Path) -> tuple[Timed[Run], int]:
+    def drive(self, server: Server, load: "Load", folder: Path) -> tuple[Timed[Run], int]:
         """Warm up, then measure; returns how many requests were answered in both."""
         requests = write_requests(load.scenario.requests(self.data), folder)
-        warm = wrk.drive(server.port, requests, load.connections, WARM_UP_SECONDS, self.cores[1])
+        warm = wrk.drive(server.port, requests, load.connections, WARM_UP_SECONDS, self.cores[1], least=0)
+        _await_rest(server)
         before, since = self._usage(server), time.monotonic()
         count = wrk.drive(server.port, requests, load.connections, load.seconds, self.cores[1])
         after, until = self._usage(server), time.monotonic()
@@ -174,6 +177,17 @@ class Load(NamedTuple):
 
 def _each(plan: Plan) -> Iterator[Scenario]:
     return (scenario for scenario in plan.scenarios for _ in plan.connections)
+
+
+def _await_rest(server: Server) -> None:
+    """Wait until a slow server has done with what was under way when warming up ended."""
+    deadline = time.monotonic() + _REST_SECONDS
+    used = server.processor_seconds()
+    while time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+        before, used = used, server.processor_seconds()
+        if used - before < _LOOK_SECONDS / 2:
+            return
 
 
 def write_requests(requests: list[Request], folder: Path) -> Path:

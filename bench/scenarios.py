@@ -108,7 +108,7 @@ def require_created(answer: Answer) -> int:
 def _require(holds: bool, answer: Answer, rule: str) -> None:  # noqa: FBT001 - reads as an assertion
     if not holds:
         shown = f"{answer.status} {answer.body[:120].decode('utf-8', 'replace')}"
-        raise Refusal(f"The service answers wrongly ({rule}), so it is not measured: {shown}")
+        raise Refusal(f"The server answers wrongly ({rule}), so it is not measured: {shown}")
 
 
 SCENARIOS = (

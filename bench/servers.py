@@ -1,24 +1,26 @@
-"""The two servers that are compared, each a process on a core of its own, and what they take of the machine."""
+"""Servers that are measured, each with its processes on one core, and what they take of the machine."""
 
 import os
 import re
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from bench import Refusal
 from bench.exchange import Answer
-from bench.machine import used_seconds
+from bench.machine import family, used_seconds
 from bench.reference import ANSWER_VARIABLE
 
 _HOME = Path(__file__).parent.parent
 _ADDRESS = re.compile(rb"(?:Listings answers at|Uvicorn running on) http://127\.0\.0\.1:(\d+)")
-_START_SECONDS = 30.0
+_START_SECONDS = 120.0
 _STOP_SECONDS = 30.0
 
 
@@ -30,61 +32,123 @@ class Server(NamedTuple):
 
     def processor_seconds(self) -> float:
         """What it has used of its core since it started, the system's work for it included."""
-        return used_seconds(self.process.pid)
+        return sum(used_seconds(pid) for pid in family(self.process.pid))
 
     def peak_mebibytes(self) -> float:
-        """The most memory that it ever had."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text("utf-8")
-        found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
-        return int(found[1]) / 1024 if found is not None else 0.0
+        """The most memory that it ever had; of several processes the sum."""
+        return sum(map(_peak_mebibytes, family(self.process.pid)))
 
 
 @contextmanager
-def service(database: Path, folder: Path, core: int) -> Iterator[Server]:
-    """`listings serve` on a copy of a database, by default settings but for a rate window of one second."""
+def service(
+    database: Path, folder: Path, core: int, *, window: int = 1, under: tuple[str, ...] = ()
+) -> Iterator[Server]:
+    """`listings serve` on a copy of a database, by default settings but for the rate window, in seconds.
+
+    `under`: a command that runs it, such as valgrind's.
+    """
     copy = folder / "listings.db"
     shutil.copyfile(database, copy)
-    environment = {"LISTINGS_DATABASE_URL": f"sqlite:///{copy}", "LISTINGS_RATE_WINDOW": "1", "LISTINGS_PORT": "0"}
+    environment = {
+        "LISTINGS_DATABASE_URL": f"sqlite:///{copy}",
+        "LISTINGS_RATE_WINDOW": str(window),
+        "LISTINGS_PORT": "0",
+    }
     program = Path(sys.executable).with_name("listings")
-    with _running([str(program), "serve"], environment, folder, core) as server:
+    with started([*under, str(program), "serve"], environment, folder, core) as server:
         yield server
 
 
 @contextmanager
-def reference(answer: Answer, folder: Path, core: int) -> Iterator[Server]:
-    """Plain uvicorn that gives one answer to all requests."""
+def reference(answer: Answer, folder: Path, core: int, *, under: tuple[str, ...] = ()) -> Iterator[Server]:
+    """Plain uvicorn that gives one answer to all requests; `under`: a command that runs it."""
     file = folder / "answer"
     file.write_bytes(answer.head + b"\r\n" + answer.body)
     command = [sys.executable, "-m", "uvicorn", "--factory", "bench.reference:application", "--port", "0"]
     options = ["--loop", "uvloop", "--http", "httptools", "--no-access-log", "--no-server-header"]
-    with _running([*command, *options], {ANSWER_VARIABLE: str(file)}, folder, core) as server:
+    with started([*under, *command, *options], {ANSWER_VARIABLE: str(file)}, folder, core) as server:
         yield server
 
 
 @contextmanager
-def _running(command: list[str], environment: Mapping[str, str], folder: Path, core: int) -> Iterator[Server]:
-    """A server from its announcement on until it has stopped in order; its log is a file of the folder."""
+def started(  # noqa: PLR0913 - what a process needs
+    command: list[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    core: int,
+    *,
+    place: Path = _HOME,
+    port: int | None = None,
+) -> Iterator[Server]:
+    """A server from the moment that it answers until it has stopped in order; its log is a file of the folder.
+
+    It tells its port itself, or is given one that it takes connections on once it is there.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LISTINGS_") and name != "PORT"}
     log = folder / "log"
-    with log.open("wb") as file:
+    with log.open("wb") as file, pinned(core):
         process = subprocess.Popen(
-            command, cwd=_HOME, env={**kept, **environment}, stdin=subprocess.DEVNULL, stdout=file, stderr=file
+            command,
+            cwd=place,
+            env={**kept, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
         )
     try:
-        os.sched_setaffinity(process.pid, {core})
-        yield Server(process, _port(process, log))
+        yield Server(process, _port(process, log) if port is None else _connected(process, log, port))
         _stop(process, log)
     finally:
-        process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
+@contextmanager
+def pinned(core: int) -> Iterator[None]:
+    """Run on one core, and all threads and processes that are begun meanwhile, for as long as they last."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def _peak_mebibytes(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text("utf-8")
+    found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+    return int(found[1]) / 1024 if found is not None else 0.0
+
+
 def _port(process: subprocess.Popen[bytes], log: Path) -> int:
-    deadline = time.monotonic() + _START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
+    for _ in _while_starting(process, log):
         found = _ADDRESS.search(log.read_bytes())
         if found is not None:
             return int(found[1])
+    raise AssertionError
+
+
+def _connected(process: subprocess.Popen[bytes], log: Path, port: int) -> int:
+    for _ in _while_starting(process, log):
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
+            return port
+    raise AssertionError
+
+
+def _while_starting(process: subprocess.Popen[bytes], log: Path) -> Iterator[None]:
+    """Time to look, again and again. Raises Refusal when the server has ended or takes too long."""
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        yield
         time.sleep(0.02)
     raise Refusal(f"A server does not start: {_last_line(log)}")
 

@@ -48,6 +48,10 @@ def test_what_wrk_counted_is_read() -> None:
     assert count.rate == pytest.approx(8971.54, abs=0.01)
 
 
+def test_a_slow_server_may_answer_nothing_while_it_warms_up() -> None:
+    assert parse(GOOD.replace("requests=8991", "requests=0"), least=0).requests == 0
+
+
 @pytest.mark.parametrize(
     ("output", "told"),
     [

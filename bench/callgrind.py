@@ -1,0 +1,73 @@
+"""Counts the instructions that a server carries out for a request, by valgrind's callgrind.
+
+A count is nearly the same each time, on a busy machine too. It knows nothing of the kernel's part and of waiting.
+"""
+
+import re
+import shutil
+import subprocess
+from itertools import cycle, islice
+from pathlib import Path
+
+from bench import Refusal
+from bench.exchange import Request, converse
+from bench.servers import Server
+
+REQUESTS = 400
+"""How many are counted."""
+
+_WARM_UP = 200
+_PASSES = 2
+_TOTAL = re.compile(r"^(?:summary|totals): (\d+)", re.MULTILINE)
+_SECONDS = 60
+_OUT = "callgrind"
+
+
+def program() -> str:
+    """Where valgrind is. Raises Refusal when it is missing."""
+    found = shutil.which("valgrind")
+    if found is None or shutil.which("callgrind_control") is None:
+        raise Refusal("valgrind, which counts instructions, is missing: install it with `apt-get install valgrind`")
+    return found
+
+
+def under(folder: Path) -> tuple[str, ...]:
+    """The command that runs a server and counts; its counts become files of the folder."""
+    options = ("--tool=callgrind", f"--callgrind-out-file={folder / _OUT}")
+    return ("env", "PYTHONHASHSEED=0", program(), *options)
+
+
+def instructions(server: Server, requests: list[Request], folder: Path) -> float:
+    """Instructions a request, in the lesser of two passes. Raises Refusal for an answer that is no success."""
+    _ask(server, requests, _WARM_UP)
+    return min(_count(server, requests, folder) for _ in range(_PASSES))
+
+
+def _count(server: Server, requests: list[Request], folder: Path) -> float:
+    _control(server, "--zero")
+    _ask(server, requests, REQUESTS)
+    before = set(folder.glob(f"{_OUT}.*"))
+    _control(server, "--dump")
+    (dump,) = set(folder.glob(f"{_OUT}.*")) - before
+    return read_total(dump.read_text("utf-8")) / REQUESTS
+
+
+def read_total(dump: str) -> int:
+    """The instructions of a dump. Raises Refusal for one without."""
+    found = _TOTAL.search(dump)
+    if found is None:
+        raise Refusal("callgrind has counted nothing")
+    return int(found[1])
+
+
+def _ask(server: Server, requests: list[Request], number: int) -> None:
+    for answer in converse(server.port, islice(cycle(requests), number)):
+        if not 200 <= answer.status < 300:  # noqa: PLR2004 - success
+            raise Refusal(f"Not every answer was a success, so nothing was counted: {answer.status}")
+
+
+def _control(server: Server, option: str) -> None:
+    command = ["callgrind_control", option, str(server.process.pid)]
+    outcome = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
+    if outcome.returncode or "OK" not in outcome.stdout:
+        raise Refusal(f"callgrind does not obey: {(outcome.stderr or outcome.stdout).strip()}")

@@ -1,0 +1,149 @@
+"""`python -m bench.peers`: measure the service beside its peers, print a table, draw a plot."""
+
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from bench import Refusal, data, machine, wrk
+from bench.__main__ import end, estimate, tell
+from bench.peers import contenders, contest, contract, plot, table
+from bench.peers.contenders import Contender
+from bench.peers.installing import installed
+from bench.peers.roster import PEERS, Peer, said
+from bench.report import write
+from bench.rounds import Bench, Plan
+from bench.scenarios import SCENARIOS
+from bench.witness import MOST_TRIES, Witness
+
+_PAGE = Path(__file__).parent.parent.parent / "docs" / "performance.md"
+_PICTURE = _PAGE.with_name("performance.svg")
+_FULL = Plan(SCENARIOS)
+_QUICK = Plan(SCENARIOS, connections=(1, 32), rounds=1, seconds=2)
+_AROUND_SECONDS = 4.5  # what a run takes beside measuring: start, check, warming up, stop
+_BEFORE_SECONDS = 60  # filling, loading, the contract
+
+
+class Choice(NamedTuple):
+    """What is measured, with whom, where, and whether the result is kept."""
+
+    plan: Plan
+    peers: tuple[str, ...]
+    folder: Path | None
+    writes: bool
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="1 round of 2 seconds, to try it; no numbers to believe.")
+@click.option("--rounds", type=click.IntRange(1, 100), help="How often everything is measured. Default: 5")
+@click.option("--seconds", type=click.IntRange(1, 600), help="How long a run lasts. Default: 10")
+@click.option("--connections", type=click.IntRange(1, 1000), multiple=True, help="May be given several times.")
+@click.option("--scenario", "names", type=click.Choice([row.name for row in SCENARIOS]), multiple=True)
+@click.option("--peer", "peers", type=click.Choice([row.name for row in PEERS]), multiple=True)
+@click.option("--write/--no-write", "writes", default=None, help="Keep the result in docs/. Default: if it is of all.")
+@click.option("--folder", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Where data is put.")
+def main(  # noqa: PLR0913 - an argument for each option
+    *,
+    quick: bool,
+    rounds: int | None,
+    seconds: int | None,
+    connections: tuple[int, ...],
+    names: tuple[str, ...],
+    peers: tuple[str, ...],
+    writes: bool | None,
+    folder: Path | None,
+) -> None:
+    """Measure the service beside what its users would pick instead.
+
+    \b
+    Example: python -m bench.peers --quick --peer fastify
+    """
+    if quick and writes:
+        raise click.UsageError("A quick result is not worth keeping: leave out --quick or --write")
+    usual = _QUICK if quick else _FULL
+    plan = Plan(
+        tuple(row for row in SCENARIOS if row.name in names) or usual.scenarios,
+        connections or usual.connections,
+        rounds or usual.rounds,
+        seconds or usual.seconds,
+    )
+    whole = plan._replace(rounds=min(plan.rounds, _FULL.rounds)) == _FULL and not peers
+    signal.signal(signal.SIGTERM, end)
+    try:
+        _carry_out(Choice(plan, peers, folder, whole if writes is None else writes))
+    except Refusal as refusal:
+        tell(f"bench: {refusal}")
+        sys.exit(1)
+
+
+def _carry_out(choice: Choice) -> None:
+    wrk.program()
+    cores = machine.two_cores()
+    chosen = tuple(row for row in PEERS if not choice.peers or row.name in choice.peers)
+    there, missing = installed(chosen, tell)
+    versions = {row.title: row.versions() for row in there} | _versions_of_programs()
+    with tempfile.TemporaryDirectory(prefix="listings-bench-", dir=choice.folder) as name:
+        place = Path(name)
+        facts = {**machine.facts(cores, place), **versions}
+        rivals = _contenders(there, place)
+        _tell_estimate(choice.plan, rivals)
+        _require_contracts(rivals, place, cores[0])
+        with Witness(cores, place) as witness:
+            bench = Bench(rivals[0].data, cores, witness, place, tell)
+            cells = contest.Contest(rivals, bench).measure(choice.plan)
+            goes_first = witness.goes_first
+    absent = {**missing, **_missing_programs(), **table.NOT_MEASURED}
+    told = table.report(cells, rivals, choice.plan, facts, absent, goes_first=goes_first)
+    click.echo(told, nl=False)
+    if choice.writes:
+        _keep(told, plot.plot(cells, rivals))
+
+
+def _contenders(there: tuple[Peer, ...], place: Path) -> tuple[Contender, ...]:
+    filled = data.fill(place / "filled.db")
+    expired = data.add_expired(filled.database)
+    peers = [contenders.load(row, filled, expired, place) for row in there]
+    limits = [contenders.constant_body(filled)]
+    if shutil.which("nginx") is not None:
+        limits.append(contenders.static_file(filled))
+    return (contenders.service(filled, expired), *peers, *limits)
+
+
+def _require_contracts(rivals: tuple[Contender, ...], place: Path, core: int) -> None:
+    records = contract.records_of(rivals[0], place, core)
+    for rival in rivals:
+        if rival.kind != "limit":
+            contract.require_contract(rival, records, place, core)
+            tell(f"{rival.name} answers rightly")
+
+
+def _versions_of_programs() -> dict[str, str]:
+    found = {}
+    for name, option in (("node", "--version"), ("nginx", "-v")):
+        if shutil.which(name) is not None:
+            found[name] = said(name, option).rpartition("/")[2]
+    return found
+
+
+def _missing_programs() -> dict[str, str]:
+    return {} if shutil.which("nginx") is not None else {"nginx": "it is not installed"}
+
+
+def _tell_estimate(plan: Plan, rivals: tuple[Contender, ...]) -> None:
+    runs = contest.runs_of(plan, rivals)
+    once = _BEFORE_SECONDS + runs * (plan.seconds + _AROUND_SECONDS)
+    tell(f"{runs} runs: {estimate(once, MOST_TRIES * once)} when the machine disturbs every one")
+
+
+def _keep(told: str, picture: str) -> None:
+    _PICTURE.write_text(picture, "utf-8")
+    shown = f"![Requests a second of Listings, its peers and two limits]({_PICTURE.name})\n\n{told}"
+    write(_PAGE, shown, table.BEGIN, table.END)
+
+
+if __name__ == "__main__":
+    main()

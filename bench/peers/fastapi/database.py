@@ -1,0 +1,34 @@
+"""The engine and a session for each request."""
+
+import os
+from collections.abc import AsyncIterator
+from typing import Any
+
+from sqlalchemy import event
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import DeclarativeBase
+
+engine = create_async_engine(
+    f"sqlite+aiosqlite:///{os.environ.get('DATABASE', 'listings.db')}", connect_args={"timeout": 30}
+)
+SessionLocal = async_sessionmaker(engine, expire_on_commit=False)
+
+
+class Base(DeclarativeBase):
+    """The base of all models."""
+
+
+@event.listens_for(engine.sync_engine, "connect")
+def set_pragmas(connection: Any, _record: Any) -> None:
+    """Every commit is on the disk; readers do not wait for writers."""
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.close()
+
+
+async def get_session() -> AsyncIterator[AsyncSession]:
+    """A session that is closed when the request has been answered."""
+    async with SessionLocal() as session:
+        yield session

@@ -1,0 +1,93 @@
+"""The guard tells when an answer has become more expensive, and counts the same each time."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import Refusal, callgrind, servers
+from bench.exchange import Answer, Request, converse
+from bench.guard import KEPT, TOLERANCE, Count, Verdict, judge
+from bench.machine import two_cores
+from bench.scenarios import SCENARIOS
+
+HOME = Path(__file__).parent.parent.parent
+ANSWER = Answer(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n", b"{}")
+
+
+@pytest.mark.parametrize(
+    ("found", "dearer", "cheaper"),
+    [(2.0, False, False), (2.19, False, False), (2.21, True, False), (1.81, False, False), (1.79, False, True)],
+)
+def test_only_what_grows_by_more_than_is_tolerated_is_too_expensive(
+    found: float, *, dearer: bool, cheaper: bool
+) -> None:
+    assert TOLERANCE == 0.1
+    (verdict,) = judge({"create": found}, {"create": 2.0, "get one": 1.0})
+    assert (verdict.dearer, verdict.cheaper) == (dearer, cheaper)
+
+
+def test_a_verdict_is_a_line() -> None:
+    assert Verdict("create", 2.1, 2.0).line() == "create: 2.10 times the constant body, kept 2.00, +5.0 %"
+    assert Verdict("create", 3.0, 2.0).line().endswith("+50.0 %: more than 10 % dearer")
+    assert Verdict("create", 1.0, 2.0).line().endswith("keep it with `make bench-check ARGS=--write`")
+    assert Verdict("create", 1.0, None).line() == "create: 1.00 times the constant body; none is kept"
+
+
+def test_a_scenario_that_none_is_kept_for_does_not_fail() -> None:
+    assert not judge({"new": 9.0}, {})[0].dearer
+
+
+def test_a_count_is_a_multiple_of_the_constant_bodys() -> None:
+    assert Count(300.0, 150.0).multiple == 2.0
+
+
+def test_each_scenario_has_its_measure() -> None:
+    kept = json.loads(KEPT.read_text("utf-8"))
+    assert list(kept) == [scenario.name for scenario in SCENARIOS]
+    assert all(multiple > 0 for multiple in kept.values())
+
+
+def test_the_total_of_a_dump_is_read() -> None:
+    assert callgrind.read_total("events: Ir\nsummary: 1234\n\nfn=x\n1 2\ntotals: 1234\n") == 1234
+    assert callgrind.read_total("events: Ir\n\nfn=x\n1 2\ntotals: 77\n") == 77
+    with pytest.raises(Refusal, match="callgrind has counted nothing"):
+        callgrind.read_total("events: Ir\n")
+
+
+def test_requests_go_over_one_connection(tmp_path: Path) -> None:
+    with servers.reference(ANSWER, tmp_path, two_cores()[0]) as server:
+        answers = list(converse(server.port, [Request("GET", "/", "key")] * 5))
+    assert [answer.body for answer in answers] == [b"{}"] * 5
+
+
+def test_without_valgrind_it_says_how_to_get_it(tmp_path: Path) -> None:
+    outcome = subprocess.run(
+        [sys.executable, "-m", "bench.guard"],
+        cwd=HOME,
+        env={**os.environ, "PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (outcome.returncode, outcome.stdout) == (1, "")
+    assert outcome.stderr == (
+        "bench: valgrind, which counts instructions, is missing: install it with `apt-get install valgrind`\n"
+    )
+
+
+@pytest.mark.timing
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
+def test_instructions_are_the_same_each_time_and_an_error_is_not_counted(tmp_path: Path) -> None:
+    requests = [Request("GET", "/", "key")]
+    with servers.reference(ANSWER, tmp_path, two_cores()[0], under=callgrind.under(tmp_path)) as server:
+        first, second = (callgrind.instructions(server, requests, tmp_path) for _ in range(2))
+    assert first == pytest.approx(second, rel=0.03)
+    assert 20_000 < first < 1_000_000
+    wrong = ANSWER._replace(head=ANSWER.head.replace(b"200 OK", b"404 Not Found"))
+    with servers.reference(wrong, tmp_path, two_cores()[0]) as server, pytest.raises(Refusal, match="404"):
+        callgrind.instructions(server, requests, tmp_path)
