@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from tests.houses import Cast, House, Person, RunningService
+from tests.redis_server import RedisServer
 
 settings.register_profile("listings", deadline=None, derandomize=True)
 settings.load_profile("listings")
@@ -42,6 +43,13 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp("running")
     with RunningService(folder, plain=request.param == "plain ASGI") as service:
         yield service
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """One Redis for all tests, which tell their keys apart by the database's id; none may stop or change it."""
+    with RedisServer() as server:
+        yield server
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from listings.api.app import Application, Trace
 from listings.api.guard import Bounds
@@ -18,13 +18,17 @@ from listings.limiter.memory import MemoryLimiter
 from listings.logs import RequestLog
 from listings.metrics import Metrics
 from listings.service import Service
-from listings.settings import Settings
+from listings.settings import RedisAddress, Settings
 from listings.store import backup, connection, copies, inspection, migrate, restore
 from listings.store.copies import Progress, ignore_progress
 from listings.store.inspection import Inspection
 from listings.store.migrate import Migration
 from listings.store.restore import Restored
 from listings.store.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from listings.limiter.redis_connection import Endpoint
+    from listings.limiter.redis_inspection import RedisReport
 
 
 class Observers(NamedTuple):
@@ -104,6 +108,24 @@ def limiter_files(settings: Settings) -> list[LogFile] | None:
     return log_files(settings.database)
 
 
+def limit_reach(settings: Settings) -> str | None:
+    """Whose requests the rate limit counts together, unless Redis is away; None where there is no limit."""
+    if not settings.rate_limit:
+        return None
+    if settings.redis is not None:
+        return "all machines that use this Redis"
+    return MappedLimiter.reach if sys.platform == "linux" else MemoryLimiter.reach
+
+
+def look_at_redis(settings: Settings) -> "RedisReport | None":
+    """What the Redis of the rate limit says of itself; None where there is none. Raises Unavailable."""
+    if settings.redis is None or not settings.rate_limit:
+        return None
+    from listings.limiter.redis_inspection import inspect  # noqa: PLC0415 - with Redis's client, which few need
+
+    return inspect(_redis_endpoint(settings.redis, settings))
+
+
 @asynccontextmanager
 async def opened_service(
     settings: Settings, *, clock: Callable[[], float] = time.time, metrics: Metrics | None = None
@@ -113,7 +135,7 @@ async def opened_service(
     await store.open()
     if metrics is not None:
         metrics.watch_writes(lambda: store.writes_waiting)
-    limiter = _limiter(settings, await store.get_id())
+    limiter = _limiter(settings, await store.get_id(), metrics)
     service = Service(store, limiter, clock)
     upkeep = asyncio.create_task(service.keep_up())
     try:
@@ -179,9 +201,31 @@ def _tracing() -> Iterator[Trace]:
         yield tracing.note_answer
 
 
-def _limiter(settings: Settings, database_id: str) -> RateLimiter | None:
+def _limiter(settings: Settings, database_id: str, metrics: Metrics | None) -> RateLimiter | None:
     if not settings.rate_limit:
         return None
+    local = _local_limiter(settings, database_id)
+    if settings.redis is None:
+        return local
+    from listings.limiter.fallback import FallbackLimiter  # noqa: PLC0415 - with Redis's client, which few need
+    from listings.limiter.redis import RedisLimiter  # noqa: PLC0415 - the same
+
+    endpoint = _redis_endpoint(settings.redis, settings)
+    shared = RedisLimiter(endpoint, database_id, settings.rate_limit, settings.rate_window)
+    if metrics is None:
+        return FallbackLimiter(shared, local, required=settings.redis_required)
+    limiter = FallbackLimiter(shared, local, required=settings.redis_required, on_local=metrics.note_local_count)
+    metrics.watch_limiter(lambda: limiter.is_away)
+    return limiter
+
+
+def _redis_endpoint(address: RedisAddress, settings: Settings) -> "Endpoint":
+    from listings.limiter.redis_connection import Endpoint  # noqa: PLC0415 - with Redis's client, which few need
+
+    return Endpoint(**address._asdict(), answer_seconds=settings.redis_timeout / 1000)
+
+
+def _local_limiter(settings: Settings, database_id: str) -> RateLimiter:
     if sys.platform != "linux":  # the mapped log needs Linux's locks and clock
         return MemoryLimiter(settings.rate_limit, settings.rate_window)
     return MappedLimiter(settings.database, database_id, settings.rate_limit, settings.rate_window)

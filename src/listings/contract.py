@@ -302,6 +302,14 @@ class RateLimiter(Protocol):
     def window(self) -> int:
         """Seconds."""
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether it was set up to count over machines."""
+
+    @property
+    def reach(self) -> str:
+        """Whose requests are counted together at the moment, such as "this machine"."""
+
     async def hit(self, key_id: int) -> Verdict:
         """Count one request in one atomic step; a refused one does not count. May raise Unavailable."""
 

@@ -104,6 +104,7 @@ class Metrics:
         self._listener: Listener | None = None
         self._add_requests(registry)
         self._add_writes(registry)
+        self._add_limiter(registry)
         self._add_files(registry, database)
         Info("listings_build", "The version that runs.", registry=registry).info({"version": __version__})
         prometheus_client.ProcessCollector(registry=registry)
@@ -148,6 +149,14 @@ class Metrics:
     def watch_writes(self, waiting: Callable[[], int]) -> None:
         """`waiting` tells how many operations the writer has not taken yet."""
         self._writes_waiting.set_function(waiting)
+
+    def watch_limiter(self, is_away: Callable[[], bool]) -> None:
+        """`is_away` tells whether the Redis that should count the rate limit doesn't."""
+        self._limiter_away.set_function(is_away)
+
+    def note_local_count(self) -> None:
+        """Count a request whose rate limit this machine counts in the place of Redis."""
+        self._counted_locally.inc()
 
     def note_answer(self, line: RequestLine) -> None:
         """Count an answer; on the event loop."""
@@ -194,6 +203,14 @@ class Metrics:
         self._rate_limited = Counter("listings_rate_limited", "Requests beyond a key's limit.", registry=registry)
         self._connections = Gauge("listings_connections", "Open connections.", registry=registry)
         self._most_connections = Gauge("listings_connections_max", "Connections at most.", registry=registry)
+
+    def _add_limiter(self, registry: CollectorRegistry) -> None:
+        self._limiter_away = Gauge(
+            "listings_rate_limit_away", "1 while the Redis that should count doesn't.", registry=registry
+        )
+        self._counted_locally = Counter(
+            "listings_rate_limit_local", "Requests that a machine counted in the place of Redis.", registry=registry
+        )
 
     def _add_writes(self, registry: CollectorRegistry) -> None:
         self._writes_waiting = Gauge("listings_writes_waiting", "Writes that wait for the writer.", registry=registry)

@@ -20,6 +20,12 @@ _MEBIBYTE = 1024 * 1024
 _LONGEST_WINDOW = 31 * 24 * 3600
 _MOST_WORKERS = 64
 _ADDRESS = re.compile(r"(?:([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):)?([0-9]{1,5})")
+_REDIS_PORT = 6379
+_REDIS = re.compile(
+    r"(?:rediss?|(?P<unix>unix))://(?:(?P<user>[^:@/?#]*)(?::(?P<password>[^@/?#]*))?@)?"
+    r"(?(unix)(?P<path>/[^?#\0]+)(?:\?db=(?P<db>[0-9]{1,5}))?"
+    r"|(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?(?:/(?P<database>[0-9]{1,5})?)?)"
+)
 MASK = "***"
 _FILE = "_FILE"
 _LONGEST_FILE = 64 * 1024
@@ -32,6 +38,18 @@ class Address(NamedTuple):
 
     host: str
     port: int
+
+
+class RedisAddress(NamedTuple):
+    """Where Redis answers, and as whom it is spoken to; what is not told is empty."""
+
+    host: str
+    port: int
+    path: str  # of a Unix socket, in the place of host and port
+    tls: bool
+    user: str
+    password: str
+    database: int
 
 
 class Setting(NamedTuple):
@@ -76,6 +94,9 @@ class Settings(NamedTuple):
     workers: int
     rate_limit: int
     rate_window: int
+    redis: RedisAddress | None
+    redis_timeout: int
+    redis_required: bool
     seed_file: Path | None
     cors_origins: frozenset[str]
     header_timeout: int
@@ -107,6 +128,26 @@ def parse_host(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9.:_-]+", text):
         raise ValueError("must be an address or a host name, like 127.0.0.1")
     return text
+
+
+def parse_redis_url(text: str) -> RedisAddress | None:
+    """`redis://USER:PASSWORD@HOST:PORT/DATABASE`, `rediss://` with TLS, or `unix://USER:PASSWORD@/PATH?db=DATABASE`."""
+    if not text:
+        return None
+    match = _REDIS.fullmatch(text)
+    if match is None or int(match["port"] or 0) > _LARGEST_PORT:
+        raise ValueError(
+            "must be like redis://127.0.0.1:6379/0, rediss://USER:PASSWORD@redis.example or unix:///run/redis.sock"
+        )
+    return RedisAddress(
+        host=(match["host"] or "").strip("[]"),
+        port=int(match["port"] or _REDIS_PORT),
+        path=unquote(match["path"] or ""),
+        tls=text.startswith("rediss:"),
+        user=unquote(match["user"] or ""),
+        password=unquote(match["password"] or ""),
+        database=int(match["database"] or match["db"] or 0),
+    )
 
 
 def _number(least: int, most: int) -> Callable[[str], int]:
@@ -194,6 +235,28 @@ SETTINGS = (
         "3600",
         _number(1, _LONGEST_WINDOW),
         "The sliding window of the rate limit, in seconds.",
+    ),
+    Setting(
+        "redis",
+        ("LISTINGS_REDIS_URL",),
+        "",
+        parse_redis_url,
+        "The Redis or Valkey that counts the rate limit for all machines: redis://, rediss:// with TLS, or unix://.",
+        secret=True,
+    ),
+    Setting(
+        "redis_timeout",
+        ("LISTINGS_REDIS_TIMEOUT",),
+        "250",
+        _number(10, 10_000),
+        "Milliseconds within which Redis has to answer; then the machine counts for itself until it does.",
+    ),
+    Setting(
+        "redis_required",
+        ("LISTINGS_REDIS_REQUIRED",),
+        "off",
+        _switch,
+        "on: while Redis is away, requests are answered 503; off: they are counted on each machine.",
     ),
     Setting(
         "seed_file",

@@ -39,6 +39,7 @@ CHECKS = [
     "drafts",
     "clock",
     "SQLite",
+    "rate limit",
     "open files",
     "workers",
     "service",
@@ -178,7 +179,7 @@ def test_a_wrong_setting(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wrong_place_of_the_database_leaves_the_other_checks(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LISTINGS_DATABASE_URL", "postgres://localhost/listings")
     found = findings(cli, code=1)
-    assert list(found) == ["settings", "clock", "SQLite", "open files", "workers", "service"]
+    assert list(found) == ["settings", "clock", "SQLite", "rate limit", "open files", "workers", "service"]
     assert found["settings"]["verdict"] == "fault"
 
 
@@ -462,6 +463,15 @@ def answering(status: int, body: bytes) -> Iterator[str]:
     ("status", "body", "verdict", "said"),
     [
         (200, b'{"status": "ready"}', "ok", "It is ready at 127.0.0.1:"),
+        (200, b'{"status": "ready", "rate_limit": "all machines that use this Redis"}', "ok", "It is ready at"),
+        (
+            200,
+            b'{"status": "ready", "rate_limit": "this machine, since Redis is away"}',
+            "warning",
+            "counts the rate limit over this machine, since Redis is away",
+        ),
+        (200, b'{"status": "ready", "version": 3}', "warning", "is not Listings"),
+        (200, b'["ready"]', "warning", "is not Listings"),
         (503, b'{"error": "The disk is almost full"}', "fault", "The disk is almost full"),
         (503, b"Bad gateway", "warning", "is not Listings"),
         (200, b"<h1>It works</h1>", "warning", "is not Listings"),

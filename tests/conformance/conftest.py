@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
+from uuid import uuid4
 
 import apsw
 import pytest
@@ -11,8 +12,10 @@ import pytest
 from listings.contract import RateLimiter, Store
 from listings.limiter.mapped import MachineClock, MappedLimiter
 from listings.limiter.memory import MemoryLimiter
+from listings.limiter.redis import RedisLimiter
 from listings.store import migrate
 from listings.store.sqlite import SqliteStore
+from tests.redis_server import RedisServer
 
 T = TypeVar("T")
 Run: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -73,7 +76,7 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=["memory", "mapped"])
+@pytest.fixture(params=["memory", "mapped", "redis"])
 def make_limiter(request: pytest.FixtureRequest, clock: Clock, tmp_path: Path, run: Run) -> Iterator[MakeLimiter]:
     """Makes an empty limiter of each kind, given limit and window."""
     made: list[RateLimiter] = []
@@ -81,6 +84,9 @@ def make_limiter(request: pytest.FixtureRequest, clock: Clock, tmp_path: Path, r
     def make(limit: int, window: int) -> RateLimiter:
         if request.param == "memory":
             made.append(MemoryLimiter(limit, window, clock))
+        elif request.param == "redis":
+            server: RedisServer = request.getfixturevalue("redis_server")
+            made.append(RedisLimiter(server.endpoint(), uuid4().hex, limit, window, clock))
         else:
             machine = MachineClock(since_boot=clock, wall=clock)
             database = tmp_path / f"{len(made)}.db"

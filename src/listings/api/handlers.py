@@ -91,6 +91,8 @@ async def health(_service: Service, _request: Request) -> Answer:
 async def readiness(service: Service, _request: Request) -> Answer:
     """GET /readyz: the service can do its work, and is not about to stop."""
     await service.require_ready()
+    if service.limiter is not None and service.limiter.is_shared:
+        return wire.answer({"status": "ready", "rate_limit": service.limiter.reach})
     return wire.answer({"status": "ready"})
 
 

@@ -241,10 +241,18 @@ def _schemas() -> dict[str, Schema]:
         "Error": _object({"error": {"type": "string", "description": "One plain sentence, for people."}}),
         "RateLimit": _rate_limit(),
         "Health": _object({"status": {"const": "ok"}}),
-        "Readiness": _object({"status": {"const": "ready"}}),
+        "Readiness": _readiness(),
         "Description": {"type": "object", "required": ["openapi", "info", "paths", "components"]},
         "File": {"type": "string"},
     }
+
+
+def _readiness() -> Schema:
+    reach: Schema = {
+        "type": "string",
+        "description": "Whose requests the rate limit counts together now; only where Redis is to count it.",
+    }
+    return {**_object({"status": {"const": "ready"}, "rate_limit": reach}), "required": ["status"]}
 
 
 def _object(properties: Mapping[str, Any]) -> Schema:

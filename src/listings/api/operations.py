@@ -300,7 +300,7 @@ READINESS = Operation(
     id="getReadiness",
     tag="Health",
     summary="See whether the service can do its work",
-    description="503 while the database can't be written or the service is stopping.",
+    description="503 while the database can't be written, the rate limit can't be counted or the service is stopping.",
     answers=(Success("It can.", "Readiness", {"status": "ready"}),),
 )
 

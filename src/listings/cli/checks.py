@@ -8,13 +8,16 @@ import resource
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from listings import assemble, dates
 from listings.cli.serve import OTHER_FILES
-from listings.errors import Problem
+from listings.errors import Problem, Unavailable
 from listings.settings import Given, Settings, settings_of
 from listings.store.inspection import Inspection
+
+if TYPE_CHECKING:
+    from listings.limiter.redis_inspection import RedisReport
 
 Verdict: TypeAlias = Literal["ok", "warning", "fault"]
 
@@ -24,6 +27,7 @@ _LARGEST_WAL = 64 * _MEBIBYTE
 _OTHERS_READ, _OTHERS_WRITE, _ALL_WRITE = 0o055, 0o022, 0o002
 _FIRST_YEAR, _LAST_YEAR = 2026, 2100
 _CLOCK_SECONDS = 300  # that clocks may differ
+_OLDEST_REDIS = (6, 2)
 _ANSWER_SECONDS = 2
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not listened on
 
@@ -45,6 +49,7 @@ def examine(given: list[Given]) -> Iterator[Finding]:
         yield from _examine_database(settings)
     yield _clock()
     yield _sqlite()
+    yield _limit(settings)
     yield _open_files(settings)
     yield _workers(settings)
     yield _service(settings)
@@ -284,6 +289,38 @@ def _sqlite() -> Finding:
         return Finding("SQLite", "fault", problem.message, "Install the packages that Listings is pinned to")
 
 
+def _limit(settings: Settings) -> Finding:
+    reach = assemble.limit_reach(settings)
+    if reach is None:
+        return Finding("rate limit", "ok", "There is none, as LISTINGS_RATE_LIMIT is 0")
+    counted = f"{settings.rate_limit} requests in {settings.rate_window} s and key, counted over {reach}"
+    try:
+        report = assemble.look_at_redis(settings)
+    except Unavailable as problem:
+        advice = "See that Redis runs, and that LISTINGS_REDIS_URL names it with the right password"
+        return Finding("rate limit", "fault", f"Redis can't be asked: {problem.message}", advice)
+    if report is None:
+        return Finding("rate limit", "ok", counted)
+    return _redis(report, f"{counted}, {report.name}")
+
+
+def _redis(report: "RedisReport", found: str) -> Finding:
+    """`found` is what there is to say where all is well."""
+    if report.is_replica or report.is_cluster:
+        kind = "a replica, which takes no writes" if report.is_replica else "a part of a Redis Cluster"
+        return Finding("rate limit", "fault", f"{report.name} is {kind}", "Name a primary in LISTINGS_REDIS_URL")
+    if report.version < _OLDEST_REDIS:
+        return Finding("rate limit", "fault", f"{report.name} is too old", "Install Redis 6.2 or newer, or Valkey")
+    if report.policy != "noeviction":
+        found = f"{report.name} forgets counts when its memory is full: maxmemory-policy is {report.policy}"
+        return Finding("rate limit", "warning", found, "Set `maxmemory-policy noeviction` in Redis's configuration")
+    if abs(report.ahead) > _CLOCK_SECONDS:
+        side = "ahead of" if report.ahead > 0 else "behind"
+        found = f"The clock of {report.name} is {abs(report.ahead):.0f} s {side} this machine's"
+        return Finding("rate limit", "warning", found, "Set the wrong one of the two clocks")
+    return Finding("rate limit", "ok", found)
+
+
 def _open_files(settings: Settings) -> Finding:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = settings.max_connections + OTHER_FILES
@@ -331,10 +368,21 @@ def _answer(place: str, status: int, body: bytes) -> Finding:
         data = json.loads(body)
     except ValueError:
         data = None
-    if status == http.client.OK and data == {"status": "ready"}:
-        return Finding("service", "ok", f"It is ready at {place}")
+    if status == http.client.OK and isinstance(data, dict) and _is_readiness(data):
+        return _ready(place, str(data.get("rate_limit", "")))
     if status == http.client.SERVICE_UNAVAILABLE and isinstance(data, dict) and set(data) == {"error"}:
         return Finding("service", "fault", f"It is not ready: {data['error']}", "Mend that; the service then recovers")
     return Finding(
         "service", "warning", f"What answers at {place} is not Listings", "Give one of them another port: LISTINGS_PORT"
     )
+
+
+def _is_readiness(data: dict[str, object]) -> bool:
+    return data.get("status") == "ready" and data.keys() <= {"status", "rate_limit"}
+
+
+def _ready(place: str, reach: str) -> Finding:
+    if reach.endswith("since Redis is away"):
+        found = f"It is ready at {place}, and counts the rate limit over {reach}"
+        return Finding("service", "warning", found, "See what is said of the rate limit, and look at Redis's log")
+    return Finding("service", "ok", f"It is ready at {place}")

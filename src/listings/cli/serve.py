@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from listings.cli import seed as seeding
 from listings.cli.database import tell_kept
 from listings.cli.output import tell
 from listings.cli.parameters import SettingText, configure_logs, settings_of
-from listings.errors import Problem
+from listings.errors import Problem, Unavailable
 from listings.logs import RequestLog
 from listings.metrics import listener_of
 from listings.processes.supervisor import Supervisor
@@ -83,6 +83,8 @@ async def _serve(
     if observers.metrics is not None:
         tell(f"Metrics are at {observers.metrics.url}")
     async with assemble.opened_service(settings, metrics=observers.metrics) as service:
+        with suppress(Unavailable):
+            await service.require_ready()  # which connects to Redis, so that no request waits for that
         prepared = await _prepare(service, settings, plan, demo=demo)
         gc.freeze()  # what is there now stays: the collector need not walk through it while requests wait
         announce = partial(_announce, settings.database, base_url, prepared)

@@ -12,13 +12,14 @@ import os
 import signal
 import socket
 import sys
+from contextlib import suppress
 
 import uvloop
 
 from listings import assemble
 from listings.cli.parameters import configure_logs
 from listings.cli.serve import with_possible_connections
-from listings.errors import Problem
+from listings.errors import Problem, Unavailable
 from listings.logs import RequestLog
 from listings.processes.overseer import Overseer
 from listings.settings import Settings, load
@@ -48,6 +49,8 @@ async def _serve(settings: Settings, listener: socket.socket, overseer: Overseer
     request_log = RequestLog(sys.stderr.buffer, settings.log_level, as_json=as_json, pid=pid)
     with assemble.observed(settings, listening=False) as observers:
         async with assemble.opened_service(settings, metrics=observers.metrics) as service:
+            with suppress(Unavailable):
+                await service.require_ready()  # which connects to Redis, so that no request waits for that
             gc.freeze()  # what is there now stays: the collector need not walk through it while requests wait
             server = assemble.server(service, settings, request_log, overseer.tell_ready, observers)
             heeding = asyncio.create_task(overseer.heed(server, observers.metrics))

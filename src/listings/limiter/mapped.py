@@ -91,6 +91,9 @@ def log_files(database: Path) -> list[LogFile]:
 class MappedLimiter:
     """`listings.contract.RateLimiter` over all processes of one machine."""
 
+    is_shared = False
+    reach = "this machine"
+
     def __init__(
         self, database: Path, database_id: str, limit: int, window: int, clock: MachineClock | None = None
     ) -> None:

@@ -12,6 +12,9 @@ _FIRST_SWEEP = 1024
 class MemoryLimiter:
     """Keeps the times of the accepted requests of each key, at most `limit` of them. For one event loop."""
 
+    is_shared = False
+    reach = "this process"
+
     def __init__(self, limit: int, window: int, clock: Callable[[], float] = time.monotonic) -> None:
         """`window` is in seconds; `clock` never goes back."""
         self.limit = limit

@@ -5,7 +5,13 @@ from collections.abc import Iterable
 from listings.metrics import Family, Sample
 
 _CUMULATIVE = {"counter", "histogram"}
-_NO_SUMS = {"listings_database_bytes", "listings_database_wal_bytes", "process_start_time_seconds", "python_info"}
+_NO_SUMS = {
+    "listings_database_bytes",
+    "listings_database_wal_bytes",
+    "listings_rate_limit_away",
+    "process_start_time_seconds",
+    "python_info",
+}
 
 
 class Tally:

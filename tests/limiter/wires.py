@@ -1,0 +1,66 @@
+"""What may stand in Redis's place, or between it and us."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+
+class Wire:
+    """Carries bytes to Redis and back, until it is told to keep the answers, or cut."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._writers: list[asyncio.StreamWriter] = []
+        self.keeps_answers = False
+        self.carried = asyncio.Event()  # is set when an answer was kept
+
+    def cut(self) -> None:
+        """End every connection without a word."""
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection."""
+        from_redis, to_redis = await asyncio.open_connection("127.0.0.1", self._target)
+        self._writers += [writer, to_redis]
+        await asyncio.gather(self._copy(reader, to_redis), self._copy(from_redis, writer, answers=True))
+
+    async def _copy(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, answers: bool = False) -> None:
+        with suppress(OSError):
+            while data := await source.read(65_536):
+                if answers and self.keeps_answers:
+                    self.carried.set()
+                else:
+                    sink.write(data)
+            sink.transport.abort()
+
+
+@asynccontextmanager
+async def wire_to(port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[Wire, int]]:
+    """A wire to this port, and the port at which it begins."""
+    wire = Wire(port)
+    server = await asyncio.start_server(wire.carry, "127.0.0.1", 0, ssl=tls)
+    try:
+        yield wire, server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        wire.cut()
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def always_answering(answer: bytes) -> AsyncIterator[int]:
+    """The port of something that answers this to whatever it is sent."""
+
+    async def answer_all(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while await reader.read(65_536):
+                writer.write(answer)
+        writer.transport.abort()
+
+    server = await asyncio.start_server(answer_all, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
