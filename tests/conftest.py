@@ -11,7 +11,8 @@ import httpx
 import pytest
 from hypothesis import settings
 
-from tests.houses import Cast, House, Person, RunningService
+from tests.houses import Cast, Ground, House, Person, RunningService, in_a_file
+from tests.postgres_server import DatabasesOfFolders, PostgresServer
 from tests.redis_server import RedisServer
 
 settings.register_profile("listings", deadline=None, derandomize=True)
@@ -27,21 +28,44 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     return report
 
 
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One PostgreSQL for all tests; each has databases of its own."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def engine(request: pytest.FixtureRequest) -> Iterator[str]:
+    """What houses have their data in: "sqlite", or "postgres" where a test is run on both (tests/api/conftest.py)."""
+    name = getattr(request, "param", "sqlite")
+    if name == "sqlite":
+        yield name
+        return
+    with DatabasesOfFolders(request.getfixturevalue("postgres")) as databases:
+        Ground.database_of = databases.of
+        yield name
+        Ground.database_of = in_a_file
+
+
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
+def house(tmp_path: Path, engine: str) -> Iterator[House]:
     """The service in this process, with a clock to turn."""
+    assert engine
     with House(tmp_path) as house:
         yield house
 
 
-@pytest.fixture(scope="session", params=["one write", "plain ASGI"])
-def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
+@pytest.fixture(scope="session")
+def running(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, engine: str
+) -> Iterator[RunningService]:
     """One service behind a real socket for all tests; each test has a cast of its own.
 
     It answers once by the protocol's own extension and once as any ASGI application does.
     """
-    folder = tmp_path_factory.mktemp("running")
-    with RunningService(folder, plain=request.param == "plain ASGI") as service:
+    folder = tmp_path_factory.mktemp(f"running-{engine}")
+    with RunningService(folder, plain=getattr(request, "param", "one write") == "plain ASGI") as service:
         yield service
 
 

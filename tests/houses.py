@@ -65,8 +65,21 @@ class Reply(NamedTuple):
         return jsons.loads(self.body)
 
 
+def in_a_file(folder: Path) -> str:
+    """The address of a house's database: a file in its folder."""
+    return f"sqlite:///{folder}/listings.db"
+
+
+class Ground:
+    """Where houses have their data, unless they are told: one database for each folder."""
+
+    database_of: Callable[[Path], str] = staticmethod(in_a_file)
+
+
 def settings_for(folder: Path, **flags: str) -> Settings:
-    return load({}, {"database": f"sqlite:///{folder}/listings.db", "port": "0", **flags})
+    if "database" not in flags:
+        flags["database"] = Ground.database_of(folder)
+    return load({}, {"data_folder": str(folder), "port": "0", **flags})
 
 
 async def make_person(service: Service, name: str, plan_ends_in: float) -> Person:

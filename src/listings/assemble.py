@@ -3,10 +3,11 @@
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from listings.api.app import Application, Trace
 from listings.api.guard import Bounds
@@ -17,11 +18,12 @@ from listings.limiter.mapped import LogFile, MappedLimiter, log_files
 from listings.limiter.memory import MemoryLimiter
 from listings.logs import RequestLog
 from listings.metrics import Metrics
+from listings.postgres_url import PostgresUrl
 from listings.service import Service
 from listings.settings import RedisAddress, Settings
 from listings.store import backup, connection, copies, inspection, migrate, restore
 from listings.store.copies import Progress, ignore_progress
-from listings.store.inspection import Inspection
+from listings.store.inspection import Inspection, PostgresInspection
 from listings.store.migrate import Migration
 from listings.store.restore import Restored
 from listings.store.sqlite import SqliteStore
@@ -29,6 +31,11 @@ from listings.store.sqlite import SqliteStore
 if TYPE_CHECKING:
     from listings.limiter.redis_connection import Endpoint
     from listings.limiter.redis_inspection import RedisReport
+    from listings.store.postgres import PostgresStore
+
+T = TypeVar("T")
+
+_IN_POSTGRES = "The data is in PostgreSQL"
 
 
 class Observers(NamedTuple):
@@ -51,7 +58,7 @@ def observed(settings: Settings, *, listening: bool = True) -> Iterator[Observer
         trace = stack.enter_context(_tracing()) if settings.tracing else None
         metrics = None
         if settings.metrics_address is not None:
-            metrics = stack.enter_context(closing(Metrics(settings.database)))
+            metrics = stack.enter_context(closing(Metrics(settings.file)))
             if listening:
                 metrics.listen(*settings.metrics_address)
         yield Observers(metrics, trace)
@@ -62,27 +69,46 @@ def migrate_database(settings: Settings, on_backup: Callable[[Path], None] = lam
 
     `on_backup` is told where the database is kept as it was before.
     """
+    if isinstance(settings.database, PostgresUrl):
+        from listings.store import postgres_migrate  # noqa: PLC0415 - its driver is for those who use it
+
+        return _finished(postgres_migrate.migrate(settings.database))
     return migrate.migrate(settings.database, on_backup=on_backup)
 
 
 def pending_migrations(settings: Settings) -> list[Migration]:
     """What `migrate_database` would apply. Changes nothing."""
+    if isinstance(settings.database, PostgresUrl):
+        from listings.store import postgres_migrate  # noqa: PLC0415 - as above
+
+        return _finished(postgres_migrate.pending(settings.database))
     return migrate.pending(settings.database)
 
 
 def back_up_database(settings: Settings, file: Path, *, force: bool, progress: Progress = ignore_progress) -> Path:
     """Copy the database to a file; returns the file, links resolved."""
+    if isinstance(settings.database, PostgresUrl):
+        raise Problem("backup_refused", f"{_IN_POSTGRES}: back it up with `pg_dump --format=custom`")
     return backup.back_up(settings.database, file, force=force, progress=progress)
 
 
 def restore_database(settings: Settings, file: Path, *, force: bool, progress: Progress = ignore_progress) -> Restored:
     """Make the database what a backup is."""
+    if isinstance(settings.database, PostgresUrl):
+        raise Problem("restore_refused", f"{_IN_POSTGRES}: restore it with `pg_restore`")
     return restore.restore(settings.database, file, force=force, progress=progress)
 
 
 def inspect_database(settings: Settings) -> Inspection:
     """Look through the database, changing nothing."""
-    return inspection.inspect(settings.database)
+    return inspection.inspect(settings.file)
+
+
+def inspect_postgres(settings: Settings) -> PostgresInspection:
+    """Look at the server and its database, changing nothing. Raises Problem where that can't be."""
+    from listings.store import postgres_inspection  # noqa: PLC0415 - as above
+
+    return _finished(postgres_inspection.inspect(str(settings.database)))
 
 
 def sqlite_version() -> str:
@@ -93,19 +119,19 @@ def sqlite_version() -> str:
 
 def free_room(settings: Settings) -> tuple[int, int]:
     """How many bytes the database can grow by, and with how few the store isn't ready any more."""
-    return connection.free_room(settings.database), connection.LEAST_ROOM
+    return connection.free_room(settings.file), connection.LEAST_ROOM
 
 
 def stale_drafts(settings: Settings) -> list[Path]:
     """What backups that were killed have left in the database's folder."""
-    return copies.stale_drafts(settings.database.resolve().parent)
+    return copies.stale_drafts(settings.file.resolve().parent)
 
 
 def limiter_files(settings: Settings) -> list[LogFile] | None:
     """The files of the rate limit; None where there are none to be."""
     if not settings.rate_limit or sys.platform != "linux":
         return None
-    return log_files(settings.database)
+    return log_files(settings.file)
 
 
 def limit_reach(settings: Settings) -> str | None:
@@ -131,7 +157,7 @@ async def opened_service(
     settings: Settings, *, clock: Callable[[], float] = time.time, metrics: Metrics | None = None
 ) -> AsyncIterator[Service]:
     """A service over the database of the settings, which must exist; everything is committed at the end."""
-    store = SqliteStore(settings.database, metrics.note_batch if metrics is not None else None)
+    store = _store(settings, metrics)
     await store.open()
     if metrics is not None:
         metrics.watch_writes(lambda: store.writes_waiting)
@@ -146,6 +172,27 @@ async def opened_service(
         await store.close()
         if limiter is not None:
             await limiter.close()
+
+
+def _store(settings: Settings, metrics: Metrics | None) -> "SqliteStore | PostgresStore":
+    if isinstance(settings.database, Path):
+        return SqliteStore(settings.database, metrics.note_batch if metrics is not None else None)
+    from listings.store.postgres import PostgresStore  # noqa: PLC0415 - as above
+    from listings.store.postgres_pool import Bounds  # noqa: PLC0415
+
+    try:
+        settings.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise Problem(
+            "invalid_setting", f"The folder {settings.file.parent} can't be made: {error.strerror}"
+        ) from error
+    return PostgresStore(settings.database, Bounds(settings.database_connections, settings.database_timeout))
+
+
+def _finished(work: Coroutine[Any, Any, T]) -> T:
+    """What it comes to, on a loop of its own, since the caller may be on one already."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
 
 
 def application(
@@ -228,4 +275,4 @@ def _redis_endpoint(address: RedisAddress, settings: Settings) -> "Endpoint":
 def _local_limiter(settings: Settings, database_id: str) -> RateLimiter:
     if sys.platform != "linux":  # the mapped log needs Linux's locks and clock
         return MemoryLimiter(settings.rate_limit, settings.rate_window)
-    return MappedLimiter(settings.database, database_id, settings.rate_limit, settings.rate_window)
+    return MappedLimiter(settings.file, database_id, settings.rate_limit, settings.rate_window)

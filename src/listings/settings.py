@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from listings import postgres_url
 from listings.errors import Problem
 from listings.logs import LEVELS
+from listings.postgres_url import PostgresUrl
 
 _LARGEST_PORT = 65_535
 _MOST_REQUESTS = 100_000
@@ -88,7 +90,10 @@ class Given(NamedTuple):
 class Settings(NamedTuple):
     """The values in force."""
 
-    database: Path
+    database: Path | PostgresUrl
+    database_connections: int
+    database_timeout: int
+    data_folder: Path
     host: str
     port: int
     workers: int
@@ -114,12 +119,26 @@ class Settings(NamedTuple):
     metrics_address: Address | None
     tracing: bool
 
+    @property
+    def file(self) -> Path:
+        """The SQLite file; with PostgreSQL, the name beside which the files of this machine are."""
+        return self.database if isinstance(self.database, Path) else self.data_folder / "postgresql"
 
-def parse_database_url(text: str) -> Path:
-    """`sqlite:///relative.db` or `sqlite:////absolute.db`."""
+    @property
+    def database_shown(self) -> str:
+        """Where the data is, for eyes: without a password."""
+        return str(self.database.absolute()) if isinstance(self.database, Path) else self.database.shown
+
+
+def parse_database_url(text: str) -> Path | PostgresUrl:
+    """`sqlite:///relative.db`, `sqlite:////absolute.db` or `postgresql://user@host/database`."""
+    if postgres_url.is_postgres(text):
+        return postgres_url.parse(text)
     path = unquote(text.removeprefix("sqlite:///"))
     if not text.startswith("sqlite:///") or not path or path.startswith(":") or "\0" in path:
-        raise ValueError("must be like sqlite:///data/listings.db or sqlite:////var/lib/listings.db")
+        raise ValueError(
+            "must be like sqlite:///data/listings.db, sqlite:////var/lib/listings.db or postgresql://user@host/database"
+        )
     return Path(path)
 
 
@@ -203,9 +222,31 @@ SETTINGS = (
         ("LISTINGS_DATABASE_URL",),
         "sqlite:///data/listings.db",
         parse_database_url,
-        "Where the data is kept: sqlite:///PATH, relative to the working directory, or sqlite:////PATH.",
+        "Where the data is kept: sqlite:///PATH, relative to the working directory, sqlite:////PATH, or "
+        "postgresql://USER:PASSWORD@HOST/DATABASE.",
         flag="--database-url",
         secret=True,
+    ),
+    Setting(
+        "database_connections",
+        ("LISTINGS_DATABASE_CONNECTIONS",),
+        "8",
+        _number(1, 1000),
+        "Connections to PostgreSQL that one process has at most.",
+    ),
+    Setting(
+        "database_timeout",
+        ("LISTINGS_DATABASE_TIMEOUT",),
+        "5",
+        _number(1, _LONGEST_TIMEOUT),
+        "Seconds that a statement in PostgreSQL may take, and that a request may wait for a connection to it.",
+    ),
+    Setting(
+        "data_folder",
+        ("LISTINGS_DATA_FOLDER",),
+        "data",
+        Path,
+        "Where the files of this machine are, the rate limit's, when the data is in PostgreSQL.",
     ),
     Setting("host", ("LISTINGS_HOST",), "127.0.0.1", parse_host, "The address to listen on."),
     Setting(

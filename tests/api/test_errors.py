@@ -67,7 +67,7 @@ def disabled(house: House, cast: Cast) -> str:
 
 
 def with_a_bug(house: House, cast: Cast) -> Reply:
-    return get_from(house, Service(BrokenStore(house.settings.database), None), cast.alice.key)
+    return get_from(house, Service(BrokenStore(house.settings.file), None), cast.alice.key)
 
 
 def with_a_closed_store(house: House, key: str, method: str = "GET") -> Reply:

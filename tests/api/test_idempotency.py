@@ -199,6 +199,7 @@ def test_a_key_is_free_for_another_body_after_24_hours(house: House) -> None:
     assert house.ask("POST", LISTINGS, key=alice.key, json={**LAMP, "price": 5}, headers=keyed("k1")).status == 201
 
 
+@pytest.mark.sqlite
 def test_what_is_a_day_old_is_removed(house: House) -> None:
     alice = house.person("alice")
     for key in ("k1", "k2"):
@@ -287,6 +288,7 @@ def stored(folder: Path) -> list[str]:
         connection.close()
 
 
+@pytest.mark.sqlite
 def test_a_service_that_is_killed_before_it_answers_makes_each_listing_once(tmp_path: Path) -> None:
     # In every other round the kill comes when the listing is on disk and its answer was not read yet.
     program = Program(tmp_path, LISTINGS_LOG_LEVEL="error")

@@ -276,7 +276,7 @@ def test_a_batch_that_fails_is_counted(
 
 def test_the_sizes_of_the_files_are_those_on_disk(measured: Measured, cast: Cast) -> None:
     assert measured.send(request("POST", LISTINGS, cast.alice.key, body=BICYCLE)) == 201
-    database = measured.service.settings.database
+    database = measured.service.settings.file
     after = measured.scrape()
     assert after("listings_database_bytes") == database.stat().st_size > 0
     assert after("listings_database_wal_bytes") == database.with_name("listings.db-wal").stat().st_size > 0

@@ -177,7 +177,7 @@ def test_a_wrong_setting(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_wrong_place_of_the_database_leaves_the_other_checks(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LISTINGS_DATABASE_URL", "postgres://localhost/listings")
+    monkeypatch.setenv("LISTINGS_DATABASE_URL", "mysql://localhost/listings")
     found = findings(cli, code=1)
     assert list(found) == ["settings", "clock", "SQLite", "rate limit", "open files", "workers", "service"]
     assert found["settings"]["verdict"] == "fault"

@@ -14,6 +14,8 @@ from listings.limiter.mapped import MachineClock, MappedLimiter
 from listings.limiter.memory import MemoryLimiter
 from listings.limiter.redis import RedisLimiter
 from listings.store import migrate
+from listings.store.postgres import PostgresStore
+from listings.store.postgres_pool import Bounds
 from listings.store.sqlite import SqliteStore
 from tests.redis_server import RedisServer
 
@@ -48,10 +50,16 @@ def run() -> Iterator[Run]:
         yield runner.run
 
 
-@pytest.fixture(params=["sqlite"])
+@pytest.fixture(params=["sqlite", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, run: Run) -> Iterator[Store]:
     """An empty store of each engine."""
-    assert request.param == "sqlite"
+    if request.param == "postgres":
+        with request.getfixturevalue("postgres").database() as url:
+            postgres_store = PostgresStore(url, Bounds(sessions=8, seconds=5))
+            run(postgres_store.open())
+            yield postgres_store
+            run(postgres_store.close())
+        return
     path = tmp_path / "listings.db"
     migrate.migrate(path)
     store = SqliteStore(path)

@@ -182,3 +182,30 @@ def test_a_changed_text_is_found_by_its_new_words_alone(store: Store, run: Run) 
 @given(st.text(), st.text())
 def test_a_word_of_a_text_is_found_in_it(title: str, content: str) -> None:
     assert words.contain((title, content), words.words_of(content))
+
+
+@pytest.mark.parametrize("descending", [True, False])
+@pytest.mark.parametrize(
+    ("sort", "value", "is_last"),
+    [
+        ("title", 5, False),
+        ("created_at", 2**63 - 1, True),
+        ("title", "\0", False),
+        ("title", "zzz\0a", True),
+        ("price", "a\0", True),
+        ("price", "a", True),
+    ],
+)
+def test_a_place_of_another_type_is_before_or_behind_all(
+    store: Store,
+    run: Run,
+    sort: Any,
+    value: str | int,
+    is_last: bool,  # noqa: FBT001 - behind all
+    descending: bool,  # noqa: FBT001 - which way
+) -> None:
+    run(store.add_account("Alice", "alice@example.com", None, 1_000))
+    run(store.add_listing(1, 1, NewListing(title="Lamp", content="c"), "2026-11-21 10:00:00"))
+    found = run(store.find_listings(1, 1, ListingQuery(sort=sort, descending=descending, after=(value, 7))))
+    assert len(found) == (descending == is_last)
+    assert run(store.find_listings(1, 1, ListingQuery(category="\0"))) == []

@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 
 from listings.errors import Problem
+from listings.postgres_url import PostgresUrl
 from listings.settings import SETTINGS, Setting, Settings, load, settings_of, survey
 
 MEBIBYTE = 1024 * 1024
 ROWS = {setting.attribute: setting for setting in SETTINGS}
 
 BOUNDS = {
+    "database_connections": (1, 1000),
+    "database_timeout": (1, 3600),
     "port": (0, 65_535),
     "workers": (1, 64),
     "rate_limit": (0, 100_000),
@@ -35,6 +38,17 @@ GOOD = [
     ("database", "sqlite:////var/lib/a.db", Path("/var/lib/a.db")),
     ("database", "sqlite:///with%20space%3F.db", Path("with space?.db")),
     ("database", "sqlite:///späß.db", Path("späß.db")),
+    *(
+        ("database", url, PostgresUrl(url))
+        for url in (
+            "postgresql://localhost/listings",
+            "postgres://listings:secret@db.example:6432/listings?sslmode=verify-full",
+            "postgresql:///listings?host=/run/postgresql",
+            "postgresql://[::1]:5432/listings",
+            "postgresql://one.example:5432,two.example/listings?target_session_attrs=read-write",
+        )
+    ),
+    ("data_folder", "/var/lib/listings", Path("/var/lib/listings")),
     ("host", "127.0.0.1", "127.0.0.1"),
     ("host", "0.0.0.0", "0.0.0.0"),  # noqa: S104 - nothing listens here
     ("host", "::1", "::1"),
@@ -93,7 +107,11 @@ WRONG = [
     ("database", "sqlite:///"),
     ("database", "sqlite:///:memory:"),
     ("database", "sqlite:///%00"),
-    ("database", "postgresql://localhost/listings"),
+    ("database", "mysql://localhost/listings"),
+    ("database", "postgresql://"),
+    ("database", "postgresql://[::1/listings"),
+    ("database", "postgresql://localhost:65536/listings"),
+    ("database", "postgresql://localhost/listings?sslmode"),
     ("host", "a b"),
     ("host", "http://127.0.0.1"),
     ("host", "127.0.0.1/8"),
@@ -186,7 +204,7 @@ def test_each_default_is_as_good_when_it_is_set(setting: Setting) -> None:
 
 def test_every_row_is_tried_here() -> None:
     assert {attribute for attribute, *_ in GOOD} == ROWS.keys()
-    assert {attribute for attribute, _ in WRONG} == ROWS.keys() - {"seed_file"}  # any text can name a file
+    assert {attribute for attribute, _ in WRONG} == ROWS.keys() - {"seed_file", "data_folder"}  # any text is a path
 
 
 # Values
@@ -195,6 +213,9 @@ def test_every_row_is_tried_here() -> None:
 def test_the_defaults_are_in_force_when_nothing_is_set() -> None:
     assert load({}, {}) == Settings(
         database=Path("data/listings.db"),
+        database_connections=8,
+        database_timeout=5,
+        data_folder=Path("data"),
         host="127.0.0.1",
         port=8000,
         workers=1,
@@ -270,6 +291,26 @@ def test_a_flag_that_is_not_given_leaves_it_to_the_environment() -> None:
 )
 def test_listings_port_wins_over_port_and_empty_is_as_not_set(environment: dict[str, str], port: int) -> None:
     assert load(environment, {}).port == port
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("postgresql://localhost", "must name a database"),
+        ("postgresql://localhost/", "must name a database"),
+        ("postgresql://localhost/listings?sslmode=on", "must have as sslmode one of"),
+        ("postgresql://localhost/listings?ssl=true", "must not have the parameter ssl"),
+    ],
+)
+def test_an_address_of_postgresql_that_lacks_something_is_told_what(url: str, words: str) -> None:
+    assert refusal({"LISTINGS_DATABASE_URL": url}).startswith(f"LISTINGS_DATABASE_URL {words}")
+
+
+def test_the_files_of_this_machine_are_beside_the_database_or_in_their_folder() -> None:
+    assert load({}, {"database": "sqlite:///a/b.db"}).file == Path("a/b.db")
+    settings = load({}, {"database": "postgresql://u:secret@db.example/listings", "data_folder": "/srv"})
+    assert settings.file == Path("/srv/postgresql")
+    assert settings.database_shown == "postgresql://db.example/listings"
 
 
 def test_what_does_not_count_is_not_judged() -> None:

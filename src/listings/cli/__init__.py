@@ -31,7 +31,7 @@ EXIT_REFUSED = 1
 @click.option(
     "--database-url",
     type=SettingText("database"),
-    help="Where the data is: sqlite:///PATH. Else LISTINGS_DATABASE_URL, else sqlite:///data/listings.db.",
+    help="Where the data is: sqlite:///PATH or postgresql://…. Else LISTINGS_DATABASE_URL, else sqlite:///data/listings.db.",
 )
 @click.pass_context
 def listings(context: click.Context, database_url: str | None) -> None:

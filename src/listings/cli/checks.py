@@ -8,9 +8,11 @@ import resource
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING
 
 from listings import assemble, dates
+from listings.cli import postgres_checks
+from listings.cli.finding import Finding
 from listings.cli.serve import OTHER_FILES
 from listings.errors import Problem, Unavailable
 from listings.settings import Given, Settings, settings_of
@@ -18,8 +20,6 @@ from listings.store.inspection import Inspection
 
 if TYPE_CHECKING:
     from listings.limiter.redis_inspection import RedisReport
-
-Verdict: TypeAlias = Literal["ok", "warning", "fault"]
 
 _GIBIBYTE = 1024**3
 _MEBIBYTE = 1024**2
@@ -32,23 +32,16 @@ _ANSWER_SECONDS = 2
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not listened on
 
 
-class Finding(NamedTuple):
-    """What a check found, and what to do unless all is well."""
-
-    check: str
-    verdict: Verdict
-    found: str
-    advice: str | None = None
-
-
 def examine(given: list[Given]) -> Iterator[Finding]:
     """All findings, in the order in which they are best read."""
     settings = settings_of(given)
     yield _settings(given)
     if not any(one.fault for one in given if one.setting.attribute == "database"):
-        yield from _examine_database(settings)
+        examine_it = _examine_database if isinstance(settings.database, Path) else postgres_checks.examine
+        yield from examine_it(settings)
     yield _clock()
-    yield _sqlite()
+    if isinstance(settings.database, Path):
+        yield _sqlite()
     yield _limit(settings)
     yield _open_files(settings)
     yield _workers(settings)
@@ -56,7 +49,7 @@ def examine(given: list[Given]) -> Iterator[Finding]:
 
 
 def _examine_database(settings: Settings) -> Iterator[Finding]:
-    database = settings.database.absolute()
+    database = settings.file.absolute()
     settings = settings._replace(database=database)
     try:
         there = database.exists()

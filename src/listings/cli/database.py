@@ -24,7 +24,7 @@ def migrate(context: click.Context, *, dry_run: bool, as_json: bool) -> None:
     Example: listings migrate
     """
     settings = settings_of(context)
-    path = str(settings.database.absolute())
+    path = settings.database_shown
     if dry_run:
         pending = names_of(assemble.pending_migrations(settings))
         if as_json:

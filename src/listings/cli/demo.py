@@ -70,7 +70,7 @@ def write_environment(demo: Demo, base_url: str, folder: Path) -> Path:
     return path
 
 
-def banner(demo: Demo, base_url: str, database: Path, environment: Path) -> str:
+def banner(demo: Demo, base_url: str, database: str, environment: Path) -> str:
     """What is printed when the service answers: address, data, keys, and lines that work as pasted."""
     yours, expired = demo.keys["API_KEY"], demo.keys["EXPIRED_API_KEY"]
     address = base_url + _LISTINGS
@@ -78,7 +78,7 @@ def banner(demo: Demo, base_url: str, database: Path, environment: Path) -> str:
     body = '{"title": "Road bike", "content": "Alloy frame, 56 cm, ridden twice.", "price": 450}'
     lines = [
         f"Listings answers at {base_url}",
-        f"Data    {database.absolute()}",
+        f"Data    {database}",
         f"Keys    {environment.absolute()}",
         "",
         *(f"{person.variable:<16} {demo.keys[person.variable]}  ({person.role})" for person in _PEOPLE),

@@ -3,6 +3,7 @@
 import click
 
 from listings.cli import checks
+from listings.cli.finding import Finding
 from listings.cli.output import json_option, show_rows
 from listings.cli.parameters import given_of
 
@@ -22,5 +23,5 @@ def doctor(context: click.Context, *, as_json: bool) -> int:
     Example: listings doctor
     """
     findings = list(checks.examine(given_of(context)))
-    show_rows(checks.Finding._fields, [finding._asdict() for finding in findings], as_json=as_json, styles=_STYLES)
+    show_rows(Finding._fields, [finding._asdict() for finding in findings], as_json=as_json, styles=_STYLES)
     return EXIT_FAULT if any(finding.verdict == "fault" for finding in findings) else 0

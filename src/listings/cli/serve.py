@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing, suppress
 from functools import partial
-from pathlib import Path
 
 import click
 import uvloop
@@ -87,7 +86,7 @@ async def _serve(
             await service.require_ready()  # which connects to Redis, so that no request waits for that
         prepared = await _prepare(service, settings, plan, demo=demo)
         gc.freeze()  # what is there now stays: the collector need not walk through it while requests wait
-        announce = partial(_announce, settings.database, base_url, prepared)
+        announce = partial(_announce, settings, base_url, prepared)
         server = assemble.server(service, settings, request_log, announce, observers)
         _heed_hangups(_tell_no_reload, server.stop)
         await server.serve([listener])
@@ -101,7 +100,7 @@ async def _prepare(
     """Make sure of what the seed and the demo want."""
     if plan is not None:
         await seeding.apply(service, plan)
-    return await demonstration.prepare(service, settings.database.parent) if demo else None
+    return await demonstration.prepare(service, settings.file.parent) if demo else None
 
 
 def _supervise(settings: Settings, flags: Mapping[str, str | None], plan: seeding.Seed | None, *, demo: bool) -> None:
@@ -135,7 +134,7 @@ async def _supervised(
             async with assemble.opened_service(settings) as service:
                 prepared = await _prepare(service, settings, plan, demo=demo)
         _heed_hangups(supervisor.reload, supervisor.stop)
-        in_order = await supervisor.run(partial(_announce, settings.database, base_url, prepared))
+        in_order = await supervisor.run(partial(_announce, settings, base_url, prepared))
     _log.info("Stopped")
     return in_order
 
@@ -154,12 +153,12 @@ def _tell_no_reload() -> None:
     _log.warning("One process can't be reloaded without a gap: restart it, or set LISTINGS_WORKERS to 2 or more")
 
 
-def _announce(database: Path, base_url: str, prepared: demonstration.Demo | None) -> None:
+def _announce(settings: Settings, base_url: str, prepared: demonstration.Demo | None) -> None:
     if prepared is None:
-        tell(f"Listings answers at {base_url}, data in {database.absolute()}")
+        tell(f"Listings answers at {base_url}, data in {settings.database_shown}")
         return
-    environment = demonstration.write_environment(prepared, base_url, database.parent)
-    click.echo(demonstration.banner(prepared, base_url, database, environment))
+    environment = demonstration.write_environment(prepared, base_url, settings.file.parent)
+    click.echo(demonstration.banner(prepared, base_url, settings.database_shown, environment))
 
 
 def with_possible_connections(settings: Settings) -> Settings:

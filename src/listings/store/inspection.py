@@ -33,6 +33,21 @@ class Inspection(NamedTuple):
     newest: int | None = None  # the latest stored time, in seconds since 1970
 
 
+class PostgresInspection(NamedTuple):
+    """What was found of a PostgreSQL server and its database. `mismatch` is the sentence about another schema."""
+
+    version: str
+    mismatch: str | None
+    pending: int
+    newest: int | None  # the latest stored time, in seconds since 1970
+    unsafe: list[str]  # settings without which an acknowledged write can be lost
+    is_standby: bool
+    free_connections: int
+    ahead: float  # seconds by which the server's clock is ahead of this machine's
+    age: int  # transactions since the oldest that is not frozen
+    longest: int  # seconds that the oldest open transaction has lasted
+
+
 def inspect(path: Path, migrations: list[Migration] | None = None) -> Inspection:
     """Look through the whole file. Raises Problem for one that can't be read without a change, or not at all."""
     migrations = migrate.shipped() if migrations is None else migrations

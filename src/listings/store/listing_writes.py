@@ -6,7 +6,7 @@ from msgspec.structs import astuple
 from listings.contract import Added, AddStep, Batch, Claim, Decide, Step, StepResult
 from listings.errors import Problem
 from listings.model import BUCKETS, ImportedListing, Listing, ListingChange, NewListing, bucket_of
-from listings.store import sql, sqlite_search
+from listings.store import search, sql, sqlite_search
 from listings.store.rows import Place, listing_of, write, write_one
 
 
@@ -70,7 +70,7 @@ def insert(
     write(connection, sql.ADD_LISTING, (listing_id, *place, *astuple(new), *past, indexed))
     if indexed:
         sqlite_search.index_words(connection, place[1], listing_id, new.title, new.content)
-    elif count >= sqlite_search.LARGE:
+    elif count >= search.LARGE:
         sqlite_search.index_account(connection, place)
     return listing_id
 

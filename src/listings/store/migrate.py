@@ -1,13 +1,13 @@
-"""Numbered migrations of the SQLite file: under a lock, each in one transaction, with a checksum of its text."""
+"""Numbered migrations; those of the SQLite file run under a lock, each in one transaction, known by a checksum."""
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import apsw
 
@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
     applied_at INTEGER NOT NULL
 ) STRICT
 """
-_APPLIED = "SELECT version, name, checksum FROM schema_migrations ORDER BY version"
+APPLIED = "SELECT version, name, checksum FROM schema_migrations ORDER BY version"
 _EXISTS = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'schema_migrations'"
 
 
@@ -47,10 +47,10 @@ class Migration(NamedTuple):
         return sha256(self.text.encode()).hexdigest()
 
 
-def shipped() -> list[Migration]:
-    """The migrations of this program, in order."""
+def shipped(engine: Literal["sqlite", "postgres"] = "sqlite") -> list[Migration]:
+    """The migrations of this program for an engine, in order."""
     found = []
-    for file in files("listings.store").joinpath("schema/sqlite").iterdir():
+    for file in files("listings.store").joinpath("schema", engine).iterdir():
         match = _NAME.fullmatch(file.name)
         if match is not None:
             found.append(Migration(int(match[1]), match[2], file.read_text("utf-8")))
@@ -83,13 +83,13 @@ def require_current(connection: apsw.Connection, migrations: list[Migration] | N
     """Raises Problem("schema_mismatch") unless the schema is exactly this program's."""
     migrations = shipped() if migrations is None else migrations
     if count_applied(connection, migrations) < len(migrations):
-        raise _older()
+        raise older()
 
 
 def require_made(connection: apsw.Connection) -> None:
     """Raises Problem("schema_mismatch") for a file that was never migrated."""
     if not connection.execute(_EXISTS).fetchall():
-        raise _older()
+        raise older()
 
 
 def count_applied(connection: apsw.Connection, migrations: list[Migration] | None = None) -> int:
@@ -111,7 +111,8 @@ def pending(path: Path, migrations: list[Migration] | None = None) -> list[Migra
         raise _unusable(path, error) from error
 
 
-def _older() -> Problem:
+def older() -> Problem:
+    """What a schema is told as that lacks migrations."""
     return Problem("schema_mismatch", "The database has an older schema: bring it up to date with `listings migrate`")
 
 
@@ -138,7 +139,11 @@ def _apply(connection: apsw.Connection, migrations: list[Migration]) -> list[Mig
 
 def _check(connection: apsw.Connection, migrations: list[Migration]) -> int:
     """How many are applied; they must be the first of ours, with the very text."""
-    applied = connection.execute(_APPLIED).fetchall()
+    return count_known(connection.execute(APPLIED).fetchall(), migrations)
+
+
+def count_known(applied: Sequence[Any], migrations: list[Migration]) -> int:
+    """How many rows of APPLIED there are. Raises Problem("schema_mismatch") unless they are the first of ours."""
     if len(applied) > len(migrations):
         raise Problem(
             "schema_mismatch",

@@ -16,6 +16,9 @@ from msgspec.structs import replace
 from listings.model import SORTED_BY, ListingQuery, SortKey, Status, Value
 from listings.store.sql import LISTING_COLUMNS
 
+LARGE = 1000
+"""Listings from which on an account is indexed."""
+
 FEW = 2000
 """Listings that are gathered and sorted at once."""
 
@@ -25,13 +28,13 @@ _STATUS: dict[Status, str] = {
     "inactive": f"{_HIDDEN} AND NOT is_active AND deleted_at IS NULL",
     "deleted": f"{_HIDDEN} AND deleted_at IS NOT NULL",
 }
-_STATUS_INDEX: dict[Status, str] = {
+STATUS_INDEX: dict[Status, str] = {
     "active": "listings_active",
     "inactive": "listings_inactive",
     "deleted": "listings_deleted",
     "all": "listings_by_id",
 }
-_CONDITIONS = {
+CONDITIONS = {
     "category": "category = $%d",
     "region": "region = $%d",
     "updated_since": "updated_at >= $%d",
@@ -66,13 +69,13 @@ class Shape(msgspec.Struct, frozen=True):
 
 def shape_of(query: ListingQuery) -> Shape:
     """The shape of a search in an account that is not indexed."""
-    filters = tuple(name for name in _CONDITIONS if getattr(query, name) is not None)
+    filters = tuple(name for name in CONDITIONS if getattr(query, name) is not None)
     return Shape(query.status, filters, query.sort, query.descending, query.after is not None, query.limit is not None)
 
 
 def values_of(query: ListingQuery) -> Iterator[Value]:
     """The values behind bucket and account, in the order in which a statement numbers them."""
-    for name in _CONDITIONS:
+    for name in CONDITIONS:
         value = getattr(query, name)
         if value is not None:
             yield value
@@ -87,7 +90,7 @@ def walk(shape: Shape) -> Shape:
     if shape.sort != "id":
         return replace(shape, by=f"listings_by_{shape.sort}")
     equal = [name for name in shape.filters if name in _EQUALITIES]
-    return replace(shape, by=_INDEXES[equal[0]] if equal else _STATUS_INDEX[shape.status])
+    return replace(shape, by=_INDEXES[equal[0]] if equal else STATUS_INDEX[shape.status])
 
 
 def served(shape: Shape) -> tuple[str, ...]:
@@ -100,7 +103,7 @@ def gatherings(shape: Shape) -> Iterator[Shape]:
     walked = walk(shape).by
     indexes = [_INDEXES[name] for name in shape.filters]
     if shape.status != "all":
-        indexes.append(_STATUS_INDEX[shape.status])
+        indexes.append(STATUS_INDEX[shape.status])
     for index in dict.fromkeys(indexes):
         if index != walked:
             yield replace(shape, by=index)
@@ -113,18 +116,31 @@ def search(shape: Shape) -> str:
     Ids are a JSON array, words have spaces between them.
     """
     parts = ["active", "all"] if shape.status == "all" and not shape.by else [shape.status]
-    number = _count(shape)
     conditions = _conditions(shape)
     selects = " UNION ALL ".join(_select(shape, _status_condition(part, shape), conditions) for part in parts)
+    return f"{selects} {order(shape)}"
+
+
+def order(shape: Shape) -> str:
+    """The end of a statement: its order, and how many rows it may have."""
     column, way = SORTED_BY[shape.sort], "DESC" if shape.descending else "ASC"
-    order = f"id {way}" if shape.sort == "id" else f"{column} {way}, id {way}"
-    return f"{selects} ORDER BY {order}" + (f" LIMIT ${number}" if shape.limited else "")
+    by = f"id {way}" if shape.sort == "id" else f"{column} {way}, id {way}"
+    return f"ORDER BY {by}" + (f" LIMIT ${count_parameters(shape)}" if shape.limited else "")
+
+
+def behind(shape: Shape) -> list[str]:
+    """The condition that a row comes after the place of the page before; none for a first page."""
+    number = 3 + len(shape.filters)
+    sign = "<" if shape.descending else ">"
+    if shape.behind and shape.sort == "id":
+        return [f"id {sign} ${number}"]
+    return [f"({SORTED_BY[shape.sort]}, id) {sign} (${number}, ${number + 1})"] if shape.behind else []
 
 
 @lru_cache(maxsize=512)
 def count_few(shape: Shape) -> str:
     """How many listings a gathering's index leaves, up to FEW: `$1` bucket, `$2` account, the values `served`."""
-    conditions = [_CONDITIONS[name] % number for number, name in enumerate(served(shape), 3)]
+    conditions = [CONDITIONS[name] % number for number, name in enumerate(served(shape), 3)]
     inner = _select(shape, "" if conditions else _STATUS[shape.status], conditions, columns="1")
     return f"SELECT count(*) FROM ({inner} LIMIT {FEW}) AS few"
 
@@ -143,20 +159,15 @@ def _status_condition(status: str, shape: Shape) -> str:
 
 
 def _conditions(shape: Shape) -> list[str]:
-    conditions = [_CONDITIONS[name] % number for number, name in enumerate(shape.filters, 3)]
-    number = 3 + len(shape.filters)
-    sign = "<" if shape.descending else ">"
-    if shape.behind and shape.sort == "id":
-        conditions.append(f"id {sign} ${number}")
-    elif shape.behind:
-        conditions.append(f"({SORTED_BY[shape.sort]}, id) {sign} (${number}, ${number + 1})")
+    conditions = [CONDITIONS[name] % number for number, name in enumerate(shape.filters, 3)]
+    conditions += behind(shape)
     if shape.among:
-        conditions.append(f"id IN (SELECT value FROM json_each(${_count(shape) + shape.limited}))")
+        conditions.append(f"id IN (SELECT value FROM json_each(${count_parameters(shape) + shape.limited}))")
     if shape.worded:
-        conditions.append(f"has_words(title, content, ${_count(shape) + shape.limited})")
+        conditions.append(f"has_words(title, content, ${count_parameters(shape) + shape.limited})")
     return conditions
 
 
-def _count(shape: Shape) -> int:
+def count_parameters(shape: Shape) -> int:
     """The number of the parameter behind those of the conditions."""
     return 3 + len(shape.filters) + (0 if not shape.behind else 1 if shape.sort == "id" else 2)

@@ -97,15 +97,15 @@ RETURNING listings, indexed
 
 IS_INDEXED = "SELECT indexed FROM account_state WHERE bucket = $1 AND account_id = $2"
 
-INDEX_ACCOUNT = "UPDATE account_state SET indexed = 1 WHERE bucket = $1 AND account_id = $2"
+INDEX_ACCOUNT = "UPDATE account_state SET indexed = TRUE WHERE bucket = $1 AND account_id = $2"
 
 INDEX_ACTIVE = """
-UPDATE listings SET indexed = 1 WHERE bucket = $1 AND account_id = $2 AND is_active AND deleted_at IS NULL
+UPDATE listings SET indexed = TRUE WHERE bucket = $1 AND account_id = $2 AND is_active AND deleted_at IS NULL
 RETURNING id, title, content
 """
 
 INDEX_HIDDEN = """
-UPDATE listings SET indexed = 1 WHERE bucket = $1 AND account_id = $2 AND NOT (is_active AND deleted_at IS NULL)
+UPDATE listings SET indexed = TRUE WHERE bucket = $1 AND account_id = $2 AND NOT (is_active AND deleted_at IS NULL)
 RETURNING id, title, content
 """
 

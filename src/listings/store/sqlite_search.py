@@ -13,9 +13,6 @@ from listings.store.rows import Place, Read, Row, write
 if TYPE_CHECKING:
     from apsw import SQLiteValue
 
-LARGE = 1000
-"""Listings from which on an account is indexed."""
-
 _FEW_FOUND = 1000
 _MOST_FOUND = 8000  # by their words; of more than so many, a page is full soon on any way
 _ADD_WORDS = "INSERT INTO listings_words (rowid, words) VALUES (?, ?)"

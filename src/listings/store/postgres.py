@@ -1,0 +1,440 @@
+"""The store on PostgreSQL: reads and creates in one round trip, other writes in a transaction each."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+from msgspec.structs import astuple
+
+from listings.contract import (
+    AccountChange,
+    Added,
+    Batch,
+    Claim,
+    Decide,
+    ImportBatch,
+    ImportKey,
+    ImportProgress,
+    NewKey,
+    Rotation,
+    RowOutcome,
+    StepResult,
+)
+from listings.errors import Problem, Unavailable
+from listings.model import Account, ApiKey, Caller, Listing, ListingCounts, ListingQuery, NewListing, bucket_of
+from listings.store import postgres_faults as faults
+from listings.store import postgres_migrate, postgres_search, postgres_writes, sql
+from listings.store.migrate import APPLIED, older
+from listings.store.postgres_pool import Bounds, Pool, Rows, Session
+from listings.store.postgres_writes import UndoneError, listing_of
+
+T = TypeVar("T")
+Operation: TypeAlias = Callable[[Session], Awaitable[T]]
+
+_ATTEMPTS = 5  # at a transaction that the server undoes for another's sake
+_CHECK_SECONDS = 2
+_MOST_KNOWN = 10_000
+_UNDEFINED_TABLE = "42P01"
+_STATUS = f"SELECT version, name, checksum, pg_is_in_recovery() FROM ({APPLIED}) AS applied"
+_FOR_UPDATE = " FOR UPDATE"
+_ACTIVE, _HIDDEN = sql.PAGE_LISTINGS.removesuffix("ORDER BY id LIMIT $4\n").split("UNION ALL")
+PAGE_LISTINGS = " UNION ALL ".join(f"({half} ORDER BY id LIMIT $4)" for half in (_ACTIVE, _HIDDEN)) + (
+    " ORDER BY id LIMIT $4"  # each half in its order, or the engine would sort all that is behind the id
+)
+
+_log = logging.getLogger(__name__)
+
+
+class PostgresStore:
+    """`listings.contract.Store` on a database that `postgres_migrate.migrate` has made."""
+
+    def __init__(self, url: str, bounds: Bounds) -> None:
+        """`url` as libpq has it."""
+        self._pool = Pool(url, bounds)
+        self._writes: set[asyncio.Task[Any]] = set()
+        self._indexed: set[int] = set()  # accounts whose creates need words, as far as this process has met them
+
+    async def open(self) -> None:
+        """Connect, and look at the schema."""
+        await self._pool.open()
+        try:
+            await self._require_ready()
+        except BaseException:
+            await self._pool.close()
+            raise
+
+    async def close(self) -> None:
+        """Wait for the writes that run, then disconnect."""
+        if self._writes:
+            await asyncio.wait(self._writes)
+        await self._pool.close()
+
+    @property
+    def writes_waiting(self) -> int:
+        """How many writes have not ended; may be asked from any thread."""
+        return len(self._writes)
+
+    async def check(self) -> None:
+        """Ask the server for the schema, and whether it takes writes."""
+        task = asyncio.get_running_loop().create_task(self._require_ready())
+        task.add_done_callback(_note_error)
+        await asyncio.wait([task], timeout=_CHECK_SECONDS)
+        if not task.done():
+            task.cancel()
+            raise Unavailable("The database took too long to answer")
+        task.result()
+
+    async def _require_ready(self) -> None:
+        try:
+            rows = await self._read(_STATUS)
+        except Unavailable as error:
+            if faults.state_of(error.__cause__ or error) == _UNDEFINED_TABLE:
+                raise older() from error
+            raise
+        postgres_migrate.require_current([row[:3] for row in rows])
+        if rows[0][3]:
+            raise Unavailable("The database is a standby, which takes no writes")
+
+    async def get_id(self) -> str:
+        """Drawn by the first migration."""
+        return str((await self._read(sql.GET_DATABASE_ID))[0][0])
+
+    # Callers
+
+    async def find_caller(self, digest: bytes) -> Caller | None:
+        """One indexed read on every request, so that whatever the operator changes is in force at once."""
+        rows = await self._read(sql.FIND_CALLER, digest)
+        return Caller(*rows[0]) if rows else None
+
+    # Listings
+
+    async def list_listings(self, bucket: int, account_id: int) -> list[Listing]:
+        """Active ones, newest first."""
+        return [Listing(*row) for row in await self._read(sql.LIST_LISTINGS, bucket, account_id)]
+
+    async def get_listing(self, listing_id: int) -> Listing | None:
+        """Of any account, deleted ones included."""
+        rows = await self._read(sql.GET_LISTING, bucket_of(listing_id), listing_id)
+        return Listing(*rows[0]) if rows else None
+
+    async def count_listings(self, bucket: int, account_id: int) -> ListingCounts:
+        """Through all of the account's listings."""
+        return ListingCounts(*(await self._read(sql.COUNT_LISTINGS, bucket, account_id))[0])
+
+    async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> list[Listing]:
+        """Looked through or looked up, as `search` tells."""
+        place = (bucket, account_id)
+
+        async def find(session: Session) -> Rows:
+            return await postgres_search.find(session, place, query)
+
+        return [listing_of(row) for row in await self._use(find)]
+
+    async def add_listing(
+        self, bucket: int, account_id: int, new: NewListing, created_at: str, claim: Claim | None = None
+    ) -> Added:
+        """By the database's own function, which is one round trip; else in a transaction."""
+        return await self._shielded(self._add((bucket, account_id), new, created_at, claim))
+
+    async def change_listing(self, listing_id: int, decide: Decide) -> Listing:
+        """Locked, read, judged and written in one transaction."""
+        return await self._run(lambda session: postgres_writes.change(session, listing_id, decide))
+
+    async def run_batch(
+        self, bucket: int, account_id: int, batch: Batch, claim: Claim | None = None
+    ) -> Sequence[StepResult] | str:
+        """What is to be undone leaves the transaction by an exception."""
+        place = (bucket, account_id)
+
+        try:
+            return await self._run(lambda session: postgres_writes.run(session, place, batch, claim))
+        except UndoneError as undone:
+            return undone.results
+
+    async def forget_claims(self, oldest: int) -> None:
+        """By their age."""
+        await self._run(lambda session: session.fetch(sql.FORGET_CLAIMS, oldest))
+
+    async def get_revision(self, bucket: int, account_id: int) -> int:
+        """Raised by every edit."""
+        rows = await self._read(sql.GET_REVISION, bucket, account_id)
+        return int(rows[0][0]) if rows else 0
+
+    # All listings of an account, out and in
+
+    async def page_listings(self, bucket: int, account_id: int, after_id: int, count: int) -> list[Listing]:
+        """By the two indexes that together hold all of them."""
+        return [listing_of(row) for row in await self._read(PAGE_LISTINGS, bucket, account_id, after_id, count)]
+
+    async def find_import(self, key: ImportKey) -> ImportProgress | None:
+        """By everything that tells imports apart."""
+        return postgres_writes.progress_of(await self._read(sql.GET_IMPORT, *astuple(key)))
+
+    async def begin_import(
+        self, key: ImportKey, found: ImportProgress | None, started_at: int, last_id: int
+    ) -> ImportProgress | None:
+        """The ids are set aside in the same transaction."""
+        return await self._run(lambda session: postgres_writes.begin_import(session, key, found, started_at, last_id))
+
+    async def import_listings(self, key: ImportKey, batch: ImportBatch) -> list[RowOutcome] | None:
+        """All rows and the progress in one transaction."""
+        return await self._run(lambda session: postgres_writes.import_rows(session, key, batch))
+
+    # Accounts
+
+    async def add_account(self, name: str, email: str, plan_expires_at: int | None, created_at: int) -> Account | None:
+        """With the state that its listings refer to."""
+
+        async def add(session: Session) -> Account | None:
+            rows = await session.fetch(sql.ADD_ACCOUNT, name, email, plan_expires_at, created_at)
+            if not rows:
+                return None
+            account = Account(*rows[0])
+            bucket = bucket_of(account.id)
+            await session.fetch(sql.SET_BUCKET, bucket, account.id)
+            await session.fetch(sql.ADD_ACCOUNT_STATE, bucket, account.id)
+            return account
+
+        return await self._run(add)
+
+    async def get_account(self, account_id: int) -> Account | None:
+        """By its id."""
+        rows = await self._read(sql.GET_ACCOUNT, account_id)
+        return Account(*rows[0]) if rows else None
+
+    async def find_account(self, email: str) -> Account | None:
+        """By its e-mail address."""
+        rows = await self._read(sql.FIND_ACCOUNT, email)
+        return Account(*rows[0]) if rows else None
+
+    async def page_accounts(self, after: int, count: int) -> list[Account]:
+        """In the order of their ids."""
+        return [Account(*row) for row in await self._read(sql.PAGE_ACCOUNTS, after, count)]
+
+    async def change_account(self, account_id: int, decide: Callable[[Account], AccountChange]) -> Account | None:
+        """Locked, read, decided and written in one transaction."""
+
+        async def change(session: Session) -> Account | None:
+            rows = await session.fetch(sql.GET_ACCOUNT + _FOR_UPDATE, account_id)
+            if not rows:
+                return None
+            account = Account(*rows[0])
+            changes = decide(account)
+            if not changes:
+                return account
+            statement = sql.change_account(tuple(changes))
+            return Account(*await session.fetch_one(statement, account_id, *changes.values()))
+
+        return await self._run(change)
+
+    # Keys
+
+    async def add_key(self, new: NewKey) -> ApiKey | None:
+        """Its digest alone is kept."""
+        rows = await self._run(lambda session: session.fetch(sql.ADD_KEY, *_key_values(new)))
+        return ApiKey(*rows[0]) if rows else None
+
+    async def list_keys(self, account_id: int) -> list[ApiKey]:
+        """In the order of their ids."""
+        return [ApiKey(*row) for row in await self._read(sql.LIST_KEYS, account_id)]
+
+    async def rotate_key(self, key_id: int, decide: Callable[[ApiKey, Account], Rotation]) -> ApiKey | None:
+        """Both keys in one transaction."""
+
+        async def rotate(session: Session) -> ApiKey | None:
+            rows = await session.fetch(sql.GET_KEY + _FOR_UPDATE, key_id)
+            if not rows:
+                return None
+            old = ApiKey(*rows[0])
+            rotation = decide(old, Account(*await session.fetch_one(sql.GET_ACCOUNT, old.account_id)))
+            await session.fetch(sql.SET_KEY_EXPIRY, rotation.old_expires_at, key_id)
+            return ApiKey(*await session.fetch_one(sql.ADD_KEY, *_key_values(rotation.new)))
+
+        return await self._run(rotate)
+
+    async def note_key_uses(self, uses: Mapping[int, int]) -> None:
+        """All of them in one transaction, in the order of their ids: two processes may note the same ones."""
+        values = [(moment, key_id) for key_id, moment in sorted(uses.items())]
+        await self._run(lambda session: session.run_many(sql.NOTE_KEY_USE, values))
+
+    async def revoke_key(self, key_id: int, revoked_at: int) -> ApiKey | None:
+        """The first time stands."""
+        rows = await self._run(lambda session: session.fetch(sql.REVOKE_KEY, revoked_at, key_id))
+        return ApiKey(*rows[0]) if rows else None
+
+    # The ways to the server
+
+    async def _read(self, statement: str, *values: object) -> Rows:
+        """All rows of one statement."""
+        pool = self._pool
+        session = pool.take_now() or await pool.take()
+        try:
+            rows = await session.fetch(statement, *values)
+        except BaseException as error:  # noqa: BLE001 - told there
+            return await self._read_again(session, error, lambda fresh: fresh.fetch(statement, *values))
+        pool.give(session)
+        return rows
+
+    async def _use(self, read: Operation[Rows]) -> Rows:
+        """What several statements read."""
+        session = self._pool.take_now() or await self._pool.take()
+        try:
+            rows = await read(session)
+        except BaseException as error:  # noqa: BLE001 - told there
+            return await self._read_again(session, error, read)
+        self._pool.give(session)
+        return rows
+
+    async def _read_again(self, session: Session, error: BaseException, read: Operation[Rows]) -> Rows:
+        """Once more on a fresh session where the old one was lost; else raises what the read has come to."""
+        if not isinstance(error, faults.DRIVER_ERRORS):
+            self._pool.discard(session)  # it may still be waiting for its answer
+            raise error
+        if session.is_overdue or not (faults.is_lost(error) or faults.is_stale(error)):
+            await self._leave(session)
+            raise _told(faults.unread(error), error)
+        fresh = await self._pool.replace(session)
+        try:
+            rows = await read(fresh)
+        except faults.DRIVER_ERRORS as again:
+            self._pool.discard(fresh)
+            raise _told(faults.unread(again), again) from again
+        except BaseException:
+            self._pool.discard(fresh)
+            raise
+        self._pool.give(fresh)
+        return rows
+
+    async def _run(self, operation: Operation[T]) -> T:
+        """An operation in a transaction, whatever becomes of who waits for it."""
+        return await self._shielded(self._transact(operation))
+
+    async def _shielded(self, write: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.get_running_loop().create_task(write)
+        self._writes.add(task)
+        task.add_done_callback(self._note_end)
+        return await asyncio.shield(task)
+
+    def _note_end(self, task: asyncio.Task[Any]) -> None:
+        self._writes.discard(task)
+        _note_error(task)
+
+    async def _transact(self, operation: Operation[T]) -> T:
+        """Again from the beginning where the server undid it for another's sake, or was lost before the commit."""
+        attempts, losses = 0, 0
+        while True:
+            session = await self._pool.take_good()
+            try:
+                return await self._attempt(session, operation)
+            except faults.DRIVER_ERRORS as error:
+                attempts += 1
+                losses += faults.is_lost(error) or faults.is_stale(error)
+                again = faults.is_undone(error) or ((faults.is_lost(error) or faults.is_stale(error)) and losses == 1)
+                if not again or session.is_overdue or attempts == _ATTEMPTS:
+                    raise _told(faults.unwritten(error), error) from error
+
+    async def _attempt(self, session: Session, operation: Operation[T]) -> T:
+        """One transaction. Raises a driver's error only when it has certainly written nothing, else Unavailable."""
+        try:
+            await session.run("BEGIN")
+            result = await operation(session)
+        except BaseException as error:
+            await self._leave(session, keep=isinstance(error, Exception))
+            raise
+        try:
+            done = await session.run("COMMIT")
+        except BaseException as error:
+            self._pool.discard(session)
+            if faults.is_undone(error):
+                raise
+            raise _told(faults.unknown(), error) from error
+        self._pool.give(session)
+        if done != "COMMIT":
+            raise faults.unknown()
+        return result
+
+    async def _leave(self, session: Session, *, keep: bool = True) -> None:
+        """Give a session back out of whatever transaction it may be in."""
+        try:
+            if not keep or session.connection.is_closed():
+                self._pool.discard(session)
+                return
+            if session.connection.is_in_transaction():
+                await session.run("ROLLBACK")
+        except BaseException as error:
+            self._pool.discard(session)
+            if not isinstance(error, faults.DRIVER_ERRORS):
+                raise
+        else:
+            self._pool.give(session)
+
+    async def _add(self, place: tuple[int, int], new: NewListing, created_at: str, claim: Claim | None) -> Added:
+        added = await self._create(place, new, created_at, claim)
+        if added is None:  # the account's listings are indexed, or are to be
+            self._note_indexed(place[1])
+            added = await self._transact(lambda session: postgres_writes.add(session, place, new, created_at, claim))
+        return added
+
+    async def _create(
+        self, place: tuple[int, int], new: NewListing, created_at: str, claim: Claim | None
+    ) -> Added | None:
+        """One statement, which is its own transaction: again only where it has certainly written nothing."""
+        attempts = 0
+        while True:
+            session = await self._prepared(postgres_writes.CREATE)
+            with_words = place[1] in self._indexed
+            try:
+                added = await postgres_writes.create(session, place, new, created_at, claim, with_words=with_words)
+            except faults.DRIVER_ERRORS as error:
+                await self._leave(session)
+                attempts += 1
+                if faults.is_undone(error) and attempts < _ATTEMPTS:
+                    continue
+                fault = faults.unwritten(error) if faults.is_certain(error) else faults.unknown()
+                raise _told(fault, error) from error
+            except BaseException as error:
+                await self._leave(session, keep=isinstance(error, Problem))
+                raise
+            self._pool.give(session)
+            return added
+
+    async def _prepared(self, statement: str) -> Session:
+        """A session that holds the statement, so that no fault of preparing it leaves a write in doubt."""
+        losses = 0
+        while True:
+            session = await self._pool.take_good()
+            try:
+                await session.prepare_once(statement)
+            except faults.DRIVER_ERRORS as error:
+                await self._leave(session)
+                losses += 1
+                if losses > 1 or not faults.is_lost(error):
+                    raise _told(faults.unwritten(error), error) from error
+            except BaseException:
+                self._pool.discard(session)
+                raise
+            else:
+                return session
+
+    def _note_indexed(self, account_id: int) -> None:
+        if len(self._indexed) >= _MOST_KNOWN:
+            self._indexed.clear()
+        self._indexed.add(account_id)
+
+
+def _note_error(task: asyncio.Task[Any]) -> None:
+    """Look at what a task has come to, which nobody may be waiting for any more."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _told(fault: Unavailable, error: BaseException) -> Unavailable:
+    """A fault, whose reason is for the log alone."""
+    _log.warning("%s: %s", fault.message, faults.described(error))
+    fault.__cause__ = error
+    return fault
+
+
+def _key_values(new: NewKey) -> tuple[object, ...]:
+    return (new.account_id, new.name, new.digest, new.hint, new.created_at, new.expires_at)

@@ -1,0 +1,103 @@
+"""The service over HTTP while its PostgreSQL is restarted under it as after crashes."""
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import pytest
+
+from tests.houses import Cast, RunningService
+from tests.postgres_server import PostgresServer
+
+RESTARTS = int(os.environ.get("LISTINGS_TEST_RESTARTS", "3"))
+PATH = "/api/v1/listings"
+BODY = b'{"title": "Lamp", "content": "Bright."}'
+
+
+class Load(threading.Thread):
+    """Asks one thing after the other over a connection of its own until told to stop."""
+
+    def __init__(self, service: RunningService, key: str, *, writes: bool) -> None:
+        super().__init__(daemon=True)
+        self.stopping = threading.Event()
+        self.acknowledged: list[int] = []
+        self.good: list[float] = []  # moments
+        self.refused = 0
+        self.faults: list[str] = []
+        self._host = urlsplit(service.base_url).netloc
+        self._headers = {"X-API-Key": key}
+        self._writes = writes
+
+    def run(self) -> None:
+        connection = HTTPConnection(self._host, timeout=30)
+        while not self.stopping.is_set():
+            if self._writes and len(self.acknowledged) % 4:
+                connection.request("PATCH", f"{PATH}/{self.acknowledged[-1]}", b'{"price": 1}', self._headers)
+            else:
+                method, body = ("POST", BODY) if self._writes else ("GET", None)
+                connection.request(method, PATH, body, self._headers)
+            response = connection.getresponse()
+            self._note(response.status, response.getheader("Retry-After"), response.read())
+        connection.close()
+
+    def _note(self, status: int, retry_after: str | None, body: bytes) -> None:
+        if status in {200, 201}:
+            self.good.append(time.monotonic())
+            if self._writes:
+                self.acknowledged.append(int(msgspec.json.decode(body).get("id", 0)) or self.acknowledged[-1])
+        elif status == 503 and retry_after == "1" and set(msgspec.json.decode(body)) == {"error"}:
+            self.refused += 1
+            time.sleep(0.01)
+        else:
+            self.faults.append(f"{status} {retry_after} {body[:200]!r}")
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    with PostgresServer() as server:
+        yield server
+
+
+def test_restarts_of_the_database_lose_nothing_and_are_over_in_five_seconds(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    with server.database() as url, RunningService(tmp_path, database=url, rate_limit="0") as service:
+        cast: Cast = service.cast()
+        loads = [Load(service, person.key, writes=writes) for person in cast[:2] for writes in (True, True, False)]
+        for load in loads:
+            load.start()
+        slowest = 0.0
+        for _ in range(RESTARTS):
+            _wait_for_good(loads, time.monotonic())
+            server.restart()
+            slowest = max(slowest, _wait_for_good(loads, time.monotonic()))
+        for load in loads:
+            load.stopping.set()
+            load.join(30)
+        assert [fault for load in loads for fault in load.faults] == []
+        assert slowest < 5
+        assert sum(load.refused for load in loads) > 0
+        acknowledged = {listing_id for load in loads for listing_id in load.acknowledged}
+        assert len(acknowledged) > RESTARTS
+        kept = {row[0] for row in server.execute("SELECT id FROM listings", _name(url))}
+        assert acknowledged <= kept
+
+
+def _wait_for_good(loads: list[Any], since: float) -> float:
+    """Until each has had a good answer that is later than a moment; returns the seconds."""
+    end = time.monotonic() + 20
+    while not all(load.good and load.good[-1] > since for load in loads):
+        assert time.monotonic() < end
+        assert all(load.is_alive() for load in loads)
+        time.sleep(0.01)
+    return time.monotonic() - since
+
+
+def _name(url: str) -> str:
+    return url.rpartition("/")[2].partition("?")[0]
