@@ -17,6 +17,7 @@ from tests.cli.commands import Program, clean_environment
 HOME = Path(__file__).parent.parent.parent
 DOCKERFILE = (HOME / "Dockerfile").read_text("utf-8")
 COMPOSE = yaml.safe_load((HOME / "compose.yaml").read_text("utf-8"))
+SCALED = yaml.safe_load((HOME / "compose.scaled.yaml").read_text("utf-8"))
 LINT = Path(sys.executable).with_name("hadolint")
 
 
@@ -132,3 +133,44 @@ def test_compose_asks_as_often_as_the_image_with_the_images_command(service: Any
     (options,) = re.findall(r"^(.*) CMD ", instructions("HEALTHCHECK")[0])
     told = dict(option.removeprefix("--").split("=") for option in options.split())
     assert told == {name.replace("_", "-"): str(value) for name, value in check.items()}
+
+
+def scaled_environment(password: str) -> dict[str, str]:
+    """What the service is given over PostgreSQL and Redis."""
+    told = SCALED["services"]["listings"]["environment"]
+    return {name: re.sub(r"\$\{POSTGRES_PASSWORD:\?[^}]+\}", password, value) for name, value in told.items()}
+
+
+def test_over_postgresql_and_redis_the_service_is_told_where_they_are() -> None:
+    settings = load(scaled_environment("50c1a7"), {})
+    assert settings.postgres_url == "postgresql://listings:50c1a7@postgres/listings"
+    assert settings.redis_url is not None
+    assert settings.redis_url.host == "redis"
+    assert SCALED["services"].keys() == {"listings", "postgres", "redis"}
+
+
+def test_the_database_server_is_made_for_the_user_and_the_password_of_the_service() -> None:
+    environment = SCALED["services"]["postgres"]["environment"]
+    assert environment["POSTGRES_USER"] == "listings"
+    assert environment["POSTGRES_PASSWORD"] in SCALED["services"]["listings"]["environment"]["LISTINGS_DATABASE_URL"]
+
+
+def test_no_password_is_in_the_file_and_none_is_assumed() -> None:
+    passwords = re.findall(r"\$\{(\w+)(:\?|:-|)", (HOME / "compose.scaled.yaml").read_text("utf-8"))
+    assert set(passwords) == {("POSTGRES_PASSWORD", ":?")}
+
+
+@pytest.mark.parametrize("name", ["postgres", "redis"])
+def test_a_server_beside_the_service_is_waited_for_kept_and_reached_by_nobody_else(name: str) -> None:
+    server = SCALED["services"][name]
+    assert SCALED["services"]["listings"]["depends_on"][name] == {"condition": "service_healthy"}
+    assert server["healthcheck"]["test"]
+    assert "ports" not in server
+    assert server["volumes"][0].partition(":")[0] in SCALED["volumes"]
+    assert server["security_opt"] == ["no-new-privileges:true"]
+
+
+def test_redis_never_throws_away_what_counts_requests() -> None:
+    command = SCALED["services"]["redis"]["command"]
+    assert command[command.index("--maxmemory-policy") + 1] == "noeviction"
+    assert command[command.index("--appendonly") + 1] == "yes"
