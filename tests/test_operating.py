@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.cli.commands import PROGRAM, Program, clean_environment
+from tests.postgres_server import USER, PostgresServer, programs
 
 HOME = Path(__file__).parent.parent
 PAGE = (HOME / "docs" / "operating.md").read_text("utf-8")
@@ -179,3 +180,26 @@ def test_the_files_that_the_page_names_are_there() -> None:
     named = re.findall(r"deploy/[\w.-]+", PAGE)
     assert {"deploy/listings.service", "deploy/nginx.conf", "deploy/Caddyfile", "deploy/listings.sh"} <= set(named)
     assert {str(path.relative_to(HOME)) for path in (HOME / "deploy").iterdir()} == set(named)
+
+
+def test_the_commands_for_postgresql_are_carried_out(postgres: PostgresServer, tmp_path: Path) -> None:
+    section = PAGE.partition("\n## On PostgreSQL\n")[2].partition("\n## ")[0]
+    made, migrated, dumped = re.findall(r"```console\n(.*?)```", section, re.DOTALL)
+    assert "--pwprompt listings\n" in made  # the server of the tests has the role, and asks for no password
+    made = made.replace("--pwprompt listings\n", "another_role\n")
+    environment = {
+        "PATH": f"{PROGRAM.parent}{os.pathsep}{programs()}{os.pathsep}{os.environ['PATH']}",
+        "PGHOST": "127.0.0.1",
+        "PGPORT": str(postgres.port),
+        "PGUSER": USER,
+        "LISTINGS_DATABASE_URL": postgres.url("listings"),
+    }
+    try:
+        printed = run(made + migrated + dumped, tmp_path, **environment)
+        assert re.search(r"schema +ok", printed)
+        assert (tmp_path / "listings.dump").stat().st_size
+        rows = postgres.execute("SELECT count(*) FROM schema_migrations", "listings_trial")
+        assert rows == postgres.execute("SELECT count(*) FROM schema_migrations", "listings")
+    finally:
+        for statement in ("DATABASE IF EXISTS listings", "DATABASE IF EXISTS listings_trial", "ROLE another_role"):
+            postgres.execute(f"DROP {statement}")

@@ -11,7 +11,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # its types are a package of their own
 
 from listings.api import server
-from listings.settings import SETTINGS
+from listings.settings import SETTINGS, load
 from tests.cli.commands import Program, clean_environment
 
 HOME = Path(__file__).parent.parent.parent
@@ -143,9 +143,9 @@ def scaled_environment(password: str) -> dict[str, str]:
 
 def test_over_postgresql_and_redis_the_service_is_told_where_they_are() -> None:
     settings = load(scaled_environment("50c1a7"), {})
-    assert settings.postgres_url == "postgresql://listings:50c1a7@postgres/listings"
-    assert settings.redis_url is not None
-    assert settings.redis_url.host == "redis"
+    assert str(settings.database) == "postgresql://listings:50c1a7@postgres/listings"
+    assert settings.redis is not None
+    assert settings.redis.host == "redis"
     assert SCALED["services"].keys() == {"listings", "postgres", "redis"}
 
 
