@@ -3,7 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from time import monotonic
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from msgspec.structs import astuple
 
@@ -34,6 +35,7 @@ Operation: TypeAlias = Callable[[Session], Awaitable[T]]
 
 _ATTEMPTS = 5  # at a transaction that the server undoes for another's sake
 _CHECK_SECONDS = 2
+_KEPT_SECONDS = 1.0
 _MOST_KNOWN = 10_000
 _UNDEFINED_TABLE = "42P01"
 _STATUS = f"SELECT version, name, checksum, pg_is_in_recovery() FROM ({APPLIED}) AS applied"
@@ -46,13 +48,22 @@ PAGE_LISTINGS = " UNION ALL ".join(f"({half} ORDER BY id LIMIT $4)" for half in 
 _log = logging.getLogger(__name__)
 
 
+class _KeptCaller(NamedTuple):
+    """Who a key belongs to, and until when that need not be read again."""
+
+    caller: Caller
+    until: float
+
+
 class PostgresStore:
     """`listings.contract.Store` on a database that `postgres_migrate.migrate` has made."""
 
-    def __init__(self, url: str, bounds: Bounds) -> None:
-        """`url` as libpq has it."""
+    def __init__(self, url: str, bounds: Bounds, clock: Callable[[], float] = monotonic) -> None:
+        """`url` as libpq has it; `clock` tells seconds."""
         self._pool = Pool(url, bounds)
         self._writes: set[asyncio.Task[Any]] = set()
+        self._clock = clock
+        self._callers: dict[bytes, _KeptCaller] = {}
         self._indexed: set[int] = set()  # accounts whose creates need words, as far as this process has met them
 
     async def open(self) -> None:
@@ -103,9 +114,18 @@ class PostgresStore:
     # Callers
 
     async def find_caller(self, digest: bytes) -> Caller | None:
-        """One indexed read on every request, so that whatever the operator changes is in force at once."""
+        """Read at most once a second for each key (decision G25); one that is unknown is looked up every time."""
+        now = self._clock()
+        kept = self._callers.get(digest)
+        if kept is not None and kept.until > now:
+            return kept.caller
         rows = await self._read(sql.FIND_CALLER, digest)
-        return Caller(*rows[0]) if rows else None
+        if not rows:
+            return None
+        if len(self._callers) >= _MOST_KNOWN:
+            self._callers.clear()
+        kept = self._callers[digest] = _KeptCaller(Caller(*rows[0]), now + _KEPT_SECONDS)
+        return kept.caller
 
     # Listings
 
@@ -226,7 +246,7 @@ class PostgresStore:
             statement = sql.change_account(tuple(changes))
             return Account(*await session.fetch_one(statement, account_id, *changes.values()))
 
-        return await self._run(change)
+        return await self._change_callers(change)
 
     # Keys
 
@@ -251,7 +271,7 @@ class PostgresStore:
             await session.fetch(sql.SET_KEY_EXPIRY, rotation.old_expires_at, key_id)
             return ApiKey(*await session.fetch_one(sql.ADD_KEY, *_key_values(rotation.new)))
 
-        return await self._run(rotate)
+        return await self._change_callers(rotate)
 
     async def note_key_uses(self, uses: Mapping[int, int]) -> None:
         """All of them in one transaction, in the order of their ids: two processes may note the same ones."""
@@ -260,7 +280,7 @@ class PostgresStore:
 
     async def revoke_key(self, key_id: int, revoked_at: int) -> ApiKey | None:
         """The first time stands."""
-        rows = await self._run(lambda session: session.fetch(sql.REVOKE_KEY, revoked_at, key_id))
+        rows = await self._change_callers(lambda session: session.fetch(sql.REVOKE_KEY, revoked_at, key_id))
         return ApiKey(*rows[0]) if rows else None
 
     # The ways to the server
@@ -309,6 +329,13 @@ class PostgresStore:
     async def _run(self, operation: Operation[T]) -> T:
         """An operation in a transaction, whatever becomes of who waits for it."""
         return await self._shielded(self._transact(operation))
+
+    async def _change_callers(self, operation: Operation[T]) -> T:
+        """A transaction after which this process keeps no caller from before it."""
+        try:
+            return await self._run(operation)
+        finally:
+            self._callers.clear()
 
     async def _shielded(self, write: Coroutine[Any, Any, T]) -> T:
         task = asyncio.get_running_loop().create_task(write)
