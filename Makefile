@@ -1,5 +1,6 @@
 # Everything a newcomer needs: make run, make test, make check.
 PYTHON ?= python3
+JOBS ?= $(shell $(PYTHON) -c 'import os; print(1 + len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1 + os.cpu_count())')
 VENV := .venv
 BIN := $(VENV)/bin
 
@@ -27,8 +28,13 @@ $(VENV)/.installed-dev: $(VENV)/.installed requirements/dev.txt
 run: setup  ## run the service with demo accounts on SQLite in data/
 	@$(BIN)/listings serve --demo
 
-test: dev  ## run every test
-	$(BIN)/python -m pytest
+# Those that nothing may run beside come behind all others, which run in as many processes as JOBS tells.
+BESIDE = --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder
+unexport PYTHONDONTWRITEBYTECODE  # or each of the programs that tests start would be compiled anew
+
+test: dev  ## run every test; JOBS=4 in four processes, by default in one more than there are cores
+	$(BIN)/python -m pytest $(BESIDE) -m "not alone and not timing"
+	$(BIN)/python -m pytest -m "alone or timing"
 
 fuzz: dev  ## send more than 20,000 requests that schemathesis makes of the description; CASES=1600 for each operation
 	$(BIN)/python -m tests.api.fuzzing $(or $(CASES),1600)
@@ -57,7 +63,8 @@ imports: dev
 
 coverage: dev
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -m "not timing"
+	$(BIN)/coverage run -m pytest $(BESIDE) -m "not alone and not timing"
+	$(BIN)/coverage run -m pytest -m "alone and not timing"
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 

@@ -2,21 +2,35 @@
 
 import logging
 import os
+import signal
 import ssl
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.houses import Cast, Ground, House, Person, RunningService, in_a_file
 from tests.postgres_server import DatabasesOfFolders, PostgresServer
 from tests.redis_server import RedisServer
 
-settings.register_profile("listings", deadline=None, derandomize=True)
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or every one of hundreds of programs would be compiled anew
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a job in a shell's background, as whose programs would be, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A machine that is busy is slow to draw examples, too.
+settings.register_profile("listings", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("listings")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long begin first, so that none of them is left over when the other processes are done."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -36,16 +50,28 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(scope="session")
+def databases(postgres: PostgresServer) -> Iterator[DatabasesOfFolders]:
+    """In PostgreSQL, a database for each folder of a house."""
+    with DatabasesOfFolders(postgres) as databases:
+        yield databases
+
+
+@pytest.fixture
 def engine(request: pytest.FixtureRequest) -> Iterator[str]:
     """What houses have their data in: "sqlite", or "postgres" where a test is run on both (tests/api/conftest.py)."""
     name = getattr(request, "param", "sqlite")
     if name == "sqlite":
         yield name
         return
-    with DatabasesOfFolders(request.getfixturevalue("postgres")) as databases:
-        Ground.database_of = databases.of
-        yield name
-        Ground.database_of = in_a_file
+    databases: DatabasesOfFolders = request.getfixturevalue("databases")
+    if "running" in request.fixturenames:
+        request.getfixturevalue("running_on_postgres")  # before the look at what is lent: it stays for the next test
+    before = databases.folders
+    Ground.database_of = databases.of
+    yield name
+    Ground.database_of = in_a_file
+    for folder in databases.folders - before:
+        databases.release(folder)
 
 
 @pytest.fixture
@@ -57,16 +83,41 @@ def house(tmp_path: Path, engine: str) -> Iterator[House]:
 
 
 @pytest.fixture(scope="session")
-def running(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, engine: str
+def running_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[bool], RunningService]]:
+    """Starts a service that answers by the protocol's own extension, or one that does not; each once a process."""
+    services: dict[bool, RunningService] = {}
+    with ExitStack() as stack:
+
+        def once(plain: bool) -> RunningService:  # noqa: FBT001 - of two kinds
+            if plain not in services:
+                folder = tmp_path_factory.mktemp("running")
+                services[plain] = stack.enter_context(RunningService(folder, plain=plain))
+            return services[plain]
+
+        yield once
+
+
+@pytest.fixture(scope="session")
+def running_on_postgres(
+    tmp_path_factory: pytest.TempPathFactory, databases: DatabasesOfFolders
 ) -> Iterator[RunningService]:
+    """One service over PostgreSQL."""
+    folder = tmp_path_factory.mktemp("running-on-postgres")
+    with RunningService(folder, database=databases.of(folder), data_folder=str(folder)) as service:
+        yield service
+
+
+@pytest.fixture
+def running(request: pytest.FixtureRequest, engine: str) -> RunningService:
     """One service behind a real socket for all tests; each test has a cast of its own.
 
-    It answers once by the protocol's own extension and once as any ASGI application does.
+    Tests of the API get one that answers by the protocol's own extension and one that answers as any ASGI application.
     """
-    folder = tmp_path_factory.mktemp(f"running-{engine}")
-    with RunningService(folder, plain=getattr(request, "param", "one write") == "plain ASGI") as service:
-        yield service
+    if engine == "postgres":
+        on_postgres: RunningService = request.getfixturevalue("running_on_postgres")
+        return on_postgres
+    once: Callable[[bool], RunningService] = request.getfixturevalue("running_once")
+    return once(getattr(request, "param", "one write") == "plain ASGI")
 
 
 @pytest.fixture(scope="session")

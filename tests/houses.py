@@ -2,9 +2,10 @@
 
 import asyncio
 import json as jsons
+import socket
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar, cast
@@ -63,6 +64,14 @@ class Reply(NamedTuple):
 
     def json(self) -> Any:
         return jsons.loads(self.body)
+
+
+@contextmanager
+def unused_port() -> Iterator[int]:
+    """A port on which nobody listens, and nobody else can: tests of another process make theirs meanwhile."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
 
 
 def in_a_file(folder: Path) -> str:

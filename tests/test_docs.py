@@ -79,7 +79,10 @@ def test_every_metric_is_in_the_table_with_its_labels(tmp_path: Path) -> None:
 
 def commands(group: click.Group, path: str = "listings") -> list[tuple[str, click.Command]]:
     found: list[tuple[str, click.Command]] = []
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
         found += (
             commands(command, f"{path} {name}") if isinstance(command, click.Group) else [(f"{path} {name}", command)]
         )

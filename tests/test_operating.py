@@ -96,7 +96,7 @@ def run(script: str, folder: Path, **environment: str) -> str:
     outcome = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,
-        env=clean_environment() | {"PATH": path, **environment},
+        env=clean_environment() | {"PATH": path, "PIP_NO_COMPILE": "1", **environment},  # of which most is never loaded
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -106,6 +106,7 @@ def run(script: str, folder: Path, **environment: str) -> str:
     return outcome.stdout + outcome.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scene", SCENES, ids=[scene.mark for scene in SCENES])
 def test_the_commands_of_a_block_are_carried_out(scene: Scene, folders: dict[str, Path], tmp_path: Path) -> None:
     folder = tmp_path / "folder"
@@ -120,6 +121,7 @@ def test_every_block_is_run_by_a_test() -> None:
     assert sorted(ran) == sorted(BLOCKS)
 
 
+@pytest.mark.slow
 def test_an_install_from_a_checkout_and_one_from_its_wheel_work_without_either(tmp_path: Path) -> None:
     checkout, carried = tmp_path / "checkout", tmp_path / "carried"
     checkout.mkdir()

@@ -9,15 +9,11 @@ from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from listings.api.app import Application, Trace
-from listings.api.guard import Bounds
-from listings.api.server import Server
 from listings.contract import RateLimiter
 from listings.errors import Problem
 from listings.limiter.mapped import LogFile, MappedLimiter, log_files
 from listings.limiter.memory import MemoryLimiter
 from listings.logs import RequestLog
-from listings.metrics import Metrics
 from listings.postgres_url import PostgresUrl
 from listings.service import Service
 from listings.settings import RedisAddress, Settings
@@ -28,9 +24,12 @@ from listings.store.migrate import Migration
 from listings.store.restore import Restored
 from listings.store.sqlite import SqliteStore
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # HTTP and metrics are loaded where they are used: most commands need neither
+    from listings.api.app import Application, Trace
+    from listings.api.server import Server
     from listings.limiter.redis_connection import Endpoint
     from listings.limiter.redis_inspection import RedisReport
+    from listings.metrics import Metrics
     from listings.store.postgres import PostgresStore
 
 T = TypeVar("T")
@@ -41,8 +40,8 @@ _IN_POSTGRES = "The data is in PostgreSQL"
 class Observers(NamedTuple):
     """Who hears what the service does, beside its log."""
 
-    metrics: Metrics | None = None
-    trace: Trace | None = None
+    metrics: "Metrics | None" = None
+    trace: "Trace | None" = None
 
 
 NOBODY = Observers()
@@ -58,6 +57,8 @@ def observed(settings: Settings, *, listening: bool = True) -> Iterator[Observer
         trace = stack.enter_context(_tracing()) if settings.tracing else None
         metrics = None
         if settings.metrics_address is not None:
+            from listings.metrics import Metrics  # noqa: PLC0415 - see above
+
             metrics = stack.enter_context(closing(Metrics(settings.file)))
             if listening:
                 metrics.listen(*settings.metrics_address)
@@ -154,7 +155,7 @@ def look_at_redis(settings: Settings) -> "RedisReport | None":
 
 @asynccontextmanager
 async def opened_service(
-    settings: Settings, *, clock: Callable[[], float] = time.time, metrics: Metrics | None = None
+    settings: Settings, *, clock: Callable[[], float] = time.time, metrics: "Metrics | None" = None
 ) -> AsyncIterator[Service]:
     """A service over the database of the settings, which must exist; everything is committed at the end."""
     store = _store(settings, metrics)
@@ -174,7 +175,7 @@ async def opened_service(
             await limiter.close()
 
 
-def _store(settings: Settings, metrics: Metrics | None) -> "SqliteStore | PostgresStore":
+def _store(settings: Settings, metrics: "Metrics | None") -> "SqliteStore | PostgresStore":
     if isinstance(settings.database, Path):
         return SqliteStore(settings.database, metrics.note_batch if metrics is not None else None)
     from listings.store.postgres import PostgresStore  # noqa: PLC0415 - as above
@@ -197,8 +198,10 @@ def _finished(work: Coroutine[Any, Any, T]) -> T:
 
 def application(
     service: Service, settings: Settings, request_log: RequestLog | None = None, observers: Observers = NOBODY
-) -> Application:
+) -> "Application":
     """The ASGI application over a service."""
+    from listings.api.app import Application  # noqa: PLC0415 - see above
+
     return Application(
         service,
         cors_origins=settings.cors_origins,
@@ -216,8 +219,11 @@ def server(
     request_log: RequestLog | None = None,
     on_start: Callable[[], None] = lambda: None,
     observers: Observers = NOBODY,
-) -> Server:
+) -> "Server":
     """The HTTP server over a service."""
+    from listings.api.guard import Bounds  # noqa: PLC0415 - see above
+    from listings.api.server import Server  # noqa: PLC0415 - see above
+
     bounds = Bounds(
         header_seconds=settings.header_timeout,
         body_seconds=settings.body_timeout,
@@ -236,7 +242,7 @@ def server(
 
 
 @contextmanager
-def _tracing() -> Iterator[Trace]:
+def _tracing() -> Iterator["Trace"]:
     try:
         from listings.tracing import Tracing  # noqa: PLC0415 - its packages are an extra
     except ImportError:
@@ -248,7 +254,7 @@ def _tracing() -> Iterator[Trace]:
         yield tracing.note_answer
 
 
-def _limiter(settings: Settings, database_id: str, metrics: Metrics | None) -> RateLimiter | None:
+def _limiter(settings: Settings, database_id: str, metrics: "Metrics | None") -> RateLimiter | None:
     if not settings.rate_limit:
         return None
     local = _local_limiter(settings, database_id)

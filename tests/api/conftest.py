@@ -1,11 +1,6 @@
 """The tests that store and read are run on each engine; those of the wire alone are run once."""
 
-from collections.abc import Iterator
-
 import pytest
-
-from tests.houses import Ground
-from tests.postgres_server import DatabasesOfFolders
 
 ON_BOTH = {
     "test_authentication",
@@ -36,18 +31,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     engines = ["sqlite", "postgres"] if both else ["sqlite"]
     if "running" in metafunc.fixturenames:
         cases = [(engine, way) for engine in engines for way in WAYS if (engine, way) != ("postgres", WAYS[1])]
-        metafunc.parametrize(("engine", "running"), cases, indirect=True, scope="session")
+        metafunc.parametrize(("engine", "running"), cases, indirect=True)
     elif both:
-        metafunc.parametrize("engine", engines, indirect=True, scope="session")
+        metafunc.parametrize("engine", engines, indirect=True)
 
 
 @pytest.fixture(autouse=True)
-def _on_engine(engine: str) -> Iterator[None]:
-    """What a test's own houses have stored in PostgreSQL goes when it ends."""
-    databases = getattr(Ground.database_of, "__self__", None)
-    before = databases.folders if isinstance(databases, DatabasesOfFolders) else set()
-    yield
-    if isinstance(databases, DatabasesOfFolders):
-        assert engine == "postgres"
-        for folder in databases.folders - before:
-            databases.release(folder)
+def _on_engine(engine: str) -> None:
+    """Every test here, also one that makes its own houses, has an engine."""
+    assert engine

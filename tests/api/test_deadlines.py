@@ -19,6 +19,7 @@ from tests.api.raw import Connection, request
 from tests.cli.commands import Program, Serving
 from tests.houses import RunningService
 
+pytestmark = pytest.mark.alone
 ROOT = Path(__file__).parents[2]
 PATH = "/api/v1/listings"
 # Until a client notices: one that drips does so with its next drop; a slow reader's time begins with full buffers.

@@ -406,6 +406,7 @@ def test_what_is_refused_before_it_is_a_request_is_described_too(running: Runnin
     check_answer(operation_of("/healthz", "GET"), response)
 
 
+@pytest.mark.slow
 def test_schemathesis_finds_nothing_in_2000_cases(tmp_path: Path) -> None:
     report = fuzz(tmp_path, examples=60)
     assert report.code == 0, report.text

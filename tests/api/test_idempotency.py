@@ -289,6 +289,7 @@ def stored(folder: Path) -> list[str]:
 
 
 @pytest.mark.sqlite
+@pytest.mark.slow
 def test_a_service_that_is_killed_before_it_answers_makes_each_listing_once(tmp_path: Path) -> None:
     # In every other round the kill comes when the listing is on disk and its answer was not read yet.
     program = Program(tmp_path, LISTINGS_LOG_LEVEL="error")

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
@@ -432,6 +433,7 @@ def compare(reply: Reply, expected: Expected, *, head: bool) -> None:
         assert content["error"].strip()
 
 
+@pytest.mark.slow
 def test_the_service_answers_as_the_model_of_the_specification() -> None:
     bounds = settings(max_examples=60, stateful_step_count=40, report_multiple_bugs=False, phases=PHASES)
     run_state_machine_as_test(EverybodyAtOnce, settings=bounds)

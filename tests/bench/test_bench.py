@@ -121,6 +121,7 @@ def test_a_line_that_is_not_whole_yet_is_left_for_later(tmp_path: Path) -> None:
     assert read_stretches(notes) == [(10.0, 10.5)]
 
 
+@pytest.mark.alone
 def test_a_core_that_stands_still_is_seen(tmp_path: Path) -> None:
     cores = two_cores()
     with Witness(cores, tmp_path) as witness:
@@ -135,6 +136,7 @@ def test_a_core_that_stands_still_is_seen(tmp_path: Path) -> None:
             assert time.monotonic() < until + 10
 
 
+@pytest.mark.alone
 def test_a_busy_core_is_no_standstill(tmp_path: Path) -> None:
     with Witness(two_cores(), tmp_path) as witness:
         loads = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]

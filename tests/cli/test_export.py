@@ -17,6 +17,7 @@ import pytest
 from tests.cli.commands import DEADLINE, PROGRAM, Cli, Data, Program, Serving, clean_environment
 from tests.cli.transfers import PAST, kill_in_the_middle, read_lines, row, write_lines
 
+pytestmark = pytest.mark.slow
 MANY = 20_000
 
 

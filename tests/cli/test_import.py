@@ -304,6 +304,7 @@ def progress(folder: Path) -> object:
     return query(folder, "SELECT bytes_done FROM imports")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
 def test_an_import_that_is_killed_again_and_again_makes_every_listing_once(cli: Cli, ending: str) -> None:
     file = f"rows.{ending}"
@@ -376,6 +377,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 MOST_MEMORY = 40 * 1024
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
 def test_neither_way_keeps_the_file_in_memory(large: Path, ending: str) -> None:
     file = f"out.{ending}"

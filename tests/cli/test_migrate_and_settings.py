@@ -3,6 +3,8 @@
 import asyncio
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from listings import __version__, assemble
 from listings.cli import listings
 from listings.model import Caller, NewListing
 from listings.settings import SETTINGS
-from tests.cli.commands import Cli, Data, Program
+from tests.cli.commands import Cli, Data, Program, clean_environment
 from tests.houses import settings_for
 
 ADD_ACCOUNT = ["account", "add", "--name", "alice", "--email", "alice@example.com"]
@@ -28,7 +30,10 @@ NEED_A_DATABASE = [
 
 
 def commands_of(group: click.Group, *names: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
         if isinstance(command, click.Group):
             yield from commands_of(command, *names, name)
         else:
@@ -344,3 +349,27 @@ def test_a_write_that_the_database_refuses_is_one_sentence(program: Program, dat
     refusing.execute("CREATE TRIGGER refuse BEFORE INSERT ON accounts BEGIN SELECT RAISE(ABORT, 'no'); END")
     refusing.close()
     assert "refused" in program.run(*ADD_ACCOUNT).sentence
+
+
+# What is loaded
+
+
+def loaded_by(folder: Path, *arguments: str) -> set[str]:
+    """The packages and rooms that a command has loaded at its end."""
+    code = (
+        "import sys; from listings.cli import main\n"
+        f"assert main({list(arguments)!r}) == 0\n"
+        "print(*{name for name in sys.modules if name.count('.') <= 1}, file=sys.stderr)"
+    )
+    outcome = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=clean_environment(), capture_output=True, text=True, check=True
+    )
+    return set(outcome.stderr.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize("arguments", [["migrate"], ["account", "list"]])
+def test_a_command_loads_nothing_of_what_only_others_need(tmp_path: Path, arguments: list[str]) -> None:
+    assert loaded_by(tmp_path, "migrate") >= {"listings.store", "apsw"}
+    loaded = loaded_by(tmp_path, *arguments)
+    assert not loaded & {"listings.api", "listings.metrics", "listings.conform", "listings.transfer"}
+    assert not loaded & {"uvicorn", "httptools", "prometheus_client"}

@@ -87,6 +87,7 @@ def stop_under_load(program: Program, after: float, number: signal.Signals) -> N
     assert set(acknowledged) <= stored_ids(program.folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stops_under_load_lose_no_answer_and_no_write(program: Program, number: signal.Signals) -> None:
     for stop in range(25):
@@ -108,6 +109,7 @@ def test_a_request_that_is_under_way_is_finished(program: Program) -> None:
     assert answer.json()["id"] in stored_ids(program.folder)
 
 
+@pytest.mark.slow
 def test_a_request_that_never_ends_is_waited_for_ten_seconds_at_most(program: Program) -> None:
     with program.serve("--demo") as serving:
         head = request("POST", PATH, demo_key(program.folder), b"Content-Length: 100")
@@ -118,6 +120,7 @@ def test_a_request_that_never_ends_is_waited_for_ten_seconds_at_most(program: Pr
             assert 9 < time.monotonic() - started < 13
 
 
+@pytest.mark.alone
 def test_idle_connections_do_not_hold_the_stop(program: Program) -> None:
     with program.serve("--demo") as serving, Connection(serving), Connection(serving) as connection:
         assert connection.send(request("GET", "/healthz")).answer().status == 200
@@ -137,6 +140,7 @@ def test_readiness_is_over_when_the_stop_begins(program: Program) -> None:
             assert (answer.status, answer.json()) == (503, {"error": "The service is stopping"})
 
 
+@pytest.mark.alone
 def test_a_second_signal_ends_at_once(program: Program) -> None:
     with program.serve("--demo") as serving:
         head = request("POST", PATH, demo_key(program.folder), b"Content-Length: 100")

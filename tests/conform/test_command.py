@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.commands import DEADLINE, PROGRAM, Cli, Outcome, Program, clean_environment
 from tests.conform.faulty_server import KEYS, FaultyServer
+from tests.houses import unused_port
 
 KEY, OTHER, EXPIRED = "LISTINGS_CONFORM_KEY", "LISTINGS_CONFORM_OTHER_KEY", "LISTINGS_CONFORM_EXPIRED_KEY"
 VARIABLES = {KEY: KEYS["alice"], OTHER: KEYS["bob"], EXPIRED: KEYS["charlie"]}
@@ -79,9 +80,9 @@ def test_a_check_that_was_prevented_is_exit_code_1(cli: Cli) -> None:
     assert ", 0 broken, " in outcome.err
 
 
-def test_a_server_that_is_not_there_is_one_sentence(cli: Cli, server: FaultyServer) -> None:
-    server.__exit__(None, None, None)
-    assert "refuses connections" in cli.refused("conform", server.base_url, "--key", KEYS["alice"])
+def test_a_server_that_is_not_there_is_one_sentence(cli: Cli) -> None:
+    with unused_port() as port:
+        assert "refuses connections" in cli.refused("conform", f"http://127.0.0.1:{port}", "--key", KEYS["alice"])
 
 
 @pytest.mark.parametrize(

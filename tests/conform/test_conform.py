@@ -98,6 +98,7 @@ def test_an_implementation_without_a_fault_keeps_every_sentence() -> None:
     assert {result.id: result.happened for result in results if result.verdict is not Verdict.KEPT} == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_breaks_the_checks_that_concern_it_and_no_others(fault: str) -> None:
     told = Told()

@@ -17,7 +17,7 @@ import pytest
 
 from tests.api.test_metrics import Scrape
 from tests.cli.commands import DEADLINE
-from tests.houses import Cast, RunningService
+from tests.houses import Cast, RunningService, unused_port
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 NAME = "api.example.com"
@@ -175,9 +175,8 @@ def proxy(
 @pytest.fixture
 def nobody() -> Iterator[str]:
     """An address at which nobody listens, and nobody else can."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        yield f"127.0.0.1:{bound.getsockname()[1]}"
+    with unused_port() as port:
+        yield f"127.0.0.1:{port}"
 
 
 def body_of(size: int) -> bytes:
@@ -199,6 +198,7 @@ def test_a_listing_is_created_and_read_through_the_proxy(proxy: Proxy, cast: Cas
     assert stranger.headers["Strict-Transport-Security"]
 
 
+@pytest.mark.alone  # the service gives a body one second here
 def test_a_body_of_two_mebibytes_passes_and_a_larger_one_is_refused_by_the_service(proxy: Proxy, cast: Cast) -> None:
     headers = {"X-API-Key": cast.alice.key}
     assert proxy.http.post(PATH, headers=headers, content=body_of(2 * MEBIBYTE)).status_code == 201

@@ -91,6 +91,7 @@ def test_processes_and_threads_together_are_granted_exactly_the_limit(
     assert sum(map(len, granted)) == 1_000
 
 
+@pytest.mark.slow
 def test_sixty_kills_forget_nothing_that_was_acknowledged(database: Path) -> None:
     choice = random.Random(60)
     acknowledged, kills, limit = 0, 60, 100_000

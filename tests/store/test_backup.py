@@ -101,6 +101,7 @@ def test_a_copy_holds_all_and_is_one_file_for_its_owner_alone(database: Path, fi
         assert rows(file, f"SELECT * FROM {table}") == rows(database, f"SELECT * FROM {table}")  # noqa: S608 - ours
 
 
+@pytest.mark.alone
 def test_a_copy_without_its_held_snapshot_would_never_end_while_another_process_writes(tmp_path: Path) -> None:
     database = databases.make(tmp_path / "listings.db", listings=300, size=8000)
     with writing(database), closing(connect(tmp_path / "copy.db")) as target, closing(open_reader(database)) as source:
@@ -114,6 +115,7 @@ def test_a_copy_without_its_held_snapshot_would_never_end_while_another_process_
         assert restarts > 0  # this is what the next test is about
 
 
+@pytest.mark.alone
 def test_a_copy_ends_while_another_process_writes_without_a_pause(tmp_path: Path, file: Path) -> None:
     database = databases.make(tmp_path / "listings.db", listings=300, size=8000)
     left: list[int] = []
@@ -763,6 +765,7 @@ def scene(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "old", backups.back_up(new, tmp_path / "backup.db")
 
 
+@pytest.mark.slow
 def test_a_restore_that_is_killed_leaves_the_old_or_the_new_database(scene: tuple[Path, Path], tmp_path: Path) -> None:
     states = states_after_kills(tmp_path / "kills", *scene)
     first_new = states.index("new")

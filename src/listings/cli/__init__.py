@@ -7,26 +7,38 @@ from collections.abc import Sequence
 import click
 
 from listings import __version__
-from listings.cli import (
-    accounts,
-    backup,
-    completion,
-    configuration,
-    conform,
-    database,
-    doctor,
-    keys,
-    serve,
-    support,
-    transfer,
-)
+from listings.cli.group import LazyGroup
 from listings.cli.parameters import SettingText
 from listings.errors import Problem
 
 EXIT_REFUSED = 1
 
+_PLACES = {
+    "account": "listings.cli.accounts:account",
+    "backup": "listings.cli.backup:backup",
+    "close": "listings.cli.support:close",
+    "completion": "listings.cli.completion:completion",
+    "conform": "listings.cli.conform:conform",
+    "doctor": "listings.cli.doctor:doctor",
+    "export": "listings.cli.transfer:export",
+    "import": "listings.cli.transfer:import_",
+    "key": "listings.cli.keys:key",
+    "ls": "listings.cli.support:ls",
+    "migrate": "listings.cli.database:migrate",
+    "reopen": "listings.cli.support:reopen",
+    "restore": "listings.cli.backup:restore",
+    "serve": "listings.cli.serve:serve",
+    "settings": "listings.cli.configuration:settings",
+    "show": "listings.cli.support:show_listing",
+}
 
-@click.group(name="listings", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+
+@click.group(
+    name="listings",
+    cls=LazyGroup,
+    places=_PLACES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, prog_name="listings")
 @click.option(
     "--database-url",
@@ -37,24 +49,6 @@ EXIT_REFUSED = 1
 def listings(context: click.Context, database_url: str | None) -> None:
     """Listings: sellers manage their marketplace listings by program."""
     context.obj = {"database": database_url}
-
-
-listings.add_command(serve.serve)
-listings.add_command(database.migrate)
-listings.add_command(accounts.account)
-listings.add_command(keys.key)
-listings.add_command(support.ls)
-listings.add_command(support.show_listing)
-listings.add_command(support.close)
-listings.add_command(support.reopen)
-listings.add_command(transfer.export)
-listings.add_command(transfer.import_)
-listings.add_command(backup.backup)
-listings.add_command(backup.restore)
-listings.add_command(doctor.doctor)
-listings.add_command(configuration.settings)
-listings.add_command(completion.completion)
-listings.add_command(conform.conform)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
