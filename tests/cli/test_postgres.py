@@ -84,7 +84,9 @@ def test_the_doctor_finds_a_good_server_good(program: Program) -> None:
         "server clock",
         "transactions",
         "clock",
+        "rate limit",
         "open files",
+        "workers",
         "service",
     ]
 

@@ -50,7 +50,7 @@ class Many(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Many]:
+def one_of_many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Many]:
     folder = tmp_path_factory.mktemp("many")
     address = folder / "address"
     address.write_text(ADDRESS, "utf-8")
@@ -58,6 +58,13 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Many]:
         yield Many(serving, Said(serving), address, demo_key(folder))
         serving.process.terminate()
         assert serving.process.wait(DEADLINE) == 0  # after all that it went through
+
+
+@pytest.fixture
+def many(one_of_many: Many) -> Many:
+    """One service of two workers for all tests; both answer, whatever the test before has done to them."""
+    with connections_to_each(one_of_many.serving):
+        return one_of_many
 
 
 class Said(threading.Thread):
