@@ -116,6 +116,23 @@ def test_the_commands_of_a_block_are_carried_out(scene: Scene, folders: dict[str
         assert re.search(scene.prints, run(script, folder, LISTINGS_PORT=port))
 
 
+def test_the_commands_of_the_copy_to_postgresql_are_carried_out(
+    folders: dict[str, Path], tmp_path: Path, postgres: PostgresServer
+) -> None:
+    folder = tmp_path / "folder"
+    shutil.copytree(folders["used"], folder)
+    section = PAGE.partition("\n## From SQLite to PostgreSQL\n")[2].partition("\n## ")[0]
+    copy, doctor = re.findall(r"```console\n(.*?)```", section, re.DOTALL)
+    (lines,) = re.findall(r"```text\n(.*?)```", section, re.DOTALL)
+    place = folder / "database-url"
+    settings = dict(line.split("=", 1) for line in lines.replace("/etc/listings/database-url", str(place)).split())
+    with postgres.bare_database() as url:
+        place.write_text(url, "utf-8")
+        assert re.search(r"accounts +1\n", run(copy.replace("/etc/listings/database-url", str(place)), folder))
+        assert re.search(r"schema +ok", run(doctor, folder, **settings))
+        assert "alice@example.com" in run("listings account list", folder, **settings)
+
+
 def test_every_block_is_run_by_a_test() -> None:
     ran = [block(mark) for mark in [*INSTALLED, *(scene.mark for scene in SCENES)]]
     assert sorted(ran) == sorted(BLOCKS)

@@ -27,14 +27,17 @@ from listings.store.sqlite import SqliteStore
 if TYPE_CHECKING:  # HTTP and metrics are loaded where they are used: most commands need neither
     from listings.api.app import Application, Trace
     from listings.api.server import Server
+    from listings.limiter.redis import RedisLimiter
     from listings.limiter.redis_connection import Endpoint
     from listings.limiter.redis_inspection import RedisReport
     from listings.metrics import Metrics
     from listings.store.postgres import PostgresStore
+    from listings.store.postgres_copy import Copied
 
 T = TypeVar("T")
 
 _IN_POSTGRES = "The data is in PostgreSQL"
+_COPY_TIMEOUT = 5_000  # milliseconds that Redis may take to answer where no request waits for it
 
 
 class Observers(NamedTuple):
@@ -98,6 +101,46 @@ def restore_database(settings: Settings, file: Path, *, force: bool, progress: P
     if isinstance(settings.database, PostgresUrl):
         raise Problem("restore_refused", f"{_IN_POSTGRES}: restore it with `pg_restore`")
     return restore.restore(settings.database, file, force=force, progress=progress)
+
+
+def copy_database(settings: Settings, target: PostgresUrl, *, dry_run: bool, progress: Progress) -> "Copied":
+    """Make a PostgreSQL database what the SQLite database of the settings is; `dry_run`: only count what differs."""
+    if isinstance(settings.database, PostgresUrl):
+        raise Problem("copy_refused", f"{_IN_POSTGRES} already: let LISTINGS_DATABASE_URL name the SQLite database")
+    from listings.store import postgres_copy  # noqa: PLC0415 - as above
+
+    return asyncio.run(postgres_copy.copy(settings.database, target, dry_run=dry_run, progress=progress))
+
+
+def copy_limits(settings: Settings, target: PostgresUrl, database_id: str) -> int:
+    """Let the limiters of a copied database go on from what was counted beside its source; returns of how many keys."""
+    if not settings.rate_limit or sys.platform != "linux":
+        return 0
+    try:
+        return asyncio.run(_copy_limits(settings, settings._replace(database=target), database_id))
+    except Problem as problem:
+        raise Problem(
+            "copy_refused",
+            f"All rows are copied, but not what the rate limit has counted: {problem.message}: run it again",
+        ) from problem
+
+
+async def _copy_limits(source: Settings, target: Settings, database_id: str) -> int:
+    old, new = (MappedLimiter(it.file, database_id, it.rate_limit, it.rate_window) for it in (source, target))
+    limiters: list[MappedLimiter | RedisLimiter] = [new]
+    if target.redis is not None:
+        limiters.append(_redis_limiter(target.redis, target._replace(redis_timeout=_COPY_TIMEOUT), database_id))
+    _make_folder(target)
+    keys = 0
+    try:
+        for key_id, ages in old.ages():
+            keys += 1
+            for limiter in limiters:
+                await limiter.take_over(key_id, ages)
+    finally:
+        for limiter in (old, *limiters):
+            await limiter.close()
+    return keys
 
 
 def inspect_database(settings: Settings) -> Inspection:
@@ -181,13 +224,18 @@ def _store(settings: Settings, metrics: "Metrics | None") -> "SqliteStore | Post
     from listings.store.postgres import PostgresStore  # noqa: PLC0415 - as above
     from listings.store.postgres_pool import Bounds  # noqa: PLC0415
 
+    _make_folder(settings)
+    return PostgresStore(settings.database, Bounds(settings.database_connections, settings.database_timeout))
+
+
+def _make_folder(settings: Settings) -> None:
+    """Of the files of this machine."""
     try:
         settings.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise Problem(
             "invalid_setting", f"The folder {settings.file.parent} can't be made: {error.strerror}"
         ) from error
-    return PostgresStore(settings.database, Bounds(settings.database_connections, settings.database_timeout))
 
 
 def _finished(work: Coroutine[Any, Any, T]) -> T:
@@ -261,15 +309,19 @@ def _limiter(settings: Settings, database_id: str, metrics: "Metrics | None") ->
     if settings.redis is None:
         return local
     from listings.limiter.fallback import FallbackLimiter  # noqa: PLC0415 - with Redis's client, which few need
-    from listings.limiter.redis import RedisLimiter  # noqa: PLC0415 - the same
 
-    endpoint = _redis_endpoint(settings.redis, settings)
-    shared = RedisLimiter(endpoint, database_id, settings.rate_limit, settings.rate_window)
+    shared = _redis_limiter(settings.redis, settings, database_id)
     if metrics is None:
         return FallbackLimiter(shared, local, required=settings.redis_required)
     limiter = FallbackLimiter(shared, local, required=settings.redis_required, on_local=metrics.note_local_count)
     metrics.watch_limiter(lambda: limiter.is_away)
     return limiter
+
+
+def _redis_limiter(address: RedisAddress, settings: Settings, database_id: str) -> "RedisLimiter":
+    from listings.limiter.redis import RedisLimiter  # noqa: PLC0415 - with Redis's client, which few need
+
+    return RedisLimiter(_redis_endpoint(address, settings), database_id, settings.rate_limit, settings.rate_window)
 
 
 def _redis_endpoint(address: RedisAddress, settings: Settings) -> "Endpoint":

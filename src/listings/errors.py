@@ -13,6 +13,7 @@ Code: TypeAlias = Literal[
     "api_key_required",
     "backup_refused",
     "body_too_large",
+    "copy_refused",
     "database_missing",
     "dependency_failed",
     "email_taken",

@@ -414,6 +414,16 @@ SETTINGS = (
     ),
 )
 
+COPY_TARGET = Setting(
+    "copy_to",
+    ("LISTINGS_COPY_TO",),
+    "",
+    postgres_url.parse,
+    "Where `listings copy` copies to.",
+    flag="--to",
+    secret=True,
+)
+
 
 def load(environment: Mapping[str, str], flags: Mapping[str, str | None]) -> Settings:
     """The settings in force. `flags` are by attribute; None: not given. Raises Problem("invalid_setting")."""
@@ -426,7 +436,7 @@ def load(environment: Mapping[str, str], flags: Mapping[str, str | None]) -> Set
 
 def survey(environment: Mapping[str, str], flags: Mapping[str, str | None]) -> list[Given]:
     """What each setting is set to, in the table's order, faults included."""
-    return [_given(setting, environment, flags.get(setting.attribute)) for setting in SETTINGS]
+    return [resolve(setting, environment, flags.get(setting.attribute)) for setting in SETTINGS]
 
 
 def settings_of(given: Iterable[Given]) -> Settings:
@@ -448,7 +458,8 @@ def mask(text: str) -> str:
     return scheme + slashes + _PASSWORD.sub(rf"\1{MASK}", rest)
 
 
-def _given(setting: Setting, environment: Mapping[str, str], flag: str | None) -> Given:
+def resolve(setting: Setting, environment: Mapping[str, str], flag: str | None) -> Given:
+    """What one setting is set to; `flag` None: not given."""
     if flag is not None:
         return _judged(Given(setting, setting.flag_name, flag))
     candidates = [name for name in setting.variables if environment.get(name)]

@@ -274,7 +274,7 @@ async def create_listing(folder: Path, account_id: int) -> None:
         assert added.listing_id == 1025
 
 
-ON_THEIR_OWN = {("serve",), ("conform",)}  # one would not end, the other needs a server
+ON_THEIR_OWN = {("serve",), ("conform",), ("copy",)}  # one would not end, the others need a server
 SOUND_EXAMPLES = [(names, command) for names, command in COMMANDS if names not in ON_THEIR_OWN]
 
 

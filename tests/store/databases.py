@@ -8,10 +8,10 @@ import apsw
 from listings.store import migrate
 
 CREATED = "2026-01-02 03:04:05"
-_LISTING = (
+LISTING = (
     "INSERT INTO listings (id, bucket, account_id, title, content, type, category, images, price_cents, price_type,"
     " location, region, district, is_active, created_at, updated_at)"
-    " VALUES (?1 * 1024 + ?2, ?2, ?2, ?3, ?3, 'product', '', '[]', 0, 'fixed', '', '', '', 1, ?4, ?4)"
+    " VALUES (?1 * 1024 + (?2 & 1023), ?2 & 1023, ?2, ?3, ?3, 'product', '', '[]', 0, 'fixed', '', '', '', 1, ?4, ?4)"
 )
 
 
@@ -51,7 +51,7 @@ def add_account(connection: apsw.Connection, number: int) -> None:
 def add_listing(connection: apsw.Connection, account: int, serial: int, size: int = 10) -> None:
     """A listing whose text is of some size; in a transaction of its own, as the service would make it."""
     with connection:
-        connection.execute(_LISTING, (serial, account, "x" * size, CREATED)).fetchall()
+        connection.execute(LISTING, (serial, account, "x" * size, CREATED)).fetchall()
         connection.execute(
             "UPDATE account_state SET revision = revision + 1 WHERE account_id = ?", (account,)
         ).fetchall()

@@ -19,6 +19,7 @@ _PLACES = {
     "close": "listings.cli.support:close",
     "completion": "listings.cli.completion:completion",
     "conform": "listings.cli.conform:conform",
+    "copy": "listings.cli.copying:copy",
     "doctor": "listings.cli.doctor:doctor",
     "export": "listings.cli.transfer:export",
     "import": "listings.cli.transfer:import_",

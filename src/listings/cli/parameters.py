@@ -11,7 +11,7 @@ import click
 
 from listings import assemble, dates, logs
 from listings.service import Service
-from listings.settings import SETTINGS, Given, Settings, load, mask, survey
+from listings.settings import COPY_TARGET, SETTINGS, Given, Settings, load, mask, survey
 
 T = TypeVar("T")
 
@@ -35,8 +35,8 @@ class SettingText(click.ParamType[str]):
     name = "text"
 
     def __init__(self, attribute: str) -> None:
-        """`attribute` is the setting's name in `listings.settings.SETTINGS`."""
-        self._setting = next(setting for setting in SETTINGS if setting.attribute == attribute)
+        """`attribute` is the setting's name in `listings.settings`."""
+        self._setting = next(one for one in (*SETTINGS, COPY_TARGET) if one.attribute == attribute)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401 - click's signature
         """The text as it is."""

@@ -24,7 +24,8 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from glob import escape
 from pathlib import Path
 from typing import NamedTuple
@@ -127,6 +128,36 @@ class MappedLimiter:
         except OSError as error:
             raise Unavailable(f"The rate limit can't be counted: {error.strerror}") from error
 
+    def ages(self) -> Iterator[tuple[int, list[float]]]:
+        """Each key with requests that count, and the seconds since each of them, the oldest first.
+
+        Only of files that are there and this database's. Raises Unavailable.
+        """
+        try:
+            for log in log_files(self._database):
+                if log.database_id == self._database_id and log.is_sound:
+                    number = int(log.path.name[-4:])
+                    for slot in range(_KEYS):
+                        with self._threads:
+                            found = self._file(number).ages(slot, self.limit, self.window)
+                        if found:
+                            yield (number << _KEY_BITS) + slot, found
+        except OSError as error:
+            raise Unavailable(f"The rate limit can't be read: {error.strerror}") from error
+
+    async def take_over(self, key_id: int, ages: Sequence[float]) -> None:
+        """Count the requests that another limiter has accepted, unless as many count here: see `ages`.
+
+        Raises Unavailable.
+        """
+        number, slot = key_id >> _KEY_BITS, key_id & (_KEYS - 1)
+        try:
+            with self._threads:
+                while not self._file(number).take_over(slot, self.limit, self.window, ages):
+                    self._files.pop(number).close()
+        except OSError as error:
+            raise Unavailable(f"The rate limit can't be counted: {error.strerror}") from error
+
     async def check(self) -> None:
         """Open the first file. Raises Unavailable."""
         try:
@@ -169,6 +200,48 @@ class _File:
             return self._count(count_at, limit, window, taken)
         finally:
             fcntl.fcntl(self.descriptor, fcntl.F_OFD_SETLKW, unlock)
+
+    def ages(self, slot: int, limit: int, window: int) -> list[float]:
+        """Seconds since each request of a key that counts, the oldest first."""
+        if not self._words[self._word_of(slot)]:
+            return []  # and no room is made for it
+        with self._locked(slot) as count_at:
+            now = self._now()
+            return [now - time for time in self._counting(count_at, limit, now - window)]
+
+    def take_over(self, slot: int, limit: int, window: int, ages: Sequence[float]) -> bool:
+        """Let these be the key's requests, unless as many count already; False when the file was replaced meanwhile."""
+        with self._locked(slot) as count_at:
+            if self._words[_MOVED_WORD]:
+                return False
+            now = self._now()
+            kept = [now - age for age in ages if age < window][-limit:]
+            if len(self._counting(count_at, limit, now - window)) >= len(kept):
+                return True
+            self._words[count_at] = 0
+            for number, time in enumerate(kept):
+                self._times[count_at + 1 + number] = time
+            self._words[count_at] = len(kept)
+            return True
+
+    @contextmanager
+    def _locked(self, slot: int) -> Iterator[int]:
+        """Hold a key against all other processes; tells where its count is, in words."""
+        count_at, lock, unlock = self._slots.get(slot) or self._allocate(slot)
+        fcntl.fcntl(self.descriptor, fcntl.F_OFD_SETLKW, lock)
+        try:
+            yield count_at
+        finally:
+            fcntl.fcntl(self.descriptor, fcntl.F_OFD_SETLKW, unlock)
+
+    def _now(self) -> float:
+        return self._since_boot() + self.header.anchor
+
+    def _counting(self, count_at: int, limit: int, start: float) -> list[float]:
+        """The times of a key that are after `start`, in their order."""
+        count, ring = self._words[count_at], count_at + 1
+        first = self._first_after(start, ring, max(0, count - limit), count)
+        return [self._times[ring + number % self.header.capacity] for number in range(first, count)]
 
     def _count(self, count_at: int, limit: int, window: int, taken: int) -> Verdict | None:
         words, times, capacity, ring = self._words, self._times, self.header.capacity, count_at + 1

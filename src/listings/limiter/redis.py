@@ -14,7 +14,7 @@ requests count for so much less; nobody can tell that from time that has passed.
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hashlib import sha1
 from typing import Any
@@ -72,6 +72,23 @@ elseif taken then
 end
 return {1, limit - count, count > 0 and oldest - start or 0}
 """
+_TAKE_OVER = """
+local key, window = KEYS[1], tonumber(ARGV[1])
+local now = tonumber(ARGV[2])
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+local here = 0
+for _, moment in ipairs(redis.call('LRANGE', key, 0, -1)) do
+  if tonumber(moment) > now - window then here = here + 1 end
+end
+if here >= #ARGV - 2 then return {1, here, 0} end
+redis.call('DEL', key)
+for i = 3, #ARGV do redis.call('RPUSH', key, string.format('%d', now - tonumber(ARGV[i]))) end
+redis.call('PEXPIRE', key, window / 1000 + 1000)
+return {1, #ARGV - 2, 0}
+"""
 _DIGEST = sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
 
@@ -114,6 +131,17 @@ class RedisLimiter:
     async def look(self, key_id: int) -> Verdict:
         """Count nothing. Raises Unavailable."""
         return await self._ask(key_id, taken=0)
+
+    async def take_over(self, key_id: int, ages: Sequence[float]) -> None:
+        """Count the requests that another limiter has accepted, unless as many count here.
+
+        `ages` are the seconds since each of them, the oldest first. Raises Unavailable.
+        """
+        connection = self._connection or await self._first_connection()
+        kept = [round(age * _MICROSECONDS) for age in ages if age < self.window][-self.limit :]
+        now = "" if self._clock is None else round(self._clock() * _MICROSECONDS)
+        words = (1, f"{self._prefix}{key_id}", self._microseconds, now, *kept)
+        _numbers(connection, await connection.call("EVAL", _TAKE_OVER, *words))
 
     async def check(self) -> None:
         """Raises Unavailable unless Redis counts."""

@@ -31,6 +31,8 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
 ) STRICT
 """
 APPLIED = "SELECT version, name, checksum FROM schema_migrations ORDER BY version"
+UNFINISHED_COPY = 1_000_000
+"""Higher than any migration: marks a database as a copy which is not finished, so that nothing uses it."""
 _EXISTS = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'schema_migrations'"
 
 
@@ -144,6 +146,8 @@ def _check(connection: apsw.Connection, migrations: list[Migration]) -> int:
 
 def count_known(applied: Sequence[Any], migrations: list[Migration]) -> int:
     """How many rows of APPLIED there are. Raises Problem("schema_mismatch") unless they are the first of ours."""
+    if applied and applied[-1][0] == UNFINISHED_COPY:
+        raise Problem("schema_mismatch", "The database is a copy that is not finished: run `listings copy` again")
     if len(applied) > len(migrations):
         raise Problem(
             "schema_mismatch",
