@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev run test fuzz bench bench-peers bench-check check lint types imports coverage format lock clean
+.PHONY: help setup dev run test fuzz bench bench-peers bench-scale bench-check check lint types imports coverage format lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -44,6 +44,9 @@ bench: setup  ## measure the speed, about 20 minutes; ARGS=--quick to try it, AR
 
 bench-peers: setup  ## measure it beside FastAPI, Django and fastify, about an hour; ARGS=--quick to try it
 	$(BIN)/python -m bench.peers $(ARGS)
+
+bench-scale: dev  ## measure two processes, and PostgreSQL, about 15 minutes; ARGS=--quick to try it, ARGS=--write to keep it
+	$(BIN)/python -m bench.scale $(ARGS)
 
 bench-check: setup  ## tell whether an answer takes more instructions than it did; needs valgrind, some minutes
 	$(BIN)/python -m bench.guard $(ARGS)

@@ -50,17 +50,22 @@ def active_numbers() -> list[int]:
 
 def fill(database: Path) -> Data:
     """Make a database through the service's own use cases."""
-    settings = load({}, {"database": f"sqlite:///{database}"})
+    owners = fill_at(f"sqlite:///{database}", database.parent)
+    with database.open("rb") as file:
+        os.fsync(file.fileno())
+    return Data(database, owners, ACCOUNTS * (ACTIVE + INACTIVE))
+
+
+def fill_at(address: str, folder: Path) -> tuple[Owner, ...]:
+    """The same at the address of a database of any engine; `folder`: for what is beside it."""
+    settings = load({}, {"database": address, "data_folder": str(folder)})
     assemble.migrate_database(settings)
 
     async def work() -> tuple[Owner, ...]:
         async with assemble.opened_service(settings) as service:
             return tuple([await _make_owner(service, number) for number in range(ACCOUNTS)])
 
-    owners = asyncio.run(work())
-    with database.open("rb") as file:
-        os.fsync(file.fileno())
-    return Data(database, owners, ACCOUNTS * (ACTIVE + INACTIVE))
+    return asyncio.run(work())
 
 
 def add_expired(database: Path) -> str:

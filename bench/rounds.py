@@ -143,7 +143,7 @@ class Bench(NamedTuple):
     def _usage(self, server: Server) -> "Usage":
         used = server.processor_seconds()
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)  # wrk, as soon as it has ended
-        ours = used + ended.ru_utime + ended.ru_stime + self.witness.processor_seconds()
+        ours = used + server.beside_seconds() + ended.ru_utime + ended.ru_stime + self.witness.processor_seconds()
         return Usage(used, busy_seconds(self.cores, Path("/proc/stat").read_text("ascii")) - ours)
 
     def _service(self) -> AbstractContextManager[Server]:
@@ -217,14 +217,23 @@ def require_size(count: Count, answer: Answer, connections: int) -> None:
 
 
 def require_rows(database: Path, wanted: int, connections: int) -> None:
+    """Raises Refusal unless there is a row in the file for each create that was answered."""
+    require_count(count_rows(database), wanted, connections)
+
+
+def count_rows(database: Path) -> int:
+    """The listings in a file."""
+    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        return int(connection.execute("SELECT COUNT(*) FROM listings").get)
+    finally:
+        connection.close()
+
+
+def require_count(rows: int, wanted: int, connections: int) -> None:
     """Raises Refusal unless there is a row for each create that was answered.
 
     Those that were under way when wrk ended its two runs may be there as well, one for each connection.
     """
-    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        rows = connection.execute("SELECT COUNT(*) FROM listings").get
-    finally:
-        connection.close()
     if not wanted <= rows <= wanted + 2 * connections:
         raise Refusal(f"{rows} listings are stored where {wanted} should be, so the creates were not what they seemed")

@@ -11,7 +11,8 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
 
 from bench import Refusal
 from bench.exchange import Answer
@@ -20,6 +21,9 @@ from bench.reference import ANSWER_VARIABLE
 
 _HOME = Path(__file__).parent.parent
 _ADDRESS = re.compile(rb"(?:Listings answers at|Uvicorn running on) http://127\.0\.0\.1:(\d+)")
+Cores: TypeAlias = int | tuple[int, ...]
+"""One core, or several that its processes share."""
+
 _START_SECONDS = 120.0
 _STOP_SECONDS = 30.0
 
@@ -29,10 +33,20 @@ class Server(NamedTuple):
 
     process: subprocess.Popen[bytes]
     port: int
+    database: int | None = None
+    """The process of its database's server, if it has one that is measured along but not counted as its own."""
 
     def processor_seconds(self) -> float:
         """What it has used of its core since it started, the system's work for it included."""
         return sum(used_seconds(pid) for pid in family(self.process.pid))
+
+    def beside_seconds(self) -> float:
+        """What its database's server has used, as far as its processes are still there."""
+        total = 0.0
+        for pid in family(self.database) if self.database is not None else ():
+            with suppress(OSError):
+                total += used_seconds(pid)
+        return total
 
     def peak_mebibytes(self) -> float:
         """The most memory that it ever had; of several processes the sum."""
@@ -40,10 +54,16 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def service(
-    database: Path, folder: Path, core: int, *, window: int = 1, under: tuple[str, ...] = ()
+def service(  # noqa: PLR0913 - what the service is started with
+    database: Path,
+    folder: Path,
+    core: Cores,
+    *,
+    window: int = 1,
+    settings: Mapping[str, str] = MappingProxyType({}),
+    under: tuple[str, ...] = (),
 ) -> Iterator[Server]:
-    """`listings serve` on a copy of a database, by default settings but for the rate window, in seconds.
+    """`listings serve` on a copy of a database, by default settings but for its window, in seconds, and those given.
 
     `under`: a command that runs it, such as valgrind's.
     """
@@ -52,6 +72,7 @@ def service(
     environment = {
         "LISTINGS_DATABASE_URL": f"sqlite:///{copy}",
         "LISTINGS_RATE_WINDOW": str(window),
+        **settings,
         "LISTINGS_PORT": "0",
     }
     program = Path(sys.executable).with_name("listings")
@@ -75,7 +96,7 @@ def started(  # noqa: PLR0913 - what a process needs
     command: list[str],
     environment: Mapping[str, str],
     folder: Path,
-    core: int,
+    core: Cores,
     *,
     place: Path = _HOME,
     port: int | None = None,
@@ -106,10 +127,10 @@ def started(  # noqa: PLR0913 - what a process needs
 
 
 @contextmanager
-def pinned(core: int) -> Iterator[None]:
-    """Run on one core, and all threads and processes that are begun meanwhile, for as long as they last."""
+def pinned(core: Cores) -> Iterator[None]:
+    """Run on one core, or on some, and all threads and processes that are begun meanwhile, for as long as they last."""
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {core})
+    os.sched_setaffinity(0, {core} if isinstance(core, int) else core)
     try:
         yield
     finally:

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.citus_cluster import ADDRESS, CitusCluster
 from tests.houses import Cast, Ground, House, Person, RunningService, in_a_file
 from tests.postgres_server import DatabasesOfFolders, PostgresServer
 from tests.redis_server import RedisServer
@@ -50,22 +51,36 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(scope="session")
-def databases(postgres: PostgresServer) -> Iterator[DatabasesOfFolders]:
-    """In PostgreSQL, a database for each folder of a house."""
+def citus() -> Iterator[CitusCluster]:
+    """The cluster at LISTINGS_TEST_CITUS_URL, with databases of this run."""
+    with CitusCluster(ADDRESS) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def databases_in_postgres(postgres: PostgresServer) -> Iterator[DatabasesOfFolders]:
+    """A database for each folder of a house."""
     with DatabasesOfFolders(postgres) as databases:
+        yield databases
+
+
+@pytest.fixture(scope="session")
+def databases_in_citus(citus: CitusCluster) -> Iterator[DatabasesOfFolders]:
+    """The same on Citus."""
+    with DatabasesOfFolders(citus) as databases:
         yield databases
 
 
 @pytest.fixture
 def engine(request: pytest.FixtureRequest) -> Iterator[str]:
-    """What houses have their data in: "sqlite", or "postgres" where a test is run on both (tests/api/conftest.py)."""
+    """What houses have their data in: "sqlite", or another where a test is run on all (tests/api/conftest.py)."""
     name = getattr(request, "param", "sqlite")
     if name == "sqlite":
         yield name
         return
-    databases: DatabasesOfFolders = request.getfixturevalue("databases")
+    databases: DatabasesOfFolders = request.getfixturevalue(f"databases_in_{name}")
     if "running" in request.fixturenames:
-        request.getfixturevalue("running_on_postgres")  # before the look at what is lent: it stays for the next test
+        request.getfixturevalue(f"running_on_{name}")  # before the look at what is lent: it stays for the next test
     before = databases.folders
     Ground.database_of = databases.of
     yield name
@@ -99,11 +114,21 @@ def running_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
 
 @pytest.fixture(scope="session")
 def running_on_postgres(
-    tmp_path_factory: pytest.TempPathFactory, databases: DatabasesOfFolders
+    tmp_path_factory: pytest.TempPathFactory, databases_in_postgres: DatabasesOfFolders
 ) -> Iterator[RunningService]:
     """One service over PostgreSQL."""
     folder = tmp_path_factory.mktemp("running-on-postgres")
-    with RunningService(folder, database=databases.of(folder), data_folder=str(folder)) as service:
+    with RunningService(folder, database=databases_in_postgres.of(folder)) as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def running_on_citus(
+    tmp_path_factory: pytest.TempPathFactory, databases_in_citus: DatabasesOfFolders
+) -> Iterator[RunningService]:
+    """One service over Citus."""
+    folder = tmp_path_factory.mktemp("running-on-citus")
+    with RunningService(folder, database=databases_in_citus.of(folder)) as service:
         yield service
 
 
@@ -113,9 +138,9 @@ def running(request: pytest.FixtureRequest, engine: str) -> RunningService:
 
     Tests of the API get one that answers by the protocol's own extension and one that answers as any ASGI application.
     """
-    if engine == "postgres":
-        on_postgres: RunningService = request.getfixturevalue("running_on_postgres")
-        return on_postgres
+    if engine != "sqlite":
+        elsewhere: RunningService = request.getfixturevalue(f"running_on_{engine}")
+        return elsewhere
     once: Callable[[bool], RunningService] = request.getfixturevalue("running_once")
     return once(getattr(request, "param", "one write") == "plain ASGI")
 

@@ -11,11 +11,11 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import asyncpg
 
@@ -212,10 +212,17 @@ class PostgresServer:
             os.kill(process, number)
 
 
+class Lender(Protocol):
+    """What has databases to lend."""
+
+    def database(self) -> AbstractContextManager[str]:
+        """The address of one with the schema and nothing in it."""
+
+
 class DatabasesOfFolders:
     """A database for each folder, for as long as the folder is there."""
 
-    def __init__(self, server: PostgresServer) -> None:
+    def __init__(self, server: Lender) -> None:
         self._server = server
         self._lent: dict[Path, tuple[str, ExitStack]] = {}
 

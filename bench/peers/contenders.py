@@ -14,6 +14,7 @@ from bench.data import Data, Owner
 from bench.exchange import Answer, exchange
 from bench.peers.installing import filled_in, last_error
 from bench.peers.roster import SOURCES, Peer
+from bench.rounds import count_rows
 from bench.scenarios import Scenario
 from bench.servers import Server
 
@@ -43,6 +44,8 @@ class Contender(NamedTuple):
     """The key of an account without listings whose plan has expired."""
     running: Callable[[Start], AbstractContextManager[Server]]
     creates: bool = True
+    stored: Callable[[Path], int] = lambda folder: count_rows(folder / "listings.db")
+    """The listings that it has when it has stopped, given its folder."""
 
     def does(self, scenario: Scenario) -> bool:
         """Whether it can be asked that."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from bench import Refusal
 from bench.exchange import Answer
 from bench.peers.contenders import Contender, Start
-from bench.rounds import Bench, Load, Plan, Run, require_rows
+from bench.rounds import Bench, Load, Plan, Run, require_count
 from bench.scenarios import Scenario
 from bench.witness import Timed, Watched, watch
 
@@ -78,7 +78,7 @@ class Contest(NamedTuple):
                 answer = contender.check(load.scenario, server.port, load.answer)
                 run, answered = bench.drive(server, load._replace(answer=answer), folder)
             if load.scenario.creates and contender.kind != "limit":
-                require_rows(folder / "listings.db", contender.data.rows + 1 + answered, load.connections)
+                require_count(contender.stored(folder), contender.data.rows + 1 + answered, load.connections)
         return run
 
     @contextmanager

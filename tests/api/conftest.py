@@ -1,6 +1,11 @@
 """The tests that store and read are run on each engine; those of the wire alone are run once."""
 
+from collections.abc import Iterator
+
 import pytest
+
+from listings import service
+from tests.citus_cluster import ADDRESS, CitusCluster
 
 ON_BOTH = {
     "test_authentication",
@@ -21,16 +26,18 @@ ON_BOTH = {
     "test_update_listing",
 }
 WAYS = ("one write", "plain ASGI")
+STORES = ["postgres", *(["citus"] if ADDRESS else [])]  # beside SQLite
+TO_ALL_SHARDS = {"test_a_key_is_kept_for_24_hours"}  # it calls for the purge, which no request does
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """On PostgreSQL the answers go one way only: the other is no matter of the store's."""
+    """On PostgreSQL the answers go one way only: the other is no matter of the store's. Citus is one more of these."""
     both = metafunc.module.__name__.rpartition(".")[2] in ON_BOTH and not any(
         mark.name == "sqlite" for mark in metafunc.definition.iter_markers()
     )
-    engines = ["sqlite", "postgres"] if both else ["sqlite"]
+    engines = ["sqlite", *STORES] if both else ["sqlite"]
     if "running" in metafunc.fixturenames:
-        cases = [(engine, way) for engine in engines for way in WAYS if (engine, way) != ("postgres", WAYS[1])]
+        cases = [(engine, way) for engine in engines for way in WAYS if engine == "sqlite" or way == WAYS[0]]
         metafunc.parametrize(("engine", "running"), cases, indirect=True)
     elif both:
         metafunc.parametrize("engine", engines, indirect=True)
@@ -40,3 +47,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def _on_engine(engine: str) -> None:
     """Every test here, also one that makes its own houses, has an engine."""
     assert engine
+
+
+@pytest.fixture(autouse=True)
+def _on_one_shard(
+    request: pytest.FixtureRequest, engine: str, monkeypatch: pytest.MonkeyPatch, _on_engine: None
+) -> Iterator[None]:
+    """On Citus nothing that a request asks of the database goes to more than one shard."""
+    if engine != "citus":
+        yield
+        return
+    monkeypatch.setattr(service, "_UPKEEP_SECONDS", 24 * 3600)  # the purge is no request's
+    cluster: CitusCluster = request.getfixturevalue("citus")
+    before = cluster.count_multi_shard()
+    yield
+    if request.node.originalname not in TO_ALL_SHARDS:
+        assert cluster.count_multi_shard() == before

@@ -17,6 +17,7 @@ from listings.store import migrate
 from listings.store.postgres import PostgresStore
 from listings.store.postgres_pool import Bounds
 from listings.store.sqlite import SqliteStore
+from tests.citus_cluster import ADDRESS
 from tests.redis_server import RedisServer
 
 T = TypeVar("T")
@@ -50,11 +51,11 @@ def run() -> Iterator[Run]:
         yield runner.run
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", *(["citus"] if ADDRESS else [])])
 def store(request: pytest.FixtureRequest, tmp_path: Path, run: Run) -> Iterator[Store]:
     """An empty store of each engine."""
-    if request.param == "postgres":
-        with request.getfixturevalue("postgres").database() as url:
+    if request.param != "sqlite":
+        with request.getfixturevalue(request.param).database() as url:
             postgres_store = PostgresStore(url, Bounds(sessions=8, seconds=5))
             run(postgres_store.open())
             yield postgres_store

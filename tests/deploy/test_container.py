@@ -11,6 +11,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # its types are a package of their own
 
 from listings.api import server
+from listings.postgres_url import PostgresUrl
 from listings.settings import SETTINGS, load
 from tests.cli.commands import Program, clean_environment
 
@@ -143,7 +144,8 @@ def scaled_environment(password: str) -> dict[str, str]:
 
 def test_over_postgresql_and_redis_the_service_is_told_where_they_are() -> None:
     settings = load(scaled_environment("50c1a7"), {})
-    assert str(settings.database) == "postgresql://listings:50c1a7@postgres/listings"
+    assert isinstance(settings.database, PostgresUrl)
+    assert settings.database == "postgresql://listings:50c1a7@postgres/listings"
     assert settings.redis is not None
     assert settings.redis.host == "redis"
     assert SCALED["services"].keys() == {"listings", "postgres", "redis"}

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import combinations, product
 from typing import Any
@@ -15,6 +15,7 @@ from listings.contract import Claim, ImportBatch, ImportKey, ImportRow, Position
 from listings.model import SORTED_BY, ImportedListing, Listing, ListingQuery, NewListing
 from listings.store import postgres as store_module
 from listings.store import postgres_search, postgres_writes, search, sql
+from listings.store.migrate import shipped
 from listings.store.postgres import PostgresStore
 from listings.store.postgres_pool import Bounds, Pool, connect
 from tests.postgres_server import PostgresServer
@@ -31,6 +32,8 @@ STATEMENTS = {
     "change_listing": sql.change_listing(("title", "price_cents", "is_active")),
     "change_account": sql.change_account(("name", "plan_expires_at")),
 }
+HOT = ("listings", "listing_words", "account_state", "listing_ids", "idempotency", "imports")
+TO_ALL_SHARDS = {"FORGET_CLAIMS": "the purge goes by age, once a minute and outside of requests"}
 FILTERS: dict[str, Any] = {
     "category": "Rare",
     "region": "Rare",
@@ -144,6 +147,95 @@ def test_every_statement_is_planned_with_its_parameters(name: str, large: str) -
     assert asyncio.run(prepare()) == len(numbers) == max(numbers, default=0)
 
 
+def hot_parts(statement: str) -> list[str]:
+    """Each SELECT, INSERT, UPDATE and DELETE of a statement that asks a hot table for rows, or gives it one."""
+    parts = re.split(r"(?=\b(?:SELECT|INSERT INTO|DELETE FROM|(?<!DO )(?<!FOR )UPDATE)\b)", statement)
+    return [part for part in parts if re.search(rf"\b(FROM|INTO|UPDATE|JOIN) ({'|'.join(HOT)})\b", part)]
+
+
+def carries_the_bucket(part: str) -> bool:
+    """Whether the bucket is bound to a parameter, and to one row's, if it is given one."""
+    columns = re.match(r"INSERT INTO \w+ \(([^)]*)\)\s*VALUES \(([^)]*)\)", part)
+    if columns is None:
+        return re.search(r"(WHERE|AND) bucket = \$\d+\b(?! OR)", part) is not None and " OR " not in part
+    named = [name.strip() for name in columns[1].split(",")]
+    return re.fullmatch(r"\$\d+", columns[2].split(",")[named.index("bucket")].strip()) is not None
+
+
+def test_every_hot_statement_carries_the_bucket() -> None:
+    hot = {name: hot_parts(statement) for name, statement in STATEMENTS.items() if hot_parts(statement)}
+    assert len(hot) >= 28
+    assert {name for name, parts in hot.items() if not all(map(carries_the_bucket, parts))} == TO_ALL_SHARDS.keys()
+
+
+def test_everything_in_the_function_carries_the_bucket() -> None:
+    (migration,) = (one for one in shipped("postgres") if "CREATE FUNCTION create_listing" in one.text)
+    body = migration.text.partition("CREATE FUNCTION create_listing")[2]
+    parts = hot_parts(body)
+    assert len(parts) == 9
+    for part in parts:
+        given = re.search(r"\(\s*(id, )?bucket\b.*\bVALUES \(\s*(listing_id, )?of_bucket\b", part, re.DOTALL)
+        assert given or re.search(r"\bbucket = of_bucket\b", part), part
+
+
+def test_every_search_carries_the_bucket() -> None:
+    for statement in set(searches()):
+        parts = hot_parts(statement)
+        assert parts, statement
+        assert all(map(carries_the_bucket, parts)), statement
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT id FROM listings WHERE id = $1",
+        "SELECT id FROM listings WHERE bucket = $1 UNION ALL SELECT id FROM listings WHERE id = $2",
+        "SELECT id FROM listings WHERE bucket = $1 OR id = $2",
+        "INSERT INTO listing_ids (last, bucket) VALUES ($1, 5)",
+        "UPDATE account_state SET bucket = $1",
+    ],
+)
+def test_a_statement_without_the_bucket_is_found(statement: str) -> None:
+    assert not all(map(carries_the_bucket, hot_parts(statement)))
+
+
+# What each value is bound to
+
+VALUES: dict[str, Callable[[int], tuple[Any, str]]] = {  # by type: the nth one's value, and how SQL writes it
+    "int2": lambda number: (100 + number, f"{100 + number}"),
+    "int4": lambda number: (10_000 + number, f"{10_000 + number}"),
+    "int8": lambda number: (10_000_000 + number, f"{10_000_000 + number}"),
+    "float8": lambda number: (number + 0.5, f"{number}.5"),
+    "bool": lambda number: (number % 2 == 0, str(number % 2 == 0)),
+    "text": lambda number: (f"text {number}", f"text {number}"),
+    "bytea": lambda number: (b"%032d" % number, f"{number:032}"),
+    "text[]": lambda number: ([f"word {number}"], f'{{"word {number}"}}'),
+    "int8[]": lambda number: ([10_000_000 + number], f"{{{10_000_000 + number}}}"),
+}
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_every_parameter_binds_to_its_number(name: str, large: str) -> None:
+    """What the server plans is the same, whether a value is bound to `$n` or stands in its place."""
+
+    async def plans() -> tuple[Any, Any]:
+        connection: asyncpg.Connection[asyncpg.Record] = await connect(large, 5)
+        try:
+            types = [kind.name for kind in (await connection.prepare(STATEMENTS[name])).get_parameters()]
+            made = [VALUES[kind](number) for number, kind in enumerate(types, 1)]
+            written = re.sub(
+                r"\$(\d+)", lambda it: f"CAST('{made[int(it[1]) - 1][1]}' AS {types[int(it[1]) - 1]})", STATEMENTS[name]
+            )
+            explain = "EXPLAIN (VERBOSE, FORMAT JSON) "
+            bound = await connection.fetchval(explain + STATEMENTS[name], *(value for value, _ in made))
+            return bound, await connection.fetchval(explain + written)
+        finally:
+            await connection.close()
+
+    bound, written = asyncio.run(plans())
+    assert bound == written
+
+
 @pytest.mark.parametrize("name", STATEMENTS)
 def test_no_statement_scans_a_whole_table(name: str, plans: Plans) -> None:
     if name in {"GET_DATABASE_ID", "_COLUMNS"}:
@@ -168,6 +260,17 @@ def test_a_page_of_all_listings_merges_two_indexes_and_sorts_nothing(plans: Plan
     assert "listings_active" in plan
     assert "listings_hidden" in plan
     assert not re.search(r"Sort\b(?! Key)", plan)
+
+
+def searches() -> Iterator[str]:
+    """The statements of every search."""
+    for shape in shapes():
+        yield search.search(shape)
+        yield postgres_search.walk(search.walk(shape))
+        yield postgres_search.among(shape)
+        for gathering in search.gatherings(shape):
+            yield postgres_search.gather(gathering)
+            yield search.count_few(gathering)
 
 
 def shapes() -> Iterator[search.Shape]:

@@ -1,0 +1,57 @@
+"""`python -m bench.scale.variants NAME serve`: the service with one part of its PostgreSQL store done otherwise."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import asyncpg
+
+from listings.cli import main
+from listings.contract import Added
+from listings.store import postgres
+from listings.store.postgres_pool import Bounds, Rows
+
+OWN_POOL = "asyncpg-pool"
+STATEMENTS = "statements"
+
+
+class OnItsOwnPool(postgres.PostgresStore):
+    """Reads on a pool as asyncpg has it, set as it is by itself, but with all connections from the start."""
+
+    def __init__(self, url: str, bounds: Bounds) -> None:
+        """As the store's."""
+        super().__init__(url, bounds)
+        self._address, self._sessions = url, bounds.sessions
+        self._own: Any = None
+
+    async def open(self) -> None:
+        """Both pools: what isn't a read goes the store's way."""
+        self._own = await asyncpg.create_pool(self._address, min_size=self._sessions, max_size=self._sessions)
+        await super().open()
+
+    async def close(self) -> None:
+        """Both pools."""
+        await super().close()
+        if self._own is not None:
+            await self._own.close()
+
+    async def _read(self, statement: str, *values: object) -> Rows:
+        async with self._own.acquire() as connection:
+            return list(await connection.fetch(statement, *values))
+
+
+class ByStatements(postgres.PostgresStore):
+    """Creates by single statements in a transaction, without the database's function."""
+
+    async def _create(self, *_: object) -> Added | None:
+        return None
+
+
+VARIANTS: dict[str, Callable[[str, Bounds], postgres.PostgresStore]] = {
+    OWN_POOL: OnItsOwnPool,
+    STATEMENTS: ByStatements,
+}
+
+if __name__ == "__main__":
+    setattr(postgres, "PostgresStore", VARIANTS[sys.argv[1]])  # noqa: B010 - another class in its place
+    sys.exit(main(sys.argv[2:]))

@@ -1,0 +1,106 @@
+"""deploy/citus.sql names the whole schema, as it is; plain PostgreSQL can tell so much, and no more."""
+
+import asyncio
+import re
+from collections.abc import Iterator
+
+import asyncpg
+import pytest
+
+from tests.citus_cluster import FILE, statements_of
+from tests.postgres_server import PostgresServer
+
+TEXT = FILE.read_text("utf-8")
+STATEMENTS = statements_of(TEXT)
+LOCAL = set(re.findall(r"\w+", re.findall(r"^-- Stays local, on the coordinator: (.*)$", TEXT, re.MULTILINE)[0]))
+REFERENCE = re.findall(r"create_reference_table\('(\w+)'\)", TEXT)
+DISTRIBUTED = re.findall(r"create_distributed_table\('(\w+)', 'bucket'", TEXT)
+# What Citus's functions take, and of what they are asked to do as much as the catalogue knows.
+STAND_IN = """
+CREATE FUNCTION create_reference_table(table_name regclass) RETURNS void LANGUAGE sql AS '';
+CREATE FUNCTION create_distributed_table(table_name regclass, distribution_column text, colocate_with text = 'default')
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM CAST(colocate_with AS regclass) WHERE colocate_with <> 'default';
+    ASSERT (SELECT CAST(atttypid AS regtype) = CAST('smallint' AS regtype) FROM pg_attribute
+            WHERE attrelid = table_name AND attname = distribution_column), table_name;
+    ASSERT NOT EXISTS (
+        SELECT FROM pg_index JOIN pg_attribute AS its ON its.attrelid = table_name AND its.attname = distribution_column
+        WHERE indrelid = table_name AND indisunique AND NOT its.attnum = ANY (indkey)), 'UNIQUE without the bucket';
+    ASSERT NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = table_name AND NOT tgisinternal), 'a trigger';
+END
+$$;
+CREATE FUNCTION truncate_local_data_after_distributing_table(table_name regclass) RETURNS void LANGUAGE sql AS '';
+CREATE FUNCTION create_distributed_function(
+    function_name regprocedure, distribution_arg_name text, colocate_with text = 'default')
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM CAST(colocate_with AS regclass);
+    ASSERT (SELECT proargnames[1] = distribution_arg_name AND proargtypes[0] = CAST('smallint' AS regtype)
+            FROM pg_proc WHERE oid = function_name);
+END
+$$;
+CREATE FUNCTION run_command_on_shards(table_name regclass, command text)
+RETURNS TABLE (shardid bigint, success boolean, result text) LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE format(command, table_name);
+    RETURN QUERY SELECT CAST(1 AS bigint), true, 'ALTER TABLE';
+END
+$$;
+"""
+FOREIGN_KEYS = """
+SELECT CAST(conrelid AS regclass)::text, CAST(confrelid AS regclass)::text,
+    (SELECT array_agg(attname::text ORDER BY attnum) FROM pg_attribute
+     WHERE attrelid = conrelid AND attnum = ANY (conkey))
+FROM pg_constraint WHERE contype = 'f'
+"""
+
+
+@pytest.fixture(scope="module")
+def name(postgres: PostgresServer) -> Iterator[str]:
+    """A migrated database that may be altered."""
+    with postgres.database(altered=True) as url:
+        yield url.rpartition("/")[2].partition("?")[0]
+
+
+def test_every_table_is_named_exactly_once(postgres: PostgresServer, name: str) -> None:
+    tables = [row[0] for row in postgres.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'", name)]
+    assert sorted([*LOCAL, *REFERENCE, *DISTRIBUTED]) == sorted(tables)
+    emptied = re.findall(r"truncate_local_data_after_distributing_table\('(\w+)'\)", TEXT)
+    assert sorted(emptied) == sorted([*REFERENCE, *DISTRIBUTED])
+
+
+def test_every_foreign_key_stays_within_the_buckets_rows_or_leads_to_every_node(
+    postgres: PostgresServer, name: str
+) -> None:
+    keys = postgres.execute(FOREIGN_KEYS, name)
+    assert len(keys) >= 5
+    for table, other, columns in keys:
+        within = table in DISTRIBUTED and other in DISTRIBUTED and "bucket" in columns
+        assert within or other in REFERENCE, (table, other)
+        assert not (table in REFERENCE and other not in REFERENCE), (table, other)
+
+
+def test_every_statement_fits_the_schema(postgres: PostgresServer, name: str) -> None:
+    async def run() -> None:
+        connection = await asyncpg.connect(postgres.url(name))
+        try:
+            await connection.execute(STAND_IN)
+            for statement in STATEMENTS:
+                assert await connection.fetch(statement) == [] or not statement.endswith("WHERE NOT success;")
+        finally:
+            await connection.close()
+
+    asyncio.run(run())
+    settings = postgres.execute("SELECT unnest(setconfig) FROM pg_db_role_setting", name)
+    assert ("lock_timeout=3s",) in settings
+
+
+def test_a_role_has_the_settings_of_the_planner_that_a_session_has() -> None:
+    pool = (FILE.parent.parent / "src/listings/store/postgres_pool.py").read_text("utf-8")
+    of_sessions = set(re.findall(r'"(jit|enable_\w+)": "off"', pool))
+    assert set(re.findall(r"'(jit|enable_\w+) = off'", TEXT)) == of_sessions
+
+
+def test_statements_are_taken_apart_as_psql_does() -> None:
+    assert statements_of("-- a; b\nSELECT 'x;y';\nDO $$ a; b; $$;\n") == ["SELECT 'x;y';", "DO $$ a; b; $$;"]
