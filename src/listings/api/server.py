@@ -100,11 +100,12 @@ class Server(uvicorn.Server):
 
         Beside other processes that listen, those are theirs to take.
         """
-        self._acceptor.stop(take_in=self._patience is _STOPPING)
         for server in self.servers:
             server.close()
         for listener in sockets:
             listener.close()
+        # Its descriptors are the last ones: a connection that comes between its last look and their end is reset.
+        self._acceptor.stop(take_in=self._patience is _STOPPING)
         await self._acceptor.finish()
         await asyncio.sleep(0)  # a connection that the loop has just taken becomes one of ours in its next turn
 
