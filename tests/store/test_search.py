@@ -168,7 +168,7 @@ def test_a_page_takes_few_steps_whatever_it_is_filtered_and_sorted_by(
     sort: Any,
     descending: bool,  # noqa: FBT001 - which way
 ) -> None:
-    # To look through all listings takes 200,000 instructions and more; up to 8,000 ids may be found by their words.
+    # To look through all listings takes 200,000 instructions and more; up to 5,000 ids may be found by their words.
     steps, found = Steps(reader).of(ListingQuery(sort=sort, descending=descending, limit=100, **filters))
     assert steps <= (120 if "words" in filters else 60)
     assert found in {5, 6, 100}

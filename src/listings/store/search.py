@@ -50,6 +50,11 @@ _INDEXES = {
     "price_max": "listings_by_price",
     "type": "listings_by_type",
 }
+# Of a text in ASCII, LIKE tells at once that it has not even the letters; others are taken apart to be sure.
+_MAY_HAVE_WORD = (
+    "(title LIKE ${0} OR content LIKE ${0} OR octet_length(title) + octet_length(content) > "
+    "length(title) + length(content))"
+)
 _EQUALITIES = ("category", "region", "type")
 
 
@@ -113,7 +118,7 @@ def gatherings(shape: Shape) -> Iterator[Shape]:
 def search(shape: Shape) -> str:
     """The statement: `$1` bucket, `$2` account, then `values_of`, then what `among` or `worded` is about.
 
-    Ids are a JSON array, words have spaces between them.
+    Ids are a JSON array; words have spaces between them, and the longest follows, between two %.
     """
     parts = ["active", "all"] if shape.status == "all" and not shape.by else [shape.status]
     conditions = _conditions(shape)
@@ -164,7 +169,9 @@ def _conditions(shape: Shape) -> list[str]:
     if shape.among:
         conditions.append(f"id IN (SELECT value FROM json_each(${count_parameters(shape) + shape.limited}))")
     if shape.worded:
-        conditions.append(f"has_words(title, content, ${count_parameters(shape) + shape.limited})")
+        number = count_parameters(shape) + shape.limited
+        conditions.append(_MAY_HAVE_WORD.format(number + 1))
+        conditions.append(f"has_words(title, content, ${number})")
     return conditions
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from apsw import SQLiteValue
 
 _FEW_FOUND = 1000
-_MOST_FOUND = 8000  # by their words; of more than so many, a page is full soon on any way
+_MOST_FOUND = 5000  # by their words; of more than so many, a page is full soon on any way
 _ADD_WORDS = "INSERT INTO listings_words (rowid, words) VALUES (?, ?)"
 _REMOVE_WORDS = "DELETE FROM listings_words WHERE rowid = ?"
 _FIND_WORDS = "SELECT rowid FROM listings_words WHERE listings_words MATCH ? LIMIT ?"
@@ -71,7 +71,8 @@ def _look_through(read: Read, place: Place, query: ListingQuery, *, indexed: boo
     if indexed:
         shape = _way(read, place, query, shape)
     shape = msgspec.structs.replace(shape, worded=True)
-    return read(search.search(shape), (*place, *search.values_of(query), " ".join(query.words)))
+    sought = (" ".join(query.words), f"%{max(query.words, key=len)}%")
+    return read(search.search(shape), (*place, *search.values_of(query), *sought))
 
 
 def _has_words(*values: "SQLiteValue") -> bool:
