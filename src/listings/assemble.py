@@ -281,7 +281,7 @@ def server(
         head_fields=settings.max_headers,
         url_bytes=settings.max_url_bytes,
         connections=settings.max_connections,
-        accepted_at_once=64 if settings.workers == 1 else 4,
+        accepted_at_once=16 if settings.workers == 1 else 4,
     )
     server = Server(application(service, settings, request_log, observers), service, bounds, on_start)
     if observers.metrics is not None:

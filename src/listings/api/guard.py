@@ -52,7 +52,7 @@ class Bounds(NamedTuple):
     head_fields: int = 100
     url_bytes: int = 8 * 1024
     connections: int = 10_000
-    accepted_at_once: int = 64
+    accepted_at_once: int = 16
 
 
 class GuardedProtocol(HttpToolsProtocol):
