@@ -6,7 +6,6 @@ size, so that the versions of Python and of the loop matter little. The multiple
 """
 
 import json
-import signal
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -15,8 +14,8 @@ from typing import NamedTuple
 
 import click
 
-from bench import Refusal, callgrind, data, machine, servers
-from bench.__main__ import end, tell
+from bench import callgrind, data, machine, servers
+from bench.command import tell, telling
 from bench.data import Data
 from bench.exchange import Answer
 from bench.scenarios import SCENARIOS, Scenario
@@ -84,15 +83,11 @@ def main(*, writes: bool, folder: Path | None) -> None:
     \b
     Example: python -m bench.guard
     """
-    signal.signal(signal.SIGTERM, end)
-    try:
+    with telling():
         found = _measure(folder)
         if writes:
             KEPT.write_text(json.dumps({name: round(value, 3) for name, value in found.items()}, indent=2) + "\n")
         verdicts = judge(found, json.loads(KEPT.read_text("utf-8")))
-    except Refusal as refusal:
-        tell(f"bench: {refusal}")
-        sys.exit(1)
     for verdict in verdicts:
         click.echo(verdict.line())
     sys.exit(any(verdict.dearer for verdict in verdicts))

@@ -1,16 +1,14 @@
 """`python -m bench.peers`: measure the service beside its peers, print a table, draw a plot."""
 
 import shutil
-import signal
-import sys
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 
-from bench import Refusal, data, machine, wrk
-from bench.__main__ import end, estimate, tell
+from bench import data, machine, wrk
+from bench.command import PAGE, estimate, measuring, require_worth_keeping, tell, telling
 from bench.peers import contenders, contest, contract, plot, table
 from bench.peers.contenders import Contender
 from bench.peers.installing import installed
@@ -20,8 +18,7 @@ from bench.rounds import Bench, Plan
 from bench.scenarios import SCENARIOS
 from bench.witness import MOST_TRIES, Witness
 
-_PAGE = Path(__file__).parent.parent.parent / "docs" / "performance.md"
-_PICTURE = _PAGE.with_name("performance.svg")
+_PICTURE = PAGE.with_name("performance.svg")
 _FULL = Plan(SCENARIOS)
 _QUICK = Plan(SCENARIOS, connections=(1, 32), rounds=1, seconds=2)
 _AROUND_SECONDS = 4.5  # what a run takes beside measuring: start, check, warming up, stop
@@ -38,14 +35,10 @@ class Choice(NamedTuple):
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="1 round of 2 seconds, to try it; no numbers to believe.")
-@click.option("--rounds", type=click.IntRange(1, 100), help="How often everything is measured. Default: 5")
-@click.option("--seconds", type=click.IntRange(1, 600), help="How long a run lasts. Default: 10")
-@click.option("--connections", type=click.IntRange(1, 1000), multiple=True, help="May be given several times.")
+@measuring("1 round of 2 seconds")
 @click.option("--scenario", "names", type=click.Choice([row.name for row in SCENARIOS]), multiple=True)
 @click.option("--peer", "peers", type=click.Choice([row.name for row in PEERS]), multiple=True)
 @click.option("--write/--no-write", "writes", default=None, help="Keep the result in docs/. Default: if it is of all.")
-@click.option("--folder", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Where data is put.")
 def main(  # noqa: PLR0913 - an argument for each option
     *,
     quick: bool,
@@ -62,8 +55,7 @@ def main(  # noqa: PLR0913 - an argument for each option
     \b
     Example: python -m bench.peers --quick --peer fastify
     """
-    if quick and writes:
-        raise click.UsageError("A quick result is not worth keeping: leave out --quick or --write")
+    require_worth_keeping(quick=quick, writes=writes)
     usual = _QUICK if quick else _FULL
     plan = Plan(
         tuple(row for row in SCENARIOS if row.name in names) or usual.scenarios,
@@ -72,12 +64,8 @@ def main(  # noqa: PLR0913 - an argument for each option
         seconds or usual.seconds,
     )
     whole = plan._replace(rounds=min(plan.rounds, _FULL.rounds)) == _FULL and not peers
-    signal.signal(signal.SIGTERM, end)
-    try:
+    with telling():
         _carry_out(Choice(plan, peers, folder, whole if writes is None else writes))
-    except Refusal as refusal:
-        tell(f"bench: {refusal}")
-        sys.exit(1)
 
 
 def _carry_out(choice: Choice) -> None:
@@ -142,7 +130,7 @@ def _tell_estimate(plan: Plan, rivals: tuple[Contender, ...]) -> None:
 def _keep(told: str, picture: str) -> None:
     _PICTURE.write_text(picture, "utf-8")
     shown = f"![Requests a second of Listings, its peers and two limits]({_PICTURE.name})\n\n{told}"
-    write(_PAGE, shown, table.BEGIN, table.END)
+    write(PAGE, shown, table.BEGIN, table.END)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,5 @@
 """`python -m bench.scale`: measure two processes beside one, and PostgreSQL beside other ways, and print a table."""
 
-import signal
-import sys
 import tempfile
 from contextlib import ExitStack
 from importlib.metadata import version
@@ -10,8 +8,8 @@ from typing import NamedTuple
 
 import click
 
-from bench import Refusal, data, machine, wrk
-from bench.__main__ import end, estimate, tell
+from bench import data, machine, wrk
+from bench.command import PAGE, estimate, measuring, require_worth_keeping, tell, telling
 from bench.peers.contest import Cell, Contest, runs_of
 from bench.report import write
 from bench.rounds import Bench, Plan
@@ -19,7 +17,6 @@ from bench.scale import parts, postgres, table
 from bench.scale.parts import Part
 from bench.witness import MOST_TRIES, Witness
 
-_PAGE = Path(__file__).parent.parent.parent / "docs" / "performance.md"
 _NAMES = ("lists", "processes", "reads", "creates")
 _FULL = Plan((), connections=(32,))
 _QUICK = Plan((), connections=(32,), rounds=1, seconds=2)
@@ -36,13 +33,9 @@ class Choice(NamedTuple):
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="1 round of 2 seconds, to try it; no numbers to believe.")
-@click.option("--rounds", type=click.IntRange(1, 100), help="How often everything is measured. Default: 5")
-@click.option("--seconds", type=click.IntRange(1, 600), help="How long a run lasts. Default: 10")
-@click.option("--connections", type=click.IntRange(1, 1000), multiple=True, help="May be given several times.")
+@measuring("1 round of 2 seconds")
 @click.option("--part", "names", type=click.Choice(_NAMES), multiple=True, help="May be given several times.")
 @click.option("--write", "writes", is_flag=True, help="Write the result into docs/performance.md as well.")
-@click.option("--folder", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Where data is put.")
 def main(  # noqa: PLR0913 - an argument for each option
     *,
     quick: bool,
@@ -58,21 +51,16 @@ def main(  # noqa: PLR0913 - an argument for each option
     \b
     Example: python -m bench.scale --quick --part processes
     """
-    if quick and writes:
-        raise click.UsageError("A quick result is not worth keeping: leave out --quick or --write")
+    require_worth_keeping(quick=quick, writes=writes)
     if names and writes:
         raise click.UsageError("A part of the result is not kept: leave out --part or --write")
     usual = _QUICK if quick else _FULL
     plan = Plan((), connections or usual.connections, rounds or usual.rounds, seconds or usual.seconds)
-    signal.signal(signal.SIGTERM, end)
-    try:
+    with telling():
         result = _measure(Choice(plan, names or _NAMES, folder))
         click.echo(result, nl=False)
         if writes:
-            write(_PAGE, result, table.BEGIN, table.END)
-    except Refusal as refusal:
-        tell(f"bench: {refusal}")
-        sys.exit(1)
+            write(PAGE, result, table.BEGIN, table.END)
 
 
 def _measure(choice: Choice) -> str:
