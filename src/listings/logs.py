@@ -165,7 +165,8 @@ class RequestLog:
         """In a thread of its own, since a stream may block."""
         while (batch := self._batches.get()) is not None:
             try:
-                for piece in _whole_lines(_encode_lines(batch) if self._as_json else b"".join(map(_for_people, batch))):
+                lines = _encode_lines(batch) if self._as_json else b"".join(map(_for_people, batch))
+                for piece in _whole_lines(lines) if self._pid is not None else (lines,):
                     self._stream.write(piece)
                     self._stream.flush()
             except (OSError, ValueError):
