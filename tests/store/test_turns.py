@@ -40,8 +40,8 @@ def seconds() -> Seconds:
 
 @pytest.fixture
 def kept(path: Path, seconds: Seconds) -> Iterator[Kept]:
-    with closing(Kept(WritersTurn(path), seconds)) as kept:
-        yield kept
+    with closing(WritersTurn(path)) as turn:
+        yield Kept(turn, seconds)
 
 
 def test_what_was_read_is_kept_while_nobody_writes(kept: Kept) -> None:

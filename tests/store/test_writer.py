@@ -228,7 +228,7 @@ def test_a_process_that_reaches_the_file_by_a_link_takes_turns_too(tmp_path: Pat
 
 def test_a_lock_file_that_cannot_be_locked_is_unavailable(path: Path) -> None:
     async def use(writer: Writer) -> None:
-        descriptor = writer._turn._descriptor  # noqa: SLF001 - there is no other way to lose a descriptor
+        descriptor = writer.turn._descriptor  # noqa: SLF001 - there is no other way to lose a descriptor
         kept = os.dup(descriptor)
         os.close(descriptor)
         with pytest.raises(Unavailable, match="nothing was written"):
@@ -275,7 +275,7 @@ def test_a_listener_hears_of_every_batch_before_its_callers_do(path: Path) -> No
         await gathered(refuse)(writer)
         await gathered(fail)(writer)
         assert heard == [(1, True), (1, True), (1, False)]
-        descriptor = writer._turn._descriptor  # noqa: SLF001 - there is no other way to lose a descriptor
+        descriptor = writer.turn._descriptor  # noqa: SLF001 - there is no other way to lose a descriptor
         kept = os.dup(descriptor)
         os.close(descriptor)
         await gathered(insert("b"))(writer)

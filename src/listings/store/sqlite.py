@@ -34,7 +34,7 @@ from listings.model import (
 from listings.store import imports, listing_writes, migrate, sql, sqlite_search
 from listings.store.connection import LEAST_ROOM, free_room, open_reader, require_file, require_sound_sqlite
 from listings.store.rows import Row, listing_of, write, write_one
-from listings.store.turns import Kept, WritersTurn
+from listings.store.turns import Kept
 from listings.store.writer import OnBatch, Operation, T, Writer
 
 _FIND_CALLER = sql.for_sqlite(sql.FIND_CALLER)
@@ -62,9 +62,8 @@ class SqliteStore:
             reader = open_reader(self.path)
             sqlite_search.prepare(reader)
             migrate.require_current(reader)
-            turn = WritersTurn(self.path)
-            self._kept = Kept(turn)
             self._writer = Writer(self.path, self._on_batch)
+            self._kept = Kept(self._writer.turn)
         except (apsw.Error, OSError) as error:
             raise Unavailable(f"The database {self.path} can't be opened: {error}") from error
         self._reader = reader
@@ -74,9 +73,7 @@ class SqliteStore:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
-        if self._kept is not None:
-            self._kept.close()
-            self._kept = None
+        self._kept = None
         if self._writer is not None:
             await self._writer.close()
 

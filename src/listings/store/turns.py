@@ -78,7 +78,3 @@ class Kept:
             self._number = number
             self._since = self._clock()
         return {} if number & 1 else self._values
-
-    def close(self) -> None:
-        """Give the turn back, which is read no more."""
-        self._turn.close()

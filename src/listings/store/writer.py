@@ -64,7 +64,7 @@ class Writer:
         """Starts the thread. OSError when the lock file beside `path` can't be opened."""
         self._path = path
         self._on_batch = on_batch
-        self._turn = WritersTurn(path)
+        self.turn = WritersTurn(path)
         self._connection: apsw.Connection | None = None
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Call] = deque()
@@ -106,7 +106,7 @@ class Writer:
     def _work(self) -> None:
         while self._wait():
             try:
-                with self._turn.taken():
+                with self.turn.taken():
                     outcomes = self._write(self._take())
             except OSError:
                 _log.exception("The lock file can't be locked")
@@ -114,7 +114,7 @@ class Writer:
                 self._tell(outcomes, 0.0, committed=False)
             self._loop.call_soon_threadsafe(_deliver, outcomes)
         self._disconnect()
-        self._turn.close()
+        self.turn.close()
 
     def _wait(self) -> bool:
         """Sleep until something waits; False when nothing does and nothing will."""
@@ -171,7 +171,7 @@ class Writer:
         if self._connection is None:
             return
         try:
-            with self._turn.taken():
+            with self.turn.taken():
                 self._connection.set_busy_timeout(_CHECKPOINT_WAITS)
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
                 self._connection.close(force=True)  # in turn too: of two at the same instant, neither would be the last
