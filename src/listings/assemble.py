@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # HTTP and metrics are loaded where they are used: most comma
 T = TypeVar("T")
 
 _IN_POSTGRES = "The data is in PostgreSQL"
+_AMONG_WORKERS = 4  # connections that a worker takes at once, so that the others get some
 _COPY_TIMEOUT = 5_000  # milliseconds that Redis may take to answer where no request waits for it
 
 
@@ -281,7 +282,7 @@ def server(
         head_fields=settings.max_headers,
         url_bytes=settings.max_url_bytes,
         connections=settings.max_connections,
-        accepted_at_once=16 if settings.workers == 1 else 4,
+        accepted_at_once=Bounds().accepted_at_once if settings.workers == 1 else _AMONG_WORKERS,
     )
     server = Server(application(service, settings, request_log, observers), service, bounds, on_start)
     if observers.metrics is not None:

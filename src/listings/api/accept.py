@@ -46,8 +46,9 @@ class Acceptor:
         self._listeners.clear()
 
     async def finish(self) -> None:
-        """Wait until all that were taken in have their protocol."""
-        await asyncio.gather(*self._arriving)
+        """Wait until all that were taken in have their protocol; one that fails keeps no other from it."""
+        if self._arriving:
+            await asyncio.wait(self._arriving)
 
     def _take_in(self, listener: socket.socket) -> None:
         room = min(self._at_once, self._room() - len(self._arriving))

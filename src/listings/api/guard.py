@@ -52,7 +52,7 @@ class Bounds(NamedTuple):
     head_fields: int = 100
     url_bytes: int = 8 * 1024
     connections: int = 10_000
-    accepted_at_once: int = 16
+    accepted_at_once: int = 16  # in a turn of the loop: more would keep those waiting who are there already
 
 
 class GuardedProtocol(HttpToolsProtocol):
