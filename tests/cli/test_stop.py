@@ -3,15 +3,18 @@
 import http.client
 import json
 import signal
+import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from http import HTTPStatus
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import apsw
 import pytest
 
-from tests.api.raw import Connection, request
+from tests.api.raw import Connection, RawAnswer, request
 from tests.cli.commands import DEADLINE, Program, Serving
 
 PATH = "/api/v1/listings"
@@ -101,7 +104,7 @@ def test_a_request_that_is_under_way_is_finished(program: Program) -> None:
         with Connection(serving).send(head, body[:10]) as connection:
             assert is_answering(serving)
             serving.process.send_signal(signal.SIGTERM)
-            wait_until_refused(serving)
+            wait_until_turned_away(serving)
             answer = connection.send(body[10:]).answer()
             assert (answer.status, answer.headers["connection"]) == (201, "close")
             assert connection.is_closed()
@@ -135,8 +138,7 @@ def test_readiness_is_over_when_the_stop_begins(program: Program) -> None:
         with Connection(serving).send(head), Connection(serving) as watcher:
             assert watcher.send(request("GET", "/readyz")).answer().json() == {"status": "ready"}
             serving.process.send_signal(signal.SIGTERM)
-            wait_until_refused(serving)
-            answer = watcher.send(request("GET", "/readyz")).answer()
+            (answer,) = wait_until_stopping([watcher])
             assert (answer.status, answer.json()) == (503, {"error": "The service is stopping"})
 
 
@@ -147,7 +149,7 @@ def test_a_second_signal_ends_at_once(program: Program) -> None:
         with Connection(serving).send(head):
             assert is_answering(serving)
             serving.process.send_signal(signal.SIGTERM)
-            wait_until_refused(serving)
+            wait_until_turned_away(serving)
             started = time.monotonic()
             assert serving.stop().code == 128 + signal.SIGTERM
             assert time.monotonic() - started < 1
@@ -158,14 +160,24 @@ def is_answering(serving: Serving) -> bool:
     return serving.http.get("/healthz").status_code == 200
 
 
-def wait_until_refused(serving: Serving) -> None:
-    """The stop has begun when nobody listens any more."""
+def wait_until_turned_away(serving: Serving) -> None:
+    """The stop has begun when nobody is let in any more: refused, or not even answered."""
     for _ in attempts():
         try:
-            Connection(serving).socket.close()
-        except ConnectionRefusedError:
+            socket.create_connection(("127.0.0.1", urlsplit(serving.base_url).port), timeout=0.05).close()
+        except (ConnectionRefusedError, TimeoutError):
             return
-    raise AssertionError("it still listens")
+    raise AssertionError("it still lets in")
+
+
+def wait_until_stopping(watchers: Iterable[Connection]) -> list[RawAnswer]:
+    """What each is told of the readiness when its process is ready no more."""
+    return [next(answer for answer in readiness(watcher) if answer.status != HTTPStatus.OK) for watcher in watchers]
+
+
+def readiness(watcher: Connection) -> Iterator[RawAnswer]:
+    for _ in attempts():
+        yield watcher.send(request("GET", "/readyz")).answer()
 
 
 def attempts() -> Iterator[None]:

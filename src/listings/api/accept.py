@@ -1,13 +1,27 @@
-"""Taking in clients who come together.
+"""Taking in clients who come together, and turning away those who come too late.
 
 uvloop's server takes in one connection in each turn of the loop. A turn lasts as long as the answers in it, so that
 of hundreds of clients who connect to a busy service the last ones wait for seconds.
 """
 
 import asyncio
+import ctypes
 import socket
+import struct
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+
+# A classic BPF program over a TCP segment that reaches a listening socket: it drops those that ask for a connection
+# (SYN without ACK) and lets all others pass. Each line: operation, jump if true, jump if false, operand.
+_DROP_NEW = (
+    (0x30, 0, 0, 13),  # load the byte of the flags
+    (0x54, 0, 0, 0x12),  # keep SYN and ACK of it
+    (0x15, 0, 1, 0x02),  # SYN alone?
+    (0x06, 0, 0, 0),  # drop
+    (0x06, 0, 0, 0xFFFF_FFFF),  # pass
+)
+_SO_ATTACH_FILTER = 26  # asm-generic/socket.h; the socket module doesn't have it
 
 
 class Acceptor:
@@ -65,6 +79,25 @@ class Acceptor:
             await self._loop.connect_accepted_socket(self._protocol, connection)
         except OSError:  # the client has gone again
             connection.close()
+
+
+def turn_away(listener: socket.socket) -> bool:
+    """Let nobody connect any more who has not begun to; False where this system can't.
+
+    The kernel resets what it has accepted when a listening socket is closed. From now on it accepts nothing new, so
+    that who takes in what it has accepted, and then closes, resets nobody. Who comes now asks again a second later,
+    and is refused then, or reaches whoever listens there then.
+    """
+    if sys.platform != "linux":
+        return False
+    program = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *line) for line in _DROP_NEW))
+    try:
+        listener.setsockopt(
+            socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", len(_DROP_NEW), ctypes.addressof(program))
+        )
+    except OSError:  # a sandbox that knows no filters
+        return False
+    return True
 
 
 def _waiting(listener: socket.socket) -> Iterator[socket.socket]:

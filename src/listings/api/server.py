@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 
 import uvicorn
 
-from listings.api.accept import Acceptor
+from listings.api.accept import Acceptor, turn_away
 from listings.api.app import Application
 from listings.api.guard import Bounds, GuardedProtocol
 from listings.errors import Problem
@@ -22,6 +22,7 @@ from listings.service import Service
 
 _SWEEP_SECONDS = 0.5
 _SWEPT_AT_ONCE = 2
+_HANDSHAKE_SECONDS = 0.1  # for the clients whose connection is half made when a stop begins
 _UNSENT = 64 * 1024  # bytes of an answer that the kernel takes ahead of the network
 
 
@@ -84,9 +85,9 @@ class Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         self._deadline = loop.time() + self._patience.last
         self._service.stopping = self._patience is _STOPPING
+        self._stop_connections()
         await self._stop_listening(sockets or [])
-        for connection in self._connections():
-            connection.stop()
+        self._stop_connections()  # those that came meanwhile
         while self.server_state.connections and loop.time() < self._deadline:
             for connection in self._connections():
                 connection.end_quiet(loop.time(), self._patience.quiet)
@@ -95,16 +96,23 @@ class Server(uvicorn.Server):
             connection.drop()
         self._sweeper.cancel()
 
+    def _stop_connections(self) -> None:
+        for connection in self._connections():
+            connection.stop()
+
     async def _stop_listening(self, sockets: list[socket.socket]) -> None:
         """Take in the connections that the kernel has accepted for us, then close; it would reset them.
 
         Beside other processes that listen, those are theirs to take.
         """
+        if self._patience is _STOPPING and all(map(turn_away, sockets)):
+            await asyncio.sleep(_HANDSHAKE_SECONDS)
         for server in self.servers:
             server.close()
         for listener in sockets:
             listener.close()
-        # Its descriptors are the last ones: a connection that comes between its last look and their end is reset.
+        # Its descriptors are the last ones: where newcomers can't be turned away, one that comes between its last look
+        # and their end is reset.
         self._acceptor.stop(take_in=self._patience is _STOPPING)
         await self._acceptor.finish()
         await asyncio.sleep(0)  # a connection that the loop has just taken becomes one of ours in its next turn
