@@ -240,6 +240,9 @@ class Store(Protocol):
     async def get_revision(self, bucket: int, account_id: int) -> int:
         """How often the account's listings were edited; 0 at first."""
 
+    def known_revision(self, bucket: int, account_id: int) -> int | None:
+        """The account's present revision where the store need not read it, as after `get_listing`; None otherwise."""
+
     async def add_account(self, name: str, email: str, plan_expires_at: int | None, created_at: int) -> Account | None:
         """Store an account; None, and nothing stored, when the e-mail address is taken."""
 

@@ -382,7 +382,8 @@ SETTINGS = (
         ("LISTINGS_LIST_CACHE_BYTES",),
         "16777216",
         _number(0, 1024 * _MEBIBYTE),
-        "Memory for whole lists as they were answered, kept until something in them changes; 0 keeps none.",
+        "Memory for whole lists and for listings as they were answered, kept until the account's listings change; "
+        "0 keeps none.",
     ),
     Setting(
         "log_level",

@@ -1,6 +1,7 @@
 """Every engine under one name; the tests beside this file know none of them."""
 
 import asyncio
+import inspect
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
@@ -33,6 +34,8 @@ class Watched:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)
+        if not inspect.iscoroutinefunction(method):
+            return method
 
         async def watched(*arguments: Any) -> Any:
             try:

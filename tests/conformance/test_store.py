@@ -398,6 +398,16 @@ def test_every_edit_raises_the_revision_by_one(store: Store, run: Run, account: 
     assert run(store.get_revision(*place)) == 2
 
 
+def test_a_revision_that_is_known_without_a_read_is_the_present_one(store: Store, run: Run, account: Account) -> None:
+    place = (bucket_of(account.id), account.id)
+    listing_id = add(run, store, account)
+    for title in ("u", "v"):
+        run(store.get_listing(listing_id))
+        assert store.known_revision(*place) in {None, run(store.get_revision(*place))}
+        run(store.change_listing(listing_id, change_to(title=title)))
+        assert store.known_revision(*place) in {None, run(store.get_revision(*place))}
+
+
 # Pages of all listings
 
 

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from listings.api import cors, kept, wire
 from listings.api.cycle import ANSWER
 from listings.api.endpoints import Endpoint
-from listings.api.kept import KeptLists
+from listings.api.kept import KeptAnswers
 from listings.api.limits import LimitHeaders
 from listings.api.request import MOST_BODY, ClientGoneError, Receive, Request, RequestIds, Scope, Send
 from listings.api.routes import route
@@ -25,11 +25,6 @@ Trace: TypeAlias = Callable[[RequestLine, Mapping[str, str]], str | None]
 """Makes a span of a request that was answered, given the client's headers of W3C Trace Context; returns its trace."""
 
 _TRACE_CONTEXT = ("traceparent", "tracestate")
-_COMMON = b"content-type: %b\r\nx-content-type-options: nosniff\r\ncontent-length: %d\r\nx-request-id: %b\r\n"
-_OF_NO_BODY = b"x-content-type-options: nosniff\r\nx-request-id: %b\r\n"
-_NOT_KEPT = b"cache-control: no-store\r\n"
-_KEPT = b"cache-control: private, no-cache\r\netag: %b\r\n"
-_NOT_MODIFIED = 304
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +45,7 @@ class Application:
     ) -> None:
         """`cors_origins`: whose pages may call from a browser, "*" for all.
 
-        `most_body` and `most_kept` are in bytes: of a request's body, and of all lists that are kept for another time.
+        `most_body` and `most_kept` are in bytes: of a request's body, and of all answers kept for another time.
 
         `on_answer` hears of every answer, `trace` of those to requests; neither may wait.
         """
@@ -62,12 +57,12 @@ class Application:
         self._trace = trace
         self._limits = LimitHeaders(service.limiter, service.clock)
         self._ids = RequestIds()
-        self._lists = KeptLists(most_kept)
+        self._kept = KeptAnswers(most_kept)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI 3, type http; with the extension `cycle.ANSWER` an answer is one message."""
         started = perf_counter()
-        request = Request(scope, receive, self._ids, self._lists)
+        request = Request(scope, receive, self._ids, self._kept)
         try:
             answer = await self._answer(request)
         except ClientGoneError:
@@ -82,8 +77,8 @@ class Application:
         answer = wire.problem_answer(problem)
         self._tell(RequestLine(status=answer.status, request_id=request_id, code=problem.code))
         date = f"date: {formatdate(self._service.clock(), usegmt=True)}\r\n".encode()
-        common = date + _COMMON % (answer.kind, len(answer.body), request_id.encode()) + _NOT_KEPT
-        return wire.status_line(answer.status) + common + answer.headers + b"connection: close\r\n\r\n" + answer.body
+        head = date + wire.head_of(answer) + f"x-request-id: {request_id}\r\n".encode() + answer.headers
+        return wire.status_line(answer.status) + head + b"connection: close\r\n\r\n" + answer.body
 
     async def _answer(self, request: Request) -> Answer:
         try:
@@ -118,7 +113,12 @@ class Application:
             await request.skip_body()
 
     async def _send(self, request: Request, answer: Answer, send: Send, *, whole: bool) -> None:
-        head = _common(request, answer) + self._limits.headers(request.verdict) + answer.headers
+        head = b"%bx-request-id: %b\r\n%b%b" % (
+            answer.head or wire.head_of(answer),
+            request.id.encode(),
+            self._limits.headers(request.verdict),
+            answer.headers,
+        )
         if self._cors_origins:
             head += cors.origin_headers(request, self._cors_origins)
         body = b"" if request.method == "HEAD" else answer.body
@@ -150,14 +150,6 @@ class Application:
             self._request_log.note(line)
         if self._on_answer is not None:
             self._on_answer(line)
-
-
-def _common(request: Request, answer: Answer) -> bytes:
-    """The headers of every answer; one that is not modified tells nothing of a body that it hasn't."""
-    kept = _KEPT % answer.tag.encode() if answer.tag else _NOT_KEPT
-    if answer.status == _NOT_MODIFIED:
-        return _OF_NO_BODY % request.id.encode() + kept
-    return _COMMON % (answer.kind, len(answer.body), request.id.encode()) + kept
 
 
 def _trace_context(request: Request) -> dict[str, str]:

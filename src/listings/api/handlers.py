@@ -3,8 +3,10 @@
 from hashlib import sha256
 
 from listings.api import batch, limits, query, wire
+from listings.api.kept import WHOLE_LIST
 from listings.api.request import Request
 from listings.api.wire import Answer
+from listings.model import Listing
 from listings.service import Service, Terms
 
 
@@ -16,7 +18,7 @@ async def list_listings(service: Service, request: Request) -> Answer:
     if wire.is_current(request.header_values(b"if-none-match"), tag):
         return wire.not_modified_answer(tag)
     if asked is query.PLAIN:
-        return Answer(200, await _whole_list(service, request, revision), tag=tag)
+        return await _whole_list(service, request, revision, tag)
     page = await service.find_listings(request.caller, asked.query)
     behind = asked.next_address(wire.LISTINGS_PATH, page.next_place) if page.next_place is not None else ""
     return wire.page_answer(page.listings, asked.include, tag, behind)
@@ -34,12 +36,14 @@ async def create_listing(service: Service, request: Request) -> Answer:
 
 async def get_listing(service: Service, request: Request) -> Answer:
     """GET /api/v1/listings/{id}."""
-    include = query.read_include(request.query, strict=request.strict)
-    listing = await service.get_listing(request.caller, wire.listing_id(request.segment))
-    tag = wire.tag_of(listing, include)
-    if wire.is_current(request.header_values(b"if-none-match"), tag):
-        return wire.not_modified_answer(tag)
-    return wire.listing_answer(listing, include, tag)
+    if not request.query:
+        answer = await _plain_listing(service, request)
+    else:
+        include = query.read_include(request.query, strict=request.strict)
+        answer = wire.listing_answer(await _listing(service, request), include)
+    if wire.is_current(request.header_values(b"if-none-match"), answer.tag):
+        return wire.not_modified_answer(answer.tag)
+    return answer
 
 
 async def update_listing(service: Service, request: Request) -> Answer:
@@ -96,14 +100,34 @@ async def readiness(service: Service, _request: Request) -> Answer:
     return wire.answer({"status": "ready"})
 
 
-async def _whole_list(service: Service, request: Request, revision: int) -> bytes:
-    """The body of a list without parameters, which programs ask for again and again."""
+async def _whole_list(service: Service, request: Request, revision: int, tag: str) -> Answer:
+    """A list without parameters, which programs ask for again and again."""
     account_id = request.caller.account_id
-    body = request.lists.find(account_id, revision)
-    if body is None:
+    answer = request.kept.find(account_id, revision, WHOLE_LIST)
+    if answer is None:
         body = wire.list_body(await service.list_listings(request.caller))
-        request.lists.keep(account_id, revision, body)
-    return body
+        answer = wire.ready(Answer(200, body, tag=tag))
+        request.kept.keep(account_id, revision, WHOLE_LIST, answer)
+    return answer
+
+
+async def _plain_listing(service: Service, request: Request) -> Answer:
+    """A listing without parameters, kept where the account's revision is known without a read."""
+    account_id, name = request.caller.account_id, request.segment
+    revision = service.known_revision(request.caller)
+    kept = request.kept.find(account_id, revision, name) if revision is not None else None
+    if kept is not None:
+        return kept
+    answer = wire.listing_answer(await _listing(service, request))
+    revision = service.known_revision(request.caller)
+    if revision is not None:
+        answer = wire.ready(answer)
+        request.kept.keep(account_id, revision, name, answer)
+    return answer
+
+
+async def _listing(service: Service, request: Request) -> Listing:
+    return await service.get_listing(request.caller, wire.listing_id(request.segment))
 
 
 def _terms(request: Request, *, claimed: bool = False) -> Terms:

@@ -1,48 +1,63 @@
-"""Whole lists as they were answered, for as long as nothing in them has changed."""
+"""What was answered, for as long as nothing in it has changed."""
 
 from collections import OrderedDict
-from typing import NamedTuple
+
+from listings.api.wire import Answer
 
 MOST_BYTES = 16 * 1024 * 1024
+_OVERHEAD = 1024  # bytes that an answer takes beside its body, and more
+WHOLE_LIST = ""
 
 
-class _List(NamedTuple):
-    revision: int
-    body: bytes
+class _Account:
+    """The answers of one account under one revision."""
+
+    __slots__ = ("answers", "bytes", "revision")
+
+    def __init__(self, revision: int) -> None:
+        self.revision = revision
+        self.answers: dict[str, Answer] = {}
+        self.bytes = 0
 
 
-class KeptLists:
-    """The encoded list of each account, under the account's revision; those asked for least recently go first.
+class KeptAnswers:
+    """Answers that show an account's own listings, under the account's revision.
 
     Every edit raises the revision in its own transaction (`listings.contract.Store`), so whoever has read the present
-    revision may be given what was kept under it.
+    revision may be given what was kept under it. The answers of the account that asked least recently go first.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        """`most_bytes`: of all bodies together; 0 keeps none."""
+        """`most_bytes`: of all answers together; 0 keeps none."""
         self._most_bytes = most_bytes
-        self._lists: OrderedDict[int, _List] = OrderedDict()
+        self._accounts: OrderedDict[int, _Account] = OrderedDict()
         self.bytes = 0
 
-    def find(self, account_id: int, revision: int) -> bytes | None:
-        """The list of this revision, where it was kept."""
-        kept = self._lists.get(account_id)
+    def find(self, account_id: int, revision: int, name: str) -> Answer | None:
+        """The answer of this revision and name, where it was kept."""
+        kept = self._accounts.get(account_id)
         if kept is None or kept.revision != revision:
             return None
-        self._lists.move_to_end(account_id)
-        return kept.body
+        self._accounts.move_to_end(account_id)
+        return kept.answers.get(name)
 
-    def keep(self, account_id: int, revision: int, body: bytes) -> None:
-        """Take a list that was read after its revision was."""
-        self._forget(account_id)
-        if len(body) > self._most_bytes // 4:  # one account is not to drive out all others
+    def keep(self, account_id: int, revision: int, name: str, answer: Answer) -> None:
+        """Take an answer whose content was read when the revision was, or later, under a name of one's own."""
+        size = len(answer.body) + _OVERHEAD
+        kept = self._accounts.get(account_id)
+        if kept is None or kept.revision != revision or kept.bytes + size > self._most_bytes // 4:
+            self._forget(account_id)  # one account is not to drive out all others
+            kept = _Account(revision)
+        if size > self._most_bytes // 4 or name in kept.answers:
             return
-        self._lists[account_id] = _List(revision, body)
-        self.bytes += len(body)
+        kept.answers[name] = answer
+        kept.bytes += size
+        self.bytes += size
+        self._accounts[account_id] = kept
         while self.bytes > self._most_bytes:
-            self._forget(next(iter(self._lists)))
+            self._forget(next(iter(self._accounts)))
 
     def _forget(self, account_id: int) -> None:
-        kept = self._lists.pop(account_id, None)
+        kept = self._accounts.pop(account_id, None)
         if kept is not None:
-            self.bytes -= len(kept.body)
+            self.bytes -= kept.bytes

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from itertools import count
 from typing import Any, TypeAlias
 
-from listings.api.kept import KeptLists
+from listings.api.kept import KeptAnswers
 from listings.contract import Verdict
 from listings.errors import Problem
 from listings.model import Caller
@@ -47,7 +47,7 @@ class Request:
         "body",
         "caller",
         "id",
-        "lists",
+        "kept",
         "method",
         "path",
         "query",
@@ -58,9 +58,9 @@ class Request:
 
     caller: Caller  # set by the gate, where a key is needed
 
-    def __init__(self, scope: Scope, receive: Receive, ids: RequestIds, lists: KeptLists) -> None:
-        """`scope` is an ASGI scope of type http; `lists` are what handlers may answer with again."""
-        self.lists = lists
+    def __init__(self, scope: Scope, receive: Receive, ids: RequestIds, kept: KeptAnswers) -> None:
+        """`scope` is an ASGI scope of type http; `kept` is what handlers may answer with again."""
+        self.kept = kept
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         self.method: str = scope["method"]
         self.path = _path(scope)

@@ -68,6 +68,11 @@ _decode = msgspec.json.Decoder(dict[str, object]).decode
 
 
 JSON = b"application/json; charset=utf-8"
+_HEAD = b"content-type: %b\r\nx-content-type-options: nosniff\r\ncontent-length: %d\r\n%b"
+_HEAD_OF_NO_BODY = b"x-content-type-options: nosniff\r\n%b"
+_NOT_KEPT = b"cache-control: no-store\r\n"
+_KEPT = b"cache-control: private, no-cache\r\netag: %b\r\n"
+_NOT_MODIFIED = 304
 
 
 class Answer(NamedTuple):
@@ -82,6 +87,20 @@ class Answer(NamedTuple):
     code: Code | None = None
     tag: str = ""
     kind: bytes = JSON  # the value of Content-Type
+    head: bytes = b""  # what `head_of` makes of it, where that was made before
+
+
+def head_of(answer: Answer) -> bytes:
+    """The headers that tell the body; an answer that is not modified tells nothing of a body that it hasn't."""
+    kept = _KEPT % answer.tag.encode() if answer.tag else _NOT_KEPT
+    if answer.status == _NOT_MODIFIED:
+        return _HEAD_OF_NO_BODY % kept
+    return _HEAD % (answer.kind, len(answer.body), kept)
+
+
+def ready(answer: Answer) -> Answer:
+    """The same, to be sent more than once."""
+    return answer._replace(head=head_of(answer))
 
 
 class MethodNotAllowed(Problem):
@@ -156,9 +175,9 @@ def answer(content: object, status: int = 200, headers: bytes = b"") -> Answer:
     return Answer(status, encode(content), headers)
 
 
-def listing_answer(listing: Listing, include: frozenset[str], tag: str) -> Answer:
-    """One record."""
-    return Answer(200, encode(record_of(listing, include)), tag=tag)
+def listing_answer(listing: Listing, include: frozenset[str] = NOTHING) -> Answer:
+    """One record, under its tag."""
+    return Answer(200, encode(record_of(listing, include)), tag=tag_of(listing, include))
 
 
 def list_body(found: list[Listing], include: frozenset[str] = NOTHING) -> bytes:

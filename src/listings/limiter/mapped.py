@@ -42,6 +42,9 @@ _KEY_BITS = 12
 _LEAST_CAPACITY = 1001
 _FLOCK = struct.Struct("hhqqi4x")
 _WHOLE_FILE = (0, 0)
+_NEAR = 8
+_set_lock = fcntl.fcntl
+_WAIT = fcntl.F_OFD_SETLKW
 
 _log = logging.getLogger(__name__)
 
@@ -67,12 +70,20 @@ class _Header(NamedTuple):
     boot_id: bytes
 
 
-class _Slot(NamedTuple):
-    """A key's place: of its count, in words of 8 bytes, and the structs that lock and unlock its byte."""
+class _Slot:
+    """A key's place: of its count, in words of 8 bytes, and the structs that lock and unlock its byte.
 
-    count_at: int
-    lock: bytes
-    unlock: bytes
+    `first` is the number of the first acceptance that counted when it was last looked at: the next time it is that one
+    or one soon behind it.
+    """
+
+    __slots__ = ("count_at", "first", "lock", "unlock")
+
+    def __init__(self, count_at: int, lock: bytes, unlock: bytes) -> None:
+        self.count_at = count_at
+        self.lock = lock
+        self.unlock = unlock
+        self.first = 0
 
 
 class LogFile(NamedTuple):
@@ -189,17 +200,18 @@ class _File:
         self.header = _Header(*_HEADER.unpack_from(self.map))
         self._words = memoryview(self.map).cast("Q")
         self._times = memoryview(self.map).cast("d")
+        self._capacity, self._anchor = self.header.capacity, self.header.anchor
         self._since_boot = clock.since_boot
         self._slots: dict[int, _Slot] = {}  # those that have their room
 
     def hit(self, slot: int, limit: int, window: int, taken: int = 1) -> Verdict | None:
         """Count one request, or none where `taken` is 0; None when the file was replaced meanwhile."""
-        count_at, lock, unlock = self._slots.get(slot) or self._allocate(slot)
-        fcntl.fcntl(self.descriptor, fcntl.F_OFD_SETLKW, lock)
+        place = self._slots.get(slot) or self._allocate(slot)
+        _set_lock(self.descriptor, _WAIT, place.lock)
         try:
-            return self._count(count_at, limit, window, taken)
+            return self._count(place, limit, window, taken)
         finally:
-            fcntl.fcntl(self.descriptor, fcntl.F_OFD_SETLKW, unlock)
+            _set_lock(self.descriptor, _WAIT, place.unlock)
 
     def ages(self, slot: int, limit: int, window: int) -> list[float]:
         """Seconds since each request of a key that counts, the oldest first."""
@@ -227,15 +239,15 @@ class _File:
     @contextmanager
     def _locked(self, slot: int) -> Iterator[int]:
         """Hold a key against all other processes; tells where its count is, in words."""
-        count_at, lock, unlock = self._slots.get(slot) or self._allocate(slot)
-        fcntl.fcntl(self.descriptor, fcntl.F_OFD_SETLKW, lock)
+        place = self._slots.get(slot) or self._allocate(slot)
+        _set_lock(self.descriptor, _WAIT, place.lock)
         try:
-            yield count_at
+            yield place.count_at
         finally:
-            fcntl.fcntl(self.descriptor, fcntl.F_OFD_SETLKW, unlock)
+            _set_lock(self.descriptor, _WAIT, place.unlock)
 
     def _now(self) -> float:
-        return self._since_boot() + self.header.anchor
+        return self._since_boot() + self._anchor
 
     def _counting(self, count_at: int, limit: int, start: float) -> list[float]:
         """The times of a key that are after `start`, in their order."""
@@ -243,14 +255,14 @@ class _File:
         first = self._first_after(start, ring, max(0, count - limit), count)
         return [self._times[ring + number % self.header.capacity] for number in range(first, count)]
 
-    def _count(self, count_at: int, limit: int, window: int, taken: int) -> Verdict | None:
-        words, times, capacity, ring = self._words, self._times, self.header.capacity, count_at + 1
+    def _count(self, place: _Slot, limit: int, window: int, taken: int) -> Verdict | None:
+        words, times, capacity, count_at = self._words, self._times, self._capacity, place.count_at
         if words[_MOVED_WORD]:
             return None
-        count = words[count_at]
-        now = self._since_boot() + self.header.anchor
+        count, ring = words[count_at], count_at + 1
+        now = self._since_boot() + self._anchor
         start = now - window
-        first = self._first_after(start, ring, max(0, count - limit), count)
+        place.first = first = self._first_near(place.first, start, ring, (max(0, count - limit), count))
         accepted = count - first < limit
         if accepted and taken:
             times[ring + count % capacity] = now
@@ -260,9 +272,7 @@ class _File:
 
     def _first_after(self, start: float, ring: int, low: int, high: int) -> int:
         """The number of the first acceptance after `start`, of those from `low` to before `high`, which ascend."""
-        times, capacity = self._times, self.header.capacity
-        if low < high and times[ring + low % capacity] > start:
-            return low
+        times, capacity = self._times, self._capacity
         while low < high:
             middle = (low + high) // 2
             if times[ring + middle % capacity] > start:
@@ -270,6 +280,18 @@ class _File:
             else:
                 low = middle + 1
         return low
+
+    def _first_near(self, guess: int, start: float, ring: int, numbers: tuple[int, int]) -> int:
+        """What `_first_after` finds, at once where it is the guess or one of the next."""
+        (low, high), times, capacity = numbers, self._times, self._capacity
+        first = max(guess, low)
+        if first > high or (first > low and times[ring + (first - 1) % capacity] > start):
+            return self._first_after(start, ring, low, high)
+        for _ in range(_NEAR):
+            if first == high or times[ring + first % capacity] > start:
+                return first
+            first += 1
+        return self._first_after(start, ring, first, high)
 
     def newest(self) -> float:
         """The latest time of any key."""
@@ -298,6 +320,7 @@ class _File:
         """Replace the header."""
         _HEADER.pack_into(self.map, 0, *header)
         self.header = header
+        self._capacity, self._anchor = header.capacity, header.anchor
 
     def close(self) -> None:
         """Give the file back; what was written is the kernel's to keep."""

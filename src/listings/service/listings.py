@@ -80,6 +80,10 @@ class Listings:
         """How often the caller's listings were edited. Read it before the listings that it is to stand for."""
         return await self.store.get_revision(caller.bucket, caller.account_id)
 
+    def known_revision(self, caller: Caller) -> int | None:
+        """The present one, where it is known without a read: right after `get_listing`, of what that has read."""
+        return self.store.known_revision(caller.bucket, caller.account_id)
+
     async def get_listing(self, caller: Caller, listing_id: int) -> Listing:
         """The caller's listing. Raises Problem: listing_not_found (missing or deleted), not_owner."""
         return _own(await self.store.get_listing(listing_id), caller)

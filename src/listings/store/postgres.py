@@ -181,6 +181,10 @@ class PostgresStore:
         rows = await self._read(sql.GET_REVISION, bucket, account_id)
         return int(rows[0][0]) if rows else 0
 
+    def known_revision(self, bucket: int, account_id: int) -> int | None:  # noqa: ARG002 - nobody tells it unasked
+        """None: another process may have raised it since it was read."""
+        return None
+
     # All listings of an account, out and in
 
     async def page_listings(self, bucket: int, account_id: int, after_id: int, count: int) -> list[Listing]:

@@ -1,6 +1,6 @@
 """Statements over a SQLite connection, every cursor read to its end, and what their rows mean."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import apsw
@@ -27,7 +27,7 @@ def write_one(connection: apsw.Connection, statement: str, values: Row) -> Row:
     return write(connection, statement, values)[0]
 
 
-def listing_of(row: Row) -> Listing:
+def listing_of(row: Sequence[Any]) -> Listing:
     """The listing of a row. SQLite has no booleans: is_active comes back as 0 or 1."""
     values = list(row)
     values[_IS_ACTIVE] = row[_IS_ACTIVE] == 1

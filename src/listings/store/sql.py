@@ -42,6 +42,13 @@ FROM listings WHERE bucket = $1 AND account_id = $2 AND NOT (is_active AND delet
 
 GET_LISTING = f"SELECT {LISTING_COLUMNS} FROM listings WHERE bucket = $1 AND id = $2"
 
+GET_LISTING_AND_REVISION = f"""
+SELECT {LISTING_COLUMNS}, (
+    SELECT revision FROM account_state
+    WHERE account_state.bucket = listings.bucket AND account_state.account_id = listings.account_id)
+FROM listings WHERE bucket = $1 AND id = $2
+"""
+
 NEXT_SERIAL = """
 INSERT INTO listing_ids (bucket, last) VALUES ($1, 1)
 ON CONFLICT (bucket) DO UPDATE SET last = listing_ids.last + 1

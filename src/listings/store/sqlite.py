@@ -40,7 +40,7 @@ from listings.store.writer import OnBatch, Operation, T, Writer
 _FIND_CALLER = sql.for_sqlite(sql.FIND_CALLER)
 _LIST_LISTINGS = sql.for_sqlite(sql.LIST_LISTINGS)
 _GET_REVISION = sql.for_sqlite(sql.GET_REVISION)
-_GET_LISTING = sql.for_sqlite(sql.GET_LISTING)
+_GET_LISTING = sql.for_sqlite(sql.GET_LISTING_AND_REVISION)
 
 
 class SqliteStore:
@@ -118,8 +118,14 @@ class SqliteStore:
 
     async def get_listing(self, listing_id: int) -> Listing | None:
         """Of any account, deleted ones included."""
+        kept = self._values()
         rows = self._read(_GET_LISTING, (bucket_of(listing_id), listing_id))
-        return listing_of(rows[0]) if rows else None
+        if not rows:
+            return None
+        *row, revision = rows[0]
+        listing = listing_of(row)
+        kept[listing.account_id] = revision
+        return listing
 
     async def count_listings(self, bucket: int, account_id: int) -> ListingCounts:
         """Through all of the account's listings."""
@@ -163,6 +169,11 @@ class SqliteStore:
         if revision is None:
             rows = self._read(_GET_REVISION, (bucket, account_id))
             revision = kept[account_id] = int(rows[0][0]) if rows else 0
+        return revision
+
+    def known_revision(self, bucket: int, account_id: int) -> int | None:  # noqa: ARG002 - the account tells it
+        """What was read of it, unless somebody has written since."""
+        revision: int | None = self._values().get(account_id)
         return revision
 
     # All listings of an account, out and in
