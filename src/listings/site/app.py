@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from listings.errors import Problem
 from listings.service import Service
-from listings.site import assets, pages
+from listings.site import assets, market, pages
 from listings.site.context import Site, SiteOptions
 from listings.site.shell import Shell
 
@@ -46,7 +46,7 @@ class Pages:
 
 def application(service: Service, options: SiteOptions) -> Pages:
     """The pages over a service."""
-    routes = [*assets.ROUTES]
+    routes = [*market.ROUTES, *assets.ROUTES]
     made = Starlette(
         routes=routes,
         middleware=[Middleware(Shell, most_body=options.most_body)],

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from listings.errors import Code, Problem, Unavailable
-from listings.site import assets
+from listings.site import assets, presentation, search
 from listings.site.context import site_of
 from listings.site.visitor import base_url_of
 
@@ -16,6 +16,7 @@ _STATUS: Mapping[Code, int] = {
     "invalid_request": 400,
     "cross_site": 403,
     "listing_not_found": 404,
+    "listing_deleted": 410,
     "path_not_found": 404,
     "method_not_allowed": 405,
     "body_too_large": 413,
@@ -47,7 +48,24 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.globals["asset"] = assets.address_of
+    made.globals |= {
+        "asset": assets.address_of,
+        "groups": presentation.GROUPS,
+        "map_of": presentation.map_of,
+        "place": presentation.place_of,
+        "sorts": search.SORTS,
+        "types": presentation.TYPES,
+    }
+    made.filters |= {
+        "age": presentation.age_of,
+        "counted": presentation.counted,
+        "day": presentation.day_of,
+        "machine_time": presentation.machine_time_of,
+        "paragraphs": presentation.paragraphs_of,
+        "picture": presentation.picture_of,
+        "price": presentation.price_of,
+        "summary": presentation.summary_of,
+    }
     return made
 
 

@@ -25,3 +25,13 @@ document.addEventListener("htmx:configRequest", (event) => {
     if (value === "") event.detail.formData.delete(name);
   }
 });
+
+// Who can't see the results change hears of it.
+document.addEventListener("htmx:afterSwap", () => {
+  const status = document.getElementById("status");
+  const results = document.getElementById("results");
+  if (!status || !results) return;
+  const count = results.querySelectorAll(".card").length;
+  const heading = results.querySelector("h2, .notice");
+  status.textContent = `${heading ? heading.textContent.trim() : ""}: ${count} listings on this page`;
+});
