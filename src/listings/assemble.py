@@ -216,6 +216,7 @@ async def opened_service(
     finally:
         upkeep.cancel()
         await service.write_key_uses()
+        await service.write_views()
         await store.close()
         if limiter is not None:
             await limiter.close()

@@ -1,6 +1,6 @@
 """What the service asks of a store and of a rate limiter. `tests/conformance` holds every engine to it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
@@ -10,12 +10,16 @@ from listings.model import (
     Account,
     ApiKey,
     Caller,
+    Entry,
     ImportedListing,
     Listing,
     ListingChange,
     ListingCounts,
     ListingQuery,
+    MarketPlaces,
+    MarketQuery,
     NewListing,
+    SitemapEntry,
 )
 
 Decide: TypeAlias = Callable[[Listing | None], ListingChange]
@@ -149,6 +153,15 @@ class Batch(NamedTuple):
     record: Callable[[Sequence[StepResult]], str]  # what to keep with a claim: pure
 
 
+class IndexStep(NamedTuple):
+    """What a step of `Store.index_market` did."""
+
+    done: int  # listings
+    left: bool = False  # whether there is more to do
+    seconds: float = 0.0  # for which writes of others may have had to wait
+    contended: bool = False  # whether others have written since the step before
+
+
 class Store(Protocol):
     """Where listings, accounts and keys are kept.
 
@@ -236,6 +249,40 @@ class Store(Protocol):
         a judge raises is the outcome of its row and of no other. None, and nothing written, when the import is not
         where the batch starts: somebody else has gone on with it, or it was finished.
         """
+
+    async def search_market(self, query: MarketQuery) -> list[Entry]:
+        """What a query asks for of all accounts' listings that anybody may see, as far as they are indexed.
+
+        Those are the active ones of accounts that aren't disabled, which counts at once. A word is looked for in title,
+        content, category and place. The newest come first, or the cheapest or dearest, and among equal prices the
+        oldest or the newest.
+        """
+
+    async def index_market(self, count: int, indexer: bytes, now: float) -> IndexStep:
+        """Make the market show at most `count` more of the listings that were written since it took them in.
+
+        Of several indexers one goes on until it hasn't asked for a few seconds; the others are told that nothing is
+        left. `now` is in seconds since 1970.
+        """
+
+    async def list_market_places(self, count: int) -> MarketPlaces:
+        """The regions and categories with the most listings, at most `count` of each."""
+
+    async def page_sitemap(self, after: int, count: int) -> list[SitemapEntry]:
+        """The next listings that the market shows behind a serial, `count` at most, in the order of their serials."""
+
+    async def get_view_salt(self, day: int) -> bytes:
+        """32 random bytes, drawn once for each day (days since 1970), the same for all processes."""
+
+    async def record_views(self, day: int, views: Mapping[int, Collection[bytes]]) -> None:
+        """Count the visitors of listings, 16 bytes each, who are new on that day, into each listing's view_count.
+
+        A listing that is missing, inactive or deleted counts nothing. Neither version nor updated_at changes; the
+        revision of an account is raised by one where any of its counts has changed.
+        """
+
+    async def forget_views(self, oldest: int, count: int) -> int:
+        """Remove visitors of days before one, at most `count`, and their salts; returns how many visitors."""
 
     async def get_revision(self, bucket: int, account_id: int) -> int:
         """How often the account's listings were edited; 0 at first."""

@@ -28,6 +28,7 @@ Code: TypeAlias = Literal[
     "key_ended",
     "key_not_found",
     "key_taken",
+    "listing_deleted",
     "listing_not_found",
     "malformed_json",
     "malformed_request",

@@ -5,7 +5,7 @@ seconds since 1970.
 """
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -110,6 +110,56 @@ SORTED_BY: Mapping[SortKey, str] = {
     "title": "title",
 }
 """The attribute of a listing that each order goes by."""
+
+
+class MarketQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which of everybody's listings are asked for, and in which order. None: whatever it is."""
+
+    words: tuple[str, ...] = ()  # that the listing must have, as `words.words_of` gives them
+    type: str | None = None
+    category: str | None = None
+    region: str | None = None
+    price_min: int | None = None  # cents, included
+    price_max: int | None = None  # cents, included
+    sort: Literal["newest", "price", "-price"] = "newest"
+    after: tuple[int, int] | None = None  # price and serial of the last entry before, as `Entry.place` has them
+    limit: int = 24
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """What the market shows of a listing among others."""
+
+    serial: int  # its place in the order in which listings appeared
+    id: int
+    title: str
+    type: str
+    category: str
+    image: str  # the first picture's address, or ""
+    price_cents: int
+    price_type: str
+    location: str
+    region: str
+    created_at: str
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """What to go on behind, whatever the order."""
+        return self.price_cents, self.serial
+
+
+class MarketPlaces(NamedTuple):
+    """The regions and the categories of what the market shows, those with the most listings first."""
+
+    regions: list[str]
+    categories: list[str]
+
+
+class SitemapEntry(NamedTuple):
+    """A page for search engines to know of."""
+
+    serial: int
+    listing_id: int
+    updated_at: str
 
 
 class Account(msgspec.Struct, frozen=True):

@@ -16,11 +16,13 @@ from listings.errors import Problem, Unavailable
 from listings.model import Caller, is_current
 from listings.service.accounts import WRONG_KEY, Accounts, IssuedKey, checked_email, checked_name, has_ended
 from listings.service.listings import ANY_TERMS, CLAIM_SECONDS, Listings, Page, Record, Terms, difference
+from listings.service.market import Market, MarketPage
 
 __all__ = [
     "ANY_TERMS",
     "WRONG_KEY",
     "IssuedKey",
+    "MarketPage",
     "Page",
     "Record",
     "Service",
@@ -33,9 +35,10 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 _UPKEEP_SECONDS = 60
+_MARKET_SECONDS = 1
 
 
-class Service(Accounts, Listings):
+class Service(Accounts, Listings, Market):
     """All use cases over one store, one limiter (None: no limit) and one clock (seconds since 1970)."""
 
     def __init__(self, store: Store, limiter: RateLimiter | None, clock: Callable[[], float] = time.time) -> None:
@@ -44,6 +47,7 @@ class Service(Accounts, Listings):
         self.clock = clock
         self.stopping = False
         self._key_uses: dict[int, int] = {}
+        Market.__init__(self)
 
     async def require_ready(self) -> None:
         """Raises Unavailable unless the service can do its work and is not about to stop."""
@@ -91,11 +95,30 @@ class Service(Accounts, Listings):
             raise Problem("account_disabled", "This account is disabled")
 
     async def keep_up(self) -> None:
-        """Store once a minute when keys were last used, until cancelled; forget claims that are too old."""
+        """What is to be done beside the requests, until cancelled: once a minute, and once a second for the market."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_house())
+            group.create_task(self._keep_counting())
+            group.create_task(self._keep_indexing())
+
+    async def _keep_house(self) -> None:
+        """Store when keys were last used; forget what is too old."""
         while True:
             await asyncio.sleep(_UPKEEP_SECONDS)
             await self.write_key_uses()
             await self.forget_claims()
+            await self.forget_views()
+
+    async def _keep_counting(self) -> None:
+        while True:
+            await asyncio.sleep(_MARKET_SECONDS)
+            await self.write_views()
+
+    async def _keep_indexing(self) -> None:
+        while True:
+            await asyncio.sleep(_MARKET_SECONDS)
+            with suppress(Unavailable):
+                await self.index_market()
 
     async def forget_claims(self) -> None:
         """Remove what was kept of writes with an Idempotency-Key a day ago (decision G36)."""

@@ -123,6 +123,28 @@ SET digest = excluded.digest, result = excluded.result, created_at = excluded.cr
 
 FORGET_CLAIMS = "DELETE FROM idempotency WHERE created_at < $1"
 
+GET_VIEW_SALT = "SELECT salt FROM view_salts WHERE day = $1"
+
+ADD_VIEW_SALT = "INSERT INTO view_salts (day, salt) VALUES ($1, $2) ON CONFLICT (day) DO NOTHING"
+
+FORGET_VIEW_SALTS = "DELETE FROM view_salts WHERE day < $1"
+
+ADD_VIEW = """
+INSERT INTO views (bucket, listing_id, day, visitor) VALUES ($1, $2, $3, $4)
+ON CONFLICT (day, bucket, listing_id, visitor) DO NOTHING
+RETURNING bucket
+"""
+
+FORGET_VIEWS = """
+DELETE FROM views WHERE (day, bucket, listing_id, visitor) IN (
+    SELECT day, bucket, listing_id, visitor FROM views WHERE day < $1 LIMIT $2)
+RETURNING bucket
+"""
+
+GET_VIEWED = "SELECT account_id FROM listings WHERE bucket = $1 AND id = $2 AND is_active AND deleted_at IS NULL"
+
+COUNT_VIEWS = "UPDATE listings SET view_count = view_count + $3 WHERE bucket = $1 AND id = $2"
+
 ADD_ACCOUNT = f"""
 INSERT INTO accounts (bucket, name, email, plan_expires_at, created_at) VALUES (0, $1, $2, $3, $4)
 ON CONFLICT (email) DO NOTHING

@@ -1,7 +1,9 @@
 """The store on one SQLite file: reads in place on the event loop, writes through the writer thread."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from secrets import token_bytes
+from time import perf_counter
 from typing import Any
 
 import apsw
@@ -15,6 +17,7 @@ from listings.contract import (
     ImportBatch,
     ImportKey,
     ImportProgress,
+    IndexStep,
     NewKey,
     Rotation,
     RowOutcome,
@@ -25,13 +28,26 @@ from listings.model import (
     Account,
     ApiKey,
     Caller,
+    Entry,
     Listing,
     ListingCounts,
     ListingQuery,
+    MarketPlaces,
+    MarketQuery,
     NewListing,
+    SitemapEntry,
     bucket_of,
 )
-from listings.store import imports, listing_writes, migrate, sql, sqlite_search
+from listings.store import (
+    imports,
+    listing_writes,
+    migrate,
+    sql,
+    sqlite_market,
+    sqlite_market_index,
+    sqlite_search,
+    sqlite_views,
+)
 from listings.store.connection import LEAST_ROOM, free_room, open_reader, require_file, require_sound_sqlite
 from listings.store.rows import Row, listing_of, write, write_one
 from listings.store.turns import Kept
@@ -41,6 +57,7 @@ _FIND_CALLER = sql.for_sqlite(sql.FIND_CALLER)
 _LIST_LISTINGS = sql.for_sqlite(sql.LIST_LISTINGS)
 _GET_REVISION = sql.for_sqlite(sql.GET_REVISION)
 _GET_LISTING = sql.for_sqlite(sql.GET_LISTING)
+_TO_NEXT_TURN = 2  # by which the turn's number is raised where nobody else had one between
 
 
 class SqliteStore:
@@ -53,6 +70,7 @@ class SqliteStore:
         self._reader: apsw.Connection | None = None
         self._kept: Kept | None = None
         self._writer: Writer | None = None
+        self._indexed_in: int | None = None  # the number of the turn of the last step of the market's index
 
     async def open(self) -> None:
         """Connect to a file that must exist and have this program's schema."""
@@ -155,6 +173,57 @@ class SqliteStore:
     async def forget_claims(self, oldest: int) -> None:
         """By their age."""
         await self._run(lambda connection: write(connection, sql.FORGET_CLAIMS, (oldest,)))
+
+    # The market
+
+    async def search_market(self, query: MarketQuery) -> list[Entry]:
+        """Along an index of words in the order that is asked for."""
+        return sqlite_market.search(self._read_any, query)
+
+    async def index_market(self, count: int, indexer: bytes, now: float) -> IndexStep:
+        """The writer is asked only where there is something to do."""
+        if self._writer is None:
+            raise Unavailable("The service is stopping")
+        if not sqlite_market_index.has_work(self._read_any, indexer, now):
+            return IndexStep(0)
+        turn = self._writer.turn
+
+        def take_step(connection: apsw.Connection) -> IndexStep:
+            began, number = perf_counter(), turn.number
+            step = sqlite_market_index.step(connection, count, indexer, now)
+            contended = self._indexed_in is not None and number > self._indexed_in + _TO_NEXT_TURN
+            self._indexed_in = number
+            return step._replace(seconds=perf_counter() - began, contended=contended)
+
+        return await self._writer.run(take_step)
+
+    async def list_market_places(self, count: int) -> MarketPlaces:
+        """From what the index has counted."""
+        return sqlite_market.places(self._read_any, count)
+
+    async def page_sitemap(self, after: int, count: int) -> list[SitemapEntry]:
+        """By their serials."""
+        return sqlite_market.page_sitemap(self._read_any, after, count)
+
+    # Views
+
+    async def get_view_salt(self, day: int) -> bytes:
+        """The first that is drawn for a day stands."""
+
+        def draw(connection: apsw.Connection) -> bytes:
+            write(connection, sql.ADD_VIEW_SALT, (day, token_bytes(32)))
+            return bytes(write_one(connection, sql.GET_VIEW_SALT, (day,))[0])
+
+        found = self._read_any(sql.GET_VIEW_SALT, (day,))
+        return bytes(found[0][0]) if found else await self._run(draw)
+
+    async def record_views(self, day: int, views: Mapping[int, Collection[bytes]]) -> None:
+        """All of them in one write transaction."""
+        await self._run(lambda connection: sqlite_views.record(connection, day, views))
+
+    async def forget_views(self, oldest: int, count: int) -> int:
+        """By their day."""
+        return await self._run(lambda connection: sqlite_views.forget(connection, oldest, count))
 
     async def get_revision(self, bucket: int, account_id: int) -> int:
         """Raised by every edit."""

@@ -1,0 +1,176 @@
+"""The market: what anybody sees of all sellers' listings, and how often each was seen (decision G8)."""
+
+import asyncio
+import re
+import secrets
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from hashlib import blake2b
+from typing import NamedTuple
+
+import msgspec
+
+from listings.contract import IndexStep, Store
+from listings.errors import Problem, Unavailable
+from listings.model import Entry, Listing, MarketPlaces, MarketQuery, SitemapEntry
+
+_DAY = 24 * 3600
+_LARGEST_ID = 2**63 - 1
+_MOST_WORDS = 20
+
+_PLACES = 200  # of each kind
+_PLACES_SECONDS = 60
+
+_FIRST_STEP, _LEAST_STEP, _MOST_STEP = 64, 4, 2_000  # listings
+_STEP_SECONDS = 0.05  # that a write may have to wait for a step
+_SHARE_OF_BUSY = 0.06  # of the writer's time, while others write
+_SHARE_OF_IDLE = 0.8
+_LONGEST_PAUSE = 5.0  # seconds
+
+_MOST_VIEWS = 20_000  # that wait to be written; more than those are not counted
+_LONGEST_AGENT = 500
+_FORGET_AT_ONCE = 5_000
+_GRACE = 60  # seconds of a new day in which a view of the day before may still come
+_ROBOT = re.compile(
+    "bot|crawl|spider|slurp|scrap|archiv|curl|wget|python|java/|okhttp|go-http|libwww|perl|ruby|php|node|axios|"
+    "headless|phantom|puppeteer|playwright|selenium|lighthouse|monitor|uptime|pingdom|preview|facebookexternalhit|"
+    "embedly|whatsapp|telegram|feed|fetch|http-client|httpclient|check|scan",
+    re.IGNORECASE,
+)
+
+
+class MarketPage(NamedTuple):
+    """Some entries, and the place behind which there are more: what the next query has as `after`."""
+
+    entries: list[Entry]
+    next: tuple[int, int] | None = None
+
+
+class _View(NamedTuple):
+    """Somebody looks at a listing's page."""
+
+    day: int  # since 1970
+    listing_id: int
+    visitor: bytes  # a hash of address and agent, not yet with the day's salt
+
+
+class Market:
+    """The use cases of the market, over a store and a clock."""
+
+    store: Store
+    clock: Callable[[], float]
+
+    def __init__(self) -> None:
+        self._views: set[_View] = set()
+        self._salts: dict[int, bytes] = {}
+        self._indexer = secrets.token_bytes(16)
+        self._step = _FIRST_STEP
+        self._places: tuple[float, MarketPlaces] | None = None
+
+    # What anybody sees
+
+    async def search_market(self, query: MarketQuery) -> MarketPage:
+        """A page of what is asked for. Raises Problem("invalid_request") for too many words."""
+        words = tuple(dict.fromkeys(query.words))
+        if len(words) > _MOST_WORDS:
+            raise Problem("invalid_request", f"A search has at most {_MOST_WORDS} words: leave some out")
+        one_more = msgspec.structs.replace(query, words=words, limit=query.limit + 1)
+        found = await self.store.search_market(one_more)
+        place = found[query.limit - 1].place if len(found) > query.limit else None
+        return MarketPage(found[: query.limit], place)
+
+    async def read_public_listing(self, listing_id: int) -> Listing:
+        """A listing that anybody may see.
+
+        Raises Problem: listing_deleted; listing_not_found (missing, inactive, or of an account that is disabled).
+        """
+        listing = await self.store.get_listing(listing_id) if 0 < listing_id <= _LARGEST_ID else None
+        if listing is not None and listing.deleted_at is not None:
+            raise Problem("listing_deleted", "This listing is closed")
+        account = await self.store.get_account(listing.account_id) if listing is not None else None
+        if listing is None or account is None or not listing.is_active or account.disabled_at is not None:
+            raise Problem("listing_not_found", "There is no such listing")
+        return listing
+
+    async def market_places(self) -> MarketPlaces:
+        """The regions and categories with the most listings, in alphabetical order; up to a minute old."""
+        now = self.clock()
+        if self._places is None or not 0 <= now - self._places[0] < _PLACES_SECONDS:
+            found = await self.store.list_market_places(_PLACES)
+            places = MarketPlaces(*(sorted(names, key=str.casefold) for names in found))
+            self._places = (now, places)
+        return self._places[1]
+
+    async def page_sitemap(self, after: int, count: int) -> list[SitemapEntry]:
+        """The next pages behind a serial that search engines may know of."""
+        return await self.store.page_sitemap(after, count)
+
+    # Views
+
+    def note_view(self, listing: Listing, address: str, agent: str) -> None:
+        """Count that somebody looks at a listing's page, unless it is a robot (decision G8).
+
+        Its owner is not to be noted, which the caller of this knows.
+        """
+        if not is_robot(agent) and len(self._views) < _MOST_VIEWS:
+            visitor = blake2b(f"{address}\n{agent[:_LONGEST_AGENT]}".encode("utf-8", "replace")).digest()
+            self._views.add(_View(int(self.clock()) // _DAY, listing.id, visitor))
+
+    async def write_views(self) -> None:
+        """Store the views that were noted; while the store can't take them, they are kept for the next time."""
+        views, self._views = self._views, set()
+        try:
+            for day in sorted({view.day for view in views}):
+                await self.store.record_views(day, await self._visitors(day, views))
+                views = {view for view in views if view.day != day}
+        except Unavailable:
+            self._views |= views  # whoever was counted for all that is not counted again
+
+    async def forget_views(self) -> None:
+        """Remove who was here on earlier days, and what their hashes were made with."""
+        oldest = (int(self.clock()) - _GRACE) // _DAY
+        self._salts = {day: salt for day, salt in self._salts.items() if day >= oldest}
+        with suppress(Unavailable):
+            while await self.store.forget_views(oldest, _FORGET_AT_ONCE) == _FORGET_AT_ONCE:
+                pass  # others write between
+
+    async def _visitors(self, day: int, views: Iterable[_View]) -> dict[int, set[bytes]]:
+        """Of each listing, as the store keeps them."""
+        salt = self._salts.get(day) or await self.store.get_view_salt(day)
+        self._salts[day] = salt
+        found: dict[int, set[bytes]] = {}
+        for view in views:
+            if view.day == day:
+                found.setdefault(view.listing_id, set()).add(blake2b(view.visitor, key=salt, digest_size=16).digest())
+        return found
+
+    # The index
+
+    async def index_market(self) -> int:
+        """Let the market show what was written, in small steps; returns how many listings that were.
+
+        A step is made as long as its share of the writer's time allows, and is followed by a pause in which others
+        write. Nothing is done while another process does it.
+        """
+        done = 0
+        while True:
+            step = await self.store.index_market(self._step, self._indexer, self.clock())
+            done += step.done
+            if not step.left:
+                return done
+            self._step = next_size(self._step, step)
+            share = _SHARE_OF_BUSY if step.contended else _SHARE_OF_IDLE
+            await asyncio.sleep(min(step.seconds * (1 / share - 1), _LONGEST_PAUSE))
+
+
+def is_robot(agent: str) -> bool:
+    """Whether a User-Agent is that of a program which nobody looks through."""
+    return not agent.strip() or _ROBOT.search(agent[:_LONGEST_AGENT]) is not None
+
+
+def next_size(size: int, step: IndexStep) -> int:
+    """How many listings the next step may have, by how long this one took: never more than twice as many."""
+    if step.seconds <= 0:
+        return size
+    fitting = int(step.done * _STEP_SECONDS / step.seconds)
+    return max(_LEAST_STEP, min(fitting, 2 * size, _MOST_STEP))

@@ -1,0 +1,106 @@
+"""What every engine's index of the market holds of a listing: the words it is found by, and what a card shows.
+
+A filter is a word too, one that no text can have. Each listing has one for every choice of its type, category and
+region, so that a search has one word for all of its filters together, however they are combined.
+"""
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from itertools import product
+from typing import Final
+
+import msgspec
+
+from listings import words
+from listings.model import Listing, MarketQuery, bucket_of
+from listings.store.rows import Row
+
+HIDDEN, SHOWN, WITHHELD = 0, 1, 2
+"""States of a listing in the market: withheld is one whose account is disabled."""
+
+ENTRY_COLUMNS = (
+    "serial, listing_id, title, type, category, image, price_cents, price_type, location, region, created_at"
+)
+"""What `model.Entry` is made of."""
+
+LONGEST_STEP: Final = 200_000
+"""Characters of listings that one step takes in, but for the last one's."""
+
+KINDS = ("category", "region")
+
+
+def state_of(listing: Listing, account_disabled_at: int | None) -> int:
+    """What is to become of a listing in the market."""
+    if not listing.is_active or listing.deleted_at is not None:
+        return HIDDEN
+    return SHOWN if account_disabled_at is None else WITHHELD
+
+
+def words_of(listing: Listing) -> list[str]:
+    """All that a listing is found by, each word once."""
+    texts = (listing.title, listing.content, listing.category, listing.location, listing.region, listing.district)
+    found = dict.fromkeys(word for text in texts for word in words.words_of(text))
+    return [*_facets(listing), price_class(listing.price_cents), *found]
+
+
+def sought(query: MarketQuery) -> list[str]:
+    """The words of a search, that of its filters first."""
+    return [_facet(query.type, query.category, query.region), *query.words]
+
+
+def price_class(price_cents: int) -> str:
+    """A word for all prices of about the same size."""
+    return f"§p{price_cents.bit_length()}"
+
+
+def price_classes(query: MarketQuery) -> list[str]:
+    """The words of all prices that may be asked for; none where any price may."""
+    if query.price_min is None and query.price_max is None:
+        return []
+    least, most = max(query.price_min or 0, 0), query.price_max
+    last = _MOST_BITS if most is None else min(max(most, 0).bit_length(), _MOST_BITS)
+    return [f"§p{bits}" for bits in range(least.bit_length(), last + 1)]
+
+
+def entry_values(listing: Listing, state: int) -> Row:
+    """What the market keeps of a listing, behind its serial."""
+    return (
+        bucket_of(listing.id),
+        listing.id,
+        listing.account_id,
+        state,
+        listing.title,
+        listing.type,
+        listing.category,
+        _image_of(listing),
+        listing.price_cents,
+        listing.price_type,
+        listing.location,
+        listing.region,
+        listing.created_at,
+        listing.updated_at,
+    )
+
+
+def places_of(category: str, region: str) -> Iterator[tuple[str, str]]:
+    """What a listing counts for."""
+    return ((kind, name) for kind, name in zip(KINDS, (category, region), strict=True) if name)
+
+
+_MOST_BITS = (99_999_999_999).bit_length()
+
+
+def _image_of(listing: Listing) -> str:
+    """The first picture's address."""
+    images: list[str] = msgspec.json.decode(listing.images, type=list[str])
+    return images[0] if images else ""
+
+
+def _facets(listing: Listing) -> Iterator[str]:
+    choices = product(*((None, value) for value in (listing.type, listing.category, listing.region)))
+    return (_facet(*choice) for choice in choices)
+
+
+def _facet(kind: str | None, category: str | None, region: str | None) -> str:
+    """A hash, since a region may be any text, and a word has bounds."""
+    return "§" + blake2b(msgspec.json.encode((kind, category, region)), digest_size=12).hexdigest()
