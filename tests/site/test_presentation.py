@@ -124,7 +124,3 @@ def test_a_map_is_linked_where_both_coordinates_are_known() -> None:
         "https://www.openstreetmap.org/?mlat=-41.29361&mlon=0.00000#map=15/-41.29361/0.00000"
     )
     assert presentation.map_of(None, 174.0) == presentation.map_of(-41.0, None) == ""
-
-
-def test_one_is_no_plural() -> None:
-    assert [presentation.counted(number, "view") for number in (0, 1, 1200)] == ["0 views", "1 view", "1,200 views"]

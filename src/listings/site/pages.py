@@ -53,17 +53,18 @@ def environment() -> jinja2.Environment:
         "groups": presentation.GROUPS,
         "map_of": presentation.map_of,
         "place": presentation.place_of,
+        "price_parts": presentation.price_parts,
         "sorts": search.SORTS,
         "types": presentation.TYPES,
     }
     made.filters |= {
         "age": presentation.age_of,
-        "counted": presentation.counted,
         "day": presentation.day_of,
         "machine_time": presentation.machine_time_of,
         "paragraphs": presentation.paragraphs_of,
         "picture": presentation.picture_of,
         "price": presentation.price_of,
+        "suburb": presentation.suburb_of,
         "summary": presentation.summary_of,
     }
     return made

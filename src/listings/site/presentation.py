@@ -26,11 +26,15 @@ _SPACE = re.compile(r"\s+")
 
 def price_of(cents: int, price_type: str) -> str:
     """Such as "$1,999.00", "$35 per hour", "$500, negotiable"; a price of 0 is none (decision G5)."""
+    return "".join(price_parts(cents, price_type))
+
+
+def price_parts(cents: int, price_type: str) -> tuple[str, str]:
+    """A price's amount, and what stands behind it: ("$35", " per hour")."""
     if cents == 0:
-        return "Price on request"
+        return "Price on request", ""
     unit = _UNITS.get(price_type, "")
-    dollars = f"${cents // 100:,}" if unit and cents % 100 == 0 else f"${cents / 100:,.2f}"
-    return dollars + unit
+    return f"${cents // 100:,}" if unit and cents % 100 == 0 else f"${cents / 100:,.2f}", unit
 
 
 def place_of(*parts: str) -> str:
@@ -40,6 +44,11 @@ def place_of(*parts: str) -> str:
         if not place.casefold().endswith(part.casefold()):
             place = f"{place}, {part}" if place else part
     return place
+
+
+def suburb_of(location: str) -> str:
+    """What of a location tells most in few words: "Te Aro" of "12 Cuba Street, Te Aro"."""
+    return location.rpartition(",")[2].strip()
 
 
 def age_of(created_at: str, now: float) -> str:
@@ -111,13 +120,8 @@ def in_order(names: Sequence[str]) -> list[str]:
     return sorted(names, key=lambda name: (name.casefold(), name))
 
 
-def counted(number: int, noun: str) -> str:
-    """Such as "1 view" and "1,200 views"."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def _ago(number: int, unit: str) -> str:
-    return f"{counted(number, unit)} ago"
+    return f"{number} {unit} ago" if number == 1 else f"{number} {unit}s ago"
 
 
 @cache

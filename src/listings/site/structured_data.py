@@ -85,7 +85,7 @@ def _offer(listing: Listing, address: str) -> dict[str, Any] | None:
     if not listing.price_cents:
         return None
     price = {"price": _dollars(listing), "priceCurrency": "NZD"}
-    offer = {"@type": "Offer", **price, "availability": "https://schema.org/InStock", "url": address}
+    offer: dict[str, Any] = {"@type": "Offer", **price, "availability": "https://schema.org/InStock", "url": address}
     unit = _UNIT_CODES.get(listing.price_type)
     if unit is not None:
         offer["priceSpecification"] = {"@type": "UnitPriceSpecification", **price, "unitCode": unit}
