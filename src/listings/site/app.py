@@ -61,7 +61,8 @@ async def _refuse(request: Request, error: HTTPException) -> Response:
     """What Starlette itself refuses: an unknown path, another method."""
     if error.status_code == 405:  # noqa: PLR2004 - Method Not Allowed
         problem = Problem("method_not_allowed", f"{request.method[:20]} is not possible here")
-        return pages.problem_page(request, problem, dict(error.headers or {}))
+        allowed = sorted(dict(error.headers or {}).get("Allow", "").split(", "))
+        return pages.problem_page(request, problem, {"Allow": ", ".join(allowed)})
     return pages.problem_page(request, _NOTHING)
 
 
