@@ -1,7 +1,7 @@
 """What a visitor looks for, between the address of a page and the market's query."""
 
 import re
-from typing import Literal, NamedTuple, cast, get_args
+from typing import Literal, NamedTuple, TypeAlias
 from urllib.parse import urlencode
 
 from starlette.datastructures import QueryParams
@@ -10,8 +10,8 @@ from listings import words
 from listings.model import MarketQuery
 from listings.site.presentation import TYPES
 
-Sort = Literal["newest", "price", "-price"]
-SORTS: dict[Sort, str] = {"newest": "Newest first", "price": "Lowest price", "-price": "Highest price"}
+Sort: TypeAlias = Literal["", "price", "-price"]
+SORTS: dict[Sort, str] = {"": "Newest first", "price": "Lowest price", "-price": "Highest price"}
 
 _LONGEST = 200
 _MOST_WORDS = 20
@@ -30,13 +30,13 @@ class Search(NamedTuple):
     region: str = ""
     price_min: str = ""
     price_max: str = ""
-    sort: Sort = "newest"
+    sort: Sort = ""
     after: tuple[int, int] | None = None
 
     @property
     def is_narrow(self) -> bool:
         """Whether anything is asked for in particular."""
-        return self._replace(sort="newest", after=None) != Search()
+        return self._replace(sort="", after=None) != Search()
 
     @property
     def is_filtered(self) -> bool:
@@ -46,8 +46,6 @@ class Search(NamedTuple):
     def address(self, after: tuple[int, int] | None = None) -> str:
         """The page that finds this, from its beginning or behind a place."""
         given = {name: value for name, value in self._replace(after=None)._asdict().items() if value}
-        if self.sort == "newest":
-            del given["sort"]
         if after is not None:
             given["after"] = f"{after[0]}-{after[1]}"
         return f"/?{urlencode(given)}" if given else "/"
@@ -69,7 +67,7 @@ class Search(NamedTuple):
             region=self.region or None,
             price_min=least,
             price_max=most,
-            sort=self.sort,
+            sort=self.sort or "newest",
             after=self.after,
         ), faults
 
@@ -85,7 +83,7 @@ def read(parameters: QueryParams) -> Search:
         region=parameters.get("region", "")[:_LONGEST],
         price_min=parameters.get("price_min", "")[:_LONGEST].strip(),
         price_max=parameters.get("price_max", "")[:_LONGEST].strip(),
-        sort=cast("Sort", sort) if sort in get_args(Sort) else "newest",
+        sort=sort if sort in SORTS else "",
         after=(int(place[1]), int(place[2])) if place is not None else None,
     )
 
