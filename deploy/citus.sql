@@ -15,11 +15,12 @@
 -- What was run on Citus 13.2.2 over PostgreSQL 15, with a schema of the same keys and 127,000 listings: the two
 -- settings, the distribution in this order, the removal of the local rows, a function that is delegated by its bucket,
 -- a role's lock_timeout that reaches the workers, CREATE STATISTICS that is handed on. Not run there: this file as it
--- stands, `listing_words` and `imports`, the partial indexes of the search and the one of its words (plain indexes
+-- stands, `listing_words`, `imports` and `views`, the market, the partial indexes of the search and the one of its words (plain indexes
 -- with options, which Citus hands on as they are written), the settings of the planner, `run_command_on_shards`.
 -- Every name, column and signature in it is checked against a migrated PostgreSQL by tests/deploy/test_citus.py.
 --
--- Stays local, on the coordinator: database_id, schema_migrations
+-- Stays local, on the coordinator: database_id, schema_migrations, market, market_places, market_indexer, view_salts
+-- The market is searched over all buckets at once, which one node does best.
 
 -- Without this the keys from tables that are local still to tables that are distributed already are refused.
 SET citus.enable_local_reference_table_foreign_keys = off;
@@ -39,8 +40,10 @@ SELECT create_distributed_table('listings', 'bucket', colocate_with => 'account_
 SELECT create_distributed_table('listing_words', 'bucket', colocate_with => 'account_state');
 SELECT create_distributed_table('idempotency', 'bucket', colocate_with => 'account_state');
 SELECT create_distributed_table('imports', 'bucket', colocate_with => 'account_state');
+SELECT create_distributed_table('views', 'bucket', colocate_with => 'account_state');
 
 -- What is in the shards now is still in the coordinator's own tables, which nobody reads any more.
+SELECT truncate_local_data_after_distributing_table('views');
 SELECT truncate_local_data_after_distributing_table('imports');
 SELECT truncate_local_data_after_distributing_table('idempotency');
 SELECT truncate_local_data_after_distributing_table('listing_words');

@@ -22,6 +22,11 @@ FILE = Path(__file__).parent.parent / "deploy" / "citus.sql"
 _STATEMENT = re.compile(r"(?:[^;$']|'[^']*'|\$\$.*?\$\$|\$\d)+;", re.DOTALL)
 _NODES = "SELECT nodename, nodeport, groupid FROM pg_dist_node WHERE noderole = 'primary' AND isactive ORDER BY groupid"
 _TABLES = (
+    "market",
+    "market_places",
+    "market_indexer",
+    "views",
+    "view_salts",
     "listing_words",
     "listings",
     "listing_ids",

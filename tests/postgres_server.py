@@ -31,8 +31,9 @@ DO $$
 BEGIN
     PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend';
-    DELETE FROM listing_words; DELETE FROM listings; DELETE FROM listing_ids; DELETE FROM imports;
-    DELETE FROM idempotency; DELETE FROM account_state; DELETE FROM api_keys; DELETE FROM accounts;
+    DELETE FROM market; DELETE FROM market_places; DELETE FROM market_indexer; DELETE FROM views;
+    DELETE FROM view_salts; DELETE FROM listing_words; DELETE FROM listings; DELETE FROM listing_ids;
+    DELETE FROM imports; DELETE FROM idempotency; DELETE FROM account_state; DELETE FROM api_keys; DELETE FROM accounts;
     ALTER TABLE accounts ALTER id RESTART;
     ALTER TABLE api_keys ALTER id RESTART;
     UPDATE database_id SET id = replace(CAST(gen_random_uuid() AS text), '-', '');

@@ -14,10 +14,11 @@ from queue import Queue
 from typing import Any, NamedTuple
 
 import apsw
+import msgspec
 import pytest
 
 from listings.errors import Problem
-from listings.model import BUCKETS
+from listings.model import BUCKETS, Entry, MarketQuery
 from listings.store import postgres_copy
 from tests.cli import terminal
 from tests.cli.commands import DEADLINE, Cli, Data, Program
@@ -27,7 +28,11 @@ from tests.postgres_server import PostgresServer
 from tests.redis_server import RedisServer
 from tests.store import databases
 
-TABLES = ("accounts", "api_keys", "account_state", "listing_ids", "listings", "idempotency", "imports", "database_id")
+TABLES = (
+    *("accounts", "api_keys", "account_state", "listing_ids", "listings", "idempotency", "imports", "view_salts"),
+    *("views", "database_id"),
+)
+OF_THE_MARKET = {"marketed", "market_version"}  # columns that tell what is in the source's market, not in the target's
 FLAGS = {"is_active", "indexed", "new_ids"}
 MANY = 1_100
 ODD = 'Ünïcode ☃ 株式会社 \u202e "quotes" \\ \t\r\n 𝄞 é'
@@ -136,6 +141,8 @@ def furnish(source: Source) -> None:
         f"INSERT INTO imports VALUES ({bob}, {bob}, randomblob(32), 'jsonl', 0, 2, 3, 4, 5, 6, 7, 8, 9)",
         f"UPDATE listing_ids SET last = last + 1000 WHERE bucket = {bob}",
         "INSERT INTO listing_ids VALUES (99, 77)",
+        "INSERT INTO view_salts VALUES (20000, randomblob(32))",
+        f"INSERT INTO views VALUES (20000, {bob}, {1024 + bob}, randomblob(16))",
         f"UPDATE accounts SET plan_expires_at = NULL WHERE id = {charlie}",
         "UPDATE sqlite_sequence SET seq = 3000 WHERE name = 'accounts'",
     )
@@ -167,7 +174,8 @@ def other(postgres: PostgresServer) -> Iterator[Target]:
 
 
 def columns(file: Path, table: str) -> list[str]:
-    return [str(row[1]) for row in databases.rows(file, f"PRAGMA table_info({table})")]
+    names = [str(row[1]) for row in databases.rows(file, f"PRAGMA table_info({table})")]
+    return [name for name in names if name not in OF_THE_MARKET]
 
 
 def in_sqlite(file: Path, table: str) -> list[tuple[Any, ...]]:
@@ -197,6 +205,23 @@ def test_every_row_of_every_table_is_copied(cli: Cli, source: Source, target: Ta
     assert {name: done[name] for name in tables} == {name: len(in_sqlite(source.file, name)) for name in tables}
     assert (done["written"], done["removed"]) == (sum(done[name] for name in tables), 0)
     assert done["listings"] == MANY + len(ODDITIES)
+
+
+def market_of(source: Source, database: str | None = None) -> list[Entry]:
+    with open_house(source.folder, database) as house:
+        house.run(house.service.index_market())
+        entries: list[Entry] = house.run(house.service.search_market(MarketQuery(limit=2_000))).entries
+        return sorted(entries, key=lambda entry: entry.id)
+
+
+def test_the_target_makes_its_market_anew(cli: Cli, source: Source, target: Target) -> None:
+    before = market_of(source)
+    assert len(before) > MANY / 2
+    cli.data("copy", "--to", target.url)
+    after = market_of(source, target.url)
+    assert [msgspec.structs.replace(entry, serial=0) for entry in after] == [
+        msgspec.structs.replace(entry, serial=0) for entry in before
+    ]
 
 
 def answers(house: House, cast: Cast) -> list[Any]:

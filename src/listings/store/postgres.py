@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from secrets import token_bytes
 from time import monotonic
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -17,15 +18,37 @@ from listings.contract import (
     ImportBatch,
     ImportKey,
     ImportProgress,
+    IndexStep,
     NewKey,
     Rotation,
     RowOutcome,
     StepResult,
 )
 from listings.errors import Problem, Unavailable
-from listings.model import Account, ApiKey, Caller, Listing, ListingCounts, ListingQuery, NewListing, bucket_of
+from listings.model import (
+    Account,
+    ApiKey,
+    Caller,
+    Entry,
+    Listing,
+    ListingCounts,
+    ListingQuery,
+    MarketPlaces,
+    MarketQuery,
+    NewListing,
+    SitemapEntry,
+    bucket_of,
+)
 from listings.store import postgres_faults as faults
-from listings.store import postgres_migrate, postgres_search, postgres_writes, sql
+from listings.store import (
+    postgres_market,
+    postgres_market_index,
+    postgres_migrate,
+    postgres_search,
+    postgres_writes,
+    sql,
+)
+from listings.store.market import KINDS
 from listings.store.migrate import APPLIED, older
 from listings.store.postgres_pool import Bounds, Pool, Rows, Session
 from listings.store.postgres_writes import UndoneError, listing_of
@@ -64,6 +87,7 @@ class PostgresStore:
         self._writes: set[asyncio.Task[Any]] = set()
         self._clock = clock
         self._callers: dict[bytes, _KeptCaller] = {}
+        self._written = self._written_before = 0  # transactions, and as many as there were after the last step
         self._indexed: set[int] = set()  # accounts whose creates need words, as far as this process has met them
 
     async def open(self) -> None:
@@ -175,6 +199,63 @@ class PostgresStore:
     async def forget_claims(self, oldest: int) -> None:
         """By their age."""
         await self._run(lambda session: session.fetch(sql.FORGET_CLAIMS, oldest))
+
+    # The market
+
+    async def search_market(self, query: MarketQuery) -> list[Entry]:
+        """Looked for among the next ones, else gathered."""
+
+        async def search(session: Session) -> Rows:
+            return await postgres_market.search(session, query)
+
+        return [Entry(*row) for row in await self._use(search)]
+
+    async def index_market(self, count: int, indexer: bytes, now: float) -> IndexStep:
+        """One transaction, where there is something to do."""
+
+        async def look(session: Session) -> Rows:
+            return await postgres_market_index.has_work(session, indexer, now)
+
+        found = await self._use(look)
+        if not (found and found[0][0]):
+            return IndexStep(0)
+        contended = self._written > self._written_before
+        began = self._clock()
+        step = await self._run(lambda session: postgres_market_index.step(session, count, indexer, now))
+        self._written_before = self._written + 1  # with this one, which is not noted yet
+        return step._replace(seconds=self._clock() - began, contended=contended)
+
+    async def list_market_places(self, count: int) -> MarketPlaces:
+        """From what the index has counted."""
+        category, region = [[row[0] for row in await self._read(postgres_market.PLACES, kind, count)] for kind in KINDS]
+        return MarketPlaces(region, category)
+
+    async def page_sitemap(self, after: int, count: int) -> list[SitemapEntry]:
+        """By their serials."""
+        return [SitemapEntry(*row) for row in await self._read(postgres_market.SITEMAP, after, count)]
+
+    # Views
+
+    async def get_view_salt(self, day: int) -> bytes:
+        """The first that is drawn for a day stands."""
+        found = await self._read(sql.GET_VIEW_SALT, day)
+        if not found:
+            await self._run(lambda session: session.fetch(sql.ADD_VIEW_SALT, day, token_bytes(32)))
+            found = await self._read(sql.GET_VIEW_SALT, day)
+        return bytes(found[0][0])
+
+    async def record_views(self, day: int, views: Mapping[int, Collection[bytes]]) -> None:
+        """All of them in one transaction."""
+        await self._run(lambda session: postgres_writes.record_views(session, day, views))
+
+    async def forget_views(self, oldest: int, count: int) -> int:
+        """By their day."""
+
+        async def forget(session: Session) -> int:
+            await session.fetch(sql.FORGET_VIEW_SALTS, oldest)
+            return len(await session.fetch(sql.FORGET_VIEWS, oldest, count))
+
+        return await self._run(forget)
 
     async def get_revision(self, bucket: int, account_id: int) -> int:
         """Raised by every edit."""
@@ -345,6 +426,7 @@ class PostgresStore:
 
     def _note_end(self, task: asyncio.Task[Any]) -> None:
         self._writes.discard(task)
+        self._written += 1
         _note_error(task)
 
     async def _transact(self, operation: Operation[T]) -> T:

@@ -1,5 +1,8 @@
 """The tables of a copy from a SQLite file to PostgreSQL: what is read of each on both sides, in one order.
 
+The market is not among them: the target makes its own out of the listings, which come without the mark that the market
+has taken them in.
+
 The order of a table is that of an index which both engines have, so that neither sorts. Listings come account by
 account, each with its words, which PostgreSQL keeps in a table of their own and SQLite only as an index.
 """
@@ -72,6 +75,8 @@ TABLES = (
         keys=5,
         flags=("new_ids",),
     ),
+    Table("view_salts", ("day", "salt"), keys=1),
+    Table("views", ("day", "bucket", "listing_id", "visitor"), keys=4),
 )
 """Each behind those that its rows refer to."""
 

@@ -4,6 +4,7 @@ Locks are taken in one order everywhere: the bucket's counter, the listings by t
 and imports need none of their own: whoever looks at them holds the counter.
 """
 
+from collections.abc import Collection, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -46,6 +47,7 @@ _LOCK_ACCOUNT = """
 SELECT id FROM listings WHERE bucket = $1 AND account_id = $2
 ORDER BY bucket, id FOR UPDATE
 """
+_LOCK_VIEWED = sql.GET_VIEWED + " FOR UPDATE"
 _GET_LISTINGS = f"SELECT {sql.LISTING_COLUMNS} FROM listings WHERE bucket = $1 AND id = ANY($2)"
 _GET_STATE = "SELECT listings, indexed FROM account_state WHERE bucket = $1 AND account_id = $2"
 _COUNT_MORE = """
@@ -219,6 +221,24 @@ async def _attempt(session: Session, place: Place, step: Step, own: dict[int, Li
 async def _read(session: Session, listing_id: int) -> Listing | None:
     rows = await session.fetch(sql.GET_LISTING, bucket_of(listing_id), listing_id)
     return listing_of(rows[0]) if rows else None
+
+
+# Views
+
+
+async def record_views(session: Session, day: int, views: Mapping[int, Collection[bytes]]) -> None:
+    """Count who is new, and raise the revision of each account once."""
+    accounts = set()
+    for place in sorted((bucket_of(listing_id), listing_id) for listing_id in views):
+        viewed = await session.fetch(_LOCK_VIEWED, *place)
+        if viewed:
+            added = [await session.fetch(sql.ADD_VIEW, *place, day, visitor) for visitor in sorted(views[place[1]])]
+            new = sum(len(rows) for rows in added)
+            if new:
+                await session.fetch(sql.COUNT_VIEWS, *place, new)
+                accounts.add((place[0], viewed[0][0]))
+    for account in sorted(accounts):
+        await session.fetch(sql.RAISE_REVISION, *account)
 
 
 # Claims

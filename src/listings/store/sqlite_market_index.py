@@ -27,7 +27,7 @@ NEXT_ACCOUNT = """
 SELECT id, disabled_at IS NULL FROM accounts INDEXED BY accounts_unmarketed
 WHERE marketed <> (disabled_at IS NULL) ORDER BY id LIMIT 1
 """
-_LISTINGS_OF_ACCOUNT = "SELECT listing_id FROM market WHERE account_id = $1 AND state = $2 LIMIT $3"
+_LISTINGS_OF_ACCOUNT = "SELECT listing_id FROM market WHERE account_id = $1 AND state = $2 ORDER BY listing_id LIMIT $3"
 _MARK_ACCOUNT = "UPDATE accounts SET marketed = $2 WHERE id = $1"
 _SOME = 2
 NEXT_LISTINGS = """

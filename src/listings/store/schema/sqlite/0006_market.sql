@@ -28,7 +28,7 @@ CREATE TABLE market (
     updated_at TEXT NOT NULL
 ) STRICT;
 
-CREATE INDEX market_account ON market (account_id, state);
+CREATE INDEX market_account ON market (account_id, state, listing_id);
 
 -- The words of what is shown, and what it can be filtered by as words that no text can have: twice, since the order of
 -- the rowids is the only one that a search has. One is by the serial, the other by price * 2^26 + serial.
@@ -45,7 +45,7 @@ CREATE TABLE market_places (
     PRIMARY KEY (kind, name)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX market_places_size ON market_places (kind, listings);
+CREATE INDEX market_places_size ON market_places (kind, listings DESC, name);
 
 -- Which of several processes brings the market up to date, and until when, in seconds since 1970.
 CREATE TABLE market_indexer (

@@ -1,0 +1,163 @@
+"""How a search of the market is carried out in the SQLite file: along one index of words, in few steps."""
+
+import asyncio
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import apsw
+import pytest
+
+from listings.contract import ImportBatch, ImportKey, ImportRow, Position
+from listings.model import ImportedListing, Listing, MarketQuery, NewListing
+from listings.store import migrate, sql, sqlite_market, sqlite_market_index
+from listings.store.connection import open_reader
+from listings.store.sqlite import SqliteStore
+
+COUNT = 20_000
+STAMP = "2026-11-21 10:00:00"
+STATEMENTS = {
+    "newest": sqlite_market.NEWEST,
+    "newest of few": sqlite_market.NEWEST_OF_FEW,
+    **{f"by price {way}": statement for way, statement in sqlite_market.BY_PRICE.items()},
+}
+
+
+def listing(number: int, _: Listing | None = None) -> ImportedListing:
+    """The oldest twentieth has prices of its own."""
+    shares = [f"nth{share}" for share in (2, 3, 500) if number % share == 0]
+    new = NewListing(
+        title=f"Bike {number}",
+        content=" ".join(["Two wheels.", "odd" if number % 2 else "even", *shares]),
+        type="job" if number < 5 else "product",
+        category=f"C{number % 7}",
+        region="Rare" if number < 5 else "Common",
+        price_cents=70_000 + number if number < COUNT // 20 else number % 1_000,
+    )
+    return ImportedListing(new, view_count=0, created_at=STAMP, updated_at=STAMP, deleted_at=None)
+
+
+async def fill(store: Any) -> None:
+    """One account with so many listings, all of them in the market."""
+    await store.open()
+    await store.add_account("Alice", "alice@example.com", None, 1_000)
+    key = ImportKey(1, 1, b"\0" * 32, "csv", True)  # noqa: FBT003 - as the row has it
+    await store.begin_import(key, None, 1_000, 0)
+    for start in range(0, COUNT, 1000):
+        rows = [ImportRow(None, partial(listing, number)) for number in range(start, start + 1000)]
+        places = Position(start, start), Position(start + 1000, start + 1000)
+        await store.import_listings(key, ImportBatch(*places, rows))
+    while (await store.index_market(1_000, b"i" * 16, 1_000.0)).left:
+        pass
+    await store.close()
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apsw.Connection]:
+    path = tmp_path_factory.mktemp("market") / "listings.db"
+    migrate.migrate(path)
+    asyncio.run(fill(SqliteStore(path)))
+    reader = open_reader(path)
+    yield reader
+    reader.close()
+
+
+def plan_of(reader: apsw.Connection, statement: str) -> str:
+    parameters = max(number for number in range(10) if f"${number}" in statement or not number)
+    bound = ["word", *[1] * (parameters - 1)] if "MATCH $1" in statement else [1] * parameters
+    cursor = reader.execute(f"EXPLAIN QUERY PLAN {sql.for_sqlite(statement)}", bound)
+    return "; ".join(str(row[3]) for row in cursor.fetchall())
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_a_search_goes_along_an_index_of_words_and_then_by_serial(reader: apsw.Connection, name: str) -> None:
+    plan = plan_of(reader, STATEMENTS[name])
+    assert "VIRTUAL TABLE INDEX" in plan
+    assert "SEARCH market USING INTEGER PRIMARY KEY (rowid=?)" in plan
+    assert "SCAN market;" not in plan
+    assert ("TEMP B-TREE" in plan) == (name == "newest of few")
+
+
+def test_what_is_still_to_be_done_is_found_by_its_index(reader: apsw.Connection) -> None:
+    assert (
+        plan_of(reader, sqlite_market_index.NEXT_LISTINGS) == "SCAN listings USING COVERING INDEX listings_unmarketed"
+    )
+    assert plan_of(reader, sqlite_market_index.NEXT_ACCOUNT) == "SCAN accounts USING INDEX accounts_unmarketed"
+    closed = plan_of(reader, sqlite_market.HAS_CLOSED)
+    assert "accounts_unmarketed" in closed
+
+
+class Steps:
+    """Counts what SQLite's virtual machine does, in hundreds of instructions."""
+
+    def __init__(self, reader: apsw.Connection) -> None:
+        self._reader = reader
+
+    def of(self, query: MarketQuery) -> tuple[int, int]:
+        """The hundreds, and how many entries were found."""
+        hundreds = 0
+
+        def note() -> bool:
+            nonlocal hundreds
+            hundreds += 1
+            return False
+
+        self._reader.set_progress_handler(note, 100)
+        try:
+            found = sqlite_market.search(self._read, query)
+        finally:
+            self._reader.set_progress_handler(None)
+        return hundreds, len(found)
+
+    def _read(self, statement: str, values: Any) -> list[Any]:
+        return self._reader.execute(sql.for_sqlite(statement), values).fetchall()
+
+
+FILTERS: list[tuple[dict[str, Any], int]] = [
+    ({}, 24),
+    ({"words": ("bike",)}, 24),
+    ({"words": ("nth2", "nth3")}, 24),
+    ({"words": ("odd", "even")}, 0),
+    ({"words": ("nth500", "odd")}, 0),
+    ({"words": ("19999",)}, 1),
+    ({"words": ("missing",)}, 0),
+    ({"type": "job"}, 5),
+    ({"region": "Rare", "category": "C1"}, 1),
+    ({"type": "product", "region": "Common", "category": "C1", "words": ("nth3",)}, 24),
+]
+
+
+@pytest.mark.parametrize("sort", ["newest", "price", "-price"])
+@pytest.mark.parametrize(("filters", "expected"), FILTERS, ids=str)
+def test_a_page_takes_few_steps_whatever_is_asked_for(
+    reader: apsw.Connection, filters: dict[str, Any], expected: int, sort: Any
+) -> None:
+    # To look at every listing takes 100,000 instructions and more.
+    hundreds, found = Steps(reader).of(MarketQuery(sort=sort, **filters))
+    assert found == expected
+    assert hundreds <= 20
+
+
+@pytest.mark.parametrize("sort", ["price", "-price"])
+@pytest.mark.parametrize(("least", "most"), [(70_000, 70_999), (3, 3), (5, None), (None, 3), (999_999, None)])
+def test_a_range_of_prices_takes_few_steps_in_the_order_of_prices(
+    reader: apsw.Connection, sort: Any, least: int | None, most: int | None
+) -> None:
+    assert Steps(reader).of(MarketQuery(sort=sort, price_min=least, price_max=most))[0] <= 20
+
+
+@pytest.mark.parametrize(("least", "most", "count"), [(70_000, 70_999, 1_000), (3, 3, 19), (999_999, None, 0)])
+def test_the_newest_of_a_range_of_prices_take_steps_for_the_range_alone(
+    reader: apsw.Connection, least: int, most: int | None, count: int
+) -> None:
+    hundreds, found = Steps(reader).of(MarketQuery(price_min=least, price_max=most))
+    assert hundreds <= 20 + count // 2
+    assert found == min(24, count)
+
+
+def test_the_newest_of_a_large_range_are_looked_for_among_prices_of_its_size(
+    reader: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_market, "_FEW", 0)
+    hundreds, found = Steps(reader).of(MarketQuery(price_min=70_000, price_max=70_999))
+    assert (found, hundreds <= 200) == (24, True)
