@@ -149,15 +149,16 @@ class House:
         json: Any = None,
         body: bytes = b"",
         headers: dict[str, str] | None = None,
+        client: str = "127.0.0.1",
     ) -> Reply:
-        """Send one request straight into the application."""
+        """Send one request straight into the application; `client` is the address that it comes from."""
         content = jsons.dumps(json).encode() if json is not None else body
         sent = [(name.lower().encode(), value.encode("latin-1")) for name, value in (headers or {}).items()]
         if key is not None:
             sent.append((b"x-api-key", key.encode("latin-1")))
         if content:
             sent.append((b"content-length", b"%d" % len(content)))
-        return self.run(ask(self.application, method, path, sent, [content]))
+        return self.run(ask(self.application, method, path, sent, [content], client=client))
 
 
 async def ask(
@@ -168,11 +169,14 @@ async def ask(
     chunks: list[bytes],
     *,
     complete: bool = True,
+    client: str = "127.0.0.1",
 ) -> Reply:
     """One ASGI request whose body comes in these chunks; an incomplete one ends with a disconnect."""
     raw, _, query = path.partition("?")
     scope = {
         "type": "http",
+        "scheme": "http",
+        "client": (client, 50_000),
         "method": method,
         "path": unquote(raw),
         "raw_path": raw.encode(),

@@ -6,11 +6,13 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from listings.contract import RateLimiter
 from listings.errors import Problem
+from listings.front import LatePages
 from listings.limiter.mapped import LogFile, MappedLimiter, log_files
 from listings.limiter.memory import MemoryLimiter
 from listings.logs import RequestLog
@@ -25,7 +27,7 @@ from listings.store.restore import Restored
 from listings.store.sqlite import SqliteStore
 
 if TYPE_CHECKING:  # HTTP and metrics are loaded where they are used: most commands need neither
-    from listings.api.app import Application, Trace
+    from listings.api.app import Application, Pages, Trace
     from listings.api.server import Server
     from listings.limiter.redis import RedisLimiter
     from listings.limiter.redis_connection import Endpoint
@@ -260,6 +262,21 @@ def application(
         request_log=request_log,
         on_answer=observers.metrics.note_answer if observers.metrics is not None else None,
         trace=observers.trace,
+        pages=LatePages(partial(_pages, service, settings)) if settings.site else None,
+    )
+
+
+def _pages(service: Service, settings: Settings) -> "Pages":
+    from listings.site import app  # noqa: PLC0415 - see `LatePages`
+    from listings.site.context import SiteOptions  # noqa: PLC0415
+
+    return app.application(
+        service,
+        SiteOptions(
+            base_url=settings.base_url,
+            trusted_proxies=settings.trusted_proxies,
+            most_body=settings.max_body_bytes,
+        ),
     )
 
 

@@ -14,6 +14,7 @@ Code: TypeAlias = Literal[
     "backup_refused",
     "body_too_large",
     "copy_refused",
+    "cross_site",
     "database_missing",
     "dependency_failed",
     "email_taken",

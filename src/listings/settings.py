@@ -6,6 +6,7 @@ also be read from a file that `NAME_FILE` names, and is never shown.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -32,6 +33,7 @@ MASK = "***"
 _FILE = "_FILE"
 _LONGEST_FILE = 64 * 1024
 _PASSWORD = re.compile(r"(?i)((?:pass(?:word|wd|phrase)?|pwd|secret|token)\s*=\s*)('[^']*'|[^&\s]*)")
+_BASE_URL = re.compile(r"https?://(?:[a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?")
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?|\*")
 
 
@@ -104,6 +106,9 @@ class Settings(NamedTuple):
     redis_required: bool
     seed_file: Path | None
     cors_origins: frozenset[str]
+    site: bool
+    base_url: str
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...]
     header_timeout: int
     body_timeout: int
     idle_timeout: int
@@ -216,6 +221,22 @@ def _origins(text: str) -> frozenset[str]:
     return origins
 
 
+def _base_url(text: str) -> str:
+    address = text.removesuffix("/")
+    if text and not _BASE_URL.fullmatch(address):
+        raise ValueError("must be like https://market.example, in small letters and without a path")
+    return address
+
+
+def _networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    try:
+        return tuple(ip_network(part.strip()) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise ValueError(
+            "must be addresses or networks like 127.0.0.1 or 10.0.0.0/8, with commas between them"
+        ) from None
+
+
 SETTINGS = (
     Setting(
         "database",
@@ -313,6 +334,27 @@ SETTINGS = (
         "",
         _origins,
         "Origins whose web pages may call the API from a browser, with commas between them; * for all.",
+    ),
+    Setting(
+        "site",
+        ("LISTINGS_SITE",),
+        "on",
+        _switch,
+        "on: the pages of the market are served beside the API; off: the API alone.",
+    ),
+    Setting(
+        "base_url",
+        ("LISTINGS_BASE_URL",),
+        "",
+        _base_url,
+        "Where visitors find the pages, like https://market.example; empty: as each of them calls it.",
+    ),
+    Setting(
+        "trusted_proxies",
+        ("LISTINGS_TRUSTED_PROXIES",),
+        "",
+        _networks,
+        "Proxies whose X-Forwarded-For and X-Forwarded-Proto count: addresses or networks, with commas between them.",
     ),
     Setting(
         "header_timeout",

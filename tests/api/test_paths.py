@@ -27,7 +27,7 @@ ALLOWED = {
 @pytest.mark.parametrize(
     "path",
     [
-        "/",
+        "/nothing",
         "/api",
         "/api/",
         "/api/v1",

@@ -236,7 +236,7 @@ def test_a_401_tells_nothing_of_a_limit(small: House, key: str | None) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/", 404),
+        ("GET", "/nothing", 404),
         ("GET", "/api/v2/listings", 404),
         ("POST", "/api/v1/listings/1/x", 404),
         ("DELETE", LISTINGS, 405),

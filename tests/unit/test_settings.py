@@ -1,6 +1,7 @@
 """The table of settings, and which value comes into force."""
 
 import logging
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,12 @@ GOOD = [
         frozenset({"https://shop.example", "http://127.0.0.1:8080", "http://[::1]:8080"}),
     ),
     ("cors_origins", "*", frozenset({"*"})),
+    ("site", "on", True),
+    ("site", "off", False),
+    ("base_url", "https://market.example", "https://market.example"),
+    ("base_url", "http://[::1]:8000/", "http://[::1]:8000"),
+    ("trusted_proxies", "127.0.0.1", (ip_network("127.0.0.1"),)),
+    ("trusted_proxies", "10.0.0.0/8 ,::1,fd00::/8", tuple(map(ip_network, ("10.0.0.0/8", "::1", "fd00::/8")))),
     ("log_level", "info", logging.INFO),
     ("log_level", "warning", logging.WARNING),
     ("log_level", "error", logging.ERROR),
@@ -122,6 +129,14 @@ WRONG = [
     ("port", "٨٠"),
     ("port", "8" * 5_000),
     ("port", "http"),
+    ("site", "yes"),
+    ("base_url", "market.example"),
+    ("base_url", "https://market.example/shop"),
+    ("base_url", "https://user@market.example"),
+    ("base_url", "https://market.example\n"),
+    ("trusted_proxies", "everyone"),
+    ("trusted_proxies", "10.0.0.1/8"),
+    ("trusted_proxies", "127.0.0.1 10.0.0.1"),
     ("rate_limit", "none"),
     ("rate_limit", "1e3"),
     ("rate_limit", "1_000"),
@@ -226,6 +241,9 @@ def test_the_defaults_are_in_force_when_nothing_is_set() -> None:
         redis_required=False,
         seed_file=None,
         cors_origins=frozenset(),
+        site=True,
+        base_url="",
+        trusted_proxies=(),
         header_timeout=10,
         body_timeout=30,
         idle_timeout=75,

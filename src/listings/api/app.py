@@ -1,7 +1,7 @@
 """The ASGI application: route, gate, handle, answer. The order of all checks is here (decision G21)."""
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from email.utils import formatdate
 from time import perf_counter
 from typing import TypeAlias
@@ -24,7 +24,14 @@ OnAnswer: TypeAlias = Callable[[RequestLine], None]
 Trace: TypeAlias = Callable[[RequestLine, Mapping[str, str]], str | None]
 """Makes a span of a request that was answered, given the client's headers of W3C Trace Context; returns its trace."""
 
+Pages: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[bool]]
+"""Answers what is no path of the API. False: it has nothing there either, and has sent nothing.
+
+The scope tells it the request's name as "listings.request_id"; it leaves there "listings.route", "listings.status".
+"""
+
 _TRACE_CONTEXT = ("traceparent", "tracestate")
+_CLIENT_GONE = 499  # what is noted of a visitor who has left before the page was sent
 
 _log = logging.getLogger(__name__)
 
@@ -42,12 +49,14 @@ class Application:
         request_log: RequestLog | None = None,
         on_answer: OnAnswer | None = None,
         trace: Trace | None = None,
+        pages: Pages | None = None,
     ) -> None:
         """`cors_origins`: whose pages may call from a browser, "*" for all.
 
         `most_body` and `most_kept` are in bytes: of a request's body, and of all answers kept for another time.
 
-        `on_answer` hears of every answer, `trace` of those to requests; neither may wait.
+        `on_answer` hears of every answer, `trace` of those to requests; neither may wait. `pages` are asked for
+        whatever is neither a path of the API nor below /api.
         """
         self._service = service
         self._cors_origins = cors_origins
@@ -55,6 +64,7 @@ class Application:
         self._request_log = request_log
         self._on_answer = on_answer
         self._trace = trace
+        self._pages = pages
         self._limits = LimitHeaders(service.limiter, service.clock)
         self._ids = RequestIds()
         self._kept = KeptAnswers(most_kept)
@@ -67,7 +77,11 @@ class Application:
             answer = await self._answer(request)
         except ClientGoneError:
             return
-        await self._send(request, answer, send, whole=ANSWER in scope.get("extensions", ()))
+        shown = await self._show(request, scope, receive, send) if answer.code == "path_not_found" else None
+        if shown is None:
+            await self._send(request, answer, send, whole=ANSWER in scope.get("extensions", ()))
+        else:
+            answer = shown
         if self._request_log is not None or self._on_answer is not None or self._trace is not None:
             self._note(request, answer, perf_counter() - started)
 
@@ -96,6 +110,16 @@ class Application:
         except Exception:  # noqa: BLE001 - whatever it is, the client gets the one shape of an error
             _log.exception("Request %s failed", request.id)
             return wire.problem_answer(Problem("internal_error", "Something went wrong on our side"), request.verdict)
+
+    async def _show(self, request: Request, scope: Scope, receive: Receive, send: Send) -> Answer | None:
+        """Let the pages answer; returns what is to be noted of that, None where they have not answered."""
+        if self._pages is None or request.path == "/api" or request.path.startswith("/api/"):
+            return None
+        scope["listings.request_id"] = request.id
+        if not await self._pages(scope, receive, send):
+            return None
+        request.route = scope["listings.route"]
+        return Answer(scope.get("listings.status", _CLIENT_GONE), b"")
 
     async def _pass_gate(self, request: Request, endpoint: Endpoint) -> None:
         """401, 429, 403 for the plan, then the body: 415, 413."""

@@ -1,0 +1,74 @@
+"""The pages as an ASGI application beside the API's."""
+
+import asyncio
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Match, Route
+from starlette.types import Receive, Scope, Send
+
+from listings.errors import Problem
+from listings.service import Service
+from listings.site import assets, market, pages
+from listings.site.context import Site, SiteOptions
+from listings.site.shell import Shell
+
+_NOTHING = Problem("path_not_found", "There is nothing at this address: it may have been mistyped")
+
+
+class Pages:
+    """Answers what it has a page for, and others' wrong turns where a page is wanted."""
+
+    def __init__(self, application: Starlette, routes: list[Route]) -> None:
+        self._application = application
+        self._routes = routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> bool:
+        """ASGI 3, type http; False: nothing was sent, since there is no page here and none is asked for.
+
+        `scope` has the request's name in "listings.request_id", and gets "listings.route", a pattern, and
+        "listings.status".
+        """
+        route = self._route(scope)
+        if route is None and not _wants_a_page(scope):
+            return False
+        scope["listings.route"] = route.path if route is not None else "-"
+        await asyncio.sleep(0)  # a request's first step is taken outside of any task, which Starlette asks for
+        await self._application(scope, receive, send)
+        return True
+
+    def _route(self, scope: Scope) -> Route | None:
+        return next((route for route in self._routes if route.matches(scope)[0] is not Match.NONE), None)
+
+
+def application(service: Service, options: SiteOptions) -> Pages:
+    """The pages over a service."""
+    routes = [*market.ROUTES, *assets.ROUTES]
+    made = Starlette(
+        routes=routes,
+        middleware=[Middleware(Shell, most_body=options.most_body)],
+        exception_handlers={HTTPException: _refuse, Problem: _tell},  # type: ignore[dict-item]
+    )
+    made.router.redirect_slashes = False
+    made.state.site = Site(service, options, pages.environment())
+    return Pages(made, routes)
+
+
+async def _refuse(request: Request, error: HTTPException) -> Response:
+    """What Starlette itself refuses: an unknown path, another method."""
+    if error.status_code == 405:  # noqa: PLR2004 - Method Not Allowed
+        problem = Problem("method_not_allowed", f"{request.method[:20]} is not possible here")
+        allowed = sorted(dict(error.headers or {}).get("Allow", "").split(", "))
+        return pages.problem_page(request, problem, {"Allow": ", ".join(allowed)})
+    return pages.problem_page(request, _NOTHING)
+
+
+async def _tell(request: Request, problem: Problem) -> Response:
+    return pages.problem_page(request, problem)
+
+
+def _wants_a_page(scope: Scope) -> bool:
+    return any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])

@@ -1,0 +1,112 @@
+"""From templates to answers: pages, and what a page says when something is refused."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+import jinja2
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from listings.errors import Code, Problem, Unavailable
+from listings.site import assets, presentation, search
+from listings.site.context import site_of
+from listings.site.visitor import base_url_of
+
+_STATUS: Mapping[Code, int] = {
+    "invalid_request": 400,
+    "cross_site": 403,
+    "listing_not_found": 404,
+    "listing_deleted": 410,
+    "path_not_found": 404,
+    "method_not_allowed": 405,
+    "body_too_large": 413,
+    "unsupported_encoding": 415,
+    "internal_error": 500,
+    "unavailable": 503,
+}
+_HEADINGS = {
+    400: "That can't be done",
+    403: "That is not allowed",
+    404: "Page not found",
+    405: "That can't be done here",
+    410: "This listing is gone",
+    413: "That is too large",
+    415: "That can't be read",
+    500: "Something went wrong",
+    503: "Back in a moment",
+}
+_FAILED = 500
+
+
+def environment() -> jinja2.Environment:
+    """The templates: whatever they show is escaped, and a name that is not there is an error."""
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("listings.site"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.globals |= {
+        "asset": assets.address_of,
+        "groups": presentation.GROUPS,
+        "map_of": presentation.map_of,
+        "place": presentation.place_of,
+        "price_parts": presentation.price_parts,
+        "sorts": search.SORTS,
+        "types": presentation.TYPES,
+    }
+    made.filters |= {
+        "age": presentation.age_of,
+        "day": presentation.day_of,
+        "machine_time": presentation.machine_time_of,
+        "paragraphs": presentation.paragraphs_of,
+        "picture": presentation.picture_of,
+        "price": presentation.price_of,
+        "suburb": presentation.suburb_of,
+        "summary": presentation.summary_of,
+    }
+    return made
+
+
+def page(
+    request: Request,
+    template: str,
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    **context: object,
+) -> Response:
+    """The page that a template makes, kept by nobody but for asking whether it still holds."""
+    site = site_of(request)
+    known = {"base_url": base_url_of(request), "path": request.scope["path"], "request_id": request_id_of(request)}
+    text = site.templates.get_template(template).render(known | context)
+    return HTMLResponse(text, status, {"Cache-Control": "private, no-cache", **(headers or {})})
+
+
+def problem_page(request: Request, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    """What somebody who is refused reads."""
+    status = status_of(problem)
+    return page(
+        request,
+        "problem.html",
+        status=status,
+        headers={"Cache-Control": "no-store", **_headers_of(problem), **(headers or {})},
+        heading=_HEADINGS.get(status, HTTPStatus(status).phrase),
+        message=problem.message,
+    )
+
+
+def status_of(problem: Problem) -> int:
+    """The status of a page that tells this problem."""
+    return _STATUS.get(problem.code, _FAILED)
+
+
+def request_id_of(request: Request) -> str:
+    """The name of the request, as it is in the log."""
+    return str(request.scope.get("listings.request_id", ""))
+
+
+def _headers_of(problem: Problem) -> dict[str, str]:
+    return {"Retry-After": str(problem.retry_after)} if isinstance(problem, Unavailable) else {}

@@ -1,0 +1,132 @@
+"""Prices, places, dates and texts as people in New Zealand write them. Pure."""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, tzinfo
+from functools import cache
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgspec
+
+from listings import dates
+
+TYPES: Mapping[str, str] = {"product": "For sale", "service": "Service", "rental": "Rental", "job": "Job"}
+"""What one listing of a type is called."""
+
+GROUPS: Mapping[str, str] = {"product": "For sale", "service": "Services", "rental": "Rentals", "job": "Jobs"}
+"""What all of a type are called."""
+
+_UNITS = {"per_hour": " per hour", "per_night": " per night", "negotiable": ", negotiable"}
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+_RECENT_DAYS = 7
+_LINE = re.compile(r"\r\n|[\n\r\v\f\x85\u2028\u2029]")
+_SPACE = re.compile(r"\s+")
+
+
+def price_of(cents: int, price_type: str) -> str:
+    """Such as "$1,999.00", "$35 per hour", "$500, negotiable"; a price of 0 is none (decision G5)."""
+    return "".join(price_parts(cents, price_type))
+
+
+def price_parts(cents: int, price_type: str) -> tuple[str, str]:
+    """A price's amount, and what stands behind it: ("$35", " per hour")."""
+    if cents == 0:
+        return "Price on request", ""
+    unit = _UNITS.get(price_type, "")
+    return f"${cents // 100:,}" if unit and cents % 100 == 0 else f"${cents / 100:,.2f}", unit
+
+
+def place_of(*parts: str) -> str:
+    """From the nearest to the widest, such as "Te Aro, Wellington"; what the nearer ends with is not said again."""
+    place = ""
+    for part in filter(None, map(str.strip, parts)):
+        if not place.casefold().endswith(part.casefold()):
+            place = f"{place}, {part}" if place else part
+    return place
+
+
+def suburb_of(location: str) -> str:
+    """What of a location tells most in few words: "Te Aro" of "12 Cuba Street, Te Aro"."""
+    return location.rpartition(",")[2].strip()
+
+
+def age_of(created_at: str, now: float) -> str:
+    """How long ago that was, in words; after a week, the day."""
+    seconds = max(0, int(now) - dates.moment_of(created_at))
+    if seconds < _MINUTE:
+        return "just now"
+    if seconds < _HOUR:
+        return _ago(seconds // _MINUTE, "minute")
+    if seconds < _DAY:
+        return _ago(seconds // _HOUR, "hour")
+    if seconds < _RECENT_DAYS * _DAY:
+        return _ago(seconds // _DAY, "day")
+    return day_of(created_at)
+
+
+def day_of(created_at: str) -> str:
+    """The day in New Zealand, such as "9 November 2026"."""
+    day = datetime.fromtimestamp(dates.moment_of(created_at), _zone())
+    return f"{day.day} {day:%B %Y}"
+
+
+def machine_time_of(created_at: str) -> str:
+    """The moment as machines read it, such as "2026-11-09T10:00:00Z"."""
+    return created_at.replace(" ", "T") + "Z"
+
+
+def paragraphs_of(text: str) -> list[list[str]]:
+    """Paragraphs of lines, as the seller has broken them."""
+    paragraphs: list[list[str]] = [[]]
+    for line in _LINE.split(text):
+        if line.strip():
+            paragraphs[-1].append(line.strip())
+        elif paragraphs[-1]:
+            paragraphs.append([])
+    return [lines for lines in paragraphs if lines]
+
+
+def summary_of(text: str, most: int = 200) -> str:
+    """The beginning of a text in one line."""
+    line = _SPACE.sub(" ", text[: 4 * most]).strip()
+    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+
+
+def pictures_of(images: str) -> list[str]:
+    """Those addresses of a listing's pictures that a page may show."""
+    return [address for address in msgspec.json.decode(images, type=list[str]) if picture_of(address)]
+
+
+def picture_of(address: str) -> str:
+    """The address where it is absolute, by http or https; "" otherwise (decision G3)."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return ""
+    return address if parts.scheme in {"http", "https"} and parts.netloc else ""
+
+
+def map_of(latitude: float | None, longitude: float | None) -> str:
+    """Where a map shows the place; "" where it is not known."""
+    if latitude is None or longitude is None:
+        return ""
+    place = f"{latitude:.5f}", f"{longitude:.5f}"
+    return f"https://www.openstreetmap.org/?mlat={place[0]}&mlon={place[1]}#map=15/{place[0]}/{place[1]}"
+
+
+def in_order(names: Sequence[str]) -> list[str]:
+    """As people look them up."""
+    return sorted(names, key=lambda name: (name.casefold(), name))
+
+
+def _ago(number: int, unit: str) -> str:
+    return f"{number} {unit} ago" if number == 1 else f"{number} {unit}s ago"
+
+
+@cache
+def _zone() -> tzinfo:
+    try:
+        return ZoneInfo("Pacific/Auckland")
+    except ZoneInfoNotFoundError:  # a system without the world's zones
+        return UTC

@@ -1,0 +1,1 @@
+"""The pages, as visitors and their browsers meet them."""

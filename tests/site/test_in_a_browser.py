@@ -1,0 +1,201 @@
+"""The pages in a real browser: with and without scripts, in light and dark, on phones and desktops."""
+
+import asyncio
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from listings.service import Service
+from tests.site.browser import Stall, chromium, needs_chromium, pictures, stall, visit
+
+pytestmark = [needs_chromium, pytest.mark.slow]
+
+PHONE: Any = {"width": 390, "height": 844}
+DESKTOP: Any = {"width": 1280, "height": 900}
+SIZES = (PHONE, DESKTOP)
+AXE = Path(__file__).parent.joinpath("axe", "axe.min.js")
+SCHEMES: Any = (
+    ("light", ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]),
+    ("dark", ["color-contrast"]),
+)  # nothing else changes with it
+STUDIO: dict[str, Any] = {
+    "title": "Sunny studio near the waterfront",
+    "content": "One room with kitchenette.\n\nNo pets.",
+    "type": "rental",
+    "category": "Holiday homes",
+    "price": 145,
+    "price_type": "per_night",
+    "location": "Oriental Bay",
+    "region": "Wellington",
+    "latitude": -41.2911,
+    "longitude": 174.7946,
+}
+LONG: dict[str, Any] = {"title": "W" * 255, "content": "x" * 3000, "location": "y" * 255, "region": "z" * 100}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def shown() -> Iterator[list[str]]:
+    """The addresses of the studio's pictures."""
+    with pictures() as address:
+        yield [f"{address}1.gif", f"{address}2.gif"]
+
+
+@pytest.fixture(scope="module")
+def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stall]:
+    with stall(tmp_path_factory.mktemp("market")) as market:
+        market.create(*({"title": f"Bicycle {number:02}", "price": number} for number in range(30)))
+        yield market
+
+
+@pytest.fixture(scope="module")
+def pages(market: Stall, shown: list[str]) -> list[str]:
+    """A path to each kind of page."""
+    missing = {"images": ["https://elsewhere.example/1.gif"]}
+    made = market.create(STUDIO | {"images": shown}, LONG, missing, {"is_active": False})
+    listings = [f"/listings/{listing_id}" for listing_id in made]
+    searches = ["/?q=bicycle&sort=price", "/?q=unicorn&region=Otago", "/?price_min=cheap", "/?q=bicycle&after=0-1"]
+    return ["/", *searches, *listings, "/nothing"]
+
+
+def views(market: Stall, listing_id: int) -> int:
+    """How many were counted, as soon as there is one: the service itself may be about to write it."""
+
+    async def count(service: Service) -> int:
+        while not (await service.read_public_listing(listing_id)).view_count:
+            await service.write_views()
+            await asyncio.sleep(0.01)
+        await service.write_views()
+        return (await service.read_public_listing(listing_id)).view_count
+
+    return market.service.run(count)
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
+@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
+def test_a_visitor_searches_pages_through_and_looks_at_a_listing(
+    browser: Browser, market: Stall, shown: list[str], size: Any, *, scripts: bool
+) -> None:
+    (studio,) = market.create(STUDIO | {"images": shown})
+    with visit(browser, market.base_url, java_script_enabled=scripts, viewport=size) as seen:
+        page = seen.open("/")
+        page.get_by_label("What are you looking for?").fill("bicycle")
+        page.get_by_role("button", name="Search").click()
+        expect(page.get_by_role("heading", name="Results for “bicycle”")).to_be_visible()
+        first = page.locator(".card h3").all_inner_texts()
+        page.get_by_role("link", name="Next page").click()
+        page.wait_for_url(re.compile("after="))
+        second = page.locator(".card h3").all_inner_texts()
+        assert (len(first), set(first) & set(second)) == (24, set())
+        if page.get_by_text("Filters").is_visible() and not page.get_by_label("Type").is_visible():
+            page.get_by_text("Filters").click()
+        page.get_by_label("What are you looking for?").fill("")
+        page.get_by_label("Type").select_option("rental")
+        page.get_by_role("button", name="Search").click()
+        page.wait_for_url(re.compile(r"type=rental(?!.*after=)"))
+        page.get_by_role("link", name="Sunny studio").first.click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Sunny studio near the waterfront")
+        expect(page.get_by_text("$145 per night").first).to_be_visible()
+        page.reload()
+        assert seen.complaints == []
+    assert views(market, studio) == 1
+
+
+def test_a_changed_filter_is_heeded_at_once_where_scripts_run(browser: Browser, market: Stall) -> None:
+    market.create(STUDIO)
+    with visit(browser, market.base_url, viewport=DESKTOP) as seen:
+        page = seen.open("/")
+        page.evaluate("window.stays = true")
+        page.get_by_label("Type").focus()
+        page.get_by_label("Type").select_option("rental")
+        expect(page.get_by_role("heading", name="What was found")).to_be_visible()
+        assert urlsplit(page.url).query == "type=rental"
+        assert page.evaluate("window.stays")
+        assert page.evaluate("document.activeElement.id") == "type"
+        expect(page.locator("#status")).to_have_text(re.compile(r"What was found: \d+ listings on this page"))
+        page.go_back()
+        expect(page.get_by_role("heading", name="Latest listings")).to_be_visible()
+        assert seen.complaints == []
+
+
+def test_an_address_leaves_out_what_was_left_empty_where_scripts_run(browser: Browser, market: Stall) -> None:
+    with visit(browser, market.base_url, viewport=DESKTOP) as seen:
+        page = seen.open("/")
+        page.get_by_label("What are you looking for?").fill("bicycle")
+        page.keyboard.press("Enter")
+        page.wait_for_url(re.compile("q="))
+        assert urlsplit(page.url).query == "q=bicycle"
+
+
+def test_who_uses_the_keyboard_comes_to_the_content_first(browser: Browser, market: Stall) -> None:
+    with visit(browser, market.base_url) as seen:
+        page = seen.open("/")
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.id") == "content"
+
+
+def test_nothing_comes_from_elsewhere_but_the_pictures_of_listings(
+    browser: Browser, market: Stall, pages: list[str], shown: list[str]
+) -> None:
+    with visit(browser, market.base_url, viewport=DESKTOP) as seen:
+        for path in pages:
+            seen.open(path)
+        assert set(seen.elsewhere) == {*shown, "https://elsewhere.example/1.gif"}
+        assert [said for said in seen.complaints if "Failed to load resource" not in said] == []
+
+
+def test_a_picture_that_is_not_there_leaves_its_place_to_a_drawing(browser: Browser, market: Stall) -> None:
+    (listing_id,) = market.create({"images": ["https://elsewhere.example/1.gif"]})
+    with visit(browser, market.base_url) as seen:
+        page = seen.open(f"/listings/{listing_id}")
+        expect(page.locator(".gallery img")).to_have_css("opacity", "0")
+        assert ".svg" in page.locator(".gallery .picture").evaluate("it => getComputedStyle(it).backgroundImage")
+
+
+def test_axe_finds_nothing_to_object_to_in_light_and_dark_on_phones_and_desktops(
+    browser: Browser, market: Stall, pages: list[str]
+) -> None:
+    found = []
+    with visit(browser, market.base_url) as seen:
+        for path in pages:
+            page = seen.open(path)
+            page.evaluate(AXE.read_text("utf-8"))
+            for size in SIZES:
+                page.set_viewport_size(size)
+                for scheme, rules in SCHEMES:
+                    page.emulate_media(color_scheme=scheme)
+                    result = page.evaluate("rules => axe.run({runOnly: rules, resultTypes: ['violations']})", rules)
+                    assert result["passes"]
+                    told = [(one["id"], one["nodes"][0]["html"], one["help"]) for one in result["violations"]]
+                    found += [(path, scheme, size["width"], *one) for one in told]
+    assert found == []
+
+
+def test_no_page_is_wider_than_the_screen(browser: Browser, market: Stall, pages: list[str]) -> None:
+    with visit(browser, market.base_url) as seen:
+        for path in pages:
+            page = seen.open(path)
+            for width in (320, 390, 768, 1280):
+                page.set_viewport_size({"width": width, "height": 800})
+                assert page.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
+
+
+def test_what_can_be_touched_is_as_large_as_a_finger(browser: Browser, market: Stall) -> None:
+    with visit(browser, market.base_url, viewport=PHONE) as seen:
+        page = seen.open("/?q=bicycle&type=product")
+        for one in page.locator("header a:not(.skip), .search :is(button, input, select, summary), .more a").all():
+            box = one.bounding_box()
+            assert box is not None
+            assert box["height"] >= 44, one.inner_text()

@@ -1,0 +1,106 @@
+"""Who a visitor is behind proxies: forwarded headers count only from those that the operator named."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+
+from listings.settings import load
+from listings.site import visitor
+from listings.site.context import Site, SiteOptions
+from listings.site.pages import environment
+from tests.houses import House
+from tests.site.market import PAGE, Reading, create
+
+
+def request(proxies: str = "", client: str = "10.0.0.1", base_url: str = "", **headers: str | list[str]) -> Request:
+    settings = load({}, {"trusted_proxies": proxies, "base_url": base_url})
+    application = Starlette()
+    options = SiteOptions(settings.base_url, settings.trusted_proxies)
+    application.state.site = Site(Any, options, environment())  # type: ignore[arg-type] # no use case is asked for
+    sent = [
+        (name.replace("_", "-").encode(), value.encode("latin-1"))
+        for name, values in headers.items()
+        for value in ([values] if isinstance(values, str) else values)
+    ]
+    scope = {"type": "http", "app": application, "scheme": "http", "client": (client, 1), "headers": sent}
+    return Request(scope)
+
+
+@pytest.mark.parametrize(
+    ("proxies", "client", "forwarded", "address"),
+    [
+        ("", "10.0.0.1", "198.51.100.7", "10.0.0.1"),
+        ("10.0.0.2", "10.0.0.1", "198.51.100.7", "10.0.0.1"),
+        ("10.0.0.1", "10.0.0.1", "198.51.100.7", "198.51.100.7"),
+        ("10.0.0.0/8", "10.0.0.1", "203.0.113.9, 198.51.100.7, 10.0.0.2", "198.51.100.7"),
+        ("10.0.0.0/8", "10.0.0.1", ["203.0.113.9", "198.51.100.7", "10.0.0.2"], "198.51.100.7"),
+        ("10.0.0.0/8", "10.0.0.1", "10.0.0.3, 10.0.0.2", "10.0.0.3"),
+        ("10.0.0.0/8", "10.0.0.1", "198.51.100.7, unknown, 10.0.0.2", "10.0.0.2"),
+        ("10.0.0.0/8", "10.0.0.1", "", "10.0.0.1"),
+        ("10.0.0.0/8", "10.0.0.1", "198.51.100.7:4711", "198.51.100.7"),
+        ("10.0.0.0/8", "10.0.0.1", "[2001:DB8::7]:4711", "2001:db8::7"),
+        ("10.0.0.0/8", "::ffff:10.0.0.1", "2001:db8::7", "2001:db8::7"),
+        ("::1", "::1", "fe80::1%eth0", "fe80::1"),
+        ("10.0.0.1", "10.0.0.1", "' OR 1=1 --", "10.0.0.1"),
+    ],
+)
+def test_the_address_is_the_last_one_that_is_no_trusted_proxys(
+    proxies: str, client: str, forwarded: str | list[str], address: str
+) -> None:
+    assert visitor.address_of(request(proxies, client, x_forwarded_for=forwarded)) == address
+
+
+def test_a_visitor_without_an_address_has_none() -> None:
+    asked = request("10.0.0.1")
+    asked.scope["client"] = None
+    assert visitor.address_of(asked) == ""
+
+
+@pytest.mark.parametrize(
+    ("proxies", "told", "base_url", "scheme"),
+    [
+        ("", "https", "", "http"),
+        ("10.0.0.1", "https", "", "https"),
+        ("10.0.0.1", "http, HTTPS", "", "https"),
+        ("10.0.0.1", "gopher", "", "http"),
+        ("", "http", "https://market.example", "https"),
+    ],
+)
+def test_a_trusted_proxy_tells_whether_by_tls(proxies: str, told: str, base_url: str, scheme: str) -> None:
+    assert visitor.scheme_of(request(proxies, base_url=base_url, x_forwarded_proto=told)) == scheme
+
+
+@pytest.mark.parametrize(
+    ("host", "base_url"),
+    [
+        ("market.example:8080", "http://market.example:8080"),
+        ("[::1]:8000", "http://[::1]:8000"),
+        ('"><script>', "http://localhost"),
+        ("a b", "http://localhost"),
+        ("market.example/path", "http://localhost"),
+        ("", "http://localhost"),
+    ],
+)
+def test_addresses_are_made_of_a_host_that_is_one(host: str, base_url: str) -> None:
+    assert visitor.base_url_of(request(host=host)) == base_url
+
+
+def test_what_the_operator_has_set_is_the_address_whatever_the_visitor_calls_it(tmp_path: Path) -> None:
+    with House(tmp_path, base_url="https://market.example") as house:
+        reply = house.ask("GET", "/", headers=PAGE | {"Host": "elsewhere.example"})
+        assert Reading(reply.body.decode()).values("link", "href", rel="canonical") == ["https://market.example/"]
+        assert reply.headers["strict-transport-security"] == "max-age=31536000"
+        assert "strict-transport-security" not in house.ask("GET", "/healthz").headers
+
+
+def test_visitors_behind_a_proxy_are_counted_each(tmp_path: Path) -> None:
+    with House(tmp_path, trusted_proxies="10.0.0.0/8") as house:
+        listing_id = create(house, house.person("alice"))
+        for hop in ("198.51.100.7", "198.51.100.8", "198.51.100.8"):
+            headers = PAGE | {"X-Forwarded-For": hop}
+            house.ask("GET", f"/listings/{listing_id}", headers=headers, client="10.0.0.1")
+        house.run(house.service.write_views())
+        assert house.run(house.service.read_public_listing(listing_id)).view_count == 2
