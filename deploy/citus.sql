@@ -15,8 +15,9 @@
 -- What was run on Citus 13.2.2 over PostgreSQL 15, with a schema of the same keys and 127,000 listings: the two
 -- settings, the distribution in this order, the removal of the local rows, a function that is delegated by its bucket,
 -- a role's lock_timeout that reaches the workers, CREATE STATISTICS that is handed on. Not run there: this file as it
--- stands, `listing_words`, `imports` and `views`, the market, the partial indexes of the search and the one of its words (plain indexes
--- with options, which Citus hands on as they are written), the settings of the planner, `run_command_on_shards`.
+-- stands, `listing_words`, `imports` and `views`, the market, the console's tables, the partial indexes of the search and
+-- the one of its words (plain indexes with options, which Citus hands on as they are written), the settings of the
+-- planner, `run_command_on_shards`.
 -- Every name, column and signature in it is checked against a migrated PostgreSQL by tests/deploy/test_citus.py.
 --
 -- Stays local, on the coordinator: database_id, schema_migrations, market, market_places, market_indexer, view_salts
@@ -32,6 +33,11 @@ SET citus.multi_shard_modify_mode = 'sequential';
 -- needs every node.
 SELECT create_reference_table('accounts');
 SELECT create_reference_table('api_keys');
+SELECT create_reference_table('members');
+SELECT create_reference_table('sessions');
+SELECT create_reference_table('invitations');
+SELECT create_reference_table('sign_in_attempts');
+SELECT create_reference_table('payments');
 
 -- A bucket's rows are together, so that whatever the service asks is asked of one shard.
 SELECT create_distributed_table('account_state', 'bucket');
@@ -41,8 +47,14 @@ SELECT create_distributed_table('listing_words', 'bucket', colocate_with => 'acc
 SELECT create_distributed_table('idempotency', 'bucket', colocate_with => 'account_state');
 SELECT create_distributed_table('imports', 'bucket', colocate_with => 'account_state');
 SELECT create_distributed_table('views', 'bucket', colocate_with => 'account_state');
+SELECT create_distributed_table('activity', 'bucket', colocate_with => 'account_state');
+SELECT create_distributed_table('usage_hours', 'bucket', colocate_with => 'account_state');
+SELECT create_distributed_table('refusals', 'bucket', colocate_with => 'account_state');
 
 -- What is in the shards now is still in the coordinator's own tables, which nobody reads any more.
+SELECT truncate_local_data_after_distributing_table('refusals');
+SELECT truncate_local_data_after_distributing_table('usage_hours');
+SELECT truncate_local_data_after_distributing_table('activity');
 SELECT truncate_local_data_after_distributing_table('views');
 SELECT truncate_local_data_after_distributing_table('imports');
 SELECT truncate_local_data_after_distributing_table('idempotency');
@@ -50,13 +62,18 @@ SELECT truncate_local_data_after_distributing_table('listing_words');
 SELECT truncate_local_data_after_distributing_table('listings');
 SELECT truncate_local_data_after_distributing_table('listing_ids');
 SELECT truncate_local_data_after_distributing_table('account_state');
+SELECT truncate_local_data_after_distributing_table('payments');
+SELECT truncate_local_data_after_distributing_table('sign_in_attempts');
+SELECT truncate_local_data_after_distributing_table('invitations');
+SELECT truncate_local_data_after_distributing_table('sessions');
+SELECT truncate_local_data_after_distributing_table('members');
 SELECT truncate_local_data_after_distributing_table('api_keys');
 SELECT truncate_local_data_after_distributing_table('accounts');
 
 -- A create is one call of the worker that has the bucket, outside of BEGIN; else the coordinator runs the function, and
 -- asks the worker statement by statement, which comes to the same.
 SELECT create_distributed_function(
-    'create_listing(smallint, bigint, bigint, text, text, text, text, text, bigint, text, text, text, text, double precision, double precision, boolean, text, text[], text, bytea, bigint, bigint)',
+    'create_listing(smallint, bigint, bigint, text, text, text, text, text, bigint, text, text, text, text, double precision, double precision, boolean, text, text[], text, bytea, bigint, bigint, bigint)',
     'of_bucket',
     colocate_with => 'listings');
 

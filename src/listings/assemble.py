@@ -209,7 +209,7 @@ async def opened_service(
     if metrics is not None:
         metrics.watch_writes(lambda: store.writes_waiting)
     limiter = _limiter(settings, await store.get_id(), metrics)
-    service = Service(store, limiter, clock)
+    service = Service(store, limiter, clock, sign_up_open=settings.sign_up)
     upkeep = asyncio.create_task(service.keep_up())
     try:
         yield service
@@ -217,6 +217,7 @@ async def opened_service(
         upkeep.cancel()
         await service.write_key_uses()
         await service.write_views()
+        await service.write_usage()
         await store.close()
         if limiter is not None:
             await limiter.close()

@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
+from listings.console_contract import Author, HistoryStore, MemberStore
 from listings.errors import Problem
 from listings.model import (
     Account,
@@ -162,13 +163,14 @@ class IndexStep(NamedTuple):
     contended: bool = False  # whether others have written since the step before
 
 
-class Store(Protocol):
+class Store(MemberStore, HistoryStore, Protocol):
     """Where listings, accounts and keys are kept.
 
     Each method is one transaction. An answer to a write means: durable. Every method may raise Unavailable and
     lets no driver's error escape; a write that ends with Unavailable is unknown, not undone. Cancelling a caller
     does not undo its write. Every edit of an account's listings raises the account's revision by one in the same
-    transaction; all edits of one batch of an import are one.
+    transaction; all edits of one batch of an import are one. A write that is given an author leaves an event of it in
+    the account's activity, in the same transaction; without one it leaves none. A batch and an import are one event.
     """
 
     async def open(self) -> None:
@@ -198,8 +200,14 @@ class Store(Protocol):
     async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> list[Listing]:
         """The account's listings that a query asks for, in its order, equal ones in the order of their ids."""
 
-    async def add_listing(
-        self, bucket: int, account_id: int, new: NewListing, created_at: str, claim: Claim | None = None
+    async def add_listing(  # noqa: PLR0913, PLR0917 - what is to be stored, where, and on whose behalf
+        self,
+        bucket: int,
+        account_id: int,
+        new: NewListing,
+        created_at: str,
+        claim: Claim | None = None,
+        author: Author | None = None,
     ) -> Added:
         """Store a listing of an existing account; its id is higher than every earlier one of the account.
 
@@ -209,7 +217,12 @@ class Store(Protocol):
         """
 
     async def run_batch(
-        self, bucket: int, account_id: int, batch: Batch, claim: Claim | None = None
+        self,
+        bucket: int,
+        account_id: int,
+        batch: Batch,
+        claim: Claim | None = None,
+        author: Author | None = None,
     ) -> Sequence[StepResult] | str:
         """Do the steps of a batch; returns what each came to, as it would have alone.
 
@@ -220,7 +233,7 @@ class Store(Protocol):
     async def forget_claims(self, oldest: int) -> None:
         """Remove the claims from before a moment."""
 
-    async def change_listing(self, listing_id: int, decide: Decide) -> Listing:
+    async def change_listing(self, listing_id: int, decide: Decide, author: Author | None = None) -> Listing:
         """Read the row, ask `decide`, write exactly the columns that it returned; returns the listing as it is now.
 
         An empty change writes nothing; any other raises the version by one. What `decide` raises is raised, and
@@ -242,7 +255,9 @@ class Store(Protocol):
         and nothing written, when the import is no more as it was `found`: somebody else has begun it.
         """
 
-    async def import_listings(self, key: ImportKey, batch: ImportBatch) -> list[RowOutcome] | None:
+    async def import_listings(
+        self, key: ImportKey, batch: ImportBatch, author: Author | None = None
+    ) -> list[RowOutcome] | None:
         """Judge the rows of a batch one after the other and write what their judges return, with the progress.
 
         A row that is made with an id of its own is made with it, and no id up to it is ever given to another. What
@@ -302,16 +317,20 @@ class Store(Protocol):
     async def page_accounts(self, after: int, count: int) -> list[Account]:
         """The next accounts behind an id, at most `count`, in the order of their ids."""
 
-    async def change_account(self, account_id: int, decide: Callable[[Account], AccountChange]) -> Account | None:
+    async def change_account(
+        self, account_id: int, decide: Callable[[Account], AccountChange], author: Author | None = None
+    ) -> Account | None:
         """Change an account by a pure function of what it is; None when there is none."""
 
-    async def add_key(self, new: NewKey) -> ApiKey | None:
+    async def add_key(self, new: NewKey, author: Author | None = None) -> ApiKey | None:
         """Store a key of an existing account; None, and nothing stored, when the digest is taken."""
 
     async def list_keys(self, account_id: int) -> list[ApiKey]:
         """The account's keys in the order of their ids, revoked and expired ones included."""
 
-    async def rotate_key(self, key_id: int, decide: Callable[[ApiKey, Account], Rotation]) -> ApiKey | None:
+    async def rotate_key(
+        self, key_id: int, decide: Callable[[ApiKey, Account], Rotation], author: Author | None = None
+    ) -> ApiKey | None:
         """Store a new key and set when the old one expires, as a pure function of it and its account decides.
 
         Returns the new key; None when there is no such key. The new digest must not be taken.
@@ -320,7 +339,7 @@ class Store(Protocol):
     async def note_key_uses(self, uses: Mapping[int, int]) -> None:
         """Keep when keys were last used, by their ids; an earlier time than the one that is kept changes nothing."""
 
-    async def revoke_key(self, key_id: int, revoked_at: int) -> ApiKey | None:
+    async def revoke_key(self, key_id: int, revoked_at: int, author: Author | None = None) -> ApiKey | None:
         """Revoke a key for good; one that is revoked keeps its first time. None when there is no such key."""
 
 

@@ -123,6 +123,7 @@ class Settings(NamedTuple):
     log_format: str
     metrics_address: Address | None
     tracing: bool
+    sign_up: bool
 
     @property
     def file(self) -> Path:
@@ -454,6 +455,13 @@ SETTINGS = (
         "off",
         _switch,
         "on: a span of each request goes to OpenTelemetry, which needs the extra listings[tracing]; off.",
+    ),
+    Setting(
+        "sign_up",
+        ("LISTINGS_SIGN_UP",),
+        "on",
+        _switch,
+        "on: anybody may open an account in the console, without a plan; off: only the operator opens accounts.",
     ),
 )
 

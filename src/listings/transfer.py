@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeGuard, TypeVar
 import msgspec
 
 from listings import dates, fields
+from listings.console_contract import OPERATOR, Author
 from listings.contract import ImportBatch, ImportKey, ImportProgress, ImportRow, Position, RowOutcome
 from listings.errors import Problem
 from listings.fields import Fault, shown
@@ -93,6 +94,7 @@ class Options(NamedTuple):
     new_ids: bool = False  # every row becomes a new listing, whatever its id
     dry_run: bool = False  # every row is judged, and nothing is written
     again: bool = False  # from its beginning, even where it was imported before
+    author: int = OPERATOR  # on whose behalf, as in `Author`
 
 
 class Import:
@@ -165,9 +167,11 @@ class Import:
     async def _advance(
         self, key: ImportKey, done: ImportProgress, batch: ImportBatch, rows: list[Row]
     ) -> ImportProgress:
-        outcomes = await (
-            self._rehearse(batch) if self._options.dry_run else self._service.store.import_listings(key, batch)
-        )
+        if self._options.dry_run:
+            outcomes: list[RowOutcome] | None = await self._rehearse(batch)
+        else:
+            author = Author(self._options.author, self._now())
+            outcomes = await self._service.store.import_listings(key, batch, author)
         if outcomes is None:
             raise _overtaken()
         for row, outcome in zip(rows, outcomes, strict=True):

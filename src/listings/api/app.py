@@ -18,7 +18,8 @@ from listings.api.routes import route
 from listings.api.wire import Answer, MethodNotAllowed
 from listings.errors import Problem
 from listings.logs import RequestLine, RequestLog
-from listings.service import Service
+from listings.model import Caller
+from listings.service import EndedKey, Service
 
 OnAnswer: TypeAlias = Callable[[RequestLine], None]
 Trace: TypeAlias = Callable[[RequestLine, Mapping[str, str]], str | None]
@@ -98,18 +99,35 @@ class Application:
         try:
             endpoint = route(request)
             await self._pass_gate(request, endpoint)
-            return await endpoint.handle(self._service, request)
+            answer = await endpoint.handle(self._service, request)
         except MethodNotAllowed as problem:
             if cors.is_preflight(request, self._cors_origins):
                 return cors.preflight_answer(problem.allowed)
             return wire.problem_answer(problem)
+        except EndedKey as problem:
+            return self._counted(request, wire.problem_answer(problem), problem.caller)
         except Problem as problem:
-            return wire.problem_answer(problem, request.verdict)
+            return self._counted(request, wire.problem_answer(problem, request.verdict))
         except ClientGoneError:
             raise
         except Exception:  # noqa: BLE001 - whatever it is, the client gets the one shape of an error
             _log.exception("Request %s failed", request.id)
-            return wire.problem_answer(Problem("internal_error", "Something went wrong on our side"), request.verdict)
+            failure = Problem("internal_error", "Something went wrong on our side")
+            return self._counted(request, wire.problem_answer(failure, request.verdict))
+        else:
+            if endpoint.needs_key:
+                self._service.note_answer(request.caller, answer.status)
+            return answer
+
+    def _counted(self, request: Request, answer: Answer, caller: Caller | None = None) -> Answer:
+        """A refusal, of which the owner of the key is to know."""
+        caller = caller if caller is not None else getattr(request, "caller", None)
+        if caller is not None:
+            self._service.note_answer(caller, answer.status)
+            self._service.note_refusal(
+                caller, answer.code or "", answer.status, request.method, request.path, request.id
+            )
+        return answer
 
     async def _show(self, request: Request, scope: Scope, receive: Receive, send: Send) -> Answer | None:
         """Let the pages answer; returns what is to be noted of that, None where they have not answered."""

@@ -14,19 +14,27 @@ from listings import keys
 from listings.contract import RateLimiter, Store, Verdict
 from listings.errors import Problem, Unavailable
 from listings.model import Caller, is_current
-from listings.service.accounts import WRONG_KEY, Accounts, IssuedKey, checked_email, checked_name, has_ended
+from listings.service.accounts import WRONG_KEY, IssuedKey, checked_email, checked_name, has_ended
+from listings.service.activity import Activity, ActivityPage
 from listings.service.listings import ANY_TERMS, CLAIM_SECONDS, Listings, Page, Record, Terms, difference
 from listings.service.market import Market, MarketPage
+from listings.service.members import Member, Members
+from listings.service.passwords import Passwords
+from listings.service.usage import RequestCounts, Usage
 
 __all__ = [
     "ANY_TERMS",
     "WRONG_KEY",
+    "ActivityPage",
+    "EndedKey",
     "IssuedKey",
     "MarketPage",
+    "Member",
     "Page",
     "Record",
     "Service",
     "Terms",
+    "Usage",
     "checked_email",
     "checked_name",
     "difference",
@@ -36,15 +44,35 @@ _log = logging.getLogger(__name__)
 
 _UPKEEP_SECONDS = 60
 _MARKET_SECONDS = 1
+_HOUR = 3600
 
 
-class Service(Accounts, Listings, Market):
+class EndedKey(Problem):
+    """A key that is revoked or has expired; its owner may see that somebody still uses it."""
+
+    def __init__(self, caller: Caller) -> None:
+        super().__init__("invalid_api_key", "Invalid API key")
+        self.caller = caller
+
+
+class Service(Members, Listings, Market, RequestCounts, Activity):
     """All use cases over one store, one limiter (None: no limit) and one clock (seconds since 1970)."""
 
-    def __init__(self, store: Store, limiter: RateLimiter | None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        store: Store,
+        limiter: RateLimiter | None,
+        clock: Callable[[], float] = time.time,
+        *,
+        sign_up_open: bool = False,
+    ) -> None:
+        """`sign_up_open`: whether anybody may open an account."""
         self.store = store
         self.limiter = limiter
         self.clock = clock
+        self.sign_up_open = sign_up_open
+        self.passwords = Passwords()
+        self._begin_counting()
         self.stopping = False
         self._key_uses: dict[int, int] = {}
         Market.__init__(self)
@@ -77,6 +105,7 @@ class Service(Accounts, Listings, Market):
                 return caller
             if caller is not None:
                 _log.warning("Key %d is revoked or has expired", caller.key_id)
+                raise EndedKey(caller)
         raise Problem("invalid_api_key", "Invalid API key")
 
     async def count_request(self, caller: Caller) -> Verdict | None:
@@ -95,19 +124,22 @@ class Service(Accounts, Listings, Market):
             raise Problem("account_disabled", "This account is disabled")
 
     async def keep_up(self) -> None:
-        """What is to be done beside the requests, until cancelled: once a minute, and once a second for the market."""
+        """What is to be done beside the requests, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_house())
             group.create_task(self._keep_counting())
             group.create_task(self._keep_indexing())
 
     async def _keep_house(self) -> None:
-        """Store when keys were last used; forget what is too old."""
+        """Once a minute, and at each hour's end, store what keys have asked, and forget what is old."""
         while True:
-            await asyncio.sleep(_UPKEEP_SECONDS)
+            await asyncio.sleep(min(_UPKEEP_SECONDS, _HOUR - self.clock() % _HOUR))
             await self.write_key_uses()
+            await self.write_usage()
             await self.forget_claims()
             await self.forget_views()
+            await self.forget_sessions()
+            await self.forget_history()
 
     async def _keep_counting(self) -> None:
         while True:

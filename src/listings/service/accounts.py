@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 
 from listings import dates, keys
+from listings.console_contract import OPERATOR, Author
 from listings.contract import AccountChange, NewKey, Rotation, Store
 from listings.errors import Problem
 from listings.model import Account, ApiKey, Caller, is_current
@@ -59,16 +60,20 @@ class Accounts:
             page = await self.store.page_accounts(page[-1].id, _PAGE)
 
     async def disable_account(self, reference: str) -> Account:
-        """Refuse all of an account's keys until it is enabled; one that is disabled keeps its first time."""
+        """Refuse all of an account's keys until it is enabled, and end its sessions for good.
+
+        One that is disabled keeps its first time.
+        """
         now = int(self.clock())
         account = await self._change_account(
             reference, lambda found: {} if found.disabled_at is not None else {"disabled_at": now}
         )
+        await self.store.end_sessions(account.id)
         _log.info("Account %d is disabled", account.id)
         return account
 
     async def enable_account(self, reference: str) -> Account:
-        """Let an account's keys work again."""
+        """Let an account's keys work again, and its owner sign in."""
         account = await self._change_account(reference, lambda _: {"disabled_at": None})
         _log.info("Account %d is enabled", account.id)
         return account
@@ -102,7 +107,10 @@ class Accounts:
 
     async def _change_account(self, reference: str, decide: Callable[[Account], AccountChange]) -> Account:
         account = await self.find_account(reference)
-        return _known(await self.store.change_account(account.id, decide), reference)
+        return _known(await self.store.change_account(account.id, decide, self._operator()), reference)
+
+    def _operator(self) -> Author:
+        return Author(OPERATOR, int(self.clock()))
 
     # Keys
 
@@ -116,16 +124,22 @@ class Accounts:
         _require_key_right(account, self.clock())
         return await self.adopt_key(account, name, secret, expires_at)
 
-    async def adopt_key(self, account: Account, name: str, secret: str, expires_at: int | None = None) -> IssuedKey:
+    async def adopt_key(
+        self, account: Account, name: str, secret: str, expires_at: int | None = None, author: int = OPERATOR
+    ) -> IssuedKey:
         """Take over a key whatever the plan is, to set a service up. Raises Problem: invalid_request, key_taken."""
         if not keys.is_well_formed(secret):
             raise Problem("invalid_request", WRONG_KEY)
         new = _new_key(account, checked_name(name), secret, int(self.clock()), expires_at)
-        key = await self.store.add_key(new)
+        key = await self.store.add_key(new, Author(author, new.created_at))
         if key is None:
             raise Problem("key_taken", f"The key {new.hint} is known already")
         _log.info("Key %d of account %d is issued", key.id, key.account_id)
         return IssuedKey(secret, key)
+
+    async def make_key(self, account: Account, name: str, expires_at: int | None, author: int) -> IssuedKey:
+        """Make a key on somebody's behalf whose right to it is known. Raises Problem("invalid_request")."""
+        return await self.adopt_key(account, name, keys.make(), expires_at, author)
 
     async def find_key(self, secret: str) -> Caller | None:
         """The key of this secret with its account, revoked and expired ones included."""
@@ -139,7 +153,7 @@ class Accounts:
         """Whether a key is revoked or has expired."""
         return has_ended(key.revoked_at, key.expires_at, self.clock())
 
-    async def rotate_key(self, key_id: int, grace: int) -> IssuedKey:
+    async def rotate_key(self, key_id: int, grace: int, author: int = OPERATOR) -> IssuedKey:
         """Make a key of the same name and expiry; the old one ends `grace` seconds from now, or sooner by itself.
 
         Raises Problem: key_not_found, key_ended (revoked or expired already), plan_expired, account_disabled.
@@ -155,15 +169,16 @@ class Accounts:
             new = _new_key(account, old.name, secret, now, old.expires_at)
             return Rotation(new, min(now + grace, old.expires_at or _LARGEST_ID))
 
-        key = await self.store.rotate_key(key_id, decide)
+        key = await self.store.rotate_key(key_id, decide, Author(author, now))
         if key is None:
             raise _no_key(key_id)
         _log.info("Key %d of account %d is issued in place of key %d", key.id, key.account_id, key_id)
         return IssuedKey(secret, key)
 
-    async def revoke_key(self, key_id: int) -> ApiKey:
+    async def revoke_key(self, key_id: int, author: int = OPERATOR) -> ApiKey:
         """End a key at once and for good; a revoked one stays as it is. Raises Problem("key_not_found")."""
-        key = await self.store.revoke_key(key_id, int(self.clock()))
+        now = int(self.clock())
+        key = await self.store.revoke_key(key_id, now, Author(author, now))
         if key is None:
             raise _no_key(key_id)
         _log.info("Key %d of account %d is revoked", key.id, key.account_id)

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from listings import dates
+from listings.console_contract import OPERATOR, Author
 from listings.contract import (
     Added,
     AddStep,
@@ -92,7 +93,10 @@ class Listings:
         """Store a listing for the caller. Raises Problem("idempotency_key_reused")."""
         claim = self._claim(terms)
         if not terms.dry_run:
-            return await self.store.add_listing(caller.bucket, caller.account_id, new, self._today(), claim)
+            now = self.clock()
+            author = Author(caller.key_id, int(now))
+            created_at = dates.text_of(now)
+            return await self.store.add_listing(caller.bucket, caller.account_id, new, created_at, claim, author)
         batch = Batch([AddStep(new, self._today())], atomic=True, dry_run=True, record=str)
         earlier = await self.store.run_batch(caller.bucket, caller.account_id, batch, claim)
         return Added(0, replayed=isinstance(earlier, str))
@@ -108,11 +112,11 @@ class Listings:
         decide = self.update_step(caller, listing_id, change, terms).decide
         if isinstance(change, Problem):
             decide(await self.store.get_listing(listing_id))
-        return await self._edit(listing_id, decide, terms)
+        return await self._edit(caller, listing_id, decide, terms)
 
     async def close_listing(self, caller: Caller, listing_id: int, terms: Terms = ANY_TERMS) -> None:
         """Delete the caller's listing softly (decision G11). Raises Problem as `update_listing` does."""
-        await self._edit(listing_id, self.close_step(caller, listing_id, terms).decide, terms)
+        await self._edit(caller, listing_id, self.close_step(caller, listing_id, terms).decide, terms)
 
     async def restore_listing(self, caller: Caller, listing_id: int, terms: Terms = ANY_TERMS) -> Listing:
         """Undo the deletion of the caller's listing, which comes back inactive (decision G12).
@@ -125,14 +129,15 @@ class Listings:
             owned = _require_version(_owned(listing, caller), terms)
             return difference(owned, {"deleted_at": None}, now)
 
-        return await self._edit(listing_id, decide, terms)
+        return await self._edit(caller, listing_id, decide, terms)
 
     async def run_batch(
         self, caller: Caller, steps: Sequence[Step], record: Record, terms: Terms, *, atomic: bool
     ) -> Sequence[StepResult] | str:
         """Do several writes as one transaction, as `Store.run_batch` does them."""
         batch = Batch(steps, atomic=atomic, dry_run=terms.dry_run, record=record)
-        return await self.store.run_batch(caller.bucket, caller.account_id, batch, self._claim(terms))
+        author = Author(caller.key_id, int(self.clock()))
+        return await self.store.run_batch(caller.bucket, caller.account_id, batch, self._claim(terms), author)
 
     def create_step(self, new: NewListing) -> Step:
         """A listing to be created in a batch."""
@@ -163,9 +168,9 @@ class Listings:
 
         return ChangeStep(listing_id, decide)
 
-    async def _edit(self, listing_id: int, decide: Decide, terms: Terms) -> Listing:
+    async def _edit(self, caller: Caller, listing_id: int, decide: Decide, terms: Terms) -> Listing:
         if not terms.dry_run:
-            return await self.store.change_listing(listing_id, decide)
+            return await self.store.change_listing(listing_id, decide, Author(caller.key_id, int(self.clock())))
         listing = await self.store.get_listing(listing_id)
         decide(listing)
         return _present(listing, listing_id)
@@ -205,20 +210,21 @@ class Listings:
                 return {}
             return difference(present, {"is_active": False, "deleted_at": moment}, dates.text_of(moment))
 
-        closed = await self.store.change_listing(listing_id, decide)
+        closed = await self.store.change_listing(listing_id, decide, Author(OPERATOR, moment))
         _log.info("Listing %d of account %d is closed for its owner", closed.id, closed.account_id)
         return closed
 
     async def reopen_for_owner(self, listing_id: int, *, active: bool) -> Listing:
         """Undo a deletion. The listing comes back inactive (decision G12), or active where that is asked for."""
-        now = self._today()
+        moment = int(self.clock())
+        now = dates.text_of(moment)
 
         def decide(listing: Listing | None) -> ListingChange:
             present = _present(listing, listing_id)
             change: ListingChange = {"deleted_at": None, "is_active": active or present.is_active}
             return difference(present, change, now)
 
-        opened = await self.store.change_listing(listing_id, decide)
+        opened = await self.store.change_listing(listing_id, decide, Author(OPERATOR, moment))
         _log.info("Listing %d of account %d is reopened for its owner", opened.id, opened.account_id)
         return opened
 

@@ -3,11 +3,12 @@
 from apsw import Connection
 from msgspec.structs import astuple
 
+from listings.console_contract import Author
 from listings.contract import ImportBatch, ImportKey, ImportProgress, ImportRow, RowOutcome
 from listings.errors import Problem
 from listings.model import BUCKETS, ImportedListing
-from listings.store import listing_writes, sql
-from listings.store.rows import Read, Row, listing_of, write
+from listings.store import events, listing_writes, sql
+from listings.store.rows import Read, Row, listing_of, perform, write
 
 
 def find(read: Read, key: ImportKey) -> ImportProgress | None:
@@ -27,7 +28,9 @@ def begin(
     return ImportProgress(started_at=started_at)
 
 
-def advance(connection: Connection, key: ImportKey, batch: ImportBatch) -> list[RowOutcome] | None:
+def advance(
+    connection: Connection, key: ImportKey, batch: ImportBatch, author: Author | None
+) -> list[RowOutcome] | None:
     """The rows of a batch, and the progress; None when the import is not where the batch starts."""
     found = _find(connection, key)
     if found is None or found.finished_at is not None or found.position != batch.start:
@@ -41,6 +44,8 @@ def advance(connection: Connection, key: ImportKey, batch: ImportBatch) -> list[
     )
     if "made" in outcomes or "changed" in outcomes:
         write(connection, sql.RAISE_REVISION, (key.bucket, key.account_id))
+        if author is not None:
+            perform(connection, events.note_import(key, found, outcomes, author))
     return outcomes
 
 

@@ -3,11 +3,13 @@
 from apsw import Connection
 from msgspec.structs import astuple
 
+from listings.console_contract import Author
 from listings.contract import Added, AddStep, Batch, Claim, Decide, Step, StepResult
 from listings.errors import Problem
 from listings.model import BUCKETS, ImportedListing, Listing, ListingChange, NewListing, bucket_of
-from listings.store import search, sql, sqlite_search
-from listings.store.rows import Place, listing_of, write, write_one
+from listings.store import events, search, sql, sqlite_search
+from listings.store.events import Edits
+from listings.store.rows import Place, listing_of, perform, write, write_one
 
 
 class UndoneError(Exception):
@@ -18,18 +20,20 @@ class UndoneError(Exception):
         self.results = results
 
 
-def add(connection: Connection, place: Place, new: NewListing, created_at: str, claim: Claim | None) -> Added:
+def add(  # noqa: PLR0913, PLR0917 - what is to be added, and on whose behalf
+    connection: Connection, place: Place, new: NewListing, created_at: str, claim: Claim | None, author: Author | None
+) -> Added:
     """A new listing, or the one that was made under the claim before."""
     earlier = _claimed(connection, place, claim)
     if earlier is not None:
         return Added(int(earlier), replayed=True)
-    listing_id = _add_new(connection, place, new, created_at)
+    listing_id = _add_new(connection, place, new, created_at, author.key_id if author is not None else None)
     _keep(connection, place, claim, str(listing_id))
     return Added(listing_id)
 
 
-def change(connection: Connection, listing_id: int, decide: Decide) -> Listing:
-    """The listing as `decide` has changed it."""
+def change(connection: Connection, listing_id: int, decide: Decide, author: Author | None = None) -> Listing:
+    """The listing as `decide` has changed it; without an author it leaves no event."""
     rows = write(connection, sql.GET_LISTING, (bucket_of(listing_id), listing_id))
     listing = listing_of(rows[0]) if rows else None
     changes = decide(listing)
@@ -38,36 +42,51 @@ def change(connection: Connection, listing_id: int, decide: Decide) -> Listing:
     if not changes:
         return listing
     changed = apply(connection, listing_id, changes)
-    write(connection, sql.RAISE_REVISION, (bucket_of(listing_id), listing.account_id))
+    place = (bucket_of(listing_id), listing.account_id)
+    revision = int(write_one(connection, sql.RAISE_REVISION, place)[0])
+    if author is not None:
+        perform(connection, events.note_edit(place, revision, author, listing_id, changes))
     return changed
 
 
-def run(connection: Connection, place: Place, batch: Batch, claim: Claim | None) -> list[StepResult] | str:
+def run(
+    connection: Connection, place: Place, batch: Batch, claim: Claim | None, author: Author | None
+) -> list[StepResult] | str:
     """All steps of a batch, each in a savepoint. Raises UndoneError where all of it is to be undone."""
     earlier = _claimed(connection, place, claim)
     if earlier is not None:
         return earlier
-    results = [_attempt(connection, place, step) for step in batch.steps]
+    edits = Edits()
+    results = [_attempt(connection, place, edits.watched(step)) for step in batch.steps]
     if batch.dry_run or (batch.atomic and any(isinstance(result, Problem) for result in results)):
         raise UndoneError(results)
+    if author is not None:
+        perform(connection, events.note_batch(place, author, edits, results))
     _keep(connection, place, claim, batch.record(results))
     return results
 
 
-def insert(
-    connection: Connection, place: Place, listing_id: int | None, listing: ImportedListing, *, raises: bool
+def insert(  # noqa: PLR0913 - what the row is, and what it counts as
+    connection: Connection,
+    place: Place,
+    listing_id: int | None,
+    listing: ImportedListing,
+    *,
+    raises: bool,
+    author: int | None = None,
 ) -> int:
     """A new row, under a new id where none is given; returns its id. A large account's is indexed.
 
-    `raises`: whether it raises the revision.
+    `raises`: whether it raises the revision; `author`: of a create that is an event of its own.
     """
     if listing_id is None:
         listing_id = int(write_one(connection, sql.NEXT_SERIAL, place[:1])[0]) * BUCKETS + place[0]
     else:
         write(connection, sql.SKIP_SERIALS, (place[0], listing_id // BUCKETS))
-    count, indexed = (write(connection, sql.COUNT_ONE_MORE, (*place, raises)) or [(0, 0)])[0]
+    count, indexed, revision = (write(connection, sql.COUNT_ONE_MORE, (*place, raises)) or [(0, 0, 0)])[0]
     new, *past = astuple(listing)
-    write(connection, sql.ADD_LISTING, (listing_id, *place, *astuple(new), *past, indexed))
+    edit = (None, None) if author is None else (author, revision)
+    write(connection, sql.ADD_LISTING, (listing_id, *place, *astuple(new), *past, indexed, *edit))
     if indexed:
         sqlite_search.index_words(connection, place[1], listing_id, new.title, new.content)
     elif count >= search.LARGE:
@@ -89,9 +108,9 @@ def _is_indexed(connection: Connection, listing: Listing) -> bool:
     return bool(write_one(connection, sql.IS_INDEXED, (bucket_of(listing.id), listing.account_id))[0])
 
 
-def _add_new(connection: Connection, place: Place, new: NewListing, created_at: str) -> int:
+def _add_new(connection: Connection, place: Place, new: NewListing, created_at: str, author: int | None = None) -> int:
     listing = ImportedListing(new, view_count=0, created_at=created_at, updated_at=created_at, deleted_at=None)
-    return insert(connection, place, None, listing, raises=True)
+    return insert(connection, place, None, listing, raises=True, author=author)
 
 
 def _attempt(connection: Connection, place: Place, step: Step) -> StepResult:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from msgspec.structs import astuple
 
+from listings.console_contract import Author
 from listings.contract import (
     AccountChange,
     Added,
@@ -39,8 +40,10 @@ from listings.model import (
     SitemapEntry,
     bucket_of,
 )
-from listings.store import postgres_faults as faults
 from listings.store import (
+    accounts,
+    console_sql,
+    keys,
     postgres_market,
     postgres_market_index,
     postgres_migrate,
@@ -48,10 +51,13 @@ from listings.store import (
     postgres_writes,
     sql,
 )
+from listings.store import postgres_faults as faults
+from listings.store.console import Console
 from listings.store.market import KINDS
 from listings.store.migrate import APPLIED, older
 from listings.store.postgres_pool import Bounds, Pool, Rows, Session
-from listings.store.postgres_writes import UndoneError, listing_of
+from listings.store.postgres_writes import Terms, UndoneError, listing_of
+from listings.store.rows import Script
 
 T = TypeVar("T")
 Operation: TypeAlias = Callable[[Session], Awaitable[T]]
@@ -62,11 +68,16 @@ _KEPT_SECONDS = 1.0
 _MOST_KNOWN = 10_000
 _UNDEFINED_TABLE = "42P01"
 _STATUS = f"SELECT version, name, checksum, pg_is_in_recovery() FROM ({APPLIED}) AS applied"
-_FOR_UPDATE = " FOR UPDATE"
-_ACTIVE, _HIDDEN = sql.PAGE_LISTINGS.removesuffix("ORDER BY id LIMIT $4\n").split("UNION ALL")
-PAGE_LISTINGS = " UNION ALL ".join(f"({half} ORDER BY id LIMIT $4)" for half in (_ACTIVE, _HIDDEN)) + (
-    " ORDER BY id LIMIT $4"  # each half in its order, or the engine would sort all that is behind the id
-)
+
+
+def _merged(statement: str, order: str) -> str:
+    """Each half of a union in its order, or the engine would sort all that is behind the id."""
+    halves = statement.removesuffix(f"{order}\n").split("UNION ALL")
+    return " UNION ALL ".join(f"({half} {order})" for half in halves) + f" {order}"
+
+
+PAGE_LISTINGS = _merged(sql.PAGE_LISTINGS, "ORDER BY id LIMIT $4")
+PAGE_MADE = _merged(console_sql.PAGE_MADE, "ORDER BY id DESC LIMIT $4")
 
 _log = logging.getLogger(__name__)
 
@@ -78,8 +89,10 @@ class _KeptCaller(NamedTuple):
     until: float
 
 
-class PostgresStore:
+class PostgresStore(Console):
     """`listings.contract.Store` on a database that `postgres_migrate.migrate` has made."""
+
+    page_made_statement = PAGE_MADE
 
     def __init__(self, url: str, bounds: Bounds, clock: Callable[[], float] = monotonic) -> None:
         """`url` as libpq has it; `clock` tells seconds."""
@@ -175,24 +188,35 @@ class PostgresStore:
 
         return [listing_of(row) for row in await self._use(find)]
 
-    async def add_listing(
-        self, bucket: int, account_id: int, new: NewListing, created_at: str, claim: Claim | None = None
+    async def add_listing(  # noqa: PLR0913, PLR0917 - as the contract has it
+        self,
+        bucket: int,
+        account_id: int,
+        new: NewListing,
+        created_at: str,
+        claim: Claim | None = None,
+        author: Author | None = None,
     ) -> Added:
         """By the database's own function, which is one round trip; else in a transaction."""
-        return await self._shielded(self._add((bucket, account_id), new, created_at, claim))
+        return await self._shielded(self._add((bucket, account_id), new, created_at, Terms(claim, author)))
 
-    async def change_listing(self, listing_id: int, decide: Decide) -> Listing:
+    async def change_listing(self, listing_id: int, decide: Decide, author: Author | None = None) -> Listing:
         """Locked, read, judged and written in one transaction."""
-        return await self._run(lambda session: postgres_writes.change(session, listing_id, decide))
+        return await self._run(lambda session: postgres_writes.change(session, listing_id, decide, author))
 
     async def run_batch(
-        self, bucket: int, account_id: int, batch: Batch, claim: Claim | None = None
+        self,
+        bucket: int,
+        account_id: int,
+        batch: Batch,
+        claim: Claim | None = None,
+        author: Author | None = None,
     ) -> Sequence[StepResult] | str:
         """What is to be undone leaves the transaction by an exception."""
         place = (bucket, account_id)
 
         try:
-            return await self._run(lambda session: postgres_writes.run(session, place, batch, claim))
+            return await self._run(lambda session: postgres_writes.run(session, place, batch, Terms(claim, author)))
         except UndoneError as undone:
             return undone.results
 
@@ -282,26 +306,17 @@ class PostgresStore:
         """The ids are set aside in the same transaction."""
         return await self._run(lambda session: postgres_writes.begin_import(session, key, found, started_at, last_id))
 
-    async def import_listings(self, key: ImportKey, batch: ImportBatch) -> list[RowOutcome] | None:
+    async def import_listings(
+        self, key: ImportKey, batch: ImportBatch, author: Author | None = None
+    ) -> list[RowOutcome] | None:
         """All rows and the progress in one transaction."""
-        return await self._run(lambda session: postgres_writes.import_rows(session, key, batch))
+        return await self._run(lambda session: postgres_writes.import_rows(session, key, batch, author))
 
     # Accounts
 
     async def add_account(self, name: str, email: str, plan_expires_at: int | None, created_at: int) -> Account | None:
         """With the state that its listings refer to."""
-
-        async def add(session: Session) -> Account | None:
-            rows = await session.fetch(sql.ADD_ACCOUNT, name, email, plan_expires_at, created_at)
-            if not rows:
-                return None
-            account = Account(*rows[0])
-            bucket = bucket_of(account.id)
-            await session.fetch(sql.SET_BUCKET, bucket, account.id)
-            await session.fetch(sql.ADD_ACCOUNT_STATE, bucket, account.id)
-            return account
-
-        return await self._run(add)
+        return await self._perform(lambda: accounts.add(name, email, plan_expires_at, created_at))
 
     async def get_account(self, account_id: int) -> Account | None:
         """By its id."""
@@ -317,56 +332,36 @@ class PostgresStore:
         """In the order of their ids."""
         return [Account(*row) for row in await self._read(sql.PAGE_ACCOUNTS, after, count)]
 
-    async def change_account(self, account_id: int, decide: Callable[[Account], AccountChange]) -> Account | None:
+    async def change_account(
+        self, account_id: int, decide: Callable[[Account], AccountChange], author: Author | None = None
+    ) -> Account | None:
         """Locked, read, decided and written in one transaction."""
-
-        async def change(session: Session) -> Account | None:
-            rows = await session.fetch(sql.GET_ACCOUNT + _FOR_UPDATE, account_id)
-            if not rows:
-                return None
-            account = Account(*rows[0])
-            changes = decide(account)
-            if not changes:
-                return account
-            statement = sql.change_account(tuple(changes))
-            return Account(*await session.fetch_one(statement, account_id, *changes.values()))
-
-        return await self._change_callers(change)
+        return await self._perform(lambda: accounts.change(account_id, decide, author), of_callers=True)
 
     # Keys
 
-    async def add_key(self, new: NewKey) -> ApiKey | None:
+    async def add_key(self, new: NewKey, author: Author | None = None) -> ApiKey | None:
         """Its digest alone is kept."""
-        rows = await self._run(lambda session: session.fetch(sql.ADD_KEY, *_key_values(new)))
-        return ApiKey(*rows[0]) if rows else None
+        return await self._perform(lambda: keys.add(new, author))
 
     async def list_keys(self, account_id: int) -> list[ApiKey]:
         """In the order of their ids."""
         return [ApiKey(*row) for row in await self._read(sql.LIST_KEYS, account_id)]
 
-    async def rotate_key(self, key_id: int, decide: Callable[[ApiKey, Account], Rotation]) -> ApiKey | None:
+    async def rotate_key(
+        self, key_id: int, decide: Callable[[ApiKey, Account], Rotation], author: Author | None = None
+    ) -> ApiKey | None:
         """Both keys in one transaction."""
-
-        async def rotate(session: Session) -> ApiKey | None:
-            rows = await session.fetch(sql.GET_KEY + _FOR_UPDATE, key_id)
-            if not rows:
-                return None
-            old = ApiKey(*rows[0])
-            rotation = decide(old, Account(*await session.fetch_one(sql.GET_ACCOUNT, old.account_id)))
-            await session.fetch(sql.SET_KEY_EXPIRY, rotation.old_expires_at, key_id)
-            return ApiKey(*await session.fetch_one(sql.ADD_KEY, *_key_values(rotation.new)))
-
-        return await self._change_callers(rotate)
+        return await self._perform(lambda: keys.rotate(key_id, decide, author), of_callers=True)
 
     async def note_key_uses(self, uses: Mapping[int, int]) -> None:
         """All of them in one transaction, in the order of their ids: two processes may note the same ones."""
         values = [(moment, key_id) for key_id, moment in sorted(uses.items())]
         await self._run(lambda session: session.run_many(sql.NOTE_KEY_USE, values))
 
-    async def revoke_key(self, key_id: int, revoked_at: int) -> ApiKey | None:
+    async def revoke_key(self, key_id: int, revoked_at: int, author: Author | None = None) -> ApiKey | None:
         """The first time stands."""
-        rows = await self._change_callers(lambda session: session.fetch(sql.REVOKE_KEY, revoked_at, key_id))
-        return ApiKey(*rows[0]) if rows else None
+        return await self._perform(lambda: keys.revoke(key_id, revoked_at, author), of_callers=True)
 
     # The ways to the server
 
@@ -380,6 +375,15 @@ class PostgresStore:
             return await self._read_again(session, error, lambda fresh: fresh.fetch(statement, *values))
         pool.give(session)
         return rows
+
+    async def _ask(self, statement: str, *values: object) -> Rows:
+        return await self._read(statement, *values)
+
+    async def _perform(self, make: Callable[[], Script[T]], *, of_callers: bool = False) -> T:
+        async def operate(session: Session) -> T:
+            return await postgres_writes.perform(session, make())
+
+        return await (self._change_callers(operate) if of_callers else self._run(operate))
 
     async def _use(self, read: Operation[Rows]) -> Rows:
         """What several statements read."""
@@ -482,23 +486,21 @@ class PostgresStore:
         else:
             self._pool.give(session)
 
-    async def _add(self, place: tuple[int, int], new: NewListing, created_at: str, claim: Claim | None) -> Added:
-        added = await self._create(place, new, created_at, claim)
+    async def _add(self, place: tuple[int, int], new: NewListing, created_at: str, terms: Terms) -> Added:
+        added = await self._create(place, new, created_at, terms)
         if added is None:  # the account's listings are indexed, or are to be
             self._note_indexed(place[1])
-            added = await self._transact(lambda session: postgres_writes.add(session, place, new, created_at, claim))
+            added = await self._transact(lambda session: postgres_writes.add(session, place, new, created_at, terms))
         return added
 
-    async def _create(
-        self, place: tuple[int, int], new: NewListing, created_at: str, claim: Claim | None
-    ) -> Added | None:
+    async def _create(self, place: tuple[int, int], new: NewListing, created_at: str, terms: Terms) -> Added | None:
         """One statement, which is its own transaction: again only where it has certainly written nothing."""
         attempts = 0
         while True:
             session = await self._prepared(postgres_writes.CREATE)
             with_words = place[1] in self._indexed
             try:
-                added = await postgres_writes.create(session, place, new, created_at, claim, with_words=with_words)
+                added = await postgres_writes.create(session, place, new, created_at, terms, with_words=with_words)
             except faults.DRIVER_ERRORS as error:
                 await self._leave(session)
                 attempts += 1
@@ -547,7 +549,3 @@ def _told(fault: Unavailable, error: BaseException) -> Unavailable:
     _log.warning("%s: %s", fault.message, faults.described(error))
     fault.__cause__ = error
     return fault
-
-
-def _key_values(new: NewKey) -> tuple[object, ...]:
-    return (new.account_id, new.name, new.digest, new.hint, new.created_at, new.expires_at)

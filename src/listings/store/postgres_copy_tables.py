@@ -54,7 +54,7 @@ API_KEYS = Table(
 )
 LISTINGS = Table(
     "listings",
-    ("bucket", "account_id", "id", *_OF_LISTING, "indexed"),
+    ("bucket", "account_id", "id", *_OF_LISTING, "author", "revision", "indexed"),
     keys=3,
     flags=("is_active", "indexed"),
     has_words=True,
@@ -71,12 +71,36 @@ TABLES = (
         (
             *("bucket", "account_id", "digest", "format", "new_ids"),
             *("bytes_done", "lines_done", "made", "changed", "unchanged", "refused", "started_at", "finished_at"),
+            "revision",
         ),
         keys=5,
         flags=("new_ids",),
     ),
     Table("view_salts", ("day", "salt"), keys=1),
     Table("views", ("day", "bucket", "listing_id", "visitor"), keys=4),
+    Table("members", ("account_id", "password", "changed_at"), keys=1),
+    Table(
+        "sessions",
+        ("digest", "account_id", "handle", "csrf_secret", "created_at", "seen_at", "confirmed_at", "agent"),
+        keys=1,
+    ),
+    Table("invitations", ("digest", "account_id", "created_at", "expires_at"), keys=1),
+    Table("sign_in_attempts", ("subject", "started_at", "count"), keys=1),
+    Table("payments", ("provider", "event_id", "account_id", "months", "plan_expires_at", "received_at"), keys=2),
+    Table(
+        "activity",
+        ("bucket", "account_id", "revision", "number", "moment", "author", "kind", "subject", "detail"),
+        keys=4,
+    ),
+    Table("usage_hours", ("bucket", "account_id", "hour", "key_id", "status", "count"), keys=5),
+    Table(
+        "refusals",
+        (
+            *("bucket", "account_id", "moment", "request_id"),
+            *("key_id", "code", "status", "method", "path"),
+        ),
+        keys=4,
+    ),
 )
 """Each behind those that its rows refer to."""
 

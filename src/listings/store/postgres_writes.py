@@ -6,10 +6,11 @@ and imports need none of their own: whoever looks at them holds the counter.
 
 from collections.abc import Collection, Mapping
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import astuple
 
+from listings.console_contract import Author
 from listings.contract import (
     Added,
     AddStep,
@@ -27,15 +28,19 @@ from listings.contract import (
 )
 from listings.errors import Problem
 from listings.model import BUCKETS, ImportedListing, Listing, ListingChange, NewListing, bucket_of
-from listings.store import search, sql
+from listings.store import events, search, sql
+from listings.store.events import Edits
 from listings.store.postgres_pool import Session
 from listings.store.postgres_search import account_words
-from listings.store.rows import Place
+from listings.store.rows import Place, Script
+
+T = TypeVar("T")
 
 CREATE = """
 SELECT listing_id, earlier_digest, earlier_result FROM create_listing(
-    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
+    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)
 """
+_LOCKED = " FOR NO KEY UPDATE"
 _LOCK_COUNTER = "SELECT last FROM listing_ids WHERE bucket = $1 FOR UPDATE"
 _LOCK_LISTING = sql.GET_LISTING + " FOR UPDATE"
 _LOCK_LISTINGS = f"""
@@ -59,6 +64,13 @@ ON CONFLICT (bucket, id) DO UPDATE SET words = excluded.words
 """
 
 
+class Terms(NamedTuple):
+    """On whose behalf something is written, and under which claim."""
+
+    claim: Claim | None
+    author: Author | None
+
+
 class UndoneError(Exception):
     """Takes a batch's results out of a transaction that is to leave nothing."""
 
@@ -74,6 +86,23 @@ class State(NamedTuple):
     indexed: bool
 
 
+async def perform(session: Session, script: Script[T]) -> T:
+    """Run a script in the session's transaction."""
+    try:
+        asked = next(script)
+        while True:
+            statement = asked.statement + _LOCKED if asked.locks else asked.statement
+            asked = script.send(await session.fetch(statement, *asked.values))
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def author_of(author: Author | None) -> int | None:
+    """What of an author a listing's row keeps."""
+    return None if author is None else author.key_id
+
+
 def listing_of(row: Any) -> Listing:  # noqa: ANN401 - the driver's
     """The listing of a row."""
     return Listing(*row)
@@ -83,14 +112,15 @@ def listing_of(row: Any) -> Listing:  # noqa: ANN401 - the driver's
 
 
 async def create(  # noqa: PLR0913 - what is to be created, and how
-    session: Session, place: Place, new: NewListing, created_at: str, claim: Claim | None, *, with_words: bool
+    session: Session, place: Place, new: NewListing, created_at: str, terms: Terms, *, with_words: bool
 ) -> Added | None:
     """A create by the database's own function, which is a transaction where none is begun.
 
     None, and nothing written, when only `add` can do it.
     """
     found = account_words(place[1], new.title, new.content) if with_words else None
-    values = (*place, search.LARGE, *astuple(new), created_at, found, *(claim or (None,) * 4))
+    claim, author = terms
+    values = (*place, search.LARGE, *astuple(new), created_at, found, *(claim or (None,) * 4), author_of(author))
     listing_id, digest, result = await session.fetch_one(CREATE, *values)
     if listing_id is not None:
         return Added(listing_id)
@@ -99,19 +129,20 @@ async def create(  # noqa: PLR0913 - what is to be created, and how
     return Added(int(_same(claim, digest, result)), replayed=True)
 
 
-async def add(session: Session, place: Place, new: NewListing, created_at: str, claim: Claim | None) -> Added:
+async def add(session: Session, place: Place, new: NewListing, created_at: str, terms: Terms) -> Added:
     """The same by single statements, whatever the account's size."""
+    claim, author = terms
     await lock_counter(session, place[0])
     earlier = await _claimed(session, place, claim)
     if earlier is not None:
         return Added(int(earlier), replayed=True)
-    listing_id = await _add_new(session, place, new, created_at)
+    listing_id = await _add_new(session, place, new, created_at, author)
     await _keep(session, place, claim, str(listing_id))
     return Added(listing_id)
 
 
-async def change(session: Session, listing_id: int, decide: Decide) -> Listing:
-    """The listing as `decide` has changed it."""
+async def change(session: Session, listing_id: int, decide: Decide, author: Author | None) -> Listing:
+    """The listing as `decide` has changed it; without an author it leaves no event."""
     rows = await session.fetch(_LOCK_LISTING, bucket_of(listing_id), listing_id)
     listing = listing_of(rows[0]) if rows else None
     changes = decide(listing)
@@ -120,7 +151,10 @@ async def change(session: Session, listing_id: int, decide: Decide) -> Listing:
     if not changes:
         return listing
     changed = await _apply(session, listing_id, changes)
-    await session.fetch(sql.RAISE_REVISION, bucket_of(listing_id), listing.account_id)
+    place = (bucket_of(listing_id), listing.account_id)
+    revision = int((await session.fetch_one(sql.RAISE_REVISION, *place))[0])
+    if author is not None:
+        await perform(session, events.note_edit(place, revision, author, listing_id, changes))
     return changed
 
 
@@ -133,7 +167,9 @@ async def lock_counter(session: Session, bucket: int) -> int:
     return int(rows[0][0])
 
 
-async def _add_new(session: Session, place: Place, new: NewListing, created_at: str) -> int:
+async def _add_new(
+    session: Session, place: Place, new: NewListing, created_at: str, author: Author | None = None
+) -> int:
     """Under the counter's lock."""
     await _prepare_for(session, place, 1)
     serial = (await session.fetch_one(sql.NEXT_SERIAL, place[0]))[0]
@@ -141,7 +177,8 @@ async def _add_new(session: Session, place: Place, new: NewListing, created_at: 
     rows = await session.fetch(sql.COUNT_ONE_MORE, *place, 1)
     indexed = bool(rows and rows[0][1])
     past = (0, created_at, created_at, None)
-    await session.fetch(sql.ADD_LISTING, listing_id, *place, *astuple(new), *past, indexed)
+    edit = (None, None) if author is None else (author.key_id, rows[0][2] if rows else None)
+    await session.fetch(sql.ADD_LISTING, listing_id, *place, *astuple(new), *past, indexed, *edit)
     if indexed:
         await session.fetch(_SET_WORDS, place[0], listing_id, account_words(place[1], new.title, new.content))
     return listing_id
@@ -176,11 +213,12 @@ async def _apply(session: Session, listing_id: int, changes: ListingChange) -> L
 # Batches
 
 
-async def run(session: Session, place: Place, batch: Batch, claim: Claim | None) -> list[StepResult] | str:
+async def run(session: Session, place: Place, batch: Batch, terms: Terms) -> list[StepResult] | str:
     """All steps of a batch. Raises UndoneError where all of it is to be undone.
 
     No step needs a savepoint: what is refused is refused by its judge, before it has written anything.
     """
+    claim, author = terms
     if claim is not None or any(isinstance(step, AddStep) for step in batch.steps):
         await lock_counter(session, place[0])
     earlier = await _claimed(session, place, claim)
@@ -191,9 +229,12 @@ async def run(session: Session, place: Place, batch: Batch, claim: Claim | None)
         await _prepare_for(session, place, adds)
     ids = [step.listing_id for step in batch.steps if isinstance(step, ChangeStep)]
     own = {row[0]: listing_of(row) for row in await session.fetch(_LOCK_LISTINGS, *place, ids)} if ids else {}
-    results = [await _attempt(session, place, step, own) for step in batch.steps]
+    edits = Edits()
+    results = [await _attempt(session, place, edits.watched(step), own) for step in batch.steps]
     if batch.dry_run or (batch.atomic and any(isinstance(result, Problem) for result in results)):
         raise UndoneError(results)
+    if author is not None:
+        await perform(session, events.note_batch(place, author, edits, results))
     await _keep(session, place, claim, batch.record(results))
     return results
 
@@ -283,7 +324,9 @@ async def begin_import(
     return ImportProgress(started_at=started_at)
 
 
-async def import_rows(session: Session, key: ImportKey, batch: ImportBatch) -> list[RowOutcome] | None:
+async def import_rows(
+    session: Session, key: ImportKey, batch: ImportBatch, author: Author | None
+) -> list[RowOutcome] | None:
     """The rows of a batch, and the progress; None when the import is not where the batch starts."""
     last = await lock_counter(session, key.bucket)
     found = progress_of(await session.fetch(sql.GET_IMPORT, *astuple(key)))
@@ -296,6 +339,8 @@ async def import_rows(session: Session, key: ImportKey, batch: ImportBatch) -> l
     refused = len(outcomes) - made - changed - unchanged
     values = (*batch.end, made, changed, unchanged, refused, batch.finished_at)
     await session.fetch(sql.ADVANCE_IMPORT, *astuple(key), *values)
+    if author is not None and (made or changed):
+        await perform(session, events.note_import(key, found, outcomes, author))
     return outcomes
 
 
@@ -358,7 +403,7 @@ class _Importing:
         rows = []
         for listing_id, listing in made:
             new, *past = astuple(listing)
-            rows.append((listing_id, bucket, account_id, *astuple(new), *past, self._indexed))
+            rows.append((listing_id, bucket, account_id, *astuple(new), *past, self._indexed, None, None))
         if rows:
             await self._session.run_many(sql.ADD_LISTING, rows)
         if rows and self._indexed:

@@ -1,12 +1,14 @@
 """Statements over a SQLite connection, every cursor read to its end, and what their rows mean."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import apsw
 
 from listings.model import Listing
 from listings.store.sql import for_sqlite
+
+T = TypeVar("T")
 
 Row: TypeAlias = tuple[Any, ...]
 Place: TypeAlias = tuple[int, int]
@@ -25,6 +27,38 @@ def write(connection: apsw.Connection, statement: str, values: Row) -> list[Row]
 def write_one(connection: apsw.Connection, statement: str, values: Row) -> Row:
     """The one row that it returns."""
     return write(connection, statement, values)[0]
+
+
+class Ask(NamedTuple):
+    """A statement of a script. `locks`: the rows that it reads stay as they are until the transaction ends."""
+
+    statement: str
+    values: Row
+    locks: bool = False
+
+
+Script: TypeAlias = Generator[Ask, list[Any], T]
+"""What a transaction does, statement by statement, for engines of any kind: it is given the rows of each.
+
+It may be run more than once."""
+
+
+def ask(statement: str, *values: object) -> Script[list[Any]]:
+    """The script of one statement, and its rows."""
+    return (yield Ask(statement, values))
+
+
+def perform(connection: apsw.Connection, script: Script[T]) -> T:
+    """Run a script in the writer's transaction, which locks everything."""
+    rows: list[Row] = []
+    try:
+        asked = next(script)
+        while True:
+            rows = write(connection, asked.statement, asked.values)
+            asked = script.send(rows)
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
 def listing_of(row: Sequence[Any]) -> Listing:

@@ -58,8 +58,9 @@ RETURNING last
 ADD_LISTING = """
 INSERT INTO listings (
     id, bucket, account_id, title, content, type, category, images, price_cents, price_type,
-    location, region, district, latitude, longitude, is_active, view_count, created_at, updated_at, deleted_at, indexed)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
+    location, region, district, latitude, longitude, is_active, view_count, created_at, updated_at, deleted_at,
+    indexed, author, revision)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)
 """
 
 PAGE_LISTINGS = f"""
@@ -85,7 +86,7 @@ BEGIN_IMPORT = """
 INSERT INTO imports (bucket, account_id, digest, format, new_ids, started_at) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (bucket, account_id, digest, format, new_ids) DO UPDATE
 SET bytes_done = 0, lines_done = 0, made = 0, changed = 0, unchanged = 0, refused = 0,
-    started_at = excluded.started_at, finished_at = NULL
+    started_at = excluded.started_at, finished_at = NULL, revision = NULL
 """
 
 ADVANCE_IMPORT = """
@@ -95,11 +96,14 @@ SET bytes_done = $6, lines_done = $7, made = made + $8, changed = changed + $9, 
 WHERE bucket = $1 AND account_id = $2 AND digest = $3 AND format = $4 AND new_ids = $5
 """
 
-RAISE_REVISION = "UPDATE account_state SET revision = revision + 1 WHERE bucket = $1 AND account_id = $2"
+RAISE_REVISION = """
+UPDATE account_state SET revision = revision + 1 WHERE bucket = $1 AND account_id = $2
+RETURNING revision
+"""
 
 COUNT_ONE_MORE = """
 UPDATE account_state SET revision = revision + $3, listings = listings + 1 WHERE bucket = $1 AND account_id = $2
-RETURNING listings, indexed
+RETURNING listings, indexed, revision
 """
 
 IS_INDEXED = "SELECT indexed FROM account_state WHERE bucket = $1 AND account_id = $2"

@@ -8,6 +8,7 @@ from typing import Any
 
 import apsw
 
+from listings.console_contract import Author
 from listings.contract import (
     AccountChange,
     Added,
@@ -39,7 +40,9 @@ from listings.model import (
     bucket_of,
 )
 from listings.store import (
+    accounts,
     imports,
+    keys,
     listing_writes,
     migrate,
     sql,
@@ -49,7 +52,8 @@ from listings.store import (
     sqlite_views,
 )
 from listings.store.connection import LEAST_ROOM, free_room, open_reader, require_file, require_sound_sqlite
-from listings.store.rows import Row, listing_of, write, write_one
+from listings.store.console import Console
+from listings.store.rows import Row, Script, listing_of, perform, write, write_one
 from listings.store.turns import Kept
 from listings.store.writer import OnBatch, Operation, T, Writer
 
@@ -60,7 +64,7 @@ _GET_LISTING = sql.for_sqlite(sql.GET_LISTING_AND_REVISION)
 _TO_NEXT_TURN = 2  # by which the turn's number is raised where nobody else had one between
 
 
-class SqliteStore:
+class SqliteStore(Console):
     """`listings.contract.Store` on a file that `migrate.migrate` has made."""
 
     def __init__(self, path: Path, on_batch: OnBatch | None = None) -> None:
@@ -153,26 +157,37 @@ class SqliteStore:
         """Looked through or looked up, as `search` tells."""
         return [listing_of(row) for row in sqlite_search.find(self._read_any, (bucket, account_id), query)]
 
-    async def add_listing(
-        self, bucket: int, account_id: int, new: NewListing, created_at: str, claim: Claim | None = None
+    async def add_listing(  # noqa: PLR0913, PLR0917 - as the contract has it
+        self,
+        bucket: int,
+        account_id: int,
+        new: NewListing,
+        created_at: str,
+        claim: Claim | None = None,
+        author: Author | None = None,
     ) -> Added:
         """The id is drawn in the same transaction."""
         place = (bucket, account_id)
 
-        return await self._run(lambda connection: listing_writes.add(connection, place, new, created_at, claim))
+        return await self._run(lambda connection: listing_writes.add(connection, place, new, created_at, claim, author))
 
-    async def change_listing(self, listing_id: int, decide: Decide) -> Listing:
+    async def change_listing(self, listing_id: int, decide: Decide, author: Author | None = None) -> Listing:
         """Read, judge and write in one write transaction."""
-        return await self._run(lambda connection: listing_writes.change(connection, listing_id, decide))
+        return await self._run(lambda connection: listing_writes.change(connection, listing_id, decide, author))
 
     async def run_batch(
-        self, bucket: int, account_id: int, batch: Batch, claim: Claim | None = None
+        self,
+        bucket: int,
+        account_id: int,
+        batch: Batch,
+        claim: Claim | None = None,
+        author: Author | None = None,
     ) -> Sequence[StepResult] | str:
         """Each step in a savepoint; what is to be undone leaves the operation by an exception."""
         place = (bucket, account_id)
 
         try:
-            return await self._run(lambda connection: listing_writes.run(connection, place, batch, claim))
+            return await self._run(lambda connection: listing_writes.run(connection, place, batch, claim, author))
         except listing_writes.UndoneError as undone:
             return undone.results
 
@@ -262,26 +277,17 @@ class SqliteStore:
         """The ids are set aside in the same transaction."""
         return await self._run(lambda connection: imports.begin(connection, key, found, started_at, last_id))
 
-    async def import_listings(self, key: ImportKey, batch: ImportBatch) -> list[RowOutcome] | None:
+    async def import_listings(
+        self, key: ImportKey, batch: ImportBatch, author: Author | None = None
+    ) -> list[RowOutcome] | None:
         """All rows and the progress in one write transaction."""
-        return await self._run(lambda connection: imports.advance(connection, key, batch))
+        return await self._run(lambda connection: imports.advance(connection, key, batch, author))
 
     # Accounts
 
     async def add_account(self, name: str, email: str, plan_expires_at: int | None, created_at: int) -> Account | None:
         """With the state that its listings refer to."""
-
-        def add(connection: apsw.Connection) -> Account | None:
-            rows = write(connection, sql.ADD_ACCOUNT, (name, email, plan_expires_at, created_at))
-            if not rows:
-                return None
-            account = Account(*rows[0])
-            bucket = bucket_of(account.id)
-            write(connection, sql.SET_BUCKET, (bucket, account.id))
-            write(connection, sql.ADD_ACCOUNT_STATE, (bucket, account.id))
-            return account
-
-        return await self._run(add)
+        return await self._perform(lambda: accounts.add(name, email, plan_expires_at, created_at))
 
     async def get_account(self, account_id: int) -> Account | None:
         """By its id."""
@@ -297,46 +303,27 @@ class SqliteStore:
         """In the order of their ids."""
         return [Account(*row) for row in self._read(sql.for_sqlite(sql.PAGE_ACCOUNTS), (after, count))]
 
-    async def change_account(self, account_id: int, decide: Callable[[Account], AccountChange]) -> Account | None:
+    async def change_account(
+        self, account_id: int, decide: Callable[[Account], AccountChange], author: Author | None = None
+    ) -> Account | None:
         """Read, decide and write in one write transaction."""
-
-        def change(connection: apsw.Connection) -> Account | None:
-            rows = write(connection, sql.GET_ACCOUNT, (account_id,))
-            if not rows:
-                return None
-            account = Account(*rows[0])
-            changes = decide(account)
-            if not changes:
-                return account
-            statement = sql.change_account(tuple(changes))
-            return Account(*write_one(connection, statement, (account_id, *changes.values())))
-
-        return await self._run(change)
+        return await self._perform(lambda: accounts.change(account_id, decide, author))
 
     # Keys
 
-    async def add_key(self, new: NewKey) -> ApiKey | None:
+    async def add_key(self, new: NewKey, author: Author | None = None) -> ApiKey | None:
         """Its digest alone is kept."""
-        rows = await self._run(lambda connection: write(connection, sql.ADD_KEY, _key_values(new)))
-        return ApiKey(*rows[0]) if rows else None
+        return await self._perform(lambda: keys.add(new, author))
 
     async def list_keys(self, account_id: int) -> list[ApiKey]:
         """In the order of their ids."""
         return [ApiKey(*row) for row in self._read(sql.for_sqlite(sql.LIST_KEYS), (account_id,))]
 
-    async def rotate_key(self, key_id: int, decide: Callable[[ApiKey, Account], Rotation]) -> ApiKey | None:
+    async def rotate_key(
+        self, key_id: int, decide: Callable[[ApiKey, Account], Rotation], author: Author | None = None
+    ) -> ApiKey | None:
         """Both keys in one write transaction."""
-
-        def rotate(connection: apsw.Connection) -> ApiKey | None:
-            rows = write(connection, sql.GET_KEY, (key_id,))
-            if not rows:
-                return None
-            old = ApiKey(*rows[0])
-            rotation = decide(old, Account(*write_one(connection, sql.GET_ACCOUNT, (old.account_id,))))
-            write(connection, sql.SET_KEY_EXPIRY, (rotation.old_expires_at, key_id))
-            return ApiKey(*write_one(connection, sql.ADD_KEY, _key_values(rotation.new)))
-
-        return await self._run(rotate)
+        return await self._perform(lambda: keys.rotate(key_id, decide, author))
 
     async def note_key_uses(self, uses: Mapping[int, int]) -> None:
         """All of them in one write transaction."""
@@ -347,10 +334,9 @@ class SqliteStore:
 
         await self._run(note)
 
-    async def revoke_key(self, key_id: int, revoked_at: int) -> ApiKey | None:
+    async def revoke_key(self, key_id: int, revoked_at: int, author: Author | None = None) -> ApiKey | None:
         """The first time stands."""
-        rows = await self._run(lambda connection: write(connection, sql.REVOKE_KEY, (revoked_at, key_id)))
-        return ApiKey(*rows[0]) if rows else None
+        return await self._perform(lambda: keys.revoke(key_id, revoked_at, author))
 
     # The ways to the file
 
@@ -372,11 +358,13 @@ class SqliteStore:
     def _read_any(self, statement: str, values: Row) -> list[Row]:
         return self._read(sql.for_sqlite(statement), values)
 
+    async def _ask(self, statement: str, *values: object) -> list[Row]:
+        return self._read_any(statement, values)
+
+    async def _perform(self, make: Callable[[], Script[T]], *, of_callers: bool = False) -> T:  # noqa: ARG002 - none is kept over a write
+        return await self._run(lambda connection: perform(connection, make()))
+
     async def _run(self, operation: Operation[T]) -> T:
         if self._writer is None:
             raise Unavailable("The service is stopping")
         return await self._writer.run(operation)
-
-
-def _key_values(new: NewKey) -> Row:
-    return (new.account_id, new.name, new.digest, new.hint, new.created_at, new.expires_at)

@@ -1,0 +1,224 @@
+"""Usage: what each key asked and how it was answered, counted in memory and stored once a minute."""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from listings.console_contract import Refusal, UsageCount, UsageKey
+from listings.contract import RateLimiter, Store, Verdict
+from listings.errors import Unavailable
+from listings.model import Account, ApiKey, Caller, bucket_of
+
+_log = logging.getLogger(__name__)
+
+MOST_REFUSALS = 100
+USAGE_DAYS = 31
+_HOUR = 3600
+_DAY = 24
+_HOURS_SHOWN = 24
+_DAYS_SHOWN = 30
+_MICROSECOND = 1_000_000
+_LONGEST_PATH = 200
+_LONGEST_ID = 128
+_MOST_COUNTED = 50_000  # keys by their statuses, between two writes
+_MOST_ACCOUNTS = 200  # whose refusals are kept between two writes
+
+
+class Period(NamedTuple):
+    """An hour or a day: its start in seconds since 1970, and the answers by their status."""
+
+    start: int
+    by_status: dict[int, int]
+
+    @property
+    def answers(self) -> int:
+        """All of them."""
+        return sum(self.by_status.values())
+
+    @property
+    def refused(self) -> int:
+        """Those of 400 and more."""
+        return sum(count for status, count in self.by_status.items() if status >= 400)  # noqa: PLR2004 - HTTP's own
+
+
+class Counts(NamedTuple):
+    """The last 24 hours and the last 30 days, the oldest first and the present ones last, each without a gap."""
+
+    hours: list[Period]
+    days: list[Period]
+
+    @property
+    def last_day(self) -> int:
+        """Answers in the last 24 hours."""
+        return sum(period.answers for period in self.hours)
+
+    @property
+    def by_status(self) -> dict[int, int]:
+        """Answers in the last 30 days by their status, in its order."""
+        return _summed(self.days)
+
+
+class KeyUsage(NamedTuple):
+    """A key with what it has asked; `limit` is None where there is no limit, or it can't be told now."""
+
+    key: ApiKey
+    limit: Verdict | None
+    counts: Counts
+
+
+class Usage(NamedTuple):
+    """What the keys of an account have asked, each and together, and its last refused requests, the latest first."""
+
+    keys: list[KeyUsage]
+    total: Counts
+    refusals: list[Refusal]
+
+
+class RequestCounts:
+    """The use cases of usage, over a store, a limiter and a clock."""
+
+    store: Store
+    limiter: RateLimiter | None
+    clock: Callable[[], float]
+
+    def _begin_counting(self) -> None:
+        self._answers: dict[tuple[int, int, int], int] = {}
+        self._refused: dict[int, deque[Refusal]] = {}
+        self._counting_since = self.clock()
+        self._last_refusal = 0
+
+    def note_answer(self, caller: Caller, status: int) -> None:
+        """Count an answer. May not wait, and takes well under a microsecond."""
+        key = (caller.account_id, caller.key_id, status)
+        try:
+            self._answers[key] += 1
+        except KeyError:
+            if len(self._answers) < _MOST_COUNTED:
+                self._answers[key] = 1
+
+    def note_refusal(  # noqa: PLR0913, PLR0917 - what is told of a refused request
+        self, caller: Caller, code: str, status: int, method: str, path: str, request_id: str
+    ) -> None:
+        """Keep what was refused, for its owner to see. `path` has no query, which could hold anything."""
+        refused = self._refused.get(caller.account_id)
+        if refused is None:
+            if len(self._refused) >= _MOST_ACCOUNTS:
+                return
+            refused = self._refused[caller.account_id] = deque(maxlen=MOST_REFUSALS)
+        self._last_refusal = max(int(self.clock() * _MICROSECOND), self._last_refusal + 1)
+        refused.append(
+            Refusal(
+                account_id=caller.account_id,
+                moment=self._last_refusal,
+                key_id=caller.key_id,
+                code=code,
+                status=status,
+                method=method,
+                path=_storable(path)[:_LONGEST_PATH],
+                request_id=request_id[:_LONGEST_ID],
+            )
+        )
+
+    async def write_usage(self) -> None:
+        """Store what was counted; while the store can't take it, it is kept for the next time."""
+        answers, refused, since = self._answers, self._refused, self._counting_since
+        self._answers, self._refused, self._counting_since = {}, {}, self.clock()
+        if not answers and not refused:
+            return
+        refusals = [refusal for one in refused.values() for refusal in one]
+        try:
+            await self.store.add_usage(_by_hour(answers, since), refusals, MOST_REFUSALS)
+        except Unavailable:
+            self._take_back(answers, refused, since)
+
+    def _take_back(
+        self, answers: dict[tuple[int, int, int], int], refused: dict[int, deque[Refusal]], since: float
+    ) -> None:
+        for key, count in self._answers.items():
+            if key in answers or len(answers) < _MOST_COUNTED:
+                answers[key] = answers.get(key, 0) + count
+        for account_id, later in self._refused.items():
+            if account_id in refused or len(refused) < _MOST_ACCOUNTS:
+                refused.setdefault(account_id, deque(maxlen=MOST_REFUSALS)).extend(later)
+        self._answers, self._refused, self._counting_since = answers, refused, since
+
+    async def usage(self, account: Account) -> Usage:
+        """What the account's keys have asked; what other processes counted in the last minute may be missing."""
+        place = (bucket_of(account.id), account.id)
+        now = int(self.clock() // _HOUR)
+        pending = self._pending(account.id)
+        hours = [*await self.store.usage_by_hour(*place, now - _HOURS_SHOWN + 1), *pending]
+        first_day = now // _DAY - _DAYS_SHOWN + 1
+        days = [
+            *await self.store.usage_by_day(*place, first_day * _DAY),
+            *(row._replace(period=row.period // _DAY) for row in pending),
+        ]
+        keys = [
+            KeyUsage(key, await self._look(key), _counts(_of_key(hours, key), _of_key(days, key), now))
+            for key in await self.store.list_keys(account.id)
+        ]
+        return Usage(keys, _counts(hours, days, now), await self._refusals(account))
+
+    async def _look(self, key: ApiKey) -> Verdict | None:
+        try:
+            return await self.limiter.look(key.id) if self.limiter is not None else None
+        except Unavailable:
+            return None
+
+    async def _refusals(self, account: Account) -> list[Refusal]:
+        pending = list(self._refused.get(account.id, ()))[::-1]
+        stored = await self.store.list_refusals(bucket_of(account.id), account.id, MOST_REFUSALS)
+        return sorted([*pending, *stored], key=lambda one: -one.moment)[:MOST_REFUSALS]
+
+    def _pending(self, account_id: int) -> list[UsageCount]:
+        """What is not stored yet."""
+        hour = int(self._counting_since // _HOUR)
+        return [
+            UsageCount(hour, key_id, status, count)
+            for (of_account, key_id, status), count in self._answers.items()
+            if of_account == account_id
+        ]
+
+
+def _by_hour(answers: dict[tuple[int, int, int], int], since: float) -> dict[UsageKey, int]:
+    """Counts of the hour in which they began: they are written at each hour's end."""
+    hour = int(since // _HOUR)
+    return {
+        UsageKey(account_id, hour, key_id, status): count for (account_id, key_id, status), count in answers.items()
+    }
+
+
+def _of_key(rows: Iterable[UsageCount], key: ApiKey) -> list[UsageCount]:
+    return [row for row in rows if row.key_id == key.id]
+
+
+def _counts(hours: Iterable[UsageCount], days: Iterable[UsageCount], now: int) -> Counts:
+    """Counts by the present hour, in hours since 1970."""
+    today = now // _DAY
+    return Counts(
+        _periods(hours, range(now - _HOURS_SHOWN + 1, now + 1), _HOUR),
+        _periods(days, range(today - _DAYS_SHOWN + 1, today + 1), _HOUR * _DAY),
+    )
+
+
+def _periods(rows: Iterable[UsageCount], shown: range, seconds: int) -> list[Period]:
+    periods = {number: Period(number * seconds, {}) for number in shown}
+    for row in rows:
+        if row.period in periods:
+            by_status = periods[row.period].by_status
+            by_status[row.status] = by_status.get(row.status, 0) + row.answers
+    return list(periods.values())
+
+
+def _summed(periods: Iterable[Period]) -> dict[int, int]:
+    counts: dict[int, int] = {}
+    for period in periods:
+        for status, count in period.by_status.items():
+            counts[status] = counts.get(status, 0) + count
+    return dict(sorted(counts.items()))
+
+
+def _storable(text: str) -> str:
+    """Text that every engine can keep."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()

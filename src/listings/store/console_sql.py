@@ -1,0 +1,191 @@
+"""The statements of members, sessions, activity and usage, for all engines, written as those of `sql` are."""
+
+from listings.store.sql import ACCOUNT_COLUMNS
+
+SESSION_COLUMNS = "account_id, handle, csrf_secret, created_at, seen_at, confirmed_at, agent"
+EVENT_COLUMNS = "revision, number, moment, author, kind, subject, detail"
+REFUSAL_COLUMNS = "account_id, moment, key_id, code, status, method, path, request_id"
+
+# Members
+
+SET_PASSWORD = """
+INSERT INTO members (account_id, password, changed_at) VALUES ($1, $2, $3)
+ON CONFLICT (account_id) DO UPDATE SET password = excluded.password, changed_at = excluded.changed_at
+"""  # noqa: S105 - a statement
+
+GET_PASSWORD = "SELECT password FROM members WHERE account_id = $1"  # noqa: S105 - a statement
+
+REPLACE_PASSWORD = "UPDATE members SET password = $3 WHERE account_id = $1 AND password = $2"  # noqa: S105 - a statement
+
+REMOVE_MEMBER = "DELETE FROM members WHERE account_id = $1"
+
+ADD_SESSION = """
+INSERT INTO sessions (account_id, digest, handle, csrf_secret, created_at, seen_at, confirmed_at, agent)
+VALUES ($1, $2, $3, $4, $5, $5, $5, $6)
+"""
+
+_ACCOUNT_OF_SESSION = ", ".join(f"a.{column}" for column in ACCOUNT_COLUMNS.split(", "))
+_SESSION = ", ".join(f"s.{column}" for column in SESSION_COLUMNS.split(", "))
+
+FIND_SESSION = f"""
+SELECT {_SESSION}, {_ACCOUNT_OF_SESSION}
+FROM sessions s JOIN accounts a ON a.id = s.account_id
+WHERE s.digest = $1
+"""
+
+LIST_SESSIONS = f"""
+SELECT {SESSION_COLUMNS} FROM sessions WHERE account_id = $1 ORDER BY created_at DESC, handle
+"""
+
+NOTE_SESSION = "UPDATE sessions SET seen_at = $3 WHERE account_id = $1 AND handle = $2 AND seen_at < $3"
+
+CONFIRM_SESSION = "UPDATE sessions SET digest = $3, confirmed_at = $4 WHERE account_id = $1 AND handle = $2"
+
+END_SESSION = "DELETE FROM sessions WHERE account_id = $1 AND handle = $2 RETURNING handle"
+
+END_SESSIONS = "DELETE FROM sessions WHERE account_id = $1 AND handle <> $2 RETURNING handle"
+
+FORGET_SESSIONS = "DELETE FROM sessions WHERE seen_at < $1 OR created_at < $2"
+
+COUNT_ATTEMPT = """
+INSERT INTO sign_in_attempts (subject, started_at, count) VALUES ($1, $2, 1)
+ON CONFLICT (subject) DO UPDATE
+SET count = CASE WHEN sign_in_attempts.started_at <= $3 THEN 1 ELSE sign_in_attempts.count + 1 END,
+    started_at = CASE WHEN sign_in_attempts.started_at <= $3 THEN excluded.started_at
+                 ELSE sign_in_attempts.started_at END
+RETURNING count
+"""
+
+FORGET_SUBJECT = "DELETE FROM sign_in_attempts WHERE subject = $1"
+
+LESSEN_ATTEMPTS = "UPDATE sign_in_attempts SET count = count - 1 WHERE subject = $1 AND count > 0"
+
+FORGET_ATTEMPTS = "DELETE FROM sign_in_attempts WHERE started_at < $1"
+
+ADD_INVITATION = "INSERT INTO invitations (account_id, digest, created_at, expires_at) VALUES ($1, $2, $3, $4)"
+
+FIND_INVITATION = f"""
+SELECT {_ACCOUNT_OF_SESSION}
+FROM invitations i JOIN accounts a ON a.id = i.account_id
+WHERE i.digest = $1 AND i.expires_at > $2
+"""
+
+TAKE_INVITATION = "DELETE FROM invitations WHERE digest = $1 AND expires_at > $2 RETURNING account_id"
+
+REMOVE_INVITATIONS = "DELETE FROM invitations WHERE account_id = $1"
+
+ERASE_ACCOUNT = """
+UPDATE accounts SET name = $2, email = $3, plan_expires_at = NULL, disabled_at = COALESCE(disabled_at, $4)
+WHERE id = $1
+"""
+
+ERASE_KEYS = "UPDATE api_keys SET name = $2, revoked_at = COALESCE(revoked_at, $3) WHERE account_id = $1"
+
+ERASE_ACTIVITY = "DELETE FROM activity WHERE bucket = $1 AND account_id = $2"
+
+ERASE_USAGE = "DELETE FROM usage_hours WHERE bucket = $1 AND account_id = $2"
+
+ERASE_REFUSALS = "DELETE FROM refusals WHERE bucket = $1 AND account_id = $2"
+
+ERASE_CLAIMS = "DELETE FROM idempotency WHERE bucket = $1 AND account_id = $2"
+
+# Activity
+
+GET_STATE = "SELECT revision FROM account_state WHERE bucket = $1 AND account_id = $2"
+
+ADD_EVENT = f"""
+INSERT INTO activity (bucket, account_id, {EVENT_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+"""
+
+LAST_NUMBER = "SELECT COALESCE(MAX(number), 0) FROM activity WHERE bucket = $1 AND account_id = $2 AND revision = $3"
+
+SET_DETAIL = """
+UPDATE activity SET detail = $4 WHERE bucket = $1 AND account_id = $2 AND revision = $3 AND number = 0
+RETURNING number
+"""
+
+MARK_IMPORT = """
+UPDATE imports SET revision = $6
+WHERE bucket = $1 AND account_id = $2 AND digest = $3 AND format = $4 AND new_ids = $5
+"""
+
+GET_IMPORT_REVISION = """
+SELECT revision FROM imports WHERE bucket = $1 AND account_id = $2 AND digest = $3 AND format = $4 AND new_ids = $5
+"""
+
+PAGE_EVENTS = f"""
+SELECT {EVENT_COLUMNS} FROM activity
+WHERE bucket = $1 AND account_id = $2 AND (revision, number) < ($3, $4)
+ORDER BY revision DESC, number DESC LIMIT $5
+"""
+
+PAGE_MADE = """
+SELECT id, author, revision, created_at FROM listings
+WHERE bucket = $1 AND account_id = $2 AND id < $3 AND is_active AND deleted_at IS NULL
+UNION ALL
+SELECT id, author, revision, created_at FROM listings
+WHERE bucket = $1 AND account_id = $2 AND id < $3 AND NOT (is_active AND deleted_at IS NULL)
+ORDER BY id DESC LIMIT $4
+"""
+
+FORGET_EVENTS = """
+DELETE FROM activity WHERE bucket = $1 AND (account_id, revision, number) IN (
+    SELECT account_id, revision, number FROM activity WHERE bucket = $1 AND moment < $2 ORDER BY moment LIMIT $3)
+RETURNING number
+"""
+
+# Usage
+
+ADD_USAGE = """
+INSERT INTO usage_hours (bucket, account_id, hour, key_id, status, count) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (bucket, account_id, hour, key_id, status) DO UPDATE SET count = usage_hours.count + excluded.count
+"""
+
+USAGE_BY_HOUR = """
+SELECT hour, key_id, status, count FROM usage_hours
+WHERE bucket = $1 AND account_id = $2 AND hour >= $3
+ORDER BY hour, key_id, status
+"""
+
+USAGE_BY_DAY = """
+SELECT hour / 24, key_id, status, CAST(SUM(count) AS bigint) FROM usage_hours
+WHERE bucket = $1 AND account_id = $2 AND hour >= $3
+GROUP BY hour / 24, key_id, status
+ORDER BY hour / 24, key_id, status
+"""
+
+FORGET_USAGE = """
+DELETE FROM usage_hours WHERE bucket = $1 AND (account_id, hour, key_id, status) IN (
+    SELECT account_id, hour, key_id, status FROM usage_hours WHERE bucket = $1 AND hour < $2 ORDER BY hour LIMIT $3)
+RETURNING hour
+"""
+
+ADD_REFUSAL = f"""
+INSERT INTO refusals (bucket, {REFUSAL_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+ON CONFLICT (bucket, account_id, moment, request_id) DO NOTHING
+"""
+
+KEEP_REFUSALS = """
+DELETE FROM refusals WHERE bucket = $1 AND account_id = $2 AND moment <= (
+    SELECT moment FROM refusals WHERE bucket = $1 AND account_id = $2 ORDER BY moment DESC LIMIT 1 OFFSET $3)
+"""
+
+LIST_REFUSALS = f"""
+SELECT {REFUSAL_COLUMNS} FROM refusals WHERE bucket = $1 AND account_id = $2
+ORDER BY moment DESC, request_id DESC LIMIT $3
+"""
+
+FORGET_REFUSALS = """
+DELETE FROM refusals WHERE bucket = $1 AND (account_id, moment, request_id) IN (
+    SELECT account_id, moment, request_id FROM refusals WHERE bucket = $1 AND moment < $2 ORDER BY moment LIMIT $3)
+RETURNING moment
+"""
+
+# Payments
+
+ADD_PAYMENT = """
+INSERT INTO payments (provider, event_id, account_id, months, plan_expires_at, received_at)
+VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (provider, event_id) DO NOTHING
+RETURNING event_id
+"""

@@ -1,0 +1,108 @@
+"""What an account's keys have asked: what every store guarantees (`listings.console_contract.HistoryStore`)."""
+
+import asyncio
+from typing import NamedTuple
+
+import pytest
+
+from listings.console_contract import History, Refusal, UsageCount, UsageKey
+from listings.contract import Store
+from listings.model import Account, bucket_of
+from tests.conformance.conftest import Run
+
+DAY = 20_000
+HOUR = DAY * 24
+
+
+class Place(NamedTuple):
+    bucket: int
+    account_id: int
+
+
+@pytest.fixture
+def alice(store: Store, run: Run) -> Place:
+    return place_of(run(store.add_account("Alice", "alice@example.com", None, 1_000)))
+
+
+@pytest.fixture
+def bob(store: Store, run: Run) -> Place:
+    return place_of(run(store.add_account("Bob", "bob@example.com", None, 1_000)))
+
+
+def place_of(account: Account) -> Place:
+    return Place(bucket_of(account.id), account.id)
+
+
+def refusal(place: Place, moment: int, request_id: str = "r") -> Refusal:
+    return Refusal(
+        account_id=place.account_id,
+        moment=moment,
+        key_id=7,
+        code="not_owner",
+        status=403,
+        method="GET",
+        path="/api/v1/listings/1",
+        request_id=request_id,
+    )
+
+
+def test_counts_are_added_to_those_that_are_there(store: Store, run: Run, alice: Place, bob: Place) -> None:
+    one = UsageKey(alice.account_id, HOUR, 7, 200)
+    run(store.add_usage({one: 3, one._replace(status=404): 1, one._replace(account_id=bob.account_id): 9}, [], 100))
+    run(store.add_usage({one: 4, one._replace(key_id=8): 2, one._replace(hour=HOUR + 1): 1}, [], 100))
+    assert run(store.usage_by_hour(*alice, HOUR)) == [
+        UsageCount(HOUR, 7, 200, 7),
+        UsageCount(HOUR, 7, 404, 1),
+        UsageCount(HOUR, 8, 200, 2),
+        UsageCount(HOUR + 1, 7, 200, 1),
+    ]
+    assert run(store.usage_by_hour(*alice, HOUR + 1)) == [UsageCount(HOUR + 1, 7, 200, 1)]
+    assert run(store.usage_by_hour(*bob, 0)) == [UsageCount(HOUR, 7, 200, 9)]
+
+
+def test_counts_that_are_added_at_the_same_time_all_count(store: Store, run: Run, alice: Place) -> None:
+    counts = {UsageKey(alice.account_id, HOUR, key_id, 200): 1 for key_id in range(1, 10)}
+
+    async def rush() -> None:
+        await asyncio.gather(*(store.add_usage(dict(reversed(counts.items())), [], 100) for _ in range(5)))
+        await asyncio.gather(*(store.add_usage(counts, [], 100) for _ in range(5)))
+
+    run(rush())
+    assert {row.answers for row in run(store.usage_by_hour(*alice, HOUR))} == {10}
+
+
+def test_days_are_the_sums_of_their_hours(store: Store, run: Run, alice: Place) -> None:
+    one = UsageKey(alice.account_id, HOUR - 1, 7, 200)
+    hours = {one._replace(hour=hour): 1 for hour in (HOUR - 1, HOUR, HOUR + 5, HOUR + 23, HOUR + 24)}
+    run(store.add_usage(hours | {one._replace(hour=HOUR, status=404): 5}, [], 100))
+    assert run(store.usage_by_day(*alice, HOUR - 1)) == [
+        UsageCount(DAY - 1, 7, 200, 1),
+        UsageCount(DAY, 7, 200, 3),
+        UsageCount(DAY, 7, 404, 5),
+        UsageCount(DAY + 1, 7, 200, 1),
+    ]
+    assert run(store.usage_by_day(*alice, HOUR + 24)) == [UsageCount(DAY + 1, 7, 200, 1)]
+
+
+def test_the_latest_refusals_of_each_account_stay(store: Store, run: Run, alice: Place, bob: Place) -> None:
+    run(store.add_usage({}, [refusal(alice, moment) for moment in range(10)], 5))
+    run(store.add_usage({}, [refusal(bob, 3), refusal(alice, 20)], 5))
+    assert [one.moment for one in run(store.list_refusals(*alice, 100))] == [20, 9, 8, 7, 6]
+    assert run(store.list_refusals(*bob, 100)) == [refusal(bob, 3)]
+    assert [one.moment for one in run(store.list_refusals(*alice, 2))] == [20, 9]
+
+
+def test_a_refusal_that_is_stored_twice_is_there_once(store: Store, run: Run, alice: Place) -> None:
+    run(store.add_usage({}, [refusal(alice, 1), refusal(alice, 1), refusal(alice, 1, "s")], 5))
+    assert [one.request_id for one in run(store.list_refusals(*alice, 100))] == ["s", "r"]
+
+
+def test_what_is_old_is_forgotten_a_few_rows_at_a_time(store: Store, run: Run, alice: Place, bob: Place) -> None:
+    counts = {UsageKey(alice.account_id, HOUR + hour, 7, 200): 1 for hour in range(5)}
+    counts[UsageKey(bob.account_id, HOUR, 7, 200)] = 1
+    run(store.add_usage(counts, [refusal(alice, moment) for moment in range(5)], 100))
+    oldest = History(events=0, hours=HOUR + 3, refusals=4)
+    assert [run(store.forget_history(alice.bucket, oldest, 2)) for _ in range(3)] == [4, 3, 0]
+    assert [row.period for row in run(store.usage_by_hour(*alice, 0))] == [HOUR + 3, HOUR + 4]
+    assert [one.moment for one in run(store.list_refusals(*alice, 9))] == [4]
+    assert len(run(store.usage_by_hour(*bob, 0))) == 1
