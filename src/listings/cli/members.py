@@ -84,9 +84,9 @@ def erase(context: click.Context, account: str, *, yes: bool, as_json: bool) -> 
     Gone are its name and e-mail address, its password, sessions and invitations, the names of its keys, its activity
     and its usage. Its keys are revoked, its plan ends, it is disabled, and its listings are deleted as by their owner.
 
-    What remains: the account's number; its deleted listings with their texts and addresses of pictures; its keys'
-    digests, last four characters and dates; what was imported when, as counts; which months were paid when. Backups and
-    logs stay as they are.
+    What remains: the account's number; its deleted listings with their texts and addresses of pictures, and the numbers
+    of the keys that made them; its keys' digests, last four characters and dates; what was imported when, as counts;
+    which months were paid when. Backups and logs stay as they are.
 
     \b
     Example: listings account erase alice@example.com --yes
