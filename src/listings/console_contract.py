@@ -149,10 +149,10 @@ class History(NamedTuple):
 
 
 class Payment(NamedTuple):
-    """A payment as its provider tells of it; `event_id` is what the provider calls it each time."""
+    """A payment as its provider tells of it; `payment_id` is what the provider calls it, each time."""
 
     provider: str
-    event_id: str
+    payment_id: str
     account_id: int
     months: int
 

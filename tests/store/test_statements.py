@@ -8,18 +8,18 @@ from pathlib import Path
 import apsw
 import pytest
 
-from listings.store import migrate, sql
+from listings.store import console_sql, migrate, sql
 from listings.store.connection import open_reader, open_writer
 
 STATEMENTS = {
     name: value
-    for name, value in vars(sql).items()
+    for name, value in (vars(sql) | vars(console_sql)).items()
     if name.isupper() and isinstance(value, str) and not name.endswith("COLUMNS")
 } | {
     "change_listing": sql.change_listing(("title", "price_cents", "is_active")),
     "change_account": sql.change_account(("name", "plan_expires_at")),
 }
-HOT_TABLES = ("listings", "listing_ids", "account_state", "imports")
+HOT_TABLES = ("listings", "listing_ids", "account_state", "imports", "activity", "usage_hours", "refusals")
 
 
 @pytest.fixture

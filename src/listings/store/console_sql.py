@@ -184,8 +184,8 @@ RETURNING moment
 # Payments
 
 ADD_PAYMENT = """
-INSERT INTO payments (provider, event_id, account_id, months, plan_expires_at, received_at)
+INSERT INTO payments (provider, payment_id, account_id, months, plan_expires_at, received_at)
 VALUES ($1, $2, $3, $4, $5, $6)
-ON CONFLICT (provider, event_id) DO NOTHING
-RETURNING event_id
+ON CONFLICT (provider, payment_id) DO NOTHING
+RETURNING payment_id
 """

@@ -41,7 +41,7 @@ def add_payment(payment: Payment, decide: Callable[[Account], int], moment: int)
         return None
     account = Account(*rows[0])
     end = decide(account)
-    values = (payment.provider, payment.event_id, payment.account_id, payment.months, end, moment)
+    values = (payment.provider, payment.payment_id, payment.account_id, payment.months, end, moment)
     if not (yield Ask(console.ADD_PAYMENT, values)):
         return account
     rows = yield Ask(sql.change_account(("plan_expires_at",)), (account.id, end))
