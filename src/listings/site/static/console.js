@@ -1,0 +1,25 @@
+// Niceties of the console. Every page is complete without them.
+"use strict";
+
+for (const button of document.querySelectorAll("[data-copy]")) {
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    const field = document.getElementById(button.dataset.copy);
+    field.select();
+    try {
+      await navigator.clipboard.writeText(field.value);
+      button.textContent = "Copied";
+      document.getElementById("copied").textContent = "Copied";
+    } catch {
+      document.getElementById("copied").textContent = "It is selected: copy it with your keyboard";
+    }
+  });
+}
+
+for (const all of document.querySelectorAll("[data-all]")) {
+  all.hidden = false;
+  const box = all.querySelector("input");
+  box.addEventListener("change", () => {
+    for (const one of box.form.querySelectorAll("[name=id]")) one.checked = box.checked;
+  });
+}
