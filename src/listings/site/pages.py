@@ -80,6 +80,7 @@ def environment() -> jinja2.Environment:
     }
     made.filters |= {
         "age": presentation.age_of,
+        "browser": presentation.browser_of,
         "code_parts": presentation.code_parts_of,
         "date": presentation.date_of,
         "machine_moment": presentation.machine_moment_of,

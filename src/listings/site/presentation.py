@@ -19,6 +19,11 @@ GROUPS: Mapping[str, str] = {"product": "For sale", "service": "Services", "rent
 """What all of a type are called."""
 
 _UNITS = {"per_hour": " per hour", "per_night": " per night", "negotiable": ", negotiable"}
+_BROWSERS = (("Edg", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"), ("Safari/", "Safari"))
+_SYSTEMS = (
+    *(("iPhone", "an iPhone"), ("iPad", "an iPad"), ("Android", "Android"), ("Windows", "Windows")),
+    *(("Mac OS", "a Mac"), ("Linux", "Linux")),
+)
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _RECENT_DAYS = 7
 _LINE = re.compile(r"\r\n|[\n\r\v\f\x85\u2028\u2029]")
@@ -109,6 +114,14 @@ def end_of_day(text: str) -> int | None:
 def machine_moment_of(moment: int) -> str:
     """The moment as machines read it."""
     return machine_time_of(dates.text_of(moment))
+
+
+def browser_of(agent: str) -> str:
+    """What people call a browser and where it runs, such as "Firefox on Windows", by what it calls itself."""
+    names = ((name, told) for name, told in _BROWSERS if name in agent)
+    systems = (told for name, told in _SYSTEMS if name in agent)
+    browser, system = next((told for _, told in names), "A browser"), next(systems, "")
+    return f"{browser} on {system}" if system else browser
 
 
 def code_parts_of(text: str) -> list[tuple[str, bool]]:

@@ -58,7 +58,7 @@ async def told(service: Service, account: Account, page: ActivityPage) -> list[T
 
 def _told(event: Event, keys: dict[int, ApiKey]) -> Told:
     detail = msgspec.json.decode(event.detail) if event.detail else None
-    who = {CONSOLE: "You, in the console", OPERATOR: "The operator"}.get(event.author)
+    who = {CONSOLE: "You", OPERATOR: "The operator"}.get(event.author)
     is_listing = event.kind in {"created", "updated", "deleted", "restored"}
     what = _WORDS[event.kind](_Subject(event.subject, detail, keys))
     return Told(event.moment, who or author_name(event.author, keys), what, event.subject if is_listing else 0)

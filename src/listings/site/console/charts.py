@@ -8,7 +8,7 @@ from listings.service.usage import Period
 WIDTH, HEIGHT = 720, 160
 _GAP = 0.25  # of a bar's place
 _LEAST = 2.0  # what is there can be seen
-_STEPS = (1, 2, 5)
+_STEPS = (1, 2, 3, 4, 5, 6, 8)
 
 
 class Bar(NamedTuple):
@@ -58,7 +58,7 @@ def _bar(period: Period, x: float, place: float, most: int, when: str) -> Bar:
 
 
 def _round_up(most: int) -> int:
-    """The next of 1, 2, 5, 10, 20 and so on."""
+    """The next number whose first digit alone is none: 1, 2, 3, 40, 500."""
     scale = 1
     while True:
         for step in _STEPS:

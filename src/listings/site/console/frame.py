@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from listings.errors import Problem
+from listings.model import is_current
 from listings.service import Member
 from listings.site import pages, security, session
 from listings.site.context import site_of
@@ -72,6 +73,7 @@ def console_page(
     request: Request, template: str, *, problem: Problem | None = None, status: int | None = None, **context: object
 ) -> Response:
     """A page of the console, kept by nobody. `problem` is told on it, and gives it its status."""
+    member: Member | None = getattr(request.state, "member", None)
     told = pages.status_of(problem) if problem is not None else 200
     notice = DONE.get(request.query_params.get("done", "")) if problem is None else None
     return pages.page(
@@ -81,6 +83,7 @@ def console_page(
         headers=_NO_STORE,
         problem=problem,
         notice=notice,
+        has_plan=member is not None and has_plan(request, member),
         now=site_of(request).service.clock(),
         **context,
     )
@@ -90,6 +93,17 @@ def see(path: str, **parameters: str) -> Response:
     """To another page, after a form was heeded."""
     address = f"{path}?{urlencode(parameters)}" if parameters else path
     return RedirectResponse(address, _SEE_OTHER, _NO_STORE)
+
+
+def has_plan(request: Request, member: Member) -> bool:
+    """Whether the member's plan holds now."""
+    return is_current(member.account.plan_expires_at, site_of(request).service.clock())
+
+
+def require_plan(request: Request, member: Member) -> None:
+    """Raises Problem("plan_expired"): what puts listings on the market needs a plan, here as by the API."""
+    if not has_plan(request, member):
+        raise Problem("plan_expired", "This needs a current Business plan: get or renew it under Plan")
 
 
 def _to_sign_in(request: Request) -> Response:

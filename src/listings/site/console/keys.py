@@ -1,6 +1,6 @@
 """API keys: made, shown once, rotated and revoked."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from starlette.datastructures import FormData
 from starlette.requests import Request
@@ -8,8 +8,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from listings.errors import Problem
-from listings.model import is_current
-from listings.service import IssuedKey, Member, Service
+from listings.service import IssuedKey, Member
 from listings.service.usage import KeyUsage
 from listings.site import presentation, session
 from listings.site.console.frame import console_page, for_member, read_form, see, text_of
@@ -122,7 +121,7 @@ async def _page(
         usable=[usage for usage in usages if not service.has_key_ended(usage.key)],
         ended=[usage for usage in usages if service.has_key_ended(usage.key)],
         values=values or {"name": "", "expires": ""},
-        **_right(service, member),
+        is_confirmed=service.is_confirmed(member),
     )
 
 
@@ -136,14 +135,8 @@ async def _key_page(request: Request, member: Member, problem: Problem | None = 
         usage=usage,
         has_ended=service.has_key_ended(usage.key),
         graces=GRACES,
-        **_right(service, member),
+        is_confirmed=service.is_confirmed(member),
     )
-
-
-def _right(service: Service, member: Member) -> dict[str, Any]:
-    """Whether the member may make a key at all, and needs no password for it."""
-    has_plan = is_current(member.account.plan_expires_at, service.clock())
-    return {"has_plan": has_plan, "is_confirmed": service.is_confirmed(member)}
 
 
 def _issued(request: Request, issued: IssuedKey, old_ends: str = "") -> Response:

@@ -17,7 +17,7 @@ from listings.errors import Problem
 from listings.model import Listing, ListingChange
 from listings.service import Member, Service, Terms
 from listings.site.console import listing_form
-from listings.site.console.frame import console_page, for_member, read_form, see, text_of
+from listings.site.console.frame import console_page, for_member, read_form, require_plan, see, text_of
 from listings.site.console.listing_search import ACTIONS, SORTS, STATUSES, Search, read
 from listings.site.context import site_of
 
@@ -43,6 +43,8 @@ async def change_many(request: Request, member: Member) -> Response:
     if action not in ACTIONS or not ids:
         return await _table(request, member, search, Problem("invalid_request", "Tick the listings that you mean"))
     try:
+        if action in _PUBLIC:
+            require_plan(request, member)
         told = await _change_many(site_of(request).service, member, action, ids)
     except Problem as problem:
         return await _table(request, member, search, problem)
@@ -61,6 +63,7 @@ async def create_listing(request: Request, member: Member) -> Response:
     form = await read_form(request)
     sent, once = listing_form.read(form), text_of(form, "once")[:40]
     try:
+        require_plan(request, member)
         added = await _create(site_of(request).service, member, sent, once)
     except Problem as problem:
         return _form_page(request, "listing_new.html", sent, problem, once=once)
@@ -80,6 +83,7 @@ async def save_listing(request: Request, member: Member) -> Response:
     form = await read_form(request)
     listing, sent = await _own(request, member), listing_form.read(form)
     try:
+        require_plan(request, member)
         saved = await _save(site_of(request).service, member, listing, sent, text_of(form, "version"))
     except Problem as problem:
         return await _refused(request, member, sent, problem)
@@ -94,6 +98,8 @@ async def change_state(request: Request, member: Member) -> Response:
     if action not in ACTIONS:
         raise Problem("invalid_request", "There is no such action")
     try:
+        if action in _PUBLIC:
+            require_plan(request, member)
         await _change(site_of(request).service, member, action, listing.id)
     except Problem as problem:
         return await _refused(request, member, listing_form.texts_of(listing), problem)
@@ -115,7 +121,6 @@ ROUTES = [
 
 
 async def _create(service: Service, member: Member, sent: listing_form.Texts, once: str) -> int:
-    service.require_plan(member.caller)
     new, _ = fields.read_new(listing_form.new_body(sent), strict=True)
     digest = hashlib.sha256(msgspec.json.encode(sent)).digest()
     terms = Terms(idempotency_key=f"console {once}" if once else None, digest=digest)
@@ -130,7 +135,6 @@ async def _create(service: Service, member: Member, sent: listing_form.Texts, on
 
 async def _save(service: Service, member: Member, listing: Listing, sent: listing_form.Texts, version: str) -> Listing:
     """Raises Problem("precondition_failed") where the form was made of another version."""
-    service.require_plan(member.caller)
     versions = frozenset({int(version)} if _is_id(version) else ())
     change: ListingChange = {}
     if listing.version in versions:
@@ -139,8 +143,6 @@ async def _save(service: Service, member: Member, listing: Listing, sent: listin
 
 
 async def _change(service: Service, member: Member, action: str, listing_id: int) -> None:
-    if action in _PUBLIC:
-        service.require_plan(member.caller)
     if action == "close":
         await service.close_listing(member.caller, listing_id)
     elif action == "restore":
@@ -151,8 +153,6 @@ async def _change(service: Service, member: Member, action: str, listing_id: int
 
 async def _change_many(service: Service, member: Member, action: str, ids: list[int]) -> str:
     """One by one in one transaction; what is told of it."""
-    if action in _PUBLIC:
-        service.require_plan(member.caller)
     if action == "restore":
         for listing_id in ids:
             await service.restore_listing(member.caller, listing_id)

@@ -4,7 +4,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from listings.model import is_current
 from listings.service import Member
 from listings.site import presentation
 from listings.site.console.activity import told
@@ -25,7 +24,6 @@ async def show_overview(request: Request, member: Member) -> Response:
         request,
         "overview.html",
         counts=await service.count_listings(account),
-        has_plan=is_current(account.plan_expires_at, service.clock()),
         usable_keys=sum(not service.has_key_ended(one.key) for one in usage.keys),
         requests=usage.total.last_day,
         by_hour=chart_of(usage.total.hours, presentation.hour_of),

@@ -5,7 +5,6 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from listings.errors import Problem
-from listings.model import is_current
 from listings.service import Member
 from listings.service.payments import MONTHLY_CENTS, MOST_MONTHS, NextStep
 from listings.site import pages
@@ -23,7 +22,7 @@ async def show_plan(request: Request, member: Member) -> Response:
     step = None
     if service.payments.name == "manual":
         step = await service.start_checkout(member.account, 1, base_url_of(request) + _HERE)
-    return _page(request, member, step)
+    return _page(request, step)
 
 
 @for_member
@@ -34,8 +33,8 @@ async def renew_plan(request: Request, member: Member) -> Response:
     try:
         step = await site_of(request).service.start_checkout(member.account, number, base_url_of(request) + _HERE)
     except Problem as problem:
-        return _page(request, member, None, problem)
-    return _page(request, member, step)
+        return _page(request, None, problem)
+    return _page(request, step)
 
 
 async def receive_event(request: Request) -> Response:
@@ -59,14 +58,13 @@ ROUTES = [
 ]
 
 
-def _page(request: Request, member: Member, step: NextStep | None, problem: Problem | None = None) -> Response:
+def _page(request: Request, step: NextStep | None, problem: Problem | None = None) -> Response:
     service = site_of(request).service
     return console_page(
         request,
         "plan.html",
         problem=problem,
         step=step,
-        is_current=is_current(member.account.plan_expires_at, service.clock()),
         by_hand=service.payments.name == "manual",
         monthly_cents=MONTHLY_CENTS,
         months=[1, 3, 6, 12, 24],

@@ -17,7 +17,7 @@ from listings.formats import Format
 from listings.model import Account
 from listings.service import Member, Service
 from listings.site import pages
-from listings.site.console.frame import console_page, for_member, read_form, text_of
+from listings.site.console.frame import console_page, for_member, read_form, require_plan, text_of
 from listings.site.console.upload import Report, Upload, named, packed, unpacked
 from listings.site.context import site_of
 
@@ -39,7 +39,7 @@ async def rehearse_import(request: Request, member: Member) -> Response:
     form = await read_form(request)
     service, new_ids = site_of(request).service, text_of(form, "new_ids") == "on"
     try:
-        service.require_plan(member.caller)
+        require_plan(request, member)
         upload = await _uploaded(form)
         kept = packed(upload, site_of(request).options.most_body)
         report, done, earlier = await _rehearse(service, member.account, upload, new_ids=new_ids)
@@ -55,7 +55,7 @@ async def run_import(request: Request, member: Member) -> Response:
     form = await read_form(request)
     service = site_of(request).service
     try:
-        service.require_plan(member.caller)
+        require_plan(request, member)
         upload = unpacked(text_of(form, "name"), text_of(form, "kept"), site_of(request).options.most_body)
     except Problem as problem:
         return console_page(request, "import.html", problem=problem)

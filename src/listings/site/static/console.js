@@ -1,6 +1,9 @@
 // Niceties of the console. Every page is complete without them.
 "use strict";
 
+const here = document.querySelector(".side [aria-current]");
+if (here) here.closest("nav").scrollLeft = here.offsetLeft - 48;
+
 for (const button of document.querySelectorAll("[data-copy]")) {
   button.hidden = false;
   button.addEventListener("click", async () => {
