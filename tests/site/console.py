@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from tests.houses import House, Reply
 from tests.site.market import PAGE, Reading
 
-PASSWORD = "wide rivers run 7"  # noqa: S105 - of a test
+PASSWORD = "wide rivers run 7"
 FORM = {"content-type": "application/x-www-form-urlencoded", "sec-fetch-site": "same-origin"}
 
 
@@ -43,7 +43,7 @@ class Tab:
         body = urlencode({"token": self.token, **fields}, doseq=True).encode()
         return self._ask("POST", path, body, FORM if headers is None else headers)
 
-    def upload(self, path: str, name: str, content: bytes, **fields: str) -> Self:
+    def upload(self, path: str, name: str, content: bytes, /, **fields: str) -> Self:
         """Send a form with a file."""
         mark = secrets.token_hex(8)
         parts = [
@@ -67,7 +67,9 @@ class Tab:
         return self.post("/sign-in", email=email, password=password)
 
     def _ask(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Self:
-        cookie = {"cookie": "; ".join(f"{name}={value}" for name, value in self.cookies.items())} if self.cookies else {}
+        cookie = (
+            {"cookie": "; ".join(f"{name}={value}" for name, value in self.cookies.items())} if self.cookies else {}
+        )
         self.reply = self.house.ask(method, path, body=body, headers=PAGE | {"Host": self.host} | cookie | headers)
         for name, morsel in SimpleCookie(self.reply.headers.get("set-cookie", "")).items():
             if morsel["max-age"] == "0":

@@ -26,6 +26,7 @@ _STATUS: Mapping[Code, int] = {
     "invitation_invalid": 404,
     "key_not_found": 404,
     "listing_not_found": 404,
+    "not_owner": 404,
     "listing_deleted": 410,
     "path_not_found": 404,
     "method_not_allowed": 405,

@@ -17,7 +17,7 @@ from listings.site import presentation
 from listings.site.console.frame import console_page, for_member
 from listings.site.context import site_of
 
-_PLACE = re.compile(r"([0-9]{1,18})-([0-9]{1,9})-([0-9]{1,19})")
+_PLACE = re.compile(r"([0-9]{1,19})-([0-9]{1,9})-([0-9]{1,19})")
 _LARGEST = 2**62
 _COUNT = 50
 

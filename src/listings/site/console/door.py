@@ -99,6 +99,7 @@ async def _form(request: Request) -> FormData:
     """What was sent from a form that this browser was given. Raises Problem: insecure_connection, cross_site."""
     session.require_private(request)
     form = await read_form(request)
+    await request.close()  # of files that nobody has asked for
     security.require_form_token(session.form_secret(request), form.get("token"))
     return form
 

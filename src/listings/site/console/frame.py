@@ -47,10 +47,12 @@ def for_member(page: MemberPage) -> Page:
         member = await session.member_of(request)
         if member is None:
             return _to_sign_in(request)
-        if request.method == "POST":
-            form = await read_form(request)
-            security.require_form_token(member.csrf_secret, form.get("token"))
-        response = await page(request, member)
+        try:
+            if request.method == "POST":
+                security.require_form_token(member.csrf_secret, (await read_form(request)).get("token"))
+            response = await page(request, member)
+        finally:
+            await request.close()  # of files that were sent
         response.headers.setdefault("Cache-Control", "no-store")
         return response
 

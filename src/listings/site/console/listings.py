@@ -221,10 +221,9 @@ async def _refused(request: Request, member: Member, sent: listing_form.Texts, p
 async def _own(request: Request, member: Member) -> Listing:
     """The member's listing, even a closed one. Raises Problem("listing_not_found"), whoever else has it."""
     text = request.path_params["id"]
-    if _is_id(text):
-        listing = await site_of(request).service.find_listing(int(text))
-        if listing.account_id == member.account.id:
-            return listing
+    listing = await site_of(request).service.find_own_listing(member.caller, int(text) if _is_id(text) else 0)
+    if listing is not None:
+        return listing
     raise Problem("listing_not_found", "You have no such listing")
 
 
