@@ -136,7 +136,7 @@ def running_on_citus(
 def running(request: pytest.FixtureRequest, engine: str) -> RunningService:
     """One service behind a real socket for all tests; each test has a cast of its own.
 
-    Tests of the API get one that answers by the protocol's own extension and one that answers as any ASGI application.
+    Tests of the API get one that answers in one write and one that answers as any ASGI application.
     """
     if engine != "sqlite":
         elsewhere: RunningService = request.getfixturevalue(f"running_on_{engine}")
