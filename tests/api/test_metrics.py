@@ -16,9 +16,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from listings import __version__
 from listings.api.routes import ROUTES
-from listings.site.market import ROUTES as MARKET
 from listings.errors import Problem
 from listings.metrics import Metrics
+from listings.site.market import ROUTES as MARKET
 from tests.api.raw import Connection, request
 from tests.cli.commands import DEADLINE, Program, Serving
 from tests.houses import Cast, RunningService
