@@ -37,7 +37,7 @@ def listing(number: int, _: Listing | None = None) -> ImportedListing:
     return ImportedListing(new, view_count=0, created_at=STAMP, updated_at=STAMP, deleted_at=None)
 
 
-async def fill(store: Any) -> None:
+async def fill(store: SqliteStore) -> None:
     """One account with so many listings, all of them in the market."""
     await store.open()
     await store.add_account("Alice", "alice@example.com", None, 1_000)
