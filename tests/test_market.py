@@ -164,6 +164,16 @@ def test_views_wait_while_the_store_is_away_and_are_bounded(
     assert count_of(house, lamp) == 3
 
 
+def test_many_views_are_stored_some_at_a_time_each_on_its_day(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(market_service, "_VIEWS_AT_ONCE", 2)
+    lamp = add(house, caller(house))
+    for _ in range(2):
+        for number in range(5):
+            house.service.note_view(lamp, f"192.0.2.{number}", BROWSER)
+        house.clock.now += 86_400
+    assert count_of(house, lamp) == 10
+
+
 def test_two_processes_count_one_visitor_once(house: House) -> None:
     lamp = add(house, caller(house))
     other = Service(house.service.store, None, house.clock)
