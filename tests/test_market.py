@@ -141,6 +141,7 @@ def test_a_robot_counts_nothing(house: House, agent: str) -> None:
         "Mozilla/5.0 (iPhone; CPU iPhone OS 18_5 like Mac OS X) AppleWebKit/605.1.15 Version/18.5 Mobile Safari/604.1",
         "Mozilla/5.0 (Linux; Android 15; Pixel 9) AppleWebKit/537.36 Chrome/139.0.0.0 Safari/537.36",
         "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 Chrome/139.0.0.0 Safari/537.36 Edg/139.0.0.0",
+        "Mozilla/5.0 (Linux; Android 13; CUBOT P80) AppleWebKit/537.36 Chrome/139.0.0.0 Mobile Safari/537.36",
         "Opera/9.80 (J2ME/MIDP; Opera Mini/9) Presto/2.12",
     ],
 )

@@ -32,8 +32,8 @@ _VIEWS_AT_ONCE = 500
 _LONGEST_AGENT = 500
 _FORGET_AT_ONCE = 5_000
 _GRACE = 60  # seconds of a new day in which a view of the day before may still come
-_ROBOT = re.compile(
-    "bot|crawl|spider|slurp|scrap|archiv|curl|wget|python|java/|okhttp|go-http|libwww|perl|ruby|php|node|axios|"
+_ROBOT = re.compile(  # a Cubot is a telephone
+    "(?<!cu)bot|crawl|spider|slurp|scrap|archiv|curl|wget|python|java/|okhttp|go-http|libwww|perl|ruby|php|node|axios|"
     "headless|phantom|puppeteer|playwright|selenium|lighthouse|monitor|uptime|pingdom|preview|facebookexternalhit|"
     "embedly|whatsapp|telegram|feed|fetch|http-client|httpclient|check|scan",
     re.IGNORECASE,
