@@ -215,6 +215,7 @@ async def opened_service(
         yield service
     finally:
         upkeep.cancel()
+        await asyncio.wait([upkeep])  # what it has not stored is the service's again
         await service.write_key_uses()
         await service.write_views()
         await service.write_usage()
