@@ -214,6 +214,7 @@ async def opened_service(
         yield service
     finally:
         upkeep.cancel()
+        await asyncio.wait([upkeep])  # what it has not stored is the service's again
         await service.write_key_uses()
         await service.write_views()
         await store.close()

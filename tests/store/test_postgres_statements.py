@@ -32,8 +32,11 @@ STATEMENTS = {
     "change_listing": sql.change_listing(("title", "price_cents", "is_active")),
     "change_account": sql.change_account(("name", "plan_expires_at")),
 }
-HOT = ("listings", "listing_words", "account_state", "listing_ids", "idempotency", "imports")
-TO_ALL_SHARDS = {"FORGET_CLAIMS": "the purge goes by age, once a minute and outside of requests"}
+HOT = ("listings", "listing_words", "account_state", "listing_ids", "idempotency", "imports", "views")
+TO_ALL_SHARDS = {
+    "FORGET_CLAIMS": "the purge goes by age, once a minute and outside of requests",
+    "FORGET_VIEWS": "so does that of yesterday's visitors",
+}
 FILTERS: dict[str, Any] = {
     "category": "Rare",
     "region": "Rare",

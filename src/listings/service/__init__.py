@@ -7,7 +7,7 @@ of an engine.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from listings import keys
@@ -97,28 +97,9 @@ class Service(Accounts, Listings, Market):
     async def keep_up(self) -> None:
         """What is to be done beside the requests, until cancelled: once a minute, and once a second for the market."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._keep_house())
-            group.create_task(self._keep_counting())
-            group.create_task(self._keep_indexing())
-
-    async def _keep_house(self) -> None:
-        """Store when keys were last used; forget what is too old."""
-        while True:
-            await asyncio.sleep(_UPKEEP_SECONDS)
-            await self.write_key_uses()
-            await self.forget_claims()
-            await self.forget_views()
-
-    async def _keep_counting(self) -> None:
-        while True:
-            await asyncio.sleep(_MARKET_SECONDS)
-            await self.write_views()
-
-    async def _keep_indexing(self) -> None:
-        while True:
-            await asyncio.sleep(_MARKET_SECONDS)
-            with suppress(Unavailable):
-                await self.index_market()
+            group.create_task(_repeat(_UPKEEP_SECONDS, self.write_key_uses, self.forget_claims, self.forget_views))
+            group.create_task(_repeat(_MARKET_SECONDS, self.write_views))
+            group.create_task(_repeat(_MARKET_SECONDS, self.index_market))
 
     async def forget_claims(self) -> None:
         """Remove what was kept of writes with an Idempotency-Key a day ago (decision G36)."""
@@ -133,3 +114,16 @@ class Service(Accounts, Listings, Market):
                 await self.store.note_key_uses(uses)
         except Unavailable:
             self._key_uses = uses | self._key_uses
+
+
+async def _repeat(seconds: float, *works: Callable[[], Awaitable[object]]) -> None:
+    """Do some work again and again, with a pause before each time, until cancelled."""
+    while True:
+        await asyncio.sleep(seconds)
+        for work in works:
+            try:
+                await work()
+            except Unavailable:
+                pass  # the next time
+            except Exception:  # noqa: BLE001 - a fault of one part ends no other
+                _log.exception("A part of the upkeep failed")
