@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from listings.contract import RateLimiter
 from listings.errors import Problem
-from listings.front import LatePages
 from listings.limiter.mapped import LogFile, MappedLimiter, log_files
 from listings.limiter.memory import MemoryLimiter
 from listings.logs import RequestLog
@@ -255,6 +254,7 @@ def application(
 ) -> "Application":
     """The ASGI application over a service."""
     from listings.api.app import Application  # noqa: PLC0415 - see above
+    from listings.front import LatePages  # noqa: PLC0415 - see above
 
     return Application(
         service,

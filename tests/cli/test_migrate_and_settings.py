@@ -372,4 +372,5 @@ def test_a_command_loads_nothing_of_what_only_others_need(tmp_path: Path, argume
     assert loaded_by(tmp_path, "migrate") >= {"listings.store", "apsw"}
     loaded = loaded_by(tmp_path, *arguments)
     assert not loaded & {"listings.api", "listings.metrics", "listings.conform", "listings.transfer"}
-    assert not loaded & {"uvicorn", "httptools", "prometheus_client"}
+    assert not loaded & {"listings.front", "listings.site"}
+    assert not loaded & {"uvicorn", "httptools", "prometheus_client", "starlette", "jinja2"}

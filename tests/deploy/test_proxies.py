@@ -154,7 +154,9 @@ def wait_for(proxy: Proxy, process: subprocess.Popen[bytes]) -> None:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
     folder = tmp_path_factory.mktemp("service")
-    with RunningService(folder, body_timeout=str(BODY_SECONDS), metrics_address="0") as service:
+    with RunningService(
+        folder, body_timeout=str(BODY_SECONDS), metrics_address="0", trusted_proxies="127.0.0.1"
+    ) as service:
         yield service
 
 
@@ -256,6 +258,13 @@ def test_forwarded_headers_change_nothing(proxy: Proxy, cast: Cast) -> None:
     answer = proxy.http.post(PATH, headers={"X-API-Key": cast.alice.key} | forged, json=body)
     assert answer.status_code == 201
     assert not re.search("evil|gopher|10.0.0.1", f"{answer.headers} {answer.text}")
+
+
+def test_a_page_through_the_proxy_knows_how_it_was_asked_for(proxy: Proxy) -> None:
+    page = proxy.http.get("/", headers={"Accept": "text/html", "X-Forwarded-Proto": "gopher"})
+    assert page.status_code == 200
+    scheme = "https" if proxy.tls else "http"
+    assert f'<link rel="canonical" href="{scheme}://{page.request.url.host}/">' in page.text
 
 
 def test_connections_to_the_service_are_kept(proxy: Proxy, service: RunningService) -> None:
