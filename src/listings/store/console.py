@@ -92,7 +92,7 @@ class Console(ABC):
 
     async def forget_sessions(self, oldest: Ages) -> None:
         """By their ages."""
-        await self._perform(lambda: ask(console.FORGET_SESSIONS, *oldest))
+        await self._perform(lambda: members.forget_sessions(oldest))
 
     async def count_attempt(self, subjects: Sequence[bytes], moment: int, oldest: int) -> list[int]:
         """Counted and told in one statement each."""
