@@ -153,6 +153,21 @@ def test_what_can_not_be_written_now_is_written_later(house: House, alice: Perso
         house.run(house.service.write_usage())
 
 
+def test_many_counts_are_written_in_small_steps(house: House, alice: Person) -> None:
+    people = [alice, *(house.person("bob") for _ in range(11))]
+    for status in range(200, 400):
+        for person in people:
+            caller = Caller(person.key_id, person.account.id, 1, None, None, None, None)
+            house.service.note_answer(caller, status)
+            house.service.note_refusal(caller, "c", status, "GET", "/", "r")
+    house.run(house.service.write_usage())
+    assert not house.service._answers  # noqa: SLF001 - nothing waits any more
+    for person in people:
+        usage = usage_of(house, person)
+        assert usage.total.by_status == dict.fromkeys(range(200, 400), 1)
+        assert [one.status for one in usage.refusals] == list(range(399, 299, -1))
+
+
 def test_what_is_counted_is_written_at_the_end(tmp_path: Path) -> None:
     with House(tmp_path) as house:
         alice = house.person("alice")

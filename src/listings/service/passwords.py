@@ -82,9 +82,13 @@ class Passwords:
         """Whether this is the password of a hash; where there is none it takes as long. Raises Unavailable."""
         return await self._work(lambda: self._check(stored, password))
 
-    async def _work(self, work: Callable[[], T]) -> T:
+    def require_room(self) -> None:
+        """Raises Unavailable when too many wait already."""
         if self._under_way >= _MOST_WAITING:
             raise Unavailable("Too many people are signing in at once: try again in a moment")
+
+    async def _work(self, work: Callable[[], T]) -> T:
+        self.require_room()
         if self._threads is None:
             self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="listings-passwords")
         self._under_way += 1
