@@ -380,10 +380,12 @@ def test_session_events_are_logged(open_house: House, alice: str, caplog: pytest
     caplog.set_level("INFO")
     open_house.run(sign_in(open_house))
     guess(open_house, 1)
+    guess(open_house, 1, email="bob@example.com")
     open_house.run(open_house.service.sign_out(alice))
     assert caplog.messages == [
         "Account 1 is signed in",
         "A wrong password was given for account 1",
+        "A wrong password was given for no account",
         "A session of account 1 is ended",
     ]
     assert alice not in caplog.text

@@ -213,8 +213,8 @@ class Members(Accounts):
         stored = await self.store.get_password(account.id if account is not None else 0)
         checked = await self.passwords.check(stored, password)
         if account is None or stored is None or not checked.is_right:
-            if account is not None:
-                _log.warning("A wrong password was given for account %d", account.id)
+            whose = "no account" if account is None else f"account {account.id}"  # both take the time of a line
+            _log.warning("A wrong password was given for %s", whose)
             raise Problem("wrong_credentials", "The e-mail address or the password is wrong")
         if checked.better is not None:
             await self.store.replace_password(account.id, stored, checked.better)
