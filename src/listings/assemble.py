@@ -17,6 +17,7 @@ from listings.limiter.memory import MemoryLimiter
 from listings.logs import RequestLog
 from listings.postgres_url import PostgresUrl
 from listings.service import Service
+from listings.service.payments import ManualPayments, PaymentProvider
 from listings.settings import RedisAddress, Settings
 from listings.store import backup, connection, copies, inspection, migrate, restore
 from listings.store.copies import Progress, ignore_progress
@@ -208,7 +209,7 @@ async def opened_service(
     if metrics is not None:
         metrics.watch_writes(lambda: store.writes_waiting)
     limiter = _limiter(settings, await store.get_id(), metrics)
-    service = Service(store, limiter, clock, sign_up_open=settings.sign_up)
+    service = Service(store, limiter, clock, sign_up_open=settings.sign_up, payments=_payments(settings))
     upkeep = asyncio.create_task(service.keep_up())
     try:
         yield service
@@ -321,6 +322,28 @@ def _tracing() -> Iterator["Trace"]:
         ) from None
     with closing(Tracing()) as tracing:
         yield tracing.note_answer
+
+
+def _payments(settings: Settings) -> PaymentProvider:
+    if settings.payment_provider == "manual":
+        return ManualPayments()
+    try:
+        from listings.service.stripe_payments import StripeAccount, StripePayments  # noqa: PLC0415 - an extra, too
+    except ImportError:
+        raise Problem(
+            "invalid_setting",
+            "LISTINGS_PAYMENT_PROVIDER is stripe, which needs its library: install it with "
+            "`pip install 'listings[stripe]'`",
+        ) from None
+    for setting, value in (
+        ("LISTINGS_STRIPE_SECRET_KEY", settings.stripe_secret_key),
+        ("LISTINGS_STRIPE_WEBHOOK_SECRET", settings.stripe_webhook_secret),
+    ):
+        if not value:
+            raise Problem("invalid_setting", f"LISTINGS_PAYMENT_PROVIDER is stripe, which needs {setting}: set it")
+    return StripePayments(
+        StripeAccount(settings.stripe_secret_key, settings.stripe_webhook_secret, settings.stripe_currency)
+    )
 
 
 def _limiter(settings: Settings, database_id: str, metrics: "Metrics | None") -> RateLimiter | None:

@@ -66,6 +66,7 @@ class Setting(NamedTuple):
     help: str
     flag: str = ""  # where it is not made of the attribute
     secret: bool = False  # may hold a password
+    is_password: bool = False  # is nothing else, and secret besides
 
     @property
     def flag_name(self) -> str:
@@ -86,6 +87,8 @@ class Given(NamedTuple):
         """The text, for eyes: without a password, and nothing of a file that doesn't hold what it should."""
         if not self.setting.secret:
             return self.text
+        if self.setting.is_password:
+            return MASK if self.text else ""
         return MASK if self.fault and self.source.endswith(_FILE) else mask(self.text)
 
 
@@ -124,6 +127,10 @@ class Settings(NamedTuple):
     metrics_address: Address | None
     tracing: bool
     sign_up: bool
+    payment_provider: str
+    stripe_secret_key: str
+    stripe_webhook_secret: str
+    stripe_currency: str
 
     @property
     def file(self) -> Path:
@@ -213,6 +220,24 @@ def _switch(text: str) -> bool:
     if text not in {"off", "on"}:
         raise ValueError("must be off or on")
     return text == "on"
+
+
+def _provider(text: str) -> str:
+    if text not in {"manual", "stripe"}:
+        raise ValueError("must be manual or stripe")
+    return text
+
+
+def _password(text: str) -> str:
+    if not re.fullmatch(r"[\x21-\x7e]*", text):
+        raise ValueError("must be visible ASCII characters without a space")
+    return text
+
+
+def _currency(text: str) -> str:
+    if not re.fullmatch(r"[a-z]{3}", text):
+        raise ValueError("must be three small letters, like nzd")
+    return text
 
 
 def _origins(text: str) -> frozenset[str]:
@@ -462,6 +487,38 @@ SETTINGS = (
         "on",
         _switch,
         "on: anybody may open an account in the console, without a plan; off: only the operator opens accounts.",
+    ),
+    Setting(
+        "payment_provider",
+        ("LISTINGS_PAYMENT_PROVIDER",),
+        "manual",
+        _provider,
+        "Who takes the sellers' money: manual, which is the operator; stripe, which needs the extra listings[stripe].",
+    ),
+    Setting(
+        "stripe_secret_key",
+        ("LISTINGS_STRIPE_SECRET_KEY",),
+        "",
+        _password,
+        "The secret key of the account with Stripe.",
+        secret=True,
+        is_password=True,
+    ),
+    Setting(
+        "stripe_webhook_secret",
+        ("LISTINGS_STRIPE_WEBHOOK_SECRET",),
+        "",
+        _password,
+        "The secret by which Stripe signs its events.",
+        secret=True,
+        is_password=True,
+    ),
+    Setting(
+        "stripe_currency",
+        ("LISTINGS_STRIPE_CURRENCY",),
+        "nzd",
+        _currency,
+        "The currency of the 49 a month that Stripe asks for, as three small letters.",
     ),
 )
 

@@ -30,6 +30,7 @@ from tests.store import databases
 
 TABLES = (
     *("accounts", "api_keys", "account_state", "listing_ids", "listings", "idempotency", "imports", "view_salts"),
+    *("members", "sessions", "invitations", "sign_in_attempts", "payments", "activity", "usage_hours", "refusals"),
     *("views", "database_id"),
 )
 OF_THE_MARKET = {"marketed", "market_version"}  # columns that tell what is in the source's market, not in the target's
@@ -137,14 +138,23 @@ def furnish(source: Source) -> None:
         f"{key} VALUES ({bob}, randomblob(32), 'lst_…efgh', 'expired ☃', 1, 2, NULL, NULL)",
         "INSERT INTO accounts (id, bucket, name, email, created_at, disabled_at) VALUES (2050, 2, 'dora', 'd@x', 1, 2)",
         "INSERT INTO account_state (bucket, account_id, revision) VALUES (2, 2050, 12345678901)",
-        f"INSERT INTO imports VALUES ({bob}, {bob}, randomblob(32), 'csv', 1, 2, 3, 4, 5, 6, 7, 8, NULL)",
-        f"INSERT INTO imports VALUES ({bob}, {bob}, randomblob(32), 'jsonl', 0, 2, 3, 4, 5, 6, 7, 8, 9)",
+        f"INSERT INTO imports VALUES ({bob}, {bob}, randomblob(32), 'csv', 1, 2, 3, 4, 5, 6, 7, 8, NULL, 9)",
+        f"INSERT INTO imports VALUES ({bob}, {bob}, randomblob(32), 'jsonl', 0, 2, 3, 4, 5, 6, 7, 8, 9, NULL)",
         f"UPDATE listing_ids SET last = last + 1000 WHERE bucket = {bob}",
         "INSERT INTO listing_ids VALUES (99, 77)",
         "INSERT INTO view_salts VALUES (20000, randomblob(32))",
         f"INSERT INTO views VALUES (20000, {bob}, {1024 + bob}, randomblob(16))",
         f"UPDATE accounts SET plan_expires_at = NULL WHERE id = {charlie}",
         "UPDATE sqlite_sequence SET seq = 3000 WHERE name = 'accounts'",
+        f"INSERT INTO members VALUES ({bob}, '$argon2id$☃', 1), ({charlie}, '', 2)",
+        *(f"INSERT INTO sessions VALUES (randomblob(32), {bob}, '{it}', 's', 1, 2, 3, 'Ünïcode')" for it in "abc"),
+        f"INSERT INTO invitations VALUES (randomblob(32), {bob}, 1, 2), (randomblob(32), {charlie}, 1, 2)",
+        "INSERT INTO sign_in_attempts VALUES (randomblob(32), 1, 2), (randomblob(32), 3, 4)",
+        f"INSERT INTO payments VALUES ('stripe', 'cs_1', {bob}, 1, 2, 3), ('manual', 'ü', {bob}, 1, 2, 3)",
+        f"INSERT INTO activity VALUES ({bob}, {bob}, 900, 0, 1, -1, 'updated', 7, '{{}}')",
+        f"INSERT INTO activity VALUES ({bob}, {bob}, 900, 1, 1, 0, 'key_added', 7, '')",
+        f"INSERT INTO usage_hours VALUES ({bob}, {bob}, 400000, 7, 200, 12345678901), ({bob}, {bob}, 4, 7, 404, 1)",
+        f"INSERT INTO refusals VALUES ({bob}, {bob}, 1790000000000000, 'r', 7, 'c', 403, 'GET', '/ü')",
     )
 
 

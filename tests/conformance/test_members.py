@@ -244,9 +244,11 @@ def test_a_paid_plan_is_extended_once(store: Store, run: Run, account: Account) 
     paid = run(store.add_payment(payment, lambda _: 5_000, 1_500))
     assert paid.plan_expires_at == 5_000
     assert run(store.add_payment(payment, lambda _: 9_000, 1_600)) == paid
-    again = run(store.add_payment(payment._replace(event_id="evt_2"), lambda it: it.plan_expires_at + 1, 1_700))
+    again = run(
+        store.add_payment(payment._replace(payment_id="evt_2"), lambda it: (it.plan_expires_at or 0) + 1, 1_700)
+    )
     assert again.plan_expires_at == 5_001
-    assert run(store.add_payment(payment._replace(event_id="evt_3", account_id=999), lambda _: 1, 1_700)) is None
+    assert run(store.add_payment(payment._replace(payment_id="evt_3", account_id=999), lambda _: 1, 1_700)) is None
     assert kinds(run, store, account) == ["account_opened", "plan_paid", "plan_paid"]
 
 

@@ -11,10 +11,11 @@ import asyncpg
 import msgspec
 import pytest
 
+from listings.console_contract import Author
 from listings.contract import Claim, ImportBatch, ImportKey, ImportRow, Position
 from listings.model import SORTED_BY, ImportedListing, Listing, ListingQuery, NewListing
+from listings.store import console_sql, postgres_search, postgres_writes, search, sql
 from listings.store import postgres as store_module
-from listings.store import postgres_search, postgres_writes, search, sql
 from listings.store.migrate import shipped
 from listings.store.postgres import PostgresStore
 from listings.store.postgres_pool import Bounds, Pool, connect
@@ -22,9 +23,10 @@ from tests.postgres_server import PostgresServer
 
 BOUNDS = Bounds(sessions=2, seconds=60)
 COUNT = 10_000
+_ALL = vars(sql) | vars(console_sql) | vars(postgres_writes) | vars(postgres_search) | vars(store_module)
 STATEMENTS = {
     name: value
-    for name, value in (vars(sql) | vars(postgres_writes) | vars(postgres_search) | vars(store_module)).items()
+    for name, value in _ALL.items()
     if name.strip("_").isupper()
     and isinstance(value, str)
     and re.match(r"[\s(]*(SELECT|INSERT|UPDATE|DELETE)\b", value)
@@ -32,7 +34,10 @@ STATEMENTS = {
     "change_listing": sql.change_listing(("title", "price_cents", "is_active")),
     "change_account": sql.change_account(("name", "plan_expires_at")),
 }
-HOT = ("listings", "listing_words", "account_state", "listing_ids", "idempotency", "imports", "views")
+HOT = (
+    *("listings", "listing_words", "account_state", "listing_ids", "idempotency", "imports", "views"),
+    *("activity", "usage_hours", "refusals"),
+)
 TO_ALL_SHARDS = {
     "FORGET_CLAIMS": "the purge goes by age, once a minute and outside of requests",
     "FORGET_VIEWS": "so does that of yesterday's visitors",
@@ -172,7 +177,7 @@ def test_every_hot_statement_carries_the_bucket() -> None:
 
 
 def test_everything_in_the_function_carries_the_bucket() -> None:
-    (migration,) = (one for one in shipped("postgres") if "CREATE FUNCTION create_listing" in one.text)
+    *_, migration = (one for one in shipped("postgres") if "CREATE FUNCTION create_listing" in one.text)
     body = migration.text.partition("CREATE FUNCTION create_listing")[2]
     parts = hot_parts(body)
     assert len(parts) == 9
@@ -340,7 +345,8 @@ async def make(url: str, count: int, way: str) -> tuple[list[Any], dict[str, lis
     session = await pool.take()
     outcomes: list[Any] = []
     for claim in (None, CLAIM, CLAIM):
-        values: Any = (session, (1, 1), NEW, "2026-11-21 10:00:00", claim)
+        terms = postgres_writes.Terms(claim, Author(7, 1_000))
+        values: Any = (session, (1, 1), NEW, "2026-11-21 10:00:00", terms)
         if way == "function":
             outcomes.append(await postgres_writes.create(*values, with_words=count > 0))
         else:
@@ -375,7 +381,9 @@ def test_the_function_leaves_to_the_statements_what_needs_an_index(postgres: Pos
         await pool.open()
         session = await pool.take()
         before = await session.fetch("SELECT revision, listings, last FROM account_state, listing_ids")
-        made = await postgres_writes.create(session, (1, 1), NEW, "2026", None, with_words=False)
+        made = await postgres_writes.create(
+            session, (1, 1), NEW, "2026", postgres_writes.Terms(None, None), with_words=False
+        )
         after = await session.fetch("SELECT revision, listings, last FROM account_state, listing_ids")
         await pool.close()
         assert before == after

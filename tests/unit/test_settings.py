@@ -106,6 +106,13 @@ GOOD = [
     ("metrics_address", "[::1]:9464", ("::1", 9464)),
     ("tracing", "on", True),
     ("tracing", "off", False),
+    ("sign_up", "on", True),
+    ("sign_up", "off", False),
+    ("payment_provider", "manual", "manual"),
+    ("payment_provider", "stripe", "stripe"),
+    ("stripe_secret_key", "sk_live_51H", "sk_live_51H"),
+    ("stripe_webhook_secret", "whsec_9/+=", "whsec_9/+="),
+    ("stripe_currency", "usd", "usd"),
     *((attribute, str(value), value) for attribute, bounds in BOUNDS.items() for value in bounds),
 ]
 WRONG = [
@@ -177,6 +184,12 @@ WRONG = [
     ("metrics_address", "٩٤٦٤"),
     ("tracing", "1"),
     ("tracing", "On"),
+    ("sign_up", "open"),
+    ("payment_provider", "paypal"),
+    ("stripe_secret_key", "sk live"),
+    ("stripe_webhook_secret", "wh\u00fcsec"),
+    ("stripe_currency", "NZD"),
+    ("stripe_currency", "dollars"),
     *((attribute, str(bounds[0] - 1)) for attribute, bounds in BOUNDS.items()),
     *((attribute, str(bounds[1] + 1)) for attribute, bounds in BOUNDS.items()),
     *((attribute, "ten") for attribute in BOUNDS),
@@ -258,6 +271,11 @@ def test_the_defaults_are_in_force_when_nothing_is_set() -> None:
         log_format="auto",
         metrics_address=None,
         tracing=False,
+        sign_up=True,
+        payment_provider="manual",
+        stripe_secret_key="",
+        stripe_webhook_secret="",
+        stripe_currency="nzd",
     )
 
 
@@ -277,7 +295,7 @@ def test_a_wrong_value_is_refused_by_its_variables_name(attribute: str, text: st
     for variable in ROWS[attribute].variables:
         said = refusal({variable: text})
         assert said.startswith(f"{variable} must be ")
-        assert repr(text[:60]) in said
+        assert repr("***" if ROWS[attribute].is_password else text[:60]) in said
         assert len(said) < 250
 
 

@@ -1,8 +1,9 @@
-"""`listings account`: open accounts, set their plans, look at them, disable them."""
+"""`listings account`: open accounts, set their plans, look at them, disable them; the rest is in `members`."""
 
 import click
 
 from listings import dates
+from listings.cli import members
 from listings.cli.output import Data, account_data, json_option, show, show_rows, status_data
 from listings.cli.parameters import Date, with_service
 from listings.errors import Problem
@@ -15,6 +16,10 @@ _MONTHS = click.IntRange(1, 12_000)
 @click.group()
 def account() -> None:
     """Accounts and their plans. ACCOUNT is an id or an e-mail address; dates are UTC."""
+
+
+for command in (members.invite, members.erase, members.export):
+    account.add_command(command)
 
 
 @account.command()
@@ -119,7 +124,7 @@ def show_account(context: click.Context, account: str, *, as_json: bool) -> None
 @json_option
 @click.pass_context
 def disable(context: click.Context, account: str, *, as_json: bool) -> None:
-    """Refuse all keys of ACCOUNT from now on, with 403, until it is enabled. Nothing is deleted.
+    """Refuse all keys of ACCOUNT from now on, with 403, until it is enabled, and end its sessions. Nothing is deleted.
 
     \b
     Example: listings account disable alice@example.com

@@ -20,6 +20,7 @@ from listings.service.listings import ANY_TERMS, CLAIM_SECONDS, Listings, Page, 
 from listings.service.market import Market, MarketPage
 from listings.service.members import Member, Members
 from listings.service.passwords import Passwords
+from listings.service.payments import ManualPayments, PaymentProvider, Payments
 from listings.service.usage import RequestCounts, Usage
 
 __all__ = [
@@ -56,7 +57,7 @@ class EndedKey(Problem):
         self.caller = caller
 
 
-class Service(Members, Listings, Market, RequestCounts, Activity):
+class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
     """All use cases over one store, one limiter (None: no limit) and one clock (seconds since 1970)."""
 
     def __init__(
@@ -66,12 +67,14 @@ class Service(Members, Listings, Market, RequestCounts, Activity):
         clock: Callable[[], float] = time.time,
         *,
         sign_up_open: bool = False,
+        payments: PaymentProvider | None = None,
     ) -> None:
-        """`sign_up_open`: whether anybody may open an account."""
+        """`sign_up_open`: whether anybody may open an account; `payments` None: the operator takes them."""
         self.store = store
         self.limiter = limiter
         self.clock = clock
         self.sign_up_open = sign_up_open
+        self.payments = payments if payments is not None else ManualPayments()
         self.passwords = Passwords()
         self._begin_counting()
         self.stopping = False

@@ -87,7 +87,7 @@ class Accounts:
         now = self.clock()
 
         def decide(account: Account) -> AccountChange:
-            return {"plan_expires_at": _months_later(max(now, account.plan_expires_at or 0), months)}
+            return {"plan_expires_at": months_later(max(now, account.plan_expires_at or 0), months)}
 
         return await self._change_account(reference, decide)
 
@@ -230,7 +230,8 @@ def _known(account: Account | None, reference: str) -> Account:
     return account
 
 
-def _months_later(moment: float, months: int) -> int:
+def months_later(moment: float, months: int) -> int:
+    """Calendar months behind a moment. Raises Problem("invalid_request") beyond the year 9999."""
     try:
         return dates.add_months(moment, months)
     except ValueError as error:

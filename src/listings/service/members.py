@@ -101,6 +101,7 @@ class Members(Accounts):
         Raises Problem: wrong_credentials (which of the two is wrong, or whether there is such an account, shows neither
         in the text nor in the time), too_many_attempts, account_disabled; Unavailable when too many try at once.
         """
+        self.passwords.require_room()  # who isn't judged for lack of it has not tried
         email = email.strip().lower()
         of_account, of_address = _subject("account", email), _subject("address", _network_of(address))
         now = int(self.clock())
@@ -141,7 +142,7 @@ class Members(Accounts):
         found = await self._find_session(token)
         if found is not None:
             session, account = found
-            await self.end_session(account, session.handle)
+            await self._end(account, session.handle)
 
     async def list_sessions(self, member: Member) -> list[Session]:
         """The sessions of the member's account that are not over, the latest first."""
@@ -152,8 +153,11 @@ class Members(Accounts):
             if session.seen_at >= oldest.seen_at and session.created_at >= oldest.created_at
         ]
 
-    async def end_session(self, account: Account, handle: str) -> bool:
-        """End a session of the account; False when there is none of this handle."""
+    async def end_session(self, member: Member, handle: str) -> bool:
+        """End a session of the member's account; False when there is none of this handle."""
+        return await self._end(member.account, handle)
+
+    async def _end(self, account: Account, handle: str) -> bool:
         ended = await self.store.end_session(account.id, handle, self._console())
         if ended:
             _log.info("A session of account %d is ended", account.id)
@@ -195,6 +199,7 @@ class Members(Accounts):
         return await self._renew(member)
 
     async def _require_again(self, member: Member, password: str) -> None:
+        self.passwords.require_room()
         subject = _subject("account", member.account.email)
         now = int(self.clock())
         counts = await self.store.count_attempt([subject], now, now - _ATTEMPTS_SECONDS)
@@ -208,8 +213,8 @@ class Members(Accounts):
         stored = await self.store.get_password(account.id if account is not None else 0)
         checked = await self.passwords.check(stored, password)
         if account is None or stored is None or not checked.is_right:
-            if account is not None:
-                _log.warning("A wrong password was given for account %d", account.id)
+            whose = "no account" if account is None else f"account {account.id}"  # both take the time of a line
+            _log.warning("A wrong password was given for %s", whose)
             raise Problem("wrong_credentials", "The e-mail address or the password is wrong")
         if checked.better is not None:
             await self.store.replace_password(account.id, stored, checked.better)

@@ -3,6 +3,7 @@
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import NamedTuple
 
 from listings.console_contract import Refusal, UsageCount, UsageKey
@@ -23,6 +24,8 @@ _LONGEST_PATH = 200
 _LONGEST_ID = 128
 _MOST_COUNTED = 50_000  # keys by their statuses, between two writes
 _MOST_ACCOUNTS = 200  # whose refusals are kept between two writes
+_WRITTEN_AT_ONCE = 500
+_ACCOUNTS_AT_ONCE = 5
 
 
 class Period(NamedTuple):
@@ -121,14 +124,17 @@ class RequestCounts:
         )
 
     async def write_usage(self) -> None:
-        """Store what was counted; while the store can't take it, it is kept for the next time."""
+        """Store what was counted, in small steps; what the store can't take is kept for the next time."""
         answers, refused, since = self._answers, self._refused, self._counting_since
         self._answers, self._refused, self._counting_since = {}, {}, self.clock()
-        if not answers and not refused:
-            return
-        refusals = [refusal for one in refused.values() for refusal in one]
         try:
-            await self.store.add_usage(_by_hour(answers, since), refusals, MOST_REFUSALS)
+            while answers or refused:
+                some = dict(islice(answers.items(), _WRITTEN_AT_ONCE))
+                whose = list(islice(refused, _ACCOUNTS_AT_ONCE))
+                refusals = [refusal for account_id in whose for refusal in refused[account_id]]
+                await self.store.add_usage(_by_hour(some, since), refusals, MOST_REFUSALS)
+                answers = dict(islice(answers.items(), len(some), None))
+                refused = {account_id: refused[account_id] for account_id in islice(refused, len(whose), None)}
         except Unavailable:
             self._take_back(answers, refused, since)
 

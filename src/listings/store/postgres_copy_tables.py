@@ -86,7 +86,7 @@ TABLES = (
     ),
     Table("invitations", ("digest", "account_id", "created_at", "expires_at"), keys=1),
     Table("sign_in_attempts", ("subject", "started_at", "count"), keys=1),
-    Table("payments", ("provider", "event_id", "account_id", "months", "plan_expires_at", "received_at"), keys=2),
+    Table("payments", ("provider", "payment_id", "account_id", "months", "plan_expires_at", "received_at"), keys=2),
     Table(
         "activity",
         ("bucket", "account_id", "revision", "number", "moment", "author", "kind", "subject", "detail"),

@@ -17,6 +17,9 @@ CREATE TABLE sessions (
     UNIQUE (account_id, handle)
 );
 
+CREATE INDEX sessions_seen ON sessions (seen_at);
+CREATE INDEX sessions_age ON sessions (created_at);
+
 CREATE TABLE invitations (
     digest bytea PRIMARY KEY CHECK (octet_length(digest) = 32),
     account_id bigint NOT NULL REFERENCES accounts (id),
@@ -38,12 +41,12 @@ CREATE INDEX sign_in_attempts_age ON sign_in_attempts (started_at);
 -- What a provider of payments has told once is not done twice.
 CREATE TABLE payments (
     provider text COLLATE "C" NOT NULL,
-    event_id text COLLATE "C" NOT NULL,
+    payment_id text COLLATE "C" NOT NULL,
     account_id bigint NOT NULL REFERENCES accounts (id),
     months bigint NOT NULL,
     plan_expires_at bigint NOT NULL,
     received_at bigint NOT NULL,
-    PRIMARY KEY (provider, event_id)
+    PRIMARY KEY (provider, payment_id)
 );
 
 -- Who has made a listing (the id of an API key, 0 the operator, -1 the console), and which edit of its account that

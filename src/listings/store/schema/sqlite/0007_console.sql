@@ -17,6 +17,9 @@ CREATE TABLE sessions (
     UNIQUE (account_id, handle)
 ) STRICT, WITHOUT ROWID;
 
+CREATE INDEX sessions_seen ON sessions (seen_at);
+CREATE INDEX sessions_age ON sessions (created_at);
+
 CREATE TABLE invitations (
     digest BLOB PRIMARY KEY CHECK (length(digest) = 32),
     account_id INTEGER NOT NULL REFERENCES accounts (id),
@@ -38,12 +41,12 @@ CREATE INDEX sign_in_attempts_age ON sign_in_attempts (started_at);
 -- What a provider of payments has told once is not done twice.
 CREATE TABLE payments (
     provider TEXT NOT NULL,
-    event_id TEXT NOT NULL,
+    payment_id TEXT NOT NULL,
     account_id INTEGER NOT NULL REFERENCES accounts (id),
     months INTEGER NOT NULL,
     plan_expires_at INTEGER NOT NULL,
     received_at INTEGER NOT NULL,
-    PRIMARY KEY (provider, event_id)
+    PRIMARY KEY (provider, payment_id)
 ) STRICT, WITHOUT ROWID;
 
 -- Who has made a listing (the id of an API key, 0 the operator, -1 the console), and which edit of its account that

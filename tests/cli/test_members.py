@@ -1,0 +1,199 @@
+"""`listings account invite`, `erase` and `export`."""
+
+import json
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from listings.service import Service
+from tests.cli.commands import Cli, Data
+from tests.houses import House
+
+pytestmark = pytest.mark.usefixtures("database")
+
+PASSWORD = "a long and winding road"
+HERE = "192.0.2.1"
+
+
+@contextmanager
+def opened(cli: Cli) -> Iterator[House]:
+    """The service over the commands' database, at the present time."""
+    with House(cli.folder / "data") as house:
+        house.clock.now = time.time()
+        yield house
+
+
+def use(cli: Cli, act: Callable[[Service], Awaitable[Any]]) -> Any:
+    with opened(cli) as house:
+
+        async def run() -> Any:
+            return await act(house.service)
+
+        return house.run(run())
+
+
+def token_of(link: str) -> str:
+    found = re.fullmatch(r"https?://\S+/invitations/([A-Za-z0-9_-]{43})", link.strip())
+    assert found is not None, link
+    return found[1]
+
+
+# Inviting
+
+
+def test_an_invitation_is_a_link_by_which_its_owner_sets_a_password(cli: Cli, alice: Data) -> None:
+    link = cli.done("account", "invite", alice["email"]).out
+    assert link.startswith("http://127.0.0.1:8000/invitations/")
+    session = use(cli, lambda service: service.accept_invitation(token_of(link), PASSWORD))
+    assert use(cli, lambda service: service.session_of(session)).account.id == alice["id"]
+
+
+def test_a_link_begins_where_the_console_is(cli: Cli, alice: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = ("account", "invite", str(alice["id"]))
+    given = cli.done(*ask, "--base-url", "https://market.example/").out
+    assert given.startswith("https://market.example/invitations/")
+    monkeypatch.setenv("LISTINGS_BASE_URL", "https://other.example")
+    assert cli.done(*ask).out.startswith("https://other.example/invitations/")
+    monkeypatch.delenv("LISTINGS_BASE_URL")
+    monkeypatch.setenv("LISTINGS_HOST", "::1")
+    monkeypatch.setenv("LISTINGS_PORT", "9000")
+    assert cli.done(*ask).out.startswith("http://[::1]:9000/invitations/")
+
+
+@pytest.mark.parametrize("url", ["market.example", "https://market.example/console", "ftp://a", "https://a b"])
+def test_a_link_begins_with_an_address_or_the_command_is_wrong(cli: Cli, alice: Data, url: str) -> None:
+    assert cli("account", "invite", alice["email"], "--base-url", url).code == 2
+
+
+def test_an_invitation_as_json_tells_when_it_expires(cli: Cli, alice: Data) -> None:
+    data = cli.data("account", "invite", alice["email"])
+    assert token_of(data["link"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", data["expires_at"])
+
+
+def test_who_is_not_there_or_disabled_is_not_invited(cli: Cli, alice: Data) -> None:
+    assert cli("account", "invite", "nobody@example.com").sentence == "There is no account nobody@example.com"
+    cli.done("account", "disable", alice["email"])
+    assert "is disabled and can't be invited" in cli("account", "invite", alice["email"]).sentence
+
+
+# Erasing
+
+
+@pytest.fixture
+def seller(cli: Cli, alice: Data) -> Data:
+    """alice with a key, a password, a session, listings and activity."""
+    key = cli.data("key", "add", alice["email"], "--name", "Alice's phone")["key"]
+    link = cli.done("account", "invite", alice["email"]).out
+    with opened(cli) as house:
+        session = house.run(house.service.accept_invitation(token_of(link), PASSWORD, "Firefox"))
+        listing = {"title": "Lamp", "content": "Brass."}
+        ids = [house.ask("POST", "/api/v1/listings", key=key, json=listing).json()["id"] for _ in range(3)]
+        house.ask("PATCH", f"/api/v1/listings/{ids[0]}", key=key, json={"price": 5})
+        house.ask("DELETE", f"/api/v1/listings/{ids[2]}", key=key)
+        house.ask("GET", "/api/v1/listings/999999", key=key)
+    return {**alice, "key": key, "session": session, "ids": ids}
+
+
+def test_of_an_erased_account_nothing_personal_is_left(cli: Cli, seller: Data, database: Path) -> None:
+    assert f"Account {seller['id']} is erased.\n" in cli.done("account", "erase", seller["email"], "--yes").err
+    shown = cli.data("account", "show", str(seller["id"]))
+    assert shown["name"] == f"Erased account {seller['id']}"
+    assert re.fullmatch(rf"erased-{seller['id']}@[0-9a-f]{{16}}\.invalid", shown["email"])
+    assert (shown["plan"], shown["usable_keys"]) == ("none", 0)
+    assert shown["disabled_at"] is not None
+    assert (shown["active_listings"], shown["inactive_listings"], shown["deleted_listings"]) == (0, 0, 3)
+    with opened(cli) as house:
+        assert house.ask("GET", "/api/v1/listings", key=seller["key"]).status == 401
+        assert house.run(house.service.session_of(seller["session"])) is None
+        owner = house.run(house.service.find_account(str(seller["id"])))
+        assert [one.code for one in house.run(house.service.usage(owner)).refusals] == ["invalid_api_key"]
+        assert {event.kind for event in house.run(house.service.activity(owner)).events} == {"created"}
+    stored = b"".join(path.read_bytes() for path in database.parent.glob("listings.db-wal"))
+    assert b"Alice's phone" not in stored
+    cli.done("account", "add", "--name", "Another", "--email", seller["email"])
+
+
+def test_an_account_is_erased_after_a_question(cli: Cli, seller: Data) -> None:
+    refused = cli("account", "erase", seller["email"])
+    assert refused.code == 1
+    assert f"Erase account {seller['id']}, {seller['email']}, for good?" in refused.err
+    assert cli.data("account", "show", seller["email"])["active_listings"] == 2
+
+
+def test_an_erased_account_is_told_as_json(cli: Cli, alice: Data) -> None:
+    data = cli.data("account", "erase", alice["email"], "--yes")
+    assert (data["id"], data["plan"]) == (alice["id"], "none")
+    assert cli("account", "erase", alice["email"], "--yes").sentence == f"There is no account {alice['email']}"
+
+
+def test_an_account_can_be_erased_twice(cli: Cli, alice: Data) -> None:
+    for _ in range(2):
+        cli.done("account", "erase", str(alice["id"]), "--yes")
+
+
+def test_the_help_tells_what_is_gone_and_what_remains(cli: Cli) -> None:
+    text = " ".join(cli.done("account", "erase", "--help").out.split())
+    assert "Gone are its name and e-mail address" in text
+    assert "What remains: the account's number; its deleted listings with their texts" in text
+
+
+# Exporting
+
+
+def test_an_export_holds_everything_and_no_secret(cli: Cli, seller: Data) -> None:
+    cli.done("account", "export", seller["email"], "alice.json")
+    file = cli.folder / "alice.json"
+    assert file.stat().st_mode & 0o777 == 0o600
+    text = file.read_text("utf-8")
+    for secret in (seller["key"], seller["session"], PASSWORD, "argon2"):
+        assert secret not in text
+    data = json.loads(text)
+    assert list(data) == ["account", "keys", "sessions", "activity", "usage", "refusals", "listings"]
+    assert (data["account"]["name"], data["account"]["email"]) == (seller["name"], seller["email"])
+    assert [key["name"] for key in data["keys"]] == ["Alice's phone"]
+    assert [session["browser"] for session in data["sessions"]] == ["Firefox"]
+    assert [(event["what"], event["by"]) for event in data["activity"]] == [
+        ("deleted", "key 1"),
+        ("updated", "key 1"),
+        ("created", "key 1"),
+        ("created", "key 1"),
+        ("created", "key 1"),
+        ("signed_in", "console"),
+        ("password_changed", "console"),
+        ("key_added", "operator"),
+    ]
+    assert data["activity"][1]["detail"] == ["price_cents"]
+    assert {(row["status"], row["requests"]) for row in data["usage"]} == {(201, 3), (200, 2), (404, 1)}
+    assert [(one["code"], one["path"]) for one in data["refusals"]] == [
+        ("listing_not_found", "/api/v1/listings/999999")
+    ]
+    assert [listing["state"] for listing in data["listings"]] == ["active", "active", "deleted"]
+
+
+def test_an_empty_account_is_exported(cli: Cli, alice: Data) -> None:
+    cli.done("account", "export", alice["email"], "alice.json")
+    data = json.loads((cli.folder / "alice.json").read_text("utf-8"))
+    del data["account"]
+    assert list(data.values()) == [[]] * 6
+
+
+def test_a_file_that_is_there_is_replaced_by_force_alone(cli: Cli, alice: Data) -> None:
+    file = cli.folder / "alice.json"
+    file.write_text("mine")
+    assert "overwrite it with --force" in cli("account", "export", alice["email"], "alice.json").sentence
+    assert file.read_text() == "mine"
+    cli.done("account", "export", alice["email"], "alice.json", "--force")
+    assert json.loads(file.read_text("utf-8"))["account"]["id"] == alice["id"]
+
+
+def test_what_can_not_be_written_is_told_and_leaves_nothing(cli: Cli, alice: Data) -> None:
+    said = cli("account", "export", alice["email"], "missing/alice.json").sentence
+    assert said == "missing/alice.json can't be written: No such file or directory"
+    assert "There is no account" in cli("account", "export", "nobody@example.com", "a.json").sentence
+    assert [path.name for path in cli.folder.iterdir()] == ["data"]

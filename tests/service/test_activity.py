@@ -1,0 +1,180 @@
+"""Activity over a whole service: every way in which something is done tells who did it."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from listings import fields, transfer
+from listings.console_contract import CONSOLE, OPERATOR, Event, EventPlace
+from listings.contract import Position
+from listings.service import Member
+from listings.transfer import Import, Options, Row
+from tests.houses import House, Person
+
+LISTINGS = "/api/v1/listings"
+NEW = {"title": "Lamp", "content": "Brass."}
+
+
+@pytest.fixture
+def alice(house: House) -> Person:
+    return house.person("alice")
+
+
+def activity_of(house: House, person: Person, count: int = 500) -> list[Event]:
+    """Page by page, the oldest first."""
+    events: list[Event] = []
+    place: EventPlace | None = None
+    while True:
+        page = house.run(house.service.activity(person.account, place, count))
+        events += page.events
+        if page.next_place is None:
+            return events[::-1]
+        place = page.next_place
+
+
+def told(events: list[Event]) -> list[tuple[str, int, int, str]]:
+    return [(event.kind, event.author, event.subject, event.detail) for event in events]
+
+
+def create(house: House, person: Person, **fields: object) -> int:
+    return int(house.ask("POST", LISTINGS, key=person.key, json=NEW | fields).json()["id"])
+
+
+def test_what_a_key_does_is_told_with_the_key(house: House, alice: Person) -> None:
+    key = alice.key_id
+    one = create(house, alice)
+    path = f"{LISTINGS}/{one}"
+    house.ask("PATCH", path, key=alice.key, json={"price": 5, "title": "Lamps"})
+    house.ask("PATCH", path, key=alice.key, json={"price": 5})
+    house.ask("DELETE", path, key=alice.key)
+    house.ask("POST", f"{path}/restore", key=alice.key)
+    operations = [{"op": "create", "listing": NEW}, {"op": "delete", "id": one}]
+    house.ask("POST", f"{LISTINGS}/batch", key=alice.key, json={"operations": operations})
+    for dry in ("?dry_run=true",):
+        house.ask("POST", f"{LISTINGS}{dry}", key=alice.key, json=NEW)
+        house.ask("POST", f"{path}/restore{dry}", key=alice.key)
+    assert told(activity_of(house, alice)) == [
+        ("key_added", OPERATOR, key, ""),
+        ("created", key, one, ""),
+        ("updated", key, one, '["price_cents","title"]'),
+        ("deleted", key, one, ""),
+        ("restored", key, one, ""),
+        ("batch", key, 0, f'{{"created":[{one + 1024}],"deleted":[{one}]}}'),
+    ]
+
+
+def test_what_the_operator_does_is_told_as_theirs(house: House, alice: Person) -> None:
+    one = create(house, alice)
+    service = house.service
+    house.run(service.close_for_owner(one))
+    house.run(service.reopen_for_owner(one, active=True))
+    house.run(service.extend_plan(str(alice.account.id), 1))
+    house.run(service.rename_account(str(alice.account.id), "Alice's Attic"))
+    house.run(service.rotate_key(alice.key_id, 0))
+    house.run(service.revoke_key(alice.key_id))
+    events = [event for event in activity_of(house, alice) if event.author == OPERATOR]
+    assert [event.kind for event in events] == [
+        *("key_added", "deleted", "restored", "account_changed", "account_changed", "key_rotated", "key_revoked"),
+    ]
+    assert events[4].detail == '{"name":"Alice\'s Attic"}'
+    assert {event.moment for event in events} == {int(house.clock.now)}
+
+
+class Rows:
+    """A file of a few rows."""
+
+    format = "csv"
+
+    def digest(self) -> bytes:
+        return b"d" * 32
+
+    def rows(self, start: Position) -> Iterator[Row]:
+        for line in range(start.line, 5):
+            yield Row(line + 1, Position(line + 1, line + 1), dict(NEW))
+
+
+class Silence:
+    def __getattr__(self, _: str) -> object:
+        return lambda *_: None
+
+
+@pytest.mark.parametrize("author", [OPERATOR, CONSOLE])
+def test_an_import_is_told_as_whoever_started_it(house: House, alice: Person, author: int) -> None:
+    watch: transfer.Watch = Silence()  # type: ignore[assignment]  # it hears everything
+    house.run(Import(house.service, alice.account, Rows(), watch, Options(author=author)).run())
+    assert told(activity_of(house, alice))[1:] == [("import", author, 0, '{"created":5,"updated":0}')]
+
+
+def test_what_a_member_does_in_the_console_is_told_as_theirs(house: House) -> None:
+    service = house.service
+    token = house.run(service.sign_up("Alice", "alice@example.com", "a long and winding road", "192.0.2.1"))
+    house.run(service.extend_plan("alice@example.com", 1))
+    member = house.run(service.session_of(token))
+    assert isinstance(member, Member)
+    issued = house.run(service.create_key(member, "warehouse"))
+    rotated = house.run(service.rotate_own_key(member, issued.key.id, 0))
+    house.run(service.revoke_own_key(member, rotated.key.id))
+    listing = house.run(service.create_listing(member.caller, fields.read_new(NEW)[0])).listing_id
+    house.run(service.update_listing(member.caller, listing, {"title": "Lamps"}))
+    house.run(service.close_listing(member.caller, listing))
+    house.run(service.restore_listing(member.caller, listing))
+    house.run(service.change_password(member, "a long and winding road", "another password"))
+    house.run(service.sign_out(token))
+    alice = Person(member.account, "", 0)
+    events = activity_of(house, alice)
+    assert [event.kind for event in events if event.author == CONSOLE] == [
+        *("account_opened", "signed_in", "key_added", "key_rotated", "key_revoked"),
+        *("created", "updated", "deleted", "restored", "password_changed"),
+    ]
+    assert [event.kind for event in events if event.author == OPERATOR] == ["account_changed"]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 100])
+def test_pages_of_any_size_tell_all_in_one_order(house: House, alice: Person, count: int) -> None:
+    ids = [create(house, alice) for _ in range(4)]
+    house.run(house.service.set_plan(str(alice.account.id), int(house.clock.now) + 10**6))
+    house.ask("PATCH", f"{LISTINGS}/{ids[0]}", key=alice.key, json={"price": 1})
+    watch: transfer.Watch = Silence()  # type: ignore[assignment]  # it hears everything
+    house.run(Import(house.service, alice.account, Rows(), watch, Options()).run())
+    ids += [create(house, alice) for _ in range(4)]
+    house.ask("DELETE", f"{LISTINGS}/{ids[1]}", key=alice.key)
+    house.ask("DELETE", f"{LISTINGS}/{ids[6]}", key=alice.key)
+    events = activity_of(house, alice, count)
+    assert [(event.revision, event.kind, event.subject) for event in events] == [
+        (0, "key_added", alice.key_id),
+        *((number + 1, "created", ids[number]) for number in range(4)),
+        (4, "account_changed", 0),
+        (5, "updated", ids[0]),
+        (6, "import", 0),
+        *((number + 3, "created", ids[number]) for number in range(4, 8)),
+        (11, "deleted", ids[1]),
+        (12, "deleted", ids[6]),
+    ]
+
+
+def test_a_page_behind_many_imported_listings_is_reached_in_bounded_steps(house: House, alice: Person) -> None:
+    first = create(house, alice)
+    many = partial(Row, 1, content=dict(NEW))
+
+    class Many(Rows):
+        def rows(self, start: Position) -> Iterator[Row]:
+            for line in range(start.line, 12_000):
+                yield many(end=Position(line + 1, line + 1))
+
+    watch: transfer.Watch = Silence()  # type: ignore[assignment]  # it hears everything
+    house.run(Import(house.service, alice.account, Many(), watch, Options()).run())
+    last = create(house, alice)
+    page = house.run(house.service.activity(alice.account))
+    assert [event.kind for event in page.events] == ["created", "import", "key_added"]
+    assert page.next_place is not None
+    created = [event.subject for event in activity_of(house, alice) if event.kind == "created"]
+    assert sorted(created) == [first, last]
+
+
+def test_activity_is_told_for_ninety_days(house: House, alice: Person) -> None:
+    create(house, alice)
+    house.clock.advance(90 * 24 * 3600)
+    assert len(activity_of(house, alice)) == 2
+    house.clock.advance(1)
+    assert activity_of(house, alice) == []

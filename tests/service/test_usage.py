@@ -1,0 +1,220 @@
+"""Usage over a whole service: what the API's answers count as, and what is kept of refusals."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from listings.model import Caller
+from listings.service.usage import Usage
+from tests.houses import House, Person
+
+HOUR = 3600
+DAY = 24 * HOUR
+LISTINGS = "/api/v1/listings"
+
+
+@pytest.fixture
+def alice(house: House) -> Person:
+    return house.person("alice")
+
+
+def usage_of(house: House, person: Person) -> Usage:
+    return house.run(house.service.usage(person.account))
+
+
+def ask(house: House, person: Person, times: int = 1, path: str = LISTINGS) -> None:
+    for _ in range(times):
+        house.ask("GET", path, key=person.key)
+
+
+def test_answers_are_counted_by_key_and_status(house: House, alice: Person) -> None:
+    second = house.run(house.service.issue_key(str(alice.account.id), "second"))
+    ask(house, alice, 3)
+    ask(house, alice, 2, f"{LISTINGS}/999")
+    house.ask("GET", LISTINGS, key=second.secret)
+    for written in (False, True):
+        if written:
+            house.run(house.service.write_usage())
+        usage = usage_of(house, alice)
+        assert usage.total.by_status == {200: 4, 404: 2}
+        assert [(one.key.name, one.counts.by_status) for one in usage.keys] == [
+            ("test", {200: 3, 404: 2}),
+            ("second", {200: 1}),
+        ]
+        assert [one.counts.last_day for one in usage.keys] == [5, 1]
+
+
+def test_hours_and_days_have_no_gap_and_end_now(house: House, alice: Person) -> None:
+    now = int(house.clock.now)
+    ask(house, alice)
+    usage = usage_of(house, alice).total
+    assert [period.start for period in usage.hours] == [(now // HOUR - back) * HOUR for back in range(23, -1, -1)]
+    assert [period.start for period in usage.days] == [(now // DAY - back) * DAY for back in range(29, -1, -1)]
+    assert [period.answers for period in usage.hours] == [0] * 23 + [1]
+    assert [period.answers for period in usage.days] == [0] * 29 + [1]
+
+
+def test_an_hour_counts_by_when_it_was(house: House, alice: Person) -> None:
+    for count in (1, 2, 3):
+        ask(house, alice, count)
+        house.ask("GET", f"{LISTINGS}/999", key=alice.key)
+        house.run(house.service.write_usage())
+        house.clock.advance(HOUR)
+        house.run(house.service.write_usage())
+    hours = usage_of(house, alice).total.hours
+    assert [(hour.answers, hour.refused) for hour in hours[-4:]] == [(2, 1), (3, 1), (4, 1), (0, 0)]
+    house.clock.advance(DAY)
+    usage = usage_of(house, alice).total
+    assert usage.last_day == 0
+    assert [day.answers for day in usage.days if day.answers] == [9]
+
+
+def test_what_is_left_of_the_hour_comes_from_the_limiter(house: House, alice: Person) -> None:
+    ask(house, alice, 3)
+    (key,) = usage_of(house, alice).keys
+    assert key.limit is not None
+    assert key.limit.left == 997
+    assert usage_of(house, alice).keys[0].limit is not None
+    assert house.ask("GET", "/api/v1/rate_limit", key=alice.key).json()["remaining"] == 997
+
+
+def test_without_a_limit_there_is_none_to_tell(tmp_path: Path) -> None:
+    with House(tmp_path, rate_limit="0") as house:
+        alice = house.person("alice")
+        assert [key.limit for key in usage_of(house, alice).keys] == [None]
+
+
+def test_refusals_are_kept_with_their_reason_and_request(house: House, alice: Person) -> None:
+    bob = house.person("bob")
+    theirs = house.ask("POST", LISTINGS, key=bob.key, json={"title": "t", "content": "c"}).json()["id"]
+    replies = [
+        house.ask("GET", f"{LISTINGS}/{theirs}?key={alice.key}", key=alice.key),
+        house.ask("POST", LISTINGS, key=alice.key, json={"title": "secret text"}),
+    ]
+    for written in (False, True):
+        if written:
+            house.run(house.service.write_usage())
+        refusals = usage_of(house, alice).refusals
+        assert [(one.method, one.path, one.status, one.code) for one in refusals] == [
+            ("POST", LISTINGS, 400, "invalid_request"),
+            ("GET", f"{LISTINGS}/{theirs}", 403, "not_owner"),
+        ]
+        assert [one.request_id for one in refusals] == [reply.headers["x-request-id"] for reply in replies[::-1]]
+        assert {one.key_id for one in refusals} == {alice.key_id}
+    assert usage_of(house, bob).refusals == []
+
+
+def test_a_revoked_key_and_one_beyond_its_limit_are_refusals(tmp_path: Path) -> None:
+    with House(tmp_path, rate_limit="1") as house:
+        alice, charlie = house.person("alice"), house.person("charlie", plan_ends_in=-1)
+        ask(house, alice, 2)
+        house.run(house.service.revoke_key(alice.key_id))
+        ask(house, alice)
+        ask(house, charlie)
+        house.ask("GET", LISTINGS, key="lst_unknown")
+        assert [one.code for one in usage_of(house, alice).refusals] == ["invalid_api_key", "rate_limited"]
+        assert usage_of(house, alice).total.by_status == {200: 1, 401: 1, 429: 1}
+        assert [one.code for one in usage_of(house, charlie).refusals] == ["plan_expired"]
+
+
+def test_the_last_hundred_refusals_stay(house: House, alice: Person) -> None:
+    for number in range(130):
+        house.ask("GET", f"{LISTINGS}/{number + 5_000}", key=alice.key)
+        if number == 60:
+            house.run(house.service.write_usage())
+    paths = [f"{LISTINGS}/{number + 5_000}" for number in range(129, 29, -1)]
+    assert [one.path for one in usage_of(house, alice).refusals] == paths
+    house.run(house.service.write_usage())
+    assert [one.path for one in usage_of(house, alice).refusals] == paths
+
+
+def test_a_path_is_cut_and_made_storable(house: House, alice: Person) -> None:
+    caller = Caller(alice.key_id, alice.account.id, alice.account.id & 1023, None, None, None, None)
+    house.service.note_refusal(caller, "code", 404, "GET", "/\0\ud83d" + "x" * 500, "r" * 500)
+    house.run(house.service.write_usage())
+    (refusal,) = usage_of(house, alice).refusals
+    assert refusal.path == "/\ufffd?" + "x" * 197
+    assert len(refusal.request_id) == 128
+
+
+def test_what_can_not_be_written_now_is_written_later(house: House, alice: Person) -> None:
+    store = house.service.store
+    for _ in range(3):
+        ask(house, alice)
+        ask(house, alice, path=f"{LISTINGS}/999")
+        house.run(store.close())
+        house.run(house.service.write_usage())
+        house.run(store.open())
+    for _ in range(2):
+        usage = usage_of(house, alice)
+        assert usage.total.by_status == {200: 3, 404: 3}
+        assert len(usage.refusals) == 3
+        house.run(house.service.write_usage())
+
+
+def test_many_counts_are_written_in_small_steps(house: House, alice: Person) -> None:
+    people = [alice, *(house.person("bob") for _ in range(11))]
+    for status in range(200, 400):
+        for person in people:
+            caller = Caller(person.key_id, person.account.id, 1, None, None, None, None)
+            house.service.note_answer(caller, status)
+            house.service.note_refusal(caller, "c", status, "GET", "/", "r")
+    house.run(house.service.write_usage())
+    assert not house.service._answers  # noqa: SLF001 - nothing waits any more
+    for person in people:
+        usage = usage_of(house, person)
+        assert usage.total.by_status == dict.fromkeys(range(200, 400), 1)
+        assert [one.status for one in usage.refusals] == list(range(399, 299, -1))
+
+
+def test_what_is_counted_is_written_at_the_end(tmp_path: Path) -> None:
+    with House(tmp_path) as house:
+        alice = house.person("alice")
+        ask(house, alice, 2)
+    with House(tmp_path) as house:
+        assert usage_of(house, alice).total.by_status == {200: 2}
+
+
+def test_memory_is_bounded_whatever_is_counted(house: House, alice: Person) -> None:
+    service = house.service
+    for number in range(60_000):
+        service.note_answer(Caller(number, alice.account.id, 1, None, None, None, None), 200)
+    for account in range(300):
+        for _ in range(150):
+            service.note_refusal(Caller(1, account, 1, None, None, None, None), "c", 404, "GET", "/", "r")
+    assert len(service._answers) == 50_000  # noqa: SLF001 - what is to be bounded
+    assert len(service._refused) == 200  # noqa: SLF001 - as above
+    assert {len(one) for one in service._refused.values()} == {100}  # noqa: SLF001 - as above
+    service._answers.clear()  # noqa: SLF001 - these keys are nobody's
+    service._refused.clear()  # noqa: SLF001 - as above
+
+
+def test_usage_is_forgotten_after_31_days_and_activity_after_90(house: House, alice: Person) -> None:
+    listing = house.ask("POST", LISTINGS, key=alice.key, json={"title": "t", "content": "c"}).json()["id"]
+    house.ask("PATCH", f"{LISTINGS}/{listing}", key=alice.key, json={"price": 1})
+    ask(house, alice, path=f"{LISTINGS}/999999")
+    house.run(house.service.write_usage())
+
+    def kept() -> tuple[int, int, int]:
+        for _ in range(16):
+            house.run(house.service.forget_history())
+        place = (alice.account.id & 1023, alice.account.id)
+        store = house.service.store
+
+        async def count() -> tuple[int, int, int]:
+            rows = await asyncio.gather(store.usage_by_hour(*place, 0), store.list_refusals(*place, 9))
+            activity = await house.service.activity(alice.account)
+            return len(rows[0]), len(rows[1]), len(activity.events)
+
+        return house.run(count())
+
+    assert kept() == (3, 1, 3)
+    house.clock.advance(31 * DAY)
+    assert kept() == (3, 1, 3)
+    house.clock.advance(HOUR)
+    assert kept() == (0, 0, 3)
+    house.clock.advance(59 * DAY - HOUR)
+    assert kept() == (0, 0, 3)
+    house.clock.advance(1)
+    assert kept() == (0, 0, 0)
