@@ -17,6 +17,10 @@ class LostError(Exception):
     """The connection ended before an answer: the request was done, or it was not."""
 
 
+class UnreachableError(LostError):
+    """Nobody listens: the request was not even sent."""
+
+
 class Answer(NamedTuple):
     """What came."""
 
@@ -67,7 +71,7 @@ class Line:
 
     async def begin(self, request: bytes) -> None:
         """Send bytes, and hang up without an answer."""
-        with suppress(OSError):
+        with suppress(OSError, LostError):
             _, writer = await self._connected()
             writer.write(request)
             await writer.drain()
@@ -81,7 +85,10 @@ class Line:
 
     async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._streams is None:
-            self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+            try:
+                self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+            except ConnectionError as error:
+                raise UnreachableError(repr(error)) from error
         return self._streams
 
 
