@@ -86,10 +86,21 @@ def migrate_without_transactions() -> None:
         connection.execute(migrate._TABLE).fetchall()
         missing = migrations[migrate._check(connection, migrations) :]
         for migration in missing:
-            for _ in connection.execute(migration.text):
-                pass
+            for statement in _statements(migration.text):
+                connection.execute(statement).fetchall()
+                time.sleep(_AHEAD)
             note = (migration.version, migration.name, migration.checksum, int(time.time()))
             connection.execute("INSERT INTO schema_migrations VALUES (?, ?, ?, ?)", note).fetchall()
         return missing
 
     migrate._apply = apply
+
+
+def _statements(text: str) -> list[str]:
+    found, begun = [], ""
+    for line in text.splitlines(keepends=True):
+        begun += line
+        if apsw.complete(begun):
+            found.append(begun)
+            begun = ""
+    return found

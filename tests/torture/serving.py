@@ -84,10 +84,16 @@ class Process:
             signal.pidfd_send_signal(self._descriptor, number)
             assert self._poll.poll(DEADLINE * 1000), f"{self.pid} does not end"
 
+    def wait(self) -> None:
+        """Until it has ended by itself, if it is not closed."""
+        assert self._descriptor < 0 or self._poll.poll(DEADLINE * 1000), f"{self.pid} does not end"
+
     def close(self) -> None:
         """It has ended, and is asked for no more."""
-        self.kill()
-        os.close(self._descriptor)
+        if self._descriptor >= 0:
+            self.kill()
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 class Place:
@@ -130,6 +136,11 @@ class Place:
         """As `kill -9` does."""
         assert self.process is not None
         self.process.kill()
+
+    def stop(self) -> None:
+        """In order, with all its workers."""
+        assert self.process is not None
+        self.process.kill(signal.SIGTERM)
 
     async def answers(self) -> float:
         """Wait until it takes connections; returns the seconds that it took."""
