@@ -33,6 +33,30 @@ def acknowledge_before_commit() -> None:
     Writer._commit = commit  # type: ignore[method-assign]  # that is the fault
 
 
+def acknowledge_failed_commits() -> None:
+    """Callers hear of their writes as if the commit had not failed."""
+    commit = Writer._commit
+
+    def commit_anyhow(self: Writer, batch: list[writers._Call]) -> list[writers._Outcome]:
+        outcomes: list[writers._Outcome] = []
+
+        def attempt(connection: apsw.Connection, call: writers._Call) -> writers._Outcome:
+            outcomes.append(_attempt(connection, call))
+            return outcomes[-1]
+
+        writers._attempt = attempt
+        try:
+            return commit(self, batch)
+        except apsw.Error as error:
+            self._recover(error)
+            if len(outcomes) < len(batch):
+                raise
+            return outcomes
+
+    _attempt = writers._attempt
+    Writer._commit = commit_anyhow  # type: ignore[method-assign]  # that is the fault
+
+
 def commit_without_sync() -> None:
     """Commits are on disk some time after they return: `synchronous = NORMAL`."""
 

@@ -84,9 +84,9 @@ class Process:
             signal.pidfd_send_signal(self._descriptor, number)
             assert self._poll.poll(DEADLINE * 1000), f"{self.pid} does not end"
 
-    def wait(self) -> None:
+    def wait(self, seconds: float = DEADLINE) -> None:
         """Until it has ended by itself, if it is not closed."""
-        assert self._descriptor < 0 or self._poll.poll(DEADLINE * 1000), f"{self.pid} does not end"
+        assert self._descriptor < 0 or self._poll.poll(seconds * 1000), f"{self.pid} does not end"
 
     def close(self) -> None:
         """It has ended, and is asked for no more."""
