@@ -1,6 +1,7 @@
 """Linearizability: eight clients on three listings, with kills, on both engines; what they saw is checked."""
 
 import asyncio
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 from http import HTTPStatus
 from pathlib import Path
@@ -152,18 +153,19 @@ def work(share: Share) -> Result:
     """In a process of its own."""
     share.folder.mkdir()
     with ExitStack() as stack:
+        thread = stack.enter_context(ThreadPoolExecutor(1))  # outlives the server, which dies with its starter
         server, settings = None, {}
         if share.on_postgres:
             server = stack.enter_context(PostgresServer())
             settings["LISTINGS_DATABASE_URL"] = stack.enter_context(server.bare_database())
         zygote = stack.enter_context(Zygote())
         place = stack.enter_context(Place(share.folder, zygote, share.fault, **settings))
-        total = uvloop.run(_work(share, place, server))
+        total = uvloop.run(_work(share, place, server, thread))
         place.kill()  # or its sessions would be in the way of the database's end
         return total
 
 
-async def _work(share: Share, place: Place, server: PostgresServer | None) -> Result:
+async def _work(share: Share, place: Place, server: PostgresServer | None, thread: Executor) -> Result:
     scale, random = Scale(share.folder, 1.0, share.seconds), Random(share.seed)
     (alice,) = await make_people(share.folder, 1, database=place.environment["LISTINGS_DATABASE_URL"])
     place.start()
@@ -174,7 +176,7 @@ async def _work(share: Share, place: Place, server: PostgresServer | None) -> Re
         is_restart = server is not None and total.histories % _RESTARTS == _RESTARTS - 1
         disturb = None
         if is_restart and server is not None:
-            disturb = asyncio.create_task(_restart(history, server))
+            disturb = asyncio.create_task(_restart(history, server, thread))
         elif random.random() < _KILLED:
             disturb = asyncio.create_task(_kill(history, place, random.randrange(OPERATIONS - 50)))
         await history.run(disturb)
@@ -191,10 +193,10 @@ async def _kill(history: History, place: Place, moment: int) -> None:
     await place.answers()
 
 
-async def _restart(history: History, server: PostgresServer) -> None:
+async def _restart(history: History, server: PostgresServer, thread: Executor) -> None:
     while not history.has_reached(OPERATIONS // 3):  # noqa: ASYNC110 - as above
         await asyncio.sleep(0.001)
-    await asyncio.to_thread(server.restart)
+    await asyncio.get_running_loop().run_in_executor(thread, server.restart)
 
 
 def _added(total: Result, history: History, *, disturbed: bool) -> Result:
