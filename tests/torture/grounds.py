@@ -141,9 +141,11 @@ class PostgresGround:
         name = url.rpartition("/")[2].partition("?")[0]
         found = {"schema": str(self._server.execute(_PG_SHAPE, name))}
         tables = self._server.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'", name)
-        for table in sorted(str(row[0]) for row in tables if row[0] != "schema_migrations"):
-            digest = f"SELECT md5(string_agg(md5(CAST(t AS text)), '' ORDER BY CAST(t AS text))) FROM {table} AS t"
-            found[f"table {table}"] = str(self._server.execute(digest, name))
+        digests = " UNION ALL ".join(
+            f"SELECT '{table}', md5(string_agg(md5(CAST(t AS text)), '' ORDER BY CAST(t AS text))) FROM {table} AS t"
+            for table in sorted(str(row[0]) for row in tables if row[0] != "schema_migrations")
+        )
+        found |= {f"table {table}": str(digest) for table, digest in self._server.execute(digests, name)}
         found["applied"] = str(self._server.execute(migrate.APPLIED, name))
         return found
 

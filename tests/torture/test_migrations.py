@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 def test_killed_migrations_come_to_the_same_and_run_once(tmp_path: Path) -> None:
     outcome = INSTRUMENT.run_short(tmp_path)
     assert list(outcome.faults) == []
-    assert outcome.done.count(": 8 kills") == 2
+    assert outcome.done.count(": 5 kills") == 2
 
 
 def test_migrations_without_transactions_are_found_out(tmp_path: Path) -> None:

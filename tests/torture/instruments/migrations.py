@@ -15,7 +15,7 @@ from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.serving import QUIET, Process, Zygote
 
 ROWS, KILLS = 100_000, 50
-_LEAST_ROWS = 5_000
+_LEAST_ROWS = 2_000
 _BOTH = 0.5  # of the times both are killed
 _RESTARTED = 0.2  # of the times PostgreSQL is, too
 
@@ -101,7 +101,7 @@ def _grounds(folder: Path) -> Iterator[list[Ground]]:
 
 def run(scale: Scale) -> Outcome:
     """One engine after the other."""
-    kills = scale.amount(KILLS, 8)
+    kills = scale.amount(KILLS, 5)
     rows = ROWS if scale.part >= 0.1 else _LEAST_ROWS
     told, faults, whole = [], [], rows == ROWS
     with ExitStack() as stack:
