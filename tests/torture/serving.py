@@ -151,6 +151,13 @@ class Place:
             await asyncio.sleep(0.002)
         return time.monotonic() - began
 
+    async def announced(self) -> None:
+        """Wait until the installed program says that it answers, with all its workers."""
+        began = time.monotonic()
+        while "Listings answers at" not in self.said():
+            assert time.monotonic() - began < DEADLINE, self.said()
+            await asyncio.sleep(0.01)
+
     async def _is_open(self) -> bool:
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", self.port)
@@ -165,8 +172,8 @@ class Place:
 
     @contextmanager
     def program(self, *flags: str) -> Iterator["subprocess.Popen[bytes]"]:
-        """The installed program on it, in place of a forked one."""
-        with self.log.open("ab") as log:
+        """The installed program on it, in place of a forked one; it has a log of its own."""
+        with self.log.open("wb") as log:
             process = subprocess.Popen(
                 [PROGRAM, "serve", *flags],
                 env=clean_environment() | self.environment,
@@ -180,6 +187,19 @@ class Place:
                 yield process
             finally:
                 process.kill()
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that it has started and that have not ended."""
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()
+    return [int(number) for number in found if not _is_over(number)]
+
+
+def _is_over(number: str) -> bool:
+    try:
+        return Path(f"/proc/{number}/stat").read_text("utf-8").rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 def _pipe(stream: IO[str] | None) -> IO[str]:

@@ -59,6 +59,7 @@ class Writer:
         self.repeated = 0
         self.faults: list[str] = []
         self.is_ending = False
+        self.is_asking = False
         self._line = Line(port, key)
         self._random = Random(name)
         self._number = 0
@@ -72,11 +73,14 @@ class Writer:
                 break
             is_repeat = self.doubt is not None
             ask = self.doubt = self.doubt or self._next()
+            self.is_asking = True
             try:
                 answer = await self._line.ask(ask.method, ask.path, ask.data, self._headers(ask))
             except LostError:
+                self.is_asking = False
                 await asyncio.sleep(_PAUSE)
                 continue
+            self.is_asking = False
             if answer.status == HTTPStatus.SERVICE_UNAVAILABLE:
                 self.refused += 1
                 await asyncio.sleep(_PAUSE)
@@ -142,6 +146,14 @@ async def finish(writers: list[Writer], tasks: Iterable[asyncio.Task[None]], gat
     gate.set()
     async with asyncio.timeout(LONGEST):
         await asyncio.gather(*tasks)
+
+
+async def until_silent(writers: list[Writer]) -> None:
+    """Until none waits for an answer, with the gate closed."""
+    async with asyncio.timeout(LONGEST):
+        while any(writer.is_asking for writer in writers):  # noqa: ASYNC110 - each tells it for itself
+            await asyncio.sleep(_PAUSE)
+    await asyncio.sleep(_PAUSE)
 
 
 def stored_rows(database: Path) -> dict[int, Rows]:

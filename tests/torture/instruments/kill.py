@@ -1,7 +1,9 @@
 """`kill -9` at random moments under sixteen writers, and what is there after the next start."""
 
 import asyncio
+import os
 import signal
+import subprocess
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -11,12 +13,13 @@ import uvloop
 
 from tests.torture.arms import beside, cores
 from tests.torture.instrument import Instrument, Outcome, Scale
-from tests.torture.serving import Place, Zygote, make_people
-from tests.torture.writers import Writer, compare_all, finish, stored_rows
+from tests.torture.serving import DEADLINE, Place, Zygote, children_of, make_people
+from tests.torture.writers import Writer, compare_all, finish, stored_rows, until_silent
 
 WRITERS, KILLS, WRITES = 16, 1000, 50_000
 _LONGEST = 0.3  # seconds of writing before a kill
 _EARLY = 0.1  # of the kills come while it starts
+_MOST_WORKERS = 20  # that are killed beside another one
 _PROGRAMS = 0.02  # of the kills are of the installed program, started by itself
 
 
@@ -54,6 +57,7 @@ class Killer:
 
     async def work(self, scale: Scale) -> None:
         """Until it is done, or something is found."""
+        await self._kill_workers(min(_MOST_WORKERS, max(2, self.share.kills // 10)))
         while self.kills < self.share.kills and not scale.is_over and not self.faults:
             if self.random.random() < _PROGRAMS:
                 await self._kill_the_program()
@@ -84,6 +88,29 @@ class Killer:
             process.send_signal(signal.SIGKILL)
         self.gate.clear()
         self.kills += 1
+
+    async def _kill_workers(self, count: int) -> None:
+        """Of a service of two processes, one of which goes on each time."""
+        with self.place.program("--workers", "2") as process:
+            await self.place.announced()
+            for _ in range(count):
+                await self._write()
+                os.kill(self.random.choice(await self._workers(process)), signal.SIGKILL)
+                self.gate.clear()
+                await until_silent(self.writers)
+                self._compare()
+                self.kills += 1
+            process.terminate()
+            await asyncio.to_thread(process.wait, DEADLINE)
+
+    async def _workers(self, supervisor: "subprocess.Popen[bytes]") -> list[int]:
+        """Those that run now; it starts another one for each that ends."""
+        while supervisor.poll() is None:
+            found = children_of(supervisor.pid)
+            if found:
+                return found
+            await asyncio.sleep(0.01)
+        raise AssertionError(self.place.said())
 
     async def _write(self) -> None:
         self.gate.set()
@@ -139,7 +166,7 @@ INSTRUMENT = Instrument(
     1,
     "`kill -9` at random moments under 16 writers",
     "1,000 kills, 50,000 acknowledged writes: 0 lost, 0 doubled, file sound",
-    8,
+    6,
     run,
     control,
 )

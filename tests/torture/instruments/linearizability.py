@@ -250,7 +250,7 @@ INSTRUMENT = Instrument(
     4,
     "linearizability: 8 clients on 3 listings, kills, a Wing-Gong/Lowe checker",
     "200 histories of 300 operations on each engine: 0 violations",
-    7,
+    5,
     run,
     control,
     short=0.02,

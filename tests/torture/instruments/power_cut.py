@@ -217,7 +217,7 @@ INSTRUMENT = Instrument(
     2,
     "power cut: every write and sync recorded, cut anywhere, the unsynced dropped or torn",
     "10,000 states: 0 acknowledged writes lost, 0 damaged",
-    6,
+    3,
     run,
     control,
     short=0.03,
