@@ -5,6 +5,7 @@ from pathlib import Path
 
 import apsw
 
+from listings.console_contract import Author
 from listings.contract import Decide
 from listings.model import Listing, bucket_of
 from listings.store import migrate, sql
@@ -71,7 +72,7 @@ def commit_without_sync() -> None:
 def update_without_transaction() -> None:
     """An update reads the row, decides, and writes the whole of it later, as if nobody else had meanwhile."""
 
-    async def change_listing(self: SqliteStore, listing_id: int, decide: Decide) -> Listing:
+    async def change_listing(self: SqliteStore, listing_id: int, decide: Decide, _: Author | None = None) -> Listing:
         listing = await self.get_listing(listing_id)
         changes = dict(decide(listing))
         assert listing is not None
