@@ -72,7 +72,12 @@ def commit_without_sync() -> None:
 def update_without_transaction() -> None:
     """An update reads the row, decides, and writes the whole of it later, as if nobody else had meanwhile."""
 
-    async def change_listing(self: SqliteStore, listing_id: int, decide: Decide, _: Author | None = None) -> Listing:
+    async def change_listing(
+        self: SqliteStore,
+        listing_id: int,
+        decide: Decide,
+        author: Author | None = None,  # noqa: ARG001 - of no interest here
+    ) -> Listing:
         listing = await self.get_listing(listing_id)
         changes = dict(decide(listing))
         assert listing is not None
