@@ -169,7 +169,7 @@ def test_axe_finds_nothing_to_object_to_in_light_and_dark_on_phones_and_desktops
 ) -> None:
     found = []
     with visit(browser, market.base_url) as seen:
-        for path in pages:
+        for path in [*pages, "/docs"]:
             page = seen.open(path)
             page.evaluate(AXE.read_text("utf-8"))
             for size in SIZES:
