@@ -22,9 +22,11 @@ _PLACES = 200  # of each kind
 _PLACES_SECONDS = 60
 
 _FIRST_STEP, _LEAST_STEP, _MOST_STEP = 64, 4, 2_000  # listings
-_STEP_SECONDS = 0.05  # that a write may have to wait for a step
-_SHARE_OF_BUSY = 0.06  # of the writer's time, while others write
-_SHARE_OF_IDLE = 0.8
+_IDLE, _BUSY = (
+    0.1,
+    0.02,
+)  # seconds that a step may take, which a write may have to wait: while others don't write, or do
+_SHARE_OF_IDLE, _SHARE_OF_BUSY = 0.8, 0.06  # of the writer's time
 _LONGEST_PAUSE = 5.0  # seconds
 
 _MOST_VIEWS = 20_000  # that wait to be written; more than those are not counted
@@ -176,5 +178,5 @@ def next_size(size: int, step: IndexStep) -> int:
     """How many listings the next step may have, by how long this one took: never more than twice as many."""
     if step.seconds <= 0:
         return size
-    fitting = int(step.done * _STEP_SECONDS / step.seconds)
+    fitting = int(step.done * (_BUSY if step.contended else _IDLE) / step.seconds)
     return max(_LEAST_STEP, min(fitting, 2 * size, _MOST_STEP))
