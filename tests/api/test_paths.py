@@ -62,7 +62,7 @@ def test_an_unknown_path_is_404_without_a_key_by_any_method(house: House, path: 
 
 
 @pytest.mark.parametrize(
-    "path", ["/nothing", "/api/v2/listings", "/api/v1/listings//", "/API/v1/listings", "/favicon.ico"]
+    "path", ["/nothing", "/api/v2/listings", "/api/v1/listings//", "/API/v1/listings", "/icon.ico"]
 )
 def test_an_unknown_path_is_404_over_http_too(http: httpx.Client, path: str) -> None:
     response = http.get(path)
