@@ -87,6 +87,7 @@ def test_what_is_rare_is_gathered_by_its_words_or_its_price(sort: str, plans: Pl
     assert "Bitmap Index Scan on market_words" in plans.of(postgres_market.GATHER_BY_WORDS[sort])
     assert re.search("Scan (using|on) market_price", plans.of(postgres_market.GATHER_BY_PRICE))
     assert re.search("Scan using market_price", plans.of(postgres_market.COUNT_FEW))
+    assert "Index Only Scan using market_price" in plans.of(postgres_market.NEWEST_BY_PRICE)
 
 
 def test_what_is_still_to_be_done_is_found_by_its_index(plans: Plans) -> None:
