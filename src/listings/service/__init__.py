@@ -42,7 +42,6 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 _UPKEEP_SECONDS = 60
-_HOUR = 3600
 
 
 class EndedKey(Problem):
@@ -99,6 +98,8 @@ class Service(Members, Listings, RequestCounts, Activity, Payments):
         if keys.is_well_formed(key):
             caller = await self.store.find_caller(keys.digest(key))
             now = self.clock()
+            if now >= self._hour_ends:
+                self._begin_hour(now)
             if caller is not None and not has_ended(caller.key_revoked_at, caller.key_expires_at, now):
                 self._key_uses[caller.key_id] = int(now)
                 return caller
@@ -123,9 +124,9 @@ class Service(Members, Listings, RequestCounts, Activity, Payments):
             raise Problem("account_disabled", "This account is disabled")
 
     async def keep_up(self) -> None:
-        """Once a minute, and at each hour's end, store what keys have asked and forget what is old; until cancelled."""
+        """Store once a minute what keys have asked, and forget what is old; until cancelled."""
         while True:
-            await asyncio.sleep(min(_UPKEEP_SECONDS, _HOUR - self.clock() % _HOUR))
+            await asyncio.sleep(_UPKEEP_SECONDS)
             await self.write_key_uses()
             await self.write_usage()
             await self.forget_claims()
