@@ -56,11 +56,16 @@ def test_hours_and_days_have_no_gap_and_end_now(house: House, alice: Person) -> 
 
 
 def test_an_hour_counts_by_when_it_was(house: House, alice: Person) -> None:
+    house.clock.advance(HOUR - house.clock.now % HOUR - 1)  # a second before its end
     for count in (1, 2, 3):
         ask(house, alice, count)
         house.ask("GET", f"{LISTINGS}/999", key=alice.key)
-        house.run(house.service.write_usage())
-        house.clock.advance(HOUR)
+        if count == 1:
+            house.run(house.service.write_usage())
+        house.clock.advance(1 if count == 1 else HOUR)
+    for _ in range(2):
+        hours = usage_of(house, alice).total.hours
+        assert [(hour.answers, hour.refused) for hour in hours[-4:]] == [(2, 1), (3, 1), (4, 1), (0, 0)]
         house.run(house.service.write_usage())
     hours = usage_of(house, alice).total.hours
     assert [(hour.answers, hour.refused) for hour in hours[-4:]] == [(2, 1), (3, 1), (4, 1), (0, 0)]

@@ -46,7 +46,6 @@ _log = logging.getLogger(__name__)
 _UPKEEP_SECONDS = 60
 _MOST_REMEMBERED = 4096
 _MARKET_SECONDS = 1
-_HOUR = 3600
 
 
 class EndedKey(Problem):
@@ -106,6 +105,8 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
         if digest in self._well_formed or self._is_well_formed(key, digest):
             caller = await self.store.find_caller(digest)
             now = self.clock()
+            if now >= self._hour_ends:
+                self._begin_hour(now)
             if caller is not None and not has_ended(caller.key_revoked_at, caller.key_expires_at, now):
                 self._key_uses[caller.key_id] = int(now)
                 return caller
@@ -141,20 +142,13 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
     async def keep_up(self) -> None:
         """What is to be done beside the requests, until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._keep_house())
+            group.create_task(_repeat(_UPKEEP_SECONDS, self.write_key_uses, self.write_usage, *self._forgetting()))
             group.create_task(_repeat(_MARKET_SECONDS, self.write_views))
             group.create_task(_repeat(_MARKET_SECONDS, self.index_market))
 
-    async def _keep_house(self) -> None:
-        """Once a minute, and at each hour's end, store what keys have asked, and forget what is old."""
-        while True:
-            await asyncio.sleep(min(_UPKEEP_SECONDS, _HOUR - self.clock() % _HOUR))
-            await self.write_key_uses()
-            await self.write_usage()
-            await self.forget_claims()
-            await self.forget_views()
-            await self.forget_sessions()
-            await self.forget_history()
+    def _forgetting(self) -> tuple[Callable[[], Awaitable[object]], ...]:
+        """What removes what is too old."""
+        return self.forget_claims, self.forget_views, self.forget_sessions, self.forget_history
 
     async def forget_claims(self) -> None:
         """Remove what was kept of writes with an Idempotency-Key a day ago (decision G36)."""

@@ -11,7 +11,7 @@ from hashlib import sha256
 import msgspec
 
 from listings import dates
-from listings.console_contract import CONSOLE, OPERATOR, Ages, Author, NewSession, Session
+from listings.console_contract import CONSOLE, Ages, Author, NewSession, Session
 from listings.contract import Batch, ChangeStep, Store
 from listings.errors import Problem, Unavailable
 from listings.model import Account, ApiKey, Caller, Listing, ListingChange, bucket_of, is_current
@@ -109,10 +109,8 @@ class Members(Accounts):
         if counts[0] > _MOST_OF_ACCOUNT or counts[1] > _MOST_OF_ADDRESS:
             _log.warning("Too many attempts to sign in")
             raise _too_many()
-        account = await self.store.find_account(email) if email.isprintable() else None
-        await self._require_password(account, password)
-        if account is None:
-            raise AssertionError("the password of no account is right")
+        found = await self.store.find_account(email) if email.isprintable() else None
+        account = await self._require_password(found, password)
         await self.store.forgive_attempt(of_account, of_address)
         if account.disabled_at is not None:
             raise Problem("account_disabled", "This account is disabled: ask the operator")
@@ -208,8 +206,8 @@ class Members(Accounts):
         await self._require_password(member.account, password)
         await self.store.forgive_attempt(subject, subject)
 
-    async def _require_password(self, account: Account | None, password: str) -> None:
-        """Raises Problem("wrong_credentials"), in the same time whatever it is that is wrong."""
+    async def _require_password(self, account: Account | None, password: str) -> Account:
+        """The account itself. Raises Problem("wrong_credentials"), in the same time whatever it is that is wrong."""
         stored = await self.store.get_password(account.id if account is not None else 0)
         checked = await self.passwords.check(stored, password)
         if account is None or stored is None or not checked.is_right:
@@ -218,6 +216,7 @@ class Members(Accounts):
             raise Problem("wrong_credentials", "The e-mail address or the password is wrong")
         if checked.better is not None:
             await self.store.replace_password(account.id, stored, checked.better)
+        return account
 
     # Invitations
 
@@ -359,14 +358,6 @@ class Members(Accounts):
 
     def _console(self) -> Author:
         return Author(CONSOLE, int(self.clock()))
-
-
-def author_name(author: int, keys: dict[int, ApiKey]) -> str:
-    """Who an author is, for people: the operator, the console, or a key by its name and hint."""
-    if author in {OPERATOR, CONSOLE}:
-        return "operator" if author == OPERATOR else "console"
-    key = keys.get(author)
-    return f"key {author}" if key is None else f"{key.name} ({key.hint})"
 
 
 def _deletion(moment: int) -> Callable[[Listing | None], ListingChange]:
