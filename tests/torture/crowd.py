@@ -10,7 +10,7 @@ from tests.torture.wire import PATH, Line, LostError
 from tests.torture.writers import Writer, finish
 
 WRITERS = 16
-_LONGEST = 30.0  # seconds
+_LONGEST = 120.0  # seconds: what takes longer hangs
 _PAUSE = 0.002
 
 

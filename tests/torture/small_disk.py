@@ -1,11 +1,14 @@
-"""A service on a disk that is full now and then: `python -m tests.torture.small_disk FOLDER ELSEWHERE ROUNDS`.
+"""A service on a disk that is full now and then: `python -m tests.torture.small_disk FOLDER ELSEWHERE ROUNDS MANNER`.
 
-FOLDER is a small disk of 16 MiB. Prints what it came to as JSON.
+FOLDER is a small disk of 16 MiB, which is filled (MANNER "disk"); or else the service may not let any file grow for a
+while (MANNER "limit"). Prints what it came to as JSON.
 """
 
 import json
+import resource
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +29,23 @@ def fill(filler: Path) -> None:
             file.write(_BLOCK)
 
 
-async def work(folder: Path, elsewhere: Path, rounds: int) -> dict[str, Any]:
+@contextmanager
+def without_room(place: Place, manner: str) -> Iterator[None]:
+    """Nothing can be written meanwhile."""
+    assert place.process is not None
+    filler = place.folder / "filler"
+    if manner == "disk":
+        fill(filler)
+        yield
+        filler.unlink()
+    else:
+        _, most = resource.prlimit(place.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(place.process.pid, resource.RLIMIT_FSIZE, (0, most))
+        yield
+        resource.prlimit(place.process.pid, resource.RLIMIT_FSIZE, (most, most))
+
+
+async def work(folder: Path, elsewhere: Path, rounds: int, manner: str) -> dict[str, Any]:
     """So many times full and not."""
     with Zygote() as zygote, Place(folder, zygote) as place:
         place.log = elsewhere / "log"
@@ -34,14 +53,13 @@ async def work(folder: Path, elsewhere: Path, rounds: int) -> dict[str, Any]:
         place.start()
         await place.answers()
         crowd = Crowd(place.port, people)
-        slowest, done, filler = 0.0, 0, folder / "filler"
+        slowest, done = 0.0, 0
         while done < rounds:
             await crowd.until_acknowledged(50)
-            fill(filler)
-            if not await crowd.until_refused():
-                crowd.faults.append("no write was refused on a full disk")
-            await crowd.until_read()
-            filler.unlink()
+            with without_room(place, manner):
+                if not await crowd.until_refused():
+                    crowd.faults.append("no write was refused on a full disk")
+                await crowd.until_read()
             slowest = max(slowest, await crowd.until_acknowledged())
             done += 1
         await crowd.finish()
@@ -54,7 +72,7 @@ async def work(folder: Path, elsewhere: Path, rounds: int) -> dict[str, Any]:
 def main() -> None:
     """As told above."""
     folder, elsewhere = map(Path, sys.argv[1:3])
-    sys.stdout.write(json.dumps(uvloop.run(work(folder, elsewhere, int(sys.argv[3])))))
+    sys.stdout.write(json.dumps(uvloop.run(work(folder, elsewhere, int(sys.argv[3]), sys.argv[4]))))
 
 
 if __name__ == "__main__":

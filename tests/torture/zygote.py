@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from typing import Any
 
 _LOADED = (
@@ -29,9 +30,9 @@ def main() -> None:
     """Until standard input ends."""
     for name in _LOADED:
         importlib.import_module(name)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how they ended
     for line in sys.stdin:
         order = json.loads(line)
+        _bury()
         child = os.fork()
         if child == 0:
             _work(order)
@@ -39,12 +40,18 @@ def main() -> None:
         sys.stdout.flush()
 
 
+def _bury() -> None:
+    """Those that have ended; not before the next order, when whoever gave the last one has its descriptor."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
 def _work(order: dict[str, Any]) -> None:
     """In the child, which never returns."""
     code = 1
     try:
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         nothing = os.open(os.devnull, os.O_RDWR)
         for target, source in ((0, nothing), (1, log), (2, log)):

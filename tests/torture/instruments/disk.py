@@ -89,8 +89,10 @@ def fill(folder: Path, rounds: int) -> Part:
     small.mkdir(parents=True)
     elsewhere.mkdir()
     namespace = ["unshare", "-m" if os.geteuid() == 0 else "-Urm", "sh", "-c", _MOUNTED, "sh", str(small)]
+    mountable = subprocess.run([*namespace, "true"], capture_output=True, check=False).returncode == 0
     program = [sys.executable, "-m", "tests.torture.small_disk", str(small), str(elsewhere), str(rounds)]
-    outcome = subprocess.run([*namespace, *program], cwd=ROOT, capture_output=True, text=True, check=False)
+    command = [*namespace, *program, "disk"] if mountable else [*program, "limit"]
+    outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if outcome.returncode:
         return Part("no small disk", [f"the small disk: {outcome.stderr[-500:]}"])
     came = json.loads(outcome.stdout)

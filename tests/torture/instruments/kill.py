@@ -83,7 +83,8 @@ class Killer:
 
     async def _kill_the_program(self) -> None:
         with self.place.program() as process:
-            await self.place.answers()
+            await self.place.announced()
+            self._compare()
             await self._write()
             process.send_signal(signal.SIGKILL)
         self.gate.clear()
