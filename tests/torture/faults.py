@@ -2,16 +2,15 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import apsw
 
-from listings.console_contract import Author
 from listings.contract import Decide
-from listings.model import Listing, bucket_of
-from listings.store import migrate, sql
+from listings.model import Listing
+from listings.store import listing_writes, migrate
 from listings.store import writer as writers
 from listings.store.connection import open_writer
-from listings.store.rows import listing_of, write
 from listings.store.sqlite import SqliteStore
 from listings.store.writer import Writer
 
@@ -72,24 +71,11 @@ def commit_without_sync() -> None:
 def update_without_transaction() -> None:
     """An update reads the row, decides, and writes the whole of it later, as if nobody else had meanwhile."""
 
-    async def change_listing(
-        self: SqliteStore,
-        listing_id: int,
-        decide: Decide,
-        author: Author | None = None,  # noqa: ARG001 - of no interest here
-    ) -> Listing:
+    async def change_listing(self: SqliteStore, listing_id: int, decide: Decide, *more: Any) -> Listing:
         listing = await self.get_listing(listing_id)
-        changes = dict(decide(listing))
-        assert listing is not None
-        stale = {name: getattr(listing, name) for name in _WRITTEN} | changes
-
-        def overwrite(connection: apsw.Connection) -> Listing:
-            write(connection, sql.RAISE_REVISION, (bucket_of(listing_id), listing.account_id))
-            statement = f"UPDATE listings SET version = ?, {', '.join(f'{name} = ?' for name in stale)} WHERE id = ?"
-            connection.execute(statement, (listing.version + 1, *stale.values(), listing_id)).fetchall()
-            return listing_of(write(connection, sql.GET_LISTING, (bucket_of(listing_id), listing_id))[0])
-
-        return await self._run(overwrite)
+        changes = decide(listing)
+        stale = {name: getattr(listing, name) for name in _WRITTEN} | dict(changes)
+        return await self._run(lambda connection: listing_writes.change(connection, listing_id, lambda _: stale, *more))
 
     SqliteStore.change_listing = change_listing  # type: ignore[method-assign]  # that is the fault
 
