@@ -77,7 +77,7 @@ def update_without_transaction() -> None:
         stale = {name: getattr(listing, name) for name in _WRITTEN} | dict(changes)
         return await self._run(lambda connection: listing_writes.change(connection, listing_id, lambda _: stale, *more))
 
-    SqliteStore.change_listing = change_listing  # type: ignore[method-assign]  # that is the fault
+    SqliteStore.change_listing = change_listing  # type: ignore[assignment,method-assign]  # that is the fault
 
 
 _WRITTEN = ("title", "content", "category", "price_cents", "location", "region", "district", "deleted_at")
