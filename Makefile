@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev run test fuzz bench bench-peers bench-scale bench-check check lint types imports coverage format lock clean
+.PHONY: help setup dev run test fuzz bench bench-peers bench-scale bench-check torture check lint types imports coverage format lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -50,6 +50,9 @@ bench-scale: dev  ## measure two processes, and PostgreSQL, about 15 minutes; AR
 
 bench-check: setup  ## tell whether an answer takes more instructions than it did; needs valgrind, some minutes
 	$(BIN)/python -m bench.guard $(ARGS)
+
+torture: dev  ## kill it, cut its power, fill its disk, flood it: an hour; ARGS=--short to try it, ARGS=--write to keep it
+	$(BIN)/python -m tests.torture $(ARGS)
 
 check: lint types imports coverage  ## lint, types, import rules, and every test with branch coverage
 

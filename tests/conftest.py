@@ -136,7 +136,7 @@ def running_on_citus(
 def running(request: pytest.FixtureRequest, engine: str) -> RunningService:
     """One service behind a real socket for all tests; each test has a cast of its own.
 
-    Tests of the API get one that answers by the protocol's own extension and one that answers as any ASGI application.
+    Tests of the API get one that answers in one write and one that answers as any ASGI application.
     """
     if engine != "sqlite":
         elsewhere: RunningService = request.getfixturevalue(f"running_on_{engine}")
@@ -203,7 +203,8 @@ class Client:
 def http(running: RunningService) -> Iterator[httpx.Client]:
     """A connection without any key."""
     no_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # httpx's own loads every authority, 30 ms a client
-    with httpx.Client(base_url=running.base_url, timeout=10, verify=no_tls) as client:
+    kept = httpx.Limits(max_connections=100, max_keepalive_connections=100)  # or one thread closes what another takes
+    with httpx.Client(base_url=running.base_url, timeout=10, verify=no_tls, limits=kept) as client:
         yield client
 
 

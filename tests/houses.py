@@ -202,13 +202,14 @@ async def ask(
     return Reply(sent[0]["status"], answer, b"".join(message["body"] for message in sent[1:]))
 
 
-def without_extensions(application: Application) -> Any:
-    """The application as a server without the one-write extension calls it."""
+class PlainAsgi:
+    """The application as any server of ASGI calls it."""
 
-    async def plain(scope: dict[str, Any], receive: Any, send: Any) -> None:
-        await application({**scope, "extensions": {}}, receive, send)
+    def __init__(self, application: Application) -> None:
+        self._application = application
 
-    return plain
+    async def serve(self, exchange: Any) -> None:
+        await self._application(exchange.scope, exchange.receive, exchange.send)
 
 
 class RunningService:
@@ -247,7 +248,7 @@ class RunningService:
         return self._server.open_connections
 
     def replace_application(self, application: Any) -> None:
-        """Serve another ASGI application on connections from now on."""
+        """Serve another application on connections from now on: what has `serve(exchange)`."""
         self._server.config.loaded_app = application
 
     def _stop(self) -> None:
@@ -268,5 +269,5 @@ class RunningService:
             self.service = service
             self._server = assemble.server(service, self.settings, on_start=self._started.set, observers=observers)
             if self._plain:
-                self._server.config.app = without_extensions(cast("Any", self._server.config.app))
+                self._server.config.app = cast("Any", PlainAsgi(cast("Any", self._server.config.app)))
             await self._server.serve([listener])

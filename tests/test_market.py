@@ -141,6 +141,7 @@ def test_a_robot_counts_nothing(house: House, agent: str) -> None:
         "Mozilla/5.0 (iPhone; CPU iPhone OS 18_5 like Mac OS X) AppleWebKit/605.1.15 Version/18.5 Mobile Safari/604.1",
         "Mozilla/5.0 (Linux; Android 15; Pixel 9) AppleWebKit/537.36 Chrome/139.0.0.0 Safari/537.36",
         "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 Chrome/139.0.0.0 Safari/537.36 Edg/139.0.0.0",
+        "Mozilla/5.0 (Linux; Android 13; CUBOT P80) AppleWebKit/537.36 Chrome/139.0.0.0 Mobile Safari/537.36",
         "Opera/9.80 (J2ME/MIDP; Opera Mini/9) Presto/2.12",
     ],
 )
@@ -162,6 +163,16 @@ def test_views_wait_while_the_store_is_away_and_are_bounded(
         house.run(house.service.write_views())
     house.service.store = store
     assert count_of(house, lamp) == 3
+
+
+def test_many_views_are_stored_some_at_a_time_each_on_its_day(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(market_service, "_VIEWS_AT_ONCE", 2)
+    lamp = add(house, caller(house))
+    for _ in range(2):
+        for number in range(5):
+            house.service.note_view(lamp, f"192.0.2.{number}", BROWSER)
+        house.clock.now += 86_400
+    assert count_of(house, lamp) == 10
 
 
 def test_two_processes_count_one_visitor_once(house: House) -> None:
@@ -220,9 +231,10 @@ def test_views_are_stored_when_the_service_ends(tmp_path: Path) -> None:
 
 def test_a_step_grows_slowly_and_shrinks_at_once() -> None:
     assert next_size(64, IndexStep(64, left=True, seconds=0.000_1)) == 128
-    assert next_size(64, IndexStep(64, left=True, seconds=0.05)) == 64
-    assert next_size(2_000, IndexStep(2_000, left=True, seconds=5)) == 20
-    assert next_size(64, IndexStep(1, left=True, seconds=2)) == 4
+    assert next_size(64, IndexStep(64, left=True, seconds=0.1)) == 64
+    assert next_size(100, IndexStep(100, left=True, seconds=0.1, contended=True)) == 20
+    assert next_size(2_000, IndexStep(2_000, left=True, seconds=10)) == 20
+    assert next_size(64, IndexStep(1, left=True, seconds=5)) == 4
     assert next_size(2_000, IndexStep(2_000, left=True, seconds=0.000_1)) == 2_000
     assert next_size(64, IndexStep(64, left=True)) == 64
 

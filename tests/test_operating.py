@@ -40,6 +40,8 @@ SCENES = [
     Scene("account disable", "used", SERVES, r"alice@example\.com"),
     Scene("key rotate", "used", SERVES, r"warehouse[^$]*lst_\w{38}\n"),
     Scene("key revoke", "used", SERVES, r"lst_\w{38}\n"),
+    Scene("account invite", "used", SERVES, r"^https://market\.example/invitations/[\w-]{43}\n"),
+    Scene("account erase", "used", SERVES, r"is in alice\.json\.[^$]*Account 1 is erased\.\n$"),
     Scene("listings backup listings-backup.db", "empty", SERVES, r"listings-backup\.db"),
     Scene("trial/listings.db", "used", SERVES, r"integrity +ok"),
     Scene("listings restore listings-backup.db", "used", STOPPED, r"before-restore-"),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from listings.contract import RateLimiter
-from listings.errors import Problem
+from listings.errors import Problem, Unavailable
 from listings.limiter.mapped import LogFile, MappedLimiter, log_files
 from listings.limiter.memory import MemoryLimiter
 from listings.logs import RequestLog
@@ -40,6 +40,7 @@ T = TypeVar("T")
 
 _IN_POSTGRES = "The data is in PostgreSQL"
 _AMONG_WORKERS = 4  # connections that a worker takes at once, so that the others get some
+_LOOK_SECONDS = 2.0
 _COPY_TIMEOUT = 5_000  # milliseconds that Redis may take to answer where no request waits for it
 
 
@@ -81,6 +82,16 @@ def migrate_database(settings: Settings, on_backup: Callable[[Path], None] = lam
 
         return _finished(postgres_migrate.migrate(settings.database))
     return migrate.migrate(settings.database, on_backup=on_backup)
+
+
+def require_sound_database(settings: Settings) -> None:
+    """Look through the pages of a SQLite file, for two seconds at most. Raises Unavailable, which names the damage."""
+    if isinstance(settings.database, PostgresUrl):
+        return
+    damage = inspection.find_damage(settings.database, _LOOK_SECONDS)
+    if damage:
+        advice = "restore the last good backup with `listings restore FILE --force`"
+        raise Unavailable(f"The database {settings.database_shown} is damaged: {damage}: {advice}")
 
 
 def pending_migrations(settings: Settings) -> list[Migration]:
@@ -215,6 +226,7 @@ async def opened_service(
         yield service
     finally:
         upkeep.cancel()
+        await asyncio.wait([upkeep])  # what it has not stored is the service's again
         await service.write_key_uses()
         await service.write_views()
         await service.write_usage()

@@ -252,8 +252,8 @@ class HistoryStore(Protocol):
     async def list_refusals(self, bucket: int, account_id: int, count: int) -> list[Refusal]:
         """The account's latest refusals, the latest first."""
 
-    async def forget_history(self, bucket: int, oldest: History, most: int) -> int:
-        """Remove what is older from a bucket, at most so many rows of each kind; returns how many."""
+    async def forget_history(self, buckets: Sequence[int], oldest: History, most: int) -> int:
+        """Remove what is older from some buckets, of each at most so many rows of a kind; returns how many."""
 
     async def add_payment(self, payment: Payment, decide: Callable[[Account], int], moment: int) -> Account | None:
         """Let a plan that is paid end when a pure function of its account tells; None when there is no such account.

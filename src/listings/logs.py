@@ -31,6 +31,7 @@ _MOST_BATCHES = 100
 _LAST_SECONDS = 1.0
 _LONGEST_EVENT = select.PIPE_BUF - 1  # and its end of line
 _SECURITY_RELEVANT = {401, 403, 429}
+_REFUSED = 400
 _FAILED = 500
 
 NO_REQUEST = "-"
@@ -134,7 +135,8 @@ class RequestLog:
 
     def note(self, line: RequestLine) -> None:
         """Write the line of a request, with its time and level."""
-        line.level = level_of(line.status)
+        if line.status >= _REFUSED:
+            line.level = level_of(line.status)
         if LEVELS[line.level] < self._level:
             return
         line.timestamp = self._now()

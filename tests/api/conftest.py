@@ -58,6 +58,7 @@ def _on_one_shard(
         yield
         return
     monkeypatch.setattr(service, "_UPKEEP_SECONDS", 24 * 3600)  # the purge is no request's
+    monkeypatch.setattr(service, "_MARKET_SECONDS", 24 * 3600)  # nor is the market
     cluster: CitusCluster = request.getfixturevalue("citus")
     before = cluster.count_multi_shard()
     yield

@@ -85,7 +85,7 @@ def test_429_is_read(limited: RunningService, alice: Person, send: Callable[[str
 def test_more_than_64_mib_behind_a_refusal_end_the_connection(limited: RunningService) -> None:
     host, port = limited.base_url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=20) as connection:
-        connection.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n")
+        connection.sendall(b"POST /api HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n")
         assert b"404 Not Found" in connection.recv(1000)
         assert 64 <= mebibytes_taken(connection) < 100
 

@@ -18,6 +18,7 @@ from listings import __version__
 from listings.api.routes import ROUTES
 from listings.errors import Problem
 from listings.metrics import Metrics
+from listings.site.market import ROUTES as MARKET
 from tests.api.raw import Connection, request
 from tests.cli.commands import DEADLINE, Program, Serving
 from tests.houses import Cast, RunningService
@@ -29,7 +30,7 @@ LOOPBACKS = ["127.0.0.1", *(["::1"] if IPV6.exists() and "0" * 31 + "1 " in IPV6
 BICYCLE = b'{"title": "Bicycle", "content": "Two wheels."}'
 
 # Every label that there is, with a pattern of all values that it may have.
-ROUTE = "|".join(re.escape(route) for route in [*ROUTES, "-"])
+ROUTE = "|".join(re.escape(route) for route in [*ROUTES, *(page.path for page in MARKET), "-"])
 ALLOWED = {
     "method": "GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|TRACE|CONNECT|other|-",
     "route": ROUTE,

@@ -61,7 +61,9 @@ def test_an_unknown_path_is_404_without_a_key_by_any_method(house: House, path: 
         assert reply.headers["x-error-code"] == "path_not_found"
 
 
-@pytest.mark.parametrize("path", ["/", "/api/v2/listings", "/api/v1/listings//", "/API/v1/listings", "/favicon.ico"])
+@pytest.mark.parametrize(
+    "path", ["/nothing", "/api/v2/listings", "/api/v1/listings//", "/API/v1/listings", "/icon.ico"]
+)
 def test_an_unknown_path_is_404_over_http_too(http: httpx.Client, path: str) -> None:
     response = http.get(path)
     assert (response.status_code, response.headers["X-Error-Code"]) == (404, "path_not_found")

@@ -50,6 +50,16 @@ def test_a_full_disk_is_not_ready(house: House, monkeypatch: pytest.MonkeyPatch)
     assert (answer.status, answer.json()) == (503, {"error": "The disk is almost full"})
 
 
+def test_a_database_that_was_removed_is_not_ready_and_takes_no_writes_but_is_read(house: House) -> None:
+    alice = house.person("alice")
+    house.settings.file.unlink()
+    answer = house.ask("GET", "/readyz")
+    assert (answer.status, "removed" in answer.json()["error"]) == (503, True)
+    refused = house.ask("POST", "/api/v1/listings", key=alice.key, json={"title": "Lamp", "content": "Bright."})
+    assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+    assert house.ask("GET", "/api/v1/listings", key=alice.key).json() == {"listings": []}
+
+
 def test_a_limiter_that_cannot_count_is_not_ready(house: House) -> None:
     limits = Path(f"{house.settings.database}.limits-0000")
     limits.mkdir()

@@ -219,6 +219,7 @@ def test_every_row_of_every_table_is_copied(cli: Cli, source: Source, target: Ta
 
 def market_of(source: Source, database: str | None = None) -> list[Entry]:
     with open_house(source.folder, database) as house:
+        house.clock.advance(60)  # the house before may have indexed a moment ago
         house.run(house.service.index_market())
         entries: list[Entry] = house.run(house.service.search_market(MarketQuery(limit=2_000))).entries
         return sorted(entries, key=lambda entry: entry.id)

@@ -21,6 +21,7 @@ from listings.limiter.mapped import log_files
 from listings.store.connection import open_writer
 from tests.cli import terminal
 from tests.cli.commands import PROGRAM, Cli, Data, Program, Serving
+from tests.cli.crowds import until
 from tests.store import databases
 from tests.store.databases import change
 
@@ -155,6 +156,7 @@ def test_no_byte_on_the_disk_is_changed(cli: Cli, state: str) -> None:
 def test_nor_while_the_service_runs(cli: Cli, alice: Data, service: Serving) -> None:
     key = cli.key(alice)["key"]
     service.create(key)
+    until(lambda: databases.rows(cli.folder / "data/listings.db", "SELECT serial FROM market"))
     before = contents(cli.folder)
     Program(cli.folder).run("doctor")
     assert contents(cli.folder) == before

@@ -18,6 +18,7 @@ from listings import assemble, keys
 from listings.model import Listing
 from tests.cli.commands import DEADLINE, PROGRAM, Cli, Data, Program, Serving
 from tests.houses import settings_for
+from tests.store import databases
 
 VARIABLES = ["API_KEY", "OTHER_API_KEY", "EXPIRED_API_KEY"]
 
@@ -256,6 +257,18 @@ def test_a_taken_port_is_told_in_a_sentence_and_changes_nothing(program: Program
 
 
 # The operator beside the running service
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_damaged_database_is_named_and_not_served(cli: Cli, workers: str) -> None:
+    cli.done("migrate")
+    database = cli.folder / "data" / "listings.db"
+    databases.damage(databases.make(database, listings=200, size=2000))
+    before = database.read_bytes()
+    sentence = cli.refused("serve", "--port", "0", "--workers", workers)
+    assert sentence.startswith(f"The database {database} is damaged: ")
+    assert "listings restore FILE --force" in sentence
+    assert database.read_bytes() == before
 
 
 def test_a_new_key_is_good_at_once(service: Serving, cli: Cli) -> None:

@@ -224,6 +224,6 @@ def test_what_is_old_is_forgotten_a_few_rows_at_a_time(store: Store, run: Run, d
         diary.change(listing_id, Author(7, moment), title=f"Title {moment}")
     bucket = diary.place[0]
     oldest = History(events=1_005, hours=0, refusals=0)
-    assert [run(store.forget_history(bucket, oldest, 3)) for _ in range(3)] == [3, 2, 0]
-    assert run(store.forget_history(bucket + 1, History(2_000, 0, 0), 3)) == 0
+    assert [run(store.forget_history([0, bucket], oldest, 3)) for _ in range(3)] == [3, 2, 0]
+    assert run(store.forget_history([bucket + 1], History(2_000, 0, 0), 3)) == 0
     assert [one.moment for one in diary.events()] == [1_005]

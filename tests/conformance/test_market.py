@@ -301,6 +301,17 @@ def test_one_indexer_goes_on_until_it_asks_no_more(store: Store, run: Run) -> No
     assert run(store.index_market(1, ME, 5.0)).done == 1  # the other's clock was far ahead of this one
 
 
+def test_a_step_tells_whether_others_have_written_since_the_one_before(store: Store, run: Run) -> None:
+    alice = open_account(store, run, "alice")
+    for _ in range(4):
+        add(store, run, alice)
+    steps = [run(store.index_market(1, ME, 1_000.0)) for _ in range(3)]
+    add(store, run, alice)
+    steps.append(run(store.index_market(1, ME, 1_000.0)))
+    assert [step.contended for step in steps] == [False, False, False, True]
+    assert all(step.seconds > 0 for step in steps)
+
+
 def test_a_step_ends_early_where_listings_are_long(store: Store, run: Run) -> None:
     alice = open_account(store, run, "alice")
     for _ in range(5):

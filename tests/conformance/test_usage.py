@@ -102,7 +102,7 @@ def test_what_is_old_is_forgotten_a_few_rows_at_a_time(store: Store, run: Run, a
     counts[UsageKey(bob.account_id, HOUR, 7, 200)] = 1
     run(store.add_usage(counts, [refusal(alice, moment) for moment in range(5)], 100))
     oldest = History(events=0, hours=HOUR + 3, refusals=4)
-    assert [run(store.forget_history(alice.bucket, oldest, 2)) for _ in range(3)] == [4, 3, 0]
+    assert [run(store.forget_history([alice.bucket], oldest, 2)) for _ in range(3)] == [4, 3, 0]
     assert [row.period for row in run(store.usage_by_hour(*alice, 0))] == [HOUR + 3, HOUR + 4]
     assert [one.moment for one in run(store.list_refusals(*alice, 9))] == [4]
     assert len(run(store.usage_by_hour(*bob, 0))) == 1

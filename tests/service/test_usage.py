@@ -56,11 +56,16 @@ def test_hours_and_days_have_no_gap_and_end_now(house: House, alice: Person) -> 
 
 
 def test_an_hour_counts_by_when_it_was(house: House, alice: Person) -> None:
+    house.clock.advance(HOUR - house.clock.now % HOUR - 1)  # a second before its end
     for count in (1, 2, 3):
         ask(house, alice, count)
         house.ask("GET", f"{LISTINGS}/999", key=alice.key)
-        house.run(house.service.write_usage())
-        house.clock.advance(HOUR)
+        if count == 1:
+            house.run(house.service.write_usage())
+        house.clock.advance(1 if count == 1 else HOUR)
+    for _ in range(2):
+        hours = usage_of(house, alice).total.hours
+        assert [(hour.answers, hour.refused) for hour in hours[-4:]] == [(2, 1), (3, 1), (4, 1), (0, 0)]
         house.run(house.service.write_usage())
     hours = usage_of(house, alice).total.hours
     assert [(hour.answers, hour.refused) for hour in hours[-4:]] == [(2, 1), (3, 1), (4, 1), (0, 0)]
@@ -151,6 +156,21 @@ def test_what_can_not_be_written_now_is_written_later(house: House, alice: Perso
         assert usage.total.by_status == {200: 3, 404: 3}
         assert len(usage.refusals) == 3
         house.run(house.service.write_usage())
+
+
+def test_many_counts_are_written_in_small_steps(house: House, alice: Person) -> None:
+    people = [alice, *(house.person("bob") for _ in range(11))]
+    for status in range(200, 400):
+        for person in people:
+            caller = Caller(person.key_id, person.account.id, 1, None, None, None, None)
+            house.service.note_answer(caller, status)
+            house.service.note_refusal(caller, "c", status, "GET", "/", "r")
+    house.run(house.service.write_usage())
+    assert not house.service._answers  # noqa: SLF001 - nothing waits any more
+    for person in people:
+        usage = usage_of(house, person)
+        assert usage.total.by_status == dict.fromkeys(range(200, 400), 1)
+        assert [one.status for one in usage.refusals] == list(range(399, 299, -1))
 
 
 def test_what_is_counted_is_written_at_the_end(tmp_path: Path) -> None:

@@ -155,3 +155,27 @@ def test_without_the_setting_there_are_no_pages(tmp_path: Path) -> None:
     with House(tmp_path, site="off") as house:
         reply = get(house, "/")
         assert (reply.status, reply.json()) == (404, {"error": "There is nothing at this path"})
+
+
+@pytest.mark.parametrize(
+    ("address", "status"),
+    [
+        *((f"/?sort={sort}&after=99999999999-999999999999999999", 200) for sort in ("newest", "price", "-price")),
+        ("/?sort=price&after=99999999999-9&q=wheels&price_min=1", 200),
+        ("/?q=%00", 200),
+        ("/?q=%ED%A0%80&region=%FF", 200),
+        ("/?region=%00&category=" + "%F0%9F%90%88" * 300, 200),
+        ("/?q=AND+OR+NOT+NEAR(%22a%22)*", 200),
+        ("/?q=" + "%CC%81" * 300, 200),
+        ("/?" + "q=a&" * 900, 200),
+        ("//", 404),
+        ("/%2e%2e/", 404),
+        ("/listings/1%2f2", 404),
+        ("/listings/%00", 404),
+        ("/sitemaps/184467440737095.xml", 200),
+        ("/sitemaps/184467440737096.xml", 404),
+    ],
+)
+def test_no_address_is_too_odd_to_be_answered(house: House, alice: Person, address: str, status: int) -> None:
+    create(house, alice, price=5)
+    assert get(house, address).status == status

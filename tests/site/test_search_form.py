@@ -63,3 +63,19 @@ def test_the_next_page_has_all_that_is_asked_for_and_its_place() -> None:
     search = Search(q="saw", type="product", price_min="$5", sort="-price")
     following = read(QueryParams(search.address((500, 7)).removeprefix("/?")))
     assert following == search._replace(after=(500, 7))
+
+
+@pytest.mark.parametrize(
+    ("search", "heading"),
+    [
+        (Search(), "Latest listings"),
+        (Search(q="rimu", type="job", region="Otago"), "Results for “rimu”"),
+        (Search(type="job"), "Jobs"),
+        (Search(type="rental", region="Otago"), "Rentals in Otago"),
+        (Search(type="product", category="Tools", region="Otago"), "Tools in Otago"),
+        (Search(region="Otago"), "All listings in Otago"),
+        (Search(price_max="5"), "All listings"),
+    ],
+)
+def test_what_is_looked_for_is_said_in_words(search: Search, heading: str) -> None:
+    assert search.heading == heading

@@ -24,7 +24,7 @@ from tests.store.databases import change, connect, is_sound, rows
 
 ROOT = Path(__file__).parents[2]
 NEXT = Migration(len(migrate.shipped()) + 1, "next", "CREATE TABLE next (a INTEGER) STRICT")
-ON_A_SMALL_DISK = 'mount -t tmpfs -o size=856k none "$1" && shift && exec "$@"'
+ON_A_SMALL_DISK = 'mount -t tmpfs -o size=1024k none "$1" && shift && exec "$@"'
 COUNT = "SELECT count(*) FROM listings"
 
 

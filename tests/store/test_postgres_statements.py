@@ -35,10 +35,13 @@ STATEMENTS = {
     "change_account": sql.change_account(("name", "plan_expires_at")),
 }
 HOT = (
-    *("listings", "listing_words", "account_state", "listing_ids", "idempotency", "imports"),
+    *("listings", "listing_words", "account_state", "listing_ids", "idempotency", "imports", "views"),
     *("activity", "usage_hours", "refusals"),
 )
-TO_ALL_SHARDS = {"FORGET_CLAIMS": "the purge goes by age, once a minute and outside of requests"}
+TO_ALL_SHARDS = {
+    "FORGET_CLAIMS": "the purge goes by age, once a minute and outside of requests",
+    "FORGET_VIEWS": "so does that of yesterday's visitors",
+}
 FILTERS: dict[str, Any] = {
     "category": "Rare",
     "region": "Rare",

@@ -100,3 +100,12 @@ def test_a_statement_is_not_planned_anew_for_other_values(
     migrate.migrate(tmp_path / "listings.db")
     with closing(connect(tmp_path / "listings.db")) as connection:
         assert connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1) == 1
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, value in vars(console_sql).items() if name.isupper() and not name.endswith("COLUMNS")]
+)
+def test_nothing_of_the_console_scans_a_table_or_sorts(name: str, connection: apsw.Connection) -> None:
+    plan = plan_of(connection, getattr(console_sql, name))
+    assert "SCAN" not in plan, plan
+    assert "TEMP B-TREE" not in plan or name in {"LIST_SESSIONS", "USAGE_BY_DAY"}, plan  # a few rows of one account

@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -144,6 +145,50 @@ def test_a_file_that_is_gone_is_unavailable_until_it_is_back(path: Path) -> None
         assert await writer.run(insert("b")) == 1
 
     with_writer(path, use)
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal"])
+def test_a_file_that_is_removed_while_it_is_open_takes_no_more_writes_until_it_is_back(path: Path, suffix: str) -> None:
+    removed, away = path.with_name(path.name + suffix), path.with_suffix(".away")
+
+    async def use(writer: Writer) -> None:
+        await writer.run(insert("a"))
+        writer.require_files()
+        removed.rename(away)
+        for attempt in range(2):
+            with pytest.raises(Unavailable, match="nothing was written"):
+                await writer.run(insert(f"b{attempt}"))
+        with pytest.raises(Unavailable, match="removed or replaced"):
+            writer.require_files()
+        away.rename(removed)
+        assert await writer.run(insert("c")) == 2
+        writer.require_files()
+
+    with_writer(path, use)
+    assert texts(path) == {"a", "c"}
+
+
+def test_a_file_that_is_replaced_while_it_is_open_takes_no_more_writes(path: Path) -> None:
+    other = path.with_suffix(".other")
+    shutil.copy(path, other)
+
+    async def use(writer: Writer) -> None:
+        await writer.run(insert("a"))
+        other.replace(path)
+        with pytest.raises(Unavailable, match="removed or replaced"):
+            await writer.run(insert("b"))
+
+    with_writer(path, use)
+
+
+def test_a_link_to_the_file_is_as_good_as_the_file(tmp_path: Path, path: Path) -> None:
+    link = tmp_path / "link.db"
+    link.symlink_to(path)
+
+    async def use(writer: Writer) -> None:
+        assert [await writer.run(insert(text)) for text in ("a", "b")] == [1, 2]
+
+    with_writer(link, use)
 
 
 def test_too_many_waiting_writes_are_refused_at_once(path: Path) -> None:

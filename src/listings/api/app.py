@@ -9,11 +9,20 @@ from typing import TypeAlias
 from msgspec import UNSET
 
 from listings.api import cors, kept, wire
-from listings.api.cycle import ANSWER
 from listings.api.endpoints import Endpoint
 from listings.api.kept import KeptAnswers
 from listings.api.limits import LimitHeaders
-from listings.api.request import MOST_BODY, ClientGoneError, Receive, Request, RequestIds, Scope, Send
+from listings.api.request import (
+    MOST_BODY,
+    AsgiExchange,
+    ClientGoneError,
+    Exchange,
+    Receive,
+    Request,
+    RequestIds,
+    Scope,
+    Send,
+)
 from listings.api.routes import route
 from listings.api.wire import Answer, MethodNotAllowed
 from listings.errors import Problem
@@ -71,16 +80,20 @@ class Application:
         self._kept = KeptAnswers(most_kept)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI 3, type http; with the extension `cycle.ANSWER` an answer is one message."""
+        """ASGI 3, type http."""
+        await self.serve(AsgiExchange(scope, receive, send))
+
+    async def serve(self, exchange: Exchange) -> None:
+        """Answer a request; our own server asks here, without the dictionaries of ASGI."""
         started = perf_counter()
-        request = Request(scope, receive, self._ids, self._kept)
+        request = Request(exchange, self._ids, self._kept)
         try:
             answer = await self._answer(request)
         except ClientGoneError:
             return
-        shown = await self._show(request, scope, receive, send) if answer.code == "path_not_found" else None
+        shown = await self._show(request, exchange) if answer.code == "path_not_found" else None
         if shown is None:
-            await self._send(request, answer, send, whole=ANSWER in scope.get("extensions", ()))
+            await exchange.answer(answer.status, self._head(request, answer), _body(request, answer))
         else:
             answer = shown
         if self._request_log is not None or self._on_answer is not None or self._trace is not None:
@@ -129,12 +142,13 @@ class Application:
             )
         return answer
 
-    async def _show(self, request: Request, scope: Scope, receive: Receive, send: Send) -> Answer | None:
+    async def _show(self, request: Request, exchange: Exchange) -> Answer | None:
         """Let the pages answer; returns what is to be noted of that, None where they have not answered."""
         if self._pages is None or request.path == "/api" or request.path.startswith("/api/"):
             return None
+        scope = exchange.scope
         scope["listings.request_id"] = request.id
-        if not await self._pages(scope, receive, send):
+        if not await self._pages(scope, exchange.receive, exchange.send):
             return None
         request.route = scope["listings.route"]
         return Answer(scope.get("listings.status", _CLIENT_GONE), b"")
@@ -154,7 +168,7 @@ class Application:
         else:
             await request.skip_body()
 
-    async def _send(self, request: Request, answer: Answer, send: Send, *, whole: bool) -> None:
+    def _head(self, request: Request, answer: Answer) -> bytes:
         head = b"%bx-request-id: %b\r\n%b%b" % (
             answer.head or wire.head_of(answer),
             request.id.encode(),
@@ -163,26 +177,25 @@ class Application:
         )
         if self._cors_origins:
             head += cors.origin_headers(request, self._cors_origins)
-        body = b"" if request.method == "HEAD" else answer.body
-        if whole:
-            await send({"type": ANSWER, "status": answer.status, "head": head, "body": body})
-            return
-        headers = [line.split(b": ", 1) for line in head.split(b"\r\n")[:-1]]
-        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        return head
 
     def _note(self, request: Request, answer: Answer, seconds: float) -> None:
-        line = RequestLine(
-            method=request.method,
-            route=request.route,
-            status=answer.status,
-            milliseconds=round(seconds * 1000, 2),
-            request_id=request.id,
-            code=answer.code,
-        )
         caller = getattr(request, "caller", None)
-        if caller is not None:
-            line.account_id, line.key_id = caller.account_id, caller.key_id
+        account_id, key_id = (caller.account_id, caller.key_id) if caller is not None else (None, None)
+        milliseconds = round(seconds * 1000, 2)
+        line = RequestLine(  # by place, which takes half as long as by name
+            "",
+            "info",
+            "request",
+            request.method,
+            request.route,
+            answer.status,
+            milliseconds,
+            account_id,
+            key_id,
+            request.id,
+            answer.code,
+        )
         if self._trace is not None:
             line.trace_id = self._trace(line, _trace_context(request)) or UNSET
         self._tell(line)
@@ -192,6 +205,10 @@ class Application:
             self._request_log.note(line)
         if self._on_answer is not None:
             self._on_answer(line)
+
+
+def _body(request: Request, answer: Answer) -> bytes:
+    return b"" if request.method == "HEAD" else answer.body
 
 
 def _trace_context(request: Request) -> dict[str, str]:

@@ -4,18 +4,17 @@ import asyncio
 import logging
 import types
 from collections.abc import Coroutine, Generator
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import unquote
 
-from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
-if TYPE_CHECKING:
-    from listings.api.guard import GuardedProtocol
+from listings.api.request import Headers, Scope
 
-ANSWER = "listings.answer"
-"""The extension of ASGI by which a whole answer goes out in one write: a message of this type has `status`, `head`
-(header lines, each ended with CR LF), and `body`."""
+if TYPE_CHECKING:
+    from listings.api.app import Application
+    from listings.api.guard import GuardedProtocol
 
 _LARGE = 16 * 1024  # from here on two buffers are cheaper than a copy
 
@@ -65,15 +64,29 @@ def go_on(running: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, 
 
 
 class Cycle(RequestResponseCycle):
-    """One request and its answer."""
+    """One request and its answer: `listings.api.request.Exchange`."""
 
-    def __init__(self, protocol: "GuardedProtocol", scope: dict[str, Any], *, keep_alive: bool) -> None:
-        """`keep_alive`: whether the client may go on with the connection after this answer.
+    def __init__(  # noqa: PLR0913 - a request's parts
+        self,
+        protocol: "GuardedProtocol",
+        method: str,
+        target: tuple[bytes, str, bytes],
+        headers: Headers,
+        version: str,
+        *,
+        keep_alive: bool,
+    ) -> None:
+        """`target` is the path as it was sent, the path as it is routed, and the query.
+
+        `keep_alive`: whether the client may go on with the connection after this answer.
 
         All that uvicorn's cycle sets is set here: its own way through a call with eleven names takes twice as long.
         """
         self._protocol = protocol
-        self.scope = cast("Any", scope)
+        self.method = method
+        self._raw_path, self.path, self.query = target
+        self.headers = headers
+        self._version = version
         self.transport = cast("Any", protocol)
         self.flow = protocol.flow
         self.logger = self.access_logger = _log
@@ -90,28 +103,47 @@ class Cycle(RequestResponseCycle):
         self.chunked_encoding = None
         self.expected_content_length = 0
 
-    async def run_asgi(self, app: ASGI3Application) -> None:
+    @cached_property
+    def scope(self) -> Scope:  # type: ignore[override]  # uvicorn has one of each request, we of those who need it
+        """The request as ASGI has it: for the pages."""
+        path = self._raw_path.decode("ascii")
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": self._version,
+            "server": self._protocol.server,
+            "client": self._protocol.client,
+            "scheme": self._protocol.scheme,
+            "root_path": "",
+            "method": self.method,
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": self._raw_path,
+            "query_string": self.query,
+            "headers": self.headers,
+        }
+
+    async def run(self, app: "Application") -> None:
         """Ask the application, which answers its own failures; beyond those there is no answer to give."""
         try:
-            await app(self.scope, self.receive, cast("Any", self.send))
+            await app.serve(cast("Any", self))
         except Exception:  # noqa: BLE001 - whatever it is, the client must not wait for ever
             _log.exception("The application failed")
             self._protocol.fail(self)
 
-    async def send(self, message: Any) -> None:  # noqa: ANN401 - ASGI's messages, and ours
-        """A message of the application."""
-        if self.waiting_for_100_continue and self.more_body:
-            self.keep_alive = False  # the client may never send the body that was not asked for
-        if message["type"] != ANSWER:
-            await super().send(message)
-            return
+    async def send(self, message: Any) -> None:  # noqa: ANN401 - ASGI's messages
+        """A message of the pages."""
+        self._end_unasked_body()
+        await super().send(message)
+
+    async def answer(self, status: int, head: bytes, body: bytes) -> None:
+        """A whole answer in one write."""
+        self._end_unasked_body()
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
-        if not self.disconnected:
-            self._write(STATUS_LINE[message["status"]], message["head"], message["body"])
-
-    def _write(self, status_line: bytes, head: bytes, body: bytes) -> None:
+        if self.disconnected:
+            return
         self.response_started = self.response_complete = True
+        status_line = STATUS_LINE[status]
         date = self.default_headers[0][1] if self.default_headers else b""
         end = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
         if len(body) < _LARGE:
@@ -122,3 +154,7 @@ class Cycle(RequestResponseCycle):
         if not self.keep_alive:
             self._protocol.close()
         self.on_response()
+
+    def _end_unasked_body(self) -> None:
+        if self.waiting_for_100_continue and self.more_body:
+            self.keep_alive = False  # the client may never send the body that was not asked for

@@ -17,7 +17,8 @@ import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from listings.api.cycle import ANSWER, Cycle, go_on
+from listings.api.cycle import Cycle, go_on
+from listings.api.request import path_of
 from listings.errors import Problem, Unavailable
 
 _MOST_DISCARDED = 64 * 1024 * 1024
@@ -187,7 +188,14 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         version = self.parser.get_http_version()
         self._check_head(version)
-        self.cycle = Cycle(self, self._scope(version), keep_alive=version == "1.1" and self.parser.should_keep_alive())
+        self.cycle = Cycle(
+            self,
+            self.parser.get_method().decode("ascii"),
+            _split_target(self.url),
+            self.headers,
+            version,
+            keep_alive=version == "1.1" and self.parser.should_keep_alive(),
+        )
         self._enter("body")
         if self._running is None:
             self._running = self._ready = self.cycle
@@ -221,25 +229,6 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._hosts > 1 or (self._hosts == 0 and version == "1.1"):
             raise _malformed("Exactly one Host header is needed")
 
-    def _scope(self, version: str) -> dict[str, Any]:
-        raw_path, query = _split_target(self.url)
-        path = raw_path.decode("ascii")
-        return {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "http_version": version,
-            "server": self.server,
-            "client": self.client,
-            "scheme": self.scheme,
-            "root_path": "",
-            "method": self.parser.get_method().decode("ascii"),
-            "path": unquote(path) if "%" in path else path,
-            "raw_path": raw_path,
-            "query_string": query,
-            "headers": self.headers,
-            "extensions": {ANSWER: {}},
-        }
-
     # The answers
 
     def _run_ready(self) -> None:
@@ -257,7 +246,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _run(self, cycle: Cycle) -> None:
         """Take the first step at once: most requests need no other, and a task costs as much as a read."""
-        running = cycle.run_asgi(self.app)
+        running = cycle.run(cast("Any", self.app))
         try:
             waits_for = running.send(None)
         except StopIteration:
@@ -426,15 +415,17 @@ class GuardedProtocol(HttpToolsProtocol):
         """No timer is set: the sweep looks after idle connections."""
 
 
-def _split_target(target: bytes) -> tuple[bytes, bytes]:
-    """Path and query of a request's target, in any of its forms (RFC 9112, 3.2)."""
+def _split_target(target: bytes) -> tuple[bytes, str, bytes]:
+    """Path as it was sent, path as it is routed, and query of a target in any of its forms (RFC 9112, 3.2)."""
     if target.startswith(b"/") and b"#" not in target:
-        path, _, query = target.partition(b"?")
-        return path, query
-    if target == b"*":
-        return target, b""
-    parsed = httptools.parse_url(target)
-    return parsed.path or b"/", parsed.query or b""
+        raw, _, query = target.partition(b"?")
+    elif target == b"*":
+        raw, query = target, b""
+    else:
+        parsed = httptools.parse_url(target)
+        raw, query = parsed.path or b"/", parsed.query or b""
+    path = raw.decode("ascii")
+    return raw, path_of(raw, unquote(path)) if "%" in path else path, query
 
 
 def _without_upgrade(connection: bytes) -> bytes:

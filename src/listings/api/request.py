@@ -4,7 +4,7 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from itertools import count
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from listings.api.kept import KeptAnswers
 from listings.contract import Verdict
@@ -15,6 +15,7 @@ Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
+Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 MOST_BODY = 2 * 1024 * 1024
 _MOST_DIGITS = 15  # of a length that could be read at all
@@ -23,6 +24,60 @@ _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
 class ClientGoneError(Exception):
     """The client left before its request was complete: nothing is done and nobody is answered."""
+
+
+class Exchange(Protocol):
+    """A request and the way to answer it: what a server hands over, by ASGI or, in one write, by our own protocol."""
+
+    method: str
+    path: str  # decoded, but for one in which a slash is encoded: that is no slash between segments
+    query: bytes
+    headers: Headers
+
+    @property
+    def scope(self) -> Scope:
+        """The request for an application that speaks ASGI, as `send` is."""
+
+    async def receive(self) -> Message:
+        """The next piece of the body, as ASGI has it."""
+
+    async def send(self, message: Message) -> None:
+        """A message of ASGI."""
+
+    async def answer(self, status: int, head: bytes, body: bytes) -> None:
+        """A whole answer; `head` is lines, each ended with CR LF."""
+
+
+class AsgiExchange:
+    """`Exchange` by ASGI 3, type http."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.method: str = scope["method"]
+        self.path = path_of(scope["raw_path"], scope["path"])
+        self.query: bytes = scope["query_string"]
+        self.headers: Headers = scope["headers"]
+        self.scope = scope
+        self._receive = receive
+        self._send = send
+
+    async def receive(self) -> Message:
+        """The next piece of the body."""
+        return await self._receive()
+
+    async def send(self, message: Message) -> None:
+        """Hand on."""
+        await self._send(message)
+
+    async def answer(self, status: int, head: bytes, body: bytes) -> None:
+        """In two messages."""
+        headers = [line.split(b": ", 1) for line in head.split(b"\r\n")[:-1]]
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body})
+
+
+def path_of(raw: bytes, decoded: str) -> str:
+    """The path as it is routed."""
+    return raw.decode("latin-1") if b"%" in raw and b"%2f" in raw.lower() else decoded
 
 
 class RequestIds:
@@ -58,18 +113,18 @@ class Request:
 
     caller: Caller  # set by the gate, where a key is needed
 
-    def __init__(self, scope: Scope, receive: Receive, ids: RequestIds, kept: KeptAnswers) -> None:
-        """`scope` is an ASGI scope of type http; `kept` is what handlers may answer with again."""
+    def __init__(self, exchange: Exchange, ids: RequestIds, kept: KeptAnswers) -> None:
+        """`kept` is what handlers may answer with again."""
         self.kept = kept
-        headers: list[tuple[bytes, bytes]] = scope["headers"]
-        self.method: str = scope["method"]
-        self.path = _path(scope)
-        self.query: bytes = scope["query_string"]
+        headers = exchange.headers
+        self.method = exchange.method
+        self.path = exchange.path
+        self.query = exchange.query
         self.route = "-"  # the pattern that the path fits
         self.segment = ""  # what stands in the place of {id}
         self.body = b""
         self.verdict: Verdict | None = None
-        self._receive = receive
+        self._receive = exchange.receive
         self._headers = dict(headers)
         self._repeated = headers if len(self._headers) != len(headers) else None
         self.id = self._sent_id() or ids.next()
@@ -130,15 +185,6 @@ class Request:
         if message["type"] == "http.disconnect":
             raise ClientGoneError
         return message.get("body", b""), message.get("more_body", False)
-
-
-def _path(scope: Scope) -> str:
-    """The path, decoded, but for one in which a slash is encoded: that is no slash between segments."""
-    raw: bytes = scope["raw_path"]
-    if b"%" in raw and b"%2f" in raw.lower():
-        return raw.decode("latin-1")
-    path: str = scope["path"]
-    return path
 
 
 def _too_large(most: int) -> Problem:

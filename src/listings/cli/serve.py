@@ -76,6 +76,7 @@ async def _serve(
     demo: bool,
 ) -> None:
     assemble.migrate_database(settings, tell_kept)
+    assemble.require_sound_database(settings)
     base_url = base_url_of(listener)
     as_json = configure_logs(settings)
     request_log = RequestLog(sys.stderr.buffer, settings.log_level, as_json=as_json)
@@ -127,6 +128,7 @@ async def _supervised(
             told = stack.enter_context(closing(listener_of(supervisor.report, *settings.metrics_address)))
             tell(f"Metrics are at {told.url}")
         assemble.migrate_database(settings, tell_kept)
+        assemble.require_sound_database(settings)
         base_url = base_url_of(listener)
         configure_logs(settings, pid=os.getpid())
         prepared = None

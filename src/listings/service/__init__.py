@@ -7,7 +7,7 @@ of an engine.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from listings import keys
@@ -44,8 +44,8 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 _UPKEEP_SECONDS = 60
+_MOST_REMEMBERED = 4096
 _MARKET_SECONDS = 1
-_HOUR = 3600
 
 
 class EndedKey(Problem):
@@ -78,6 +78,7 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
         self._begin_counting()
         self.stopping = False
         self._key_uses: dict[int, int] = {}
+        self._well_formed: set[bytes] = set()  # digests of keys that were asked with
         Market.__init__(self)
 
     async def require_ready(self) -> None:
@@ -100,9 +101,12 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
         """
         if not key:
             raise Problem("api_key_required", "API key is required")
-        if keys.is_well_formed(key):
-            caller = await self.store.find_caller(keys.digest(key))
+        digest = keys.digest(key)
+        if digest in self._well_formed or self._is_well_formed(key, digest):
+            caller = await self.store.find_caller(digest)
             now = self.clock()
+            if now >= self._hour_ends:
+                self._begin_hour(now)
             if caller is not None and not has_ended(caller.key_revoked_at, caller.key_expires_at, now):
                 self._key_uses[caller.key_id] = int(now)
                 return caller
@@ -110,6 +114,15 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
                 _log.warning("Key %d is revoked or has expired", caller.key_id)
                 raise EndedKey(caller)
         raise Problem("invalid_api_key", "Invalid API key")
+
+    def _is_well_formed(self, key: str, digest: bytes) -> bool:
+        """Remembers those that are: to check one takes longer than all the rest that is asked of a known key."""
+        if not keys.is_well_formed(key):
+            return False
+        if len(self._well_formed) >= _MOST_REMEMBERED:
+            self._well_formed.clear()
+        self._well_formed.add(digest)
+        return True
 
     async def count_request(self, caller: Caller) -> Verdict | None:
         """Count a request on the caller's key; None when there is no limit. The caller of this refuses (429)."""
@@ -129,31 +142,13 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
     async def keep_up(self) -> None:
         """What is to be done beside the requests, until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._keep_house())
-            group.create_task(self._keep_counting())
-            group.create_task(self._keep_indexing())
+            group.create_task(_repeat(_UPKEEP_SECONDS, self.write_key_uses, self.write_usage, *self._forgetting()))
+            group.create_task(_repeat(_MARKET_SECONDS, self.write_views))
+            group.create_task(_repeat(_MARKET_SECONDS, self.index_market))
 
-    async def _keep_house(self) -> None:
-        """Once a minute, and at each hour's end, store what keys have asked, and forget what is old."""
-        while True:
-            await asyncio.sleep(min(_UPKEEP_SECONDS, _HOUR - self.clock() % _HOUR))
-            await self.write_key_uses()
-            await self.write_usage()
-            await self.forget_claims()
-            await self.forget_views()
-            await self.forget_sessions()
-            await self.forget_history()
-
-    async def _keep_counting(self) -> None:
-        while True:
-            await asyncio.sleep(_MARKET_SECONDS)
-            await self.write_views()
-
-    async def _keep_indexing(self) -> None:
-        while True:
-            await asyncio.sleep(_MARKET_SECONDS)
-            with suppress(Unavailable):
-                await self.index_market()
+    def _forgetting(self) -> tuple[Callable[[], Awaitable[object]], ...]:
+        """What removes what is too old."""
+        return self.forget_claims, self.forget_views, self.forget_sessions, self.forget_history
 
     async def forget_claims(self) -> None:
         """Remove what was kept of writes with an Idempotency-Key a day ago (decision G36)."""
@@ -168,3 +163,16 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
                 await self.store.note_key_uses(uses)
         except Unavailable:
             self._key_uses = uses | self._key_uses
+
+
+async def _repeat(seconds: float, *works: Callable[[], Awaitable[object]]) -> None:
+    """Do some work again and again, with a pause before each time, until cancelled."""
+    while True:
+        await asyncio.sleep(seconds)
+        for work in works:
+            try:
+                await work()
+            except Unavailable:
+                pass  # the next time
+            except Exception:  # noqa: BLE001 - a fault of one part ends no other
+                _log.exception("A part of the upkeep failed")

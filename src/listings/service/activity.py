@@ -75,15 +75,12 @@ class Activity:
         kept_usage = now - USAGE_DAYS * _DAY
         oldest = History(now - ACTIVITY_DAYS * _DAY, kept_usage // _HOUR, kept_usage * _MICROSECOND)
         first = self._next_bucket
-        with suppress(Unavailable):
-            for bucket in range(first, first + _BUCKETS_AT_ONCE):
-                await self._forget(bucket % BUCKETS, oldest)
-            self._next_bucket = (first + _BUCKETS_AT_ONCE) % BUCKETS
-
-    async def _forget(self, bucket: int, oldest: History) -> None:
+        self._next_bucket = (first + _BUCKETS_AT_ONCE) % BUCKETS
         count = _MOST_FORGOTTEN
-        while count >= _MOST_FORGOTTEN:
-            count = await self.store.forget_history(bucket, oldest, _MOST_FORGOTTEN)
+        with suppress(Unavailable):
+            while count >= _MOST_FORGOTTEN:
+                buckets = range(first, first + _BUCKETS_AT_ONCE)
+                count = await self.store.forget_history(buckets, oldest, _MOST_FORGOTTEN)
 
 
 class _Creates(NamedTuple):

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from typing import NamedTuple
@@ -22,17 +22,20 @@ _PLACES = 200  # of each kind
 _PLACES_SECONDS = 60
 
 _FIRST_STEP, _LEAST_STEP, _MOST_STEP = 64, 4, 2_000  # listings
-_STEP_SECONDS = 0.05  # that a write may have to wait for a step
-_SHARE_OF_BUSY = 0.06  # of the writer's time, while others write
-_SHARE_OF_IDLE = 0.8
+_IDLE, _BUSY = (
+    0.1,
+    0.02,
+)  # seconds that a step may take, which a write may have to wait: while others don't write, or do
+_SHARE_OF_IDLE, _SHARE_OF_BUSY = 0.8, 0.06  # of the writer's time
 _LONGEST_PAUSE = 5.0  # seconds
 
 _MOST_VIEWS = 20_000  # that wait to be written; more than those are not counted
+_VIEWS_AT_ONCE = 500
 _LONGEST_AGENT = 500
 _FORGET_AT_ONCE = 5_000
 _GRACE = 60  # seconds of a new day in which a view of the day before may still come
-_ROBOT = re.compile(
-    "bot|crawl|spider|slurp|scrap|archiv|curl|wget|python|java/|okhttp|go-http|libwww|perl|ruby|php|node|axios|"
+_ROBOT = re.compile(  # a Cubot is a telephone
+    "(?<!cu)bot|crawl|spider|slurp|scrap|archiv|curl|wget|python|java/|okhttp|go-http|libwww|perl|ruby|php|node|axios|"
     "headless|phantom|puppeteer|playwright|selenium|lighthouse|monitor|uptime|pingdom|preview|facebookexternalhit|"
     "embedly|whatsapp|telegram|feed|fetch|http-client|httpclient|check|scan",
     re.IGNORECASE,
@@ -118,13 +121,16 @@ class Market:
 
     async def write_views(self) -> None:
         """Store the views that were noted; while the store can't take them, they are kept for the next time."""
-        views, self._views = self._views, set()
+        waiting, self._views = sorted(self._views), set()
         try:
-            for day in sorted({view.day for view in views}):
-                await self.store.record_views(day, await self._visitors(day, views))
-                views = {view for view in views if view.day != day}
+            while waiting:
+                some = [view for view in waiting[:_VIEWS_AT_ONCE] if view.day == waiting[0].day]
+                await self.store.record_views(some[0].day, await self._visitors(some))
+                waiting = waiting[len(some) :]
         except Unavailable:
-            self._views |= views  # whoever was counted for all that is not counted again
+            pass
+        finally:
+            self._views.update(waiting)  # some of which may be stored: who is counted is not counted again
 
     async def forget_views(self) -> None:
         """Remove who was here on earlier days, and what their hashes were made with."""
@@ -134,14 +140,14 @@ class Market:
             while await self.store.forget_views(oldest, _FORGET_AT_ONCE) == _FORGET_AT_ONCE:
                 pass  # others write between
 
-    async def _visitors(self, day: int, views: Iterable[_View]) -> dict[int, set[bytes]]:
-        """Of each listing, as the store keeps them."""
+    async def _visitors(self, views: Sequence[_View]) -> dict[int, set[bytes]]:
+        """The visitors of each listing on one day, as the store keeps them."""
+        day = views[0].day
         salt = self._salts.get(day) or await self.store.get_view_salt(day)
         self._salts[day] = salt
         found: dict[int, set[bytes]] = {}
         for view in views:
-            if view.day == day:
-                found.setdefault(view.listing_id, set()).add(blake2b(view.visitor, key=salt, digest_size=16).digest())
+            found.setdefault(view.listing_id, set()).add(blake2b(view.visitor, key=salt, digest_size=16).digest())
         return found
 
     # The index
@@ -172,5 +178,5 @@ def next_size(size: int, step: IndexStep) -> int:
     """How many listings the next step may have, by how long this one took: never more than twice as many."""
     if step.seconds <= 0:
         return size
-    fitting = int(step.done * _STEP_SECONDS / step.seconds)
+    fitting = int(step.done * (_BUSY if step.contended else _IDLE) / step.seconds)
     return max(_LEAST_STEP, min(fitting, 2 * size, _MOST_STEP))

@@ -11,7 +11,7 @@ from hashlib import sha256
 import msgspec
 
 from listings import dates
-from listings.console_contract import CONSOLE, OPERATOR, Ages, Author, NewSession, Session
+from listings.console_contract import CONSOLE, Ages, Author, NewSession, Session
 from listings.contract import Batch, ChangeStep, Store
 from listings.errors import Problem, Unavailable
 from listings.model import Account, ApiKey, Caller, Listing, ListingChange, bucket_of, is_current
@@ -101,6 +101,7 @@ class Members(Accounts):
         Raises Problem: wrong_credentials (which of the two is wrong, or whether there is such an account, shows neither
         in the text nor in the time), too_many_attempts, account_disabled; Unavailable when too many try at once.
         """
+        self.passwords.require_room()  # who isn't judged for lack of it has not tried
         email = email.strip().lower()
         of_account, of_address = _subject("account", email), _subject("address", _network_of(address))
         now = int(self.clock())
@@ -108,10 +109,8 @@ class Members(Accounts):
         if counts[0] > _MOST_OF_ACCOUNT or counts[1] > _MOST_OF_ADDRESS:
             _log.warning("Too many attempts to sign in")
             raise _too_many()
-        account = await self.store.find_account(email) if email.isprintable() else None
-        await self._require_password(account, password)
-        if account is None:
-            raise AssertionError("the password of no account is right")
+        found = await self.store.find_account(email) if email.isprintable() else None
+        account = await self._require_password(found, password)
         await self.store.forgive_attempt(of_account, of_address)
         if account.disabled_at is not None:
             raise Problem("account_disabled", "This account is disabled: ask the operator")
@@ -141,7 +140,7 @@ class Members(Accounts):
         found = await self._find_session(token)
         if found is not None:
             session, account = found
-            await self.end_session(account, session.handle)
+            await self._end(account, session.handle)
 
     async def list_sessions(self, member: Member) -> list[Session]:
         """The sessions of the member's account that are not over, the latest first."""
@@ -152,8 +151,11 @@ class Members(Accounts):
             if session.seen_at >= oldest.seen_at and session.created_at >= oldest.created_at
         ]
 
-    async def end_session(self, account: Account, handle: str) -> bool:
-        """End a session of the account; False when there is none of this handle."""
+    async def end_session(self, member: Member, handle: str) -> bool:
+        """End a session of the member's account; False when there is none of this handle."""
+        return await self._end(member.account, handle)
+
+    async def _end(self, account: Account, handle: str) -> bool:
         ended = await self.store.end_session(account.id, handle, self._console())
         if ended:
             _log.info("A session of account %d is ended", account.id)
@@ -195,6 +197,7 @@ class Members(Accounts):
         return await self._renew(member)
 
     async def _require_again(self, member: Member, password: str) -> None:
+        self.passwords.require_room()
         subject = _subject("account", member.account.email)
         now = int(self.clock())
         counts = await self.store.count_attempt([subject], now, now - _ATTEMPTS_SECONDS)
@@ -203,16 +206,17 @@ class Members(Accounts):
         await self._require_password(member.account, password)
         await self.store.forgive_attempt(subject, subject)
 
-    async def _require_password(self, account: Account | None, password: str) -> None:
-        """Raises Problem("wrong_credentials"), in the same time whatever it is that is wrong."""
+    async def _require_password(self, account: Account | None, password: str) -> Account:
+        """The account itself. Raises Problem("wrong_credentials"), in the same time whatever it is that is wrong."""
         stored = await self.store.get_password(account.id if account is not None else 0)
         checked = await self.passwords.check(stored, password)
         if account is None or stored is None or not checked.is_right:
-            if account is not None:
-                _log.warning("A wrong password was given for account %d", account.id)
+            whose = "no account" if account is None else f"account {account.id}"  # both take the time of a line
+            _log.warning("A wrong password was given for %s", whose)
             raise Problem("wrong_credentials", "The e-mail address or the password is wrong")
         if checked.better is not None:
             await self.store.replace_password(account.id, stored, checked.better)
+        return account
 
     # Invitations
 
@@ -354,14 +358,6 @@ class Members(Accounts):
 
     def _console(self) -> Author:
         return Author(CONSOLE, int(self.clock()))
-
-
-def author_name(author: int, keys: dict[int, ApiKey]) -> str:
-    """Who an author is, for people: the operator, the console, or a key by its name and hint."""
-    if author in {OPERATOR, CONSOLE}:
-        return "operator" if author == OPERATOR else "console"
-    key = keys.get(author)
-    return f"key {author}" if key is None else f"{key.name} ({key.hint})"
 
 
 def _deletion(moment: int) -> Callable[[Listing | None], ListingChange]:

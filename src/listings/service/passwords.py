@@ -16,9 +16,6 @@ T = TypeVar("T")
 
 SHORTEST = 10  # characters
 LONGEST = 1024  # bytes of UTF-8
-_KIBIBYTES = 19 * 1024  # OWASP's Password Storage Cheat Sheet: 19 MiB, two passes, one lane
-_PASSES = 2
-_LANES = 1
 _AT_ONCE = 2
 _MOST_WAITING = 32
 _FEWEST_LETTERS = 4  # that differ
@@ -39,6 +36,14 @@ qwertyuiopasdfghjkl secret1234 september1 spiderman1 starwars123 sunshine123 sup
 trustno1234 verysecret welcome123 welcome1234 welcome2024 welcome2025 welcome2026 zaq12wsxcde3 zxcvbnm123 zxcvbnm,./
 """
 _COMMON = frozenset(_COMMON_ONES.split())
+
+
+class Cost(NamedTuple):
+    """What a hash costs who makes it, and who guesses; the defaults are of OWASP's Password Storage Cheat Sheet."""
+
+    kibibytes: int = 19 * 1024
+    passes: int = 2
+    lanes: int = 1
 
 
 class Checked(NamedTuple):
@@ -68,7 +73,9 @@ def require_good(password: str, *others: str) -> None:
 class Passwords:
     """Makes and checks hashes, few at a time, so that a flood of sign-ins takes neither memory nor processors."""
 
-    def __init__(self) -> None:
+    def __init__(self, cost: Cost = Cost()) -> None:  # noqa: B008 - it can't be changed
+        """A hash of another cost is made anew when its password is next checked."""
+        self._cost = cost
         self._threads: ThreadPoolExecutor | None = None
         self._under_way = 0
         self._hasher: PasswordHasher | None = None
@@ -82,9 +89,13 @@ class Passwords:
         """Whether this is the password of a hash; where there is none it takes as long. Raises Unavailable."""
         return await self._work(lambda: self._check(stored, password))
 
-    async def _work(self, work: Callable[[], T]) -> T:
+    def require_room(self) -> None:
+        """Raises Unavailable when too many wait already."""
         if self._under_way >= _MOST_WAITING:
             raise Unavailable("Too many people are signing in at once: try again in a moment")
+
+    async def _work(self, work: Callable[[], T]) -> T:
+        self.require_room()
         if self._threads is None:
             self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="listings-passwords")
         self._under_way += 1
@@ -103,7 +114,8 @@ class Passwords:
         if self._hasher is None:
             from argon2 import PasswordHasher  # noqa: PLC0415 - see above
 
-            hasher = PasswordHasher(time_cost=_PASSES, memory_cost=_KIBIBYTES, parallelism=_LANES)
+            kibibytes, passes, lanes = self._cost
+            hasher = PasswordHasher(time_cost=passes, memory_cost=kibibytes, parallelism=lanes)
             self._decoy = hasher.hash(secrets.token_bytes(16))
             self._hasher = hasher
         return self._hasher

@@ -2,7 +2,8 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from typing import NamedTuple
 
 from listings.console_contract import Refusal, UsageCount, UsageKey
@@ -23,6 +24,8 @@ _LONGEST_PATH = 200
 _LONGEST_ID = 128
 _MOST_COUNTED = 50_000  # keys by their statuses, between two writes
 _MOST_ACCOUNTS = 200  # whose refusals are kept between two writes
+_WRITTEN_AT_ONCE = 500
+_ACCOUNTS_AT_ONCE = 5
 
 
 class Period(NamedTuple):
@@ -83,10 +86,29 @@ class RequestCounts:
     clock: Callable[[], float]
 
     def _begin_counting(self) -> None:
-        self._answers: dict[tuple[int, int, int], int] = {}
+        self._answers: dict[tuple[int, int, int], int] = {}  # of the present hour, by account, key and status
+        self._unwritten: dict[UsageKey, int] = {}
         self._refused: dict[int, deque[Refusal]] = {}
-        self._counting_since = self.clock()
         self._last_refusal = 0
+        self._begin_hour(self.clock())
+
+    def _begin_hour(self, now: float) -> None:
+        """What is counted from now on is of this hour."""
+        if self._answers:
+            self._unwritten = self._take_counts()
+        self._hour = int(now // _HOUR)
+        self._hour_ends = (self._hour + 1) * _HOUR
+
+    def _take_counts(self) -> dict[UsageKey, int]:
+        """All that isn't stored yet, as far as there is room for it."""
+        counts, self._unwritten = self._unwritten, {}
+        _add(counts, self._pending_answers())
+        self._answers = {}
+        return counts
+
+    def _pending_answers(self) -> Iterator[tuple[UsageKey, int]]:
+        for (account_id, key_id, status), count in self._answers.items():
+            yield UsageKey(account_id, self._hour, key_id, status), count
 
     def note_answer(self, caller: Caller, status: int) -> None:
         """Count an answer. May not wait, and takes well under a microsecond."""
@@ -121,27 +143,26 @@ class RequestCounts:
         )
 
     async def write_usage(self) -> None:
-        """Store what was counted; while the store can't take it, it is kept for the next time."""
-        answers, refused, since = self._answers, self._refused, self._counting_since
-        self._answers, self._refused, self._counting_since = {}, {}, self.clock()
-        if not answers and not refused:
-            return
-        refusals = [refusal for one in refused.values() for refusal in one]
+        """Store what was counted, in small steps; what the store can't take is kept for the next time."""
+        counts, refused = self._take_counts(), self._refused
+        self._refused = {}
         try:
-            await self.store.add_usage(_by_hour(answers, since), refusals, MOST_REFUSALS)
+            while counts or refused:
+                some = dict(islice(counts.items(), _WRITTEN_AT_ONCE))
+                whose = list(islice(refused, _ACCOUNTS_AT_ONCE))
+                refusals = [refusal for account_id in whose for refusal in refused[account_id]]
+                await self.store.add_usage(some, refusals, MOST_REFUSALS)
+                counts = dict(islice(counts.items(), len(some), None))
+                refused = {account_id: refused[account_id] for account_id in islice(refused, len(whose), None)}
         except Unavailable:
-            self._take_back(answers, refused, since)
+            _add(self._unwritten, counts.items())
+            self._take_back(refused)
 
-    def _take_back(
-        self, answers: dict[tuple[int, int, int], int], refused: dict[int, deque[Refusal]], since: float
-    ) -> None:
-        for key, count in self._answers.items():
-            if key in answers or len(answers) < _MOST_COUNTED:
-                answers[key] = answers.get(key, 0) + count
+    def _take_back(self, refused: dict[int, deque[Refusal]]) -> None:
         for account_id, later in self._refused.items():
             if account_id in refused or len(refused) < _MOST_ACCOUNTS:
                 refused.setdefault(account_id, deque(maxlen=MOST_REFUSALS)).extend(later)
-        self._answers, self._refused, self._counting_since = answers, refused, since
+        self._refused = refused
 
     async def usage(self, account: Account) -> Usage:
         """What the account's keys have asked; what other processes counted in the last minute may be missing."""
@@ -173,20 +194,17 @@ class RequestCounts:
 
     def _pending(self, account_id: int) -> list[UsageCount]:
         """What is not stored yet."""
-        hour = int(self._counting_since // _HOUR)
         return [
-            UsageCount(hour, key_id, status, count)
-            for (of_account, key_id, status), count in self._answers.items()
-            if of_account == account_id
+            UsageCount(key.hour, key.key_id, key.status, count)
+            for key, count in chain(self._unwritten.items(), self._pending_answers())
+            if key.account_id == account_id
         ]
 
 
-def _by_hour(answers: dict[tuple[int, int, int], int], since: float) -> dict[UsageKey, int]:
-    """Counts of the hour in which they began: they are written at each hour's end."""
-    hour = int(since // _HOUR)
-    return {
-        UsageKey(account_id, hour, key_id, status): count for (account_id, key_id, status), count in answers.items()
-    }
+def _add(counts: dict[UsageKey, int], more: Iterable[tuple[UsageKey, int]]) -> None:
+    for key, count in more:
+        if key in counts or len(counts) < _MOST_COUNTED:
+            counts[key] = counts.get(key, 0) + count
 
 
 def _of_key(rows: Iterable[UsageCount], key: ApiKey) -> list[UsageCount]:

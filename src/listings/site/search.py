@@ -8,7 +8,7 @@ from starlette.datastructures import QueryParams
 
 from listings import words
 from listings.model import MarketQuery
-from listings.site.presentation import TYPES
+from listings.site.presentation import GROUPS
 
 Sort: TypeAlias = Literal["", "price", "-price"]
 SORTS: dict[Sort, str] = {"": "Newest first", "price": "Lowest price", "-price": "Highest price"}
@@ -42,6 +42,16 @@ class Search(NamedTuple):
     def is_filtered(self) -> bool:
         """Whether it is by more than words."""
         return self._replace(q="", after=None) != Search()
+
+    @property
+    def heading(self) -> str:
+        """What is looked for, in words."""
+        if self.q:
+            return f"Results for “{self.q}”"
+        if not self.is_narrow:
+            return "Latest listings"
+        what = self.category or GROUPS.get(self.type, "All listings")
+        return f"{what} in {self.region}" if self.region else what
 
     def address(self, after: tuple[int, int] | None = None) -> str:
         """The page that finds this, from its beginning or behind a place."""
@@ -78,7 +88,7 @@ def read(parameters: QueryParams) -> Search:
     place = _PLACE.fullmatch(parameters.get("after", ""))
     return Search(
         q=parameters.get("q", "")[:_LONGEST].strip(),
-        type=kind if kind in TYPES else "",
+        type=kind if kind in GROUPS else "",
         category=parameters.get("category", "")[:_LONGEST],
         region=parameters.get("region", "")[:_LONGEST],
         price_min=parameters.get("price_min", "")[:_LONGEST].strip(),

@@ -92,7 +92,7 @@ class Console(ABC):
 
     async def forget_sessions(self, oldest: Ages) -> None:
         """By their ages."""
-        await self._perform(lambda: ask(console.FORGET_SESSIONS, *oldest))
+        await self._perform(lambda: members.forget_sessions(oldest))
 
     async def count_attempt(self, subjects: Sequence[bytes], moment: int, oldest: int) -> list[int]:
         """Counted and told in one statement each."""
@@ -150,9 +150,9 @@ class Console(ABC):
         """The latest first."""
         return [Refusal(*row) for row in await self._ask(console.LIST_REFUSALS, bucket, account_id, count)]
 
-    async def forget_history(self, bucket: int, oldest: History, most: int) -> int:
-        """By its age, in one bucket."""
-        return await self._perform(lambda: usage.forget(bucket, oldest, most))
+    async def forget_history(self, buckets: Sequence[int], oldest: History, most: int) -> int:
+        """By its age, bucket by bucket."""
+        return await self._perform(lambda: usage.forget(buckets, oldest, most))
 
     async def add_payment(self, payment: Payment, decide: Callable[[Account], int], moment: int) -> Account | None:
         """Once for each event of a provider."""

@@ -24,11 +24,11 @@ INSERT INTO sessions (account_id, digest, handle, csrf_secret, created_at, seen_
 VALUES ($1, $2, $3, $4, $5, $5, $5, $6)
 """
 
-_ACCOUNT_OF_SESSION = ", ".join(f"a.{column}" for column in ACCOUNT_COLUMNS.split(", "))
-_SESSION = ", ".join(f"s.{column}" for column in SESSION_COLUMNS.split(", "))
+ITS_ACCOUNT_COLUMNS = ", ".join(f"a.{column}" for column in ACCOUNT_COLUMNS.split(", "))
+THE_SESSION_COLUMNS = ", ".join(f"s.{column}" for column in SESSION_COLUMNS.split(", "))
 
 FIND_SESSION = f"""
-SELECT {_SESSION}, {_ACCOUNT_OF_SESSION}
+SELECT {THE_SESSION_COLUMNS}, {ITS_ACCOUNT_COLUMNS}
 FROM sessions s JOIN accounts a ON a.id = s.account_id
 WHERE s.digest = $1
 """
@@ -45,7 +45,9 @@ END_SESSION = "DELETE FROM sessions WHERE account_id = $1 AND handle = $2 RETURN
 
 END_SESSIONS = "DELETE FROM sessions WHERE account_id = $1 AND handle <> $2 RETURNING handle"
 
-FORGET_SESSIONS = "DELETE FROM sessions WHERE seen_at < $1 OR created_at < $2"
+FORGET_IDLE_SESSIONS = "DELETE FROM sessions WHERE seen_at < $1"
+
+FORGET_OLD_SESSIONS = "DELETE FROM sessions WHERE created_at < $1"
 
 COUNT_ATTEMPT = """
 INSERT INTO sign_in_attempts (subject, started_at, count) VALUES ($1, $2, 1)
@@ -65,7 +67,7 @@ FORGET_ATTEMPTS = "DELETE FROM sign_in_attempts WHERE started_at < $1"
 ADD_INVITATION = "INSERT INTO invitations (account_id, digest, created_at, expires_at) VALUES ($1, $2, $3, $4)"
 
 FIND_INVITATION = f"""
-SELECT {_ACCOUNT_OF_SESSION}
+SELECT {ITS_ACCOUNT_COLUMNS}
 FROM invitations i JOIN accounts a ON a.id = i.account_id
 WHERE i.digest = $1 AND i.expires_at > $2
 """

@@ -50,16 +50,14 @@ def sought(query: MarketQuery) -> list[str]:
 
 def price_class(price_cents: int) -> str:
     """A word for all prices of about the same size."""
-    return f"§p{price_cents.bit_length()}"
+    return _class(price_cents.bit_length() // 2)
 
 
-def price_classes(query: MarketQuery) -> list[str]:
-    """The words of all prices that may be asked for; none where any price may."""
-    if query.price_min is None and query.price_max is None:
-        return []
-    least, most = max(query.price_min or 0, 0), query.price_max
-    last = _MOST_BITS if most is None else min(max(most, 0).bit_length(), _MOST_BITS)
-    return [f"§p{bits}" for bits in range(least.bit_length(), last + 1)]
+def price_classes(least: int, most: int) -> tuple[list[str], list[str]]:
+    """The words of all prices that are in a range, or may be; and those of all others."""
+    first, last = least.bit_length() // 2, max(most, 0).bit_length() // 2
+    every = range(_LAST_CLASS + 1)
+    return [_class(it) for it in every if first <= it <= last], [_class(it) for it in every if not first <= it <= last]
 
 
 def entry_values(listing: Listing, state: int) -> Row:
@@ -87,7 +85,11 @@ def places_of(category: str, region: str) -> Iterator[tuple[str, str]]:
     return ((kind, name) for kind, name in zip(KINDS, (category, region), strict=True) if name)
 
 
-_MOST_BITS = (99_999_999_999).bit_length()
+_LAST_CLASS = (99_999_999_999).bit_length() // 2
+
+
+def _class(number: int) -> str:
+    return f"§p{number}"
 
 
 def _image_of(listing: Listing) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import astuple
 
-from listings.console_contract import CONSOLE, Author, NewSession, Session
+from listings.console_contract import CONSOLE, Ages, Author, NewSession, Session
 from listings.model import Account, bucket_of
 from listings.store import accounts, sql
 from listings.store import console_sql as console
@@ -56,6 +56,12 @@ def end_session(account_id: int, handle: str, author: Author | None) -> Script[b
 def end_sessions(account_id: int, keep: str | None) -> Script[int]:
     """How many there were."""
     return len((yield Ask(console.END_SESSIONS, (account_id, keep or _NOBODY))))
+
+
+def forget_sessions(oldest: Ages) -> Script[None]:
+    """Those that are over, for one reason or the other."""
+    yield Ask(console.FORGET_IDLE_SESSIONS, (oldest.seen_at,))
+    yield Ask(console.FORGET_OLD_SESSIONS, (oldest.created_at,))
 
 
 def count_attempt(subjects: Sequence[bytes], moment: int, oldest: int) -> Script[list[int]]:

@@ -100,7 +100,8 @@ class PostgresStore(Console):
         self._writes: set[asyncio.Task[Any]] = set()
         self._clock = clock
         self._callers: dict[bytes, _KeptCaller] = {}
-        self._written = self._written_before = 0  # transactions, and as many as there were after the last step
+        self._written = 0  # transactions that have ended
+        self._written_before: int | None = None  # as many as there were after the last step of the market's index
         self._indexed: set[int] = set()  # accounts whose creates need words, as far as this process has met them
 
     async def open(self) -> None:
@@ -243,10 +244,10 @@ class PostgresStore(Console):
         found = await self._use(look)
         if not (found and found[0][0]):
             return IndexStep(0)
-        contended = self._written > self._written_before
+        contended = self._written_before is not None and self._written > self._written_before
         began = self._clock()
         step = await self._run(lambda session: postgres_market_index.step(session, count, indexer, now))
-        self._written_before = self._written + 1  # with this one, which is not noted yet
+        self._written_before = self._written
         return step._replace(seconds=self._clock() - began, contended=contended)
 
     async def list_market_places(self, count: int) -> MarketPlaces:

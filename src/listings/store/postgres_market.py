@@ -81,6 +81,15 @@ GATHER_BY_PRICE = _GATHERED.format(
     _COLUMNS,
     _ORDER["newest"],
 )
+NEWEST_BY_PRICE = f"""
+WITH found AS MATERIALIZED (
+    SELECT serial FROM market
+    WHERE CAST($1 AS text[]) IS NOT NULL AND state = 1 AND {_PRICE} AND {_BEHIND_UNSERVED["newest"]} AND {_OPEN}
+), newest AS MATERIALIZED (SELECT serial AS place FROM found ORDER BY serial DESC LIMIT $6)
+SELECT {_COLUMNS} FROM newest CROSS JOIN LATERAL (
+    SELECT {_COLUMNS} FROM market WHERE serial = place OFFSET 0) AS entry
+ORDER BY serial DESC
+"""  # for all words, so that the index alone tells what is found
 PLACES = "SELECT name FROM market_places WHERE kind = $1 ORDER BY listings DESC, name LIMIT $2"
 SITEMAP = f"""
 SELECT serial, listing_id, updated_at FROM market WHERE state = 1 AND serial > $1 AND {_OPEN}
@@ -108,8 +117,11 @@ async def search(session: Session, query: MarketQuery) -> Rows:
     if len(found) == query.limit or not await _is_more(session, query, values):
         return found
     is_ranged = query.price_min is not None or query.price_max is not None
-    if query.sort == "newest" and is_ranged and await _is_better_by_price(session, query, values):
-        return await session.fetch(GATHER_BY_PRICE, *values)
+    if query.sort == "newest" and is_ranged:
+        if not (query.words or query.type or query.category or query.region):
+            return await session.fetch(NEWEST_BY_PRICE, *values)
+        if (await session.fetch_one(COUNT_FEW, values.least, values.most))[0] < _FEW:
+            return await session.fetch(GATHER_BY_PRICE, *values)
     return await session.fetch(GATHER_BY_WORDS[query.sort], *values)
 
 
@@ -117,12 +129,6 @@ async def _is_more(session: Session, query: MarketQuery, values: _Values) -> boo
     """Whether there is anything behind what was looked at."""
     place = (values.serial,) if query.sort == "newest" else (values.least, values.most, values.price, values.serial)
     return bool((await session.fetch_one(IS_MORE[query.sort], *place))[0])
-
-
-async def _is_better_by_price(session: Session, query: MarketQuery, values: _Values) -> bool:
-    if not (query.words or query.type or query.category or query.region):
-        return True  # of which all have the word
-    return int((await session.fetch_one(COUNT_FEW, values.least, values.most))[0]) < _FEW
 
 
 def _values(query: MarketQuery) -> _Values:

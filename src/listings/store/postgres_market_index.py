@@ -18,7 +18,7 @@ from listings.store.sql import LISTING_COLUMNS
 
 _LEASE = 3  # seconds
 _MAY_INDEX = "holder = $1 OR until <= $2 OR until > $2 + 6"
-_IS_OTHERS = f"SELECT NOT ({_MAY_INDEX}) FROM market_indexer"
+_IS_OTHERS = f"SELECT NOT ({_MAY_INDEX}) FROM market_indexer WHERE id = 1"
 _BE_INDEXER = f"""
 INSERT INTO market_indexer AS mine (id, holder, until) VALUES (1, $1, $2 + {_LEASE})
 ON CONFLICT (id) DO UPDATE SET holder = excluded.holder, until = excluded.until

@@ -105,9 +105,10 @@ class SqliteStore(Console):
         return self._writer.waiting if self._writer is not None else 0
 
     async def check(self) -> None:
-        """Read the schema, and look how much room is left beside the file."""
-        if self._reader is None:
+        """Look whether the file is still there, read the schema, and look how much room is left beside it."""
+        if self._reader is None or self._writer is None:
             raise Unavailable("The service is stopping")
+        self._writer.require_files()
         try:
             migrate.require_current(self._reader)
             room = free_room(self.path)

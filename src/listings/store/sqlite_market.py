@@ -12,7 +12,7 @@ SERIAL_BITS = 26
 LAST_SERIAL = (1 << SERIAL_BITS) - 1
 _LAST_PRICE = (1 << (63 - SERIAL_BITS)) - 1
 _FEW = 100_000
-"""Listings of a range of prices that are put in the order of their serials at once."""
+"""Listings of a range of prices among which the newest are looked for at once."""
 
 _COLUMNS = ", ".join(f"market.{name}" for name in market.ENTRY_COLUMNS.split(", "))
 _CLOSED = "SELECT id FROM accounts WHERE marketed <> (disabled_at IS NULL) AND disabled_at IS NOT NULL"
@@ -72,19 +72,37 @@ def price_rowid(price_cents: int, serial: int) -> int:
 
 def _search(read: Read, query: MarketQuery) -> list[Row]:
     least, most = _range(query)
+    if least > most:
+        return []
     last = LAST_SERIAL if query.after is None else min(query.after[1], LAST_SERIAL + 1) - 1
     words = _expression(market.sought(query))
     if query.sort != "newest":
         way, begin, end = ("ASC", *_behind(query)) if query.sort == "price" else ("DESC", *_before(query))
         return read(BY_PRICE[way], (words, begin, end, query.limit))
-    classes = market.price_classes(query)
-    if not classes:
+    if query.price_min is None and query.price_max is None:
         return read(NEWEST, (words, last, least, most, query.limit))
     ends = price_rowid(least, 0), price_rowid(most, LAST_SERIAL)
-    if read(COUNT_FEW, (words, *ends))[0][0] < _FEW and not read(HAS_CLOSED, ())[0][0]:
+    if _are_few(read, query, ends):
         return read(NEWEST_OF_FEW, (words, *ends, last, query.limit))
-    either = " OR ".join(f'"{name}"' for name in classes)
-    return read(NEWEST, (f"{words} AND ({either})", last, least, most, query.limit))
+    return read(NEWEST, (_of_size(words, least, most), last, least, most, query.limit))
+
+
+def _of_size(words: str, least: int, most: int) -> str:
+    """The words, and one for prices of the right size: the fewer classes are named, the fewer lists are merged."""
+    those, others = market.price_classes(least, most)
+    if len(those) <= len(others):
+        return f"{words} AND ({_any(those)})"
+    return f"({words}) NOT ({_any(others)})" if others else words
+
+
+def _any(words: list[str]) -> str:
+    return " OR ".join(f'"{word}"' for word in words)
+
+
+def _are_few(read: Read, query: MarketQuery, ends: tuple[int, int]) -> bool:
+    """Whether the listings of a range are soon gathered; how many of them have the words takes longer to tell."""
+    filters = _expression(market.sought(query)[:1])
+    return read(COUNT_FEW, (filters, *ends))[0][0] < _FEW and not read(HAS_CLOSED, ())[0][0]
 
 
 def _expression(sought: list[str]) -> str:

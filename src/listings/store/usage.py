@@ -22,15 +22,16 @@ def add(counts: Mapping[UsageKey, int], refusals: Sequence[Refusal], most: int) 
         yield Ask(console.KEEP_REFUSALS, (bucket_of(account_id), account_id, most))
 
 
-def forget(bucket: int, oldest: History, most: int) -> Script[int]:
-    """What is older, a number of rows at most of each kind."""
+def forget(buckets: Sequence[int], oldest: History, most: int) -> Script[int]:
+    """What is older, of each bucket a number of rows at most of each kind."""
     forgotten = 0
-    for statement, moment in (
-        (console.FORGET_EVENTS, oldest.events),
-        (console.FORGET_USAGE, oldest.hours),
-        (console.FORGET_REFUSALS, oldest.refusals),
-    ):
-        forgotten += len((yield Ask(statement, (bucket, moment, most))))
+    for bucket in buckets:
+        for statement, moment in (
+            (console.FORGET_EVENTS, oldest.events),
+            (console.FORGET_USAGE, oldest.hours),
+            (console.FORGET_REFUSALS, oldest.refusals),
+        ):
+            forgotten += len((yield Ask(statement, (bucket, moment, most))))
     return forgotten
 
 

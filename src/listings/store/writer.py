@@ -17,6 +17,7 @@ import apsw
 
 from listings.errors import Unavailable
 from listings.store.connection import open_writer
+from listings.store.presence import OpenFiles
 from listings.store.turns import WritersTurn
 
 T = TypeVar("T")
@@ -66,6 +67,7 @@ class Writer:
         self._on_batch = on_batch
         self.turn = WritersTurn(path)
         self._connection: apsw.Connection | None = None
+        self._files: OpenFiles | None = None  # of the connection, once it has begun to write
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Call] = deque()
         self._wake = threading.Condition()
@@ -93,6 +95,12 @@ class Writer:
     def waiting(self) -> int:
         """How many operations the thread has not taken yet; may be asked from any thread."""
         return len(self._waiting)
+
+    def require_files(self) -> None:
+        """Raises Unavailable when the database was removed or replaced while it is open here. From any thread."""
+        files = self._files
+        if files is not None and not files.are_there():
+            raise _gone()
 
     async def close(self) -> None:
         """Commit what waits, fold the WAL into the file, disconnect."""
@@ -131,7 +139,12 @@ class Writer:
     def _write(self, batch: list[_Call]) -> list[_Outcome]:
         began = perf_counter()
         try:
+            self.require_files()
             outcomes = self._commit(batch)
+        except Unavailable as problem:
+            _log.error("%d writes are refused: %s", len(batch), problem.message)
+            outcomes = [_Outcome(call, error=problem) for call in batch]
+            self._tell(outcomes, perf_counter() - began, committed=False)
         except apsw.Error as error:
             _log.exception("A batch of %d writes failed", len(batch))
             self._recover(error)
@@ -149,6 +162,8 @@ class Writer:
         if self._connection is None:
             self._connection = open_writer(self._path)
         self._connection.execute("BEGIN IMMEDIATE")
+        if self._files is None:
+            self._files = OpenFiles(self._path)
         outcomes = [_attempt(self._connection, call) for call in batch]
         self._connection.execute("COMMIT")
         return outcomes
@@ -165,7 +180,7 @@ class Writer:
             in_doubt = True
         if in_doubt:
             self._connection.close(force=True)
-            self._connection = None
+            self._connection = self._files = None
 
     def _disconnect(self) -> None:
         if self._connection is None:
@@ -202,6 +217,10 @@ def _failed(error: apsw.Error) -> Unavailable:
     if isinstance(error, apsw.BusyError):
         return _nothing_written()
     return Unavailable("The database failed to confirm the write; its outcome is unknown")
+
+
+def _gone() -> Unavailable:
+    return Unavailable("The database was removed or replaced while it is in use; nothing was written")
 
 
 def _nothing_written() -> Unavailable:

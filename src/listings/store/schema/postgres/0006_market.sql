@@ -32,7 +32,7 @@ ALTER TABLE market ALTER COLUMN words SET STATISTICS 0;
 
 CREATE INDEX market_account ON market (account_id, state, listing_id);
 CREATE INDEX market_newest ON market (serial) WHERE state = 1;
-CREATE INDEX market_price ON market (price_cents, serial) WHERE state = 1;
+CREATE INDEX market_price ON market (price_cents, serial) INCLUDE (account_id) WHERE state = 1;
 CREATE INDEX market_words ON market USING gin (words) WITH (gin_pending_list_limit = 256);
 
 -- How many listings are shown of each category and region.

@@ -17,6 +17,9 @@ CREATE TABLE sessions (
     UNIQUE (account_id, handle)
 );
 
+CREATE INDEX sessions_seen ON sessions (seen_at);
+CREATE INDEX sessions_age ON sessions (created_at);
+
 CREATE TABLE invitations (
     digest bytea PRIMARY KEY CHECK (octet_length(digest) = 32),
     account_id bigint NOT NULL REFERENCES accounts (id),

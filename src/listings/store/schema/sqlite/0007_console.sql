@@ -17,6 +17,9 @@ CREATE TABLE sessions (
     UNIQUE (account_id, handle)
 ) STRICT, WITHOUT ROWID;
 
+CREATE INDEX sessions_seen ON sessions (seen_at);
+CREATE INDEX sessions_age ON sessions (created_at);
+
 CREATE TABLE invitations (
     digest BLOB PRIMARY KEY CHECK (length(digest) = 32),
     account_id INTEGER NOT NULL REFERENCES accounts (id),

@@ -1,0 +1,157 @@
+"""How a search of the market is carried out in PostgreSQL: the plans, and the rows that they go through."""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import asyncpg
+import pytest
+from msgspec.structs import astuple
+
+from listings.model import MarketQuery
+from listings.store import postgres_market, postgres_market_index, sql
+from listings.store.postgres import PostgresStore
+from listings.store.postgres_pool import connect
+from tests.postgres_server import PostgresServer
+from tests.store.test_market import COUNT, listing
+from tests.store.test_postgres_statements import BOUNDS, Plans
+
+STATEMENTS = {
+    **{f"look {sort}": statement for sort, statement in postgres_market.LOOK.items()},
+    **{f"is more {sort}": statement for sort, statement in postgres_market.IS_MORE.items()},
+    **{f"gather {sort}": statement for sort, statement in postgres_market.GATHER_BY_WORDS.items()},
+    **{
+        name: value
+        for module in (postgres_market, postgres_market_index)
+        for name, value in vars(module).items()
+        if name.strip("_").isupper()
+        and isinstance(value, str)
+        and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)", value)
+        and "{}" not in value
+    },
+}
+
+
+async def fill(url: str) -> None:
+    """One account with the same listings as the SQLite file, all of them in the market."""
+    store = PostgresStore(url, BOUNDS)
+    await store.open()
+    await store.add_account("Alice", "alice@example.com", None, 1_000)
+    rows = []
+    for number in range(COUNT):
+        new, *past = astuple(listing(number))
+        rows.append((1024 * (number + 1) + 1, 1, 1, *astuple(new), *past, False, None, None))
+    connection: asyncpg.Connection[asyncpg.Record] = await connect(url, 60)
+    await connection.executemany(sql.ADD_LISTING, rows)
+    await connection.close()
+    while (await store.index_market(1_000, b"i" * 16, 1_000.0)).left:
+        pass
+    await store.close()
+
+
+@pytest.fixture(scope="module")
+def large(postgres: PostgresServer) -> Iterator[str]:
+    """A database of one account with 20,000 listings, all of them in the market, analysed."""
+    with postgres.database(altered=True) as url:
+        asyncio.run(fill(url))
+        name = url.rpartition("/")[2].partition("?")[0]
+        postgres.execute("VACUUM ANALYZE", name)
+        yield url
+
+
+@pytest.fixture(scope="module")
+def plans(large: str) -> Iterator[Plans]:
+    plans = Plans(large)
+    yield plans
+    plans.close()
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_no_statement_scans_a_whole_table(name: str, plans: Plans) -> None:
+    assert "Seq Scan" not in plans.of(STATEMENTS[name])
+
+
+@pytest.mark.parametrize("sort", ["newest", "price", "-price"])
+def test_the_next_ones_are_looked_at_along_the_order(sort: str, plans: Plans) -> None:
+    index = "(market_newest|market_pkey)" if sort == "newest" else "market_price"
+    for statement in (postgres_market.LOOK[sort], postgres_market.IS_MORE[sort]):
+        plan = plans.of(statement)
+        assert re.search(rf"Index (Only )?Scan( Backward)? using {index} on market", plan), plan
+        assert not re.search(r"Sort\b(?! Key)|Bitmap", plan), plan
+
+
+@pytest.mark.parametrize("sort", ["newest", "price", "-price"])
+def test_what_is_rare_is_gathered_by_its_words_or_its_price(sort: str, plans: Plans) -> None:
+    assert "Bitmap Index Scan on market_words" in plans.of(postgres_market.GATHER_BY_WORDS[sort])
+    assert re.search("Scan (using|on) market_price", plans.of(postgres_market.GATHER_BY_PRICE))
+    assert re.search("Scan using market_price", plans.of(postgres_market.COUNT_FEW))
+    assert "Index Only Scan using market_price" in plans.of(postgres_market.NEWEST_BY_PRICE)
+
+
+def test_what_is_still_to_be_done_is_found_by_its_index(plans: Plans) -> None:
+    assert "listings_unmarketed" in plans.of(postgres_market_index.NEXT_LISTINGS)
+    assert "accounts_unmarketed" in plans.of(postgres_market_index.NEXT_ACCOUNT)
+    has_work = plans.of(postgres_market_index.HAS_WORK)
+    assert "listings_unmarketed" in has_work
+    assert "accounts_unmarketed" in has_work
+
+
+class Rows:
+    """Counts the rows that the nodes of a search's plans have come to."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self.count = 0
+
+    async def fetch(self, statement: str, *values: object) -> list[Any]:
+        (explained,) = await self._connection.fetchrow(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", *values)
+        self._note(json.loads(explained)[0]["Plan"])
+        found: list[Any] = await self._connection.fetch(statement, *values)
+        return found
+
+    async def fetch_one(self, statement: str, *values: object) -> Any:
+        return (await self.fetch(statement, *values))[0]
+
+    def _note(self, plan: dict[str, Any]) -> None:
+        loops = plan["Actual Loops"]
+        self.count += (plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)) * loops
+        for part in plan.get("Plans", ()):
+            self._note(part)
+
+
+async def rows_of(url: str, query: MarketQuery) -> tuple[int, int]:
+    """How many rows a search goes through, and how many it finds."""
+    connection: asyncpg.Connection[asyncpg.Record] = await connect(url, 60)
+    rows: Any = Rows(connection)
+    found = await postgres_market.search(rows, query)
+    await connection.close()
+    return rows.count, len(found)
+
+
+@pytest.mark.parametrize("sort", ["newest", "price", "-price"])
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({}, 24),
+        ({"words": ("bike",)}, 24),
+        ({"words": ("nth2", "nth3")}, 24),
+        ({"words": ("19999",)}, 1),
+        ({"words": ("nth500", "odd")}, 0),
+        ({"type": "job"}, 5),
+        ({"region": "Rare", "category": "C1"}, 1),
+        ({"price_min": 70_000, "price_max": 70_999}, 24),
+        ({"price_min": 70_000, "price_max": 70_999, "words": ("nth3",)}, 24),
+        ({"price_min": 3, "price_max": 3}, 19),
+        ({"price_min": 999_999}, 0),
+    ],
+    ids=str,
+)
+def test_a_page_takes_few_rows_whatever_is_asked_for(
+    large: str, filters: dict[str, Any], expected: int, sort: Any
+) -> None:
+    # To look at every listing takes 20,000 in each node of a plan, of which there are three and more.
+    rows, found = asyncio.run(rows_of(large, MarketQuery(sort=sort, **filters)))
+    assert found == expected
+    assert rows <= 14_000

@@ -1,0 +1,122 @@
+"""What is broken on purpose, in processes of tests alone, so that an instrument can show that it would find it."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from listings.contract import Decide
+from listings.model import Listing
+from listings.store import listing_writes, migrate
+from listings.store import writer as writers
+from listings.store.connection import open_writer
+from listings.store.sqlite import SqliteStore
+from listings.store.writer import Writer
+
+_AHEAD = 0.004  # seconds
+
+
+def acknowledge_before_commit() -> None:
+    """Callers hear of their writes before these are committed."""
+
+    def commit(self: Writer, batch: list[writers._Call]) -> list[writers._Outcome]:
+        if self._connection is None:
+            self._connection = open_writer(self._path)
+        self._connection.execute("BEGIN IMMEDIATE")
+        outcomes = [writers._attempt(self._connection, call) for call in batch]
+        self._loop.call_soon_threadsafe(writers._deliver, outcomes)
+        time.sleep(_AHEAD)
+        self._connection.execute("COMMIT")
+        return outcomes
+
+    Writer._commit = commit  # type: ignore[method-assign]  # that is the fault
+
+
+def acknowledge_failed_commits() -> None:
+    """Callers hear of their writes as if the commit had not failed."""
+    commit = Writer._commit
+
+    def commit_anyhow(self: Writer, batch: list[writers._Call]) -> list[writers._Outcome]:
+        outcomes: list[writers._Outcome] = []
+
+        def attempt(connection: apsw.Connection, call: writers._Call) -> writers._Outcome:
+            outcomes.append(_attempt(connection, call))
+            return outcomes[-1]
+
+        writers._attempt = attempt
+        try:
+            return commit(self, batch)
+        except apsw.Error as error:
+            self._recover(error)
+            if len(outcomes) < len(batch):
+                raise
+            return outcomes
+
+    _attempt = writers._attempt
+    Writer._commit = commit_anyhow  # type: ignore[method-assign]  # that is the fault
+
+
+def commit_without_sync() -> None:
+    """Commits are on disk some time after they return: `synchronous = NORMAL`."""
+
+    def open_normal(path: Path) -> apsw.Connection:
+        connection = open_writer(path)
+        connection.pragma("synchronous", "normal")
+        return connection
+
+    writers.open_writer = open_normal  # type: ignore[attr-defined]  # that is the fault
+
+
+def update_without_transaction() -> None:
+    """An update reads the row, decides, and writes the whole of it later, as if nobody else had meanwhile."""
+
+    async def change_listing(self: SqliteStore, listing_id: int, decide: Decide, *more: Any) -> Listing:
+        listing = await self.get_listing(listing_id)
+        changes = decide(listing)
+        stale = {name: getattr(listing, name) for name in _WRITTEN} | dict(changes)
+        return await self._run(lambda connection: listing_writes.change(connection, listing_id, lambda _: stale, *more))
+
+    SqliteStore.change_listing = change_listing  # type: ignore[assignment,method-assign]  # that is the fault
+
+
+_WRITTEN = ("title", "content", "category", "price_cents", "location", "region", "district", "deleted_at")
+
+
+def leak_with_every_read() -> None:
+    """Every read of a caller keeps some kibibytes for ever."""
+    find_caller = SqliteStore.find_caller
+    leaked: list[bytearray] = []
+
+    async def leaking(self: SqliteStore, digest: bytes) -> object:
+        leaked.append(bytearray(b"\1" * 8192))
+        return await find_caller(self, digest)
+
+    SqliteStore.find_caller = leaking  # type: ignore[method-assign,assignment]  # that is the fault
+
+
+def migrate_without_transactions() -> None:
+    """Each statement of a migration is committed by itself."""
+
+    def apply(connection: apsw.Connection, migrations: list[migrate.Migration]) -> list[migrate.Migration]:
+        connection.execute(migrate._TABLE).fetchall()
+        missing = migrations[migrate._check(connection, migrations) :]
+        for migration in missing:
+            for statement in _statements(migration.text):
+                connection.execute(statement).fetchall()
+                time.sleep(_AHEAD)
+            note = (migration.version, migration.name, migration.checksum, int(time.time()))
+            connection.execute("INSERT INTO schema_migrations VALUES (?, ?, ?, ?)", note).fetchall()
+        return missing
+
+    migrate._apply = apply
+
+
+def _statements(text: str) -> list[str]:
+    found, begun = [], ""
+    for line in text.splitlines(keepends=True):
+        begun += line
+        if apsw.complete(begun):
+            found.append(begun)
+            begun = ""
+    return found
