@@ -2,11 +2,14 @@
 
 import re
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.cookies import SimpleCookie
 from pathlib import Path
 from typing import Self
 from urllib.parse import urlencode
 
+from listings.service.passwords import Cost, Passwords
 from tests.houses import House, Reply
 from tests.site.market import PAGE, Reading
 
@@ -34,11 +37,11 @@ class Tab:
         """What stands on it."""
         return self.page.text
 
-    def get(self, path: str, **headers: str) -> Self:
+    def get(self, path: str, /, **headers: str) -> Self:
         """Open a page."""
         return self._ask("GET", path, b"", {name.replace("_", "-"): value for name, value in headers.items()})
 
-    def post(self, path: str, headers: dict[str, str] | None = None, **fields: str | list[str]) -> Self:
+    def post(self, path: str, headers: dict[str, str] | None = None, /, **fields: str | list[str]) -> Self:
         """Send a form; its token is the last page's, unless it is given."""
         body = urlencode({"token": self.token, **fields}, doseq=True).encode()
         return self._ask("POST", path, body, FORM if headers is None else headers)
@@ -81,9 +84,12 @@ class Tab:
         return self
 
 
-def open_house(folder: Path, **flags: str) -> House:
-    """A house where everybody may sign up."""
-    return House(folder, sign_up="on", **flags)
+@contextmanager
+def open_house(folder: Path, **flags: str) -> Iterator[House]:
+    """A house where everybody may sign up, and hashes cost next to nothing."""
+    with House(folder, **{"sign_up": "on", **flags}) as house:
+        house.service.passwords = Passwords(Cost(kibibytes=8, passes=1))
+        yield house
 
 
 def member(house: House, email: str = "alice@example.com", months: int = 12) -> Tab:

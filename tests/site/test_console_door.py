@@ -55,7 +55,7 @@ def test_what_was_wrong_with_a_sign_up_is_told_and_the_form_keeps_what_was_writt
 
 
 def test_the_operator_closes_sign_up(tmp_path: Path) -> None:
-    with House(tmp_path, sign_up="off") as house:
+    with open_house(tmp_path, sign_up="off") as house:
         assert Tab(house).get("/sign-up").reply.status == 403
         assert "/sign-up" not in Tab(house).get("/sign-in").reply.body.decode()
         tab = Tab(house).get("/sign-in")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from listings.errors import Problem
 from listings.site.console import upload
 from tests.houses import MONTH, House
 from tests.site.console import Tab, member, open_house
@@ -173,12 +174,12 @@ def test_a_file_is_bounded_as_every_body_is(tmp_path: Path) -> None:
 
 def test_a_file_that_could_not_be_sent_again_is_refused_at_once() -> None:
     one = upload.Upload("x.csv", bytes(range(256)) * 4)
-    with pytest.raises(upload.Problem) as refused:
+    with pytest.raises(Problem) as refused:
         upload.packed(one, 8_000)
     assert refused.value.code == "body_too_large"
     kept = upload.packed(one, 100_000)
     assert upload.unpacked("x.csv", kept, 2_000).content == one.content
-    with pytest.raises(upload.Problem):
+    with pytest.raises(Problem):
         upload.unpacked("x.csv", kept, 1_000)
 
 

@@ -35,7 +35,7 @@ async def change_password(request: Request, member: Member) -> Response:
 async def end_session(request: Request, member: Member) -> Response:
     """End one session; where it is this one, one is signed out."""
     handle = text_of(await read_form(request), "session")
-    await site_of(request).service.end_session(member.account, handle)
+    await site_of(request).service.end_session(member, handle)
     if handle == member.session:
         return session.end(request, see("/"))
     return see(_HERE, done="session")

@@ -12,7 +12,6 @@ from starlette.routing import Route
 from listings.console_contract import CONSOLE, OPERATOR, Event, EventKind, EventPlace
 from listings.model import Account, ApiKey
 from listings.service import ActivityPage, Member, Service
-from listings.service.members import author_name
 from listings.site import presentation
 from listings.site.console.frame import console_page, for_member
 from listings.site.context import site_of
@@ -58,10 +57,15 @@ async def told(service: Service, account: Account, page: ActivityPage) -> list[T
 
 def _told(event: Event, keys: dict[int, ApiKey]) -> Told:
     detail = msgspec.json.decode(event.detail) if event.detail else None
-    who = {CONSOLE: "You", OPERATOR: "The operator"}.get(event.author)
+    who = {CONSOLE: "You", OPERATOR: "The operator"}.get(event.author) or _key_name(event.author, keys)
     is_listing = event.kind in {"created", "updated", "deleted", "restored"}
     what = _WORDS[event.kind](_Subject(event.subject, detail, keys))
-    return Told(event.moment, who or author_name(event.author, keys), what, event.subject if is_listing else 0)
+    return Told(event.moment, who, what, event.subject if is_listing else 0)
+
+
+def _key_name(key_id: int, keys: Mapping[int, ApiKey]) -> str:
+    key = keys.get(key_id)
+    return f"{key.name} ({key.hint})" if key is not None else f"Key {key_id}"
 
 
 class _Subject(NamedTuple):
@@ -71,7 +75,7 @@ class _Subject(NamedTuple):
 
     @property
     def key(self) -> str:
-        return author_name(self.number, dict(self.keys)).removeprefix("key ")
+        return _key_name(self.number, self.keys)
 
 
 def _fields(subject: _Subject) -> str:
