@@ -43,7 +43,8 @@ def begin(request: Request, response: Response, token: str) -> Response:
 def end(request: Request, response: Response) -> Response:
     """Let the browser forget the session, and whatever of the console it may have kept."""
     response.delete_cookie(_session_cookie(request), secure=_is_secure(request), httponly=True, samesite="lax")
-    response.headers["Clear-Site-Data"] = '"cache"'
+    if _is_secure(request):
+        response.headers["Clear-Site-Data"] = '"cache"'  # heeded over TLS alone
     return response
 
 
