@@ -13,6 +13,7 @@ import pytest
 from listings.service.usage import Period
 from listings.site.console import charts
 from tests.houses import House, Reply
+from tests.service.test_payments import stripe_at_hand
 from tests.site.console import member, open_house
 
 HOUR, DAY = 3600, 24 * 3600
@@ -83,6 +84,14 @@ def test_without_a_limit_there_is_no_hour(tmp_path: Path) -> None:
         tab = member(house)
         ask(house, key_of(house))
         assert "no key whose requests could be counted" in tab.get("/console/usage").text
+
+
+def test_a_status_that_has_no_name_is_told_all_the_same(house: House) -> None:
+    tab = member(house)
+    caller = house.run(house.service.find_key(key_of(house)))
+    assert caller is not None
+    house.service.note_answer(caller, 299)
+    assert "299 1" in tab.get("/console/usage").text
 
 
 def test_usage_of_another_account_is_not_shown(house: House) -> None:
@@ -180,6 +189,21 @@ def test_a_plan_is_paid_by_a_button_and_a_wrong_choice_is_told(paid_house: House
     assert tab.post("/console/plan", months="x").reply.status == 400
 
 
+def test_from_the_button_one_comes_to_the_payment_by_a_link_and_without_a_click(house: House) -> None:
+    address = "https://checkout.stripe.example/c/pay/cs_1?a=1&b=2"
+    tab = member(house).get("/console/plan")
+    with stripe_at_hand(200, {"id": "cs_1", "object": "checkout.session", "url": address}) as payments:
+        house.service.payments = payments
+        tab.post("/console/plan", months="3")
+    assert tab.reply.status == 200
+    assert tab.page.values("a", "href", class_="button") == [address]
+    assert tab.page.values("meta", "content", http_equiv="refresh") == [f"0; url={address}"]
+    with stripe_at_hand(500, {}) as payments:
+        house.service.payments = payments
+        tab.post("/console/plan", months="3")
+    assert (tab.reply.status, "try again in a minute" in tab.text) == (503, True)
+
+
 # Activity
 
 
@@ -190,6 +214,12 @@ def test_activity_tells_who_did_what(house: House) -> None:
     ask(house, key, f"/{listing_id}", "PATCH", b'{"price": 5, "title": "Lamps"}')
     ask(house, key, f"/{listing_id}", "DELETE")
     house.run(house.service.close_for_owner(listing_id))
+    house.run(house.service.rename_account("alice@example.com", "Alice's Attic"))
+    for change in (house.service.disable_account, house.service.enable_account):
+        house.run(change("alice@example.com"))
+    house.run(house.service.set_plan("alice@example.com", None))
+    house.run(house.service.extend_plan("alice@example.com", 1))
+    tab = tab.sign_in("alice@example.com").get("/console/account")
     tab.post(f"/console/listings/{listing_id}/state", action="restore")
     text = tab.get("/console/activity").text
     hint = f"{key[:4]}…{key[-4:]}"
@@ -198,6 +228,10 @@ def test_activity_tells_who_did_what(house: House) -> None:
         f"Warehouse ({hint}) closed listing {listing_id}",
         f"Warehouse ({hint}) changed price, title of listing {listing_id}",
         f"Warehouse ({hint}) created listing {listing_id}",
+        "The operator changed the account",
+        "The operator disabled the account",
+        "The operator enabled the account",
+        "The operator took the plan away",
         f"The operator made the key Warehouse ({hint})",
         "The operator set the plan to end on 22 Sep 2027",
         "You signed in",

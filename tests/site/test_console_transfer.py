@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from listings import transfer
+from listings.console_contract import CONSOLE
 from listings.errors import Problem
 from listings.site.console import upload
 from tests.houses import MONTH, House
@@ -187,6 +189,36 @@ def test_a_file_that_could_not_be_sent_again_is_refused_at_once() -> None:
 def test_a_file_that_got_lost_on_its_way_is_told(alice: Tab, kept: str) -> None:
     alice.get(HERE).upload(f"{HERE}/run", "", b"", name="stock.csv", kept=kept)
     assert (alice.reply.status, "choose it once more" in alice.text) == (400, True)
+
+
+def test_an_import_that_fails_tells_it_at_the_end_of_what_was_sent(alice: Tab) -> None:
+    kept = upload.packed(upload.Upload("stock.csv", b"no,columns\n1,2\n"), 100_000)
+    alice.get(HERE).upload(f"{HERE}/run", "", b"", name="stock.csv", kept=kept)
+    assert alice.reply.status == 200
+    assert "The first line of stock.csv must name the columns" in alice.text
+    assert "What was done before that is kept" in alice.text
+
+
+class Stopped(Exception):
+    """Somebody has closed the page."""
+
+
+def test_an_import_that_was_interrupted_goes_on(house: House, alice: Tab) -> None:
+    content = b"title,content\n" + b"".join(b"Lamp %d,A lamp.\n" % number for number in range(300))
+    account = house.run(house.service.find_account("alice@example.com"))
+
+    def stop(_: int) -> None:
+        raise Stopped
+
+    half = upload.Upload("stock.csv", content), upload.Report(stop), transfer.Options(author=CONSOLE)
+    with pytest.raises(Stopped):
+        house.run(transfer.Import(house.service, account, *half).run())
+    rehearse(alice, content)
+    assert counts(alice) == [300, 0, 0, 0]
+    assert "An earlier import of this file came to line 201; this one goes on behind it." in alice.text
+    assert rows(alice)[0][:3] == ("202", "created", "Lamp 200")
+    assert "Done: 300 created" in run(alice).text
+    assert len(exported(alice).splitlines()) == 301
 
 
 def test_without_a_plan_one_exports_and_imports_nothing(house: House, alice: Tab) -> None:
