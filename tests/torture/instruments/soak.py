@@ -254,7 +254,7 @@ def run(scale: Scale) -> Outcome:
 
 
 def control(scale: Scale) -> Outcome:
-    """Every request keeps eight kibibytes for ever."""
+    """Every request keeps 64 KiB for ever."""
     told, found = work(scale, _SHORT, "leak_with_every_read")
     return Outcome(f"a leak in every request: {told}", found)
 
