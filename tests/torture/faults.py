@@ -84,12 +84,12 @@ _WRITTEN = ("title", "content", "category", "price_cents", "location", "region",
 
 
 def leak_with_every_read() -> None:
-    """Every read of a caller keeps some kibibytes for ever."""
+    """Every read of a caller keeps 64 KiB for ever."""
     find_caller = SqliteStore.find_caller
     leaked: list[bytearray] = []
 
     async def leaking(self: SqliteStore, digest: bytes) -> object:
-        leaked.append(bytearray(b"\1" * 8192))
+        leaked.append(bytearray(b"\1" * 65_536))
         return await find_caller(self, digest)
 
     SqliteStore.find_caller = leaking  # type: ignore[method-assign,assignment]  # that is the fault
