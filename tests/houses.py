@@ -175,6 +175,7 @@ async def ask(
     raw, _, query = path.partition("?")
     scope = {
         "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},  # who streams need not listen for a disconnect
         "scheme": "http",
         "client": (client, 50_000),
         "method": method,

@@ -22,6 +22,7 @@ Code: TypeAlias = Literal[
     "header_too_large",
     "idempotency_key_reused",
     "import_conflict",
+    "insecure_connection",
     "internal_error",
     "invalid_api_key",
     "invalid_request",

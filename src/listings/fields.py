@@ -36,6 +36,15 @@ class Fault(ValueError):
     """The end of a sentence that begins with the field's name: "must be text, got a number"."""
 
 
+class InvalidFields(Problem):
+    """What a body has at fault, all of it."""
+
+    def __init__(self, faults: Mapping[str, str]) -> None:
+        """`faults` are sentences by the field's name."""
+        super().__init__("invalid_request", _joined(list(faults.values())))
+        self.faults = faults
+
+
 def kind_of(value: object) -> str:
     """What JSON calls such a value, with an article."""
     return _KINDS[type(value)]
@@ -216,8 +225,8 @@ def read_new(body: Body, *, strict: bool = False) -> tuple[NewListing, list[str]
     """
     given = {name: value for name, value in body.items() if value is not None or name not in FIELDS}
     values, ignored, faults = _read(given, strict=strict)
-    faults.extend(f"{name} is required" for name in REQUIRED if name not in given)
-    refuse(faults)
+    faults |= {name: f"{name} is required" for name in REQUIRED if name not in given}
+    _refuse(faults)
     return NewListing(**cast("Mapping[str, Any]", values)), ignored
 
 
@@ -229,15 +238,15 @@ def read_change(body: Body, *, strict: bool = False) -> tuple[ListingChange, lis
     cleared = [name for name, value in body.items() if value is None and name in _CLEARED]
     given = {name: value for name, value in body.items() if name not in cleared}
     values, ignored, faults = _read(given, strict=strict)
-    refuse(faults)
+    _refuse(faults)
     values.update((FIELDS[name].attribute, _CLEARED[name]) for name in cleared)
     return values, ignored
 
 
-def _read(given: Body, *, strict: bool) -> tuple[dict[str, Value], list[str], list[str]]:
+def _read(given: Body, *, strict: bool) -> tuple[dict[str, Value], list[str], dict[str, str]]:
     values: dict[str, Value] = {}
     ignored: list[str] = []
-    faults: list[str] = []
+    faults: dict[str, str] = {}
     for name, value in given.items():
         field = FIELDS.get(name)
         if field is None:
@@ -247,15 +256,24 @@ def _read(given: Body, *, strict: bool) -> tuple[dict[str, Value], list[str], li
         try:
             values[field.attribute] = rule(value)
         except Fault as fault:
-            faults.append(f"{name}{'' if str(fault).startswith('[') else ' '}{fault}")
+            faults[name] = f"{name}{'' if str(fault).startswith('[') else ' '}{fault}"
     if strict:
-        faults.extend(f"{shown(name)} is not a field that can be set" for name in ignored)
+        faults |= {name: f"{shown(name)} is not a field that can be set" for name in ignored}
     return values, ignored, faults
+
+
+def _refuse(faults: Mapping[str, str]) -> None:
+    if faults:
+        raise InvalidFields(faults)
 
 
 def refuse(faults: list[str]) -> None:
     """Raises Problem("invalid_request") that names the faults, unless there are none."""
-    if len(faults) > _MOST_FAULTS:
-        faults = [*faults[:_MOST_FAULTS], f"and {len(faults) - _MOST_FAULTS} more"]
     if faults:
-        raise Problem("invalid_request", "; ".join(faults))
+        raise Problem("invalid_request", _joined(faults))
+
+
+def _joined(faults: list[str]) -> str:
+    """Not so many that nobody would read them."""
+    more = len(faults) - _MOST_FAULTS
+    return "; ".join([*faults[:_MOST_FAULTS], f"and {more} more"] if more > 0 else faults)

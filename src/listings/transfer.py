@@ -70,8 +70,8 @@ class Watch(Protocol):
     def moved(self, doing: str, place: Position) -> None:
         """So far has the file been read."""
 
-    def refused(self, line: int, sentence: str) -> None:
-        """The row that begins on this line is left out."""
+    def settled(self, row: Row, outcome: RowOutcome) -> None:
+        """What became of a row; one with a Problem is left out."""
 
     def ignored(self, names: frozenset[str]) -> None:
         """These columns of a row are no fields; told again for every such row."""
@@ -175,8 +175,7 @@ class Import:
         if outcomes is None:
             raise _overtaken()
         for row, outcome in zip(rows, outcomes, strict=True):
-            if isinstance(outcome, Problem):
-                self._watch.refused(row.line, outcome.message)
+            self._watch.settled(row, outcome)
         return _counted(done, batch, outcomes)
 
     async def _rehearse(self, batch: ImportBatch) -> list[RowOutcome]:
@@ -307,7 +306,9 @@ def _id_of(content: Mapping[str, object], account: Account) -> int | None:
 
 
 def _foreign(number: int) -> Problem:
-    return Problem("not_owner", f"id {shown(number)} is not of this account; --new-ids makes new listings")
+    return Problem(
+        "not_owner", f"id {shown(number)} is not of this account: leave it out, or make every row a new listing"
+    )
 
 
 class _Faults(list[str]):

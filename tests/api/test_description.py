@@ -18,8 +18,9 @@ from listings.api import openapi, operations, query
 from listings.api.headers import OF_EVERY_ANSWER
 from listings.api.routes import ROUTES
 from listings.api.schemas import schema_of
-from listings.api.wire import LARGEST_ID, STATUS, Record
+from listings.api.wire import LARGEST_ID, STATUS
 from listings.fields import FIELDS, REQUIRED, Choice, Coordinate, Fault, Images, Money, Text
+from listings.records import Record
 from tests.api.fuzzing import fuzz
 from tests.api.raw import Connection
 from tests.conftest import Client

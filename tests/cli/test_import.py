@@ -82,10 +82,10 @@ def test_ids_of_others_and_what_is_no_id_are_refused(cli: Cli, bob: Data) -> Non
     data, said = data_of(cli, "1", write_lines(cli, "rows.jsonl", *(row(2, id=number) for number in ids)), code=1)
     assert counts(data) == (0, 0, 0, 10)
     assert said.splitlines()[:-1] == [
-        "rows.jsonl:1: id 1026 is not of this account; --new-ids makes new listings",
-        "rows.jsonl:2: id 1 is not of this account; --new-ids makes new listings",
-        "rows.jsonl:3: id 1023 is not of this account; --new-ids makes new listings",
-        "rows.jsonl:4: id 4503599627371521 is not of this account; --new-ids makes new listings",
+        "rows.jsonl:1: id 1026 is not of this account: leave it out, or make every row a new listing",
+        "rows.jsonl:2: id 1 is not of this account: leave it out, or make every row a new listing",
+        "rows.jsonl:3: id 1023 is not of this account: leave it out, or make every row a new listing",
+        "rows.jsonl:4: id 4503599627371521 is not of this account: leave it out, or make every row a new listing",
         "rows.jsonl:5: id must be a whole number from 1, got 0",
         "rows.jsonl:6: id must be a whole number from 1, got -1025",
         'rows.jsonl:7: id must be a whole number from 1, got "1025"',

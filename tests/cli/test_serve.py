@@ -20,6 +20,7 @@ from tests.cli.commands import DEADLINE, PROGRAM, Cli, Data, Program, Serving
 from tests.houses import settings_for
 from tests.store import databases
 
+PAGE = {"Accept": "text/html"}
 VARIABLES = ["API_KEY", "OTHER_API_KEY", "EXPIRED_API_KEY"]
 
 
@@ -79,6 +80,19 @@ def test_the_demo_tells_its_address_its_data_and_its_keys(demo: Serving) -> None
         assert re.search(rf"^{variable} +{environment[variable]}\b", banner, re.MULTILINE)
 
 
+def test_the_demos_accounts_get_into_the_console(demo: Serving) -> None:
+    password = environment_of(demo.folder)["CONSOLE_PASSWORD"]
+    assert f"CONSOLE_PASSWORD {password}" in "\n".join(demo.lines)
+    for name in ("alice", "bob", "charlie"):
+        with httpx.Client(base_url=demo.base_url, timeout=DEADLINE) as browser:
+            token = re.search(r'name="token" value="(\w+)"', browser.get("/sign-in", headers=PAGE).text)
+            assert token is not None
+            entry = {"token": token[1], "email": f"{name}@demo.example", "password": password}
+            entered = browser.post("/sign-in", data=entry, headers=PAGE | {"Sec-Fetch-Site": "same-origin"})
+            assert (entered.status_code, entered.headers["location"]) == (303, "/console")
+            assert f"{name}@demo.example" in browser.get("/console").text
+
+
 def test_the_demos_keys_are_three_of_our_making(demo: Serving) -> None:
     environment = environment_of(demo.folder)
     assert len({environment[variable] for variable in VARIABLES}) == 3
@@ -101,7 +115,7 @@ def test_each_curl_line_stands_below_what_it_answers(demo: Serving) -> None:
 def test_demo_env_is_for_its_owner_alone_and_for_a_shell(demo: Serving) -> None:
     path = demo.folder / "data/demo.env"
     assert path.stat().st_mode & 0o777 == 0o600
-    assert list(environment_of(demo.folder)) == ["BASE_URL", *VARIABLES]
+    assert list(environment_of(demo.folder)) == ["BASE_URL", *VARIABLES, "CONSOLE_PASSWORD"]
     assert environment_of(demo.folder)["BASE_URL"] == demo.base_url
     url = '"$BASE_URL/api/v1/listings"'
     asked = [f"curl -so /dev/null -w '%{{http_code}} ' {url} -H \"X-API-Key: ${variable}\"" for variable in VARIABLES]

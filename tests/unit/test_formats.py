@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from listings import dates
-from listings.cli.formats import LONGEST_ROW, File, Format, escaped, format_of, unescaped
 from listings.contract import Position
 from listings.errors import Problem
 from listings.fields import FIELDS
+from listings.formats import LONGEST_ROW, File, Format, escaped, format_of, unescaped
 from listings.model import Listing
 from listings.transfer import COLUMNS, Row, listing_change, new_listing
 from tests.houses import START

@@ -23,6 +23,7 @@ from listings.api.schemas import Schema, field_schema, nullable, schema_of
 from listings.errors import Code
 from listings.fields import FIELDS, REQUIRED
 from listings.model import NewListing
+from listings.records import Record
 
 _OF_THE_CONNECTION: tuple[Code, ...] = (
     "malformed_request",
@@ -285,7 +286,7 @@ def _of_ours(name: str) -> Schema:
 
 
 def _record() -> Schema:
-    told = msgspec.structs.fields(wire.Record)
+    told = msgspec.structs.fields(Record)
     record = _object({field.name: _of_ours(field.name) for field in told})
     return record | {
         "description": "A listing. Fields that are not required are shown where `include` asks for them.",

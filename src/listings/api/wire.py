@@ -4,15 +4,16 @@ import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from math import ceil
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from listings import dates, fields
+from listings import fields
 from listings.contract import Added, Verdict
 from listings.errors import Code, Problem, Unavailable
 from listings.model import Listing, ListingChange, NewListing
+from listings.records import NOTHING, decode_object, record_of
 
 T = TypeVar("T")
 
@@ -48,23 +49,11 @@ LARGEST_ID = 2**63 - 1
 _VERSION = re.compile(r'"v([0-9]{1,18})[.-][^"]*"')
 _IDEMPOTENCY_KEY = re.compile(r'"([\x20-\x7e]{1,255})"|([\x20-\x21\x23-\x7e][\x20-\x7e]{0,254})')
 REPLAYED = b"idempotent-replayed: true\r\n"
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MOST_NAMED = 20
 _LONGEST_NAMED = 100
 _LONGEST_LINE = 4000
-# An escaped first half of a pair without an escaped second half behind it, which msgspec calls truncated.
-_HALF_PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
-_KINDS = {
-    "array": "a list",
-    "bool": "true or false",
-    "float": "a number",
-    "int": "a number",
-    "null": "null",
-    "str": "text",
-}
 
 encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(dict[str, object]).decode
 
 
 JSON = b"application/json; charset=utf-8"
@@ -110,61 +99,6 @@ class MethodNotAllowed(Problem):
         """`allowed` is the value of the Allow header."""
         super().__init__("method_not_allowed", f"{method[:20]} is not possible here, only {allowed}")
         self.allowed = allowed
-
-
-class Record(msgspec.Struct, frozen=True, gc=False):
-    """The listing record of the specification: its 14 fields, in its order; behind them, what was asked for."""
-
-    id: int
-    title: str
-    content: str
-    type: str
-    category: str
-    images: msgspec.Raw
-    price: float
-    price_type: str
-    location: str
-    region: str
-    is_active: bool
-    view_count: int
-    created_at: str
-    updated_at: str
-    district: str | msgspec.UnsetType = msgspec.UNSET
-    latitude: float | msgspec.UnsetType | None = msgspec.UNSET
-    longitude: float | msgspec.UnsetType | None = msgspec.UNSET
-    deleted_at: str | msgspec.UnsetType | None = msgspec.UNSET
-
-
-NOTHING: frozenset[str] = frozenset()
-
-
-def _included(listing: Listing, include: frozenset[str]) -> dict[str, Any]:
-    more = {name: getattr(listing, name) for name in include}
-    if more.get("deleted_at") is not None:
-        more["deleted_at"] = dates.text_of(more["deleted_at"])
-    return more
-
-
-def record_of(listing: Listing, include: frozenset[str] = NOTHING) -> Record:
-    """What of a listing is shown, and what more of it was asked for (decision G1)."""
-    more = _included(listing, include) if include else {}
-    return Record(
-        listing.id,
-        listing.title,
-        listing.content,
-        listing.type,
-        listing.category,
-        msgspec.Raw(listing.images),
-        listing.price_cents / 100,
-        listing.price_type,
-        listing.location,
-        listing.region,
-        listing.is_active,
-        listing.view_count,
-        listing.created_at,
-        listing.updated_at,
-        **more,
-    )
 
 
 # Answers
@@ -331,29 +265,3 @@ def decode_body(body: bytes) -> dict[str, object]:
         return decode_object(body)
     except ValueError as fault:
         raise Problem("malformed_json", f"The body {fault}") from None
-
-
-def decode_object(text: bytes) -> dict[str, object]:
-    """A JSON object, with or without a byte-order mark. ValueError with the end of a sentence: "is not valid UTF-8"."""
-    try:
-        return _decode(text.removeprefix(_BYTE_ORDER_MARK))
-    except UnicodeDecodeError:
-        fault = "is not valid UTF-8"
-    except RecursionError:
-        fault = "is nested too deeply"
-    except msgspec.ValidationError as error:
-        fault = _sentence(error)
-    except msgspec.DecodeError as error:
-        half = "truncated" in str(error) and _HALF_PAIR.search(text)
-        fault = "contains half of a surrogate pair" if half else f"is not valid JSON: {_without_prefix(error)}"
-    raise ValueError(fault)
-
-
-def _sentence(error: msgspec.ValidationError) -> str:
-    """For msgspec's "Expected `object`, got `array`" and "Integer value out of range - at `$[...]`", in our words."""
-    got = re.search(r"got `(\w+)`", str(error))
-    return f"must be a JSON object, got {_KINDS[got[1]]}" if got else "contains a number that is out of range"
-
-
-def _without_prefix(error: msgspec.DecodeError) -> str:
-    return str(error).removeprefix("JSON is malformed: ").removeprefix("Input data was ")

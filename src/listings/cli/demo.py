@@ -1,6 +1,8 @@
-"""`serve --demo`: three accounts with a key and listings each, and curl lines to paste."""
+"""`serve --demo`: three accounts with a key, a password and listings each, and curl lines to paste."""
 
 import os
+import re
+import secrets
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +14,8 @@ from listings.model import Account, Caller, is_current
 from listings.service import Service
 
 _LISTINGS = "/api/v1/listings"
+_PASSWORD = "CONSOLE_PASSWORD"  # noqa: S105 - in demo.env
+_OURS = re.compile(r"[A-Za-z0-9_-]{16}")
 
 
 class _Person(NamedTuple):
@@ -39,29 +43,34 @@ _PEOPLE = (
 
 
 class Demo(NamedTuple):
-    """What a demo consists of: the keys by their variables, and a listing each of yours and of another's."""
+    """What a demo consists of: the keys by their variables, the console's password, two listings' ids."""
 
     keys: dict[str, str]
+    password: str
     own_listing: int
     other_listing: int
 
 
 async def prepare(service: Service, folder: Path) -> Demo:
-    """Make sure of the demo's accounts, keys and listings; the keys of an earlier run are kept."""
+    """Make sure of the demo's accounts, keys and listings; keys and password of an earlier run are kept."""
     known = _read_environment(folder / "demo.env")
-    secrets: dict[str, str] = {}
+    issued: dict[str, str] = {}
+    kept = known.get(_PASSWORD, "")
+    password = kept if _OURS.fullmatch(kept) else secrets.token_urlsafe(12)
     first: list[int] = []
     for person in _PEOPLE:
         account = await seed.ensure_account(service, person.account)
-        secrets[person.variable], caller = await _key(service, account, known.get(person.variable))
+        await _let_in(service, account, password)
+        issued[person.variable], caller = await _key(service, account, known.get(person.variable))
         first.append(await _first_listing(service, caller, person))
-    return Demo(secrets, first[0], first[1])
+    return Demo(issued, password, first[0], first[1])
 
 
 def write_environment(demo: Demo, base_url: str, folder: Path) -> Path:
     """Write `demo.env`, for its owner alone, whole or not at all."""
     path = folder / "demo.env"
-    text = "".join(f"{name}={value}\n" for name, value in {"BASE_URL": base_url, **demo.keys}.items())
+    values = {"BASE_URL": base_url, **demo.keys, _PASSWORD: demo.password}
+    text = "".join(f"{name}={value}\n" for name, value in values.items())
     draft = folder / "demo.env.new"
     draft.unlink(missing_ok=True)
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:  # noqa: PTH123 - a descriptor with its mode
@@ -83,6 +92,9 @@ def banner(demo: Demo, base_url: str, database: str, environment: Path) -> str:
         "",
         *(f"{person.variable:<16} {demo.keys[person.variable]}  ({person.role})" for person in _PEOPLE),
         "",
+        f"{_PASSWORD} {demo.password}  (of all three, in the console)",
+        f"Sign in at {base_url}/sign-in as {_PEOPLE[0].account.email}",
+        "",
         "# list your listings: 200",
         f"{curl} '{address}' -H 'X-API-Key: {yours}'",
         "# create one: 201",
@@ -95,6 +107,16 @@ def banner(demo: Demo, base_url: str, database: str, environment: Path) -> str:
         f"{curl} '{address}' -H 'X-API-Key: {expired}'",
     ]
     return "\n".join(lines)
+
+
+async def _let_in(service: Service, account: Account, password: str) -> None:
+    """Make sure that the account's owner gets into the console with this password."""
+    if account.disabled_at is not None:
+        return
+    stored = await service.store.get_password(account.id)
+    if not (await service.passwords.check(stored, password)).is_right:
+        token = await service.accept_invitation(await service.invite(str(account.id)), password)
+        await service.sign_out(token)
 
 
 async def _key(service: Service, account: Account, known: str | None) -> tuple[str, Caller]:

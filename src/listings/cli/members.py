@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, TypeVar
 import click
 import msgspec
 
-from listings import dates, transfer
+from listings import dates
 from listings.cli.output import json_option, listed_key_data, listing_data, show, status_data, tell
 from listings.cli.parameters import settings_of, with_service
 from listings.console_contract import CONSOLE, OPERATOR, Event, Refusal, Session, UsageCount
@@ -180,6 +180,8 @@ async def _activity(service: Service, owner: Account) -> AsyncIterator[Any]:
 
 
 async def _listings(service: Service, owner: Account) -> AsyncIterator[Any]:
+    from listings import transfer  # noqa: PLC0415 - the group's other commands need it not
+
     async for page in transfer.pages(service, owner):
         for listing in page:
             yield listing_data(listing)

@@ -13,13 +13,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from listings import transfer
-from listings.cli.formats import File, Format, format_of
 from listings.cli.output import json_option, show, tell
 from listings.cli.parameters import with_service
 from listings.cli.parts import Origin, Part
-from listings.contract import ImportProgress, Position
+from listings.contract import ImportProgress, Position, RowOutcome
 from listings.errors import Problem
+from listings.formats import File, Format, format_of
 from listings.service import Service
+from listings.transfer import Row
 
 _PAGES_BETWEEN_SAVES = 10
 _MOST_IGNORED = 20
@@ -133,8 +134,9 @@ class _Watch:
     def moved(self, doing: str, place: Position) -> None:
         self._progress.update(self._task, description=doing, completed=place.offset)
 
-    def refused(self, line: int, sentence: str) -> None:
-        tell(f"{self._path}:{line}: {sentence}")
+    def settled(self, row: Row, outcome: RowOutcome) -> None:
+        if isinstance(outcome, Problem):
+            tell(f"{self._path}:{row.line}: {outcome.message}")
 
     def ignored(self, names: frozenset[str]) -> None:
         for name in sorted(names - self._ignored)[: _MOST_IGNORED - len(self._ignored)]:

@@ -89,6 +89,11 @@ class Listings:
         """The caller's listing. Raises Problem: listing_not_found (missing or deleted), not_owner."""
         return _own(await self.store.get_listing(listing_id), caller)
 
+    async def find_own_listing(self, caller: Caller, listing_id: int) -> Listing | None:
+        """The caller's listing, even deleted; None for a missing one and for another's alike."""
+        listing = await self.store.get_listing(listing_id)
+        return listing if listing is not None and listing.account_id == caller.account_id else None
+
     async def create_listing(self, caller: Caller, new: NewListing, terms: Terms = ANY_TERMS) -> Added:
         """Store a listing for the caller. Raises Problem("idempotency_key_reused")."""
         claim = self._claim(terms)

@@ -12,11 +12,12 @@ from starlette.types import Receive, Scope, Send
 
 from listings.errors import Problem
 from listings.service import Service
-from listings.site import assets, market, pages
+from listings.site import assets, console, market, pages
 from listings.site.context import Site, SiteOptions
 from listings.site.shell import Shell
 
 _NOTHING = Problem("path_not_found", "There is nothing at this address: it may have been mistyped")
+_UNREADABLE = Problem("malformed_request", "The form could not be read: load the page again, and send it once more")
 
 
 class Pages:
@@ -46,7 +47,7 @@ class Pages:
 
 def application(service: Service, options: SiteOptions) -> Pages:
     """The pages over a service."""
-    routes = [*market.ROUTES, *assets.ROUTES]
+    routes = [*market.ROUTES, *console.ROUTES, *assets.ROUTES]
     made = Starlette(
         routes=routes,
         middleware=[Middleware(Shell, most_body=options.most_body)],
@@ -63,6 +64,8 @@ async def _refuse(request: Request, error: HTTPException) -> Response:
         problem = Problem("method_not_allowed", f"{request.method[:20]} is not possible here")
         allowed = sorted(dict(error.headers or {}).get("Allow", "").split(", "))
         return pages.problem_page(request, problem, {"Allow": ", ".join(allowed)})
+    if error.status_code == 400:  # noqa: PLR2004 - Bad Request
+        return pages.problem_page(request, _UNREADABLE)
     return pages.problem_page(request, _NOTHING)
 
 

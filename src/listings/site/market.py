@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from listings.errors import Problem
 from listings.model import MarketQuery, SitemapEntry
-from listings.site import pages, presentation, search, structured_data
+from listings.site import pages, presentation, search, session, structured_data
 from listings.site.context import site_of
 from listings.site.visitor import address_of, base_url_of
 
@@ -25,6 +25,7 @@ _SITEMAPS = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
 async def show_home(request: Request) -> Response:
     """The newest listings, or what was searched for."""
     service = site_of(request).service
+    await session.member_of(request)
     sought = search.read(request.query_params)
     query, faults = sought.query()
     found = await service.search_market(query) if not faults else None
@@ -43,10 +44,11 @@ async def show_home(request: Request) -> Response:
 
 
 async def show_listing(request: Request) -> Response:
-    """A listing, and one more view of it (decision G8)."""
+    """A listing, and one more view of it, but for its owner's (decision G8)."""
     service = site_of(request).service
     listing = await service.read_public_listing(_id_of(request))
-    if _is_a_view(request):
+    member = await session.member_of(request)
+    if _is_a_view(request) and (member is None or member.account.id != listing.account_id):
         service.note_view(listing, address_of(request), request.headers.get("user-agent", ""))
     return pages.page(
         request,

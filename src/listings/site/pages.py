@@ -8,19 +8,38 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from listings.errors import Code, Problem, Unavailable
-from listings.site import assets, presentation, search
+from listings.site import assets, presentation, search, security
 from listings.site.context import site_of
 from listings.site.visitor import base_url_of
 
 _STATUS: Mapping[Code, int] = {
     "invalid_request": 400,
+    "malformed_request": 400,
+    "payment_refused": 400,
+    "account_disabled": 403,
+    "confirmation_required": 403,
     "cross_site": 403,
+    "insecure_connection": 403,
+    "plan_expired": 403,
+    "sign_up_closed": 403,
+    "wrong_credentials": 403,
+    "invitation_invalid": 404,
+    "key_not_found": 404,
     "listing_not_found": 404,
+    "not_owner": 404,
     "listing_deleted": 410,
     "path_not_found": 404,
     "method_not_allowed": 405,
+    "email_taken": 409,
+    "idempotency_key_reused": 409,
+    "import_conflict": 409,
+    "key_ended": 409,
+    "already_imported": 409,
+    "too_many_keys": 409,
+    "precondition_failed": 412,
     "body_too_large": 413,
     "unsupported_encoding": 415,
+    "too_many_attempts": 429,
     "internal_error": 500,
     "unavailable": 503,
 }
@@ -31,7 +50,10 @@ _HEADINGS = {
     405: "That can't be done here",
     410: "This listing is gone",
     413: "That is too large",
+    409: "That can't be done now",
+    412: "That has changed meanwhile",
     415: "That can't be read",
+    429: "Too many attempts",
     500: "Something went wrong",
     503: "Back in a moment",
 }
@@ -59,6 +81,11 @@ def environment() -> jinja2.Environment:
     }
     made.filters |= {
         "age": presentation.age_of,
+        "browser": presentation.browser_of,
+        "code_parts": presentation.code_parts_of,
+        "date": presentation.date_of,
+        "machine_moment": presentation.machine_moment_of,
+        "moment": presentation.moment_of,
         "day": presentation.day_of,
         "machine_time": presentation.machine_time_of,
         "paragraphs": presentation.paragraphs_of,
@@ -79,10 +106,23 @@ def page(
     **context: object,
 ) -> Response:
     """The page that a template makes, kept by nobody but for asking whether it still holds."""
+    content = text(request, template, **context)
+    return HTMLResponse(content, status, {"Cache-Control": "private, no-cache", **(headers or {})})
+
+
+def text(request: Request, template: str, **context: object) -> str:
+    """What a template makes: a page, or a part of one that is sent as it grows."""
     site = site_of(request)
-    known = {"base_url": base_url_of(request), "path": request.scope["path"], "request_id": request_id_of(request)}
-    text = site.templates.get_template(template).render(known | context)
-    return HTMLResponse(text, status, {"Cache-Control": "private, no-cache", **(headers or {})})
+    member = getattr(request.state, "member", None)
+    known = {
+        "base_url": base_url_of(request),
+        "is_open": site.service.sign_up_open,
+        "member": member,
+        "path": request.scope["path"],
+        "request_id": request_id_of(request),
+        "token": security.form_token(member.csrf_secret) if member is not None else "",
+    }
+    return site.templates.get_template(template).render(known | context)
 
 
 def problem_page(request: Request, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 
 from listings import dates
+from listings.errors import Problem
 
 TYPES: Mapping[str, str] = {"product": "For sale", "service": "Service", "rental": "Rental", "job": "Job"}
 """What one listing of a type is called."""
@@ -18,6 +19,11 @@ GROUPS: Mapping[str, str] = {"product": "For sale", "service": "Services", "rent
 """What all of a type are called."""
 
 _UNITS = {"per_hour": " per hour", "per_night": " per night", "negotiable": ", negotiable"}
+_BROWSERS = (("Edg", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"), ("Safari/", "Safari"))
+_SYSTEMS = (
+    *(("iPhone", "an iPhone"), ("iPad", "an iPad"), ("Android", "Android"), ("Windows", "Windows")),
+    *(("Mac OS", "a Mac"), ("Linux", "Linux")),
+)
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _RECENT_DAYS = 7
 _LINE = re.compile(r"\r\n|[\n\r\v\f\x85\u2028\u2029]")
@@ -71,6 +77,58 @@ def day_of(created_at: str) -> str:
     return f"{day.day} {day:%B %Y}"
 
 
+def date_of(moment: int) -> str:
+    """The day in New Zealand, in short: "9 Nov 2026"."""
+    day = _local(moment)
+    return f"{day.day} {day:%b %Y}"
+
+
+def moment_of(moment: int) -> str:
+    """Day and time in New Zealand: "9 Nov 2026, 2:05 pm"."""
+    return f"{date_of(moment)}, {_time_of_day(_local(moment))}"
+
+
+def hour_of(moment: int) -> str:
+    """The hour in New Zealand: "9 Nov, 2 pm"."""
+    hour = _local(moment)
+    return f"{hour.day} {hour:%b}, {_time_of_day(hour).replace(':00', '')}"
+
+
+def utc_day_of(moment: int) -> str:
+    """A day as the service counts them, which is by UTC: "9 Nov"."""
+    day = datetime.fromtimestamp(moment, UTC)
+    return f"{day.day} {day:%b}"
+
+
+def end_of_day(text: str) -> int | None:
+    """When a day ends in New Zealand that a form has sent as YYYY-MM-DD; None for none. Raises Problem."""
+    if not text.strip():
+        return None
+    try:
+        day = datetime.fromisoformat(text.strip()).replace(hour=0, minute=0, second=0, tzinfo=_zone())
+        return int((day + timedelta(days=1)).timestamp())
+    except (ValueError, OverflowError):
+        raise Problem("invalid_request", "Write the day as year-month-day, like 2027-03-31") from None
+
+
+def machine_moment_of(moment: int) -> str:
+    """The moment as machines read it."""
+    return machine_time_of(dates.text_of(moment))
+
+
+def browser_of(agent: str) -> str:
+    """What people call a browser and where it runs, such as "Firefox on Windows", by what it calls itself."""
+    names = ((name, told) for name, told in _BROWSERS if name in agent)
+    systems = (told for name, told in _SYSTEMS if name in agent)
+    browser, system = next((told for _, told in names), "A browser"), next(systems, "")
+    return f"{browser} on {system}" if system else browser
+
+
+def code_parts_of(text: str) -> list[tuple[str, bool]]:
+    """A sentence in parts, and which of them stood between backticks."""
+    return [(part, number % 2 == 1) for number, part in enumerate(text.split("`"))]
+
+
 def machine_time_of(created_at: str) -> str:
     """The moment as machines read it, such as "2026-11-09T10:00:00Z"."""
     return created_at.replace(" ", "T") + "Z"
@@ -118,6 +176,14 @@ def map_of(latitude: float | None, longitude: float | None) -> str:
 def in_order(names: Sequence[str]) -> list[str]:
     """As people look them up."""
     return sorted(names, key=lambda name: (name.casefold(), name))
+
+
+def _local(moment: int) -> datetime:
+    return datetime.fromtimestamp(moment, _zone())
+
+
+def _time_of_day(moment: datetime) -> str:
+    return f"{moment.hour % 12 or 12}:{moment:%M} {'am' if moment.hour < 12 else 'pm'}"  # noqa: PLR2004 - noon
 
 
 def _ago(number: int, unit: str) -> str:

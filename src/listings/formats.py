@@ -12,12 +12,10 @@ from typing import BinaryIO, NamedTuple
 
 import msgspec
 
-from listings.api import wire
-from listings.api.query import INCLUDABLE
-from listings.api.wire import Record
 from listings.contract import Position
 from listings.errors import Problem
 from listings.model import Listing
+from listings.records import EVERYTHING, Record, decode_object, record_of
 from listings.transfer import COLUMNS, Row
 
 LONGEST_ROW = 8 * 1024 * 1024
@@ -34,7 +32,6 @@ _WHOLE = re.compile(r"-?\d+", re.ASCII)
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")  # what "surrogateescape" makes of wrong bytes
 
 _encode = msgspec.json.Encoder().encode
-_ALL = frozenset(INCLUDABLE)
 _addresses = msgspec.json.Decoder(list[str]).decode
 
 
@@ -92,7 +89,7 @@ class File:
 
 def exported(listing: Listing) -> Record:
     """All of a listing that a file holds: the record as the API shows it, with everything that can be added."""
-    return wire.record_of(listing, _ALL)
+    return record_of(listing, EVERYTHING)
 
 
 # Lines
@@ -157,7 +154,7 @@ def _json_rows(file: BinaryIO, start: Position) -> Iterator[Row]:
             line = next(lines)
             if line.isspace():
                 continue
-            content = wire.decode_object(line)
+            content = decode_object(line)
         except StopIteration:
             return
         except _RowTooLong:

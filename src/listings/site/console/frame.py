@@ -1,0 +1,115 @@
+"""What is around every page of the console: who may see it, its form's token, and where one goes after a form."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import wraps
+from typing import TypeAlias
+from urllib.parse import urlencode
+
+from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from listings.errors import Problem
+from listings.model import is_current
+from listings.service import Member
+from listings.site import pages, security, session
+from listings.site.context import site_of
+
+Page: TypeAlias = Callable[[Request], Awaitable[Response]]
+MemberPage: TypeAlias = Callable[[Request, Member], Awaitable[Response]]
+
+_NO_STORE = {"Cache-Control": "no-store"}
+_MOST_FIELDS = 300
+_SEE_OTHER = 303
+
+DONE: Mapping[str, str] = {
+    "signed-up": "Welcome. Your account is open.",
+    "password": "Your password is changed, and all other sessions are ended.",
+    "session": "The session is ended.",
+    "sessions": "All other sessions are ended.",
+    "revoked": "The key is revoked: whoever still uses it is answered 401.",
+    "created": "The listing is created.",
+    "saved": "The listing is saved.",
+    "unchanged": "Nothing was changed.",
+    "paused": "Paused: not on the market any more.",
+    "resumed": "Resumed: on the market within a second or two.",
+    "closed": "Closed. It can be restored from here.",
+    "restored": "Restored. It is paused: resume it to show it on the market.",
+}
+"""What is told on the page that one comes to, by its word in the address."""
+
+
+def for_member(page: MemberPage) -> Page:
+    """A page for who is signed in, others are asked to; a form is read, and has the session's token."""
+
+    @wraps(page)
+    async def guarded(request: Request) -> Response:
+        member = await session.member_of(request)
+        if member is None:
+            return _to_sign_in(request)
+        try:
+            if request.method == "POST":
+                security.require_form_token(member.csrf_secret, (await read_form(request)).get("token"))
+            response = await page(request, member)
+        finally:
+            await request.close()  # of files that were sent
+        response.headers.setdefault("Cache-Control", "no-store")
+        return response
+
+    return guarded
+
+
+async def read_form(request: Request) -> FormData:
+    """What was sent, bounded; it is read once, whoever asks."""
+    most = site_of(request).options.most_body
+    return await request.form(max_files=1, max_fields=_MOST_FIELDS, max_part_size=most)
+
+
+def text_of(form: FormData, name: str) -> str:
+    """What stands in a field; "" where there is none."""
+    value = form.get(name, "")
+    return value if isinstance(value, str) else ""
+
+
+def console_page(
+    request: Request, template: str, *, problem: Problem | None = None, status: int | None = None, **context: object
+) -> Response:
+    """A page of the console, kept by nobody. `problem` is told on it, and gives it its status."""
+    member: Member | None = getattr(request.state, "member", None)
+    told = pages.status_of(problem) if problem is not None else 200
+    notice = DONE.get(request.query_params.get("done", "")) if problem is None else None
+    return pages.page(
+        request,
+        f"console/{template}",
+        status=status or told,
+        headers=_NO_STORE,
+        problem=problem,
+        notice=notice,
+        has_plan=member is not None and has_plan(request, member),
+        now=site_of(request).service.clock(),
+        **context,
+    )
+
+
+def see(path: str, **parameters: str) -> Response:
+    """To another page, after a form was heeded."""
+    address = f"{path}?{urlencode(parameters)}" if parameters else path
+    return RedirectResponse(address, _SEE_OTHER, _NO_STORE)
+
+
+def has_plan(request: Request, member: Member) -> bool:
+    """Whether the member's plan holds now."""
+    return is_current(member.account.plan_expires_at, site_of(request).service.clock())
+
+
+def require_plan(request: Request, member: Member) -> None:
+    """Raises Problem("plan_expired"): what puts listings on the market needs a plan, here as by the API."""
+    if not has_plan(request, member):
+        raise Problem("plan_expired", "This needs a current Business plan: get or renew it under Plan")
+
+
+def _to_sign_in(request: Request) -> Response:
+    if request.method != "GET":
+        return see("/sign-in")
+    query = f"?{request.url.query}" if request.url.query else ""
+    return see("/sign-in", next=request.scope["path"] + query)

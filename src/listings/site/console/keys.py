@@ -1,0 +1,157 @@
+"""API keys: made, shown once, rotated and revoked."""
+
+from typing import NamedTuple
+
+from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from listings.errors import Problem
+from listings.service import IssuedKey, Member
+from listings.service.usage import KeyUsage
+from listings.site import presentation, session
+from listings.site.console.frame import console_page, for_member, read_form, see, text_of
+from listings.site.context import site_of
+from listings.site.visitor import base_url_of
+
+_HERE = "/console/keys"
+_HOUR = 3600
+_MOST_DIGITS = 15
+GRACES = {0: "At once", _HOUR: "In 1 hour", 24 * _HOUR: "In 24 hours", 7 * 24 * _HOUR: "In 7 days"}
+"""When a key ends that another takes the place of, by seconds."""
+
+
+@for_member
+async def show_keys(request: Request, member: Member) -> Response:
+    """All keys, and the form for another one."""
+    return await _page(request, member)
+
+
+@for_member
+async def create_key(request: Request, member: Member) -> Response:
+    """A new key, shown this once."""
+    form = await read_form(request)
+    service = site_of(request).service
+    confirmed = await _confirmed(request, member, form)
+    try:
+        expires_at = presentation.end_of_day(text_of(form, "expires"))
+        issued = await service.create_key(confirmed.require(), text_of(form, "name").strip(), expires_at)
+    except Problem as problem:
+        values = {name: text_of(form, name) for name in ("name", "expires")}
+        return confirmed.answer(request, await _page(request, confirmed.member, problem, values))
+    return confirmed.answer(request, _issued(request, issued))
+
+
+@for_member
+async def show_key(request: Request, member: Member) -> Response:
+    """One key, and how to rotate or revoke it."""
+    return await _key_page(request, member)
+
+
+@for_member
+async def rotate_key(request: Request, member: Member) -> Response:
+    """A new key in place of another, which goes on for a while."""
+    form = await read_form(request)
+    confirmed = await _confirmed(request, member, form)
+    grace = text_of(form, "grace")
+    seconds = int(grace) if grace in map(str, GRACES) else 0
+    try:
+        issued = await site_of(request).service.rotate_own_key(confirmed.require(), _id_of(request), seconds)
+    except Problem as problem:
+        return confirmed.answer(request, await _key_page(request, confirmed.member, problem))
+    return confirmed.answer(request, _issued(request, issued, GRACES[seconds]))
+
+
+@for_member
+async def revoke_key(request: Request, member: Member) -> Response:
+    """End a key at once."""
+    await site_of(request).service.revoke_own_key(member, _id_of(request))
+    return see(_HERE, done="revoked")
+
+
+ROUTES = [
+    Route(_HERE, show_keys),
+    Route(_HERE, create_key, methods=["POST"]),
+    Route(f"{_HERE}/{{id}}", show_key),
+    Route(f"{_HERE}/{{id}}/rotate", rotate_key, methods=["POST"]),
+    Route(f"{_HERE}/{{id}}/revoke", revoke_key, methods=["POST"]),
+]
+
+
+class _Confirmed(NamedTuple):
+    """The member after the password was given once more, the session's new token, or why it was not taken."""
+
+    member: Member
+    token: str = ""
+    problem: Problem | None = None
+
+    def require(self) -> Member:
+        """Raises Problem where the password was wrong."""
+        if self.problem is not None:
+            raise self.problem
+        return self.member
+
+    def answer(self, request: Request, response: Response) -> Response:
+        """With the new token, where there is one."""
+        return session.begin(request, response, self.token) if self.token else response
+
+
+async def _confirmed(request: Request, member: Member, form: FormData) -> _Confirmed:
+    service, password = site_of(request).service, text_of(form, "password")
+    if not password or service.is_confirmed(member):
+        return _Confirmed(member)
+    try:
+        token = await service.confirm_password(member, password)
+    except Problem as problem:
+        return _Confirmed(member, problem=problem)
+    request.state.member = await service.session_of(token) or member
+    return _Confirmed(request.state.member, token)
+
+
+async def _page(
+    request: Request, member: Member, problem: Problem | None = None, values: dict[str, str] | None = None
+) -> Response:
+    service = site_of(request).service
+    usages = (await service.usage(member.account)).keys[::-1]
+    return console_page(
+        request,
+        "keys.html",
+        problem=problem,
+        usable=[usage for usage in usages if not service.has_key_ended(usage.key)],
+        ended=[usage for usage in usages if service.has_key_ended(usage.key)],
+        values=values or {"name": "", "expires": ""},
+        is_confirmed=service.is_confirmed(member),
+    )
+
+
+async def _key_page(request: Request, member: Member, problem: Problem | None = None) -> Response:
+    service = site_of(request).service
+    usage = _usage_of((await service.usage(member.account)).keys, _id_of(request))
+    return console_page(
+        request,
+        "key.html",
+        problem=problem,
+        usage=usage,
+        has_ended=service.has_key_ended(usage.key),
+        graces=GRACES,
+        is_confirmed=service.is_confirmed(member),
+    )
+
+
+def _issued(request: Request, issued: IssuedKey, old_ends: str = "") -> Response:
+    address = f"{base_url_of(request)}/api/v1/listings"
+    curl = f"curl {address} -H 'X-API-Key: {issued.secret}'"
+    return console_page(request, "key_issued.html", issued=issued, curl=curl, old_ends=old_ends, status=201)
+
+
+def _usage_of(usages: list[KeyUsage], key_id: int) -> KeyUsage:
+    for usage in usages:
+        if usage.key.id == key_id:
+            return usage
+    raise Problem("key_not_found", "You have no such key")
+
+
+def _id_of(request: Request) -> int:
+    text = request.path_params["id"]
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else 0

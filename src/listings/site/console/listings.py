@@ -1,0 +1,231 @@
+"""The seller's listings: found, made, edited, paused, closed, and come back."""
+
+import hashlib
+import re
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from listings import fields
+from listings.contract import Step
+from listings.errors import Problem
+from listings.model import Listing, ListingChange
+from listings.service import Member, Service, Terms
+from listings.site.console import listing_form
+from listings.site.console.frame import console_page, for_member, read_form, require_plan, see, text_of
+from listings.site.console.listing_search import ACTIONS, SORTS, STATUSES, Search, read
+from listings.site.context import site_of
+
+_HERE = "/console/listings"
+_ID = re.compile(r"[1-9][0-9]{0,18}")
+_LARGEST_ID = 2**63 - 1
+_MOST_AT_ONCE = 100
+_PUBLIC = {"resume", "restore"}  # what brings a listing back needs a plan, as the API does
+
+
+@for_member
+async def show_listings(request: Request, member: Member) -> Response:
+    """Those that a filter finds, a page at a time."""
+    return await _table(request, member, read(request.query_params))
+
+
+@for_member
+async def change_many(request: Request, member: Member) -> Response:
+    """Pause, resume, close or restore those that are ticked."""
+    form = await read_form(request)
+    action, search = text_of(form, "action"), read(form)
+    ids = [int(text) for text in form.getlist("id") if isinstance(text, str) and _is_id(text)][:_MOST_AT_ONCE]
+    if action not in ACTIONS or not ids:
+        return await _table(request, member, search, Problem("invalid_request", "Tick the listings that you mean"))
+    try:
+        if action in _PUBLIC:
+            require_plan(request, member)
+        told = await _change_many(site_of(request).service, member, action, ids)
+    except Problem as problem:
+        return await _table(request, member, search, problem)
+    return await _table(request, member, search, told=told)
+
+
+@for_member
+async def show_new(request: Request, member: Member) -> Response:  # noqa: ARG001 - it is the same for all
+    """An empty form."""
+    return _form_page(request, "listing_new.html", listing_form.EMPTY, once=secrets.token_urlsafe(16))
+
+
+@for_member
+async def create_listing(request: Request, member: Member) -> Response:
+    """A new listing; a form that is sent twice makes one."""
+    form = await read_form(request)
+    sent, once = listing_form.read(form), text_of(form, "once")[:40]
+    try:
+        require_plan(request, member)
+        added = await _create(site_of(request).service, member, sent, once)
+    except Problem as problem:
+        return _form_page(request, "listing_new.html", sent, problem, once=once)
+    return see(f"{_HERE}/{added}", done="created")
+
+
+@for_member
+async def show_listing(request: Request, member: Member) -> Response:
+    """A listing as a form; one that is closed can be restored."""
+    listing = await _own(request, member)
+    return _form_page(request, "listing_edit.html", listing_form.texts_of(listing), listing=listing)
+
+
+@for_member
+async def save_listing(request: Request, member: Member) -> Response:
+    """Store what was changed, unless somebody else has changed the listing meanwhile."""
+    form = await read_form(request)
+    listing, sent = await _own(request, member), listing_form.read(form)
+    try:
+        require_plan(request, member)
+        saved = await _save(site_of(request).service, member, listing, sent, text_of(form, "version"))
+    except Problem as problem:
+        return await _refused(request, member, sent, problem)
+    return see(f"{_HERE}/{listing.id}", done="unchanged" if saved.version == listing.version else "saved")
+
+
+@for_member
+async def change_state(request: Request, member: Member) -> Response:
+    """Pause, resume, close or restore this one."""
+    action = text_of(await read_form(request), "action")
+    listing = await _own(request, member)
+    if action not in ACTIONS:
+        raise Problem("invalid_request", "There is no such action")
+    try:
+        if action in _PUBLIC:
+            require_plan(request, member)
+        await _change(site_of(request).service, member, action, listing.id)
+    except Problem as problem:
+        return await _refused(request, member, listing_form.texts_of(listing), problem)
+    return see(f"{_HERE}/{listing.id}", done=ACTIONS[action])
+
+
+ROUTES = [
+    Route(_HERE, show_listings),
+    Route(_HERE, change_many, methods=["POST"]),
+    Route(f"{_HERE}/new", show_new),
+    Route(f"{_HERE}/new", create_listing, methods=["POST"]),
+    Route(f"{_HERE}/{{id}}", show_listing),
+    Route(f"{_HERE}/{{id}}", save_listing, methods=["POST"]),
+    Route(f"{_HERE}/{{id}}/state", change_state, methods=["POST"]),
+]
+
+
+# Use
+
+
+async def _create(service: Service, member: Member, sent: listing_form.Texts, once: str) -> int:
+    new, _ = fields.read_new(listing_form.new_body(sent), strict=True)
+    digest = hashlib.sha256(msgspec.json.encode(sent)).digest()
+    terms = Terms(idempotency_key=f"console {once}" if once else None, digest=digest)
+    try:
+        return (await service.create_listing(member.caller, new, terms)).listing_id
+    except Problem as problem:
+        if problem.code != "idempotency_key_reused":
+            raise
+        told = "This form was sent before, and its listing is created: begin a new one"
+        raise Problem("idempotency_key_reused", told) from None
+
+
+async def _save(service: Service, member: Member, listing: Listing, sent: listing_form.Texts, version: str) -> Listing:
+    """Raises Problem("precondition_failed") where the form was made of another version."""
+    versions = frozenset({int(version)} if _is_id(version) else ())
+    change: ListingChange = {}
+    if listing.version in versions:
+        change, _ = fields.read_change(listing_form.changed_body(sent, listing), strict=True)
+    return await service.update_listing(member.caller, listing.id, change, Terms(versions=versions))
+
+
+async def _change(service: Service, member: Member, action: str, listing_id: int) -> None:
+    if action == "close":
+        await service.close_listing(member.caller, listing_id)
+    elif action == "restore":
+        await service.restore_listing(member.caller, listing_id)
+    else:
+        await service.update_listing(member.caller, listing_id, {"is_active": action == "resume"})
+
+
+async def _change_many(service: Service, member: Member, action: str, ids: list[int]) -> str:
+    """One by one in one transaction; what is told of it."""
+    if action == "restore":
+        for listing_id in ids:
+            await service.restore_listing(member.caller, listing_id)
+        return _counted(len(ids), action)
+    steps = [_step(service, member, action, listing_id) for listing_id in ids]
+    results = await service.run_batch(member.caller, steps, str, Terms(), atomic=False)
+    refused = [result for result in results if isinstance(result, Problem)]
+    told = _counted(len(ids) - len(refused), action)
+    return f"{told} {len(refused)} could not be: {refused[0].message}." if refused else told
+
+
+def _step(service: Service, member: Member, action: str, listing_id: int) -> Step:
+    if action == "close":
+        return service.close_step(member.caller, listing_id)
+    return service.update_step(member.caller, listing_id, {"is_active": action == "resume"})
+
+
+def _counted(count: int, action: str) -> str:
+    return f"{count} {'listing is' if count == 1 else 'listings are'} {ACTIONS[action]}."
+
+
+# Pages
+
+
+async def _table(
+    request: Request, member: Member, search: Search, problem: Problem | None = None, told: str = ""
+) -> Response:
+    service = site_of(request).service
+    query, faults = search.query()
+    page = await service.find_listings(member.caller, query)
+    return console_page(
+        request,
+        "listings.html",
+        problem=problem,
+        told=told,
+        search=search,
+        faults=faults,
+        listings=page.listings,
+        counts=await service.count_listings(member.account),
+        next_address=search.address(page.next_place) if page.next_place is not None else "",
+        statuses=STATUSES,
+        orders=SORTS,
+    )
+
+
+def _form_page(
+    request: Request, template: str, sent: listing_form.Texts, problem: Problem | None = None, **context: object
+) -> Response:
+    faults: Mapping[str, str] = listing_form.faults_of(problem)
+    told = Problem("invalid_request", "Some fields need another look") if faults else problem
+    shown: dict[str, Any] = {"listing": None, "once": "", "differences": [], **context}
+    rules = {name: field.rule for name, field in fields.FIELDS.items()}
+    return console_page(request, template, problem=told, values=sent, faults=faults, rules=rules, **shown)
+
+
+async def _refused(request: Request, member: Member, sent: listing_form.Texts, problem: Problem) -> Response:
+    """The form again; what somebody else has changed meanwhile stands beside what was to be stored."""
+    listing = await _own(request, member)
+    if problem.code != "precondition_failed":
+        return _form_page(request, "listing_edit.html", sent, problem, listing=listing)
+    told = Problem("precondition_failed", "The listing was changed elsewhere since you opened this form")
+    other = listing_form.differences(sent, listing)
+    return _form_page(request, "listing_edit.html", sent, told, listing=listing, differences=other)
+
+
+async def _own(request: Request, member: Member) -> Listing:
+    """The member's listing, even a closed one. Raises Problem("listing_not_found"), whoever else has it."""
+    text = request.path_params["id"]
+    listing = await site_of(request).service.find_own_listing(member.caller, int(text) if _is_id(text) else 0)
+    if listing is not None:
+        return listing
+    raise Problem("listing_not_found", "You have no such listing")
+
+
+def _is_id(text: str) -> bool:
+    return bool(_ID.fullmatch(text)) and int(text) <= _LARGEST_ID

@@ -1,0 +1,269 @@
+"""Listings in the console: found, made, edited, paused, closed, and come back."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from listings import fields
+from listings.model import Listing
+from tests.houses import MONTH, House
+from tests.site.console import Tab, member, open_house
+
+HERE = "/console/listings"
+LAMP = {"title": "Lamp", "content": "A lamp.", "type": "product", "price": "12.50", "price_type": "fixed"}
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    with open_house(tmp_path) as house:
+        yield house
+
+
+@pytest.fixture
+def alice(house: House) -> Tab:
+    return member(house)
+
+
+async def _create(house: House, email: str, given: dict[str, Any]) -> int:
+    account = await house.service.find_account(email)
+    key = await house.service.issue_key(email, "test")
+    caller = await house.service.find_key(key.secret)
+    assert caller is not None
+    assert caller.account_id == account.id
+    new, _ = fields.read_new({"title": "Bicycle", "content": "Two wheels.", **given})
+    return (await house.service.create_listing(caller, new)).listing_id
+
+
+def create(house: House, email: str = "alice@example.com", **given: Any) -> int:
+    return house.run(_create(house, email, given))
+
+
+def stored(house: House, listing_id: int) -> Listing:
+    return house.run(house.service.find_listing(listing_id))
+
+
+def shown(tab: Tab) -> dict[str, str]:
+    """What the form on the page would send."""
+    return {
+        one.attributes["name"] or "": one.attributes.get("value") or ""
+        for one in tab.page.all("input")
+        if one.attributes.get("name") and one.attributes.get("type") != "checkbox"
+    }
+
+
+def titles(tab: Tab) -> list[str]:
+    listed = tab.reply.body.decode().split("<tbody>")[-1].split("</tbody>")[0]
+    return [part.split("</a>")[0] for part in listed.split('dir="auto">')[1:] if "</a>" in part]
+
+
+# Found
+
+
+def test_who_has_no_listing_reads_how_to_begin(house: House, alice: Tab) -> None:
+    assert "Nothing listed yet" in alice.get(HERE).text
+    assert "This needs the Business plan" in member(house, "new@example.com", months=0).get(HERE).text
+
+
+def test_listings_are_found_by_state_words_and_type_in_any_order(house: House, alice: Tab) -> None:
+    for title, price in (("Red bicycle", 30), ("Blue bicycle", 10), ("Lamp", 20)):
+        create(house, title=title, price=price, is_active=title != "Lamp")
+    create(house, title="Mowing", type="service")
+    assert titles(alice.get(HERE)) == ["Mowing", "Lamp", "Blue bicycle", "Red bicycle"]
+    assert titles(alice.get(f"{HERE}?status=inactive")) == ["Lamp"]
+    assert titles(alice.get(f"{HERE}?q=BICYCLE&sort=price")) == ["Blue bicycle", "Red bicycle"]
+    assert titles(alice.get(f"{HERE}?type=service")) == ["Mowing"]
+    assert titles(alice.get(f"{HERE}?sort=title&status=nonsense&type=nonsense")) == sorted(titles(alice))
+    assert "Nothing here" in alice.get(f"{HERE}?status=deleted").text
+    assert "Look for words of letters or digits" in alice.get(f"{HERE}?q=%21").text
+
+
+def test_only_ones_own_are_found(house: House, alice: Tab) -> None:
+    member(house, "bob@example.com")
+    create(house, "bob@example.com", title="Bob's")
+    assert "Nothing listed yet" in alice.get(HERE).text
+
+
+@pytest.mark.parametrize("sort", ["", "title", "-updated_at", "price"])
+def test_pages_skip_and_repeat_nothing(house: House, alice: Tab, sort: str) -> None:
+    made = [f"Bicycle {number:03}" for number in range(120)]
+    for title in made:
+        create(house, title=title, price=5)
+    seen: list[str] = []
+    path: str | None = f"{HERE}?sort={sort}"
+    while path:
+        seen += titles(alice.get(path))
+        path = next(iter(alice.page.values("a", "href", rel="next")), None)
+    assert sorted(seen) == made
+
+
+@pytest.mark.parametrize(
+    "after", ["x", "W10=", "WzEsIDJd", "WyJ4IiwgMV0=", "WyJcdTAwMDAiLCAxXQ==", "WzFlOTksIDFd", "é"]
+)
+def test_a_place_that_is_none_of_ours_is_the_beginning(house: House, alice: Tab, after: str) -> None:
+    create(house)
+    for sort in ("", "title", "price"):
+        assert alice.get(f"{HERE}?sort={sort}&after={after}").reply.status == 200
+
+
+# Made
+
+
+def test_a_listing_is_made_with_every_field_and_is_on_the_market(house: House, alice: Tab) -> None:
+    given = LAMP | {"category": "Lights", "region": "Otago", "district": "Dunedin", "location": "Princes Street"}
+    given |= {"latitude": "-45.87", "longitude": "170.5", "images": "https://x.example/1.jpg", "is_active": "true"}
+    alice.get(f"{HERE}/new").post(f"{HERE}/new", once=shown(alice)["once"], **given)
+    assert "The listing is created" in alice.follow().text
+    made = stored(house, int(alice.page.values("form", "action")[1].split("/")[-2]))  # type: ignore[union-attr]
+    assert (made.title, made.price_cents, made.latitude, made.is_active) == ("Lamp", 1250, -45.87, True)
+    assert made.images == '["https://x.example/1.jpg"]'
+    assert "Lamp" in Tab(house).get(f"/listings/{made.id}").text
+
+
+def test_faults_stand_at_their_fields_and_nothing_written_is_lost(alice: Tab) -> None:
+    alice.get(f"{HERE}/new").post(f"{HERE}/new", **LAMP | {"title": " ", "price": "cheap", "latitude": "400"})
+    assert alice.reply.status == 400
+    for name, told in (("title", "Title is required and must not be blank."), ("price", "Price must be a number, got")):
+        assert alice.page.values("input", "aria-invalid", id=name) == ["true"]
+        assert told in alice.text
+    assert alice.page.values("input", "value", id="price") == ["cheap"]
+    assert alice.page.values("input", "aria-invalid", id="region") == []
+    assert "Nothing listed yet" in alice.get(HERE).text
+
+
+def test_a_form_that_is_sent_twice_makes_one_listing(alice: Tab) -> None:
+    once = shown(alice.get(f"{HERE}/new"))["once"]
+    first = alice.post(f"{HERE}/new", once=once, **LAMP).reply.headers["location"]
+    assert alice.post(f"{HERE}/new", once=once, **LAMP).reply.headers["location"] == first
+    assert alice.post(f"{HERE}/new", once=once, **LAMP | {"title": "Another"}).reply.status == 409
+    assert "its listing is created" in alice.text
+    assert titles(alice.get(HERE)) == ["Lamp"]
+
+
+def test_without_a_plan_one_closes_and_pauses_and_brings_nothing_to_the_market(house: House, alice: Tab) -> None:
+    listing_id = create(house)
+    house.clock.advance(13 * MONTH)
+    alice = Tab(house).sign_in("alice@example.com").get("/console/account")
+    assert "This needs the Business plan" in alice.get(f"{HERE}/new").text
+    for path, fields_ in (
+        (f"{HERE}/new", LAMP),
+        (f"{HERE}/{listing_id}", LAMP),
+        (f"{HERE}/{listing_id}/state", {"action": "resume"}),
+    ):
+        assert (alice.post(path, **fields_).reply.status, "under Plan" in alice.text) == (403, True)
+    for action in ("pause", "close"):
+        assert alice.post(f"{HERE}/{listing_id}/state", action=action).reply.status == 303
+    assert alice.post(f"{HERE}/{listing_id}/state", action="restore").reply.status == 403
+    assert alice.post(HERE, action="restore", id=str(listing_id)).reply.status == 403
+    assert stored(house, listing_id).deleted_at is not None
+
+
+# Edited
+
+
+def test_an_edit_stores_what_was_changed_alone(house: House, alice: Tab) -> None:
+    listing_id = create(house, content="First.\nSecond.", price=5, images=["https://x.example/1.jpg"])
+    before = stored(house, listing_id)
+    alice.get(f"{HERE}/{listing_id}")
+    form = shown(alice) | {
+        "content": "First.\r\nSecond.",
+        "images": "https://x.example/1.jpg",
+        "type": "product",
+        "price_type": "fixed",
+        "is_active": "true",
+    }
+    del form["token"]
+    assert alice.post(f"{HERE}/{listing_id}", **form).reply.headers["location"].endswith("done=unchanged")
+    assert stored(house, listing_id) == before
+    alice.post(f"{HERE}/{listing_id}", **form | {"price": "7.25"})
+    assert "The listing is saved" in alice.follow().text
+    after = stored(house, listing_id)
+    assert (after.price_cents, after.content, after.version) == (725, "First.\nSecond.", before.version + 1)
+    assert "changed price of" in alice.get("/console/activity").text
+
+
+def test_two_tabs_do_not_overwrite_each_other(house: House, alice: Tab) -> None:
+    listing_id = create(house, price=5)
+    version = shown(alice.get(f"{HERE}/{listing_id}"))["version"]
+    form = {"title": "Bicycle", "content": "Two wheels.", "type": "product", "price_type": "fixed", "is_active": "true"}
+    alice.post(f"{HERE}/{listing_id}", version=version, **form, price="6")
+    assert alice.reply.status == 303
+    alice.post(f"{HERE}/{listing_id}", version=version, **form | {"title": "My bicycle"}, price="5")
+    assert (alice.reply.status, "was changed elsewhere" in alice.text) == (412, True)
+    for told in ("price 6.00 5", "title Bicycle My bicycle"):
+        assert told in alice.text
+    assert alice.page.values("input", "value", id="title") == ["My bicycle"]
+    assert stored(house, listing_id).title == "Bicycle"
+    alice.post(f"{HERE}/{listing_id}", version=shown(alice)["version"], **form | {"title": "My bicycle"}, price="5")
+    assert (stored(house, listing_id).title, stored(house, listing_id).price_cents) == ("My bicycle", 500)
+
+
+@pytest.mark.parametrize("version", ["", "x", "0", "-1", "99999999999999999999"])
+def test_a_form_without_its_version_stores_nothing(house: House, alice: Tab, version: str) -> None:
+    listing_id = create(house)
+    assert alice.post(f"{HERE}/{listing_id}", version=version, **LAMP).reply.status == 412
+    assert stored(house, listing_id).title == "Bicycle"
+
+
+def test_anothers_listing_is_as_none(house: House, alice: Tab) -> None:
+    member(house, "bob@example.com")
+    listing_id = create(house, "bob@example.com", title="Bob's")
+    for path in (str(listing_id), "1", "x", "99999999999999999999"):
+        told = alice.get(f"{HERE}/{path}")
+        assert (told.reply.status, "You have no such listing" in told.text) == (404, True)
+        assert alice.post(f"{HERE}/{path}", version="1", **LAMP).reply.status == 404
+        assert alice.post(f"{HERE}/{path}/state", action="close").reply.status == 404
+    alice.post(HERE, action="close", id=str(listing_id))
+    assert "1 could not be" in alice.text
+    assert alice.post(HERE, action="restore", id=str(listing_id)).reply.status == 404
+    assert stored(house, listing_id).is_active
+
+
+# Paused, closed, and come back
+
+
+def test_a_listing_is_paused_resumed_closed_and_restored(house: House, alice: Tab) -> None:
+    listing_id = create(house)
+    path = f"{HERE}/{listing_id}"
+    states = []
+    for action in ("pause", "resume", "close", "restore"):
+        alice.get(path).post(f"{path}/state", action=action)
+        alice.follow()
+        listing = stored(house, listing_id)
+        states.append((listing.is_active, listing.deleted_at is not None))
+    assert states == [(False, False), (True, False), (False, True), (False, False)]
+    assert alice.post(f"{path}/state", action="explode").reply.status == 400
+
+
+def test_a_closed_listing_shows_no_form_but_how_to_restore_it(house: House, alice: Tab) -> None:
+    listing_id = create(house)
+    alice.post(f"{HERE}/{listing_id}/state", action="close")
+    alice.get(f"{HERE}/{listing_id}")
+    assert "This listing is closed" in alice.text
+    assert alice.page.all("input", name="version") == []
+    assert alice.post(f"{HERE}/{listing_id}", version="2", **LAMP).reply.status == 404
+
+
+def test_many_are_changed_at_once(house: House, alice: Tab) -> None:
+    ids = [str(create(house)) for _ in range(3)]
+    for action, told in (("pause", "paused"), ("resume", "resumed"), ("close", "closed"), ("restore", "restored")):
+        alice.get(HERE).post(HERE, action=action, id=ids[:2])
+        assert f"2 listings are {told}" in alice.text
+    assert [stored(house, int(one)).version for one in ids] == [5, 5, 1]
+    alice.post(HERE, action="close", id=[ids[0], "1", "x"])
+    assert "1 listing is closed. 1 could not be: Listing not found." in alice.text
+    assert alice.post(HERE, action="close").reply.status == 400
+    assert alice.post(HERE, action="explode", id=ids).reply.status == 400
+
+
+def test_the_owner_does_not_count_as_a_visitor(house: House, alice: Tab) -> None:
+    listing_id = create(house)
+    bob = member(house, "bob@example.com")
+    for tab in (alice, alice):
+        assert tab.get(f"/listings/{listing_id}").reply.status == 200
+    house.run(house.service.write_views())
+    assert stored(house, listing_id).view_count == 0
+    bob.get(f"/listings/{listing_id}")
+    house.run(house.service.write_views())
+    assert stored(house, listing_id).view_count == 1
