@@ -58,26 +58,28 @@ class Line:
                 writer.write(request)
                 answer = await _answer(reader)
         except (OSError, EOFError, ValueError) as error:
+            self.close()
             if isinstance(error, TimeoutError):
                 raise
-            self.hang_up()
             raise LostError(repr(error)) from error
         except asyncio.CancelledError:
-            self.hang_up()
+            self.close()
             raise
         if answer.headers.get("connection") == "close":
-            self.hang_up()
+            self.close()
         return answer
 
     async def begin(self, request: bytes) -> None:
         """Send bytes, and hang up without an answer."""
-        with suppress(OSError, LostError):
-            _, writer = await self._connected()
-            writer.write(request)
-            await writer.drain()
-        self.hang_up()
+        try:
+            with suppress(OSError, LostError):
+                _, writer = await self._connected()
+                writer.write(request)
+                await writer.drain()
+        finally:
+            self.close()
 
-    def hang_up(self) -> None:
+    def close(self) -> None:
         """End the connection, if there is one."""
         if self._streams is not None:
             self._streams[1].transport.abort()

@@ -75,7 +75,7 @@ async def _work(share: Share, place: Place) -> Result:
         if count and listing[field] != value(count):
             lost.append(f"{field} is {listing[field]!r} after {value(count)!r} was acknowledged")
     versions = await _versions(line, path)
-    line.hang_up()
+    line.close()
     assert first.status == HTTPStatus.CREATED
     total = sum(count for count, _ in done)
     if versions != total + 1:
@@ -95,7 +95,7 @@ async def _write(line: Line, path: str, field: str, count: int, scale: Scale) ->
             found = (await line.ask("GET", f"{path}?include=district,latitude")).json()[field]
             if found != value(number):
                 lost.append(f"{field} is {found!r} just after {value(number)!r} was acknowledged")
-    line.hang_up()
+    line.close()
     return number, lost
 
 

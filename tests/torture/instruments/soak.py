@@ -11,7 +11,7 @@ import asyncio
 import json
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from http import HTTPStatus
 from itertools import count
 from math import sqrt
@@ -74,17 +74,17 @@ class Load:
     async def client(self, number: int) -> None:
         """Until cancelled."""
         person, random = self._people[number % len(self._people)], Random(number)
-        line, own = Line(self._place.port, person.key), [0]
-        own.clear()
-        for turn in count():
-            self.requests += 1
-            chance = random.random()
-            if chance < _ABORTS:
-                await self._abort(person.key, random)
-            elif chance < _ABORTS + _ERRORS:
-                await self._err(line, random)
-            else:
-                await self._work(line, own, turn, random)
+        own: list[int] = []
+        with closing(Line(self._place.port, person.key)) as line:
+            for turn in count():
+                self.requests += 1
+                chance = random.random()
+                if chance < _ABORTS:
+                    await self._abort(person.key, random)
+                elif chance < _ABORTS + _ERRORS:
+                    await self._err(line, random)
+                else:
+                    await self._work(line, own, turn, random)
 
     async def _work(self, line: Line, own: list[int], turn: int, random: Random) -> None:
         kind = random.random()
@@ -119,9 +119,8 @@ class Load:
             case 1:
                 await self._ask(line, "POST", PATH, {"title": "", "price": -1}, HTTPStatus.BAD_REQUEST)
             case 2:
-                stranger = Line(self._place.port, "lst_" + "0" * 38)
-                await self._ask(stranger, "GET", PATH, None, HTTPStatus.UNAUTHORIZED)
-                stranger.hang_up()
+                with closing(Line(self._place.port, "lst_" + "0" * 38)) as stranger:
+                    await self._ask(stranger, "GET", PATH, None, HTTPStatus.UNAUTHORIZED)
             case 3:
                 await self._ask(line, "PUT", PATH, None, HTTPStatus.METHOD_NOT_ALLOWED)
             case _:
@@ -149,7 +148,7 @@ async def fill(place: Place, people: Sequence[Person]) -> None:
         while path:
             answer = await line.ask("GET", path)
             path = answer.headers.get("link", "").partition(">")[0].removeprefix("<")
-        line.hang_up()
+        line.close()
 
 
 def line_through(points: Sequence[tuple[float, float]]) -> Slope:
