@@ -1,5 +1,6 @@
 """Listings in the console: found, made, edited, paused, closed, and come back."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,17 @@ def test_listings_are_found_by_state_words_and_type_in_any_order(house: House, a
     assert titles(alice.get(f"{HERE}?sort=title&status=nonsense&type=nonsense")) == sorted(titles(alice))
     assert "Nothing here" in alice.get(f"{HERE}?status=deleted").text
     assert "Look for words of letters or digits" in alice.get(f"{HERE}?q=%21").text
+
+
+def test_the_states_are_counted_and_counted_anew_after_an_edit(house: House, alice: Tab) -> None:
+    def counted() -> list[str]:
+        return re.findall(r'class="count">(\d+)<', alice.get(HERE).reply.body.decode())
+
+    ids = [create(house) for _ in range(3)]
+    assert counted() == counted() == ["3", "3", "0", "0"]
+    alice.post(f"{HERE}/{ids[0]}/state", action="pause")
+    alice.post(f"{HERE}/{ids[1]}/state", action="close")
+    assert counted() == ["3", "1", "1", "1"]
 
 
 def test_only_ones_own_are_found(house: House, alice: Tab) -> None:

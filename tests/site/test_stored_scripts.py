@@ -13,8 +13,11 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.houses import House
+from listings.console_contract import OPERATOR
+from listings.service import Service
+from tests.houses import House, Person
 from tests.site.browser import Stall, Visit, chromium, needs_chromium, stall, visit
+from tests.site.console import PASSWORD
 from tests.site.market import Reading, get
 
 PAYLOADS: list[str] = [
@@ -105,6 +108,40 @@ def test_none_of_them_runs_in_a_browser(browser: Browser, market: Stall) -> None
             for told, payload in zip(page.evaluate(READ, paths), PAYLOADS[begin:], strict=False):
                 assert told == {"title": payload, "foreign": [], "ran": None, "place": "about:srcdoc"}
             require_nothing_ran(seen, page)
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_none_of_them_runs_in_the_console_either(browser: Browser, market: Stall) -> None:
+    """In the table, the forms and the account's own words; a name has to be printable."""
+    ids = market.create(*map(listing_of, PAYLOADS))
+    names = [payload for payload in PAYLOADS if payload.isprintable() and 0 < len(payload) <= 200]
+    token = market.service.run(lambda service: let_in(service, market.alice, names))
+    with visit(browser, market.base_url, bypass_csp=True) as seen:
+        seen.page.context.add_cookies([{"name": "listings_session", "value": token, "url": market.base_url}])
+        page, path = seen.page, "/console/listings"
+        while path:
+            seen.open(path)
+            require_nothing_ran(seen, page)
+            following = page.locator("a[rel=next]")
+            path = str(following.get_attribute("href")) if following.count() else ""
+        for path in ("/console", "/console/keys", "/console/activity", "/console/usage", "/console/account"):
+            seen.open(path)
+            require_nothing_ran(seen, page)
+        seen.open("/console/nothing")
+        for begin in range(0, len(ids), AT_ONCE):
+            paths = [f"/console/listings/{listing_id}" for listing_id in ids[begin : begin + AT_ONCE]]
+            for told, payload in zip(page.evaluate(READ, paths), PAYLOADS[begin:], strict=False):
+                assert told == {"title": payload, "foreign": [], "ran": None, "place": "about:srcdoc"}
+        require_nothing_ran(seen, page)
+
+
+async def let_in(service: Service, person: Person, names: list[str]) -> str:
+    """A session of somebody whose account and keys are called like that."""
+    for name in names:
+        await service.make_key(person.account, name, None, OPERATOR)
+    await service.rename_account(str(person.account.id), names[0])
+    return await service.accept_invitation(await service.invite(str(person.account.id)), PASSWORD, names[1])
 
 
 @needs_chromium

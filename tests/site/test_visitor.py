@@ -10,6 +10,7 @@ from starlette.requests import Request
 from listings.settings import load
 from listings.site import visitor
 from listings.site.context import Site, SiteOptions
+from listings.site.counts import KeptCounts
 from listings.site.pages import environment
 from tests.houses import House
 from tests.site.market import PAGE, Reading, create
@@ -19,7 +20,7 @@ def request(proxies: str = "", client: str = "10.0.0.1", base_url: str = "", **h
     settings = load({}, {"trusted_proxies": proxies, "base_url": base_url})
     application = Starlette()
     options = SiteOptions(settings.base_url, settings.trusted_proxies)
-    application.state.site = Site(Any, options, environment())  # type: ignore[arg-type] # no use case is asked for
+    application.state.site = Site(Any, options, environment(), KeptCounts())  # type: ignore[arg-type] # no use case is asked for
     sent = [
         (name.replace("_", "-").encode(), value.encode("latin-1"))
         for name, values in headers.items()

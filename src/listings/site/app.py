@@ -14,6 +14,7 @@ from listings.errors import Problem
 from listings.service import Service
 from listings.site import assets, console, market, pages
 from listings.site.context import Site, SiteOptions
+from listings.site.counts import KeptCounts
 from listings.site.shell import Shell
 
 _NOTHING = Problem("path_not_found", "There is nothing at this address: it may have been mistyped")
@@ -54,7 +55,7 @@ def application(service: Service, options: SiteOptions) -> Pages:
         exception_handlers={HTTPException: _refuse, Problem: _tell},  # type: ignore[dict-item]
     )
     made.router.redirect_slashes = False
-    made.state.site = Site(service, options, pages.environment())
+    made.state.site = Site(service, options, pages.environment(), KeptCounts())
     return Pages(made, routes)
 
 

@@ -7,6 +7,7 @@ import jinja2
 from starlette.requests import Request
 
 from listings.service import Service
+from listings.site.counts import KeptCounts
 
 Network: TypeAlias = IPv4Network | IPv6Network
 
@@ -20,11 +21,12 @@ class SiteOptions(NamedTuple):
 
 
 class Site(NamedTuple):
-    """The use cases, the options and the templates."""
+    """The use cases, the options, the templates, and what is kept between two pages."""
 
     service: Service
     options: SiteOptions
     templates: jinja2.Environment
+    counts: KeptCounts
 
 
 def site_of(request: Request) -> Site:

@@ -191,7 +191,7 @@ async def _table(
         search=search,
         faults=faults,
         listings=page.listings,
-        counts=await service.count_listings(member.account),
+        counts=await site_of(request).counts.of(service, member),
         next_address=search.address(page.next_place) if page.next_place is not None else "",
         statuses=STATUSES,
         orders=SORTS,

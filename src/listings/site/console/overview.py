@@ -23,7 +23,7 @@ async def show_overview(request: Request, member: Member) -> Response:
     return console_page(
         request,
         "overview.html",
-        counts=await service.count_listings(account),
+        counts=await site_of(request).counts.of(service, member),
         usable_keys=sum(not service.has_key_ended(one.key) for one in usage.keys),
         requests=usage.total.last_day,
         by_hour=chart_of(usage.total.hours, presentation.hour_of),
