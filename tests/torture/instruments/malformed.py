@@ -230,7 +230,7 @@ INSTRUMENT = Instrument(
     7,
     "malformed HTTP on raw sockets",
     "20,000 connections: 0 hangs, 0 5xx (but 505), 0 dead workers, 0 writes from an unfinished request, in order",
-    3,
+    4,
     run,
     control,
     short=0.06,
