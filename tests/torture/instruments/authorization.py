@@ -4,8 +4,9 @@ What each cell must answer is worked out here from the decisions, each check in 
 for nothing but which endpoints there are.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
 from typing import NamedTuple, TypeAlias
@@ -287,10 +288,22 @@ def fill(folder: Path, asked: Sequence[Cell], database: str | None = None) -> Ma
     """Ask these cells; `database` is an address."""
     folder.mkdir()
     flags = {"database": database} if database is not None else {}
-    with House(folder, rate_limit="0", **flags) as house:
+    with quiet(), House(folder, rate_limit="0", **flags) as house:
         matrix = Matrix(house, asked)
         matrix.ask()
         return matrix
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Warnings of keys that have ended, by the thousand, are of no interest here."""
+    log = logging.getLogger("listings")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 def without_owner_check(use: Callable[[], Matrix]) -> Matrix:
