@@ -56,7 +56,7 @@ class Line:
             async with asyncio.timeout(LONGEST):
                 reader, writer = await self._connected()
                 writer.write(request)
-                answer = await _answer(reader)
+                answer = await answer_of(reader)
         except (OSError, EOFError, ValueError) as error:
             self.close()
             if isinstance(error, TimeoutError):
@@ -94,7 +94,8 @@ class Line:
         return self._streams
 
 
-async def _answer(reader: asyncio.StreamReader) -> Answer:
+async def answer_of(reader: asyncio.StreamReader) -> Answer:
+    """The next one."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     status = int(head[0].split()[1])
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
