@@ -63,7 +63,9 @@ def fill_at(address: str, folder: Path) -> tuple[Owner, ...]:
 
     async def work() -> tuple[Owner, ...]:
         async with assemble.opened_service(settings) as service:
-            return tuple([await _make_owner(service, number) for number in range(ACCOUNTS)])
+            owners = tuple([await _make_owner(service, number) for number in range(ACCOUNTS)])
+            await service.index_market()  # or the service would catch up while it is measured
+            return owners
 
     return asyncio.run(work())
 

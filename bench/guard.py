@@ -23,6 +23,8 @@ from bench.scenarios import SCENARIOS, Scenario
 KEPT = Path(__file__).with_name("guard.json")
 TOLERANCE = 0.1
 """How much a multiple may differ from the one that is kept, as part of it."""
+_ALONE = {"LISTINGS_SITE": "off"}
+"""Else the market's index is brought up to date beside the answers, and its instructions are no answer's."""
 
 
 class Count(NamedTuple):
@@ -117,7 +119,7 @@ def _count_service(filled: Data, place: Path, core: int) -> tuple[dict[str, Answ
     """By scenario, the service's right answers, and its instructions for each."""
     with tempfile.TemporaryDirectory(dir=place) as name:
         folder = Path(name)
-        with servers.service(filled.database, folder, core, under=callgrind.under(folder)) as server:
+        with servers.service(filled.database, folder, core, settings=_ALONE, under=callgrind.under(folder)) as server:
             answers = {row.name: row.check(filled, server.port) for row in SCENARIOS}
             counts = {row.name: callgrind.instructions(server, row.requests(filled), folder) for row in SCENARIOS}
     return answers, counts

@@ -220,7 +220,14 @@ async def opened_service(
     if metrics is not None:
         metrics.watch_writes(lambda: store.writes_waiting)
     limiter = _limiter(settings, await store.get_id(), metrics)
-    service = Service(store, limiter, clock, sign_up_open=settings.sign_up, payments=_payments(settings))
+    service = Service(
+        store,
+        limiter,
+        clock,
+        sign_up_open=settings.sign_up,
+        market_open=settings.site,
+        payments=_payments(settings),
+    )
     upkeep = asyncio.create_task(service.keep_up())
     try:
         yield service

@@ -366,7 +366,7 @@ SETTINGS = (
         ("LISTINGS_SITE",),
         "on",
         _switch,
-        "on: the pages of the market are served beside the API; off: the API alone.",
+        "on: the pages of the market are served beside the API; off: the API alone, and the index of the market waits.",
     ),
     Setting(
         "base_url",

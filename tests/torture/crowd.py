@@ -35,7 +35,7 @@ class Crowd:
         """Nothing is in doubt afterwards."""
         self._reader.cancel()
         await asyncio.gather(self._reader, return_exceptions=True)
-        self._line.hang_up()
+        self._line.close()
         await finish(self.writers, self._tasks, self.gate)
 
     @property

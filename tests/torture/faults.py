@@ -1,11 +1,14 @@
 """What is broken on purpose, in processes of tests alone, so that an instrument can show that it would find it."""
 
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
 import apsw
 
+from listings.api.guard import GuardedProtocol
+from listings.api.request import ClientGoneError, Request
 from listings.contract import Decide
 from listings.model import Listing
 from listings.store import listing_writes, migrate
@@ -84,12 +87,12 @@ _WRITTEN = ("title", "content", "category", "price_cents", "location", "region",
 
 
 def leak_with_every_read() -> None:
-    """Every read of a caller keeps some kibibytes for ever."""
+    """Every read of a caller keeps 64 KiB for ever."""
     find_caller = SqliteStore.find_caller
     leaked: list[bytearray] = []
 
     async def leaking(self: SqliteStore, digest: bytes) -> object:
-        leaked.append(bytearray(b"\1" * 8192))
+        leaked.append(bytearray(b"\1" * 65_536))
         return await find_caller(self, digest)
 
     SqliteStore.find_caller = leaking  # type: ignore[method-assign,assignment]  # that is the fault
@@ -120,3 +123,50 @@ def _statements(text: str) -> list[str]:
             found.append(begun)
             begun = ""
     return found
+
+
+def take_any_framing() -> None:
+    """The parser takes a length beside chunks, odd codings, and lines that end in any way."""
+    made = GuardedProtocol.connection_made
+
+    def connection_made(self: GuardedProtocol, transport: object) -> None:
+        made(self, transport)
+        self.parser.set_dangerous_leniencies(
+            lenient_headers=True,
+            lenient_chunked_length=True,
+            lenient_transfer_encoding=True,
+            lenient_optional_lf_after_cr=True,
+            lenient_optional_crlf_after_chunk=True,
+            lenient_spaces_after_chunk_size=True,
+        )
+
+    GuardedProtocol.connection_made = connection_made  # type: ignore[method-assign]  # that is the fault
+
+
+def take_cut_bodies() -> None:
+    """A body whose client has left is taken for a whole one."""
+    receive_chunk = Request._receive_chunk
+
+    async def receive(self: Request) -> tuple[bytes, bool]:
+        try:
+            return await receive_chunk(self)
+        except ClientGoneError:
+            return b"", False
+
+    Request._receive_chunk = receive  # type: ignore[method-assign]  # that is the fault
+
+
+def answer_the_last_first() -> None:
+    """Of the requests that wait on a connection the last one is answered first."""
+
+    class Stack(deque[object]):
+        def appendleft(self, item: object) -> None:
+            self.append(item)
+
+    made = GuardedProtocol.connection_made
+
+    def connection_made(self: GuardedProtocol, transport: object) -> None:
+        made(self, transport)
+        self.pipeline = Stack()  # type: ignore[assignment]  # as above
+
+    GuardedProtocol.connection_made = connection_made  # type: ignore[method-assign]  # that is the fault

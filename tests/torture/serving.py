@@ -106,6 +106,7 @@ class Place:
         self.database = folder / "listings.db"
         self._zygote = zygote
         self._fault = fault
+        self.is_broken = fault is not None
         self._held = socket.socket()  # so that no other program gets the port meanwhile
         self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._held.bind(("127.0.0.1", 0))

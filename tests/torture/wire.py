@@ -56,28 +56,30 @@ class Line:
             async with asyncio.timeout(LONGEST):
                 reader, writer = await self._connected()
                 writer.write(request)
-                answer = await _answer(reader)
+                answer = await answer_of(reader)
         except (OSError, EOFError, ValueError) as error:
+            self.close()
             if isinstance(error, TimeoutError):
                 raise
-            self.hang_up()
             raise LostError(repr(error)) from error
         except asyncio.CancelledError:
-            self.hang_up()
+            self.close()
             raise
         if answer.headers.get("connection") == "close":
-            self.hang_up()
+            self.close()
         return answer
 
     async def begin(self, request: bytes) -> None:
         """Send bytes, and hang up without an answer."""
-        with suppress(OSError, LostError):
-            _, writer = await self._connected()
-            writer.write(request)
-            await writer.drain()
-        self.hang_up()
+        try:
+            with suppress(OSError, LostError):
+                _, writer = await self._connected()
+                writer.write(request)
+                await writer.drain()
+        finally:
+            self.close()
 
-    def hang_up(self) -> None:
+    def close(self) -> None:
         """End the connection, if there is one."""
         if self._streams is not None:
             self._streams[1].transport.abort()
@@ -92,7 +94,8 @@ class Line:
         return self._streams
 
 
-async def _answer(reader: asyncio.StreamReader) -> Answer:
+async def answer_of(reader: asyncio.StreamReader) -> Answer:
+    """The next one."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     status = int(head[0].split()[1])
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}

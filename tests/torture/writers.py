@@ -88,7 +88,7 @@ class Writer:
             self.repeated += is_repeat
             self.doubt = None
             self._note(ask, answer, is_repeat=is_repeat)
-        self._line.hang_up()
+        self._line.close()
 
     def _headers(self, ask: Ask) -> dict[str, str]:
         return {"Idempotency-Key": ask.key} if ask.method == "POST" else {}

@@ -59,20 +59,25 @@ class EndedKey(Problem):
 class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
     """All use cases over one store, one limiter (None: no limit) and one clock (seconds since 1970)."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the first two are optional, and the last ones by name
         self,
         store: Store,
         limiter: RateLimiter | None,
         clock: Callable[[], float] = time.time,
         *,
         sign_up_open: bool = False,
+        market_open: bool = True,
         payments: PaymentProvider | None = None,
     ) -> None:
-        """`sign_up_open`: whether anybody may open an account; `payments` None: the operator takes them."""
+        """`sign_up_open`: whether anybody may open an account; `market_open`: whether the market is kept up to date.
+
+        `payments` None: the operator takes them.
+        """
         self.store = store
         self.limiter = limiter
         self.clock = clock
         self.sign_up_open = sign_up_open
+        self.market_open = market_open
         self.payments = payments if payments is not None else ManualPayments()
         self.passwords = Passwords()
         self._begin_counting()
@@ -144,7 +149,8 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
         async with asyncio.TaskGroup() as group:
             group.create_task(_repeat(_UPKEEP_SECONDS, self.write_key_uses, self.write_usage, *self._forgetting()))
             group.create_task(_repeat(_MARKET_SECONDS, self.write_views))
-            group.create_task(_repeat(_MARKET_SECONDS, self.index_market))
+            if self.market_open:
+                group.create_task(_repeat(_MARKET_SECONDS, self.index_market))
 
     def _forgetting(self) -> tuple[Callable[[], Awaitable[object]], ...]:
         """What removes what is too old."""

@@ -75,7 +75,7 @@ async def _work(share: Share, place: Place) -> Result:
         if count and listing[field] != value(count):
             lost.append(f"{field} is {listing[field]!r} after {value(count)!r} was acknowledged")
     versions = await _versions(line, path)
-    line.hang_up()
+    line.close()
     assert first.status == HTTPStatus.CREATED
     total = sum(count for count, _ in done)
     if versions != total + 1:
@@ -95,7 +95,7 @@ async def _write(line: Line, path: str, field: str, count: int, scale: Scale) ->
             found = (await line.ask("GET", f"{path}?include=district,latitude")).json()[field]
             if found != value(number):
                 lost.append(f"{field} is {found!r} just after {value(number)!r} was acknowledged")
-    line.hang_up()
+    line.close()
     return number, lost
 
 
@@ -124,7 +124,7 @@ INSTRUMENT = Instrument(
     5,
     "disjoint updates: 8 writers change different fields of one listing",
     "20,000 on each engine: 0 lost",
-    2,
+    2.5,
     run,
     control,
     short=0.02,

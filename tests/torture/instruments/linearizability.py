@@ -66,7 +66,7 @@ class History:
         for _ in range(LISTINGS):
             answer = await line.ask("POST", PATH, {"title": "Lamp", "content": "Bright.", "location": "0"})
             self.operations[int(answer.json()["id"])] = []
-        line.hang_up()
+        line.close()
         await asyncio.gather(*(self._client() for _ in range(CLIENTS)))
         if disturb is not None:
             await disturb
@@ -93,7 +93,7 @@ class History:
             seen |= self._note(listing_id, asked, answer)
             if answer is not None and answer.status == HTTPStatus.SERVICE_UNAVAILABLE:
                 await _until_ready(line)
-        line.hang_up()
+        line.close()
 
     def _next(self, seen: tuple[Shown, str] | None) -> tuple[Operation, str]:
         """An operation, and the tag that a swap goes by."""

@@ -132,7 +132,7 @@ INSTRUMENT = Instrument(
     14,
     "migrations from every released schema, two processes at once, killed",
     "100,000 rows, 50 kills on each engine: 0 differences, 0 double runs",
-    4,
+    6,
     run,
     control,
 )
