@@ -45,9 +45,8 @@ async def show_home(request: Request) -> Response:
 
 async def show_listing(request: Request) -> Response:
     """A listing, and one more view of it, but for its owner's (decision G8)."""
-    service = site_of(request).service
+    service, member = site_of(request).service, await session.member_of(request)
     listing = await service.read_public_listing(_id_of(request))
-    member = await session.member_of(request)
     if _is_a_view(request) and (member is None or member.account.id != listing.account_id):
         service.note_view(listing, address_of(request), request.headers.get("user-agent", ""))
     return pages.page(
