@@ -83,7 +83,7 @@ def test_without_a_limit_there_is_no_hour(tmp_path: Path) -> None:
     with open_house(tmp_path, rate_limit="0") as house:
         tab = member(house)
         ask(house, key_of(house))
-        assert "no key whose requests could be counted" in tab.get("/console/usage").text
+        assert "There is no limit to how much a key may ask here" in tab.get("/console/usage").text
 
 
 def test_a_status_that_has_no_name_is_told_all_the_same(house: House) -> None:

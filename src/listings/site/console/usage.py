@@ -38,6 +38,7 @@ async def show_usage(request: Request, member: Member) -> Response:
         request,
         "usage.html",
         usage=usage,
+        is_limited=service.limiter is not None,
         hours=hours_of(service, usage.keys),
         by_hour=chart_of(usage.total.hours, presentation.hour_of),
         by_day=chart_of(usage.total.days, presentation.utc_day_of),
