@@ -1,5 +1,6 @@
 """What is broken on purpose, in processes of tests alone, so that an instrument can show that it would find it."""
 
+import resource
 import time
 from collections import deque
 from pathlib import Path
@@ -19,6 +20,7 @@ from listings.store.sqlite import SqliteStore
 from listings.store.writer import Writer
 
 _AHEAD = 0.004  # seconds
+_LITTLE_MEMORY = 512 * 1024 * 1024
 
 
 def acknowledge_before_commit() -> None:
@@ -184,3 +186,19 @@ def answer_the_last_first() -> None:
         self.pipeline = Stack()  # type: ignore[assignment]  # as above
 
     GuardedProtocol.connection_made = connection_made  # type: ignore[method-assign]  # that is the fault
+
+
+def have_little_memory() -> None:
+    """No fault: the process may have 512 MiB of address space."""
+    resource.setrlimit(resource.RLIMIT_AS, (_LITTLE_MEMORY, _LITTLE_MEMORY))
+
+
+def take_any_body() -> None:
+    """Bodies of any size are taken into memory, of which there is little."""
+    have_little_memory()
+    read_body = Request.read_body
+
+    async def read(self: Request, most: int) -> None:
+        await read_body(self, most << 20)
+
+    Request.read_body = read  # type: ignore[method-assign]  # that is the fault
