@@ -1,17 +1,23 @@
 """What is broken on purpose, in processes of tests alone, so that an instrument can show that it would find it."""
 
+import itertools
 import resource
 import time
 from collections import deque
 from pathlib import Path
+from typing import Any
 
 import apsw
 
+from listings import assemble
 from listings.api.guard import GuardedProtocol
 from listings.api.request import ClientGoneError, Request
 from listings.console_contract import Author
-from listings.contract import Decide
+from listings.contract import Decide, RateLimiter
+from listings.limiter.mapped import MachineClock, _boot_id
+from listings.limiter.memory import MemoryLimiter
 from listings.model import Listing, bucket_of
+from listings.settings import Settings
 from listings.store import migrate, sql
 from listings.store import writer as writers
 from listings.store.connection import open_writer
@@ -20,6 +26,7 @@ from listings.store.sqlite import SqliteStore
 from listings.store.writer import Writer
 
 _AHEAD = 0.004  # seconds
+_STEPS = (0, 3600, 0, -3600)  # seconds
 _LITTLE_MEMORY = 512 * 1024 * 1024
 
 
@@ -202,3 +209,27 @@ def take_any_body() -> None:
         await read_body(self, most << 20)
 
     Request.read_body = read  # type: ignore[method-assign]  # that is the fault
+
+
+def step_the_wall_clock() -> None:
+    """No fault of the service: with every hundredth look the wall clock jumps by an hour, ahead or back."""
+    wall, looks = time.time, itertools.count(1)
+    time.time = lambda: wall() + _STEPS[next(looks) // 100 % len(_STEPS)]
+    MachineClock.__new__.__defaults__ = (_boot_id, MachineClock().since_boot, time.time)
+    opened: Any = assemble.opened_service
+    opened.__wrapped__.__kwdefaults__["clock"] = time.time
+
+
+def count_by_the_wall_clock() -> None:
+    """Requests are counted by a clock that somebody steps."""
+    step_the_wall_clock()
+    MachineClock.__new__.__defaults__ = (_boot_id, time.time, lambda: 0.0)
+
+
+def count_for_itself() -> None:
+    """Each process has a rate limit of its own."""
+
+    def limiter(settings: Settings, database_id: str) -> RateLimiter:  # noqa: ARG001 - of no interest here
+        return MemoryLimiter(settings.rate_limit, settings.rate_window)
+
+    assemble._local_limiter = limiter
