@@ -1,5 +1,7 @@
 """What is broken on purpose, in processes of tests alone, so that an instrument can show that it would find it."""
 
+import itertools
+import resource
 import time
 from collections import deque
 from pathlib import Path
@@ -7,10 +9,14 @@ from typing import Any
 
 import apsw
 
+from listings import assemble
 from listings.api.guard import GuardedProtocol
 from listings.api.request import ClientGoneError, Request
-from listings.contract import Decide
+from listings.contract import Decide, RateLimiter
+from listings.limiter.mapped import MachineClock, _boot_id
+from listings.limiter.memory import MemoryLimiter
 from listings.model import Listing
+from listings.settings import Settings
 from listings.store import listing_writes, migrate
 from listings.store import writer as writers
 from listings.store.connection import open_writer
@@ -18,6 +24,8 @@ from listings.store.sqlite import SqliteStore
 from listings.store.writer import Writer
 
 _AHEAD = 0.004  # seconds
+_STEPS = (0, 3600, 0, -3600)  # seconds
+_LITTLE_MEMORY = 512 * 1024 * 1024
 
 
 def acknowledge_before_commit() -> None:
@@ -170,3 +178,43 @@ def answer_the_last_first() -> None:
         self.pipeline = Stack()  # type: ignore[assignment]  # as above
 
     GuardedProtocol.connection_made = connection_made  # type: ignore[method-assign]  # that is the fault
+
+
+def have_little_memory() -> None:
+    """No fault: the process may have 512 MiB of address space."""
+    resource.setrlimit(resource.RLIMIT_AS, (_LITTLE_MEMORY, _LITTLE_MEMORY))
+
+
+def take_any_body() -> None:
+    """Bodies of any size are taken into memory, of which there is little."""
+    have_little_memory()
+    read_body = Request.read_body
+
+    async def read(self: Request, most: int) -> None:
+        await read_body(self, most << 20)
+
+    Request.read_body = read  # type: ignore[method-assign]  # that is the fault
+
+
+def step_the_wall_clock() -> None:
+    """No fault of the service: with every hundredth look the wall clock jumps by an hour, ahead or back."""
+    wall, looks = time.time, itertools.count(1)
+    time.time = lambda: wall() + _STEPS[next(looks) // 100 % len(_STEPS)]
+    MachineClock.__new__.__defaults__ = (_boot_id, MachineClock().since_boot, time.time)
+    opened: Any = assemble.opened_service
+    opened.__wrapped__.__kwdefaults__["clock"] = time.time
+
+
+def count_by_the_wall_clock() -> None:
+    """Requests are counted by a clock that somebody steps."""
+    step_the_wall_clock()
+    MachineClock.__new__.__defaults__ = (_boot_id, time.time, lambda: 0.0)
+
+
+def count_for_itself() -> None:
+    """Each process has a rate limit of its own."""
+
+    def limiter(settings: Settings, database_id: str) -> RateLimiter:  # noqa: ARG001 - of no interest here
+        return MemoryLimiter(settings.rate_limit, settings.rate_window)
+
+    assemble._local_limiter = limiter
