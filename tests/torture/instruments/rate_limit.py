@@ -84,7 +84,7 @@ class Asker:
             if answer.status == _REFUSED and not 1 <= int(answer.headers["retry-after"]) <= 3600:
                 self.faults.append(f"Retry-After is {answer.headers['retry-after']}")
 
-    def hang_up(self) -> None:
+    def close(self) -> None:
         """End all connections."""
         for line in self._lines:
             line.close()
