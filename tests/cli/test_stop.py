@@ -18,6 +18,7 @@ from tests.api.raw import Connection, RawAnswer, request
 from tests.cli.commands import DEADLINE, Program, Serving
 
 PATH = "/api/v1/listings"
+_TURNED_AWAY = 0.2  # seconds after which who asks for a connection needn't wait: the kernel makes one at once
 QUIET = {"LISTINGS_RATE_LIMIT": "0", "LISTINGS_LOG_LEVEL": "error"}
 
 
@@ -45,7 +46,7 @@ class Writer(threading.Thread):
         self.broken: list[str] = []
 
     def run(self) -> None:
-        connection = http.client.HTTPConnection(self._address, timeout=DEADLINE)
+        connection = http.client.HTTPConnection(self._address, timeout=_TURNED_AWAY)
         while self._connected(connection) and self._create(connection):
             pass
         connection.close()
@@ -54,7 +55,8 @@ class Writer(threading.Thread):
         try:
             if connection.sock is None:
                 connection.connect()
-        except ConnectionRefusedError:
+                connection.sock.settimeout(DEADLINE)
+        except (ConnectionRefusedError, TimeoutError):
             return False
         return True
 
@@ -168,6 +170,18 @@ def wait_until_turned_away(serving: Serving) -> None:
         except (ConnectionRefusedError, TimeoutError):
             return
     raise AssertionError("it still lets in")
+
+
+def wait_until_refused(serving: Serving) -> None:
+    """All processes of the service have begun to stop when nobody listens any more."""
+    for _ in attempts():
+        try:
+            socket.create_connection(("127.0.0.1", urlsplit(serving.base_url).port), timeout=0.05).close()
+        except TimeoutError:
+            continue
+        except ConnectionRefusedError:
+            return
+    raise AssertionError("it still listens")
 
 
 def wait_until_stopping(watchers: Iterable[Connection]) -> list[RawAnswer]:

@@ -20,7 +20,7 @@ from tests.api.raw import Connection, request
 from tests.api.test_metrics import Scrape, metrics_url
 from tests.cli.commands import DEADLINE, PROGRAM, Program, Serving, clean_environment
 from tests.cli.crowds import PATH, Crowd, Worker, connections_to_each, until, workers_of
-from tests.cli.test_stop import demo_key, stored_ids, wait_until_stopping, wait_until_turned_away
+from tests.cli.test_stop import demo_key, stored_ids, wait_until_refused, wait_until_stopping
 
 QUIET = {"LISTINGS_RATE_LIMIT": "0", "LISTINGS_LOG_LEVEL": "error", "LISTINGS_WORKERS": "2"}
 RELOADS = int(os.environ.get("LISTINGS_TEST_RELOADS", "2"))
@@ -268,7 +268,7 @@ def test_workers_end_in_order_when_their_supervisor_is_killed(program: Program) 
             one_each = [of_one[0] for of_one in connections]
             begin_requests(serving, one_each)
             serving.process.kill()
-            wait_until_turned_away(serving)
+            wait_until_refused(serving)
             created = end_requests(one_each)
         until(lambda: not any(worker.is_there for worker in workers))
     assert set(created) <= stored_ids(program.folder)
@@ -358,7 +358,7 @@ def test_a_stop_in_the_middle_of_a_reload_is_an_orderly_one(program: Program) ->
             serving.process.send_signal(signal.SIGHUP)
             until(lambda: len(workers_of(serving)) == 3)
             serving.process.send_signal(signal.SIGTERM)
-            wait_until_turned_away(serving)
+            wait_until_refused(serving)
             created = end_requests(one_each)
         outcome = serving.stop(signal.SIGCONT)
     assert (outcome.code, outcome.out) == (0, ""), outcome
@@ -423,7 +423,7 @@ def test_a_second_signal_ends_all_at_once(program: Program) -> None:
         with Connection(serving) as connection:
             begin_requests(serving, [connection])
             serving.process.send_signal(signal.SIGTERM)
-            wait_until_turned_away(serving)
+            wait_until_refused(serving)
             began = time.monotonic()
             assert serving.stop().code == 128 + signal.SIGTERM
             assert time.monotonic() - began < 1

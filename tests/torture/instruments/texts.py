@@ -13,8 +13,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from listings import fields
-from listings.api import wire
+from listings import fields, records
 from tests.houses import House, Person, Reply
 from tests.postgres_server import PostgresServer
 from tests.torture.instrument import Instrument, Outcome, Scale
@@ -179,7 +178,7 @@ def control(scale: Scale) -> Outcome:
 @contextmanager
 def kind_json() -> Iterator[None]:
     """Bytes that are no UTF-8 are replaced, NaN is a number, a control character is one of a string."""
-    with _replaced(wire, "_decode", _kindly):
+    with _replaced(records, "_decode", _kindly):
         yield
 
 
