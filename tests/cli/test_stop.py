@@ -55,7 +55,7 @@ class Writer(threading.Thread):
         try:
             if connection.sock is None:
                 connection.connect()
-                connection.sock.settimeout(DEADLINE)
+                connection.sock.settimeout(DEADLINE)  # type: ignore[attr-defined]  # it has one now
         except (ConnectionRefusedError, TimeoutError):
             return False
         return True

@@ -1,6 +1,7 @@
 """What is broken on purpose, in processes of tests alone, so that an instrument can show that it would find it."""
 
 import itertools
+import logging
 import resource
 import time
 from collections import deque
@@ -15,7 +16,8 @@ from listings.api.request import ClientGoneError, Request
 from listings.contract import Decide, RateLimiter
 from listings.limiter.mapped import MachineClock, _boot_id
 from listings.limiter.memory import MemoryLimiter
-from listings.model import Listing
+from listings.model import Caller, Listing
+from listings.service import Service
 from listings.settings import Settings
 from listings.store import listing_writes, migrate
 from listings.store import writer as writers
@@ -218,3 +220,14 @@ def count_for_itself() -> None:
         return MemoryLimiter(settings.rate_limit, settings.rate_window)
 
     assemble._local_limiter = limiter
+
+
+def log_the_keys() -> None:
+    """Whoever is asked with a key tells it to the log."""
+    authenticate = Service.authenticate
+
+    async def tell(self: Service, key: str | None) -> Caller:
+        logging.getLogger("listings").error("asked with %s", key)
+        return await authenticate(self, key)
+
+    Service.authenticate = tell  # type: ignore[method-assign]  # that is the fault
