@@ -127,21 +127,29 @@ def hunt(project: Project, scale: Scale, most: int) -> tuple[list[Trial], int, l
     """Try so many mutants, by chance; returns them, how many there are, and what was wrong before any was made."""
     prefix = "listings/" if (project.sources / "listings").exists() else ""
     copies = [Copy(project, scale.folder / f"copy{number}") for number in range(cores())]
-    times, faults = {}, []
-    for module in project.nearest:
-        began = monotonic()
-        if not copies[0].passes(module, scale.seconds):
-            faults.append(f"the tests of {module} fail as it is")
-        times[module] = (monotonic() - began) * 3 + _GRACE
+    free: SimpleQueue[Copy] = SimpleQueue()
+    for copy in copies:
+        free.put(copy)
+
+    def look(module: str) -> float | None:
+        """How long the tests of a module may take; None: they fail as it is."""
+        copy, began = free.get(), monotonic()
+        try:
+            is_sound = copy.passes(module, scale.seconds)
+            return (monotonic() - began) * 3 + _GRACE if is_sound else None
+        finally:
+            free.put(copy)
+
+    with ThreadPoolExecutor(len(copies)) as pool:
+        found = dict(zip(project.nearest, pool.map(look, project.nearest), strict=True))
+    faults = [f"the tests of {module} fail as it is" for module, most_time in found.items() if most_time is None]
+    times = {module: most_time or 0.0 for module, most_time in found.items()}
     every = [
         (module, mutant)
         for module in project.nearest
         for mutant in mutants_of((project.sources / prefix / module.removeprefix(prefix)).read_text("utf-8"))
     ]
     chosen = Random(1).sample(every, min(most, len(every))) if not faults else []
-    free: SimpleQueue[Copy] = SimpleQueue()
-    for copy in copies:
-        free.put(copy)
 
     def attempt(one: tuple[str, Mutant]) -> Trial | None:
         if scale.is_over:
