@@ -1,8 +1,8 @@
-"""Clients that hold their connections: `python -m tests.api.slow_clients HOST PORT KEY COUNT`.
+"""Clients that hold their connections: `python -m tests.api.slow_clients HOST PORT KEY COUNT [ARRIVALS]`.
 
-COUNT each of slow heads, slow bodies, silent, idle and slow-reading ones. Prints, as one line of JSON, for each kind
-the seconds after which its connections were ended, shortest first. One loop over one epoll, so that they cost the
-machine little beside what they cost the service.
+COUNT each of slow heads, slow bodies, silent, idle and slow-reading ones, who come within ARRIVALS seconds. Prints, as
+one line of JSON, for each kind the seconds after which its connections were ended, shortest first. One loop over one
+epoll, so that they cost the machine little beside what they cost the service.
 """
 
 import json
@@ -14,7 +14,6 @@ import time
 from typing import NamedTuple
 
 PATIENCE = 30.0  # seconds
-ARRIVALS = 2.0  # seconds over which they come
 DRIP = 0.4  # seconds
 TICK = 0.01  # seconds
 
@@ -78,12 +77,12 @@ class Client:
             self.socket.close()
 
 
-def main(host: str, port: str, key: str, count: str) -> None:
+def main(host: str, port: str, key: str, count: str, arrivals: str = "2") -> None:
     waiting = [(name, kind) for _ in range(int(count)) for name, kind in kinds(host, key).items()]
     clients: dict[int, Client] = {}
     names: dict[int, str] = {}
     poll, began = select.epoll(), time.monotonic()
-    every = ARRIVALS / len(waiting)
+    every = float(arrivals) / len(waiting)
     while waiting or (any(client.lasted is None for client in clients.values())):
         now = time.monotonic()
         if now - began > PATIENCE:

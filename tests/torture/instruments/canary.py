@@ -190,7 +190,8 @@ async def _work(place: Place, session: Session, workers: int) -> None:
     assert place.process is not None
     await session.use_passwords()
     await session.ask()
-    await asyncio.to_thread(session.look_around)
+    if not place.is_broken:
+        await asyncio.to_thread(session.look_around)
     await session.read_metrics()
     pids = [place.process.pid, *children_of(place.process.pid)]
     assert len(pids) >= workers
