@@ -107,6 +107,27 @@ def test_more_than_16_kib_of_headers_are_431(running: RunningService, size: int)
         assert_refused(connection.answer(), 431, "header_too_large")
 
 
+@pytest.mark.parametrize("begins_with", [b"", b"GET / HTTP/1.1\r\nHost: x\r\n", b"GET / HTTP/1.1\r\nHost: x\r\nX-A:"])
+def test_space_that_the_parser_passes_over_counts_too(running: RunningService, begins_with: bytes) -> None:
+    head = b"GET / HTTP/1.1\r\nHost: x\r\nX-A:" + b" " * 40_000 + b"a\r\n\r\n"
+    with Connection(running) as connection:
+        if begins_with:
+            connection.send(begins_with)
+            with Connection(running) as other:  # meanwhile the first bytes are read
+                assert other.send(request("GET", "/healthz")).answer().status == 200
+        assert_refused(connection.send(head.removeprefix(begins_with)).answer(), 431, "header_too_large")
+
+
+def test_a_body_that_comes_with_the_end_of_its_head_is_no_part_of_it(running: RunningService, cast: Cast) -> None:
+    body = b'{"title": "t", "content": "' + b"c" * 60_000 + b'"}'
+    head = request("POST", LISTINGS, cast.alice.key, b"Content-Length: %d" % len(body))
+    for cut in range(len(head) - 5, len(head) + 1):
+        with Connection(running).send(head[:cut]) as connection:
+            with Connection(running) as other:
+                assert other.send(request("GET", "/healthz")).answer().status == 200
+            assert connection.send(head[cut:] + body).answer().status == 201
+
+
 def test_a_header_that_never_ends_is_431(running: RunningService) -> None:
     with Connection(running).send(b"GET / HTTP/1.1\r\n" + HEAD + b"X-A: ") as connection:
         for _ in range(30):

@@ -76,6 +76,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._upgrading = False
         self._began = 0  # how many heads began in the bytes that are being parsed
         self._head_bytes = 0  # what has come of the present head
+        self._head_end = b""  # the last bytes of that
+        self._most_head = bounds.head_bytes + bounds.url_bytes + _REQUEST_LINE
         self._field_bytes = 0  # the size of its complete fields
         self._hosts = 0  # how many of them are Host
         self._discarded = 0
@@ -111,6 +113,9 @@ class GuardedProtocol(HttpToolsProtocol):
         fresh = self._phase in {"silent", "idle"}
         if fresh:
             self._enter("head")
+            self._head_bytes, self._head_end = 0, b""
+        if self._phase == "head" and len(data) > self._most_head - self._head_bytes:
+            data = self._cut(data)
         self._began = 0
         try:
             self.parser.feed_data(data)
@@ -121,17 +126,24 @@ class GuardedProtocol(HttpToolsProtocol):
             self._refuse(cause if isinstance(cause, Problem) else _malformed("The request is not valid HTTP"))
         else:
             if self._phase == "head":
-                self._count_head(len(data), fresh=fresh)
+                self._count_head(data, fresh=fresh)
         if self._ready is not None and not self._stepping:
             self._run_ready()
 
-    def _count_head(self, size: int, *, fresh: bool) -> None:
+    def _cut(self, data: bytes) -> bytes:
+        """As much of a head as is too much, where it ends too late: the parser would pass over any space in it."""
+        room = max(0, self._most_head - self._head_bytes)
+        ends_in_time = b"\r\n\r\n" in self._head_end + data[:room]
+        return data if ends_in_time else data[: room + 1]
+
+    def _count_head(self, data: bytes, *, fresh: bool) -> None:
         """Refuse a head that does not end. `fresh`: the bytes are the first of a request."""
         if fresh or self._began:
             self._head_bytes = 0
         if self._began <= fresh:  # else it is not known where in the bytes it began; they are few in any case
-            self._head_bytes += size
-        if self._head_bytes > self._bounds.head_bytes + self._bounds.url_bytes + _REQUEST_LINE:
+            self._head_bytes += len(data)
+        self._head_end = (self._head_end + data)[-3:]
+        if self._head_bytes > self._most_head:
             self._refuse(self._head_too_large())
 
     def _go_on_without_upgrade(self, rest: bytes) -> None:

@@ -238,7 +238,7 @@ INSTRUMENT = Instrument(
     16,
     "mutation: small faults in gate, service, rules, limiters and keys",
     "90 % of the mutants are killed by the tests nearest to them",
-    10,
+    9,
     run,
     control,
 )

@@ -85,7 +85,7 @@ async def _prepare(place: Place, key: str) -> None:
     await place.answers()
     line = Line(place.port, key)
     await line.ask("POST", PATH, {"title": "Large", "content": "x" * 30_000})  # so that a list is long enough
-    line.hang_up()
+    line.close()
 
 
 def work(scale: Scale, each: int, deadline: int, rounds: int) -> list[Round]:
