@@ -40,6 +40,11 @@ def digest(key: str) -> bytes:
     return sha256(key.encode()).digest()
 
 
+def masked(text: str) -> str:
+    """A text with every key of our making in it masked: somebody may have put one where none belongs."""
+    return _GENERATED.sub(lambda found: mask(found[0]), text)
+
+
 def mask(key: str) -> str:
     """What is shown of a key after its creation: the first four and the last four characters."""
     return f"{key[:4]}…{key[-4:]}"

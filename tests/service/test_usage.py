@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from listings import keys
 from listings.model import Caller
 from listings.service.usage import Usage
 from tests.houses import House, Person
@@ -132,6 +133,15 @@ def test_the_last_hundred_refusals_stay(house: House, alice: Person) -> None:
     assert [one.path for one in usage_of(house, alice).refusals] == paths
     house.run(house.service.write_usage())
     assert [one.path for one in usage_of(house, alice).refusals] == paths
+
+
+def test_a_key_in_a_path_or_in_a_requests_name_is_not_kept(house: House, alice: Person) -> None:
+    caller = house.run(house.service.authenticate(alice.key))
+    house.service.note_refusal(caller, "code", 404, "GET", f"/api/v1/listings/{alice.key}", f"r-{alice.key}")
+    house.run(house.service.write_usage())
+    (refused,) = usage_of(house, alice).refusals
+    assert refused.path == f"/api/v1/listings/{keys.mask(alice.key)}"
+    assert refused.request_id == f"r-{keys.mask(alice.key)}"
 
 
 def test_a_path_is_cut_and_made_storable(house: House, alice: Person) -> None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from listings.console_contract import Refusal, UsageCount, UsageKey
 from listings.contract import RateLimiter, Store, Verdict
 from listings.errors import Unavailable
+from listings.keys import masked
 from listings.model import Account, ApiKey, Caller, bucket_of
 
 _log = logging.getLogger(__name__)
@@ -137,8 +138,8 @@ class RequestCounts:
                 code=code,
                 status=status,
                 method=method,
-                path=_storable(path)[:_LONGEST_PATH],
-                request_id=request_id[:_LONGEST_ID],
+                path=_storable(masked(path))[:_LONGEST_PATH],
+                request_id=masked(request_id)[:_LONGEST_ID],
             )
         )
 
