@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import ssl
+import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -199,12 +200,31 @@ class Client:
         return record
 
 
+class OnePerThread(httpx.BaseTransport):
+    """Connections that no other thread uses: of a pool that they share one may close what another has just taken."""
+
+    _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # httpx's own loads every authority, 30 ms a client
+
+    def __init__(self) -> None:
+        self._own = threading.local()
+        self._all: list[httpx.HTTPTransport] = []
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        if not hasattr(self._own, "transport"):
+            self._own.transport = httpx.HTTPTransport(verify=self._NO_TLS)
+            self._all.append(self._own.transport)
+        response: httpx.Response = self._own.transport.handle_request(request)
+        return response
+
+    def close(self) -> None:
+        for transport in self._all:
+            transport.close()
+
+
 @pytest.fixture
 def http(running: RunningService) -> Iterator[httpx.Client]:
-    """A connection without any key."""
-    no_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # httpx's own loads every authority, 30 ms a client
-    kept = httpx.Limits(max_connections=100, max_keepalive_connections=100)  # or one thread closes what another takes
-    with httpx.Client(base_url=running.base_url, timeout=10, verify=no_tls, limits=kept) as client:
+    """A connection without any key, and one of its own for each thread."""
+    with httpx.Client(base_url=running.base_url, timeout=10, transport=OnePerThread()) as client:
         yield client
 
 
