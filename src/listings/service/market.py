@@ -24,8 +24,8 @@ _PLACES_SECONDS = 60
 _FIRST_STEP, _LEAST_STEP, _MOST_STEP = 64, 4, 2_000  # listings
 _IDLE, _BUSY = (
     0.1,
-    0.02,
-)  # seconds that a step may take, which a write may have to wait: while others don't write, or do
+    0.005,
+)  # seconds that a step may take, and a write may wait for it: while nobody writes, or others do
 _SHARE_OF_IDLE, _SHARE_OF_BUSY = 0.8, 0.06  # of the writer's time
 _LONGEST_PAUSE = 5.0  # seconds
 
