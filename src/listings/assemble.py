@@ -323,7 +323,9 @@ def server(
         connections=settings.max_connections,
         accepted_at_once=Bounds().accepted_at_once if settings.workers == 1 else _AMONG_WORKERS,
     )
-    server = Server(application(service, settings, request_log, observers), service, bounds, on_start)
+    server = Server(
+        application(service, settings, request_log, observers), service, bounds, on_start, alone=settings.workers == 1
+    )
     if observers.metrics is not None:
         observers.metrics.watch_connections(lambda: server.open_connections, settings.max_connections)
     return server

@@ -389,6 +389,16 @@ def test_one_process_says_that_it_can_not_be_reloaded(tmp_path: Path) -> None:
 # The stop
 
 
+def test_a_worker_that_is_told_to_stop_turns_nobody_away_from_the_others(program: Program) -> None:
+    with program.serve("--demo") as serving:
+        told = next(iter(workers_of(serving)))
+        os.kill(told.pid, signal.SIGTERM)
+        until(lambda: not told.is_there and len(workers_of(serving)) == 2)
+        for _ in range(20):
+            with Connection(serving).send(request("GET", "/healthz")) as connection:
+                assert connection.answer().status == 200
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stops_under_load_lose_no_write_and_leave_nothing(program: Program, number: signal.Signals) -> None:
     with program.serve("--demo") as serving, Crowd(serving, demo_key(program.folder)) as crowd:

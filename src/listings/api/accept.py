@@ -21,6 +21,8 @@ _DROP_NEW = (
     (0x06, 0, 0, 0),  # drop
     (0x06, 0, 0, 0xFFFF_FFFF),  # pass
 )
+HANDSHAKE_SECONDS = 0.1
+"""For the clients whose connection is half made when newcomers are turned away."""
 _SO_ATTACH_FILTER = 26  # asm-generic/socket.h; the socket module doesn't have it
 
 

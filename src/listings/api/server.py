@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 
 import uvicorn
 
-from listings.api.accept import Acceptor, turn_away
+from listings.api.accept import HANDSHAKE_SECONDS, Acceptor, turn_away
 from listings.api.app import Application
 from listings.api.guard import Bounds, GuardedProtocol
 from listings.errors import Problem
@@ -22,7 +22,6 @@ from listings.service import Service
 
 _SWEEP_SECONDS = 0.5
 _SWEPT_AT_ONCE = 2
-_HANDSHAKE_SECONDS = 0.1  # for the clients whose connection is half made when a stop begins
 _UNSENT = 64 * 1024  # bytes of an answer that the kernel takes ahead of the network
 
 
@@ -44,9 +43,15 @@ class Server(uvicorn.Server):
     """Serves one application on sockets that are bound already, until a signal or `should_exit`."""
 
     def __init__(
-        self, application: Application, service: Service, bounds: Bounds, on_start: Callable[[], None] = lambda: None
+        self,
+        application: Application,
+        service: Service,
+        bounds: Bounds,
+        on_start: Callable[[], None] = lambda: None,
+        *,
+        alone: bool = True,
     ) -> None:
-        """`on_start` is called once, when connections are accepted."""
+        """`on_start` is called once, when connections are accepted; `alone`: whether the sockets are no other's too."""
         protocol = partial(GuardedProtocol, bounds, application.refusal)
         super().__init__(
             uvicorn.Config(
@@ -65,6 +70,7 @@ class Server(uvicorn.Server):
         self._service = service
         self._bounds = bounds
         self._on_start = on_start
+        self._alone = alone
         self._patience = _STOPPING
         self._deadline = float("inf")  # of the stop, on the loop's clock
 
@@ -105,8 +111,8 @@ class Server(uvicorn.Server):
 
         Beside other processes that listen, those are theirs to take.
         """
-        if self._patience is _STOPPING and all(map(turn_away, sockets)):
-            await asyncio.sleep(_HANDSHAKE_SECONDS)
+        if self._alone and self._patience is _STOPPING and all(map(turn_away, sockets)):
+            await asyncio.sleep(HANDSHAKE_SECONDS)
         for server in self.servers:
             server.close()
         for listener in sockets:

@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from listings.api.accept import HANDSHAKE_SECONDS, turn_away
 from listings.errors import Problem
 from listings.metrics import Family
 from listings.processes.messages import Retire
@@ -175,6 +176,8 @@ class Supervisor:
     # The end
 
     async def _end_all(self) -> bool:
+        if turn_away(self._listener):  # of all workers at once: it is their socket too
+            await asyncio.sleep(HANDSHAKE_SECONDS)
         self._listener.close()  # else connections would be accepted that nobody will take
         for task in self._tasks:
             task.cancel()
