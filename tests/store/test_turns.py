@@ -41,7 +41,13 @@ def seconds() -> Seconds:
 @pytest.fixture
 def kept(path: Path, seconds: Seconds) -> Iterator[Kept]:
     with closing(WritersTurn(path)) as turn:
-        yield Kept(turn, seconds)
+        yield Kept(turn.number, seconds)
+
+
+@pytest.fixture
+def callers(path: Path, seconds: Seconds) -> Iterator[Kept]:
+    with closing(WritersTurn(path)) as turn:
+        yield Kept(turn.callers_number, seconds)
 
 
 def test_what_was_read_is_kept_while_nobody_writes(kept: Kept) -> None:
@@ -71,15 +77,39 @@ def test_nothing_is_kept_while_somebody_has_the_turn(path: Path, kept: Kept) -> 
     assert kept.values() == {}
 
 
-def test_after_a_writer_was_killed_in_its_turn_nothing_is_kept_until_another_has_had_one(
-    path: Path, kept: Kept
+def test_callers_are_kept_over_turns_that_are_not_about_them(path: Path, callers: Kept) -> None:
+    callers.values()["a"] = 1
+    with closing(WritersTurn(path)) as other, other.taken(of_callers=False):
+        assert callers.values() == {"a": 1}
+    assert callers.values() == {"a": 1}
+
+
+@pytest.mark.parametrize("of_callers", [False, True])
+def test_a_turn_that_may_change_callers_ends_what_was_kept_of_them(
+    path: Path, callers: Kept, *, of_callers: bool
 ) -> None:
+    callers.values()["a"] = 1
+    with closing(WritersTurn(path)) as other, other.taken(of_callers=of_callers):
+        other.mark_callers()
+        callers.values()["a"] = 2
+        assert callers.values() == {}
+    assert callers.values() == {}
+    callers.values()["a"] = 3
+    assert callers.values() == {"a": 3}
+
+
+@pytest.mark.parametrize("of_callers", [False, True])
+@pytest.mark.parametrize("subject", ["kept", "callers"])
+def test_after_a_writer_was_killed_in_its_turn_nothing_is_kept_until_another_has_had_one(
+    path: Path, request: pytest.FixtureRequest, subject: str, *, of_callers: bool
+) -> None:
+    kept: Kept = request.getfixturevalue(subject)
     kept.values()["a"] = 1
     killed = subprocess.run([sys.executable, "-c", KILLED_IN_ITS_TURN, str(path)], check=False)
     assert killed.returncode < 0
     kept.values()["a"] = 2
     assert kept.values() == {}
-    with closing(WritersTurn(path)) as other, other.taken():
+    with closing(WritersTurn(path)) as other, other.taken(of_callers=of_callers):
         pass
     kept.values()["a"] = 3
     assert kept.values() == {"a": 3}
@@ -101,10 +131,10 @@ def test_what_is_kept_is_bounded(kept: Kept) -> None:
 
 def test_a_lock_file_of_an_earlier_version_is_taken_over(path: Path) -> None:
     lock = Path(f"{path}.lock")
-    lock.touch()
+    lock.write_bytes((6).to_bytes(8, sys.byteorder))
     with closing(WritersTurn(path)) as turn, turn.taken():
-        assert turn.number == 1
-    assert lock.read_bytes() == (2).to_bytes(8, sys.byteorder)
+        assert turn.number() == 7
+    assert lock.read_bytes() == (8).to_bytes(8, sys.byteorder) + (2).to_bytes(8, sys.byteorder)
 
 
 def test_a_disk_without_room_for_the_lock_file_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

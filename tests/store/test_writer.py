@@ -69,6 +69,18 @@ def test_operations_that_wait_share_a_commit_and_each_gets_its_own_result(path: 
     assert len(texts(path)) == 600
 
 
+def test_only_a_batch_with_an_operation_about_callers_ends_what_was_kept_of_them(path: Path) -> None:
+    async def use(writer: Writer) -> list[int]:
+        numbers = []
+        for kinds in ([False, False], [False, True], [False]):
+            await asyncio.gather(*(writer.run(insert(os.urandom(8).hex()), of_callers=kind) for kind in kinds))
+            await writer.run(insert(os.urandom(8).hex()), of_callers=False)  # the turn before it has ended
+            numbers.append(writer.turn.callers_number())
+        return numbers
+
+    assert with_writer(path, use) == [0, 2, 2]
+
+
 def test_one_refusal_undoes_only_itself(path: Path) -> None:
     first, refused, last = with_writer(path, gathered(insert("a"), refuse, insert("b")))
     assert (first, last) == (1, 2)

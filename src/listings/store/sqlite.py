@@ -72,7 +72,8 @@ class SqliteStore(Console):
         self.path = path
         self._on_batch = on_batch
         self._reader: apsw.Connection | None = None
-        self._kept: Kept | None = None
+        self._kept: Kept | None = None  # revisions by their account
+        self._callers: Kept | None = None  # by their key's digest
         self._writer: Writer | None = None
         self._indexed_in: int | None = None  # the number of the turn of the last step of the market's index
 
@@ -85,7 +86,8 @@ class SqliteStore(Console):
             sqlite_search.prepare(reader)
             migrate.require_current(reader)
             self._writer = Writer(self.path, self._on_batch)
-            self._kept = Kept(self._writer.turn)
+            self._kept = Kept(self._writer.turn.number)
+            self._callers = Kept(self._writer.turn.callers_number)
         except (apsw.Error, OSError) as error:
             raise Unavailable(f"The database {self.path} can't be opened: {error}") from error
         self._reader = reader
@@ -95,7 +97,7 @@ class SqliteStore(Console):
         if self._reader is not None:
             self._reader.close()
             self._reader = None
-        self._kept = None
+        self._kept = self._callers = None
         if self._writer is not None:
             await self._writer.close()
 
@@ -124,8 +126,10 @@ class SqliteStore(Console):
     # Callers
 
     async def find_caller(self, digest: bytes) -> Caller | None:
-        """Read again after every write of anybody, so that whatever the operator changes is in force at once."""
-        kept = self._values()
+        """Read again after every write about callers, so that whatever the operator changes is in force at once."""
+        if self._callers is None:
+            raise Unavailable("The service is stopping")
+        kept = self._callers.values()
         caller: Caller | None = kept.get(digest)
         if caller is None:
             rows = self._read(_FIND_CALLER, (digest,))
@@ -170,11 +174,13 @@ class SqliteStore(Console):
         """The id is drawn in the same transaction."""
         place = (bucket, account_id)
 
-        return await self._run(lambda connection: listing_writes.add(connection, place, new, created_at, claim, author))
+        return await self._edit(
+            lambda connection: listing_writes.add(connection, place, new, created_at, claim, author)
+        )
 
     async def change_listing(self, listing_id: int, decide: Decide, author: Author | None = None) -> Listing:
         """Read, judge and write in one write transaction."""
-        return await self._run(lambda connection: listing_writes.change(connection, listing_id, decide, author))
+        return await self._edit(lambda connection: listing_writes.change(connection, listing_id, decide, author))
 
     async def run_batch(
         self,
@@ -188,7 +194,7 @@ class SqliteStore(Console):
         place = (bucket, account_id)
 
         try:
-            return await self._run(lambda connection: listing_writes.run(connection, place, batch, claim, author))
+            return await self._edit(lambda connection: listing_writes.run(connection, place, batch, claim, author))
         except listing_writes.UndoneError as undone:
             return undone.results
 
@@ -211,13 +217,13 @@ class SqliteStore(Console):
         turn = self._writer.turn
 
         def take_step(connection: apsw.Connection) -> IndexStep:
-            began, number = perf_counter(), turn.number
+            began, number = perf_counter(), turn.number()
             step = sqlite_market_index.step(connection, count, indexer, now)
             contended = self._indexed_in is not None and number > self._indexed_in + _TO_NEXT_TURN
             self._indexed_in = number
             return step._replace(seconds=perf_counter() - began, contended=contended)
 
-        return await self._writer.run(take_step)
+        return await self._writer.run(take_step, of_callers=False)
 
     async def list_market_places(self, count: int) -> MarketPlaces:
         """From what the index has counted."""
@@ -241,7 +247,7 @@ class SqliteStore(Console):
 
     async def record_views(self, day: int, views: Mapping[int, Collection[bytes]]) -> None:
         """All of them in one write transaction."""
-        await self._run(lambda connection: sqlite_views.record(connection, day, views))
+        await self._edit(lambda connection: sqlite_views.record(connection, day, views))
 
     async def forget_views(self, oldest: int, count: int) -> int:
         """By their day."""
@@ -282,7 +288,7 @@ class SqliteStore(Console):
         self, key: ImportKey, batch: ImportBatch, author: Author | None = None
     ) -> list[RowOutcome] | None:
         """All rows and the progress in one write transaction."""
-        return await self._run(lambda connection: imports.advance(connection, key, batch, author))
+        return await self._edit(lambda connection: imports.advance(connection, key, batch, author))
 
     # Accounts
 
@@ -365,7 +371,11 @@ class SqliteStore(Console):
     async def _perform(self, make: Callable[[], Script[T]], *, of_callers: bool = False) -> T:  # noqa: ARG002 - none is kept over a write
         return await self._run(lambda connection: perform(connection, make()))
 
-    async def _run(self, operation: Operation[T]) -> T:
+    async def _run(self, operation: Operation[T], *, of_callers: bool = True) -> T:
         if self._writer is None:
             raise Unavailable("The service is stopping")
-        return await self._writer.run(operation)
+        return await self._writer.run(operation, of_callers=of_callers)
+
+    async def _edit(self, operation: Operation[T]) -> T:
+        """What changes nothing that a caller is made of."""
+        return await self._run(operation, of_callers=False)

@@ -1,8 +1,9 @@
 """Processes that write to one SQLite file take turns, and whoever reads it knows whether anybody did.
 
-The lock file beside the database holds one number, which all processes map: it is odd while somebody has the turn,
-and a turn that ends leaves the next even one. So a reader may keep what it has read for as long as the number is the
-same even one. A process that is killed in its turn leaves it odd, until the next turn has ended.
+The lock file beside the database holds two numbers, which all processes map. The first is odd while somebody has the
+turn, and a turn that ends leaves the next even one; so does the second, but only in turns that may change what a caller
+is made of: keys, plans, accounts. So a reader may keep what it has read for as long as the number is the same even one.
+A process that is killed in its turn leaves them odd, until the next turn has ended.
 """
 
 import fcntl
@@ -10,13 +11,19 @@ import mmap
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, TypeAlias
 
-_SIZE = 8
+_WRITES, _CALLERS = 0, 1
+_SIZE = 16  # bytes: a word for each
 _LONGEST_KEPT = 1.0  # seconds: a foreign program that writes to the file takes no turn
 _MOST_KEPT = 4096
+
+
+Number: TypeAlias = Callable[[], int]
+"""Even while nobody has a turn of its kind; raised by every such turn."""
 
 
 class WritersTurn:
@@ -35,22 +42,29 @@ class WritersTurn:
             os.close(self._descriptor)
             raise
         self._words = memoryview(self._map).cast("Q")
-
-    @property
-    def number(self) -> int:
-        """Even while nobody has the turn; raised by every turn."""
-        return self._words[0]
+        self.number: Number = partial(self._words.__getitem__, _WRITES)
+        self.callers_number: Number = partial(self._words.__getitem__, _CALLERS)
 
     @contextmanager
-    def taken(self) -> Iterator[None]:
-        """Wait for this process's turn, and end it."""
+    def taken(self, *, of_callers: bool = True) -> Iterator[None]:
+        """Wait for this process's turn, and end it.
+
+        `of_callers`: it may change what a caller is made of, or `mark_callers` is called before it does.
+        """
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         try:
-            self._words[0] |= 1
+            self._words[_WRITES] |= 1
+            if of_callers:
+                self.mark_callers()
             yield
         finally:
-            self._words[0] = (self._words[0] | 1) + 1
+            self._words[_WRITES] = (self._words[_WRITES] | 1) + 1
+            self._words[_CALLERS] += self._words[_CALLERS] & 1
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def mark_callers(self) -> None:
+        """In this process's turn: callers may change in it."""
+        self._words[_CALLERS] |= 1
 
     def close(self) -> None:
         """Give the lock file back."""
@@ -62,9 +76,9 @@ class WritersTurn:
 class Kept:
     """What was read of the database, for as long as nobody has written to it. For one thread."""
 
-    def __init__(self, turn: WritersTurn, clock: Callable[[], float] = monotonic) -> None:
-        """`clock` tells seconds."""
-        self._turn = turn
+    def __init__(self, number: Number, clock: Callable[[], float] = monotonic) -> None:
+        """`number` is raised by every turn that can change what is kept here; `clock` tells seconds."""
+        self._read_number = number
         self._clock = clock
         self._values: dict[Any, Any] = {}
         self._number = 0
@@ -72,7 +86,7 @@ class Kept:
 
     def values(self) -> dict[Any, Any]:
         """What still holds, for more to be put in at once; nothing while somebody has the turn to write."""
-        number = self._turn.number
+        number = self._read_number()
         if number != self._number or self._clock() - self._since > _LONGEST_KEPT or len(self._values) >= _MOST_KEPT:
             self._values = {}
             self._number = number

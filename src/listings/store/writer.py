@@ -50,6 +50,7 @@ _log = logging.getLogger(__name__)
 class _Call(NamedTuple):
     operation: Operation[Any]
     future: asyncio.Future[Any]
+    of_callers: bool
 
 
 class _Outcome(NamedTuple):
@@ -75,8 +76,10 @@ class Writer:
         self._thread = threading.Thread(target=self._work, name="listings-writer", daemon=True)
         self._thread.start()
 
-    async def run(self, operation: Operation[T]) -> T:
+    async def run(self, operation: Operation[T], *, of_callers: bool = True) -> T:
         """Run an operation in a transaction and return what it returned, once that is durable.
+
+        `of_callers`: it may change what a caller is made of (see `turns`).
 
         What the operation raises is raised here, with nothing of it written. Raises Unavailable when too much
         waits already, and when the transaction failed: then the outcome is unknown.
@@ -87,7 +90,7 @@ class Writer:
                 raise Unavailable("The service is stopping")
             if len(self._waiting) >= _MOST_WAITING:
                 raise Unavailable("Too many writes are waiting")
-            self._waiting.append(_Call(operation, future))
+            self._waiting.append(_Call(operation, future, of_callers))
             self._wake.notify()
         return await future
 
@@ -114,7 +117,7 @@ class Writer:
     def _work(self) -> None:
         while self._wait():
             try:
-                with self.turn.taken():
+                with self.turn.taken(of_callers=False):
                     outcomes = self._write(self._take())
             except OSError:
                 _log.exception("The lock file can't be locked")
@@ -138,6 +141,8 @@ class Writer:
 
     def _write(self, batch: list[_Call]) -> list[_Outcome]:
         began = perf_counter()
+        if any(call.of_callers for call in batch):
+            self.turn.mark_callers()
         try:
             self.require_files()
             outcomes = self._commit(batch)
