@@ -4,13 +4,20 @@ import calendar
 import re
 import time
 from datetime import UTC, datetime
+from functools import lru_cache
+from math import floor
 
 _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d))?", re.ASCII)
 
 
 def text_of(moment: float) -> str:
     """The moment as `YYYY-MM-DD HH:MM:SS`, whole seconds, cut and not rounded."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(moment)).zfill(19)  # %Y has no leading zeros
+    return _text_of_second(floor(moment))
+
+
+@lru_cache(maxsize=16)  # what is made now is made in the same second as much else
+def _text_of_second(second: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(second)).zfill(19)  # %Y has no leading zeros
 
 
 def moment_of(text: str) -> int:
