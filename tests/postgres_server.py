@@ -58,7 +58,9 @@ _SETTINGS = {
 
 @cache
 def programs() -> Path:
-    """The folder of PostgreSQL's programs: the system's newest, else those of a package for tests."""
+    """The folder of PostgreSQL's programs: LISTINGS_TEST_POSTGRES, else the system's newest, else a test package's."""
+    if given := os.environ.get("LISTINGS_TEST_POSTGRES"):
+        return Path(given)
     versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
     if versions:
         return versions[-1].parent
