@@ -16,7 +16,7 @@ def samples(growth: float, seconds: float = HOUR) -> list[Sample]:
     """Twice a second: a warm-up, then growth in MiB an hour, with what comes and goes on top."""
     random = Random(1)
     return [
-        Sample(second, 40 + min(second / 60, 8) + growth * second / HOUR + random.choice((0, 0, 0.5, 4)), 40, 2**20)
+        Sample(second, 40 + min(second / 60, 8) + growth * second / HOUR + random.choice((0, 0, 0.5, 4)), 60, 40, 2**20)
         for second in (number / 2 for number in range(int(seconds * 2)))
     ]
 
@@ -40,10 +40,15 @@ def test_growth_above_one_mebibyte_an_hour_is_found(growth: float, *, is_found: 
     assert bool(faults) == is_found
 
 
+def test_a_resident_set_that_grows_beside_what_is_in_use_is_found() -> None:
+    more = [one._replace(resident=60 + one.second / 200) for one in samples(0)]
+    assert "resident set" in judge(more, HOUR)[1][0]
+
+
 def test_descriptors_and_a_wal_that_grow_are_found() -> None:
     more = [one._replace(descriptors=40 + int(one.second / 100)) for one in samples(0)]
     assert "descriptors" in judge(more, HOUR)[1][0]
-    long = [*samples(0), Sample(HOUR, 48, 40, 2**30)]
+    long = [*samples(0), Sample(HOUR, 48, 60, 40, 2**30)]
     assert "WAL" in judge(long, HOUR)[1][0]
 
 

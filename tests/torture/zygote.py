@@ -12,7 +12,10 @@ import signal
 import sys
 import traceback
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
+
+from tests.torture.memory import VARIABLE, watch
 
 _LOADED = (
     "listings.api.handlers",
@@ -57,6 +60,8 @@ def _work(order: dict[str, Any]) -> None:
         for target, source in ((0, nothing), (1, log), (2, log)):
             os.dup2(source, target)
         os.environ.update(order["environment"])
+        if VARIABLE in os.environ:
+            watch(Path(os.environ[VARIABLE]))
         if order["fault"]:
             getattr(importlib.import_module("tests.torture.faults"), order["fault"])()
         code = importlib.import_module("listings.cli").main(order["arguments"])

@@ -1,10 +1,11 @@
 """Soak: a mixed load for a long time, with errors and aborted requests; memory, descriptors and the WAL do not grow.
 
-Before a long run the engine's cache is filled. The memory is the resident set of the service's process, read twice a
-second. After the first third, which warms up, the least of each of sixty spans of time is taken: what comes and goes
-within a span is no growth. A straight line through these by least squares has the slope, and the scatter about it the
-slope's standard error. What counts is whether the slope is above its bound by more than two standard errors, and
-whether these are small enough to tell.
+Before a long run the engine's cache is filled. The memory is what of the service's process is in use, read twice a
+second: its resident set grows by a mebibyte at a time, which within half an hour can't be told from a slope, and is
+bounded beside that. After the first third, which warms up, the least of each of sixty spans of time is taken: what
+comes and goes within a span is no growth. A straight line through these by least squares has the slope, and the scatter
+about it the slope's standard error. What counts is whether the slope is above its bound by more than two standard
+errors, and whether these are small enough to tell.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from typing import NamedTuple
 import uvloop
 
 from tests.houses import Person
+from tests.torture import memory
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.serving import Place, Zygote, make_people
 from tests.torture.wire import PATH, Line
@@ -35,7 +37,7 @@ _MINUTES = 10.0  # of a whole long run
 _SHORT = 5.0  # seconds
 _LONG = 240.0  # seconds that a run must have for its slope to mean anything
 _MOST_SLOPE = 1.0  # MiB an hour
-_MOST_SHORT = 8.0  # MiB in a run too short for that
+_MOST_SHORT = 8.0  # MiB in a run too short for that, and that the resident set may grow by in any
 _MOST_WAL = 64 * 1024 * 1024
 _MOST_DESCRIPTORS = 2  # more in the last quarter than in the first after the warm-up
 _SPANS = 60
@@ -50,7 +52,8 @@ class Sample(NamedTuple):
     """How large the service is at a moment."""
 
     second: float
-    mebibytes: float
+    mebibytes: float  # in use
+    resident: float  # MiB
     descriptors: int
     wal: int
 
@@ -175,9 +178,10 @@ def floors(samples: Sequence[Sample]) -> list[tuple[float, float]]:
 def judge(samples: Sequence[Sample], seconds: float) -> tuple[str, list[str]]:
     """What is told of a run, and what of it may not be."""
     warm = [sample for sample in samples if sample.second > seconds * _WARM]
+    part = max(1, len(warm) // 4)
     slope, error = line_through(floors(warm))
     grown = slope / 3600 * (warm[-1].second - warm[0].second)
-    part = max(1, len(warm) // 4)
+    swollen = median(it.resident for it in warm[-part:]) - median(it.resident for it in warm[:part])
     descriptors = round(median(it.descriptors for it in warm[-part:]) - median(it.descriptors for it in warm[:part]))
     wal = max(sample.wal for sample in samples)
     found = []
@@ -187,11 +191,14 @@ def judge(samples: Sequence[Sample], seconds: float) -> tuple[str, list[str]]:
         found.append(f"the slope can't be told: {slope:.2f} ± {error:.2f} MiB an hour")
     if seconds < _LONG and grown > _MOST_SHORT:
         found.append(f"memory has grown by {grown:.1f} MiB in {seconds:.0f} s")
+    if seconds >= _LONG and swollen > _MOST_SHORT:
+        found.append(f"the resident set has grown by {swollen:.1f} MiB in {seconds:.0f} s")
     if descriptors > _MOST_DESCRIPTORS:
         found.append(f"{descriptors} more descriptors are open than after the warm-up")
     if wal > _MOST_WAL:
         found.append(f"the WAL was {wal // 1024**2} MiB long")
-    told = f"memory {warm[-1].mebibytes:.0f} MiB, slope {slope:+.2f} ± {error:.2f} MiB/h"
+    told = f"memory {warm[-1].resident:.0f} MiB, of that in use {warm[-1].mebibytes:.1f}"
+    told += f", slope {slope:+.2f} ± {error:.2f} MiB/h"
     return f"{told}, {descriptors:+} descriptors, WAL at most {wal / 1024**2:.1f} MiB", found
 
 
@@ -199,7 +206,8 @@ def work(scale: Scale, seconds: float, fault: str | None = None) -> tuple[str, l
     """A service, its load, and what becomes of it."""
     with ExitStack() as stack:
         zygote = stack.enter_context(Zygote())
-        place = stack.enter_context(Place(scale.folder, zygote, fault))
+        file = str(scale.folder / "memory")
+        place = stack.enter_context(Place(scale.folder, zygote, fault, **{memory.VARIABLE: file}))
         return uvloop.run(_work(place, seconds))
 
 
@@ -226,7 +234,7 @@ async def _watch(place: Place, seconds: float, clients: Sequence[asyncio.Task[No
     assert place.process is not None
     began, samples = monotonic(), []
     while monotonic() - began < seconds:
-        samples.append(_look(place.process.pid, place.database, monotonic() - began))
+        samples.append(_look(place, place.process.pid, monotonic() - began))
         for client in clients:
             if client.done():
                 client.result()  # raises what it ended by
@@ -234,11 +242,12 @@ async def _watch(place: Place, seconds: float, clients: Sequence[asyncio.Task[No
     return samples
 
 
-def _look(pid: int, database: Path, second: float) -> Sample:
+def _look(place: Place, pid: int, second: float) -> Sample:
     pages = int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1])
-    wal = Path(f"{database}-wal")
+    wal = Path(f"{place.database}-wal")
     return Sample(
         second,
+        memory.told(Path(place.environment[memory.VARIABLE])) / 1024**2,
         pages * os.sysconf("SC_PAGE_SIZE") / 1024**2,
         sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir()),
         wal.stat().st_size if wal.exists() else 0,
