@@ -193,6 +193,10 @@ def forms(seen: Visit, listing: str) -> Iterator[str]:
     page.get_by_label("Region").fill("Otago")
     press(page, "Save")
     yield "a form that was overtaken"
+    page = seen.open("/console/listings")
+    page.locator("[name=id]").first.evaluate("it => { it.value = 1; it.checked = true }")
+    press(page, "Pause")
+    yield "a listing that could not be paused"
     page = seen.open("/console/import")
     stock: Any = {"name": "stock.csv", "mimeType": "text/csv", "buffer": STOCK}
     page.locator("#file").set_input_files(files=[stock])
