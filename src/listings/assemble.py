@@ -175,6 +175,11 @@ def sqlite_version() -> str:
     return connection.sqlite_version()
 
 
+def left_behind(settings: Settings) -> tuple[Path | None, str]:
+    """The WAL or journal of a database that is gone, if it is, and what to do then."""
+    return connection.left_behind(settings.file), connection.LEFT_ADVICE
+
+
 def free_room(settings: Settings) -> tuple[int, int]:
     """How many bytes the database can grow by, and with how few the store isn't ready any more."""
     return connection.free_room(settings.file), connection.LEAST_ROOM

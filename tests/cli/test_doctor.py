@@ -169,6 +169,21 @@ def test_where_there_is_nothing_nothing_is_made(cli: Cli) -> None:
     assert list(cli.folder.iterdir()) == []
 
 
+@pytest.mark.usefixtures("alice")
+@pytest.mark.parametrize("state", ["missing", "empty"])
+def test_what_is_left_of_a_database_that_is_gone_is_named_and_not_touched(cli: Cli, state: str) -> None:
+    left_as_killed(cli.folder)
+    database = cli.folder / "data/listings.db"
+    database.unlink()
+    if state == "empty":
+        database.touch()
+    before = contents(cli.folder)
+    said = finding(cli, "database", "fault")
+    assert said["found"] == f"The database {database} is gone, and {database}-wal still holds writes to it"
+    assert "Put the file back, or restore a backup" in said["advice"]
+    assert contents(cli.folder) == before
+
+
 # What is not well
 
 

@@ -27,6 +27,7 @@ NEED_A_DATABASE = [
     ["key", "revoke", "1"],
     ["ls", "1"],
 ]
+MAKE_A_DATABASE = [["migrate"], ["serve", "--port", "0"], ["serve", "--port", "0", "--workers", "2"]]
 
 
 def commands_of(group: click.Group, *names: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -45,6 +46,10 @@ COMMANDS = list(commands_of(listings))
 
 def mode_of(path: Path) -> int:
     return path.stat().st_mode & 0o777
+
+
+def contents_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 # The database
@@ -89,6 +94,22 @@ def test_a_missing_database_is_named_and_not_made(cli: Cli, command: list[str]) 
     assert str(cli.folder / "data/listings.db") in said
     assert "`listings migrate`" in said
     assert list(cli.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [*NEED_A_DATABASE, *MAKE_A_DATABASE, ["migrate", "--dry-run"], ["backup", "b"]])
+@pytest.mark.parametrize("state", ["missing", "empty", "journal"])
+def test_what_is_left_of_a_database_that_is_gone_is_named_and_not_touched(
+    cli: Cli, database: Path, command: list[str], state: str
+) -> None:
+    database.unlink()
+    left = database.with_name(f"listings.db-{'journal' if state == 'journal' else 'wal'}")
+    left.write_text("what was acknowledged")
+    if state == "empty":
+        database.touch()
+    before = contents_of(database.parent)
+    said = cli.refused(*command)
+    assert f"The database {database} is gone, and {left} still holds writes to it: put the file back" in said
+    assert contents_of(database.parent) == before
 
 
 @pytest.mark.parametrize("command", NEED_A_DATABASE)

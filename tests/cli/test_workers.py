@@ -476,3 +476,39 @@ def version_of(url: str) -> str:
     found = re.search(r'listings_build_info\{version="([^"]+)"\}', Scrape(url).text)
     assert found is not None
     return found[1]
+
+
+# The console
+
+
+def test_every_worker_shows_what_the_others_have_counted(many: Many) -> None:
+    lines = (many.serving.folder / "data/demo.env").read_text("utf-8").splitlines()
+    demo = dict(line.split("=", 1) for line in lines)
+    cookie = signed_in(many.serving, "bob@demo.example", demo["CONSOLE_PASSWORD"])  # whom nobody else uses here
+    with connections_to_each(many.serving) as connections:
+        workers = [of_one[0] for of_one in connections]
+        for worker in workers * 3:
+            assert worker.send(request("GET", PATH, demo["OTHER_API_KEY"])).answer().status == 200
+        began = time.monotonic()
+        until(lambda: [counted(worker, cookie) for worker in workers] == [6, 6])
+        assert time.monotonic() - began < 30  # a minute, if it were stored only as often as that
+
+
+def signed_in(serving: Serving, email: str, password: str) -> str:
+    """The cookie of a seller."""
+    headers = {"Accept": "text/html", "Sec-Fetch-Site": "same-origin"}
+    with httpx.Client(base_url=serving.base_url, headers=headers, timeout=DEADLINE) as browser:
+        token = re.search(r'name="token" value="(\w+)"', browser.get("/sign-in").text)
+        assert token is not None
+        entered = browser.post("/sign-in", data={"token": token[1], "email": email, "password": password})
+        assert entered.status_code == 303
+        return "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
+
+
+def counted(worker: Connection, cookie: str) -> int:
+    """How many answers 200 the usage page of a worker tells."""
+    headers = (b"Accept: text/html", b"Cookie: " + cookie.encode())
+    page = worker.send(request("GET", "/console/usage", None, *headers)).answer()
+    assert page.status == 200
+    found = re.search(r">200</span></th><td>OK</td><td class=\"right\">(\d+)<", page.body.decode())
+    return int(found[1]) if found is not None else 0

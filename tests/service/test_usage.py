@@ -24,6 +24,11 @@ def usage_of(house: House, person: Person) -> Usage:
     return house.run(house.service.usage(person.account))
 
 
+async def _until_stored(house: House) -> None:
+    while house.service._answers:  # noqa: SLF001, ASYNC110 - what waits; the service tells nobody
+        await asyncio.sleep(0.01)
+
+
 def ask(house: House, person: Person, times: int = 1, path: str = LISTINGS) -> None:
     for _ in range(times):
         house.ask("GET", path, key=person.key)
@@ -181,6 +186,56 @@ def test_many_counts_are_written_in_small_steps(house: House, alice: Person) -> 
         usage = usage_of(house, person)
         assert usage.total.by_status == dict.fromkeys(range(200, 400), 1)
         assert [one.status for one in usage.refusals] == list(range(399, 299, -1))
+
+
+def test_a_small_write_takes_the_longest_kept_and_leaves_the_rest(house: House, alice: Person) -> None:
+    people = [alice, *(house.person("bob") for _ in range(6))]
+    for person in people:
+        caller = Caller(person.key_id, person.account.id, 1, None, None, None, None)
+        for status in range(200, 300):
+            house.service.note_answer(caller, status)
+        house.service.note_refusal(caller, "c", 404, "GET", "/", "r")
+    assert house.run(house.service.write_some_usage())
+    assert {one[0] for one in house.service._answers} == {one.account.id for one in people[5:]}  # noqa: SLF001 - what waits
+    assert list(house.service._refused) == [one.account.id for one in people[5:]]  # noqa: SLF001 - as above
+
+
+def test_nothing_is_missing_and_nothing_counted_twice_while_it_is_stored(house: House, alice: Person) -> None:
+    async def look_while_storing(expected: int) -> None:
+        storing = asyncio.ensure_future(house.service.write_some_usage())
+        await asyncio.sleep(0)  # it has begun
+        usage = await house.service.usage(alice.account)
+        assert (usage.total.last_day, len(usage.refusals)) == (expected, expected)
+        assert await storing
+
+    for number in range(1, 6):
+        ask(house, alice, path=f"{LISTINGS}/999")
+        house.run(look_while_storing(number))
+
+
+def test_a_write_that_nobody_waits_for_any_more_is_done(house: House, alice: Person) -> None:
+    async def give_up() -> None:
+        storing = asyncio.ensure_future(house.service.write_some_usage())
+        await asyncio.sleep(0)
+        storing.cancel()
+        await asyncio.wait([storing])
+
+    ask(house, alice, 2, path=f"{LISTINGS}/999")
+    house.run(give_up())
+    usage = usage_of(house, alice)
+    assert (usage.total.by_status, len(usage.refusals)) == ({404: 2}, 2)
+
+
+def test_what_one_process_counts_is_shown_by_another_without_being_asked_to(tmp_path: Path) -> None:
+    with House(tmp_path) as one, House(tmp_path) as other:
+        alice = one.person("alice")
+        ask(one, alice, 3)
+        ask(one, alice, path=f"{LISTINGS}/999")
+
+        one.run(asyncio.wait_for(_until_stored(one), 30))  # sooner than once a minute
+        usage = usage_of(other, alice)
+        assert usage.total.by_status == {200: 3, 404: 1}
+        assert len(usage.refusals) == 1
 
 
 def test_what_is_counted_is_written_at_the_end(tmp_path: Path) -> None:

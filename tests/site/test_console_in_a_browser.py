@@ -12,13 +12,12 @@ from playwright.sync_api import Browser, Page, expect
 from listings.service import Service
 from tests.cli.commands import PROGRAM
 from tests.houses import RunningService
+from tests.site.accessibility import DESKTOP, PHONE, objections
 from tests.site.browser import Visit, chromium, needs_chromium, visit
 from tests.site.console import PASSWORD
-from tests.site.test_in_a_browser import AXE, DESKTOP, PHONE, SCHEMES
 
 pytestmark = [needs_chromium, pytest.mark.slow]
 
-RULES = SCHEMES[0][1]
 STOCK = b"title,content,price\nLamp,A lamp.,12.50\nChair,,cheap\nTable,A table.,80\n"
 
 
@@ -194,6 +193,10 @@ def forms(seen: Visit, listing: str) -> Iterator[str]:
     page.get_by_label("Region").fill("Otago")
     press(page, "Save")
     yield "a form that was overtaken"
+    page = seen.open("/console/listings")
+    page.locator("[name=id]").first.evaluate("it => { it.value = 1; it.checked = true }")
+    press(page, "Pause")
+    yield "a listing that could not be paused"
     page = seen.open("/console/import")
     stock: Any = {"name": "stock.csv", "mimeType": "text/csv", "buffer": STOCK}
     page.locator("#file").set_input_files(files=[stock])
@@ -205,21 +208,12 @@ def forms(seen: Visit, listing: str) -> Iterator[str]:
 
 
 def faults(page: Page, where: str) -> list[object]:
-    """What axe and a ruler find: on a desktop in light, on a phone in dark."""
-    found: list[object] = []
-    page.evaluate(AXE.read_text("utf-8"))
-    for size, scheme in ((DESKTOP, "light"), (PHONE, "dark")):
-        page.set_viewport_size(size)
-        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type] # its words
-        if page.evaluate("document.documentElement.scrollWidth") > size["width"]:
-            found.append((where, size["width"], "too wide"))
-        result = page.evaluate("rules => axe.run({runOnly: rules, resultTypes: ['violations']})", RULES)
-        assert result["passes"]
-        told = [(one["id"], one["nodes"][0]["html"], one["help"]) for one in result["violations"]]
-        found += [(where, scheme, size["width"], *one) for one in told]
-    page.set_viewport_size({"width": 320, "height": 800})
-    if page.evaluate("document.documentElement.scrollWidth") > 320:
-        found.append((where, 320, "too wide"))
+    """What axe and a ruler find."""
+    found: list[object] = list(objections(page, where))
+    for width in (1280, 390, 320):
+        page.set_viewport_size({"width": width, "height": 800})
+        if page.evaluate("document.documentElement.scrollWidth") > width:
+            found.append((where, width, "too wide"))
     return found
 
 

@@ -226,9 +226,10 @@ def test_anothers_listing_is_as_none(house: House, alice: Tab) -> None:
         assert (told.reply.status, "You have no such listing" in told.text) == (404, True)
         assert alice.post(f"{HERE}/{path}", version="1", **LAMP).reply.status == 404
         assert alice.post(f"{HERE}/{path}/state", action="close").reply.status == 404
-    alice.post(HERE, action="close", id=str(listing_id))
-    assert "1 could not be" in alice.text
-    assert alice.post(HERE, action="restore", id=str(listing_id)).reply.status == 404
+    for action in ("close", "restore"):
+        assert alice.post(HERE, action=action, id=str(listing_id)).reply.status == 200
+        assert f"1 could not be: Number {listing_id} : This listing belongs to another account." in alice.text
+    assert "Bob's" not in alice.text
     assert stored(house, listing_id).is_active
 
 
@@ -264,9 +265,24 @@ def test_many_are_changed_at_once(house: House, alice: Tab) -> None:
         assert f"2 listings are {told}" in alice.text
     assert [stored(house, int(one)).version for one in ids] == [5, 5, 1]
     alice.post(HERE, action="close", id=[ids[0], "1", "x"])
-    assert "1 listing is closed. 1 could not be: Listing not found." in alice.text
+    assert "1 listing is closed. 1 could not be: Number 1 : Listing not found." in alice.text
     assert alice.post(HERE, action="close").reply.status == 400
     assert alice.post(HERE, action="explode", id=ids).reply.status == 400
+
+
+def test_many_are_restored_in_one_write_and_each_refusal_is_told_by_name(house: House, alice: Tab) -> None:
+    lamp, chair = create(house, title="Lamp"), create(house, title="Chair")
+    alice.get(HERE).post(HERE, action="close", id=[str(lamp), str(chair)])
+    alice.post(HERE, action="restore", id=[str(lamp), "1", str(chair), "2"])
+    assert "2 listings are restored. 2 could not be:" in alice.text
+    for number in (1, 2):
+        assert f"Number {number} : Listing not found." in alice.text
+    assert [stored(house, one).deleted_at for one in (lamp, chair)] == [None, None]
+    assert "changed many listings at once: 2 restored" in alice.get("/console/activity").text
+    alice.get(HERE).post(HERE, action="close", id=str(lamp))
+    alice.post(HERE, action="pause", id=str(lamp))
+    assert "1 could not be: Lamp : Listing not found." in alice.text
+    assert "0 listings" not in alice.text
 
 
 def test_the_owner_does_not_count_as_a_visitor(house: House, alice: Tab) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,18 +10,11 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from listings.service import Service
+from tests.site.accessibility import DESKTOP, PHONE, objections
 from tests.site.browser import Stall, chromium, needs_chromium, pictures, stall, visit
 
 pytestmark = [needs_chromium, pytest.mark.slow]
 
-PHONE: Any = {"width": 390, "height": 844}
-DESKTOP: Any = {"width": 1280, "height": 900}
-SIZES = (PHONE, DESKTOP)
-AXE = Path(__file__).parent.joinpath("axe", "axe.min.js")
-SCHEMES: Any = (
-    ("light", ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]),
-    ("dark", ["color-contrast"]),
-)  # nothing else changes with it
 STUDIO: dict[str, Any] = {
     "title": "Sunny studio near the waterfront",
     "content": "One room with kitchenette.\n\nNo pets.",
@@ -167,19 +159,8 @@ def test_a_picture_that_is_not_there_leaves_its_place_to_a_drawing(browser: Brow
 def test_axe_finds_nothing_to_object_to_in_light_and_dark_on_phones_and_desktops(
     browser: Browser, market: Stall, pages: list[str]
 ) -> None:
-    found = []
     with visit(browser, market.base_url) as seen:
-        for path in [*pages, "/docs"]:
-            page = seen.open(path)
-            page.evaluate(AXE.read_text("utf-8"))
-            for size in SIZES:
-                page.set_viewport_size(size)
-                for scheme, rules in SCHEMES:
-                    page.emulate_media(color_scheme=scheme)
-                    result = page.evaluate("rules => axe.run({runOnly: rules, resultTypes: ['violations']})", rules)
-                    assert result["passes"]
-                    told = [(one["id"], one["nodes"][0]["html"], one["help"]) for one in result["violations"]]
-                    found += [(path, scheme, size["width"], *one) for one in told]
+        found = [one for path in [*pages, "/docs"] for one in objections(seen.open(path), path)]
     assert found == []
 
 

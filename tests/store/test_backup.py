@@ -17,7 +17,7 @@ from listings.errors import Problem, Unavailable
 from listings.store import backup as backups
 from listings.store import copies, inspection, migrate
 from listings.store import restore as restores
-from listings.store.connection import open_alone, open_reader, open_untouched, open_writer
+from listings.store.connection import left_behind, open_alone, open_reader, open_untouched, open_writer
 from listings.store.migrate import Migration
 from tests.store import databases
 from tests.store.databases import change, connect, is_sound, rows
@@ -393,6 +393,28 @@ def test_what_a_look_would_have_to_change_is_told(database: Path, tmp_path: Path
         open_untouched(database)
 
 
+def test_a_journal_is_left_behind_where_the_file_is_gone_and_not_where_a_kill_left_it_empty(tmp_path: Path) -> None:
+    database, journal = tmp_path / "listings.db", tmp_path / "listings.db-journal"
+    journal.write_text("half")
+    assert left_behind(database) == journal
+    database.touch()
+    assert left_behind(database) is None
+
+
+def test_an_empty_wal_and_an_index_alone_hold_nothing(tmp_path: Path) -> None:
+    for suffix in ("-wal", "-journal"):
+        (tmp_path / f"listings.db{suffix}").touch()
+    (tmp_path / "listings.db-shm").write_text("index")
+    assert left_behind(tmp_path / "listings.db") is None
+
+
+def test_what_is_left_is_found_behind_a_link_that_leads_nowhere(tmp_path: Path) -> None:
+    link, wal = tmp_path / "link.db", tmp_path / "listings.db-wal"
+    link.symlink_to("listings.db")
+    wal.write_text("frames")
+    assert left_behind(link) == wal
+
+
 # A restore
 
 
@@ -418,16 +440,22 @@ def test_where_there_is_no_database_it_is_made(backup: Path, tmp_path: Path) -> 
     assert target.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_an_old_wal_beside_a_missing_or_empty_database_is_not_replayed(
-    database: Path, backup: Path, tmp_path: Path
+@pytest.mark.parametrize("make_empty", [False, True])
+def test_what_is_left_of_a_database_that_is_gone_is_kept_by_force_alone_and_not_replayed(
+    database: Path, backup: Path, tmp_path: Path, *, make_empty: bool
 ) -> None:
-    for make_empty in (False, True):
-        killed = as_killed(tmp_path / f"killed {make_empty}", database)
-        killed.unlink()
-        if make_empty:
-            killed.touch()
-        restores.restore(killed, backup)
-        assert rows(killed, "SELECT name FROM accounts") == [("alice",)]
+    killed = as_killed(tmp_path / "killed", database)
+    whole = killed.rename(tmp_path / "found.db")
+    if make_empty:
+        killed.touch()
+    before = contents(killed.parent)
+    assert f"is gone, and {killed}-wal still holds writes to it: give --force" in refused(killed, backup)
+    assert contents(killed.parent) == before
+    kept = restores.restore(killed, backup, force=True).kept
+    assert kept is not None
+    assert rows(killed, "SELECT name FROM accounts") == [("alice",)]
+    kept.rename(f"{whole}-wal")
+    assert rows(whole, "SELECT name FROM accounts") == [("from the WAL",)]
 
 
 def test_a_wal_that_a_killed_service_left_is_kept_and_not_replayed(

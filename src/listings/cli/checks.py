@@ -52,19 +52,13 @@ def _examine_database(settings: Settings) -> Iterator[Finding]:
     database = settings.file.absolute()
     settings = settings._replace(database=database)
     try:
-        there = database.exists()
+        found = _database(settings)
     except OSError as error:
         yield _out_of_reach("database", error)
         return
-    if not there:
-        yield Finding(
-            "database",
-            "fault",
-            f"There is no database at {database}",
-            "Make it with `listings migrate`, or set LISTINGS_DATABASE_URL to where it is",
-        )
+    yield found
+    if found.verdict != "ok":
         return
-    yield Finding("database", "ok", str(database))
     inspection = None
     try:
         inspection = assemble.inspect_database(settings)
@@ -106,6 +100,21 @@ def _settings(given: list[Given]) -> Finding:
 
 
 # The database
+
+
+def _database(settings: Settings) -> Finding:
+    left, advice = assemble.left_behind(settings)
+    if left is not None:
+        found = f"The database {settings.file} is gone, and {left} still holds writes to it"
+        return Finding("database", "fault", found, advice[0].upper() + advice[1:])
+    if not settings.file.exists():
+        return Finding(
+            "database",
+            "fault",
+            f"There is no database at {settings.file}",
+            "Make it with `listings migrate`, or set LISTINGS_DATABASE_URL to where it is",
+        )
+    return Finding("database", "ok", str(settings.file))
 
 
 def _unreadable(problem: Problem) -> Finding:

@@ -46,6 +46,7 @@ _log = logging.getLogger(__name__)
 _UPKEEP_SECONDS = 60
 _MOST_REMEMBERED = 4096
 _MARKET_SECONDS = 1
+_USAGE_SECONDS = 2  # until what one process has counted is shown by the others, unless there is much of it
 
 
 class EndedKey(Problem):
@@ -148,6 +149,7 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
         """What is to be done beside the requests, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(_repeat(_UPKEEP_SECONDS, self.write_key_uses, self.write_usage, *self._forgetting()))
+            group.create_task(_repeat(_USAGE_SECONDS, self.write_some_usage))
             group.create_task(_repeat(_MARKET_SECONDS, self.write_views))
             if self.market_open:
                 group.create_task(_repeat(_MARKET_SECONDS, self.index_market))

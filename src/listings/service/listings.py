@@ -128,13 +128,7 @@ class Listings:
 
         One that is not deleted stays as it is. Raises Problem: listing_not_found, not_owner, precondition_failed.
         """
-        now = self._today()
-
-        def decide(listing: Listing | None) -> ListingChange:
-            owned = _require_version(_owned(listing, caller), terms)
-            return difference(owned, {"deleted_at": None}, now)
-
-        return await self._edit(caller, listing_id, decide, terms)
+        return await self._edit(caller, listing_id, self.restore_step(caller, listing_id, terms).decide, terms)
 
     async def run_batch(
         self, caller: Caller, steps: Sequence[Step], record: Record, terms: Terms, *, atomic: bool
@@ -170,6 +164,16 @@ class Listings:
             deletion: ListingChange = {"is_active": False, "deleted_at": int(moment)}
             own = _require_version(_own(listing, caller), terms)
             return difference(own, deletion, dates.text_of(moment))
+
+        return ChangeStep(listing_id, decide)
+
+    def restore_step(self, caller: Caller, listing_id: int, terms: Terms = ANY_TERMS) -> ChangeStep:
+        """A deleted listing of the caller's to come back."""
+        now = self._today()
+
+        def decide(listing: Listing | None) -> ListingChange:
+            owned = _require_version(_owned(listing, caller), terms)
+            return difference(owned, {"deleted_at": None}, now)
 
         return ChangeStep(listing_id, decide)
 

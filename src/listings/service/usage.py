@@ -1,9 +1,11 @@
-"""Usage: what each key asked and how it was answered, counted in memory and stored once a minute."""
+"""Usage: what each key asked and how it was answered, counted in memory and stored every few seconds."""
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
+from math import ceil
 from typing import NamedTuple
 
 from listings.console_contract import Refusal, UsageCount, UsageKey
@@ -91,20 +93,23 @@ class RequestCounts:
         self._unwritten: dict[UsageKey, int] = {}
         self._refused: dict[int, deque[Refusal]] = {}
         self._last_refusal = 0
+        self._storing = asyncio.Lock()  # what is being stored is neither here nor there
         self._begin_hour(self.clock())
 
     def _begin_hour(self, now: float) -> None:
         """What is counted from now on is of this hour."""
         if self._answers:
-            self._unwritten = self._take_counts()
+            _add(self._unwritten, self._pending_answers())
+            self._answers = {}
         self._hour = int(now // _HOUR)
         self._hour_ends = (self._hour + 1) * _HOUR
 
     def _take_counts(self) -> dict[UsageKey, int]:
-        """All that isn't stored yet, as far as there is room for it."""
-        counts, self._unwritten = self._unwritten, {}
-        _add(counts, self._pending_answers())
-        self._answers = {}
+        """The longest kept of what isn't stored yet, as much as is written at once."""
+        counts = {key: self._unwritten.pop(key) for key in list(islice(self._unwritten, _WRITTEN_AT_ONCE))}
+        for account_id, key_id, status in list(islice(self._answers, _WRITTEN_AT_ONCE - len(counts))):
+            key = UsageKey(account_id, self._hour, key_id, status)
+            counts[key] = counts.get(key, 0) + self._answers.pop((account_id, key_id, status))
         return counts
 
     def _pending_answers(self) -> Iterator[tuple[UsageKey, int]]:
@@ -144,20 +149,34 @@ class RequestCounts:
         )
 
     async def write_usage(self) -> None:
-        """Store what was counted, in small steps; what the store can't take is kept for the next time."""
-        counts, refused = self._take_counts(), self._refused
-        self._refused = {}
-        try:
-            while counts or refused:
-                some = dict(islice(counts.items(), _WRITTEN_AT_ONCE))
-                whose = list(islice(refused, _ACCOUNTS_AT_ONCE))
-                refusals = [refusal for account_id in whose for refusal in refused[account_id]]
-                await self.store.add_usage(some, refusals, MOST_REFUSALS)
-                counts = dict(islice(counts.items(), len(some), None))
-                refused = {account_id: refused[account_id] for account_id in islice(refused, len(whose), None)}
-        except Unavailable:
-            _add(self._unwritten, counts.items())
-            self._take_back(refused)
+        """Store all that was counted up to now, in small steps; what the store can't take is kept for the next time."""
+        steps = ceil((len(self._unwritten) + len(self._answers)) / _WRITTEN_AT_ONCE)
+        for _ in range(max(steps, ceil(len(self._refused) / _ACCOUNTS_AT_ONCE))):
+            if not await self.write_some_usage():
+                break
+
+    async def write_some_usage(self) -> bool:
+        """Store what was counted, but no more than one small write holds; False when the store can't take it.
+
+        Who stops waiting for this leaves nothing half done.
+        """
+        return await asyncio.shield(self._store_some())
+
+    async def _store_some(self) -> bool:
+        async with self._storing:
+            counts = self._take_counts()
+            refused = {
+                account: self._refused.pop(account) for account in list(islice(self._refused, _ACCOUNTS_AT_ONCE))
+            }
+            if not counts and not refused:
+                return True
+            try:
+                await self.store.add_usage(counts, list(chain.from_iterable(refused.values())), MOST_REFUSALS)
+            except Unavailable:
+                _add(self._unwritten, counts.items())
+                self._take_back(refused)
+                return False
+            return True
 
     def _take_back(self, refused: dict[int, deque[Refusal]]) -> None:
         for account_id, later in self._refused.items():
@@ -166,7 +185,11 @@ class RequestCounts:
         self._refused = refused
 
     async def usage(self, account: Account) -> Usage:
-        """What the account's keys have asked; what other processes counted in the last minute may be missing."""
+        """What the account's keys have asked; what other processes have not stored yet is missing."""
+        async with self._storing:
+            return await self._usage(account)
+
+    async def _usage(self, account: Account) -> Usage:
         place = (bucket_of(account.id), account.id)
         now = int(self.clock() // _HOUR)
         pending = self._pending(account.id)

@@ -15,6 +15,10 @@ _WRITER_WAITS = 5_000
 _ALONE_WAITS = 1_000
 _WAL_KEPT = 64 * 1024 * 1024
 LEAST_ROOM = 64 * 1024 * 1024  # bytes that are left on the disk: with less the store isn't ready
+LEFT_ADVICE = (
+    "put the file back, or restore a backup with `listings restore FILE --force`, or move what is left (-wal, -shm,"
+    " -journal) away to begin anew"
+)
 _MAKE_IT = "make it with `listings migrate` or `listings serve`"
 
 
@@ -33,8 +37,33 @@ def require_sound_sqlite() -> None:
 
 def require_file(path: Path) -> None:
     """Raises Problem("database_missing") where there is no database."""
+    require_nothing_left(path)
     if not path.exists():
         raise Problem("database_missing", f"There is no database at {path.absolute()}: {_MAKE_IT}")
+
+
+def left_behind(path: Path) -> Path | None:
+    """The WAL or journal of a database whose own file is gone, or emptied; None where all is as it should be.
+
+    SQLite takes such a file for one that nobody needs and removes it, whoever opens the database next.
+    """
+    real = os.path.realpath(path)
+    wal, journal = Path(f"{real}-wal"), Path(f"{real}-journal")
+    # Before the database itself, since another process may be making it: there are pages in it before there is a WAL.
+    has_wal, has_journal = _size_of(wal) > 0, _size_of(journal) > 0
+    if has_wal and not _size_of(path):
+        return wal
+    return journal if has_journal and not path.exists() else None
+
+
+def require_nothing_left(path: Path) -> None:
+    """Raises Problem("database_missing") where a database is gone and what was written to it last is still there."""
+    left = left_behind(path)
+    if left is not None:
+        raise Problem(
+            "database_missing",
+            f"The database {path.absolute()} is gone, and {left} still holds writes to it: {LEFT_ADVICE}",
+        )
 
 
 def free_room(path: Path) -> int:
@@ -134,6 +163,11 @@ def state_of(path: Path) -> tuple[object, ...]:
     """What differs when the database was written between two looks."""
     status = path.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns, Path(f"{path.resolve()}-wal").exists()
+
+
+def _size_of(path: Path) -> int:
+    """In bytes; 0 where there is no such file."""
+    return path.stat().st_size if path.exists() else 0
 
 
 def _open(path: Path) -> apsw.Connection:

@@ -17,6 +17,7 @@ from listings.store.connection import (
     create_file,
     open_untouched,
     open_writer,
+    require_nothing_left,
     require_sound_sqlite,
 )
 from listings.store.turns import WritersTurn
@@ -65,12 +66,14 @@ def migrate(
     """Create the file where there is none and bring its schema up to date; returns what was applied.
 
     Before a schema that is there already is changed, the database is copied to a file beside it, which `on_backup` is
-    told. Raises Problem("schema_mismatch") for a newer or an altered schema, Problem("backup_refused") when the copy
-    can't be made, Unavailable for a file that can't be used; nothing is changed then.
+    told. Raises Problem("schema_mismatch") for a newer or an altered schema, Problem("database_missing") where the WAL
+    of a database is all that is left of it, Problem("backup_refused") when the copy can't be made, Unavailable for a
+    file that can't be used; nothing is changed then.
     """
     require_sound_sqlite()
     migrations = shipped() if migrations is None else migrations
     try:
+        require_nothing_left(path)
         create_file(path)
         with closing(WritersTurn(path)) as turn, turn.taken(), closing(open_writer(path)) as connection:
             missing = migrations[count_applied(connection, migrations) :]
@@ -105,6 +108,7 @@ def pending(path: Path, migrations: list[Migration] | None = None) -> list[Migra
     require_sound_sqlite()
     migrations = shipped() if migrations is None else migrations
     try:
+        require_nothing_left(path)
         if not path.exists():
             return migrations
         with closing(open_untouched(path)) as connection:

@@ -1,11 +1,10 @@
 """The store on PostgreSQL: reads and creates in one round trip, other writes in a transaction each."""
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from secrets import token_bytes
 from time import monotonic
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import astuple
 
@@ -56,13 +55,12 @@ from listings.store.console import Console
 from listings.store.market import KINDS
 from listings.store.migrate import APPLIED, older
 from listings.store.postgres_pool import Bounds, Pool, Rows, Session
+from listings.store.postgres_transactions import ATTEMPTS, Operation, Transactions, note_error, told
 from listings.store.postgres_writes import Terms, UndoneError, listing_of
 from listings.store.rows import Script
 
 T = TypeVar("T")
-Operation: TypeAlias = Callable[[Session], Awaitable[T]]
 
-_ATTEMPTS = 5  # at a transaction that the server undoes for another's sake
 _CHECK_SECONDS = 2
 _KEPT_SECONDS = 1.0
 _MOST_KNOWN = 10_000
@@ -79,8 +77,6 @@ def _merged(statement: str, order: str) -> str:
 PAGE_LISTINGS = _merged(sql.PAGE_LISTINGS, "ORDER BY id LIMIT $4")
 PAGE_MADE = _merged(console_sql.PAGE_MADE, "ORDER BY id DESC LIMIT $4")
 
-_log = logging.getLogger(__name__)
-
 
 class _KeptCaller(NamedTuple):
     """Who a key belongs to, and until when that need not be read again."""
@@ -89,18 +85,16 @@ class _KeptCaller(NamedTuple):
     until: float
 
 
-class PostgresStore(Console):
+class PostgresStore(Transactions, Console):
     """`listings.contract.Store` on a database that `postgres_migrate.migrate` has made."""
 
     page_made_statement = PAGE_MADE
 
     def __init__(self, url: str, bounds: Bounds, clock: Callable[[], float] = monotonic) -> None:
         """`url` as libpq has it; `clock` tells seconds."""
-        self._pool = Pool(url, bounds)
-        self._writes: set[asyncio.Task[Any]] = set()
+        super().__init__(Pool(url, bounds))
         self._clock = clock
         self._callers: dict[bytes, _KeptCaller] = {}
-        self._written = 0  # transactions that have ended
         self._written_before: int | None = None  # as many as there were after the last step of the market's index
         self._indexed: set[int] = set()  # accounts whose creates need words, as far as this process has met them
 
@@ -127,7 +121,7 @@ class PostgresStore(Console):
     async def check(self) -> None:
         """Ask the server for the schema, and whether it takes writes."""
         task = asyncio.get_running_loop().create_task(self._require_ready())
-        task.add_done_callback(_note_error)
+        task.add_done_callback(note_error)
         await asyncio.wait([task], timeout=_CHECK_SECONDS)
         if not task.done():
             task.cancel()
@@ -364,18 +358,7 @@ class PostgresStore(Console):
         """The first time stands."""
         return await self._perform(lambda: keys.revoke(key_id, revoked_at, author), of_callers=True)
 
-    # The ways to the server
-
-    async def _read(self, statement: str, *values: object) -> Rows:
-        """All rows of one statement."""
-        pool = self._pool
-        session = pool.take_now() or await pool.take()
-        try:
-            rows = await session.fetch(statement, *values)
-        except BaseException as error:  # noqa: BLE001 - told there
-            return await self._read_again(session, error, lambda fresh: fresh.fetch(statement, *values))
-        pool.give(session)
-        return rows
+    # What the others are made of
 
     async def _ask(self, statement: str, *values: object) -> Rows:
         return await self._read(statement, *values)
@@ -386,106 +369,12 @@ class PostgresStore(Console):
 
         return await (self._change_callers(operate) if of_callers else self._run(operate))
 
-    async def _use(self, read: Operation[Rows]) -> Rows:
-        """What several statements read."""
-        session = self._pool.take_now() or await self._pool.take()
-        try:
-            rows = await read(session)
-        except BaseException as error:  # noqa: BLE001 - told there
-            return await self._read_again(session, error, read)
-        self._pool.give(session)
-        return rows
-
-    async def _read_again(self, session: Session, error: BaseException, read: Operation[Rows]) -> Rows:
-        """Once more on a fresh session where the old one was lost; else raises what the read has come to."""
-        if not isinstance(error, faults.DRIVER_ERRORS):
-            self._pool.discard(session)  # it may still be waiting for its answer
-            raise error
-        if session.is_overdue or not (faults.is_lost(error) or faults.is_stale(error)):
-            await self._leave(session)
-            raise _told(faults.unread(error), error)
-        fresh = await self._pool.replace(session)
-        try:
-            rows = await read(fresh)
-        except faults.DRIVER_ERRORS as again:
-            self._pool.discard(fresh)
-            raise _told(faults.unread(again), again) from again
-        except BaseException:
-            self._pool.discard(fresh)
-            raise
-        self._pool.give(fresh)
-        return rows
-
-    async def _run(self, operation: Operation[T]) -> T:
-        """An operation in a transaction, whatever becomes of who waits for it."""
-        return await self._shielded(self._transact(operation))
-
     async def _change_callers(self, operation: Operation[T]) -> T:
         """A transaction after which this process keeps no caller from before it."""
         try:
             return await self._run(operation)
         finally:
             self._callers.clear()
-
-    async def _shielded(self, write: Coroutine[Any, Any, T]) -> T:
-        task = asyncio.get_running_loop().create_task(write)
-        self._writes.add(task)
-        task.add_done_callback(self._note_end)
-        return await asyncio.shield(task)
-
-    def _note_end(self, task: asyncio.Task[Any]) -> None:
-        self._writes.discard(task)
-        self._written += 1
-        _note_error(task)
-
-    async def _transact(self, operation: Operation[T]) -> T:
-        """Again from the beginning where the server undid it for another's sake, or was lost before the commit."""
-        attempts, losses = 0, 0
-        while True:
-            session = await self._pool.take_good()
-            try:
-                return await self._attempt(session, operation)
-            except faults.DRIVER_ERRORS as error:
-                attempts += 1
-                losses += faults.is_lost(error) or faults.is_stale(error)
-                again = faults.is_undone(error) or ((faults.is_lost(error) or faults.is_stale(error)) and losses == 1)
-                if not again or session.is_overdue or attempts == _ATTEMPTS:
-                    raise _told(faults.unwritten(error), error) from error
-
-    async def _attempt(self, session: Session, operation: Operation[T]) -> T:
-        """One transaction. Raises a driver's error only when it has certainly written nothing, else Unavailable."""
-        try:
-            await session.run("BEGIN")
-            result = await operation(session)
-        except BaseException as error:
-            await self._leave(session, keep=isinstance(error, Exception))
-            raise
-        try:
-            done = await session.run("COMMIT")
-        except BaseException as error:
-            self._pool.discard(session)
-            if faults.is_undone(error):
-                raise
-            raise _told(faults.unknown(), error) from error
-        self._pool.give(session)
-        if done != "COMMIT":
-            raise faults.unknown()
-        return result
-
-    async def _leave(self, session: Session, *, keep: bool = True) -> None:
-        """Give a session back out of whatever transaction it may be in."""
-        try:
-            if not keep or session.connection.is_closed():
-                self._pool.discard(session)
-                return
-            if session.connection.is_in_transaction():
-                await session.run("ROLLBACK")
-        except BaseException as error:
-            self._pool.discard(session)
-            if not isinstance(error, faults.DRIVER_ERRORS):
-                raise
-        else:
-            self._pool.give(session)
 
     async def _add(self, place: tuple[int, int], new: NewListing, created_at: str, terms: Terms) -> Added:
         added = await self._create(place, new, created_at, terms)
@@ -505,48 +394,17 @@ class PostgresStore(Console):
             except faults.DRIVER_ERRORS as error:
                 await self._leave(session)
                 attempts += 1
-                if faults.is_undone(error) and attempts < _ATTEMPTS:
+                if faults.is_undone(error) and attempts < ATTEMPTS:
                     continue
                 fault = faults.unwritten(error) if faults.is_certain(error) else faults.unknown()
-                raise _told(fault, error) from error
+                raise told(fault, error) from error
             except BaseException as error:
                 await self._leave(session, keep=isinstance(error, Problem))
                 raise
             self._pool.give(session)
             return added
 
-    async def _prepared(self, statement: str) -> Session:
-        """A session that holds the statement, so that no fault of preparing it leaves a write in doubt."""
-        losses = 0
-        while True:
-            session = await self._pool.take_good()
-            try:
-                await session.prepare_once(statement)
-            except faults.DRIVER_ERRORS as error:
-                await self._leave(session)
-                losses += 1
-                if losses > 1 or not faults.is_lost(error):
-                    raise _told(faults.unwritten(error), error) from error
-            except BaseException:
-                self._pool.discard(session)
-                raise
-            else:
-                return session
-
     def _note_indexed(self, account_id: int) -> None:
         if len(self._indexed) >= _MOST_KNOWN:
             self._indexed.clear()
         self._indexed.add(account_id)
-
-
-def _note_error(task: asyncio.Task[Any]) -> None:
-    """Look at what a task has come to, which nobody may be waiting for any more."""
-    if not task.cancelled():
-        task.exception()
-
-
-def _told(fault: Unavailable, error: BaseException) -> Unavailable:
-    """A fault, whose reason is for the log alone."""
-    _log.warning("%s: %s", fault.message, faults.described(error))
-    fault.__cause__ = error
-    return fault

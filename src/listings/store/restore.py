@@ -23,6 +23,7 @@ from listings.store.backup import belongs_to
 from listings.store.connection import (
     create_file,
     fold_wal_on_close,
+    left_behind,
     open_alone,
     open_untouched,
     require_sound_sqlite,
@@ -207,9 +208,14 @@ def _unfit(file: Path, reason: str) -> Problem:
 
 def _replace(database: Path, backup: _Backup, *, force: bool) -> Path | None:
     """Returns where the present database is kept, None when there was nothing in it."""
-    is_new = not database.exists()
+    is_new, left = not database.exists(), left_behind(database)
+    if left is not None and not force:
+        raise _refused(database, f"is gone, and {left} still holds writes to it")
     create_file(database)
     with closing(WritersTurn(database)) as turn, turn.taken():
+        if left is not None:
+            kept = _set_aside_and_replace(database.resolve(), backup)
+            return kept.with_name(f"{kept.name}-{left.name.rpartition('-')[2]}")
         try:
             with closing(_open_target(database)) as target:
                 return _overwrite(target, database, backup, force=force)
@@ -305,13 +311,14 @@ def _refused(database: Path, reason: str) -> Problem:
 
 
 def _set_aside_and_replace(real: Path, backup: _Backup) -> Path:
-    """Give a damaged database's name to a whole file; the old one is kept with all that lay beside it."""
+    """Give a damaged database's name to a whole file; the old one is kept with all that lay beside it.
+
+    Of an empty one only that is kept: beside an empty file, SQLite would remove it.
+    """
     kept = copies.name_kept(real, _OCCASION)
     with _held(real), copies.drafted(backup.connection, real, backup.progress) as draft:
-        try:
-            os.link(real, kept)
-        except OSError:  # a file system without links
-            shutil.copy2(real, kept)
+        if real.stat().st_size:
+            _link(real, kept)
         for suffix in copies.BESIDE:
             beside = real.with_name(real.name + suffix)
             if beside.exists():
@@ -320,6 +327,13 @@ def _set_aside_and_replace(real: Path, backup: _Backup) -> Path:
         draft.replace(real)
         copies.sync_folder(real.parent)
     return kept
+
+
+def _link(file: Path, name: Path) -> None:
+    try:
+        os.link(file, name)
+    except OSError:  # a file system without links
+        shutil.copy2(file, name)
 
 
 @contextmanager

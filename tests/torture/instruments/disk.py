@@ -107,10 +107,10 @@ def remove(folder: Path, rounds: int) -> Part:
     """The file, or its WAL, is taken away while a service runs, and brought back."""
     folder.mkdir()
     with Zygote() as zygote, Place(folder, zygote) as place:
-        return uvloop.run(_remove(place, rounds))
+        return uvloop.run(_remove(place, zygote, rounds))
 
 
-async def _remove(place: Place, rounds: int) -> Part:
+async def _remove(place: Place, zygote: Zygote, rounds: int) -> Part:
     people = await make_people(place.folder, WRITERS)
     place.start()
     await place.answers()
@@ -130,8 +130,19 @@ async def _remove(place: Place, rounds: int) -> Part:
         slowest = max(slowest, await crowd.until_acknowledged())
     await crowd.finish()
     place.kill()
-    found = crowd.faults + compare_all(crowd.writers, stored_rows(place.database))
+    found = crowd.faults + _start_without(place, zygote) + compare_all(crowd.writers, stored_rows(place.database))
     return Part(f"{rounds} times a file removed: {crowd.refused:,} refused", found, slowest)
+
+
+def _start_without(place: Place, zygote: Zygote) -> list[str]:
+    """A start beside the WAL of a killed service whose database is gone must refuse, and leave it as it is."""
+    wal, away = place.database.with_name("listings.db-wal"), place.database.with_suffix(".away")
+    before = wal.read_bytes()
+    place.database.rename(away)
+    said = _said(zygote, place.database, ["serve"])
+    untouched = not place.database.exists() and wal.exists() and wal.read_bytes() == before
+    away.rename(place.database)
+    return [] if untouched and _told_by_start(said) else [f"a start without the database, beside its WAL: {said}"]
 
 
 # Pages that are damaged

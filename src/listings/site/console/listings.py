@@ -3,8 +3,8 @@
 import hashlib
 import re
 import secrets
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.requests import Request
@@ -28,6 +28,16 @@ _MOST_AT_ONCE = 100
 _PUBLIC = {"resume", "restore"}  # what brings a listing back needs a plan, as the API does
 
 
+class _Changed(NamedTuple):
+    """What became of the listings that were ticked: how many are changed, and by name which are not, and why."""
+
+    told: str
+    refused: Sequence[tuple[str, str]]
+
+
+_UNCHANGED = _Changed("", ())
+
+
 @for_member
 async def show_listings(request: Request, member: Member) -> Response:
     """Those that a filter finds, a page at a time."""
@@ -45,10 +55,10 @@ async def change_many(request: Request, member: Member) -> Response:
     try:
         if action in _PUBLIC:
             require_plan(request, member)
-        told = await _change_many(site_of(request).service, member, action, ids)
+        changed = await _change_many(site_of(request).service, member, action, ids)
     except Problem as problem:
         return await _table(request, member, search, problem)
-    return await _table(request, member, search, told=told)
+    return await _table(request, member, search, changed=changed)
 
 
 @for_member
@@ -151,34 +161,42 @@ async def _change(service: Service, member: Member, action: str, listing_id: int
         await service.update_listing(member.caller, listing_id, {"is_active": action == "resume"})
 
 
-async def _change_many(service: Service, member: Member, action: str, ids: list[int]) -> str:
-    """One by one in one transaction; what is told of it."""
-    if action == "restore":
-        for listing_id in ids:
-            await service.restore_listing(member.caller, listing_id)
-        return _counted(len(ids), action)
+async def _change_many(service: Service, member: Member, action: str, ids: list[int]) -> _Changed:
+    """All in one transaction; what is refused holds up no other."""
     steps = [_step(service, member, action, listing_id) for listing_id in ids]
     results = await service.run_batch(member.caller, steps, str, Terms(), atomic=False)
-    refused = [result for result in results if isinstance(result, Problem)]
-    told = _counted(len(ids) - len(refused), action)
-    return f"{told} {len(refused)} could not be: {refused[0].message}." if refused else told
+    refused = [
+        (await _name_of(service, member, listing_id), result.message)
+        for listing_id, result in zip(ids, results, strict=True)
+        if isinstance(result, Problem)
+    ]
+    return _Changed(_counted(len(ids) - len(refused), action), refused)
 
 
 def _step(service: Service, member: Member, action: str, listing_id: int) -> Step:
     if action == "close":
         return service.close_step(member.caller, listing_id)
+    if action == "restore":
+        return service.restore_step(member.caller, listing_id)
     return service.update_step(member.caller, listing_id, {"is_active": action == "resume"})
 
 
+async def _name_of(service: Service, member: Member, listing_id: int) -> str:
+    """The title of one's own; of others only the number, which was sent, is told."""
+    listing = await service.find_own_listing(member.caller, listing_id)
+    return listing.title if listing is not None else f"Number {listing_id}"
+
+
 def _counted(count: int, action: str) -> str:
-    return f"{count} {'listing is' if count == 1 else 'listings are'} {ACTIONS[action]}."
+    """Empty where there is none."""
+    return f"{count} {'listing is' if count == 1 else 'listings are'} {ACTIONS[action]}." if count else ""
 
 
 # Pages
 
 
 async def _table(
-    request: Request, member: Member, search: Search, problem: Problem | None = None, told: str = ""
+    request: Request, member: Member, search: Search, problem: Problem | None = None, changed: _Changed = _UNCHANGED
 ) -> Response:
     service = site_of(request).service
     query, faults = search.query()
@@ -187,7 +205,7 @@ async def _table(
         request,
         "listings.html",
         problem=problem,
-        told=told,
+        changed=changed,
         search=search,
         faults=faults,
         listings=page.listings,
