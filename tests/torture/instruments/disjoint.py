@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,20 +63,20 @@ def work(share: Share) -> Result:
 async def _work(share: Share, place: Place) -> Result:
     await place.answers()
     (alice,) = await make_people(share.folder, 1, database=place.environment["LISTINGS_DATABASE_URL"])
-    line = Line(place.port, alice.key)
-    created = await line.ask("POST", PATH, {"title": "0", "content": "0"})
-    path, first = f"{PATH}/{created.json()['id']}", created
+    with closing(Line(place.port, alice.key)) as line:
+        created = await line.ask("POST", PATH, {"title": "0", "content": "0"})
+    assert created.status == HTTPStatus.CREATED
+    path = f"{PATH}/{created.json()['id']}"
     scale, each = Scale(share.folder, 1.0, share.seconds), share.updates // len(FIELDS)
     writers = [_write(Line(place.port, alice.key), path, field, each, scale) for field in FIELDS]
     done = await asyncio.gather(*writers)
-    listing = (await line.ask("GET", f"{path}?include=district,latitude")).json()
+    with closing(Line(place.port, alice.key)) as line:  # another one: the first would have been idle for too long
+        listing = (await line.ask("GET", f"{path}?include=district,latitude")).json()
+        versions = await _versions(line, path)
     lost = [fault for _, faults in done for fault in faults]
     for (field, value), (count, _) in zip(FIELDS.items(), done, strict=True):
         if count and listing[field] != value(count):
             lost.append(f"{field} is {listing[field]!r} after {value(count)!r} was acknowledged")
-    versions = await _versions(line, path)
-    line.close()
-    assert first.status == HTTPStatus.CREATED
     total = sum(count for count, _ in done)
     if versions != total + 1:
         lost.append(f"the listing has version {versions} after {total} updates that each changed it")
