@@ -21,7 +21,8 @@ from tests.store.test_postgres_statements import BOUNDS, Plans
 STATEMENTS = {
     **{f"look {sort}": statement for sort, statement in postgres_market.LOOK.items()},
     **{f"is more {sort}": statement for sort, statement in postgres_market.IS_MORE.items()},
-    **{f"gather {sort}": statement for sort, statement in postgres_market.GATHER_BY_WORDS.items()},
+    **{f"by price {sort}": statement for sort, statement in postgres_market.BY_PRICE.items()},
+    **{f"free {sort}": statement for sort, statement in postgres_market.FREE.items()},
     **{
         name: value
         for module in (postgres_market, postgres_market_index)
@@ -82,12 +83,21 @@ def test_the_next_ones_are_looked_at_along_the_order(sort: str, plans: Plans) ->
         assert not re.search(r"Sort\b(?! Key)|Bitmap", plan), plan
 
 
-@pytest.mark.parametrize("sort", ["newest", "price", "-price"])
-def test_what_is_rare_is_gathered_by_its_words_or_its_price(sort: str, plans: Plans) -> None:
-    assert "Bitmap Index Scan on market_words" in plans.of(postgres_market.GATHER_BY_WORDS[sort])
+@pytest.mark.parametrize("name", ["NEWEST", "NEWEST_OF_PRICES", "by price price", "by price -price", "free price", "free -price"])
+def test_what_is_not_near_is_gathered_part_by_part_by_its_words_and_its_place(name: str, plans: Plans) -> None:
+    plan = plans.of(STATEMENTS[name])
+    series, _, inner = plan.partition("Function Scan on generate_series")
+    assert series.count("->  Nested Loop\n") == 1, plan
+    assert "Sort" not in series
+    assert "Bitmap Index Scan on market_words" in inner
+    place = {"NEWEST": "serial >> 14", "by": "width_bucket"}.get(name.split()[0], "serial >> 14.*width_bucket")
+    assert re.search(rf"Index Cond: \(\(words @> .*({place})", inner), plan
+    assert "BitmapAnd" not in plan
+
+
+def test_few_of_a_range_of_prices_are_gathered_by_their_prices(plans: Plans) -> None:
     assert re.search("Scan (using|on) market_price", plans.of(postgres_market.GATHER_BY_PRICE))
     assert re.search("Scan using market_price", plans.of(postgres_market.COUNT_FEW))
-    assert "Index Only Scan using market_price" in plans.of(postgres_market.NEWEST_BY_PRICE)
 
 
 def test_what_is_still_to_be_done_is_found_by_its_index(plans: Plans) -> None:
