@@ -85,16 +85,19 @@ WITH found AS MATERIALIZED (
 SELECT {_COLUMNS} FROM found ORDER BY {_ORDER["newest"]} LIMIT $6
 """
 _PARTS = {  # of the order of appearance, from the one that has the next listing on
-    "DESC": "generate_series((SELECT serial >> 14 FROM market WHERE serial < $5 ORDER BY serial DESC LIMIT 1), 0, -1)",
-    "ASC": "generate_series((SELECT serial >> 14 FROM market WHERE serial > $5 ORDER BY serial LIMIT 1), "
-    "(SELECT max(serial) >> 14 FROM market))",
+    "DESC": "generate_series((SELECT serial >> 13 FROM market WHERE serial < $5 ORDER BY serial DESC LIMIT 1), 0, -1)",
+    "ASC": "generate_series((SELECT serial >> 13 FROM market WHERE serial > $5 ORDER BY serial LIMIT 1), "
+    "(SELECT max(serial) >> 13 FROM market))",
 }
+_FIRST = "market_price_class(GREATEST(CAST($2 AS bigint), CAST($4 AS bigint)))"
+_LAST = "market_price_class(LEAST(CAST($3 AS bigint), CAST($4 AS bigint)))"
 _CLASSES: Mapping[SortOrder, str] = {  # of prices, from the one that has the next listing on, but for that of 0
-    "price": "generate_series(GREATEST(market_price_class(GREATEST(CAST($2 AS bigint), CAST($4 AS bigint))), 1), market_price_class($3))",
-    "-price": "generate_series(market_price_class(LEAST(CAST($3 AS bigint), CAST($4 AS bigint))), GREATEST(market_price_class($2), 1), -1)",
+    "price": f"generate_series(GREATEST({_FIRST}, 1), market_price_class($3))",
+    "-price": f"generate_series({_LAST}, GREATEST(market_price_class($2), 1), -1)",
 }
-_BY_PART = "ARRAY[serial >> 14] @> ARRAY[part]"
-_BY_CLASS = "ARRAY[market_price_class(price_cents)] @> ARRAY[class]"
+_PRICE_PLACES = "market_price_places(market_price_class(price_cents))"
+_BY_PART = "ARRAY[serial >> 13] @> ARRAY[part]"
+_BY_CLASS = f"{_PRICE_PLACES} @> ARRAY[class]"
 
 
 def _in_parts(parts: str, condition: str, sort: SortOrder) -> str:
@@ -111,12 +114,11 @@ LIMIT $6
 NEWEST = _in_parts(f"{_PARTS['DESC']} AS part", _BY_PART, "newest")
 NEWEST_OF_PRICES = _in_parts(
     f"{_PARTS['DESC']} AS part",
-    f"{_BY_PART} AND ARRAY[market_price_class(price_cents)] && "
-    "ARRAY(SELECT generate_series(market_price_class($2), market_price_class($3)))",
+    f"{_BY_PART} AND {_PRICE_PLACES} && (SELECT market_price_range(market_price_class($2), market_price_class($3)))",
     "newest",
 )
 BY_PRICE = {sort: _in_parts(f"{classes} AS class", _BY_CLASS, sort) for sort, classes in _CLASSES.items()}
-_IS_FREE = f"{_BY_PART} AND ARRAY[market_price_class(price_cents)] @> '{{0}}'"
+_IS_FREE = f"{_BY_PART} AND {_PRICE_PLACES} @> '{{0}}'"
 FREE: Mapping[SortOrder, str] = {  # of price 0, which many may have: one after the other as they appeared
     "price": _in_parts(f"{_PARTS['ASC']} AS part", _IS_FREE, "price"),
     "-price": _in_parts(f"{_PARTS['DESC']} AS part", _IS_FREE, "-price"),
