@@ -8,7 +8,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from listings.model import MarketQuery
 from listings.store import postgres_market, postgres_market_index, sql
@@ -177,3 +177,58 @@ def test_a_page_takes_few_rows_whatever_is_asked_for(
     rows, found = asyncio.run(rows_of(large, MarketQuery(sort=sort, **filters)))
     assert found == expected
     assert rows <= 14_000
+
+
+def expected(words: tuple[str, ...], query: MarketQuery) -> list[tuple[int, int]]:
+    """Prices and serials of what a search finds, on all of its pages."""
+    found = []
+    for number in range(COUNT):
+        new = listing(number).new
+        most = new.price_cents if query.price_max is None else query.price_max
+        if (query.price_min or 0) <= new.price_cents <= most and set(words) <= set(
+            f"{new.title} {new.content}".split()
+        ):
+            found.append((new.price_cents, number + 1))
+    if query.sort == "newest":
+        return sorted(found, key=lambda place: -place[1])
+    return sorted(found, reverse=query.sort == "-price")
+
+
+@pytest.mark.parametrize("sort", ["newest", "price", "-price"])
+@pytest.mark.parametrize("prices", [(None, None), (0, 0), (0, 70_500), (500, None), (70_000, 70_400)], ids=str)
+@pytest.mark.parametrize("words", [("nth500",), ("older", "nth500"), ("newer", "older")], ids=str)
+def test_page_after_page_shows_everything_once_and_in_order(
+    large: str, words: tuple[str, ...], prices: tuple[int | None, int | None], sort: Any
+) -> None:
+    query = MarketQuery(words=words, price_min=prices[0], price_max=prices[1], sort=sort, limit=7)
+
+    async def read_all() -> list[tuple[int, int]]:
+        connection: asyncpg.Connection[asyncpg.Record] = await connect(large, 60)
+        rows: Any = Rows(connection)
+        found: list[tuple[int, int]] = []
+        while page := await postgres_market.search(rows, replace(query, after=found[-1] if found else None)):
+            found += [(row["price_cents"], row["serial"]) for row in page]
+        await connection.close()
+        return found
+
+    assert asyncio.run(read_all()) == expected(words, query)
+
+
+@pytest.mark.parametrize("sort", ["newest", "price", "-price"])
+@pytest.mark.parametrize("after", [(0, 1), (0, 12_001), (499, 5_000), (70_999, 1_000), (10**12, 2**62)], ids=str)
+def test_a_page_behind_any_place_is_the_next_one(large: str, after: tuple[int, int], sort: Any) -> None:
+    query = MarketQuery(words=("older", "nth3"), sort=sort, after=after)
+
+    async def read() -> list[tuple[int, int]]:
+        connection: asyncpg.Connection[asyncpg.Record] = await connect(large, 60)
+        rows: Any = Rows(connection)
+        found = await postgres_market.search(rows, query)
+        await connection.close()
+        return [(row["price_cents"], row["serial"]) for row in found]
+
+    every = expected(("older", "nth3"), query)
+    if sort == "newest":
+        behind = [place for place in every if place[1] < after[1]]
+    else:
+        behind = [place for place in every if (place > after if sort == "price" else place < after)]
+    assert asyncio.run(read()) == behind[:24]

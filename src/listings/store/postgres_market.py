@@ -159,12 +159,14 @@ async def search(session: Session, query: MarketQuery) -> Rows:
 
 async def _search_by_price(session: Session, sort: SortOrder, values: _Values) -> Rows:
     """Price 0 and all others, in the order of the prices."""
-    free, others = FREE[sort], BY_PRICE[sort]
-    has_free = values.least == 0 and (sort == "-price" or values.price <= 0)
+    free_behind = values if values.price == 0 else values._replace(serial=-1 if sort == "price" else _HIGHEST)
+    steps = [(FREE[sort], free_behind), (BY_PRICE[sort], values)]
+    if values.least > 0 or (sort == "price" and values.price > 0):
+        del steps[0]
     found: Rows = []
-    for statement in (free, others) if sort == "price" else (others, free):
-        if len(found) < values.limit and (has_free or statement is others):
-            found += await session.fetch(statement, *values._replace(limit=values.limit - len(found)))
+    for statement, place in steps if sort == "price" else reversed(steps):
+        if len(found) < values.limit:
+            found += await session.fetch(statement, *place._replace(limit=values.limit - len(found)))
     return found
 
 
