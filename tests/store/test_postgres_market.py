@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 from msgspec.structs import astuple, replace
 
-from listings.model import MarketQuery
+from listings.model import Entry, MarketQuery
 from listings.store import postgres_market, postgres_market_index, sql
 from listings.store.postgres import PostgresStore
 from listings.store.postgres_pool import connect
@@ -23,6 +23,7 @@ STATEMENTS = {
     **{f"is more {sort}": statement for sort, statement in postgres_market.IS_MORE.items()},
     **{f"by price {sort}": statement for sort, statement in postgres_market.BY_PRICE.items()},
     **{f"free {sort}": statement for sort, statement in postgres_market.FREE.items()},
+    **{f"rare {sort}": statement for sort, statement in postgres_market.GATHER_RARE.items()},
     **{
         name: value
         for module in (postgres_market, postgres_market_index)
@@ -103,6 +104,18 @@ def test_what_is_not_near_is_gathered_part_by_part_by_its_place_and_its_words(na
     assert not re.search("BitmapAnd|BitmapOr", inner)
 
 
+@pytest.mark.parametrize("name", [f"rare {sort}" for sort in postgres_market.GATHER_RARE])
+def test_what_is_rare_is_gathered_by_its_words(name: str, plans: Plans) -> None:
+    plan = plans.of(STATEMENTS[name])
+    assert re.search(r"Bitmap Index Scan on market_words\n *Index Cond: \(words @> \$1\)", plan)
+
+
+def test_whether_words_are_rare_is_told_by_some_parts(plans: Plans) -> None:
+    plan = plans.of(postgres_market.SAMPLE)
+    assert re.search(rf"Bitmap Index Scan on market_words\n *Index Cond: \(.*{PART}.*words @> \$1", plan)
+    assert "Sort" not in plan
+
+
 def test_few_of_a_range_of_prices_are_gathered_by_their_prices(plans: Plans) -> None:
     assert re.search("Scan (using|on) market_price", plans.of(postgres_market.GATHER_BY_PRICE))
     assert re.search("Scan using market_price", plans.of(postgres_market.COUNT_FEW))
@@ -176,7 +189,7 @@ def test_a_page_takes_few_rows_whatever_is_asked_for(
     # To look at every listing takes 20,000 in each node of a plan, of which there are three and more.
     rows, found = asyncio.run(rows_of(large, MarketQuery(sort=sort, **filters)))
     assert found == expected
-    assert rows <= 14_000
+    assert rows <= 22_000
 
 
 def expected(words: tuple[str, ...], query: MarketQuery) -> list[tuple[int, int]]:
@@ -207,7 +220,7 @@ def test_page_after_page_shows_everything_once_and_in_order(
         rows: Any = Rows(connection)
         found: list[tuple[int, int]] = []
         while page := await postgres_market.search(rows, replace(query, after=found[-1] if found else None)):
-            found += [(row["price_cents"], row["serial"]) for row in page]
+            found += [Entry(*row).place for row in page]
         await connection.close()
         return found
 
@@ -224,7 +237,7 @@ def test_a_page_behind_any_place_is_the_next_one(large: str, after: tuple[int, i
         rows: Any = Rows(connection)
         found = await postgres_market.search(rows, query)
         await connection.close()
-        return [(row["price_cents"], row["serial"]) for row in found]
+        return [Entry(*row).place for row in found]
 
     every = expected(("older", "nth3"), query)
     if sort == "newest":

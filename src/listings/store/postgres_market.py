@@ -1,7 +1,7 @@
 """The market in PostgreSQL: a search looks at the next listings in its order first, and then gathers.
 
 Where what is asked for is common, a page of it is among those. Where it is rare, there are few to be gathered by their
-words or their prices.
+words or their prices. What is common, but far away, is gathered in parts of the order, one after the other.
 """
 
 from collections.abc import Mapping
@@ -18,6 +18,12 @@ _NEAR = 2_000
 
 _FEW = 5_000
 """Listings of a range of prices that are gathered by their prices, whatever their words are."""
+
+_RARE = 2_000
+"""Listings that are gathered by their words, wherever they are."""
+
+_SEEN = 20
+"""Listings in a thirtieth of the market, and less, by which words that are not rare are told."""
 
 _HIGHEST = 2**63 - 1
 
@@ -111,6 +117,23 @@ LIMIT $6
 """
 
 
+SAMPLE = f"""
+SELECT count(*) FROM (
+    SELECT FROM (SELECT max(serial) >> 13 AS last FROM market) AS newest
+    CROSS JOIN LATERAL generate_series(last / 8, last, GREATEST(last / 4, 1)) AS part CROSS JOIN LATERAL (
+        SELECT FROM market WHERE words @> $1 AND {_BY_PART} LIMIT {_SEEN}) AS entry
+    LIMIT {_SEEN}) AS seen
+"""
+GATHER_RARE = {  # with how many there are in the first column, and nothing in the others where none is asked for
+    sort: f"""
+WITH found AS MATERIALIZED (
+    SELECT {_COLUMNS}, account_id, state FROM market WHERE words @> $1 LIMIT {_RARE})
+SELECT total, entry.* FROM (SELECT count(*) AS total FROM found) AS every LEFT JOIN LATERAL (
+    SELECT {_COLUMNS} FROM found
+    WHERE state = 1 AND {_PRICE} AND {_BEHIND[sort]} AND {_OPEN} ORDER BY {_ORDER[sort]} LIMIT $6) AS entry ON TRUE
+"""
+    for sort in _ORDER
+}
 NEWEST = _in_parts(f"{_PARTS['DESC']} AS part", _BY_PART, "newest")
 NEWEST_OF_PRICES = _in_parts(
     f"{_PARTS['DESC']} AS part",
@@ -149,12 +172,27 @@ async def search(session: Session, query: MarketQuery) -> Rows:
     found = await session.fetch(LOOK[query.sort], *values)
     if len(found) == query.limit or not await _is_more(session, query, values):
         return found
+    is_ranged = query.price_min is not None or query.price_max is not None
+    if query.sort == "newest" and is_ranged and await _has_few(session, values):
+        return await session.fetch(GATHER_BY_PRICE, *values)
+    if (await session.fetch_one(SAMPLE, values.words))[0] < _SEEN:
+        total, rows = await _gather_rare(session, query.sort, values)
+        if total < _RARE:
+            return rows
     if query.sort != "newest":
         return await _search_by_price(session, query.sort, values)
-    if query.price_min is None and query.price_max is None:
-        return await session.fetch(NEWEST, *values)
-    is_few = (await session.fetch_one(COUNT_FEW, values.least, values.most))[0] < _FEW
-    return await session.fetch(GATHER_BY_PRICE if is_few else NEWEST_OF_PRICES, *values)
+    return await session.fetch(NEWEST_OF_PRICES if is_ranged else NEWEST, *values)
+
+
+async def _has_few(session: Session, values: _Values) -> bool:
+    """Whether a range of prices has few listings."""
+    return bool((await session.fetch_one(COUNT_FEW, values.least, values.most))[0] < _FEW)
+
+
+async def _gather_rare(session: Session, sort: SortOrder, values: _Values) -> tuple[int, Rows]:
+    """How many listings have the words, and the page of them; of no use where there are as many as are gathered."""
+    rows = await session.fetch(GATHER_RARE[sort], *values)
+    return rows[0][0], [row[1:] for row in rows if row[1] is not None]
 
 
 async def _search_by_price(session: Session, sort: SortOrder, values: _Values) -> Rows:
