@@ -217,6 +217,13 @@ async def _is_more(session: Session, query: MarketQuery, values: _Values) -> boo
 def _values(query: MarketQuery) -> _Values:
     least = min(max(query.price_min or 0, 0), _HIGHEST)
     most = _HIGHEST if query.price_max is None else min(max(query.price_max, -1), _HIGHEST)
-    first = (-1, -1) if query.sort == "price" else (_HIGHEST, _HIGHEST)
-    price, serial = query.after or first
-    return _Values(market.sought(query), least, most, price, serial, query.limit)
+    return _Values(market.sought(query), least, most, *_place(query, least, most), query.limit)
+
+
+def _place(query: MarketQuery, least: int, most: int) -> tuple[int, int]:
+    """The place of the page before, or the beginning of the range of prices: the index is gone along from there on."""
+    if query.sort == "price":
+        return max(query.after or (least, -1), (least, -1))
+    if query.sort == "-price":
+        return min(query.after or (most, _HIGHEST), (most, _HIGHEST))
+    return query.after or (_HIGHEST, _HIGHEST)

@@ -20,11 +20,14 @@ $$;
 CREATE FUNCTION market_price_places(price_class integer) RETURNS integer[]
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT ARRAY[price_class, 1000 + price_class / 10] $$;
 
--- What all prices between two are found by, and perhaps some others.
+-- What all prices of a range of classes are found by: tens where they are whole. The last class has no end.
 CREATE FUNCTION market_price_range(first integer, last integer) RETURNS integer[]
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT CASE WHEN last - first < 10 THEN ARRAY(SELECT generate_series(first, last))
-    ELSE ARRAY(SELECT generate_series(1000 + first / 10, 1000 + last / 10)) END
+    SELECT ARRAY(
+        SELECT generate_series(first, LEAST(last, (first + 9) / 10 * 10 - 1))
+        UNION SELECT generate_series(1000 + (first + 9) / 10, 1000 + ends / 10 - 1)
+        UNION SELECT generate_series(GREATEST(first, ends / 10 * 10), last)
+    ) FROM (SELECT CASE last WHEN 108 THEN 110 ELSE last + 1 END AS ends) AS range
 $$;
 
 DROP INDEX market_words;
