@@ -8,10 +8,10 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from listings import assemble
-from listings.contract import ImportBatch, ImportKey, ImportRow, Position
+from listings.contract import ImportBatch, ImportKey, ImportProgress, ImportRow, Position
 from listings.model import ImportedListing, Listing, NewListing, bucket_of
 from listings.service import Service
-from listings.settings import load
+from listings.settings import Settings
 
 SELLERS = 1_200
 
@@ -28,24 +28,23 @@ _OF_A_BATCH = 100
 _AT_ONCE = 8  # sellers whose listings come in together
 
 
-def fill(address: str, count: int, tell: Callable[[str], None]) -> None:
-    """Make a database with so many listings, all of them in the market, and nothing else. `tell` hears how it goes."""
-    settings = load({}, {"database": address, "site": "off"})  # or they would come in by and by, while others do
-    assemble.migrate_database(settings)
+async def fill_empty(settings: Settings, count: int, tell: Callable[[str], None]) -> None:
+    """Give a database without accounts so many listings, all of them in the market. `tell` hears how it goes.
 
-    async def work() -> None:
-        async with assemble.opened_service(settings) as service:
-            sellers = [await _open(service, number) for number in range(SELLERS)]
-            for start in range(0, count, _AT_ONCE * _OF_A_BATCH):
-                numbers = range(start, min(count, start + _AT_ONCE * _OF_A_BATCH))
-                first = start // _OF_A_BATCH
-                some = [sellers[(first + step) % SELLERS] for step in range(_AT_ONCE)]
-                await asyncio.gather(*(it.list(numbers[step::_AT_ONCE], count) for step, it in enumerate(some)))
-            tell(f"{count:,} listings are made")
-            while await service.index_market():
-                pass
-
-    asyncio.run(work())
+    The settings have the site off, or listings would come into the market by and by, while others are made.
+    """
+    async with assemble.opened_service(settings) as service:
+        if await service.store.page_accounts(0, 1):
+            return
+        sellers = [await _open(service, number) for number in range(SELLERS)]
+        for start in range(0, count, _AT_ONCE * _OF_A_BATCH):
+            numbers = range(start, min(count, start + _AT_ONCE * _OF_A_BATCH))
+            first = start // _OF_A_BATCH
+            some = [sellers[(first + step) % SELLERS] for step in range(_AT_ONCE)]
+            await asyncio.gather(*(it.list(numbers[step::_AT_ONCE], count) for step, it in enumerate(some)))
+        tell(f"{count:,} listings are made: the market takes them in")
+        while await service.index_market():
+            pass
 
 
 def listing(number: int, count: int) -> NewListing:
@@ -83,8 +82,7 @@ class _Seller(NamedTuple):
     async def list(self, numbers: Sequence[int], count: int) -> None:
         """List those, behind what came before."""
         store = self.service.store
-        found = await store.find_import(self.key)
-        assert found is not None
+        found = await store.find_import(self.key) or ImportProgress(started_at=0)
         end = Position(found.offset + len(numbers), found.line + len(numbers))
         rows = [ImportRow(None, partial(_row, number, count)) for number in numbers]
         await store.import_listings(self.key, ImportBatch(found.position, end, rows))
