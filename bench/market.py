@@ -79,7 +79,7 @@ class Market(NamedTuple):
 
     address: str
     folder: Path
-    count: int
+    listings: int
     beside: int | None
 
 
