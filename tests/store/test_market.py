@@ -25,11 +25,12 @@ STATEMENTS = {
 
 
 def listing(number: int, _: Listing | None = None) -> ImportedListing:
-    """The oldest twentieth has prices of its own."""
+    """The oldest twentieth has prices of its own, the older half a word."""
+    age = "older" if number < COUNT // 2 else "newer"
     shares = [f"nth{share}" for share in (2, 3, 500) if number % share == 0]
     new = NewListing(
         title=f"Bike {number}",
-        content=" ".join(["Two wheels.", "odd" if number % 2 else "even", *shares]),
+        content=" ".join(["Two wheels.", "odd" if number % 2 else "even", age, *shares]),
         type="job" if number < 5 else "product",
         category=f"C{number % 7}",
         region="Rare" if number < 5 else "Common",
@@ -121,6 +122,9 @@ FILTERS: list[tuple[dict[str, Any], int]] = [
     ({"words": ("bike",)}, 24),
     ({"words": ("nth2", "nth3")}, 24),
     ({"words": ("odd", "even")}, 0),
+    ({"words": ("older",)}, 24),
+    ({"words": ("newer", "older")}, 0),
+    ({"words": ("older", "nth500")}, 20),
     ({"words": ("nth500", "odd")}, 0),
     ({"words": ("19999",)}, 1),
     ({"words": ("missing",)}, 0),

@@ -8,9 +8,9 @@ from typing import Any
 
 import asyncpg
 import pytest
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
-from listings.model import MarketQuery
+from listings.model import Entry, MarketQuery
 from listings.store import postgres_market, postgres_market_index, sql
 from listings.store.postgres import PostgresStore
 from listings.store.postgres_pool import connect
@@ -21,7 +21,9 @@ from tests.store.test_postgres_statements import BOUNDS, Plans
 STATEMENTS = {
     **{f"look {sort}": statement for sort, statement in postgres_market.LOOK.items()},
     **{f"is more {sort}": statement for sort, statement in postgres_market.IS_MORE.items()},
-    **{f"gather {sort}": statement for sort, statement in postgres_market.GATHER_BY_WORDS.items()},
+    **{f"by price {sort}": statement for sort, statement in postgres_market.BY_PRICE.items()},
+    **{f"free {sort}": statement for sort, statement in postgres_market.FREE.items()},
+    **{f"rare {sort}": statement for sort, statement in postgres_market.GATHER_RARE.items()},
     **{
         name: value
         for module in (postgres_market, postgres_market_index)
@@ -74,7 +76,7 @@ def test_no_statement_scans_a_whole_table(name: str, plans: Plans) -> None:
 
 
 @pytest.mark.parametrize("sort", ["newest", "price", "-price"])
-def test_the_next_ones_are_looked_at_along_the_order(sort: str, plans: Plans) -> None:
+def test_the_next_ones_are_looked_at_along_the_order(sort: Any, plans: Plans) -> None:
     index = "(market_newest|market_pkey)" if sort == "newest" else "market_price"
     for statement in (postgres_market.LOOK[sort], postgres_market.IS_MORE[sort]):
         plan = plans.of(statement)
@@ -82,12 +84,41 @@ def test_the_next_ones_are_looked_at_along_the_order(sort: str, plans: Plans) ->
         assert not re.search(r"Sort\b(?! Key)|Bitmap", plan), plan
 
 
-@pytest.mark.parametrize("sort", ["newest", "price", "-price"])
-def test_what_is_rare_is_gathered_by_its_words_or_its_price(sort: str, plans: Plans) -> None:
-    assert "Bitmap Index Scan on market_words" in plans.of(postgres_market.GATHER_BY_WORDS[sort])
+PART, PRICE = r"ARRAY\[\(serial >> 13\)\] @> ARRAY\[part", r"ARRAY\[width_bucket.*\] (@>|&&) "
+GATHERINGS = {
+    "NEWEST": PART,
+    "NEWEST_OF_PRICES": f"{PART}.*{PRICE}",
+    **{f"by price {sort}": PRICE for sort in postgres_market.BY_PRICE},
+    **{f"free {sort}": f"{PART}.*{PRICE}" for sort in postgres_market.FREE},
+}
+
+
+@pytest.mark.parametrize("name", GATHERINGS)
+def test_what_is_not_near_is_gathered_part_by_part_by_its_place_and_its_words(name: str, plans: Plans) -> None:
+    # The place comes first: where its part of the index ends, so does the scan.
+    outer, _, inner = plans.of(STATEMENTS[name]).partition("Function Scan on generate_series")
+    assert outer.count("->  Nested Loop\n") == 1
+    assert "Sort" not in outer
+    assert "Bitmap Index Scan on market_words" in inner
+    assert re.search(rf"Index Cond: \(.*{GATHERINGS[name]}.* AND \(words @> ", inner)
+    assert not re.search("BitmapAnd|BitmapOr", inner)
+
+
+@pytest.mark.parametrize("name", [f"rare {sort}" for sort in postgres_market.GATHER_RARE])
+def test_what_is_rare_is_gathered_by_its_words(name: str, plans: Plans) -> None:
+    plan = plans.of(STATEMENTS[name])
+    assert re.search(r"Bitmap Index Scan on market_words\n *Index Cond: \(words @> \$1\)", plan)
+
+
+def test_whether_words_are_rare_is_told_by_some_parts(plans: Plans) -> None:
+    plan = plans.of(postgres_market.SAMPLE)
+    assert re.search(rf"Bitmap Index Scan on market_words\n *Index Cond: \(.*{PART}.*words @> \$1", plan)
+    assert "Sort" not in plan
+
+
+def test_few_of_a_range_of_prices_are_gathered_by_their_prices(plans: Plans) -> None:
     assert re.search("Scan (using|on) market_price", plans.of(postgres_market.GATHER_BY_PRICE))
     assert re.search("Scan using market_price", plans.of(postgres_market.COUNT_FEW))
-    assert "Index Only Scan using market_price" in plans.of(postgres_market.NEWEST_BY_PRICE)
 
 
 def test_what_is_still_to_be_done_is_found_by_its_index(plans: Plans) -> None:
@@ -139,6 +170,10 @@ async def rows_of(url: str, query: MarketQuery) -> tuple[int, int]:
         ({"words": ("nth2", "nth3")}, 24),
         ({"words": ("19999",)}, 1),
         ({"words": ("nth500", "odd")}, 0),
+        ({"words": ("older",)}, 24),
+        ({"words": ("newer",)}, 24),
+        ({"words": ("newer", "older")}, 0),
+        ({"words": ("odd", "even")}, 0),
         ({"type": "job"}, 5),
         ({"region": "Rare", "category": "C1"}, 1),
         ({"price_min": 70_000, "price_max": 70_999}, 24),
@@ -154,4 +189,59 @@ def test_a_page_takes_few_rows_whatever_is_asked_for(
     # To look at every listing takes 20,000 in each node of a plan, of which there are three and more.
     rows, found = asyncio.run(rows_of(large, MarketQuery(sort=sort, **filters)))
     assert found == expected
-    assert rows <= 14_000
+    assert rows <= 22_000
+
+
+def expected(words: tuple[str, ...], query: MarketQuery) -> list[tuple[int, int]]:
+    """Prices and serials of what a search finds, on all of its pages."""
+    found = []
+    for number in range(COUNT):
+        new = listing(number).new
+        most = new.price_cents if query.price_max is None else query.price_max
+        if (query.price_min or 0) <= new.price_cents <= most and set(words) <= set(
+            f"{new.title} {new.content}".split()
+        ):
+            found.append((new.price_cents, number + 1))
+    if query.sort == "newest":
+        return sorted(found, key=lambda place: -place[1])
+    return sorted(found, reverse=query.sort == "-price")
+
+
+@pytest.mark.parametrize("sort", ["newest", "price", "-price"])
+@pytest.mark.parametrize("prices", [(None, None), (0, 0), (0, 70_500), (500, None), (70_000, 70_400)], ids=str)
+@pytest.mark.parametrize("words", [("nth500",), ("older", "nth500"), ("newer", "older")], ids=str)
+def test_page_after_page_shows_everything_once_and_in_order(
+    large: str, words: tuple[str, ...], prices: tuple[int | None, int | None], sort: Any
+) -> None:
+    query = MarketQuery(words=words, price_min=prices[0], price_max=prices[1], sort=sort, limit=7)
+
+    async def read_all() -> list[tuple[int, int]]:
+        connection: asyncpg.Connection[asyncpg.Record] = await connect(large, 60)
+        rows: Any = Rows(connection)
+        found: list[tuple[int, int]] = []
+        while page := await postgres_market.search(rows, replace(query, after=found[-1] if found else None)):
+            found += [Entry(*row).place for row in page]
+        await connection.close()
+        return found
+
+    assert asyncio.run(read_all()) == expected(words, query)
+
+
+@pytest.mark.parametrize("sort", ["newest", "price", "-price"])
+@pytest.mark.parametrize("after", [(0, 1), (0, 12_001), (499, 5_000), (70_999, 1_000), (10**12, 2**62)], ids=str)
+def test_a_page_behind_any_place_is_the_next_one(large: str, after: tuple[int, int], sort: Any) -> None:
+    query = MarketQuery(words=("older", "nth3"), sort=sort, after=after)
+
+    async def read() -> list[tuple[int, int]]:
+        connection: asyncpg.Connection[asyncpg.Record] = await connect(large, 60)
+        rows: Any = Rows(connection)
+        found = await postgres_market.search(rows, query)
+        await connection.close()
+        return [Entry(*row).place for row in found]
+
+    every = expected(("older", "nth3"), query)
+    if sort == "newest":
+        behind = [place for place in every if place[1] < after[1]]
+    else:
+        behind = [place for place in every if (place > after if sort == "price" else place < after)]
+    assert asyncio.run(read()) == behind[:24]

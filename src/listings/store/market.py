@@ -44,8 +44,14 @@ def words_of(listing: Listing) -> list[str]:
 
 
 def sought(query: MarketQuery) -> list[str]:
-    """The words of a search, that of its filters first."""
-    return [_facet(query.type, query.category, query.region), *query.words]
+    """The words of a search; that of its filters first, but where it is every listing's and there are others."""
+    is_filtered = any(it is not None for it in (query.type, query.category, query.region))
+    return [filters_of(query), *query.words] if is_filtered or not query.words else list(query.words)
+
+
+def filters_of(query: MarketQuery) -> str:
+    """The word of what is asked for by type, category and region."""
+    return _facet(query.type, query.category, query.region)
 
 
 def price_class(price_cents: int) -> str:

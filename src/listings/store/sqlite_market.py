@@ -101,7 +101,7 @@ def _any(words: list[str]) -> str:
 
 def _are_few(read: Read, query: MarketQuery, ends: tuple[int, int]) -> bool:
     """Whether the listings of a range are soon gathered; how many of them have the words takes longer to tell."""
-    filters = _expression(market.sought(query)[:1])
+    filters = _expression([market.filters_of(query)])
     return read(COUNT_FEW, (filters, *ends))[0][0] < _FEW and not read(HAS_CLOSED, ())[0][0]
 
 
