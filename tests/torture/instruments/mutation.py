@@ -70,8 +70,8 @@ _AT_THE_GATE = (
 )
 NEAREST: Mapping[str, Sequence[str]] = {
     "keys.py": ("tests/unit/test_keys.py", "tests/api/test_authentication.py"),
-    "fields.py": ("tests/unit/test_fields.py", "tests/api/test_bad_input.py"),
-    "model.py": ("tests/api/test_authentication.py", "tests/api/test_list_parameters.py"),
+    "fields.py": ("tests/unit/test_fields.py", "tests/api/test_bad_input.py", "tests/api/test_list_parameters.py"),
+    "model.py": ("tests/api/test_authentication.py", "tests/api/test_list_parameters.py", "tests/test_market.py"),
     "api/app.py": (
         *_AT_THE_GATE,
         "tests/api/test_early_answers.py",
