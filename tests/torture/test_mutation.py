@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.torture.instrument import Scale
-from tests.torture.instruments.mutation import GOOD_TESTS, INSTRUMENT, try_toy
-from tests.torture.mutants import mutants_of
+from tests.torture.instruments.mutation import GOOD_TESTS, INSTRUMENT, WEAK_TESTS, Ward, toy_of, try_toy
+from tests.torture.mutants import Mutant, mutants_of
 
 pytestmark = pytest.mark.slow
 
@@ -32,3 +32,35 @@ def test_mutants_are_what_they_say() -> None:
         "return a: None",
     ]
     assert mutants_of(source)[4].source.endswith("if False:\n            raise KeyError\n    return a")
+
+
+def test_every_comparison_of_a_chain_is_turned_round() -> None:
+    assert [mutant.source for mutant in mutants_of("x = a < b <= c")] == ["x = a < b < c", "x = a <= b <= c"]
+
+
+def test_what_only_types_and_readers_need_is_left_alone() -> None:
+    source = (
+        "class A:\n  '1'\n  __slots__ = ('a', 1)\n  a: Bound[1] = 2\n\n  def f(b: Bound[3]) -> Bound[4]:\n    '5'\n"
+    )
+    assert [mutant.what for mutant in mutants_of(source)] == ["2 is 3"]
+
+
+def test_a_mutant_tells_the_lines_of_the_statement_that_it_is_in() -> None:
+    source = "x = f(\n    1,\n)\nif (\n    x\n    > 2\n):\n    pass\n"
+    assert [(mutant.what, sorted(mutant.span)) for mutant in mutants_of(source)] == [
+        ("1 is 2", [1, 2, 3]),
+        ("x > 2: GtE", [5, 6]),
+        ("2 is 3", [6]),
+    ]
+
+
+def test_a_mutant_that_no_test_reaches_is_told_as_such(tmp_path: Path) -> None:
+    trials, _ = try_toy(Scale(tmp_path, 1.0, 100), WEAK_TESTS)
+    assert "toy.py:4: no raise ValueError('no such points') (no test reaches it)" in {str(trial) for trial in trials}
+
+
+def test_a_mutant_that_hangs_is_killed(tmp_path: Path) -> None:
+    with Ward(toy_of(tmp_path, GOOD_TESTS), tmp_path) as ward:
+        loop = Mutant(2, "a loop", "while True:\n    pass\n", frozenset())
+        assert not ward.survives("toy.py", loop, ["test_toy.py::test_grades[0-none]"], 1)
+        assert ward.look("test_toy.py", 100).passes

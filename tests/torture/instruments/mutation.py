@@ -144,7 +144,7 @@ class Ward:
     def __init__(self, project: Project, folder: Path) -> None:
         self._project = project
         self._folder = folder
-        self._copy = folder / "sources"
+        self._copy = folder / "copy"
         self._runs = 0
         shutil.copytree(project.sources, self._copy, ignore=shutil.ignore_patterns("__pycache__"))
         (folder / "tmp").mkdir()
@@ -333,15 +333,19 @@ def test_none(points):
 WEAK_TESTS = "from toy import grade\n\ndef test_grades():\n    assert grade(6) == 'good'\n"
 
 
-def try_toy(scale: Scale, tests: str) -> tuple[list[Trial], list[str]]:
-    """A small module with these tests; returns what survived if that is too much."""
-    sources, folder = scale.folder / "sources", scale.folder / "tests"
+def toy_of(folder: Path, tests: str) -> Project:
+    """A small module with these tests."""
+    sources, beside = folder / "sources", folder / "tests"
     sources.mkdir()
-    folder.mkdir()
+    beside.mkdir()
     (sources / "toy.py").write_text(_TOY, "utf-8")
-    (folder / "test_toy.py").write_text(tests, "utf-8")
-    project = Project(sources, folder, {"toy.py": ("test_toy.py",)}, ("-p", "no:cacheprovider", "-c", os.devnull))
-    trials, _, faults = hunt(project, scale, 1000)
+    (beside / "test_toy.py").write_text(tests, "utf-8")
+    return Project(sources, beside, {"toy.py": ("test_toy.py",)}, ("-p", "no:cacheprovider", "-c", os.devnull))
+
+
+def try_toy(scale: Scale, tests: str) -> tuple[list[Trial], list[str]]:
+    """Try all mutants of the toy; returns what survived if that is too much."""
+    trials, _, faults = hunt(toy_of(scale.folder, tests), scale, 1000)
     return trials, judge(trials, faults)
 
 
