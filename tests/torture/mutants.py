@@ -33,6 +33,7 @@ def mutants_of(source: str) -> list[Mutant]:
     nodes = _nodes_of(tree)
     idle = {id(inner) for node in ast.walk(tree) for part in _idle_parts(node) for inner in ast.walk(part)}
     spans = {id(inner): _lines_of(node) for node in nodes if _is_simple(node) for inner in ast.walk(node)}
+    spans |= {id(inner): lines for node in tree.body if (lines := _uses_of(node, tree)) for inner in ast.walk(node)}
     made: list[Mutant] = []
     for place, node in enumerate(nodes):
         if id(node) in idle:
@@ -55,6 +56,14 @@ def _is_simple(node: ast.AST) -> bool:
 
 def _lines_of(node: ast.expr | ast.stmt) -> frozenset[int]:
     return frozenset(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+
+
+def _uses_of(node: ast.stmt, tree: ast.Module) -> frozenset[int]:
+    """The lines that use a constant of the module, none where it is used elsewhere."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    names = {target.id for target in targets if isinstance(target, ast.Name)}
+    used = (it for it in ast.walk(tree) if isinstance(it, ast.Name) and it.id in names and it not in targets)
+    return frozenset(it.lineno for it in used)
 
 
 def _idle_parts(node: ast.AST) -> list[ast.AST]:
@@ -85,7 +94,10 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, Callable[[ast.AST], None]]]:
         more = node.value + 1
         yield f"{node.value} is {more}", _on(ast.Constant, lambda it: setattr(it, "value", more))
     if isinstance(node, ast.Return) and node.value is not None and ast.unparse(node.value) != "None":
-        yield f"{ast.unparse(node)[:60]}: None", _on(ast.Return, lambda it: setattr(it, "value", ast.Constant(None)))
+        is_flag = isinstance(node.value, ast.Constant) and isinstance(node.value.value, bool)
+        other_value = ast.UnaryOp(ast.Not(), node.value) if is_flag else ast.Constant(None)
+        what = f"{ast.unparse(node)[:60]}: {ast.unparse(other_value)}"
+        yield what, _on(ast.Return, lambda it: setattr(it, "value", other_value))
     if isinstance(node, ast.Raise):
         yield f"no {ast.unparse(node)[:60]}", _on(ast.Raise, _do_nothing)
 

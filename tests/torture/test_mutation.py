@@ -46,12 +46,22 @@ def test_what_only_types_and_readers_need_is_left_alone() -> None:
 
 
 def test_a_mutant_tells_the_lines_of_the_statement_that_it_is_in() -> None:
-    source = "x = f(\n    1,\n)\nif (\n    x\n    > 2\n):\n    pass\n"
+    source = "x[0] = f(\n    1,\n)\nif (\n    x\n    > 2\n):\n    pass\n"
     assert [(mutant.what, sorted(mutant.span)) for mutant in mutants_of(source)] == [
+        ("0 is 1", [1, 2, 3]),
         ("1 is 2", [1, 2, 3]),
         ("x > 2: GtE", [5, 6]),
         ("2 is 3", [6]),
     ]
+
+
+def test_a_constant_of_a_module_is_where_it_is_used() -> None:
+    source = "A = 1\nB: int = 2\n\ndef f():\n    return (A,\n            B + A)\n"
+    assert [sorted(mutant.span) for mutant in mutants_of(source)][:2] == [[5, 6], [6]]
+
+
+def test_a_flag_is_returned_as_its_opposite() -> None:
+    assert [mutant.source for mutant in mutants_of("def f():\n    return False")] == ["def f():\n    return not False"]
 
 
 def test_a_mutant_that_no_test_reaches_is_told_as_such(tmp_path: Path) -> None:

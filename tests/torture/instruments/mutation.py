@@ -3,7 +3,9 @@
 For each core there is a copy of the sources, and a process that forks a child for each run of tests, with all loaded
 but the program and its tests (`pytest_zygote`). First each file of tests is run once as things are, which tells that
 it passes, how long each test takes, and which lines it reaches. A mutant is then asked only of the tests that reach its
-line, the shortest first, until one fails. A mutant in a line that no test reaches has survived at once.
+line, until one fails: first those that reach it by themselves, then those of a file that reaches it for all of them,
+as an import or a shared service does, and of each the shortest first. So many tests are asked and no more: what that
+many do not notice has survived, as has at once what no test reaches.
 
 The tests that are asked are those of the parallel run, on one engine and with one way of answering. Left out are those
 that must be alone, that time something, or that are marked slow.
@@ -39,6 +41,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 _LEAST_KILLED = 0.9
 _GRACE = 15.0  # seconds that a run may take beside three times its usual time
+_MOST_ASKED = 300  # tests of one mutant
 _FEW = 6  # mutants of a short run
 _LESS = ("-m", "not alone and not timing and not slow", "-k", "not postgres and not citus and not asgi")
 _LOADED = (
@@ -117,11 +120,13 @@ class Look(NamedTuple):
 
     passes: bool
     seconds: Mapping[str, float]  # by test
-    reached: Mapping[tuple[str, int], frozenset[str]]  # by module and line, the tests
+    reached: Mapping[tuple[str, int], frozenset[str]]  # by module and line, the tests; "" stands for all of the file
 
-    def tests_of(self, module: str, lines: Iterable[int]) -> frozenset[str]:
-        """Those that reach one of the lines."""
-        return frozenset().union(*(self.reached.get((module, line), frozenset()) for line in lines))
+    def ranks(self, module: str, lines: Iterable[int]) -> dict[str, tuple[bool, float]]:
+        """The tests that reach one of the lines, with what they are to be sorted by."""
+        names = frozenset[str]().union(*(self.reached.get((module, line), frozenset()) for line in lines))
+        asked = self.seconds if "" in names else names
+        return {test: (test not in names, self.seconds[test]) for test in asked}
 
 
 class Trial(NamedTuple):
@@ -179,10 +184,9 @@ class Ward:
         if not self._passes([file], seconds, notes=str(notes), sources=str(self._copy)):
             return Look(passes=False, seconds={}, reached={})
         taken: dict[str, float] = json.loads((notes / "seconds.json").read_text("utf-8"))
-        return Look(passes=True, seconds=taken, reached=self._reached(notes, frozenset(taken)))
+        return Look(passes=True, seconds=taken, reached=self._reached(notes))
 
-    def _reached(self, notes: Path, every: frozenset[str]) -> dict[tuple[str, int], frozenset[str]]:
-        """What no single test stands behind, such as an import or a program of its own, is reached by all."""
+    def _reached(self, notes: Path) -> dict[tuple[str, int], frozenset[str]]:
         found: dict[tuple[str, int], frozenset[str]] = {}
         for path in notes.glob("data*"):
             data = CoverageData(str(path))
@@ -190,8 +194,7 @@ class Ward:
             for name in data.measured_files():
                 module = str(Path(name).relative_to(self._copy))
                 for line, tests in data.contexts_by_lineno(name).items():
-                    reached = every if "" in tests else frozenset(tests)
-                    found[module, line] = found.get((module, line), frozenset()) | reached
+                    found[module, line] = found.get((module, line), frozenset()).union(tests)
         return found
 
     def survives(self, module: str, mutant: Mutant, tests: Sequence[str], seconds: float) -> bool:
@@ -272,14 +275,12 @@ def hunt(project: Project, scale: Scale, most: int) -> tuple[list[Trial], int, l
             module, mutant = one
             if scale.is_over:
                 return None
-            asked = {
-                test: looks[file].seconds[test]
-                for file in project.nearest[module]
-                for test in looks[file].tests_of(module, mutant.span)
-            }
-            survives = not asked or ward.survives(
-                module, mutant, sorted(asked, key=lambda test: asked[test]), 3 * sum(asked.values()) + _GRACE
-            )
+            ranks: dict[str, tuple[bool, float]] = {}
+            for file in project.nearest[module]:
+                ranks |= looks[file].ranks(module, mutant.span)
+            asked = sorted(ranks, key=lambda test: ranks[test])[:_MOST_ASKED]
+            seconds = 3 * sum(ranks[test][1] for test in asked) + _GRACE
+            survives = not asked or ward.survives(module, mutant, asked, seconds)
             return Trial(module, mutant, is_killed=not survives, is_reached=bool(asked))
 
         trials = [trial for trial in wards.beside(attempt, chosen) if trial is not None]
