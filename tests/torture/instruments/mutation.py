@@ -81,14 +81,22 @@ NEAREST: Mapping[str, Sequence[str]] = {
         "tests/api/test_bad_input.py",
         "tests/api/test_metrics.py",
         "tests/api/test_tracing.py",
+        "tests/site/test_shell.py",
+        "tests/unit/test_logs.py",
     ),
     "service/__init__.py": (
         *_AT_THE_GATE,
         "tests/api/test_readiness.py",
         "tests/service/test_usage.py",
+        "tests/service/test_upkeep.py",
     ),
     "service/listings.py": (*_ON_LISTINGS, "tests/cli/test_support.py"),
-    "service/accounts.py": ("tests/cli/test_accounts.py", "tests/cli/test_keys.py", "tests/api/test_authentication.py"),
+    "service/accounts.py": (
+        "tests/cli/test_accounts.py",
+        "tests/cli/test_keys.py",
+        "tests/api/test_authentication.py",
+        "tests/service/test_activity.py",
+    ),
     "limiter/memory.py": ("tests/conformance/test_limiter.py", "tests/api/test_rate_limit.py"),
     "limiter/mapped.py": (
         "tests/limiter/test_mapped.py",
