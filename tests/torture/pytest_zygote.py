@@ -69,7 +69,7 @@ def _test(order: dict[str, Any]) -> None:
 
 
 def _ask(order: dict[str, Any]) -> int:
-    """Run the tests of these names, in their order, until one fails."""
+    """Run these tests, in their order, until one fails, or takes too long, of which the process dies."""
     return pytest.main([*order["arguments"], "-x"], [_Chosen(order["tests"])])
 
 
@@ -92,16 +92,23 @@ def _look(order: dict[str, Any]) -> int:
 
 
 class _Chosen:
-    """A plugin of pytest: the tests that are wanted, and no other."""
+    """A plugin of pytest: the tests that are wanted, and no other; by name, with the seconds that each may take."""
 
-    def __init__(self, names: list[str]) -> None:
-        self._places = {name: place for place, name in enumerate(names)}
+    def __init__(self, tests: dict[str, float]) -> None:
+        self._seconds = tests
+        self._places = {name: place for place, name in enumerate(tests)}
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Called when all are found."""
         wanted = [item for item in items if item.nodeid in self._places]
         items[:] = sorted(wanted, key=lambda item: self._places[item.nodeid])
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        """Around a test with its fixtures."""
+        signal.setitimer(signal.ITIMER_REAL, self._seconds[item.nodeid])
+        return (yield)
 
 
 class _Watch:

@@ -72,5 +72,5 @@ def test_a_mutant_that_no_test_reaches_is_told_as_such(tmp_path: Path) -> None:
 def test_a_mutant_that_hangs_is_killed(tmp_path: Path) -> None:
     with Ward(toy_of(tmp_path, GOOD_TESTS), tmp_path) as ward:
         loop = Mutant(2, "a loop", "while True:\n    pass\n", frozenset())
-        assert not ward.survives("toy.py", loop, ["test_toy.py::test_grades[0-none]"], 1)
+        assert not ward.survives("toy.py", loop, {"test_toy.py::test_grades[0-none]": 1})
         assert ward.look("test_toy.py", 100).passes

@@ -40,7 +40,7 @@ from tests.torture.serving import ROOT, die_with_parent
 T = TypeVar("T")
 R = TypeVar("R")
 _LEAST_KILLED = 0.9
-_GRACE = 15.0  # seconds that a run may take beside three times its usual time
+_GRACE = 15.0  # seconds that a test may take beside five times its usual time
 _MOST_ASKED = 120  # tests of one mutant
 _FEW = 6  # mutants of a short run
 _LESS = ("-m", "not alone and not timing and not slow", "-k", "not postgres and not citus and not asgi")
@@ -70,6 +70,7 @@ _AT_THE_GATE = (
     "tests/api/test_errors.py",
     "tests/api/test_rate_limit.py",
     "tests/service/test_activity.py",
+    "tests/service/test_usage.py",
 )
 NEAREST: Mapping[str, Sequence[str]] = {
     "keys.py": ("tests/unit/test_keys.py", "tests/api/test_authentication.py"),
@@ -87,7 +88,6 @@ NEAREST: Mapping[str, Sequence[str]] = {
     "service/__init__.py": (
         *_AT_THE_GATE,
         "tests/api/test_readiness.py",
-        "tests/service/test_usage.py",
         "tests/service/test_upkeep.py",
     ),
     "service/listings.py": (*_ON_LISTINGS, "tests/cli/test_support.py"),
@@ -97,7 +97,7 @@ NEAREST: Mapping[str, Sequence[str]] = {
         "tests/api/test_authentication.py",
         "tests/service/test_activity.py",
     ),
-    "limiter/memory.py": ("tests/conformance/test_limiter.py", "tests/api/test_rate_limit.py"),
+    "limiter/memory.py": ("tests/limiter/test_memory.py", "tests/conformance/test_limiter.py"),
     "limiter/mapped.py": (
         "tests/limiter/test_mapped.py",
         "tests/conformance/test_limiter.py",
@@ -105,6 +105,7 @@ NEAREST: Mapping[str, Sequence[str]] = {
     ),
     "limiter/fallback.py": ("tests/limiter/test_fallback.py",),
     "limiter/redis.py": (
+        "tests/limiter/test_fallback.py",
         "tests/limiter/test_redis.py",
         "tests/limiter/test_take_over.py",
         "tests/conformance/test_limiter.py",
@@ -205,13 +206,13 @@ class Ward:
                     found[module, line] = found.get((module, line), frozenset()).union(tests)
         return found
 
-    def survives(self, module: str, mutant: Mutant, tests: Sequence[str], seconds: float) -> bool:
-        """Break a module, ask these tests, and mend it; a test that hangs has noticed it."""
+    def survives(self, module: str, mutant: Mutant, tests: Mapping[str, float]) -> bool:
+        """Break a module, ask these tests, and mend it; one that takes more than its seconds has noticed it."""
         files = dict.fromkeys(test.partition("::")[0] for test in tests)
         whole = (self._copy / module).read_text("utf-8")
         self._write(module, mutant.source)
         try:
-            return self._passes(files, seconds, tests=tests)
+            return self._passes(files, sum(tests.values()) + _GRACE, tests=tests)
         finally:
             self._write(module, whole)
 
@@ -286,9 +287,9 @@ def hunt(project: Project, scale: Scale, most: int) -> tuple[list[Trial], int, l
             ranks: dict[str, tuple[bool, float]] = {}
             for file in project.nearest[module]:
                 ranks |= looks[file].ranks(module, mutant.span)
-            asked = sorted(ranks, key=lambda test: ranks[test])[:_MOST_ASKED]
-            seconds = 3 * sum(ranks[test][1] for test in asked) + _GRACE
-            survives = not asked or ward.survives(module, mutant, asked, seconds)
+            first = sorted(ranks, key=lambda test: ranks[test])[:_MOST_ASKED]
+            asked = {test: 5 * ranks[test][1] + _GRACE for test in first}
+            survives = not asked or ward.survives(module, mutant, asked)
             return Trial(module, mutant, is_killed=not survives, is_reached=bool(asked))
 
         trials = [trial for trial in wards.beside(attempt, chosen) if trial is not None]
