@@ -41,7 +41,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 _LEAST_KILLED = 0.9
 _GRACE = 15.0  # seconds that a test may take beside five times its usual time
-_MOST_ASKED = 120  # tests of one mutant
+_MOST_ASKED = 300  # tests of one mutant
 _FEW = 6  # mutants of a short run
 _LESS = ("-m", "not alone and not timing and not slow", "-k", "not postgres and not citus and not asgi")
 _LOADED = (
@@ -58,7 +58,9 @@ _ON_LISTINGS = tuple(
         "delete_listing",
         "restore_listing",
         "get_listing",
+        "list_listings",
         "list_parameters",
+        "kept_answers",
         "conditional_requests",
         "dry_run",
         "batch",
@@ -90,12 +92,18 @@ NEAREST: Mapping[str, Sequence[str]] = {
         "tests/api/test_readiness.py",
         "tests/service/test_upkeep.py",
     ),
-    "service/listings.py": (*_ON_LISTINGS, "tests/cli/test_support.py"),
+    "service/listings.py": (
+        *_ON_LISTINGS,
+        "tests/cli/test_accounts.py",
+        "tests/cli/test_support.py",
+        "tests/site/test_console_listings.py",
+    ),
     "service/accounts.py": (
         "tests/cli/test_accounts.py",
         "tests/cli/test_keys.py",
         "tests/api/test_authentication.py",
         "tests/service/test_activity.py",
+        "tests/site/test_console_keys.py",
     ),
     "limiter/memory.py": ("tests/limiter/test_memory.py", "tests/conformance/test_limiter.py"),
     "limiter/mapped.py": (
