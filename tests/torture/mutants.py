@@ -21,6 +21,7 @@ class Mutant(NamedTuple):
     what: str
     source: str
     span: frozenset[int]  # the lines of what is broken; whoever reaches one of them may notice
+    around: frozenset[int]  # those of the function that it is in, or where there is none the same
 
 
 def mutants_of(source: str) -> list[Mutant]:
@@ -34,6 +35,7 @@ def mutants_of(source: str) -> list[Mutant]:
     idle = {id(inner) for node in ast.walk(tree) for part in _idle_parts(node) for inner in ast.walk(part)}
     spans = {id(inner): _lines_of(node) for node in nodes if _is_simple(node) for inner in ast.walk(node)}
     spans |= {id(inner): lines for node in tree.body if (lines := _uses_of(node, tree)) for inner in ast.walk(node)}
+    functions = {id(inner): _lines_of(node) for node in nodes if _is_function(node) for inner in ast.walk(node)}
     made: list[Mutant] = []
     for place, node in enumerate(nodes):
         if id(node) in idle:
@@ -42,7 +44,8 @@ def mutants_of(source: str) -> list[Mutant]:
             broken = copy.deepcopy(tree)
             change(_nodes_of(broken)[place])
             span = spans.get(id(node), _lines_of(node))
-            made.append(Mutant(node.lineno, what, ast.unparse(ast.fix_missing_locations(broken)), span))
+            around = functions.get(id(node), span)
+            made.append(Mutant(node.lineno, what, ast.unparse(ast.fix_missing_locations(broken)), span, around))
     return sorted(made, key=lambda mutant: (mutant.line, mutant.what))
 
 
@@ -52,6 +55,10 @@ def _nodes_of(tree: ast.AST) -> list[ast.expr | ast.stmt]:
 
 def _is_simple(node: ast.AST) -> bool:
     return isinstance(node, ast.stmt) and not hasattr(node, "body")
+
+
+def _is_function(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
 
 
 def _lines_of(node: ast.expr | ast.stmt) -> frozenset[int]:

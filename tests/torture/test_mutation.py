@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.torture.instrument import Scale
-from tests.torture.instruments.mutation import GOOD_TESTS, INSTRUMENT, WEAK_TESTS, Ward, toy_of, try_toy
+from tests.torture.instruments.mutation import GOOD_TESTS, INSTRUMENT, WEAK_TESTS, Look, Ward, toy_of, try_toy
 from tests.torture.mutants import Mutant, mutants_of
 
 pytestmark = pytest.mark.slow
@@ -64,6 +64,15 @@ def test_a_flag_is_returned_as_its_opposite() -> None:
     assert [mutant.source for mutant in mutants_of("def f():\n    return False")] == ["def f():\n    return not False"]
 
 
+def test_tests_that_go_unusual_ways_are_asked_first() -> None:
+    (mutant,) = [it for it in mutants_of("def f(a):\n    if a > 1:\n        g()\n    h()\n") if it.line == 2][1:]
+    reached = {("m", 2): {"a", "b", "c"}, ("m", 3): {"c"}, ("m", 4): {"a", "b", "c"}}
+    look = Look(True, {"a": 2, "b": 1, "c": 3, "d": 0}, {place: frozenset(names) for place, names in reached.items()})  # noqa: FBT003
+    assert look.tests_of("m", mutant) == ["c", "b", "a"]
+    shared = look._replace(reached={("m", 2): frozenset({"", "a"})})
+    assert shared.tests_of("m", mutant) == ["a", "d", "b", "c"]
+
+
 def test_a_mutant_that_no_test_reaches_is_told_as_such(tmp_path: Path) -> None:
     trials, _ = try_toy(Scale(tmp_path, 1.0, 100), WEAK_TESTS)
     assert "toy.py:4: no raise ValueError('no such points') (no test reaches it)" in {str(trial) for trial in trials}
@@ -71,6 +80,6 @@ def test_a_mutant_that_no_test_reaches_is_told_as_such(tmp_path: Path) -> None:
 
 def test_a_mutant_that_hangs_is_killed(tmp_path: Path) -> None:
     with Ward(toy_of(tmp_path, GOOD_TESTS), tmp_path) as ward:
-        loop = Mutant(2, "a loop", "while True:\n    pass\n", frozenset())
+        loop = Mutant(2, "a loop", "while True:\n    pass\n", frozenset(), frozenset())
         assert not ward.survives("toy.py", loop, {"test_toy.py::test_grades[0-none]": 1})
         assert ward.look("test_toy.py", 100).passes

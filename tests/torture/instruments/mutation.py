@@ -3,9 +3,9 @@
 For each core there is a copy of the sources, and a process that forks a child for each run of tests, with all loaded
 but the program and its tests (`pytest_zygote`). First each file of tests is run once as things are, which tells that
 it passes, how long each test takes, and which lines it reaches. A mutant is then asked only of the tests that reach its
-line, until one fails: first those that reach it by themselves, then those of a file that reaches it for all of them,
-as an import or a shared service does, and of each the shortest first. So many tests are asked and no more: what that
-many do not notice has survived, as has at once what no test reaches.
+line, until one fails: of the quickest file first, and in a file first those that reach the line by themselves and not
+by an import or a service that they share, and that go the most unusual ways through the function. So many are asked
+and no more, of each file its share: what these do not notice has survived, as has at once what no test reaches.
 
 The tests that are asked are those of the parallel run, on one engine and with one way of answering. Left out are those
 that must be alone, that time something, or that are marked slow.
@@ -139,11 +139,18 @@ class Look(NamedTuple):
     seconds: Mapping[str, float]  # by test
     reached: Mapping[tuple[str, int], frozenset[str]]  # by module and line, the tests; "" stands for all of the file
 
-    def ranks(self, module: str, lines: Iterable[int]) -> dict[str, tuple[bool, float]]:
-        """The tests that reach one of the lines, with what they are to be sorted by."""
-        names = frozenset[str]().union(*(self.reached.get((module, line), frozenset()) for line in lines))
-        asked = self.seconds if "" in names else names
-        return {test: (test not in names, self.seconds[test]) for test in asked}
+    def tests_of(self, module: str, mutant: Mutant) -> list[str]:
+        """Those that reach the mutant, the most telling first."""
+        names = frozenset[str]().union(*(self.reached.get((module, line), frozenset()) for line in mutant.span))
+        rarest: dict[str, int] = {}
+        for line in mutant.around:
+            tests = self.reached.get((module, line), frozenset())
+            rarest |= {test: min(len(tests), rarest.get(test, len(tests))) for test in tests}
+
+        def rank(test: str) -> tuple[bool, float, float]:
+            return test not in names, rarest.get(test, len(self.seconds)), self.seconds[test]
+
+        return sorted(self.seconds if "" in names else names, key=rank)
 
 
 class Trial(NamedTuple):
@@ -292,16 +299,20 @@ def hunt(project: Project, scale: Scale, most: int) -> tuple[list[Trial], int, l
             module, mutant = one
             if scale.is_over:
                 return None
-            ranks: dict[str, tuple[bool, float]] = {}
-            for file in project.nearest[module]:
-                ranks |= looks[file].ranks(module, mutant.span)
-            first = sorted(ranks, key=lambda test: ranks[test])[:_MOST_ASKED]
-            asked = {test: 5 * ranks[test][1] + _GRACE for test in first}
+            asked = _asked([looks[file] for file in project.nearest[module]], module, mutant)
             survives = not asked or ward.survives(module, mutant, asked)
             return Trial(module, mutant, is_killed=not survives, is_reached=bool(asked))
 
         trials = [trial for trial in wards.beside(attempt, chosen) if trial is not None]
     return trials, len(every), [] if trials else ["no mutant was tried: there was no time for one"]
+
+
+def _asked(looks: Iterable[Look], module: str, mutant: Mutant) -> dict[str, float]:
+    """The tests that a mutant is asked of, in their order, with the seconds that each may take."""
+    found = [(look, tests) for look in looks if (tests := look.tests_of(module, mutant))]
+    shares = [{test: look.seconds[test] for test in tests[: _MOST_ASKED // len(found)]} for look, tests in found]
+    shares.sort(key=lambda share: sum(share.values()))
+    return {test: 5 * seconds + _GRACE for share in shares for test, seconds in share.items()}
 
 
 def judge(trials: Sequence[Trial], faults: list[str]) -> list[str]:
