@@ -90,6 +90,8 @@ NEAREST: Mapping[str, Sequence[str]] = {
     "service/__init__.py": (
         *_AT_THE_GATE,
         "tests/api/test_readiness.py",
+        "tests/api/test_idempotency.py",
+        "tests/service/test_payments.py",
         "tests/service/test_upkeep.py",
     ),
     "service/listings.py": (
