@@ -8,7 +8,7 @@ import ssl
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -428,13 +428,15 @@ def test_what_takes_connections_and_says_nothing(server: RedisServer, database_i
 
 def test_to_close_ends_an_attempt_to_connect(server: RedisServer, database_id: str, run: Run) -> None:
     async def trial() -> None:
-        reached = asyncio.Event()
+        reached, left = asyncio.Event(), asyncio.Event()
 
         async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read(1)
             reached.set()
-            await reader.read()
-            writer.close()
+            with suppress(OSError):
+                await reader.read()
+            writer.transport.abort()
+            left.set()
 
         async with asyncio.timeout(PATIENCE), await asyncio.start_server(listen, "127.0.0.1", 0) as silent:
             port = silent.sockets[0].getsockname()[1]
@@ -443,6 +445,8 @@ def test_to_close_ends_an_attempt_to_connect(server: RedisServer, database_id: s
             await reached.wait()
             await limiter.close()
             request.cancel()
+            await left.wait()
+            await asyncio.sleep(0)
 
     run(trial())
 

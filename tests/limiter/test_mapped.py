@@ -152,6 +152,15 @@ def test_after_a_reboot_the_wall_clock_tells_how_long_it_was_away(
     assert accepted(Limiter(database, machine), 5) == granted
 
 
+def test_a_log_that_was_taken_into_use_after_a_reboot_is_there_for_the_next_process(
+    database: Path, machine: Machine
+) -> None:
+    accepted(Limiter(database, machine), 2)
+    machine.reboot(10.0)
+    assert accepted(Limiter(database, machine), 5) == 1
+    assert accepted(Limiter(database, machine), 5) == 0
+
+
 def test_beside_another_database_the_log_starts_empty(database: Path, machine: Machine) -> None:
     accepted(Limiter(database, machine), 3)
     theirs = Limiter(database, machine, of="b" * 32)
@@ -337,6 +346,19 @@ def test_the_whole_file_is_held_while_it_is_taken_into_use_after_a_reboot(databa
     assert seen == [None, (0, 0)]
 
 
+def test_a_file_that_is_cut_short_or_of_another_kind_is_not_sound(database: Path, machine: Machine) -> None:
+    Limiter(database, machine).hit()
+    content = file_of(database).read_bytes()
+    for damaged in (content[:-8], b"OTHER" + content[5:]):
+        file_of(database).write_bytes(damaged)
+        assert [log.is_sound for log in log_files(database)] == [False]
+
+
+def test_a_new_file_is_nothing_to_warn_of(database: Path, machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
+    Limiter(database, machine).hit()
+    assert caplog.messages == []
+
+
 def test_a_limiter_is_checked_by_its_first_file(database: Path, machine: Machine) -> None:
     limiter = MappedLimiter(database, "a" * 32, 3, 60, machine.clock())
     asyncio.run(limiter.check())
@@ -365,6 +387,15 @@ def test_keys_of_every_file_are_told_with_the_ages_of_what_counts(database: Path
     assert ages_of(limiter) == {KEY: [50.0], 4096 + KEY: [40.0]}
 
 
+def test_a_log_that_can_not_be_read_is_unavailable(database: Path, machine: Machine) -> None:
+    file_of(database).mkdir()
+    limiter = MappedLimiter(database, "a" * 32, 3, 60, machine.clock())
+    with pytest.raises(Unavailable, match="can't be read"):
+        ages_of(limiter)
+    with pytest.raises(Unavailable, match="can't be counted"):
+        asyncio.run(limiter.take_over(KEY, [1.0]))
+
+
 def test_where_as_many_count_already_nothing_is_taken_over(database: Path, machine: Machine) -> None:
     limiter = MappedLimiter(database, "a" * 32, 3, 60, machine.clock())
     asyncio.run(limiter.hit(KEY))
@@ -384,6 +415,16 @@ def test_a_limiter_whose_log_was_taken_over_meanwhile_counts_on_from_that(databa
     other = MappedLimiter(database, "a" * 32, 3, 60, machine.clock())
     asyncio.run(other.take_over(KEY, [20.0]))
     assert limiter.hit() == Verdict(accepted=True, left=1, reset=40.0)
+
+
+def test_what_was_taken_over_meanwhile_counts_from_its_first_request_on(database: Path, machine: Machine) -> None:
+    limiter = Limiter(database, machine)
+    for _ in range(2):
+        limiter.hit()
+        machine.pass_time(61.0)
+    other = MappedLimiter(database, "a" * 32, 3, 60, machine.clock())
+    asyncio.run(other.take_over(KEY, [20.0, 10.0]))
+    assert limiter.hit() == Verdict(accepted=True, left=0, reset=40.0)
 
 
 def test_a_log_goes_on_from_its_newest_time_when_the_wall_clock_was_set_back(database: Path, machine: Machine) -> None:

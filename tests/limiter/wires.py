@@ -53,7 +53,10 @@ async def wire_to(port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator
 async def always_answering(*answers: bytes) -> AsyncIterator[int]:
     """The port of something that answers these to whatever it is sent, and the last of them from then on."""
 
+    writers: list[asyncio.StreamWriter] = []
+
     async def answer_all(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
         left = list(answers)
         with suppress(OSError):
             while await reader.read(65_536):
@@ -65,3 +68,6 @@ async def always_answering(*answers: bytes) -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.sleep(0)
