@@ -78,6 +78,16 @@ def test_a_mutant_that_no_test_reaches_is_told_as_such(tmp_path: Path) -> None:
     assert "toy.py:4: no raise ValueError('no such points') (no test reaches it)" in {str(trial) for trial in trials}
 
 
+def test_without_time_for_a_mutant_that_is_told(tmp_path: Path) -> None:
+    trials, faults = try_toy(Scale(tmp_path, 1.0, 0), GOOD_TESTS)
+    assert (trials, faults) == ([], ["no mutant was tried: there was no time for one"])
+
+
+def test_tests_that_fail_as_it_is_are_told(tmp_path: Path) -> None:
+    _, faults = try_toy(Scale(tmp_path, 1.0, 100), GOOD_TESTS.replace('"none"', '"nothing"'))
+    assert faults == ["test_toy.py fails as it is"]
+
+
 def test_a_mutant_that_hangs_is_killed(tmp_path: Path) -> None:
     with Ward(toy_of(tmp_path, GOOD_TESTS), tmp_path) as ward:
         loop = Mutant(2, "a loop", "while True:\n    pass\n", frozenset(), frozenset())

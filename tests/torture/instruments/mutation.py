@@ -43,6 +43,7 @@ _LEAST_KILLED = 0.9
 _GRACE = 15.0  # seconds that a test may take beside five times its usual time
 _MOST_ASKED = 300  # tests of one mutant
 _FEW = 6  # mutants of a short run
+_NO_TIME = "no mutant was tried: there was no time for one"
 _LESS = ("-m", "not alone and not timing and not slow", "-k", "not postgres and not citus and not asgi")
 _LOADED = (
     "apsw", "argon2", "asyncpg", "click", "hiredis", "httptools", "httpx", "hypothesis.strategies", "jinja2", "msgspec",
@@ -301,7 +302,7 @@ def hunt(project: Project, scale: Scale, most: int) -> tuple[list[Trial], int, l
         looks = dict(zip(files, wards.beside(look, files), strict=True))
         faults = [f"{file} fails as it is" for file, look in looks.items() if not look.passes]
         if faults:
-            return [], len(every), faults
+            return [], len(every), [_NO_TIME] if scale.is_over else faults
 
         def attempt(ward: Ward, one: tuple[str, Mutant]) -> Trial | None:
             module, mutant = one
@@ -312,7 +313,7 @@ def hunt(project: Project, scale: Scale, most: int) -> tuple[list[Trial], int, l
             return Trial(module, mutant, is_killed=not survives, is_reached=bool(asked))
 
         trials = [trial for trial in wards.beside(attempt, chosen) if trial is not None]
-    return trials, len(every), [] if trials else ["no mutant was tried: there was no time for one"]
+    return trials, len(every), [] if trials else [_NO_TIME]
 
 
 def _asked(looks: Iterable[Look], module: str, mutant: Mutant) -> dict[str, float]:
