@@ -70,6 +70,15 @@ def test_a_page_tells_where_the_next_one_begins(house: House) -> None:
     assert ([entry.id for entry in last.entries], last.next) == (ids[:1], None)
 
 
+def test_a_page_has_twenty_four_listings_unless_more_are_asked_for(house: House) -> None:
+    alice = caller(house)
+    for _ in range(25):
+        add(house, alice)
+    house.run(house.service.index_market())
+    assert len(house.run(house.service.search_market(MarketQuery())).entries) == 24
+    assert len(house.run(house.service.search_market(MarketQuery(limit=30))).entries) == 25
+
+
 def test_a_search_for_too_many_words_is_refused(house: House) -> None:
     words = tuple(f"w{number}" for number in range(20))
     assert house.run(house.service.search_market(MarketQuery(words=(*words, "w0")))).entries == []

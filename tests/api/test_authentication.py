@@ -2,11 +2,13 @@
 
 import asyncio
 import json as jsons
+from contextlib import suppress
 
 import httpx
 import pytest
 
 from listings import keys
+from listings.errors import Problem
 from listings.service import Service
 from tests.conftest import Client
 from tests.houses import MONTH, START, Cast, House, Person, Reply, RunningService, ask
@@ -435,6 +437,25 @@ def test_many_callers_at_once_are_never_taken_for_each_other(house: House) -> No
     replies = house.run(all_at_once())
     found = [[record["id"] for record in reply.json()["listings"]] for reply in replies]
     assert found == [[listings[person.key]] for person in people * 20]
+
+
+def test_a_malformed_key_is_refused_without_a_look_at_the_store(house: House) -> None:
+    house.run(house.service.store.close())
+    assert send(house, ("X-API-Key", "lst_malformed")).status == 401
+    assert send(house, ("X-API-Key", UNKNOWN)).status == 503
+
+
+@pytest.mark.sqlite
+def test_at_most_4096_keys_are_remembered_as_well_formed(house: House) -> None:
+    async def ask_with(count: int) -> list[int]:
+        sizes = []
+        for number in range(count):
+            with suppress(Problem):
+                await house.service.authenticate(f"older-system-key-{number}")
+            sizes.append(len(house.service._well_formed))  # noqa: SLF001 - what is to be bounded
+        return sizes
+
+    assert house.run(ask_with(4098)) == [*range(1, 4097), 1, 2]
 
 
 # The last use of a key

@@ -4,6 +4,7 @@ import pytest
 
 from listings.api.kept import WHOLE_LIST, KeptAnswers
 from listings.api.wire import Answer
+from tests.houses import House
 
 OVERHEAD = 1024
 ROOM = 4 * (OVERHEAD + 100)
@@ -74,3 +75,12 @@ def test_without_memory_nothing_is_kept(size: int) -> None:
     kept = KeptAnswers(0)
     kept.keep(1, 1, WHOLE_LIST, answer(size))
     assert (kept.find(1, 1, WHOLE_LIST), kept.bytes) == (None, 0)
+
+
+def test_a_listing_that_was_read_is_kept_as_it_was_answered(house: House) -> None:
+    alice = house.person("alice")
+    created = house.ask("POST", "/api/v1/listings", key=alice.key, json={"title": "Lamp", "content": "Brass."}).json()
+    first = house.ask("GET", f"/api/v1/listings/{created['id']}", key=alice.key)
+    kept = house.application._kept.find(alice.account.id, 1, str(created["id"]))  # noqa: SLF001 - no answer tells it
+    assert kept is not None
+    assert kept.body == first.body == house.ask("GET", f"/api/v1/listings/{created['id']}", key=alice.key).body

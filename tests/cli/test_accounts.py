@@ -155,6 +155,14 @@ def test_what_is_no_email_is_refused(cli: Cli, email: str) -> None:
     assert cli.account("alice")["id"] == 1
 
 
+def test_what_is_refused_is_told_by_its_first_forty_characters(cli: Cli) -> None:
+    said = cli.refused("account", "add", "--name", "n" * 201, "--email", "alice@example.com")
+    assert said == f"A name has 1 to 200 printable characters, got {'n' * 40!r}"
+    assert cli.refused("account", "add", "--name", "alice", "--email", "e" * 41) == (
+        f"{'e' * 40!r} is not an e-mail address"
+    )
+
+
 @pytest.mark.parametrize("email", ["alice@example.com", "ALICE@EXAMPLE.COM"])
 def test_an_email_belongs_to_one_account(cli: Cli, alice: Data, email: str) -> None:
     said = cli.refused("account", "add", "--name", "another", "--email", email, "--until", "2020-01-01")

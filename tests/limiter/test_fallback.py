@@ -8,7 +8,7 @@ import ssl
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -138,7 +138,9 @@ def test_while_redis_is_away_the_machine_goes_on_from_what_it_had_accepted(
             ]
             assert (await one.accepted(6), await two.accepted(1)) == (6, 1)
             server.kill()
+            assert (one.limiter.is_away, two.limiter.is_away) == (False, False)
             assert (await one.accepted(20), await two.accepted(20)) == (4, 9)
+            assert (one.limiter.is_away, two.limiter.is_away) == (True, True)
 
     run(trial())
 
@@ -203,7 +205,7 @@ def test_a_service_that_starts_while_redis_is_away_counts_by_itself_until_it_com
 
 
 def test_where_redis_is_required_requests_are_refused_while_it_is_away(
-    server: RedisServer, tmp_path: Path, database_id: str, run: Run
+    server: RedisServer, tmp_path: Path, database_id: str, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def trial() -> None:
         async with machine(tmp_path, server.endpoint(), database_id, required=True) as one:
@@ -215,6 +217,8 @@ def test_where_redis_is_required_requests_are_refused_while_it_is_away(
             with pytest.raises(Unavailable, match="Redis is away"):
                 await one.limiter.check()
             assert one.limiter.reach == "nobody, since Redis is away"
+            said = caplog.records[-1].getMessage()
+            assert said.endswith("requests are answered 503, as LISTINGS_REDIS_REQUIRED asks for")
             server.start()
             await one.until(ALL)
             assert await one.accepted(20) == 10
@@ -393,6 +397,57 @@ def test_what_does_not_count(
 
     run(trial())
     assert f"Redis is away: {said}. Until it is back" in caplog.records[0].getMessage()
+
+
+def test_what_turns_out_later_not_to_be_redis(
+    tmp_path: Path, database_id: str, run: Run, server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def trial() -> None:
+        async with (
+            always_answering(b"*3\r\n:1\r\n:9\r\n:0\r\n", b"+OK\r\n") as port,
+            machine(tmp_path, server.endpoint(port=port), database_id) as one,
+        ):
+            assert await one.accepted(1) == 1
+            assert one.alone == 1
+
+    run(trial())
+    assert "Redis is away: what answers is not Redis. Until" in caplog.records[-1].getMessage()
+
+
+def test_what_takes_connections_and_says_nothing(server: RedisServer, database_id: str, run: Run) -> None:
+    async def trial() -> None:
+        async with always_answering(b"") as port:
+            limiter = RedisLimiter(server.endpoint(port=port), database_id, 1, 3600)
+            with pytest.raises(Unavailable, match=r"^no answer within 1 s$"):
+                await limiter.hit(KEY)
+            await limiter.close()
+
+    run(trial())
+
+
+def test_to_close_ends_an_attempt_to_connect(server: RedisServer, database_id: str, run: Run) -> None:
+    async def trial() -> None:
+        reached, left = asyncio.Event(), asyncio.Event()
+
+        async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1)
+            reached.set()
+            with suppress(OSError):
+                await reader.read()
+            writer.transport.abort()
+            left.set()
+
+        async with asyncio.timeout(PATIENCE), await asyncio.start_server(listen, "127.0.0.1", 0) as silent:
+            port = silent.sockets[0].getsockname()[1]
+            limiter = RedisLimiter(server.endpoint(port=port), database_id, 1, 3600)
+            request = asyncio.create_task(limiter.hit(KEY))
+            await reached.wait()
+            await limiter.close()
+            request.cancel()
+            await left.wait()
+            await asyncio.sleep(0)
+
+    run(trial())
 
 
 def test_a_redis_that_turns_into_a_replica_meanwhile(

@@ -1,8 +1,10 @@
 """The mapped limiter: exact over threads and processes, and what it remembers through kills, clocks and full disks."""
 
 import asyncio
+import fcntl
 import os
 import random
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 
 from listings.contract import Verdict
 from listings.errors import Unavailable
-from listings.limiter.mapped import MachineClock, MappedLimiter
+from listings.limiter.mapped import MachineClock, MappedLimiter, log_files
 from tests.limiter import rush
 
 KEY = 5
@@ -150,6 +152,15 @@ def test_after_a_reboot_the_wall_clock_tells_how_long_it_was_away(
     assert accepted(Limiter(database, machine), 5) == granted
 
 
+def test_a_log_that_was_taken_into_use_after_a_reboot_is_there_for_the_next_process(
+    database: Path, machine: Machine
+) -> None:
+    accepted(Limiter(database, machine), 2)
+    machine.reboot(10.0)
+    assert accepted(Limiter(database, machine), 5) == 1
+    assert accepted(Limiter(database, machine), 5) == 0
+
+
 def test_beside_another_database_the_log_starts_empty(database: Path, machine: Machine) -> None:
     accepted(Limiter(database, machine), 3)
     theirs = Limiter(database, machine, of="b" * 32)
@@ -255,3 +266,177 @@ def test_on_a_full_disk_it_is_unavailable_and_the_process_lives(tmp_path: Path) 
     command = [*namespace, "sh", "-c", ON_A_SMALL_DISK, "sh", str(tmp_path), *trial]
     outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert outcome.stdout.split() == ["granted", "refused", "granted"], outcome.stderr
+
+
+# The file, which processes of several releases may share for a while
+
+
+def file_of(database: Path) -> Path:
+    return Path(f"{database}.limits-0000")
+
+
+def held(path: Path) -> tuple[int, int] | None:
+    """Where the first lock on a file begins and how long it is, None where there is none; length 0: to its end."""
+    asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    with path.open("r+b") as file:
+        kind, _, start, length, _ = struct.unpack("hhqqi4x", fcntl.fcntl(file, fcntl.F_OFD_GETLK, asked))
+    return None if kind == fcntl.F_UNLCK else (start, length)
+
+
+def test_a_file_has_a_header_and_for_each_key_a_count_and_a_ring_of_one_more_than_the_limit(
+    database: Path, machine: Machine
+) -> None:
+    limiter = Limiter(database, machine, limit=1_500)
+    limiter.hit()
+    machine.pass_time(2.5)
+    limiter.hit()
+    content = file_of(database).read_bytes()
+    assert len(content) == 4096 + 4096 * 8 * (1 + 1_501)
+    assert struct.unpack_from("8sQQ", content) == (b"LSTLIM01", 1_501, 0)
+    first, second = machine.wall - 2.5, machine.wall
+    assert struct.unpack_from("Qddd", content, 4096 + KEY * 8 * (1 + 1_501)) == (2, first, second, 0.0)
+
+
+def test_a_file_has_room_for_a_limit_of_a_thousand_whatever_the_limit_is(database: Path, machine: Machine) -> None:
+    Limiter(database, machine, limit=3).hit()
+    assert file_of(database).stat().st_size == 4096 + 4096 * 8 * (1 + 1_001)
+
+
+def test_the_last_key_of_a_file_has_its_room_within_it(database: Path, machine: Machine) -> None:
+    limiter = Limiter(database, machine)
+    limiter.hit(0)
+    size = file_of(database).stat().st_size
+    limiter.hit(4095)
+    assert file_of(database).stat().st_size == size
+    assert [log.is_sound for log in log_files(database)] == [True]
+
+
+def test_a_file_that_took_the_place_of_another_belongs_to_its_owner_alone_too(database: Path, machine: Machine) -> None:
+    Limiter(database, machine).hit()
+    Limiter(database, machine, limit=5_000).hit()
+    assert file_of(database).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_keys_own_byte_is_held_while_it_is_counted_and_nothing_behind(database: Path, machine: Machine) -> None:
+    Limiter(database, machine).hit()
+    seen: list[tuple[int, int] | None] = []
+
+    def since_boot() -> float:
+        seen.append(held(file_of(database)))
+        return machine.uptime
+
+    clock = machine.clock()._replace(since_boot=since_boot)
+    limiter = MappedLimiter(database, "a" * 32, 3, 60, clock)
+    asyncio.run(limiter.hit(KEY))
+    asyncio.run(limiter.take_over(KEY, []))
+    assert seen[1:] == [(1 + KEY, 1), (1 + KEY, 1)]
+    assert held(file_of(database)) is None
+
+
+def test_the_whole_file_is_held_while_it_is_taken_into_use_after_a_reboot(database: Path, machine: Machine) -> None:
+    Limiter(database, machine).hit()
+    machine.reboot(1.0)
+    seen: list[tuple[int, int] | None] = []
+
+    def wall() -> float:
+        seen.append(held(file_of(database)))
+        return machine.wall
+
+    asyncio.run(MappedLimiter(database, "a" * 32, 3, 60, machine.clock()._replace(wall=wall)).hit(KEY))
+    assert seen == [None, (0, 0)]
+
+
+def test_a_file_that_is_cut_short_or_of_another_kind_is_not_sound(database: Path, machine: Machine) -> None:
+    Limiter(database, machine).hit()
+    content = file_of(database).read_bytes()
+    for damaged in (content[:-8], b"OTHER" + content[5:]):
+        file_of(database).write_bytes(damaged)
+        assert [log.is_sound for log in log_files(database)] == [False]
+
+
+def test_a_new_file_is_nothing_to_warn_of(database: Path, machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
+    Limiter(database, machine).hit()
+    assert caplog.messages == []
+
+
+def test_a_limiter_is_checked_by_its_first_file(database: Path, machine: Machine) -> None:
+    limiter = MappedLimiter(database, "a" * 32, 3, 60, machine.clock())
+    asyncio.run(limiter.check())
+    assert [path.name for path in database.parent.iterdir()] == ["listings.db.limits-0000"]
+    other = database.with_name("other.db")
+    file_of(other).mkdir()
+    with pytest.raises(Unavailable, match="can't be counted"):
+        asyncio.run(MappedLimiter(other, "a" * 32, 3, 60, machine.clock()).check())
+
+
+# What a limiter that takes over is told, and what it does with that
+
+
+def ages_of(limiter: MappedLimiter) -> dict[int, list[float]]:
+    return dict(limiter.ages())
+
+
+def test_keys_of_every_file_are_told_with_the_ages_of_what_counts(database: Path, machine: Machine) -> None:
+    limiter = MappedLimiter(database, "a" * 32, 3, 60, machine.clock())
+    for key, moments in ((KEY, 2), (4096 + KEY, 1)):
+        for _ in range(moments):
+            asyncio.run(limiter.hit(key))
+            machine.pass_time(10.0)
+    assert ages_of(limiter) == {KEY: [30.0, 20.0], 4096 + KEY: [10.0]}
+    machine.pass_time(30.0)
+    assert ages_of(limiter) == {KEY: [50.0], 4096 + KEY: [40.0]}
+
+
+def test_a_log_that_can_not_be_read_is_unavailable(database: Path, machine: Machine) -> None:
+    file_of(database).mkdir()
+    limiter = MappedLimiter(database, "a" * 32, 3, 60, machine.clock())
+    with pytest.raises(Unavailable, match="can't be read"):
+        ages_of(limiter)
+    with pytest.raises(Unavailable, match="can't be counted"):
+        asyncio.run(limiter.take_over(KEY, [1.0]))
+
+
+def test_where_as_many_count_already_nothing_is_taken_over(database: Path, machine: Machine) -> None:
+    limiter = MappedLimiter(database, "a" * 32, 3, 60, machine.clock())
+    asyncio.run(limiter.hit(KEY))
+    asyncio.run(limiter.take_over(KEY, [50.0]))
+    assert ages_of(limiter) == {KEY: [0.0]}
+    asyncio.run(limiter.take_over(KEY, [50.0, 40.0]))
+    assert ages_of(limiter) == {KEY: [50.0, 40.0]}
+
+
+def test_a_limiter_whose_log_was_taken_over_meanwhile_counts_on_from_that(database: Path, machine: Machine) -> None:
+    limiter = Limiter(database, machine)
+    for _ in range(4):
+        accepted(limiter, 3)
+        machine.pass_time(61.0)
+    limiter.hit()
+    machine.pass_time(61.0)
+    other = MappedLimiter(database, "a" * 32, 3, 60, machine.clock())
+    asyncio.run(other.take_over(KEY, [20.0]))
+    assert limiter.hit() == Verdict(accepted=True, left=1, reset=40.0)
+
+
+def test_what_was_taken_over_meanwhile_counts_from_its_first_request_on(database: Path, machine: Machine) -> None:
+    limiter = Limiter(database, machine)
+    for _ in range(2):
+        limiter.hit()
+        machine.pass_time(61.0)
+    other = MappedLimiter(database, "a" * 32, 3, 60, machine.clock())
+    asyncio.run(other.take_over(KEY, [20.0, 10.0]))
+    assert limiter.hit() == Verdict(accepted=True, left=0, reset=40.0)
+
+
+def test_a_log_goes_on_from_its_newest_time_when_the_wall_clock_was_set_back(database: Path, machine: Machine) -> None:
+    limiter = Limiter(database, machine)
+    for _ in range(3):
+        limiter.hit()
+        machine.pass_time(10.0)
+    limiter.close()
+    machine.reboot(-7200.0)
+    assert Limiter(database, machine).hit() == Verdict(accepted=False, left=0, reset=40.0)
+
+
+def test_a_full_log_moves_whole(database: Path, machine: Machine) -> None:
+    assert accepted(Limiter(database, machine, limit=1_000), 1_000) == 1_000
+    assert Limiter(database, machine, limit=1_500).hit().left == 499

@@ -122,6 +122,16 @@ def test_what_counts_no_more_is_left_behind(run: Run, old: MappedLimiter, make: 
     run(new.close())
 
 
+def test_a_request_as_old_as_the_window_is_none_that_its_own_make_room_for(
+    run: Run, make: Make, machine: Machine
+) -> None:
+    new = make()
+    hit(run, new, machine, 0)
+    run(new.take_over(1, [float(WINDOW), 50.0]))
+    assert look(run, new) == (True, LIMIT - 1, WINDOW * 1000)
+    run(new.close())
+
+
 def test_a_request_ages_while_the_machine_is_down(run: Run, old: MappedLimiter, make: Make, machine: Machine) -> None:
     hit(run, old, machine, 10)
     run(old.close())

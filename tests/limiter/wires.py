@@ -50,13 +50,17 @@ async def wire_to(port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator
 
 
 @asynccontextmanager
-async def always_answering(answer: bytes) -> AsyncIterator[int]:
-    """The port of something that answers this to whatever it is sent."""
+async def always_answering(*answers: bytes) -> AsyncIterator[int]:
+    """The port of something that answers these to whatever it is sent, and the last of them from then on."""
+
+    writers: list[asyncio.StreamWriter] = []
 
     async def answer_all(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        left = list(answers)
         with suppress(OSError):
             while await reader.read(65_536):
-                writer.write(answer)
+                writer.write(left.pop(0) if len(left) > 1 else left[0])
         writer.transport.abort()
 
     server = await asyncio.start_server(answer_all, "127.0.0.1", 0)
@@ -64,3 +68,6 @@ async def always_answering(answer: bytes) -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.sleep(0)

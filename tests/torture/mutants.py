@@ -3,6 +3,7 @@
 import ast
 import copy
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 N = TypeVar("N", bound=ast.AST)
@@ -19,50 +20,91 @@ class Mutant(NamedTuple):
     line: int
     what: str
     source: str
+    span: frozenset[int]  # the lines of what is broken; whoever reaches one of them may notice
+    around: frozenset[int]  # those of the function that it is in, or where there is none the same
 
 
 def mutants_of(source: str) -> list[Mutant]:
-    """All, in the order of their lines; what is only told to a log, and what only types need, is left alone."""
+    """All, in the order of their lines.
+
+    Left out is what cannot change what the module does: annotations, docstrings, `__slots__` and the like; and what is
+    only told to a log, which no promise is about.
+    """
     tree = ast.parse(source)
-    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.expr | ast.stmt)]
-    idle = {id(inner) for node in nodes if _is_idle(node) for inner in ast.walk(node)}
+    nodes = _nodes_of(tree)
+    idle = {id(inner) for node in ast.walk(tree) for part in _idle_parts(node) for inner in ast.walk(part)}
+    spans = {id(inner): _lines_of(node) for node in nodes if _is_simple(node) for inner in ast.walk(node)}
+    spans |= {id(inner): lines for node in tree.body if (lines := _uses_of(node, tree)) for inner in ast.walk(node)}
+    functions = {id(inner): _lines_of(node) for node in nodes if _is_function(node) for inner in ast.walk(node)}
     made: list[Mutant] = []
     for place, node in enumerate(nodes):
         if id(node) in idle:
             continue
         for what, change in _changes(node):
             broken = copy.deepcopy(tree)
-            twin = [it for it in ast.walk(broken) if isinstance(it, ast.expr | ast.stmt)][place]
-            change(twin)
-            made.append(Mutant(node.lineno, what, ast.unparse(ast.fix_missing_locations(broken))))
-    return sorted(made)
+            change(_nodes_of(broken)[place])
+            span = spans.get(id(node), _lines_of(node))
+            around = functions.get(id(node), span)
+            made.append(Mutant(node.lineno, what, ast.unparse(ast.fix_missing_locations(broken)), span, around))
+    return sorted(made, key=lambda mutant: (mutant.line, mutant.what))
 
 
-def _is_idle(node: ast.AST) -> bool:
-    if isinstance(node, ast.AnnAssign):
-        return node.value is None
+def _nodes_of(tree: ast.AST) -> list[ast.expr | ast.stmt]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.expr | ast.stmt)]
+
+
+def _is_simple(node: ast.AST) -> bool:
+    return isinstance(node, ast.stmt) and not hasattr(node, "body")
+
+
+def _is_function(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+
+
+def _lines_of(node: ast.expr | ast.stmt) -> frozenset[int]:
+    return frozenset(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+
+
+def _uses_of(node: ast.stmt, tree: ast.Module) -> frozenset[int]:
+    """The lines that use a constant of the module, none where it is used elsewhere."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    names = {target.id for target in targets if isinstance(target, ast.Name)}
+    used = (it for it in ast.walk(tree) if isinstance(it, ast.Name) and it.id in names and it not in targets)
+    return frozenset(it.lineno for it in used)
+
+
+def _idle_parts(node: ast.AST) -> list[ast.AST]:
+    """What of a node does nothing, or nothing but write to a log."""
+    if isinstance(node, ast.AnnAssign | ast.arg):
+        return [node.annotation] if node.annotation is not None else []
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return [node.returns] if node.returns is not None else []
     if isinstance(node, ast.Expr):
         call = node.value
         is_log = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _LOGGING
-        return isinstance(call, ast.Constant) or is_log
-    return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).startswith(("__", "_log"))
+        return [node] if isinstance(call, ast.Constant) or is_log else []
+    return [node] if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).startswith(("__", "_log")) else []
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[str, Callable[[ast.AST], None]]]:
     """What can be done to a node, each with the words for it."""
-    if isinstance(node, ast.Compare) and type(node.ops[0]) in _FLIPPED:
-        other = _FLIPPED[type(node.ops[0])]
-        yield f"{ast.unparse(node)[:60]}: {other.__name__}", _on(ast.Compare, lambda it: it.ops.__setitem__(0, other()))
+    for place, operator in enumerate(node.ops if isinstance(node, ast.Compare) else ()):
+        other = _FLIPPED[type(operator)]
+        nth = f" ({place + 1})" if place else ""
+        yield f"{ast.unparse(node)[:60]}: {other.__name__}{nth}", _on(ast.Compare, partial(_compare_by, place, other()))
     if isinstance(node, ast.BoolOp):
         swapped = ast.Or if isinstance(node.op, ast.And) else ast.And
         yield f"{ast.unparse(node)[:60]}: {swapped.__name__}", _on(ast.BoolOp, lambda it: setattr(it, "op", swapped()))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        yield f"{ast.unparse(node)[:60]}: no not", _on(ast.UnaryOp, lambda it: setattr(it, "op", ast.UAdd()))
+        yield f"{ast.unparse(node)[:60]}: no not", _on(ast.UnaryOp, _negate)
     if isinstance(node, ast.Constant) and type(node.value) is int:
         more = node.value + 1
         yield f"{node.value} is {more}", _on(ast.Constant, lambda it: setattr(it, "value", more))
     if isinstance(node, ast.Return) and node.value is not None and ast.unparse(node.value) != "None":
-        yield f"{ast.unparse(node)[:60]}: None", _on(ast.Return, lambda it: setattr(it, "value", ast.Constant(None)))
+        is_flag = isinstance(node.value, ast.Constant) and isinstance(node.value.value, bool)
+        other_value = ast.UnaryOp(ast.Not(), node.value) if is_flag else ast.Constant(None)
+        what = f"{ast.unparse(node)[:60]}: {ast.unparse(other_value)}"
+        yield what, _on(ast.Return, lambda it: setattr(it, "value", other_value))
     if isinstance(node, ast.Raise):
         yield f"no {ast.unparse(node)[:60]}", _on(ast.Raise, _do_nothing)
 
@@ -73,6 +115,14 @@ def _on(kind: type[N], change: Callable[[N], object]) -> Callable[[ast.AST], Non
         change(node)
 
     return apply
+
+
+def _compare_by(place: int, operator: ast.cmpop, node: ast.Compare) -> None:
+    node.ops[place] = operator
+
+
+def _negate(node: ast.UnaryOp) -> None:
+    node.operand = ast.UnaryOp(ast.Not(), node.operand)
 
 
 def _do_nothing(node: ast.Raise) -> None:

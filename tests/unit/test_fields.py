@@ -154,8 +154,12 @@ def test_the_four_price_types_are_kept(word: str) -> None:
         (True, "true"),
         (["product"], "a list"),
         ({"a": 1}, "an object"),
+        (10**39 - 1, "9" * 39),
+        (10**39, "a number of 40 digits or more"),
         (10**400, "a number of 40 digits or more"),
         (-(10**400), "a number of 40 digits or more"),
+        ("x" * 38, '"' + "x" * 38 + '"'),
+        ("x" * 39, '"' + "x" * 36 + "..."),
     ],
 )
 def test_any_other_word_is_refused_and_the_allowed_ones_are_named(value: object, got: str) -> None:
@@ -203,6 +207,7 @@ def test_what_is_no_flag_is_refused(value: object, got: str) -> None:
         (4.35, 435),
         (1.15, 115),
         (0.000001, 0),
+        (-0.000001, 0),
         (10.000000999, 1000),
         (999_999_999, 99_999_999_900),
         (999_999_999.98, MOST - 1),
@@ -385,9 +390,12 @@ def test_an_address_may_have_2048_characters(start: str) -> None:
     assert json.loads(str(stored("images", [address]))) == [address]
 
 
-def test_an_address_of_2049_characters_is_refused() -> None:
-    message = refusal("images", ["x" * 2049])
-    assert message == f'images[0] must be an address of 1 to 2048 characters, got "{"x" * 36}...'
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_address_of_2049_characters_is_refused(*, strict: bool) -> None:
+    message = refusal("images", ["https://a.example/".ljust(2049, "x")], strict=strict)
+    assert (
+        message == 'images[0] must be an address of 1 to 2048 characters, got "https://a.example/xxxxxxxxxxxxxxxxxx...'
+    )
 
 
 def test_fifty_images_are_kept_in_order() -> None:
@@ -395,8 +403,10 @@ def test_fifty_images_are_kept_in_order() -> None:
     assert json.loads(str(stored("images", addresses))) == addresses
 
 
-def test_fifty_one_images_are_refused() -> None:
-    assert refusal("images", ["1.jpg"] * 51) == "images must have at most 50 addresses, got 51"
+@pytest.mark.parametrize("strict", [False, True])
+def test_fifty_one_images_are_refused(*, strict: bool) -> None:
+    addresses = ["https://a.example/1.jpg"] * 51
+    assert refusal("images", addresses, strict=strict) == "images must have at most 50 addresses, got 51"
 
 
 def test_the_same_image_twice_is_kept_twice() -> None:

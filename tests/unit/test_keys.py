@@ -106,3 +106,8 @@ def test_different_keys_have_different_digests() -> None:
 def test_a_mask_shows_the_first_four_and_the_last_four_characters() -> None:
     assert keys.mask(MADE) == f"lst_…{MADE[-4:]}"
     assert keys.mask("older-system-key-0042") == "olde…0042"
+
+
+def test_a_key_within_a_text_is_masked_and_the_rest_of_the_text_stays() -> None:
+    assert keys.masked(f"/api/{MADE}/x?{MADE}") == f"/api/{keys.mask(MADE)}/x?{keys.mask(MADE)}"
+    assert keys.masked("older-system-key-0042") == "older-system-key-0042"

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from listings import logs
+from listings.api import app
 from listings.logs import RequestLine, RequestLog
 from tests.houses import House, ask
 
@@ -49,6 +50,15 @@ def log(lines: Lines) -> Iterator[RequestLog]:
 def send(house: House, log: RequestLog, method: str, path: str, *headers: tuple[bytes, bytes]) -> None:
     house.application._request_log = log  # noqa: SLF001 - the house is built without one
     house.run(ask(house.application, method, path, list(headers), [b""]))
+
+
+def test_a_line_tells_how_long_the_request_took_to_the_hundredth_of_a_millisecond(
+    house: House, log: RequestLog, lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "perf_counter", iter([10.0, 10.123_456_7]).__next__)
+    send(house, log, "GET", "/healthz")
+    log.close()
+    assert lines.parsed()[0]["milliseconds"] == 123.46
 
 
 def test_a_request_has_one_line_with_all_that_is_needed(house: House, log: RequestLog, lines: Lines) -> None:

@@ -204,7 +204,7 @@ class _File:
         self._since_boot = clock.since_boot
         self._slots: dict[int, _Slot] = {}  # those that have their room
 
-    def hit(self, slot: int, limit: int, window: int, taken: int = 1) -> Verdict | None:
+    def hit(self, slot: int, limit: int, window: int, taken: int) -> Verdict | None:
         """Count one request, or none where `taken` is 0; None when the file was replaced meanwhile."""
         place = self._slots.get(slot) or self._allocate(slot)
         _set_lock(self.descriptor, _WAIT, place.lock)

@@ -15,7 +15,6 @@ _log = logging.getLogger(__name__)
 
 _LONGEST_NAME = 200
 _LONGEST_EMAIL = 254  # RFC 5321, 4.5.3.1.3
-_LARGEST_ID = 2**63 - 1
 _PAGE = 500
 
 
@@ -167,7 +166,8 @@ class Accounts:
                 raise Problem("key_ended", f"Key {key_id} is revoked or has expired: {again}")
             _require_key_right(account, now)
             new = _new_key(account, old.name, secret, now, old.expires_at)
-            return Rotation(new, min(now + grace, old.expires_at or _LARGEST_ID))
+            ends = now + grace
+            return Rotation(new, ends if old.expires_at is None else min(ends, old.expires_at))
 
         key = await self.store.rotate_key(key_id, decide, Author(author, now))
         if key is None:

@@ -1,0 +1,65 @@
+"""What the service does beside the requests: when, and that nothing ends it."""
+
+import asyncio
+import logging
+from contextlib import suppress
+
+import pytest
+
+from listings.errors import Unavailable
+from tests.houses import House
+
+
+async def keep_up(house: House, monkeypatch: pytest.MonkeyPatch, rounds: int) -> list[float]:
+    """The pauses that it asks for, with each over at once, and after so many of them never."""
+    pauses: list[float] = []
+    pass_on = asyncio.sleep
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        await (pass_on(0) if len(pauses) <= rounds else asyncio.Event().wait())
+
+    monkeypatch.setattr(asyncio, "sleep", pause)
+    task = asyncio.create_task(house.service.keep_up())
+    while len(pauses) < rounds + 3:
+        await pass_on(0.001)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    monkeypatch.undo()
+    return pauses
+
+
+def test_the_market_is_seen_to_each_second_and_all_else_each_minute(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert sorted(house.run(keep_up(house, monkeypatch, 0))) == [1, 1, 60]
+
+
+def test_a_part_that_fails_is_told_of_and_done_again_with_all_others(
+    house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    alice = house.person("alice")
+    house.run(house.service.authenticate(alice.key))
+
+    async def fail() -> None:
+        raise ValueError("never this way")
+
+    monkeypatch.setattr(house.service, "write_usage", fail)
+    monkeypatch.setattr(house.service, "write_views", fail)
+    with caplog.at_level(logging.ERROR):
+        house.run(keep_up(house, monkeypatch, 3))
+    assert [record.message for record in caplog.records].count("A part of the upkeep failed") == 2
+    (key,) = house.run(house.service.list_keys(alice.account))
+    assert key.last_used_at == int(house.clock.now)
+
+
+def test_a_store_that_is_away_is_left_for_the_next_time_without_a_word(
+    house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail() -> None:
+        raise Unavailable("not now")
+
+    monkeypatch.setattr(house.service, "write_views", fail)
+    house.run(keep_up(house, monkeypatch, 3))
+    assert "upkeep" not in caplog.text
