@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import uvloop
 
@@ -20,6 +20,16 @@ from tests.torture.writers import compare_all, stored_rows
 
 _BLOCK = bytes(64 * 1024)
 _MOST = 512  # blocks: the folder may be no small disk after all
+
+
+class Filled(NamedTuple):
+    """How often a disk was full, what became of writes, and how many seconds it took at most to be good again."""
+
+    rounds: int
+    acknowledged: int
+    refused: int
+    slowest: float
+    faults: list[str]
 
 
 def fill(filler: Path) -> None:
@@ -45,7 +55,7 @@ def without_room(place: Place, manner: str) -> Iterator[None]:
         resource.prlimit(place.process.pid, resource.RLIMIT_FSIZE, (most, most))
 
 
-async def work(folder: Path, elsewhere: Path, rounds: int, manner: str) -> dict[str, Any]:
+async def work(folder: Path, elsewhere: Path, rounds: int, manner: str) -> Filled:
     """So many times full and not."""
     with Zygote() as zygote, Place(folder, zygote) as place:
         place.log = elsewhere / "log"
@@ -65,14 +75,14 @@ async def work(folder: Path, elsewhere: Path, rounds: int, manner: str) -> dict[
         await crowd.finish()
         place.kill()
         faults = crowd.faults + compare_all(crowd.writers, stored_rows(place.database))
-    told = {"rounds": done, "acknowledged": crowd.acknowledged, "refused": crowd.refused, "reads": crowd.reads}
-    return told | {"slowest": slowest, "faults": faults}
+    return Filled(done, crowd.acknowledged, crowd.refused, slowest, faults)
 
 
 def main() -> None:
     """As told above."""
     folder, elsewhere = map(Path, sys.argv[1:3])
-    sys.stdout.write(json.dumps(uvloop.run(work(folder, elsewhere, int(sys.argv[3]), sys.argv[4]))))
+    filled = uvloop.run(work(folder, elsewhere, int(sys.argv[3]), sys.argv[4]))
+    sys.stdout.write(json.dumps(filled._asdict()))
 
 
 if __name__ == "__main__":

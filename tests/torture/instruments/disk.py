@@ -21,9 +21,11 @@ from tests.torture.crowd import WRITERS, Crowd
 from tests.torture.failing_disk import FAILURES, FailingDisk
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.serving import QUIET, ROOT, Place, Zygote, make_people
+from tests.torture.small_disk import Filled
 from tests.torture.writers import compare_all, stored_rows
 
 ROUNDS, PAGES = 30, 200
+_ROUNDS_OF_DISK = 10
 _LONGEST = 2.0  # seconds until it is good again
 _YEAR = 365 * 24 * 3600.0
 _PAGE = 4096
@@ -84,7 +86,15 @@ async def _fail(disk: FailingDisk, port: int, people: list[Person], rounds: int)
 
 
 def fill(folder: Path, rounds: int) -> Part:
-    """A small disk that is full now and then."""
+    """Small disks that are full now and then; each has room for what is written in some rounds."""
+    starts = range(0, rounds, _ROUNDS_OF_DISK)
+    disks = [_fill(folder / str(start), min(_ROUNDS_OF_DISK, rounds - start)) for start in starts]
+    acknowledged, refused = (sum(disk.acknowledged for disk in disks), sum(disk.refused for disk in disks))
+    told = f"{sum(disk.rounds for disk in disks)} times full: {acknowledged:,} acknowledged, {refused:,} refused"
+    return Part(told, [fault for disk in disks for fault in disk.faults], max(disk.slowest for disk in disks))
+
+
+def _fill(folder: Path, rounds: int) -> Filled:
     small, elsewhere = folder / "small", folder / "elsewhere"
     small.mkdir(parents=True)
     elsewhere.mkdir()
@@ -94,10 +104,8 @@ def fill(folder: Path, rounds: int) -> Part:
     command = [*namespace, *program, "disk"] if mountable else [*program, "limit"]
     outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if outcome.returncode:
-        return Part("no small disk", [f"the small disk: {outcome.stderr[-500:]}"])
-    came = json.loads(outcome.stdout)
-    told = f"{came['rounds']} times full: {came['acknowledged']:,} acknowledged, {came['refused']:,} refused"
-    return Part(told, came["faults"], came["slowest"])
+        return Filled(0, 0, 0, 0.0, [f"the small disk: {outcome.stderr[-500:]}"])
+    return Filled(**json.loads(outcome.stdout))
 
 
 # Files that are removed
