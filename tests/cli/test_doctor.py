@@ -157,6 +157,7 @@ def test_nor_while_the_service_runs(cli: Cli, alice: Data, service: Serving) -> 
     key = cli.key(alice)["key"]
     service.create(key)
     until(lambda: databases.rows(cli.folder / "data/listings.db", "SELECT serial FROM market"))
+    until(lambda: databases.rows(cli.folder / "data/listings.db", "SELECT hour FROM usage_hours"))
     before = contents(cli.folder)
     Program(cli.folder).run("doctor")
     assert contents(cli.folder) == before
