@@ -368,7 +368,7 @@ class SqliteStore(Console):
     async def _ask(self, statement: str, *values: object) -> list[Row]:
         return self._read_any(statement, values)
 
-    async def _perform(self, make: Callable[[], Script[T]], *, of_callers: bool = False) -> T:  # noqa: ARG002 - none is kept over a write
+    async def _perform(self, make: Callable[[], Script[T]], *, of_callers: bool = False) -> T:  # noqa: ARG002 - all of them may be about callers
         return await self._run(lambda connection: perform(connection, make()))
 
     async def _run(self, operation: Operation[T], *, of_callers: bool = True) -> T:
