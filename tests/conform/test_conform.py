@@ -2,7 +2,6 @@
 
 import re
 import ssl
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from listings.conform.client import address_of
 from listings.conform.session import Keys
 from listings.conform.verdicts import Result, Verdict
 from listings.errors import Problem
+from tests.certificates import self_signed
 from tests.conform.faulty_server import FAULTS, KEYS, LIBERTIES, LIMIT_FAULTS, FaultyServer, Row
 from tests.houses import Cast, RunningService
 
@@ -185,10 +185,7 @@ def test_a_base_address_may_have_a_path() -> None:
 
 
 def test_it_speaks_https_to_whoever_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
-    request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
-    names = ["-addext", "subjectAltName=DNS:localhost"]
-    subprocess.run([*request, *names, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    certificate, key = self_signed(tmp_path, "localhost")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     server = FaultyServer()

@@ -5,7 +5,6 @@ import logging
 import re
 import shutil
 import ssl
-import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -20,6 +19,7 @@ from listings.limiter.mapped import MappedLimiter
 from listings.limiter.redis import RedisLimiter
 from listings.limiter.redis_connection import Endpoint
 from listings.limiter.redis_inspection import inspect
+from tests.certificates import self_signed
 from tests.limiter.conftest import Run
 from tests.limiter.wires import always_answering, wire_to
 from tests.redis_server import RedisServer
@@ -500,21 +500,7 @@ def test_as_the_user_of_the_operators_page_who_may_do_no_more_than_is_needed(dat
 def test_by_tls_with_a_certificate_that_is_trusted_and_by_no_other(
     server: RedisServer, tmp_path: Path, database_id: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
-    make = [
-        "openssl",
-        "req",
-        "-x509",
-        "-nodes",
-        "-days",
-        "2",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-    ]
-    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
-    subprocess.run([*make, *names, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    certificate, key = self_signed(tmp_path, "localhost")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import ssl
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,30 +12,11 @@ import pytest
 from listings.errors import Problem
 from listings.store.postgres import PostgresStore
 from listings.store.postgres_pool import Bounds
+from tests.certificates import self_signed
 from tests.postgres_server import USER, PostgresServer
 
 BOUNDS = Bounds(sessions=2, seconds=5)
 _REQUEST = (8).to_bytes(4, "big") + (80_877_103).to_bytes(4, "big")  # PostgreSQL 15 documentation, 55.2.10
-
-
-def certificate(folder: Path, names: str) -> tuple[Path, Path]:
-    """A certificate that signs itself, and its key."""
-    signed, key = folder / "server.pem", folder / "server.key"
-    made = [
-        "openssl",
-        "req",
-        "-x509",
-        "-nodes",
-        "-days",
-        "2",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-    ]
-    about = ["-subj", "/CN=listings", "-addext", f"subjectAltName={names}", "-keyout", str(key), "-out", str(signed)]
-    subprocess.run([*made, *about], check=True, capture_output=True)
-    return signed, key
 
 
 class Terminator:
@@ -102,7 +82,7 @@ def ask(server: PostgresServer, pair: tuple[Path, Path], parameters: str, host: 
 
 @pytest.fixture
 def pair(tmp_path: Path) -> tuple[Path, Path]:
-    return certificate(tmp_path, "DNS:localhost")
+    return self_signed(tmp_path, "localhost")
 
 
 @pytest.mark.parametrize("mode", ["prefer", "require"])
@@ -120,7 +100,7 @@ def test_a_certificate_of_another_authority_is_refused(
     postgres: PostgresServer, pair: tuple[Path, Path], tmp_path: Path
 ) -> None:
     (tmp_path / "other").mkdir()
-    other, _ = certificate(tmp_path / "other", "DNS:localhost")
+    other, _ = self_signed(tmp_path / "other", "localhost")
     with pytest.raises(Problem, match=r"can't be reached: .*certificate"):
         ask(postgres, pair, f"sslmode=verify-full&sslrootcert={quote(str(other))}")
 
