@@ -3,9 +3,12 @@
 import asyncio
 import json as jsons
 import socket
+import sys
 import threading
+import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager
+from io import StringIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar, cast
@@ -229,8 +232,16 @@ class RunningService:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._loop.call_soon_threadsafe(self._stop)
-        self._thread.join(20)
-        assert not self._thread.is_alive()
+        self._thread.join(30)
+        assert not self._thread.is_alive(), self._whereabouts()
+
+    def _whereabouts(self) -> str:
+        """What the thread does, and what its tasks wait for."""
+        text = StringIO()
+        traceback.print_stack(sys._current_frames().get(self._thread.ident or 0), file=text)  # noqa: SLF001 - its name
+        for task in asyncio.all_tasks(self._loop):
+            task.print_stack(file=text)
+        return text.getvalue()
 
     def run(self, use: Callable[[Service], Awaitable[T]]) -> T:
         """Use the service on its own loop, from the test's thread."""

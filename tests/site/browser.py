@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, sync_playwright
 
 from listings import fields
 from listings.service import Service
@@ -20,6 +20,7 @@ CHROMIUM = shutil.which("chromium")
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, which .ci/run installs")
 
 AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36"
+_REPLACED = ("htmx:afterRequest", "htmx:sendAbort")  # htmx says so where a newer search takes the place of one
 _DOT = base64.b64decode("R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7")
 _ARGUMENTS = [
     "--no-sandbox",
@@ -52,7 +53,7 @@ class Visit:
         self.dialogs: list[str] = []
         self.page: Page = context.new_page()
         self.page.on("request", self._note)
-        self.page.on("console", lambda said: self.complaints.append(f"{said.type}: {said.text}"))
+        self.page.on("console", self._hear)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("dialog", self._dismiss)
 
@@ -60,6 +61,10 @@ class Visit:
         """The page at a path of the service."""
         self.page.goto(self._base_url + path)
         return self.page
+
+    def _hear(self, said: ConsoleMessage) -> None:
+        if not said.text.startswith(_REPLACED):
+            self.complaints.append(f"{said.type}: {said.text}")
 
     def _note(self, request: Request) -> None:
         if not request.url.startswith(f"{self._base_url}/"):

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from listings.service import Service
 from tests.site.accessibility import DESKTOP, PHONE, objections
@@ -118,6 +118,19 @@ def test_a_changed_filter_is_heeded_at_once_where_scripts_run(browser: Browser, 
         page.go_back()
         expect(page.get_by_role("heading", name="Latest listings")).to_be_visible()
         assert seen.complaints == []
+
+
+def test_a_newer_search_takes_the_place_of_one_that_was_not_answered_yet(browser: Browser, market: Stall) -> None:
+    with visit(browser, market.base_url, viewport=DESKTOP) as seen:
+        page = seen.open("/")
+        held: list[Route] = []
+        page.route("**/*type=rental", lambda route: held.append(route))  # noqa: PLW0108 - it marks what it is given
+        with page.expect_event("requestfailed") as given_up:
+            page.get_by_label("Type").select_option("rental")
+            page.get_by_label("Type").select_option("job")
+        assert urlsplit(given_up.value.url).query == "type=rental"
+        expect(page.get_by_role("heading", name="Nothing found")).to_be_visible()
+        assert (urlsplit(page.url).query, len(held), seen.complaints) == ("type=job", 1, [])
 
 
 def test_an_address_leaves_out_what_was_left_empty_where_scripts_run(browser: Browser, market: Stall) -> None:
