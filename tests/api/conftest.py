@@ -59,6 +59,7 @@ def _on_one_shard(
         return
     monkeypatch.setattr(service, "_UPKEEP_SECONDS", 24 * 3600)  # the purge is no request's
     monkeypatch.setattr(service, "_MARKET_SECONDS", 24 * 3600)  # nor is the market
+    monkeypatch.setattr(service, "_USAGE_SECONDS", 24 * 3600)  # nor what is stored of all accounts together
     cluster: CitusCluster = request.getfixturevalue("citus")
     before = cluster.count_multi_shard()
     yield

@@ -95,8 +95,11 @@ class Measured:
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
     """One service for all tests that leave it as it is."""
     folder = tmp_path_factory.mktemp("metrics")
-    with RunningService(folder, metrics_address="0", header_timeout="1", rate_limit="50") as service:
-        yield service
+    with pytest.MonkeyPatch.context() as patch:
+        for pause in ("_UPKEEP_SECONDS", "_USAGE_SECONDS", "_MARKET_SECONDS"):
+            patch.setattr(f"listings.service.{pause}", 24 * 3600)  # no write is counted but those of the tests
+        with RunningService(folder, metrics_address="0", header_timeout="1", rate_limit="50") as service:
+            yield service
 
 
 @pytest.fixture

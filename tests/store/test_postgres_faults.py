@@ -18,6 +18,7 @@ from listings.store import postgres_pool
 from listings.store.postgres import PostgresStore
 from listings.store.postgres_pool import Bounds
 from tests.postgres_server import PostgresServer
+from tests.wires import wire_to
 
 NEW = NewListing(title="Lamp", content="Bright.")
 CREATED = "2026-11-21 10:00:00"
@@ -416,6 +417,18 @@ def test_a_server_that_is_silent_is_given_up_and_one_that_is_back_is_used(own_se
 
     with own_server.database() as url:
         asyncio.run(scene(url))
+
+
+def test_a_server_that_falls_silent_while_a_session_begins_is_given_up(postgres: PostgresServer, url: str) -> None:
+    async def scene() -> None:
+        async with wire_to(postgres.port) as (wire, port):
+            wire.keeps_answers_to = b"synchronous_commit"
+            store = PostgresStore(url.replace(f":{postgres.port}/", f":{port}/"), Bounds(4, 5))
+            async with asyncio.timeout(20):
+                with pytest.raises(Unavailable, match="can't be reached"):
+                    await store.open()
+
+    asyncio.run(scene())
 
 
 def test_while_the_server_is_away_all_is_refused_at_once_and_afterwards_all_is_well(own_server: PostgresServer) -> None:

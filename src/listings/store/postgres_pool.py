@@ -288,15 +288,10 @@ class Pool:
 
 async def connect(url: str, seconds: float) -> "asyncpg.Connection[asyncpg.Record]":
     """A connection whose commits are on disk when they return, and whose statements and locks wait within bounds."""
-    milliseconds = max(1, int(seconds * 1000))
+    connection = await _connect(url, max(1, int(seconds * 1000)))
     try:
-        connection = await _connect(url, milliseconds)
-    except ValueError as error:
-        if isinstance(error, faults.DRIVER_ERRORS):
-            raise
-        raise asyncpg.InterfaceError("its address can't be used") from None  # whose text may hold a password
-    try:
-        await connection.execute(_DURABLE)
+        async with asyncio.timeout(_CONNECT_SECONDS):  # the server may fall silent at any moment
+            await connection.execute(_DURABLE)
         _require_version(connection.get_server_version().major)
     except BaseException:
         connection.terminate()
@@ -305,6 +300,15 @@ async def connect(url: str, seconds: float) -> "asyncpg.Connection[asyncpg.Recor
 
 
 async def _connect(url: str, milliseconds: int) -> Any:  # noqa: ANN401 - the driver's
+    try:
+        return await _ask_for_connection(url, milliseconds)
+    except ValueError as error:
+        if isinstance(error, faults.DRIVER_ERRORS):
+            raise
+        raise asyncpg.InterfaceError("its address can't be used") from None  # whose text may hold a password
+
+
+async def _ask_for_connection(url: str, milliseconds: int) -> Any:  # noqa: ANN401 - the driver's
     return await asyncpg.connect(
         url,
         timeout=_CONNECT_SECONDS,

@@ -1,4 +1,4 @@
-"""What may stand in Redis's place, or between it and us."""
+"""What may stand in a server's place, or between it and us."""
 
 import asyncio
 import ssl
@@ -7,12 +7,13 @@ from contextlib import asynccontextmanager, suppress
 
 
 class Wire:
-    """Carries bytes to Redis and back, until it is told to keep the answers, or cut."""
+    """Carries bytes to a server and back, until it is told to keep the answers, or cut."""
 
     def __init__(self, target: int) -> None:
         self._target = target
         self._writers: list[asyncio.StreamWriter] = []
         self.keeps_answers = False
+        self.keeps_answers_to = b""  # from the moment that this was sent
         self.carried = asyncio.Event()  # is set when an answer was kept
 
     def cut(self) -> None:
@@ -22,13 +23,15 @@ class Wire:
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""
-        from_redis, to_redis = await asyncio.open_connection("127.0.0.1", self._target)
-        self._writers += [writer, to_redis]
-        await asyncio.gather(self._copy(reader, to_redis), self._copy(from_redis, writer, answers=True))
+        from_server, to_server = await asyncio.open_connection("127.0.0.1", self._target)
+        self._writers += [writer, to_server]
+        await asyncio.gather(self._copy(reader, to_server), self._copy(from_server, writer, answers=True))
 
     async def _copy(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, answers: bool = False) -> None:
         with suppress(OSError):
             while data := await source.read(65_536):
+                if not answers and self.keeps_answers_to and self.keeps_answers_to in data:
+                    self.keeps_answers = True
                 if answers and self.keeps_answers:
                     self.carried.set()
                 else:
