@@ -21,8 +21,8 @@ from listings.limiter.redis_connection import Endpoint
 from listings.limiter.redis_inspection import inspect
 from tests.certificates import self_signed
 from tests.limiter.conftest import Run
-from tests.wires import always_answering, wire_to
 from tests.redis_server import RedisServer
+from tests.wires import always_answering, wire_to
 
 OPERATING = Path(__file__).parents[2] / "docs" / "operating.md"
 KEY = 7
