@@ -232,7 +232,7 @@ class RunningService:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._loop.call_soon_threadsafe(self._stop)
-        self._thread.join(30)
+        self._thread.join(120)  # a disk may stand still for long
         assert not self._thread.is_alive(), self._whereabouts()
 
     def _whereabouts(self) -> str:
