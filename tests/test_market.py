@@ -264,7 +264,6 @@ class Backlog:
 
 @pytest.mark.parametrize(("contended", "least", "most"), [(True, 0.05, 0.1), (False, 0.7, 0.9)])
 def test_the_index_takes_its_share_of_the_writers_time(
-    monkeypatch: pytest.MonkeyPatch,
     contended: bool,  # noqa: FBT001 - by others
     least: float,
     most: float,
@@ -274,8 +273,7 @@ def test_the_index_takes_its_share_of_the_writers_time(
     async def pause(seconds: float) -> None:
         pauses.append(seconds)
 
-    monkeypatch.setattr(asyncio, "sleep", pause)
     backlog: Any = Backlog(contended=contended)
     with pytest.raises(Unavailable):
-        asyncio.run(Service(backlog, None).index_market())
+        asyncio.run(Service(backlog, None, pause=pause).index_market())
     assert least <= 20 * 0.05 / (20 * 0.05 + sum(pauses)) <= most

@@ -13,16 +13,17 @@ from tests.houses import House
 async def keep_up(house: House, monkeypatch: pytest.MonkeyPatch, rounds: int) -> list[float]:
     """The pauses that it asks for, with each over at once, and after so many of them never."""
     pauses: list[float] = []
-    pass_on = asyncio.sleep
+    all_wait = asyncio.Event()
 
     async def pause(seconds: float) -> None:
         pauses.append(seconds)
-        await (pass_on(0) if len(pauses) <= rounds else asyncio.Event().wait())
+        if len(pauses) == rounds + 4:  # in the end each of the four waits
+            all_wait.set()
+        await (asyncio.sleep(0) if len(pauses) <= rounds else asyncio.Event().wait())
 
-    monkeypatch.setattr(asyncio, "sleep", pause)
+    monkeypatch.setattr(house.service, "pause", pause)
     task = asyncio.create_task(house.service.keep_up())
-    while len(pauses) < rounds + 4:  # in the end each of the four waits
-        await pass_on(0.001)
+    await all_wait.wait()
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task

@@ -17,7 +17,7 @@ from listings.model import Caller, is_current
 from listings.service.accounts import WRONG_KEY, IssuedKey, checked_email, checked_name, has_ended
 from listings.service.activity import Activity, ActivityPage
 from listings.service.listings import ANY_TERMS, CLAIM_SECONDS, Listings, Page, Record, Terms, difference
-from listings.service.market import Market, MarketPage
+from listings.service.market import Market, MarketPage, Pause
 from listings.service.members import Member, Members
 from listings.service.passwords import Passwords
 from listings.service.payments import ManualPayments, PaymentProvider, Payments
@@ -58,7 +58,7 @@ class EndedKey(Problem):
 
 
 class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
-    """All use cases over one store, one limiter (None: no limit) and one clock (seconds since 1970)."""
+    """All use cases over one store, one limiter (None: no limit), one clock (seconds since 1970), one way to wait."""
 
     def __init__(  # noqa: PLR0913 - all but the first two are optional, and the last ones by name
         self,
@@ -69,14 +69,16 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
         sign_up_open: bool = False,
         market_open: bool = True,
         payments: PaymentProvider | None = None,
+        pause: Pause = asyncio.sleep,
     ) -> None:
         """`sign_up_open`: whether anybody may open an account; `market_open`: whether the market is kept up to date.
 
-        `payments` None: the operator takes them.
+        `payments` None: the operator takes them. `pause` waits for so many seconds between what is done by itself.
         """
         self.store = store
         self.limiter = limiter
         self.clock = clock
+        self.pause = pause
         self.sign_up_open = sign_up_open
         self.market_open = market_open
         self.payments = payments if payments is not None else ManualPayments()
@@ -148,11 +150,23 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
     async def keep_up(self) -> None:
         """What is to be done beside the requests, until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(_repeat(_UPKEEP_SECONDS, self.write_key_uses, self.write_usage, *self._forgetting()))
-            group.create_task(_repeat(_USAGE_SECONDS, self.write_some_usage))
-            group.create_task(_repeat(_MARKET_SECONDS, self.write_views))
+            group.create_task(self._repeat(_UPKEEP_SECONDS, self.write_key_uses, self.write_usage, *self._forgetting()))
+            group.create_task(self._repeat(_USAGE_SECONDS, self.write_some_usage))
+            group.create_task(self._repeat(_MARKET_SECONDS, self.write_views))
             if self.market_open:
-                group.create_task(_repeat(_MARKET_SECONDS, self.index_market))
+                group.create_task(self._repeat(_MARKET_SECONDS, self.index_market))
+
+    async def _repeat(self, seconds: float, *works: Callable[[], Awaitable[object]]) -> None:
+        """Do some work again and again, with a pause before each time, until cancelled."""
+        while True:
+            await self.pause(seconds)
+            for work in works:
+                try:
+                    await work()
+                except Unavailable:
+                    pass  # the next time
+                except Exception:  # noqa: BLE001 - a fault of one part ends no other
+                    _log.exception("A part of the upkeep failed")
 
     def _forgetting(self) -> tuple[Callable[[], Awaitable[object]], ...]:
         """What removes what is too old."""
@@ -171,16 +185,3 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
                 await self.store.note_key_uses(uses)
         except Unavailable:
             self._key_uses = uses | self._key_uses
-
-
-async def _repeat(seconds: float, *works: Callable[[], Awaitable[object]]) -> None:
-    """Do some work again and again, with a pause before each time, until cancelled."""
-    while True:
-        await asyncio.sleep(seconds)
-        for work in works:
-            try:
-                await work()
-            except Unavailable:
-                pass  # the next time
-            except Exception:  # noqa: BLE001 - a fault of one part ends no other
-                _log.exception("A part of the upkeep failed")

@@ -1,18 +1,20 @@
 """The market: what anybody sees of all sellers' listings, and how often each was seen (decision G8)."""
 
-import asyncio
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
 from listings.contract import IndexStep, Store
 from listings.errors import Problem, Unavailable
 from listings.model import Entry, Listing, MarketPlaces, MarketQuery, SitemapEntry
+
+Pause: TypeAlias = Callable[[float], Awaitable[None]]
+"""Waits for so many seconds."""
 
 _DAY = 24 * 3600
 _LARGEST_ID = 2**63 - 1
@@ -60,6 +62,7 @@ class Market:
 
     store: Store
     clock: Callable[[], float]
+    pause: Pause
 
     def __init__(self) -> None:
         self._views: set[_View] = set()
@@ -164,7 +167,7 @@ class Market:
                 return done
             self._step = next_size(self._step, step)
             share = _SHARE_OF_BUSY if step.contended else _SHARE_OF_IDLE
-            await asyncio.sleep(min(step.seconds * (1 / share - 1), _LONGEST_PAUSE))
+            await self.pause(min(step.seconds * (1 / share - 1), _LONGEST_PAUSE))
 
 
 def is_robot(agent: str) -> bool:
