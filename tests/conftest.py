@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.citus_cluster import ADDRESS, CitusCluster
-from tests.houses import Cast, Ground, House, Person, RunningService, in_a_file
+from tests.houses import PATIENCE, Cast, Ground, House, Person, RunningService, in_a_file
 from tests.postgres_server import DatabasesOfFolders, PostgresServer
 from tests.redis_server import RedisServer
 
@@ -224,7 +224,7 @@ class OnePerThread(httpx.BaseTransport):
 @pytest.fixture
 def http(running: RunningService) -> Iterator[httpx.Client]:
     """A connection without any key, and one of its own for each thread."""
-    with httpx.Client(base_url=running.base_url, timeout=10, transport=OnePerThread()) as client:
+    with httpx.Client(base_url=running.base_url, timeout=PATIENCE, transport=OnePerThread()) as client:
         yield client
 
 
