@@ -14,6 +14,7 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, settings
 
+from listings.store import postgres_pool
 from tests.citus_cluster import ADDRESS, CitusCluster
 from tests.houses import PATIENCE, Cast, Ground, House, Person, RunningService, in_a_file
 from tests.postgres_server import DatabasesOfFolders, PostgresServer
@@ -46,8 +47,12 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    """One PostgreSQL for all tests; each has databases of its own."""
-    with PostgresServer() as server:
+    """One PostgreSQL for all tests; each has databases of its own.
+
+    On a machine that stands still for seconds to connect may take that long.
+    """
+    with pytest.MonkeyPatch.context() as patch, PostgresServer() as server:
+        patch.setattr(postgres_pool, "_CONNECT_SECONDS", PATIENCE)
         yield server
 
 

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from io import StringIO
 from pathlib import Path
+from time import monotonic
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar, cast
 from urllib.parse import unquote
@@ -246,7 +247,10 @@ class RunningService:
     def __enter__(self) -> Self:
         assemble.migrate_database(self.settings)
         self._thread.start()
-        assert self._started.wait(PATIENCE)
+        end = monotonic() + PATIENCE
+        while not self._started.wait(0.1):
+            assert self._thread.is_alive()
+            assert monotonic() < end
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:

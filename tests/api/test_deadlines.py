@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -118,7 +118,9 @@ def test_a_refused_body_that_trickles_is_not_waited_for(
     monkeypatch.setattr("listings.api.guard._DISCARD_SECONDS", 0.3)
     with Connection(impatient).send(request("POST", PATH, None, b"Content-Length: 100")) as connection:
         assert connection.answer().status == 401
-        assert connection.send(b"{").is_closed()
+        with suppress(OSError):  # where it is cut already
+            connection.send(b"{")
+        assert connection.is_closed()
 
 
 def test_a_refused_body_that_breaks_ends_the_connection(impatient: RunningService) -> None:

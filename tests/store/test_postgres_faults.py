@@ -402,6 +402,13 @@ def own_server() -> Iterator[PostgresServer]:
         yield server
 
 
+@pytest.fixture
+def short_connects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session is begun within three seconds, as in earnest (tests/conftest.py allows more)."""
+    monkeypatch.setattr(postgres_pool, "_CONNECT_SECONDS", 3)
+
+
+@pytest.mark.usefixtures("short_connects")
 def test_a_server_that_is_silent_is_given_up_and_one_that_is_back_is_used(own_server: PostgresServer) -> None:
     async def scene(url: str) -> None:
         async with opened(url, seconds=1) as store:
@@ -424,6 +431,7 @@ def test_a_server_that_is_silent_is_given_up_and_one_that_is_back_is_used(own_se
         asyncio.run(scene(url))
 
 
+@pytest.mark.usefixtures("short_connects")
 def test_a_server_that_falls_silent_while_a_session_begins_is_given_up(postgres: PostgresServer, url: str) -> None:
     async def scene() -> None:
         async with wire_to(postgres.port) as (wire, port):
