@@ -414,13 +414,22 @@ def test_what_turns_out_later_not_to_be_redis(
     assert "Redis is away: what answers is not Redis. Until" in caplog.records[-1].getMessage()
 
 
-@pytest.mark.parametrize(("tls", "said"), [(False, "no answer within 250 ms"), (True, "no answer within 1 s")])
+@pytest.mark.parametrize(
+    ("tls", "answer_seconds", "said"),
+    [
+        (False, 0.25, "no answer within 250 ms"),
+        (True, 0.25, "no answer within 1 s"),
+        (True, 1.6, "no answer within 2 s"),
+    ],
+)
 def test_what_takes_connections_and_says_nothing(
-    server: RedisServer, database_id: str, run: Run, *, tls: bool, said: str
+    server: RedisServer, database_id: str, run: Run, *, tls: bool, answer_seconds: float, said: str
 ) -> None:
     async def trial() -> None:
         async with always_answering(b"") as port:
-            limiter = RedisLimiter(server.endpoint(port=port, tls=tls, answer_seconds=0.25), database_id, 1, 3600)
+            limiter = RedisLimiter(
+                server.endpoint(port=port, tls=tls, answer_seconds=answer_seconds), database_id, 1, 3600
+            )
             with pytest.raises(Unavailable, match=f"^{said}$"):
                 await limiter.hit(KEY)
             await limiter.close()
