@@ -14,8 +14,9 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, settings
 
+from listings.store import postgres_pool
 from tests.citus_cluster import ADDRESS, CitusCluster
-from tests.houses import Cast, Ground, House, Person, RunningService, in_a_file
+from tests.houses import PATIENCE, Cast, Ground, House, Person, RunningService, in_a_file
 from tests.postgres_server import DatabasesOfFolders, PostgresServer
 from tests.redis_server import RedisServer
 
@@ -46,8 +47,12 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    """One PostgreSQL for all tests; each has databases of its own."""
-    with PostgresServer() as server:
+    """One PostgreSQL for all tests; each has databases of its own.
+
+    On a machine that stands still for seconds to connect may take that long.
+    """
+    with pytest.MonkeyPatch.context() as patch, PostgresServer() as server:
+        patch.setattr(postgres_pool, "_CONNECT_SECONDS", PATIENCE)
         yield server
 
 
@@ -224,7 +229,7 @@ class OnePerThread(httpx.BaseTransport):
 @pytest.fixture
 def http(running: RunningService) -> Iterator[httpx.Client]:
     """A connection without any key, and one of its own for each thread."""
-    with httpx.Client(base_url=running.base_url, timeout=10, transport=OnePerThread()) as client:
+    with httpx.Client(base_url=running.base_url, timeout=PATIENCE, transport=OnePerThread()) as client:
         yield client
 
 

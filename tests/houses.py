@@ -10,10 +10,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from io import StringIO
 from pathlib import Path
+from time import monotonic
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar, cast
 from urllib.parse import unquote
 
+import pytest
 import uvloop
 
 from listings import assemble, keys
@@ -27,6 +29,7 @@ T = TypeVar("T")
 
 MONTH = 31 * 24 * 3600
 START = 1_790_000_000  # 2026-09-21 14:13:20
+PATIENCE = 120  # seconds: whatever takes longer hangs
 
 
 class Clock:
@@ -91,7 +94,7 @@ class Ground:
 def settings_for(folder: Path, **flags: str) -> Settings:
     if "database" not in flags:
         flags["database"] = Ground.database_of(folder)
-    return load({}, {"data_folder": str(folder), "port": "0", **flags})
+    return load({}, {"data_folder": str(folder), "port": "0", "database_timeout": str(PATIENCE), **flags})
 
 
 async def make_person(service: Service, name: str, plan_ends_in: float) -> Person:
@@ -114,8 +117,17 @@ async def make_cast(service: Service) -> Cast:
     )
 
 
+async def _rest(_: Service) -> None:
+    await asyncio.Event().wait()
+
+
 class House:
-    """The whole service in this process, on a loop and a clock of its own."""
+    """The whole service in this process, on a loop and a clock of its own.
+
+    What a service does beside the requests is left to `KeptUpHouse`: it goes by the machine's time.
+    """
+
+    _keep_up: Callable[[Service], Coroutine[Any, Any, None]] = staticmethod(_rest)
 
     def __init__(self, folder: Path, **flags: str) -> None:
         self.clock = Clock()
@@ -126,7 +138,9 @@ class House:
     def __enter__(self) -> Self:
         assemble.migrate_database(self.settings)
         opened = assemble.opened_service(self.settings, clock=self.clock)
-        self.service = self.run(self._stack.enter_async_context(opened))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Service, "keep_up", self._keep_up)
+            self.service = self.run(self._stack.enter_async_context(opened))
         self.application = assemble.application(self.service, self.settings)
         return self
 
@@ -162,6 +176,12 @@ class House:
         if content:
             sent.append((b"content-length", b"%d" % len(content)))
         return self.run(ask(self.application, method, path, sent, [content], client=client))
+
+
+class KeptUpHouse(House):
+    """A house in which that is done, too."""
+
+    _keep_up = staticmethod(Service.keep_up)
 
 
 async def ask(
@@ -227,12 +247,15 @@ class RunningService:
     def __enter__(self) -> Self:
         assemble.migrate_database(self.settings)
         self._thread.start()
-        assert self._started.wait(10)
+        end = monotonic() + PATIENCE
+        while not self._started.wait(0.1):
+            assert self._thread.is_alive()
+            assert monotonic() < end
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._loop.call_soon_threadsafe(self._stop)
-        self._thread.join(120)  # a disk may stand still for long
+        self._thread.join(PATIENCE)
         assert not self._thread.is_alive(), self._whereabouts()
 
     def _whereabouts(self) -> str:
@@ -249,7 +272,7 @@ class RunningService:
         async def task() -> T:
             return await use(self.service)
 
-        return asyncio.run_coroutine_threadsafe(task(), self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(task(), self._loop).result(PATIENCE)
 
     def cast(self) -> Cast:
         return self.run(make_cast)

@@ -6,7 +6,6 @@ import importlib.util
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -20,10 +19,12 @@ from typing import Any, Protocol, Self
 import asyncpg
 
 from listings.store import postgres_migrate
+from tests.ports import free_port
 
 USER = "listings"
-_DEADLINE = 30  # seconds
+_DEADLINE = 120  # seconds
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+_PRCTL = ctypes.CDLL(None).prctl  # found before any fork: to look for it takes locks
 _MOST_USES, _MOST_ROWS = 100, 3000
 _COUNT = "SELECT (SELECT count(*) FROM listings) + (SELECT count(*) FROM accounts)"
 _EMPTY = """
@@ -79,7 +80,7 @@ class PostgresServer:
         self._folder = Path(tempfile.mkdtemp(prefix="listings-pg-"))
         self._numbers = count(1)
         self._emptied: list[tuple[str, int]] = []
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -268,10 +269,4 @@ def _children(process: int) -> list[int]:
 
 
 def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGQUIT)
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    _PRCTL(_DIE_WITH_PARENT, signal.SIGQUIT)

@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -17,9 +16,9 @@ from typing import Any, Self
 import redis
 
 from listings.limiter.redis_connection import Endpoint
+from tests.ports import free_port
 
-STARTS_WITHIN = 20  # seconds
-LARGEST_PORT = 65_535
+STARTS_WITHIN = 120  # seconds
 
 
 def program() -> str:
@@ -47,7 +46,7 @@ class RedisServer:
 
     def __enter__(self) -> Self:
         self._folder = tempfile.TemporaryDirectory(prefix="redis-")
-        self.port = _free_port()
+        self.port = free_port()
         self.socket = f"{self._folder.name}/redis.sock"
         self.start()
         return self
@@ -80,7 +79,7 @@ class RedisServer:
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(STARTS_WITHIN)
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
@@ -104,18 +103,8 @@ class RedisServer:
     def endpoint(self, **changes: Any) -> Endpoint:
         """With an answer's time that no busy machine exceeds."""
         return Endpoint(
-            "127.0.0.1", self.port, "", tls=False, user="", password=self._password, database=0, answer_seconds=20
+            "127.0.0.1", self.port, "", tls=False, user="", password=self._password, database=0, answer_seconds=60
         )._replace(**changes)
-
-
-def _free_port() -> int:
-    """One that leaves room for the port of a cluster's nodes, which is 10,000 higher."""
-    while True:
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            port = int(listener.getsockname()[1])
-        if port + 10_000 <= LARGEST_PORT:
-            return port
 
 
 def _answers(client: "redis.Redis") -> bool:

@@ -13,7 +13,7 @@ from listings.model import Caller, Listing, MarketQuery, NewListing
 from listings.service import Service
 from listings.service import market as market_service
 from listings.service.market import is_robot, next_size
-from tests.houses import House
+from tests.houses import House, KeptUpHouse
 
 BROWSER = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
 ROBOTS = (
@@ -215,7 +215,7 @@ def test_yesterdays_visitors_are_forgotten_a_minute_after_midnight(house: House)
 
 def test_the_upkeep_counts_and_indexes_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("listings.service._MARKET_SECONDS", 0.01)
-    with House(tmp_path) as house:
+    with KeptUpHouse(tmp_path) as house:
         lamp = add(house, caller(house))
         house.service.note_view(lamp, "192.0.2.1", BROWSER)
 

@@ -4,6 +4,8 @@ import json
 import socket
 from typing import Any, NamedTuple, Protocol, Self
 
+from tests.houses import PATIENCE
+
 NOT_MODIFIED = 304  # has no body and tells no length
 
 
@@ -33,7 +35,7 @@ class Connection:
         self.socket = socket.socket()
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self.socket.settimeout(20)
+        self.socket.settimeout(PATIENCE)
         try:
             self.socket.connect((host, int(port)))
         except OSError:

@@ -16,7 +16,7 @@ from tests.api.raw import Connection
 from tests.api.raw import request as raw_request
 from tests.api.test_update_listing import EVERYTHING
 from tests.conftest import Client
-from tests.houses import Person, RunningService
+from tests.houses import PATIENCE, Person, RunningService
 
 LISTINGS = "/api/v1/listings"
 STALE = 412, "precondition_failed"
@@ -330,12 +330,12 @@ def test_eight_clients_that_read_change_and_write_lose_nothing(unlimited: Runnin
     start = Barrier(8)
 
     def work(_: int) -> int:
-        with closing(httpx.Client(base_url=unlimited.base_url, timeout=20)) as http:
+        with closing(httpx.Client(base_url=unlimited.base_url, timeout=PATIENCE)) as http:
             client = Client(http, with_a_key_of_its_own(unlimited, person))
-            start.wait(20)
+            start.wait(PATIENCE)
             return add_one(client, path, 25)
 
-    with httpx.Client(base_url=unlimited.base_url) as http:
+    with httpx.Client(base_url=unlimited.base_url, timeout=PATIENCE) as http:
         alice = Client(http, person)
         path = f"/{alice.create()}"
         with ThreadPoolExecutor(8) as pool:

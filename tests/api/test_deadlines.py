@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,10 +17,11 @@ import pytest
 from listings.api.guard import GuardedProtocol
 from tests.api.raw import Connection, request
 from tests.cli.commands import Program, Serving
-from tests.houses import RunningService
+from tests.houses import PATIENCE, RunningService
 
 pytestmark = pytest.mark.alone
 ROOT = Path(__file__).parents[2]
+MUCH_LATER = 9  # seconds, on a machine that stands still for some; nobody would be cut before ten if none were set
 PATH = "/api/v1/listings"
 # Until a client notices: one that drips does so with its next drop; a slow reader's time begins with full buffers.
 DEADLINE = 6  # seconds
@@ -31,9 +32,7 @@ GRACE = {"slow_head": 0.5, "slow_body": 0.5, "silent": 0.2, "idle": 0.2, "slow_r
 @pytest.fixture(scope="module")
 def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
     folder = tmp_path_factory.mktemp("impatient")
-    with RunningService(
-        folder, header_timeout="1", body_timeout="1", idle_timeout="1", write_timeout="1", max_connections="20"
-    ) as service:
+    with RunningService(folder, header_timeout="1", body_timeout="1", idle_timeout="1", write_timeout="1") as service:
         yield service
 
 
@@ -56,7 +55,7 @@ def test_a_slow_request_is_408(impatient: RunningService, sent: bytes, said: str
         assert (answer.status, answer.headers["x-error-code"]) == (408, "request_timeout")
         assert said in answer.json()["error"]
         assert connection.is_closed()
-    assert 1 <= time.monotonic() - started < 2
+    assert 1 <= time.monotonic() - started < MUCH_LATER
 
 
 def test_a_slow_body_writes_nothing(impatient: RunningService) -> None:
@@ -72,7 +71,7 @@ def test_who_says_nothing_is_cut_without_a_word(impatient: RunningService) -> No
     started = time.monotonic()
     with Connection(impatient) as connection:
         assert connection.is_closed()
-    assert 1 <= time.monotonic() - started < 2
+    assert 1 <= time.monotonic() - started < MUCH_LATER
 
 
 def test_an_idle_connection_is_cut_after_its_time(impatient: RunningService) -> None:
@@ -80,7 +79,7 @@ def test_an_idle_connection_is_cut_after_its_time(impatient: RunningService) -> 
         assert connection.answer().status == 200
         started = time.monotonic()
         assert connection.is_closed()
-    assert 0.9 <= time.monotonic() - started < 2
+    assert 0.9 <= time.monotonic() - started < MUCH_LATER
 
 
 def test_a_slow_request_behind_a_good_one_is_408_in_its_turn(impatient: RunningService) -> None:
@@ -89,14 +88,15 @@ def test_a_slow_request_behind_a_good_one_is_408_in_its_turn(impatient: RunningS
         assert connection.answer().status == 408
 
 
-def test_one_connection_too_many_is_503(impatient: RunningService) -> None:
-    connections = [Connection(impatient).send(request("GET", "/healthz")) for _ in range(20)]
-    assert {connection.answer().status for connection in connections} == {200}
-    with Connection(impatient) as connection:
-        answer = connection.answer()
-        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
-    for connection in connections:
-        connection.socket.close()
+def test_one_connection_too_many_is_503(tmp_path: Path) -> None:
+    with RunningService(tmp_path, max_connections="20") as service:
+        connections = [Connection(service).send(request("GET", "/healthz")) for _ in range(20)]
+        assert {connection.answer().status for connection in connections} == {200}
+        with Connection(service) as connection:
+            answer = connection.answer()
+            assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+        for connection in connections:
+            connection.socket.close()
 
 
 def test_who_reads_nothing_is_cut(impatient: RunningService) -> None:
@@ -108,8 +108,8 @@ def test_who_reads_nothing_is_cut(impatient: RunningService) -> None:
     with Connection(impatient, receive_buffer=4096).send(request("GET", PATH, alice.key) * 20) as connection:
         poll = select.poll()
         poll.register(connection.socket, 0)
-        assert poll.poll(5_000) == [(connection.socket.fileno(), select.POLLERR | select.POLLHUP)]
-    assert 1 <= time.monotonic() - started < 2.5
+        assert poll.poll(1000 * PATIENCE) == [(connection.socket.fileno(), select.POLLERR | select.POLLHUP)]
+    assert 1 <= time.monotonic() - started < MUCH_LATER
 
 
 def test_a_refused_body_that_trickles_is_not_waited_for(
@@ -118,7 +118,9 @@ def test_a_refused_body_that_trickles_is_not_waited_for(
     monkeypatch.setattr("listings.api.guard._DISCARD_SECONDS", 0.3)
     with Connection(impatient).send(request("POST", PATH, None, b"Content-Length: 100")) as connection:
         assert connection.answer().status == 401
-        assert connection.send(b"{").is_closed()
+        with suppress(OSError):  # where it is cut already
+            connection.send(b"{")
+        assert connection.is_closed()
 
 
 def test_a_refused_body_that_breaks_ends_the_connection(impatient: RunningService) -> None:
@@ -185,7 +187,7 @@ def trial(serving: Serving, key: str) -> Trial:
         undisturbed = steady_client(serving, key)
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as slow:
             beside = steady_client(serving, key)
-            out, _ = slow.communicate(timeout=60)
+            out, _ = slow.communicate(timeout=PATIENCE)
     return Trial(undisturbed, beside, json.loads(out))
 
 

@@ -146,7 +146,7 @@ def test_the_same_request_at_the_same_instant_makes_one_listing(alice: Client, c
     start = Barrier(clients)
 
     def send(_: int) -> httpx.Response:
-        start.wait(20)
+        start.wait(DEADLINE)
         return create(alice, "k1")
 
     with ThreadPoolExecutor(clients) as pool:
@@ -164,7 +164,7 @@ def test_two_bodies_at_the_same_instant_make_one_listing(alice: Client) -> None:
     start = Barrier(10)
 
     def send(number: int) -> int:
-        start.wait(20)
+        start.wait(DEADLINE)
         return create(alice, "k1", {**LAMP, "price": number % 2}).status_code
 
     with ThreadPoolExecutor(10) as pool:

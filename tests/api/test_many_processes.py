@@ -40,6 +40,7 @@ def program(folder: Path, url: str, **environment: str) -> Program:
         folder,
         LISTINGS_DATABASE_URL=url,
         LISTINGS_DATABASE_CONNECTIONS="4",
+        LISTINGS_DATABASE_TIMEOUT="120",
         LISTINGS_LOG_LEVEL="error",
         **environment,
     )

@@ -220,7 +220,9 @@ def test_no_label_tells_of_anybody_whatever_is_asked(measured: Measured, cast: C
 
 
 def test_open_connections_are_told_and_how_many_there_may_be(measured: Measured) -> None:
-    connections = [Connection(measured) for _ in range(3)]
+    connections = [Connection(measured).send(request("GET", "/healthz")) for _ in range(3)]
+    for connection in connections:
+        connection.answer()  # who says nothing is cut after a second here
     after = measured.until(lambda scrape: scrape("listings_connections") == 3)
     assert after("listings_connections_max") == measured.service.settings.max_connections
     for connection in connections:
@@ -355,7 +357,7 @@ def test_the_listeners_address_is_told_as_one_writes_it_in_a_url(tmp_path: Path,
 def test_metrics_are_not_at_the_services_port_nor_the_service_at_theirs(program: Program) -> None:
     with program.serve() as serving:
         assert serving.http.get("/metrics").status_code == 404
-        there = httpx.get(metrics_url(serving).replace("/metrics", "/healthz"), trust_env=False)
+        there = httpx.get(metrics_url(serving).replace("/metrics", "/healthz"), trust_env=False, timeout=DEADLINE)
         assert "ok" not in there.text.splitlines()[0]
 
 
@@ -390,7 +392,7 @@ def test_a_stop_ends_the_listener_with_0(program: Program) -> None:
     assert outcome.code == 0
     assert "Traceback" not in outcome.err
     with pytest.raises(httpx.ConnectError):
-        httpx.get(url, trust_env=False)
+        httpx.get(url, trust_env=False, timeout=DEADLINE)
 
 
 def test_a_listener_that_has_ended_leaves_its_port_and_no_thread(tmp_path: Path) -> None:

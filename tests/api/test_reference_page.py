@@ -15,7 +15,7 @@ from listings.api.html import Html, tag, words
 from listings.api.reference import page
 from listings.api.routes import ROUTES
 from listings.api.samples import BASE_URL, Call, samples_of
-from tests.houses import House, RunningService
+from tests.houses import PATIENCE, House, RunningService
 
 DOCUMENT = openapi.document(ROUTES)
 FILES = {"/docs": "text/html", "/docs/reference.css": "text/css", "/docs/reference.js": "text/javascript"}
@@ -159,7 +159,7 @@ def test_a_browser_runs_it_and_blocks_nothing(running: RunningService, tmp_path:
         [*command, f"--user-data-dir={tmp_path}", f"{running.base_url}/docs"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=True,
     )
     assert "CONSOLE" not in done.stderr

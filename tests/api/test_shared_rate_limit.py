@@ -23,7 +23,7 @@ import pytest
 from listings.cli.checks import examine
 from listings.settings import survey
 from tests.api.test_metrics import Scrape
-from tests.cli.commands import PROGRAM, Program, Serving
+from tests.cli.commands import DEADLINE, PROGRAM, Program, Serving
 from tests.houses import House, Person, RunningService
 from tests.redis_server import RedisServer
 
@@ -32,7 +32,7 @@ READY = "/readyz"
 ALL = "all machines that use this Redis"
 MACHINE = "this machine, since Redis is away"
 KEEPS = "maxmemory_policy:noeviction\r\n"
-PATIENCE = "10000"  # milliseconds, for a busy machine
+PATIENCE = "10000"  # milliseconds, for a busy machine, to connect and for each answer
 ROUNDS = int(os.environ.get("LIMIT_ROUNDS", "2"))
 
 
@@ -68,7 +68,7 @@ class Machines:
 
     def _ask(self, person: Person, number: int, requests: int) -> list[int]:
         service = self.services[number % len(self.services)]
-        with httpx.Client(base_url=service.base_url, timeout=60, verify=False, trust_env=False) as http:  # noqa: S501 - it is plain HTTP
+        with httpx.Client(base_url=service.base_url, timeout=DEADLINE, verify=False, trust_env=False) as http:  # noqa: S501 - it is plain HTTP
             headers = {"X-API-Key": person.key}
             return [http.get(f"{LISTINGS}/1", headers=headers).status_code for _ in range(requests)]
 
@@ -105,7 +105,7 @@ def test_headers_and_the_resource_tell_what_redis_counts(house: House) -> None:
     statuses = [house.ask("GET", LISTINGS, key=key).status for _ in range(4)]
     assert statuses == [200, 200, 200, 429]
     refused = house.ask("GET", LISTINGS, key=key)
-    assert 3_590 <= int(refused.headers["retry-after"]) <= 3_600
+    assert 3_500 <= int(refused.headers["retry-after"]) <= 3_600
 
 
 def test_readiness_tells_who_counts(house: House, server: RedisServer) -> None:
@@ -139,7 +139,7 @@ def test_where_redis_is_required_its_absence_is_answered_503(tmp_path: Path, ser
 async def back(house: House) -> None:
     limiter = house.service.limiter
     assert limiter is not None
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE):
         while limiter.reach != ALL:  # noqa: ASYNC110 - another process decides it
             await asyncio.sleep(0.01)
 
@@ -149,7 +149,7 @@ def test_metrics_tell_that_redis_is_away_and_how_many_were_counted_without_it(
 ) -> None:
     with (
         RunningService(tmp_path, redis=server.url, redis_timeout=PATIENCE, metrics_address="0") as service,
-        httpx.Client(base_url=service.base_url) as http,
+        httpx.Client(base_url=service.base_url, timeout=DEADLINE) as http,
     ):
         headers = {"X-API-Key": service.cast().alice.key}
         assert service.observers.metrics is not None

@@ -96,7 +96,11 @@ class Silent:
     def __enter__(self) -> Self:
         self._socket = socket.create_server(("127.0.0.1", 0))
         port = self._socket.getsockname()[1]
-        self.environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}", **self.variables}
+        self.environment = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
+            "OTEL_EXPORTER_OTLP_TIMEOUT": str(DEADLINE),
+            **self.variables,
+        }
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -278,7 +282,15 @@ def test_a_collector_that_never_answers_holds_up_neither_requests_nor_the_stop(t
         started = time.monotonic()
         outcome = serving.stop()
     assert outcome.code == 0
-    assert time.monotonic() - started < 8  # the exporter's own patience is ten seconds
+    assert time.monotonic() - started < DEADLINE / 2  # of the exporter's own patience
+
+
+def is_told(caplog: pytest.LogCaptureFixture, words: str, seconds: float) -> bool:
+    """Whether it is logged before so many seconds are over."""
+    end = time.monotonic() + seconds
+    while words not in caplog.text and time.monotonic() < end:
+        time.sleep(0.001)
+    return words in caplog.text
 
 
 def test_a_collector_that_comes_back_is_told_of_in_a_line(
@@ -288,15 +300,16 @@ def test_a_collector_that_comes_back_is_told_of_in_a_line(
     bound = socket.socket()
     bound.bind(("127.0.0.1", 0))
     variables.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{bound.getsockname()[1]}")
-    variables.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.1")
+    variables.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.75")  # less than the exporter's pause before it tries again
     tracing = Tracing()
     tracing.note_answer(RequestLine(method="GET", route="/healthz", status=200), {})
-    deadline = time.monotonic() + DEADLINE
-    while "can't be delivered" not in caplog.text:
-        assert time.monotonic() < deadline
+    assert is_told(caplog, "can't be delivered", DEADLINE)
     with Collector(bound) as collector:
-        tracing.note_answer(RequestLine(method="GET", route="/readyz", status=200), {})
-        assert collector.span().name == "GET /readyz"
+        for _ in range(60):  # a busy machine may take longer to hear that the first one was taken
+            tracing.note_answer(RequestLine(method="GET", route="/readyz", status=200), {})
+            assert collector.span().name == "GET /readyz"
+            if is_told(caplog, "delivered again", 2):
+                break
         tracing.close()
     assert [record.message for record in caplog.records][1:] == ["Traces are delivered again"]
 

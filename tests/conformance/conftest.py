@@ -59,7 +59,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, run: Run) -> Iterator[
     """An empty store of each engine."""
     if request.param != "sqlite":
         with request.getfixturevalue(request.param).database() as url:
-            postgres_store = PostgresStore(url, Bounds(sessions=8, seconds=5))
+            postgres_store = PostgresStore(url, Bounds(sessions=8, seconds=120))
             run(postgres_store.open())
             yield postgres_store
             run(postgres_store.close())

@@ -14,6 +14,7 @@ import pytest
 from listings.contract import Verdict
 from listings.errors import Unavailable
 from listings.limiter.mapped import MachineClock, MappedLimiter, log_files
+from tests.houses import PATIENCE
 from tests.limiter import rush
 
 KEY = 5
@@ -89,7 +90,7 @@ def test_processes_and_threads_together_are_granted_exactly_the_limit(
 ) -> None:
     hits = 1_600 // (processes * threads)
     rushes = [start_rush(database, 1_000, hits, threads) for _ in range(processes)]
-    granted = [process.communicate(timeout=60)[0] for process in rushes]
+    granted = [process.communicate(timeout=PATIENCE)[0] for process in rushes]
     assert sum(map(len, granted)) == 1_000
 
 
@@ -105,7 +106,7 @@ def test_sixty_kills_forget_nothing_that_was_acknowledged(database: Path) -> Non
             got = len(os.read(process.stdout.fileno(), 4096))
             wanted, acknowledged = wanted - got, acknowledged + got
         process.kill()
-        acknowledged += len(process.communicate(timeout=30)[0])
+        acknowledged += len(process.communicate(timeout=PATIENCE)[0])
     assert acknowledged <= remembered(database, limit) <= acknowledged + kills
 
 
@@ -264,7 +265,7 @@ def test_on_a_full_disk_it_is_unavailable_and_the_process_lives(tmp_path: Path) 
         pytest.skip("this machine lets nobody mount a small disk")
     trial = [sys.executable, "-m", "tests.limiter.full_disk", str(tmp_path)]
     command = [*namespace, "sh", "-c", ON_A_SMALL_DISK, "sh", str(tmp_path), *trial]
-    outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert outcome.stdout.split() == ["granted", "refused", "granted"], outcome.stderr
 
 

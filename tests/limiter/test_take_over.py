@@ -10,6 +10,7 @@ from listings.contract import Verdict
 from listings.errors import Unavailable
 from listings.limiter.mapped import MappedLimiter, log_files
 from listings.limiter.redis import RedisLimiter
+from tests.houses import unused_port
 from tests.limiter.conftest import Run
 from tests.limiter.test_mapped import Machine
 from tests.redis_server import RedisServer
@@ -169,10 +170,9 @@ def test_a_file_that_was_replaced_meanwhile_is_not_written_to(
     run(large.close())
 
 
-def test_a_redis_that_is_away_is_told(run: Run, database_id: str) -> None:
-    with RedisServer() as server:
-        endpoint = server.endpoint()
-    limiter = RedisLimiter(endpoint, database_id, LIMIT, WINDOW)
-    with pytest.raises(Unavailable):
-        run(limiter.take_over(1, [1.0]))
+def test_a_redis_that_is_away_is_told(run: Run, redis_server: RedisServer, database_id: str) -> None:
+    with unused_port() as port:
+        limiter = RedisLimiter(redis_server.endpoint(port=port), database_id, LIMIT, WINDOW)
+        with pytest.raises(Unavailable):
+            run(limiter.take_over(1, [1.0]))
     run(limiter.close())

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from listings.errors import Unavailable
-from tests.houses import House
+from tests.houses import PATIENCE, House
 
 
 async def keep_up(house: House, monkeypatch: pytest.MonkeyPatch, rounds: int) -> list[float]:
@@ -35,6 +35,31 @@ def test_the_market_is_seen_to_each_second_usage_each_other_and_all_else_each_mi
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert sorted(house.run(keep_up(house, monkeypatch, 0))) == [1, 1, 2, 60]
+
+
+def test_a_part_that_fails_when_it_is_cancelled_ends_all_the_same(
+    house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def trial() -> bool:
+        begun = asyncio.Event()
+
+        async def fail_at_the_end() -> None:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                raise ValueError("no way out")
+
+        monkeypatch.setattr(house.service, "write_views", fail_at_the_end)
+        task = asyncio.create_task(house.service.keep_up())
+        await begun.wait()
+        task.cancel()
+        done, _ = await asyncio.wait([task], timeout=PATIENCE)
+        return task in done
+
+    monkeypatch.setattr("listings.service._MARKET_SECONDS", 0)
+    assert house.run(trial())
+    assert "A part of the upkeep failed" in caplog.text
 
 
 def test_a_part_that_fails_is_told_of_and_done_again_with_all_others(

@@ -8,7 +8,7 @@ import pytest
 from listings import keys
 from listings.model import Caller
 from listings.service.usage import Usage
-from tests.houses import House, Person
+from tests.houses import PATIENCE, House, KeptUpHouse, Person
 
 HOUR = 3600
 DAY = 24 * HOUR
@@ -27,6 +27,8 @@ def usage_of(house: House, person: Person) -> Usage:
 async def _until_stored(house: House) -> None:
     while house.service._answers:  # noqa: SLF001, ASYNC110 - what waits; the service tells nobody
         await asyncio.sleep(0.01)
+    async with house.service._storing:  # noqa: SLF001 - what was taken last is in the store
+        pass
 
 
 def ask(house: House, person: Person, times: int = 1, path: str = LISTINGS) -> None:
@@ -227,12 +229,12 @@ def test_a_write_that_nobody_waits_for_any_more_is_done(house: House, alice: Per
 
 
 def test_what_one_process_counts_is_shown_by_another_without_being_asked_to(tmp_path: Path) -> None:
-    with House(tmp_path) as one, House(tmp_path) as other:
+    with KeptUpHouse(tmp_path) as one, House(tmp_path) as other:
         alice = one.person("alice")
         ask(one, alice, 3)
         ask(one, alice, path=f"{LISTINGS}/999")
 
-        one.run(asyncio.wait_for(_until_stored(one), 30))  # sooner than once a minute
+        one.run(asyncio.wait_for(_until_stored(one), PATIENCE))  # sooner than once a minute
         usage = usage_of(other, alice)
         assert usage.total.by_status == {200: 3, 404: 1}
         assert len(usage.refusals) == 1

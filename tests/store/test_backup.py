@@ -19,6 +19,7 @@ from listings.store import copies, inspection, migrate
 from listings.store import restore as restores
 from listings.store.connection import left_behind, open_alone, open_reader, open_untouched, open_writer
 from listings.store.migrate import Migration
+from tests.houses import PATIENCE
 from tests.store import databases
 from tests.store.databases import change, connect, is_sound, rows
 
@@ -79,6 +80,14 @@ def writing(database: Path) -> Iterator[list[int]]:
             reader.join()
 
 
+def wait_for_more(acknowledged: list[int]) -> None:
+    """Until the other process has written meanwhile."""
+    before, deadline = len(acknowledged), time.monotonic() + PATIENCE
+    while len(acknowledged) == before:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 def write(database: str) -> None:
     """What the other process does; prints each account that is on the disk."""
     with closing(open_writer(Path(database))) as connection:
@@ -104,14 +113,18 @@ def test_a_copy_holds_all_and_is_one_file_for_its_owner_alone(database: Path, fi
 @pytest.mark.alone
 def test_a_copy_without_its_held_snapshot_would_never_end_while_another_process_writes(tmp_path: Path) -> None:
     database = databases.make(tmp_path / "listings.db", listings=300, size=8000)
-    with writing(database), closing(connect(tmp_path / "copy.db")) as target, closing(open_reader(database)) as source:
+    with (
+        writing(database) as acknowledged,
+        closing(connect(tmp_path / "copy.db")) as target,
+        closing(open_reader(database)) as source,
+    ):
         restarts, left = 0, None
         with target.backup("main", source, "main") as backup:
-            for _ in range(400):
+            for _ in range(100):
                 backup.step(8)
                 restarts += left is not None and backup.remaining > left
                 left = backup.remaining
-                time.sleep(0.002)  # the other process writes meanwhile
+                wait_for_more(acknowledged)
         assert restarts > 0  # this is what the next test is about
 
 
@@ -123,7 +136,7 @@ def test_a_copy_ends_while_another_process_writes_without_a_pause(tmp_path: Path
     def progress(done: int, pages: int) -> None:
         assert not left or pages - done <= left[-1]  # or it would begin anew for ever
         left.append(pages - done)
-        time.sleep(0.02)  # the other process writes meanwhile
+        wait_for_more(acknowledged)
 
     with writing(database) as acknowledged:
         before = acknowledged[-1]
@@ -296,7 +309,7 @@ def test_on_a_full_disk_nothing_is_half_written(tmp_path: Path) -> None:
     elsewhere.mkdir()
     trial = [sys.executable, "-m", "tests.store.small_disk", str(small), str(elsewhere)]
     command = [*namespace, "sh", "-c", ON_A_SMALL_DISK, "sh", str(small), *trial]
-    outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
     *sentences, left, sound = outcome.stdout.splitlines()
     assert len(sentences) == 4, outcome
     for sentence in sentences:
@@ -774,7 +787,7 @@ def states_after_kills(folder: Path, old: Path, backup: Path) -> list[str]:
     """What a database is after a restore that was killed at its first step, its second and so on, or not at all."""
     folder.mkdir()
     command = [sys.executable, "-m", "tests.store.killed_restore", str(folder), str(old), str(backup)]
-    outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert outcome.stderr == ""
     return outcome.stdout.split()
 

@@ -9,7 +9,7 @@ from listings.store.postgres_pool import Bounds
 from tests.houses import Clock
 from tests.postgres_server import PostgresServer
 
-BOUNDS = Bounds(sessions=2, seconds=5)
+BOUNDS = Bounds(sessions=2, seconds=60)
 DIGEST = b"k" * 32
 
 

@@ -15,7 +15,7 @@ from tests.postgres_server import PostgresServer
 ONE = Migration(1, "one", "CREATE TABLE one (a integer); INSERT INTO one VALUES (1)")
 TWO = Migration(2, "two", "INSERT INTO one VALUES (2)")
 BROKEN = Migration(2, "broken", "INSERT INTO one VALUES (2); INSERT INTO nowhere VALUES (3)")
-BOUNDS = Bounds(sessions=2, seconds=5)
+BOUNDS = Bounds(sessions=2, seconds=60)
 
 
 @pytest.fixture

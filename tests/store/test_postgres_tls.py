@@ -15,7 +15,7 @@ from listings.store.postgres_pool import Bounds
 from tests.certificates import self_signed
 from tests.postgres_server import USER, PostgresServer
 
-BOUNDS = Bounds(sessions=2, seconds=5)
+BOUNDS = Bounds(sessions=2, seconds=60)
 _REQUEST = (8).to_bytes(4, "big") + (80_877_103).to_bytes(4, "big")  # PostgreSQL 15 documentation, 55.2.10
 
 

@@ -51,5 +51,5 @@ def test_who_was_turned_away_is_refused_when_the_socket_is_closed_or_reaches_the
             client.connect(address)
         listener.close()
         with socket.create_server(address, family=listener.family) as following:
-            following.settimeout(20)
+            following.settimeout(120)
             following.accept()[0].close()

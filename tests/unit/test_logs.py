@@ -15,7 +15,7 @@ import pytest
 from listings import logs
 from listings.api import app
 from listings.logs import RequestLine, RequestLog
-from tests.houses import House, ask
+from tests.houses import PATIENCE, House, ask
 
 
 class Lines(io.BytesIO):
@@ -29,7 +29,7 @@ class Lines(io.BytesIO):
         self._written.set()
 
     def wait(self) -> None:
-        assert self._written.wait(5)
+        assert self._written.wait(PATIENCE)
 
     def parsed(self) -> list[Any]:
         return [json.loads(line) for line in self.getvalue().splitlines()]

@@ -24,7 +24,7 @@ from listings.errors import Unavailable
 from listings.limiter.redis_connection import NOT_REDIS, Connection, Endpoint, ErrorReply, connect, reason_of
 
 _MICROSECONDS = 1_000_000
-_CONNECT_SECONDS = 1.0
+_CONNECT_SECONDS = 1.0  # at least: whoever waits longer for an answer waits so long for a connection, too
 _RETRY_SECONDS = 1.0
 _OLD_SCRIPT_ERROR = re.compile(r"^ERR Error running script .*@user_script: ?\d+: -?")
 _SCRIPT_ERROR = re.compile(r",? script: (?:[0-9a-f]{40}, )?on @user_script:\d+\.$")
@@ -197,8 +197,9 @@ class RedisLimiter:
 
     async def _connect(self) -> str | None:
         """Returns what went wrong, if anything."""
+        allowed = max(_CONNECT_SECONDS, self._endpoint.answer_seconds)
         try:
-            async with asyncio.timeout(_CONNECT_SECONDS):
+            async with asyncio.timeout(allowed):
                 connection = await connect(self._endpoint, self._on_lost)
                 try:
                     _numbers(connection, await self._probe(connection))
@@ -206,7 +207,7 @@ class RedisLimiter:
                     connection.lose("it was never used")
                     raise
         except TimeoutError:
-            return f"no answer within {_CONNECT_SECONDS:.0f} s"
+            return f"no answer within {allowed:.0f} s"
         except ErrorReply as error:
             return _told(error)
         except Exception as error:  # noqa: BLE001 - whatever it was, the next attempt may succeed

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import cast
 
 from listings import keys
 from listings.contract import RateLimiter, Store, Verdict
@@ -157,8 +158,12 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
                 group.create_task(self._repeat(_MARKET_SECONDS, self.index_market))
 
     async def _repeat(self, seconds: float, *works: Callable[[], Awaitable[object]]) -> None:
-        """Do some work again and again, with a pause before each time, until cancelled."""
-        while True:
+        """Do some work again and again, with a pause before each time, until cancelled.
+
+        Work that is cancelled may fail instead of ending: it is not done again then.
+        """
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        while not task.cancelling():
             await self.pause(seconds)
             for work in works:
                 try:
