@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -196,10 +197,29 @@ def test_a_small_write_takes_the_longest_kept_and_leaves_the_rest(house: House, 
         caller = Caller(person.key_id, person.account.id, 1, None, None, None, None)
         for status in range(200, 300):
             house.service.note_answer(caller, status)
-        house.service.note_refusal(caller, "c", 404, "GET", "/", "r")
+            house.service.note_refusal(caller, "c", status, "GET", "/", "r")
     assert house.run(house.service.write_some_usage())
     assert {one[0] for one in house.service._answers} == {one.account.id for one in people[5:]}  # noqa: SLF001 - what waits
     assert list(house.service._refused) == [one.account.id for one in people[5:]]  # noqa: SLF001 - as above
+
+
+def test_few_refusals_of_many_accounts_take_few_writes(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    people = [house.person("bob") for _ in range(101)]
+    writes: list[int] = []
+    add_usage = house.service.store.add_usage
+
+    async def count(counts: Any, refused: Any, most: int) -> None:
+        writes.append(len(refused))
+        await add_usage(counts, refused, most)
+
+    monkeypatch.setattr(house.service.store, "add_usage", count)
+    for person in people:
+        caller = Caller(person.key_id, person.account.id, 1, None, None, None, None)
+        for _ in range(3):
+            house.service.note_refusal(caller, "c", 404, "GET", "/", "r")
+    house.run(house.service.write_usage())
+    assert writes == [150, 150, 3]
+    assert {len(usage_of(house, person).refusals) for person in people} == {3}
 
 
 def test_nothing_is_missing_and_nothing_counted_twice_while_it_is_stored(house: House, alice: Person) -> None:

@@ -28,7 +28,8 @@ _LONGEST_ID = 128
 _MOST_COUNTED = 50_000  # keys by their statuses, between two writes
 _MOST_ACCOUNTS = 200  # whose refusals are kept between two writes
 _WRITTEN_AT_ONCE = 500
-_ACCOUNTS_AT_ONCE = 5
+_ACCOUNTS_AT_ONCE = 50  # as far as they have no more refusals than are written at once
+_LEAST_AT_ONCE = _WRITTEN_AT_ONCE // MOST_REFUSALS  # accounts
 
 
 class Period(NamedTuple):
@@ -151,8 +152,8 @@ class RequestCounts:
     async def write_usage(self) -> None:
         """Store all that was counted up to now, in small steps; what the store can't take is kept for the next time."""
         steps = ceil((len(self._unwritten) + len(self._answers)) / _WRITTEN_AT_ONCE)
-        for _ in range(max(steps, ceil(len(self._refused) / _ACCOUNTS_AT_ONCE))):
-            if not await self.write_some_usage():
+        for _ in range(max(steps, ceil(len(self._refused) / _LEAST_AT_ONCE))):
+            if not await self.write_some_usage() or not (self._unwritten or self._answers or self._refused):
                 break
 
     async def write_some_usage(self) -> bool:
@@ -165,9 +166,7 @@ class RequestCounts:
     async def _store_some(self) -> bool:
         async with self._storing:
             counts = self._take_counts()
-            refused = {
-                account: self._refused.pop(account) for account in list(islice(self._refused, _ACCOUNTS_AT_ONCE))
-            }
+            refused = self._take_refused()
             if not counts and not refused:
                 return True
             try:
@@ -177,6 +176,17 @@ class RequestCounts:
                 self._take_back(refused)
                 return False
             return True
+
+    def _take_refused(self) -> dict[int, deque[Refusal]]:
+        """Of as many accounts as are written at once, which is fewer where they have many."""
+        refused: dict[int, deque[Refusal]] = {}
+        room = _WRITTEN_AT_ONCE
+        for account_id in list(islice(self._refused, _ACCOUNTS_AT_ONCE)):
+            room -= len(self._refused[account_id])
+            if room < 0:
+                break
+            refused[account_id] = self._refused.pop(account_id)
+        return refused
 
     def _take_back(self, refused: dict[int, deque[Refusal]]) -> None:
         for account_id, later in self._refused.items():
