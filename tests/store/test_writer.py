@@ -347,6 +347,22 @@ def test_a_listener_hears_of_every_batch_before_its_callers_do(path: Path) -> No
     assert heard[3:] == [(1, False)]
 
 
+def test_a_listener_that_fails_keeps_no_caller_from_its_answer(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(size: int, seconds: float, *, committed: bool) -> None:
+        raise OSError(f"no room to note {size} {seconds >= 0} {committed}")
+
+    async def run() -> list[int]:
+        writer = Writer(path, fail)
+        async with asyncio.timeout(PATIENCE):
+            rows = [await writer.run(insert("a")), await writer.run(insert("b"))]
+        await writer.close()
+        return rows
+
+    assert asyncio.run(run()) == [1, 2]
+    assert caplog.text.count("no room to note 1 True True") == 2
+    assert texts(path) == {"a", "b"}
+
+
 def test_operations_that_wait_can_be_counted(path: Path) -> None:
     entered, go_on = threading.Event(), threading.Event()
 

@@ -160,8 +160,12 @@ class Writer:
         return outcomes
 
     def _tell(self, outcomes: list[_Outcome], seconds: float, *, committed: bool) -> None:
-        if self._on_batch is not None:
+        if self._on_batch is None:
+            return
+        try:
             self._on_batch(len(outcomes), seconds, committed=committed)
+        except Exception:  # noqa: BLE001 - whoever listens keeps no caller from what has become of the write
+            _log.exception("A batch was not told of")
 
     def _commit(self, batch: list[_Call]) -> list[_Outcome]:
         if self._connection is None:
