@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import socketserver
 import subprocess
 import threading
@@ -162,6 +163,8 @@ def test_nor_while_the_service_runs(cli: Cli, alice: Data, service: Serving) -> 
     service.create(key)
     until(lambda: databases.rows(cli.folder / "data/listings.db", "SELECT serial FROM market"))
     until(lambda: databases.rows(cli.folder / "data/listings.db", "SELECT hour FROM usage_hours"))
+    service.process.send_signal(signal.SIGSTOP)  # so that only the doctor could write
+    os.waitid(os.P_PID, service.process.pid, os.WSTOPPED | os.WNOWAIT)
     before = contents(cli.folder)
     Program(cli.folder).run("doctor")
     assert contents(cli.folder) == before
