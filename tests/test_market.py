@@ -227,7 +227,7 @@ def test_the_upkeep_counts_and_indexes_by_itself(tmp_path: Path, monkeypatch: py
             while not await is_done():  # noqa: ASYNC110 - it is a store that is waited for
                 await asyncio.sleep(0.01)
 
-        house.run(asyncio.wait_for(wait(), 20))
+        house.run(asyncio.wait_for(wait(), 120))
 
 
 def test_views_are_stored_when_the_service_ends(tmp_path: Path) -> None:

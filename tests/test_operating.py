@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.cli.commands import PROGRAM, Program, clean_environment
+from tests.cli.commands import DEADLINE, PROGRAM, Program, clean_environment
 from tests.postgres_server import USER, PostgresServer, programs
 
 HOME = Path(__file__).parent.parent
@@ -173,7 +173,7 @@ def serve_and_stop(program: Path, folder: Path) -> None:
         assert process.stderr is not None
         assert process.stderr.readline().startswith("Listings answers at http://127.0.0.1:")
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(DEADLINE) == 0
 
 
 def test_a_request_is_found_by_its_id_and_a_keys_requests_by_its_number(

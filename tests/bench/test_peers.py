@@ -352,7 +352,7 @@ def test_a_server_is_all_of_its_processes_on_its_core_and_none_outlives_it(tmp_p
         assert server.peak_mebibytes() > 2
         assert server.processor_seconds() > 0
     assert os.sched_getaffinity(0) == before
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while any(Path(f"/proc/{pid}/exe").exists() for pid in pids):
         assert time.monotonic() < deadline
 

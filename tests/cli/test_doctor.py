@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import socketserver
 import subprocess
 import threading
@@ -17,10 +18,11 @@ from typing import Any
 import apsw
 import pytest
 
+from listings.cli import checks
 from listings.limiter.mapped import log_files
 from listings.store.connection import open_writer
 from tests.cli import terminal
-from tests.cli.commands import PROGRAM, Cli, Data, Program, Serving
+from tests.cli.commands import DEADLINE, PROGRAM, Cli, Data, Program, Serving
 from tests.cli.crowds import until
 from tests.store import databases
 from tests.store.databases import change
@@ -105,15 +107,18 @@ def test_people_get_a_table_in_colour_on_a_terminal_alone(cli: Cli) -> None:
     assert "\x1b[32mok" in written
 
 
-def test_a_service_that_runs_is_found_well(alice: Data, cli: Cli, program: Program) -> None:
+def test_a_service_that_runs_is_found_well(
+    alice: Data, cli: Cli, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = cli.key(alice)["key"]
     with program.serve() as service:
         service.create(key)
         outcome = program.run("doctor", "--json")  # its own port is another
         assert outcome.code == 0, outcome
         port = service.base_url.rpartition(":")[2]
-        answer = Program(cli.folder, LISTINGS_PORT=port).run("doctor", "--json")
-    found = {row["check"]: row for row in map(json.loads, answer.out.splitlines())}
+        monkeypatch.setattr(checks, "_ANSWER_SECONDS", DEADLINE)
+        monkeypatch.setenv("LISTINGS_PORT", port)
+        found = findings(cli)
     assert found["service"]["found"] == f"It is ready at 127.0.0.1:{port}"
     assert {row["verdict"] for row in found.values()} == {"ok"}
     assert found["rate limit files"]["found"] == "1, of this database"
@@ -158,6 +163,8 @@ def test_nor_while_the_service_runs(cli: Cli, alice: Data, service: Serving) -> 
     service.create(key)
     until(lambda: databases.rows(cli.folder / "data/listings.db", "SELECT serial FROM market"))
     until(lambda: databases.rows(cli.folder / "data/listings.db", "SELECT hour FROM usage_hours"))
+    service.process.send_signal(signal.SIGSTOP)  # so that only the doctor could write
+    os.waitid(os.P_PID, service.process.pid, os.WSTOPPED | os.WNOWAIT)
     before = contents(cli.folder)
     Program(cli.folder).run("doctor")
     assert contents(cli.folder) == before
@@ -499,6 +506,7 @@ def answering(status: int, body: bytes) -> Iterator[str]:
 def test_what_the_service_answers(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, status: int, body: bytes, verdict: str, said: str
 ) -> None:
+    monkeypatch.setattr(checks, "_ANSWER_SECONDS", DEADLINE)
     with answering(status, body) as port:
         monkeypatch.setenv("LISTINGS_PORT", port)
         monkeypatch.setenv("LISTINGS_HOST", "0.0.0.0")  # noqa: S104 - nothing listens

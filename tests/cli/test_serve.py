@@ -358,18 +358,20 @@ def test_a_service_that_nothing_was_asked_of_ends_with_0(service: Serving) -> No
     assert not list((service.folder / "data").glob("*-wal"))
 
 
-def test_a_stopped_service_refuses_connections(service: Serving) -> None:
-    service.stop()
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{service.base_url}/healthz")
+def test_a_stopped_service_refuses_connections(program: Program) -> None:
+    with program.serve("--host", "127.0.0.4") as service:  # where no other program takes the port meanwhile
+        service.stop()
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{service.base_url}/healthz", timeout=DEADLINE)
 
 
 def test_a_port_is_free_again_at_once(program: Program) -> None:
-    with program.serve() as first:
+    address = ("--host", "127.0.0.4")  # where no other program takes the port meanwhile
+    with program.serve(*address) as first:
         port = str(first.http.base_url.port)
         assert first.http.get("/healthz").status_code == 200
         first.stop()
-    with program.serve("--port", port) as second:
+    with program.serve(*address, "--port", port) as second:
         assert second.base_url == first.base_url
 
 

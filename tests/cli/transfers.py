@@ -37,7 +37,7 @@ def read_lines(path: Path) -> list[Data]:
 def query(folder: Path, statement: str, *values: Any) -> list[tuple[Any, ...]]:
     """What a statement finds in the folder's database."""
     with closing(apsw.Connection(str(folder / "data/listings.db"), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
-        connection.set_busy_timeout(5_000)
+        connection.set_busy_timeout(60_000)
         return connection.execute(statement, values).fetchall()
 
 

@@ -41,7 +41,7 @@ class Told:
 def checked(
     base_url: str, keys: Keys = ALL_KEYS, told: Told | None = None, *, rate_limit: bool = False
 ) -> list[Result]:
-    return runner.run(address_of(base_url), keys, told or Told(), rate_limit=rate_limit)
+    return runner.run(address_of(base_url), keys, told or Told(), rate_limit=rate_limit, timeout=60)
 
 
 def with_verdict(results: Iterable[Result], verdict: Verdict) -> set[str]:

@@ -12,11 +12,11 @@ from tests.conform.strange_servers import Behaviour, StopsAnsweringAfter, server
 from tests.houses import unused_port
 
 
-def checked(base_url: str, timeout: float = 5) -> list[Result]:
+def checked(base_url: str, timeout: float = 60) -> list[Result]:
     return runner.run(address_of(base_url), Keys("alice-key"), lambda _: None, timeout=timeout)
 
 
-def sentence_about(base_url: str, timeout: float = 5) -> str:
+def sentence_about(base_url: str, timeout: float = 60) -> str:
     with pytest.raises(Problem) as refused:
         checked(base_url, timeout)
     assert refused.value.message.startswith("Nothing could be checked: GET /api/v1/listings")

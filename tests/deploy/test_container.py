@@ -13,7 +13,7 @@ import yaml  # type: ignore[import-untyped]  # its types are a package of their 
 from listings.api import server
 from listings.postgres_url import PostgresUrl
 from listings.settings import SETTINGS, load
-from tests.cli.commands import Program, clean_environment
+from tests.cli.commands import DEADLINE, Program, clean_environment
 
 HOME = Path(__file__).parent.parent.parent
 DOCKERFILE = (HOME / "Dockerfile").read_text("utf-8")
@@ -79,7 +79,7 @@ def health(**environment: str) -> int:
     _, *arguments = yaml.safe_load(text)
     process = [sys.executable, *arguments]
     return subprocess.run(
-        process, env=clean_environment() | environment, capture_output=True, check=False, timeout=20
+        process, env=clean_environment() | environment, capture_output=True, check=False, timeout=DEADLINE
     ).returncode
 
 

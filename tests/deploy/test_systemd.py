@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from listings.api import server
-from tests.cli.commands import PROGRAM, clean_environment
+from tests.cli.commands import DEADLINE, PROGRAM, clean_environment
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 UNITS = ["listings.service", "listings-backup.service", "listings-backup.timer"]
@@ -93,7 +93,7 @@ def test_the_service_works_where_no_memory_is_both_written_and_run(tmp_path: Pat
         assert service.stdout is not None
         assert "Listings answers at" in "".join(iter(service.stdout.readline, "\n"))
         service.terminate()
-        assert service.wait(20) == 0
+        assert service.wait(DEADLINE) == 0
 
 
 def in_a_folder(script: str, folder: Path) -> str:

@@ -1,5 +1,6 @@
 """The machine's own Chromium, driven by Playwright, and a service for it to visit."""
 
+import asyncio
 import base64
 import shutil
 import threading
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from listings import fields
 from listings.service import Service
@@ -21,6 +22,7 @@ needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, wh
 
 AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36"
 _REPLACED = ("htmx:afterRequest", "htmx:sendAbort")  # htmx says so where a newer search takes the place of one
+_PATIENCE = 60_000  # milliseconds: a page that is slow on a machine with much else to do is no fault of it
 _DOT = base64.b64decode("R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7")
 _ARGUMENTS = [
     "--no-sandbox",
@@ -34,11 +36,14 @@ _ARGUMENTS = [
 ]
 
 
+expect.set_options(timeout=_PATIENCE)
+
+
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """A browser; while it is there, its thread is on an event loop, so let a module end it."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=_ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=_ARGUMENTS, timeout=2 * _PATIENCE)
         yield browser
         browser.close()
 
@@ -79,6 +84,7 @@ class Visit:
 def visit(browser: Browser, base_url: str, **options: Any) -> Iterator[Visit]:
     """A visitor of their own, as a person's browser presents itself."""
     context = browser.new_context(user_agent=AGENT, **options)
+    context.set_default_timeout(_PATIENCE)
     yield Visit(context, base_url)
     context.close()
 
@@ -142,3 +148,16 @@ def stall(folder: Path) -> Iterator[Stall]:
     """A service of its own for a module's tests."""
     with RunningService(folder) as service:
         yield Stall(service, service.cast().alice)
+
+
+def views(running: RunningService, listing_id: int) -> int:
+    """How many of a listing were counted, as soon as there is one: the service itself may be about to write it."""
+
+    async def count(service: Service) -> int:
+        while not (await service.read_public_listing(listing_id)).view_count:
+            await service.write_views()
+            await asyncio.sleep(0.01)
+        await service.write_views()
+        return (await service.read_public_listing(listing_id)).view_count
+
+    return running.run(count)

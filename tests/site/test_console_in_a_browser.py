@@ -9,11 +9,10 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from listings.service import Service
-from tests.cli.commands import PROGRAM
+from tests.cli.commands import DEADLINE, PROGRAM
 from tests.houses import RunningService
 from tests.site.accessibility import DESKTOP, PHONE, objections
-from tests.site.browser import Visit, chromium, needs_chromium, visit
+from tests.site.browser import Visit, chromium, needs_chromium, views, visit
 from tests.site.console import PASSWORD
 
 pytestmark = [needs_chromium, pytest.mark.slow]
@@ -36,7 +35,7 @@ class Place(NamedTuple):
     def command(self, *arguments: str) -> None:
         """What the operator does beside it."""
         database = ["--database-url", f"sqlite:///{self.folder}/listings.db"]
-        subprocess.run([PROGRAM, *database, *arguments], check=True, capture_output=True, timeout=60)
+        subprocess.run([PROGRAM, *database, *arguments], check=True, capture_output=True, timeout=DEADLINE)
 
 
 @pytest.fixture(scope="module")
@@ -69,14 +68,6 @@ def make_key(page: Page) -> str:
     return page.get_by_label("The key Warehouse").input_value()
 
 
-def views(place: Place, listing_id: int) -> int:
-    async def count(service: Service) -> int:
-        await service.write_views()
-        return (await service.read_public_listing(listing_id)).view_count
-
-    return place.service.run(count)
-
-
 @pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
 def test_a_new_seller_goes_all_the_way(browser: Browser, place: Place, *, scripts: bool) -> None:
     email = f"rata-{scripts}@example.com".lower()
@@ -104,20 +95,22 @@ def test_a_new_seller_goes_all_the_way(browser: Browser, place: Place, *, script
 
 def call(place: Place, key: str) -> int:
     body = {"title": "Kauri bowl", "content": "Turned by hand.", "price": 60}
-    answer = httpx.post(f"{place.service.base_url}/api/v1/listings", json=body, headers={"X-API-Key": key})
+    url = f"{place.service.base_url}/api/v1/listings"
+    answer = httpx.post(url, json=body, headers={"X-API-Key": key}, timeout=DEADLINE)
     assert answer.status_code == 201
     return int(answer.json()["id"])
 
 
 def status_of(place: Place, key: str) -> int:
-    return httpx.get(f"{place.service.base_url}/api/v1/rate_limit", headers={"X-API-Key": key}).status_code
+    url = f"{place.service.base_url}/api/v1/rate_limit"
+    return httpx.get(url, headers={"X-API-Key": key}, timeout=DEADLINE).status_code
 
 
 def see_as_stranger(place: Place, stranger: Visit, listing_id: int) -> None:
     for _ in range(2):
         page = stranger.open(f"/listings/{listing_id}")
         expect(page.get_by_role("heading", level=1)).to_have_text("Kauri bowl")
-    assert views(place, listing_id) == 1
+    assert views(place.service, listing_id) == 1
 
 
 def edit(page: Page, seen: Visit, listing_id: int) -> None:
@@ -165,8 +158,9 @@ def seller(browser: Browser, place: Place) -> Iterator[Visit]:
         headers = {"X-API-Key": key}
         body = {"title": "W" * 255, "content": "x" * 3000, "category": "y" * 100, "price": 999_999_999.99}
         for _ in range(2):
-            httpx.post(f"{place.service.base_url}/api/v1/listings", json=body, headers=headers)
-            httpx.get(f"{place.service.base_url}/api/v1/listings/99{'9' * 15}", headers=headers)
+            url = f"{place.service.base_url}/api/v1/listings"
+            httpx.post(url, json=body, headers=headers, timeout=DEADLINE)
+            httpx.get(f"{url}/99{'9' * 15}", headers=headers, timeout=DEADLINE)
         yield seen
 
 

@@ -32,10 +32,10 @@ from tests.houses import RunningService
 with RunningService(Path(sys.argv[1])) as service:
     sys.modules["jinja2"] = None
     for _ in range(2):
-        assert httpx.get(service.base_url).status_code == 500
-        assert httpx.get(service.base_url + "/healthz").status_code == 200
+        assert httpx.get(service.base_url, timeout=60).status_code == 500
+        assert httpx.get(service.base_url + "/healthz", timeout=60).status_code == 200
     del sys.modules["jinja2"]
-    assert httpx.get(service.base_url).status_code == 200
+    assert httpx.get(service.base_url, timeout=60).status_code == 200
 """
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 SHORT = 0.01
 """The part of a long run that a short one does, unless an instrument says otherwise."""
-LONGEST_CONTROL = 120.0  # seconds
+LONGEST_CONTROL = 240.0  # seconds
 
 
 class Scale:

@@ -40,12 +40,14 @@ _MOST_SLOPE = 1.0  # MiB an hour
 _MOST_SHORT = 8.0  # MiB in a run too short for that, and that the resident set may grow by in any
 _MOST_WAL = 64 * 1024 * 1024
 _MOST_DESCRIPTORS = 2  # more in the last quarter than in the first after the warm-up
+_LEAST_SAMPLES, _LEAST_REQUESTS = 8, 2_000  # after the warm-up, and in all: a slow machine takes more time for them
 _SPANS = 60
 _BATCHES = 20  # of a hundred drafts for each account
 _EVERY = 0.5  # seconds
 _WARM = 1 / 3
 _WRONG_BODY = b'{"title": "never ends'
 _TWO_ERRORS = 2
+_KNOWN = 2  # of a straight line: its height and its slope
 
 
 class Sample(NamedTuple):
@@ -159,8 +161,8 @@ def line_through(points: Sequence[tuple[float, float]]) -> Slope:
     middle_x, middle_y = fmean(x for x, _ in points), fmean(y for _, y in points)
     spread = sum((x - middle_x) ** 2 for x, _ in points)
     slope = sum((x - middle_x) * (y - middle_y) for x, y in points) / spread
-    scatter = sum((y - middle_y - slope * (x - middle_x)) ** 2 for x, y in points) / (len(points) - 2)
-    return Slope(slope * 3600, sqrt(scatter / spread) * 3600)
+    scatter = sum((y - middle_y - slope * (x - middle_x)) ** 2 for x, y in points)
+    return Slope(slope * 3600, sqrt(scatter / max(1, len(points) - _KNOWN) / spread) * 3600)
 
 
 def floors(samples: Sequence[Sample]) -> list[tuple[float, float]]:
@@ -193,7 +195,7 @@ def judge(samples: Sequence[Sample], seconds: float) -> tuple[str, list[str]]:
         found.append(f"memory has grown by {grown:.1f} MiB in {seconds:.0f} s")
     if seconds >= _LONG and swollen > _MOST_SHORT:
         found.append(f"the resident set has grown by {swollen:.1f} MiB in {seconds:.0f} s")
-    if descriptors > _MOST_DESCRIPTORS:
+    if descriptors > (_MOST_DESCRIPTORS if seconds >= _LONG else CLIENTS):  # of few samples, each counts who is there
         found.append(f"{descriptors} more descriptors are open than after the warm-up")
     if wal > _MOST_WAL:
         found.append(f"the WAL was {wal // 1024**2} MiB long")
@@ -219,7 +221,7 @@ async def _work(place: Place, seconds: float) -> tuple[str, list[str]]:
         await fill(place, people)
     load = Load(place, people)
     clients = [asyncio.create_task(load.client(number)) for number in range(CLIENTS)]
-    samples = await _watch(place, seconds, clients)
+    samples = await _watch(place, seconds, load, clients)
     for client in clients:
         client.cancel()
         with suppress(asyncio.CancelledError):
@@ -230,10 +232,14 @@ async def _work(place: Place, seconds: float) -> tuple[str, list[str]]:
     return f"{done}: {told}", load.faults[:5] + found
 
 
-async def _watch(place: Place, seconds: float, clients: Sequence[asyncio.Task[None]]) -> list[Sample]:
+async def _watch(place: Place, seconds: float, load: Load, clients: Sequence[asyncio.Task[None]]) -> list[Sample]:
     assert place.process is not None
-    began, samples = monotonic(), []
-    while monotonic() - began < seconds:
+    began, samples = monotonic(), list[Sample]()
+    while (
+        monotonic() - began < seconds
+        or sum(sample.second > seconds * _WARM for sample in samples) < _LEAST_SAMPLES
+        or load.requests < _LEAST_REQUESTS
+    ):
         samples.append(_look(place, place.process.pid, monotonic() - began))
         for client in clients:
             if client.done():
