@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
+from listings.api.outbox import Data
 from listings.api.request import Headers, Scope
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class Cycle(RequestResponseCycle):
         await super().send(message)
 
     async def answer(self, status: int, head: bytes, body: bytes) -> None:
-        """A whole answer in one write."""
+        """A whole answer in one write, which comes together with those of other connections."""
         self._end_unasked_body()
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
@@ -146,10 +147,12 @@ class Cycle(RequestResponseCycle):
         status_line = STATUS_LINE[status]
         date = self.default_headers[0][1] if self.default_headers else b""
         end = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
+        data: Data
         if len(body) < _LARGE:
-            self._protocol.transport.write(b"%bdate: %b\r\n%b%b%b" % (status_line, date, head, end, body))
+            data = b"%bdate: %b\r\n%b%b%b" % (status_line, date, head, end, body)
         else:
-            self._protocol.transport.writelines((b"%bdate: %b\r\n%b%b" % (status_line, date, head, end), body))
+            data = b"%bdate: %b\r\n%b%b" % (status_line, date, head, end), body
+        self._protocol.outbox.put(self._protocol.transport, data)
         self.message_event.set()
         if not self.keep_alive:
             self._protocol.close()

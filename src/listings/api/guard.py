@@ -18,6 +18,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from listings.api.cycle import Cycle, go_on
+from listings.api.outbox import Outbox
 from listings.api.request import path_of
 from listings.errors import Problem, Unavailable
 
@@ -61,11 +62,21 @@ class GuardedProtocol(HttpToolsProtocol):
 
     cycle: Cycle
 
-    def __init__(self, bounds: Bounds, refusal: Callable[[Problem], bytes], **of_uvicorn: Any) -> None:  # noqa: ANN401 - passed on
-        """`refusal` makes the whole answer that a problem gets when the application is not asked."""
+    def __init__(
+        self,
+        bounds: Bounds,
+        refusal: Callable[[Problem], bytes],
+        outbox: Outbox,
+        **of_uvicorn: Any,  # noqa: ANN401 - passed on
+    ) -> None:
+        """`refusal` makes the whole answer that a problem gets when the application is not asked.
+
+        `outbox` is that of all connections of the loop.
+        """
         super().__init__(**of_uvicorn)
         self._bounds = bounds
         self._refusal = refusal
+        self.outbox = outbox
         self._phase: Phase = "silent"
         self._since = self.loop.time()
         self._running: Cycle | None = None
@@ -100,6 +111,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def eof_received(self) -> bool:  # type: ignore[override]  # asyncio reads what is returned
         """A client that has sent all its requests still gets its answers; True keeps the connection for them."""
+        self.outbox.flush()
         if self._running is None or self._phase != "busy":
             return False
         self._stopping = True
@@ -314,7 +326,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self.pipeline.popleft()
 
     def _tell_problem(self, problem: Problem) -> None:
-        self.transport.write(self._refusal(problem))
+        self.write(self._refusal(problem))
         self._linger()
 
     def fail(self, cycle: Cycle) -> None:
@@ -323,7 +335,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self.drop()
             return
         cycle.response_started = cycle.response_complete = True
-        self.transport.write(self._refusal(Problem("internal_error", "Something went wrong on our side")))
+        self.write(self._refusal(Problem("internal_error", "Something went wrong on our side")))
         self.close()
 
     # The end
@@ -338,10 +350,11 @@ class GuardedProtocol(HttpToolsProtocol):
     def end_quiet(self, now: float, quiet_for: float) -> None:
         """While the service stops: close when nothing is under way and nothing has come for so long."""
         if self._phase in {"silent", "idle"} and now - self._since >= quiet_for:
-            self.transport.close()
+            self._close()
 
     def write(self, data: bytes) -> None:
         """As a transport does."""
+        self.outbox.flush()
         self.transport.write(data)
 
     def is_closing(self) -> bool:
@@ -354,14 +367,19 @@ class GuardedProtocol(HttpToolsProtocol):
         To close a socket with unread bytes makes the kernel reset the connection, and the answer is lost.
         """
         if self._phase in {"busy", "idle"}:
-            self.transport.close()
+            self._close()
         else:
             self._linger()
+
+    def _close(self) -> None:
+        self.outbox.flush()
+        self.transport.close()
 
     def _linger(self) -> None:
         if self._phase != "linger":
             self._enter("linger")
             self.flow.resume_reading()
+            self.outbox.flush()
             if not self.transport.is_closing():
                 self.transport.write_eof()
 
@@ -405,7 +423,7 @@ class GuardedProtocol(HttpToolsProtocol):
         elif (self._phase == "silent" and waited > bounds.header_seconds) or (
             self._phase == "idle" and waited > bounds.idle_seconds
         ):
-            self.transport.close()
+            self._close()
         elif self._phase in {"discard", "linger"} and waited > _DISCARD_SECONDS:
             self.drop()
 

@@ -17,6 +17,7 @@ import uvicorn
 from listings.api.accept import HANDSHAKE_SECONDS, Acceptor, turn_away
 from listings.api.app import Application
 from listings.api.guard import Bounds, GuardedProtocol
+from listings.api.outbox import Outbox
 from listings.errors import Problem
 from listings.service import Service
 
@@ -52,7 +53,7 @@ class Server(uvicorn.Server):
         alone: bool = True,
     ) -> None:
         """`on_start` is called once, when connections are accepted; `alone`: whether the sockets are no other's too."""
-        protocol = partial(GuardedProtocol, bounds, application.refusal)
+        protocol = partial(GuardedProtocol, bounds, application.refusal, Outbox())
         super().__init__(
             uvicorn.Config(
                 cast("Any", application),  # uvicorn's own type of a scope is narrower than ASGI's
