@@ -36,6 +36,8 @@ class Line:
     def close(self) -> None:
         self.closed = True
 
+    abort = close
+
     def write_eof(self) -> None:
         self.sent.append(b"EOF")
 
@@ -91,6 +93,24 @@ def test_whoever_has_gone_gets_nothing_and_keeps_no_other_from_an_answer() -> No
         assert (gone.sent, there.sent) == ([], [b"x"])
 
     on_a_loop(scene)
+
+
+def test_a_connection_that_takes_nothing_is_ended_and_keeps_no_other_from_an_answer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Ended(Line):
+        def write(self, _: bytes) -> None:
+            raise RuntimeError("Cannot call write() after write_eof()")
+
+    async def scene(outbox: Outbox) -> None:
+        ended, there = Ended(), Line()
+        outbox.put(ended, b"x")
+        outbox.put(there, b"x")
+        outbox.flush()
+        assert (ended.closed, there.sent) == (True, [b"x"])
+
+    on_a_loop(scene)
+    assert "An answer could not be sent" in caplog.text
 
 
 def test_a_long_body_goes_out_with_its_head() -> None:

@@ -5,6 +5,7 @@ takes the kernel as long as all the rest. Answers that follow each other at once
 """
 
 import asyncio
+import logging
 from typing import Any, TypeAlias
 
 Data: TypeAlias = bytes | tuple[bytes, bytes]
@@ -12,6 +13,8 @@ Data: TypeAlias = bytes | tuple[bytes, bytes]
 
 MOST = 16
 """Answers that wait for others: so many are worth it, and no client waits long for the work of the rest."""
+
+_log = logging.getLogger(__name__)
 
 
 class Outbox:
@@ -40,7 +43,11 @@ class Outbox:
         for transport, data in waiting:
             if transport.is_closing():
                 continue
-            if type(data) is bytes:
-                transport.write(data)
-            else:
-                transport.writelines(data)
+            try:
+                if type(data) is bytes:
+                    transport.write(data)
+                else:
+                    transport.writelines(data)
+            except Exception:  # noqa: BLE001 - whatever is wrong with one connection, the others get their answers
+                _log.exception("An answer could not be sent")
+                transport.abort()
