@@ -9,7 +9,7 @@ import pytest
 
 from listings import assemble
 from listings.api.guard import GuardedProtocol
-from listings.api.outbox import MOST, Outbox
+from listings.api.outbox import AT_ONCE, MOST, Outbox
 from tests.api.raw import request
 from tests.houses import House
 
@@ -67,6 +67,36 @@ def test_the_answers_of_a_turn_are_sent_when_all_of_them_are_made() -> None:
         assert (one.sent, other.sent) == ([b"1", b"3"], [b"2"])
         await asyncio.sleep(0)
         assert len(one.sent) == 2
+
+    on_a_loop(scene)
+
+
+def test_after_an_answer_that_was_alone_in_its_turn_the_next_ones_wait_for_nothing() -> None:
+    async def scene(outbox: Outbox) -> None:
+        line = Line()
+        outbox.put(line, b"alone")
+        await asyncio.sleep(0)
+        for number in range(AT_ONCE):
+            outbox.put(line, b"%d" % number)
+            assert len(line.sent) == number + 2
+        outbox.put(line, b"waits")
+        outbox.put(line, b"so does this")
+        assert len(line.sent) == AT_ONCE + 1
+        await asyncio.sleep(0)
+        outbox.put(line, b"still together")
+        assert len(line.sent) == AT_ONCE + 3
+
+    on_a_loop(scene)
+
+
+def test_what_was_sent_because_of_something_else_was_not_alone() -> None:
+    async def scene(outbox: Outbox) -> None:
+        line = Line()
+        outbox.put(line, b"1")
+        outbox.flush()
+        await asyncio.sleep(0)
+        outbox.put(line, b"2")
+        assert line.sent == [b"1"]
 
     on_a_loop(scene)
 

@@ -14,6 +14,9 @@ Data: TypeAlias = bytes | tuple[bytes, bytes]
 MOST = 16
 """Answers that wait for others: so many are worth it, and no client waits long for the work of the rest."""
 
+AT_ONCE = 16
+"""Answers that wait for no other after one that has waited for nothing: a turn of the loop costs time, too."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -23,17 +26,22 @@ class Outbox:
     Whoever writes to such a transport otherwise, or closes it, has to `flush` before.
     """
 
-    __slots__ = ("_waiting",)
+    __slots__ = ("_at_once", "_waiting")
 
     def __init__(self) -> None:
         self._waiting: list[tuple[Any, Data]] = []
+        self._at_once = 0  # how many of the next answers wait for no other
 
     def put(self, transport: Any, data: Data) -> None:  # noqa: ANN401 - asyncio's and uvloop's have no common type
         """Send it before the loop waits for anything."""
+        if self._at_once:
+            self._at_once -= 1
+            _send(transport, data)
+            return
         waiting = self._waiting
         waiting.append((transport, data))
         if len(waiting) == 1:
-            asyncio.get_running_loop().call_soon(self.flush)
+            asyncio.get_running_loop().call_soon(self._end_turn)
         elif len(waiting) == MOST:
             self.flush()
 
@@ -41,13 +49,22 @@ class Outbox:
         """Send what waits, to whoever is still there."""
         waiting, self._waiting = self._waiting, []
         for transport, data in waiting:
-            if transport.is_closing():
-                continue
-            try:
-                if type(data) is bytes:
-                    transport.write(data)
-                else:
-                    transport.writelines(data)
-            except Exception:  # noqa: BLE001 - whatever is wrong with one connection, the others get their answers
-                _log.exception("An answer could not be sent")
-                transport.abort()
+            _send(transport, data)
+
+    def _end_turn(self) -> None:
+        if len(self._waiting) == 1:
+            self._at_once = AT_ONCE
+        self.flush()
+
+
+def _send(transport: Any, data: Data) -> None:  # noqa: ANN401 - as above
+    if transport.is_closing():
+        return
+    try:
+        if type(data) is bytes:
+            transport.write(data)
+        else:
+            transport.writelines(data)
+    except Exception:  # noqa: BLE001 - whatever is wrong with one connection, the others get their answers
+        _log.exception("An answer could not be sent")
+        transport.abort()
