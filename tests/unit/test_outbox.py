@@ -74,29 +74,52 @@ def test_the_answers_of_a_turn_are_sent_when_all_of_them_are_made() -> None:
 def test_after_an_answer_that_was_alone_in_its_turn_the_next_ones_wait_for_nothing() -> None:
     async def scene(outbox: Outbox) -> None:
         line = Line()
-        outbox.put(line, b"alone")
-        await asyncio.sleep(0)
-        for number in range(AT_ONCE):
-            outbox.put(line, b"%d" % number)
-            assert len(line.sent) == number + 2
+        for span in (*AT_ONCE, *AT_ONCE):
+            outbox.put(line, b"alone")
+            await asyncio.sleep(0)
+            line.sent.clear()
+            for number in range(1, span + 1):
+                outbox.put(line, b"at once")
+                assert len(line.sent) == number
+        line.sent.clear()
         outbox.put(line, b"waits")
         outbox.put(line, b"so does this")
-        assert len(line.sent) == AT_ONCE + 1
+        assert line.sent == []
         await asyncio.sleep(0)
         outbox.put(line, b"still together")
-        assert len(line.sent) == AT_ONCE + 3
+        assert line.sent == [b"waits", b"so does this"]
 
     on_a_loop(scene)
 
 
-def test_what_was_sent_because_of_something_else_was_not_alone() -> None:
+def test_the_last_of_many_was_not_alone_in_its_turn() -> None:
     async def scene(outbox: Outbox) -> None:
         line = Line()
-        outbox.put(line, b"1")
-        outbox.flush()
+        for _ in range(MOST + 1):
+            outbox.put(line, b"x")
         await asyncio.sleep(0)
-        outbox.put(line, b"2")
-        assert line.sent == [b"1"]
+        outbox.put(line, b"waits")
+        assert line.sent == [b"x"] * (MOST + 1)
+
+    on_a_loop(scene)
+
+
+def test_a_client_whose_turns_are_always_as_long_is_found_out_all_the_same() -> None:
+    async def scene(outbox: Outbox) -> None:
+        line = Line()
+        outbox.put(line, b"alone")
+        await asyncio.sleep(0)
+        at_once = 0
+        for _ in range(3):
+            line.sent.clear()
+            for _ in range(AT_ONCE[0] + 1):
+                outbox.put(line, b"x")
+            at_once = len(line.sent)
+            await asyncio.sleep(0)
+        assert at_once == MOST  # by the bound alone, not one by one
+        line.sent.clear()
+        outbox.put(line, b"waits")
+        assert line.sent == []
 
     on_a_loop(scene)
 

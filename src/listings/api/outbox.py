@@ -6,6 +6,7 @@ takes the kernel as long as all the rest. Answers that follow each other at once
 
 import asyncio
 import logging
+from itertools import cycle
 from typing import Any, TypeAlias
 
 Data: TypeAlias = bytes | tuple[bytes, bytes]
@@ -14,8 +15,11 @@ Data: TypeAlias = bytes | tuple[bytes, bytes]
 MOST = 16
 """Answers that wait for others: so many are worth it, and no client waits long for the work of the rest."""
 
-AT_ONCE = 16
-"""Answers that wait for no other after one that has waited for nothing: a turn of the loop costs time, too."""
+AT_ONCE = (16, 11)
+"""Answers that wait for no other after one that has waited for nothing: a turn of the loop costs time, too.
+
+Of two numbers by turns, or it could be the last one of a full turn that is looked at, each time again.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -26,11 +30,13 @@ class Outbox:
     Whoever writes to such a transport otherwise, or closes it, has to `flush` before.
     """
 
-    __slots__ = ("_at_once", "_waiting")
+    __slots__ = ("_at_once", "_of_turn", "_spans", "_waiting")
 
     def __init__(self) -> None:
         self._waiting: list[tuple[Any, Data]] = []
+        self._of_turn = 0  # how many answers there were in this turn of the loop
         self._at_once = 0  # how many of the next answers wait for no other
+        self._spans = cycle(AT_ONCE)
 
     def put(self, transport: Any, data: Data) -> None:  # noqa: ANN401 - asyncio's and uvloop's have no common type
         """Send it before the loop waits for anything."""
@@ -38,11 +44,11 @@ class Outbox:
             self._at_once -= 1
             _send(transport, data)
             return
-        waiting = self._waiting
-        waiting.append((transport, data))
-        if len(waiting) == 1:
+        if not self._of_turn:
             asyncio.get_running_loop().call_soon(self._end_turn)
-        elif len(waiting) == MOST:
+        self._of_turn += 1
+        self._waiting.append((transport, data))
+        if len(self._waiting) == MOST:
             self.flush()
 
     def flush(self) -> None:
@@ -52,8 +58,9 @@ class Outbox:
             _send(transport, data)
 
     def _end_turn(self) -> None:
-        if len(self._waiting) == 1:
-            self._at_once = AT_ONCE
+        if self._of_turn == 1:
+            self._at_once = next(self._spans)
+        self._of_turn = 0
         self.flush()
 
 
