@@ -1,13 +1,11 @@
 """`listings serve --workers`: many processes are one service, whatever becomes of each of them."""
 
-import fcntl
 import json
 import os
 import pty
 import re
+import select
 import signal
-import struct
-import termios
 import threading
 import time
 from collections import Counter
@@ -214,11 +212,13 @@ def test_lines_of_all_workers_stay_whole_and_name_their_process(tmp_path: Path) 
 
 
 def is_full(serving: Serving) -> bool:
-    """Whether the pipe of standard error has no room for another line; each page of it may have some left."""
+    """Whether who writes to the standard error now must wait for a reader: no page of the pipe is left."""
     assert serving.process.stderr is not None
-    pipe = serving.process.stderr.fileno()
-    (waiting,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))
-    return bool(waiting > fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ) * 3 // 4)
+    pipe = os.open(f"/proc/self/fd/{serving.process.stderr.fileno()}", os.O_WRONLY | os.O_NONBLOCK)
+    try:
+        return not select.select([], [pipe], [], 0)[1]
+    finally:
+        os.close(pipe)
 
 
 # An end that nobody asked for
