@@ -8,7 +8,8 @@ import asyncpg
 
 from listings.cli import main
 from listings.contract import Added
-from listings.store import postgres
+from listings.model import Listing, bucket_of
+from listings.store import postgres, sql
 from listings.store.postgres_pool import Bounds, Rows
 
 OWN_POOL = "asyncpg-pool"
@@ -34,6 +35,11 @@ class OnItsOwnPool(postgres.PostgresStore):
         await super().close()
         if self._own is not None:
             await self._own.close()
+
+    async def get_listing(self, listing_id: int) -> Listing | None:
+        """Each by itself."""
+        rows = await self._read(sql.GET_LISTING, bucket_of(listing_id), listing_id)
+        return Listing(*rows[0]) if rows else None
 
     async def _read(self, statement: str, *values: object) -> Rows:
         async with self._own.acquire() as connection:

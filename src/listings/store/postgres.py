@@ -54,6 +54,7 @@ from listings.store import postgres_faults as faults
 from listings.store.console import Console
 from listings.store.market import KINDS
 from listings.store.migrate import APPLIED, older
+from listings.store.postgres_lookups import Lookups
 from listings.store.postgres_pool import Bounds, Pool, Rows, Session
 from listings.store.postgres_transactions import ATTEMPTS, Operation, Transactions, note_error, told
 from listings.store.postgres_writes import Terms, UndoneError, listing_of
@@ -74,6 +75,7 @@ def _merged(statement: str, order: str) -> str:
     return " UNION ALL ".join(f"({half} {order})" for half in halves) + f" {order}"
 
 
+GET_REVISION = "SELECT account_id, revision FROM account_state WHERE bucket = $1 AND account_id = $2"
 PAGE_LISTINGS = _merged(sql.PAGE_LISTINGS, "ORDER BY id LIMIT $4")
 PAGE_MADE = _merged(console_sql.PAGE_MADE, "ORDER BY id DESC LIMIT $4")
 
@@ -94,6 +96,8 @@ class PostgresStore(Transactions, Console):
         """`url` as libpq has it; `clock` tells seconds."""
         super().__init__(Pool(url, bounds))
         self._clock = clock
+        self._listings = Lookups(sql.GET_LISTING, self._use)
+        self._revisions = Lookups(GET_REVISION, self._use)
         self._callers: dict[bytes, _KeptCaller] = {}
         self._written_before: int | None = None  # as many as there were after the last step of the market's index
         self._indexed: set[int] = set()  # accounts whose creates need words, as far as this process has met them
@@ -166,9 +170,9 @@ class PostgresStore(Transactions, Console):
         return [Listing(*row) for row in await self._read(sql.LIST_LISTINGS, bucket, account_id)]
 
     async def get_listing(self, listing_id: int) -> Listing | None:
-        """Of any account, deleted ones included."""
-        rows = await self._read(sql.GET_LISTING, bucket_of(listing_id), listing_id)
-        return Listing(*rows[0]) if rows else None
+        """Of any account, deleted ones included; together with others that are read at the same time."""
+        row = await self._listings.find(bucket_of(listing_id), listing_id)
+        return None if row is None else Listing(*row)
 
     async def count_listings(self, bucket: int, account_id: int) -> ListingCounts:
         """Through all of the account's listings."""
@@ -278,8 +282,8 @@ class PostgresStore(Transactions, Console):
 
     async def get_revision(self, bucket: int, account_id: int) -> int:
         """Raised by every edit."""
-        rows = await self._read(sql.GET_REVISION, bucket, account_id)
-        return int(rows[0][0]) if rows else 0
+        row = await self._revisions.find(bucket, account_id)
+        return 0 if row is None else int(row[1])
 
     def known_revision(self, bucket: int, account_id: int) -> int | None:  # noqa: ARG002 - nobody tells it unasked
         """None: another process may have raised it since it was read."""

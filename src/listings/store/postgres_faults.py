@@ -54,6 +54,12 @@ def is_certain(error: BaseException) -> bool:
     return isinstance(error, asyncpg.PostgresError) and not is_lost(error) and not lost_commit
 
 
+def is_of_one(error: BaseException) -> bool:
+    """Whether another statement on the same session may well pass: the server is there, and has the time."""
+    is_of_session = is_lost(error) or is_stale(error) or state_of(error) in _TOO_LONG
+    return isinstance(error, DRIVER_ERRORS) and not is_of_session
+
+
 def unread(error: BaseException) -> Unavailable:
     """What a read that failed is told as."""
     if is_lost(error):

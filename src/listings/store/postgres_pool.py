@@ -67,6 +67,14 @@ class Session:
         self.asked_at = -1
         return rows
 
+    async def fetch_many(self, statement: str, values: list[tuple[object, ...]]) -> Rows:
+        """All rows of a statement that is run for each of the values, by one message."""
+        prepared = self._statements.get(statement) or await self.prepare(statement)
+        self.asked_at = self._pool.second
+        rows: Rows = await prepared.fetchmany(values)
+        self.asked_at = -1
+        return rows
+
     async def fetch_one(self, statement: str, *values: object) -> Any:  # noqa: ANN401 - a row
         """The one row that it returns."""
         return (await self.fetch(statement, *values))[0]
