@@ -65,6 +65,26 @@ def gathered(*operations: Callable[[apsw.Connection], Any]) -> Callable[[Writer]
     return use
 
 
+def in_one_batch(*operations: Callable[[apsw.Connection], Any]) -> Callable[[Writer], Any]:
+    entered, go_on = threading.Event(), threading.Event()
+
+    def block(_: apsw.Connection) -> None:
+        entered.set()
+        go_on.wait(PATIENCE)
+
+    async def use(writer: Writer) -> list[Any]:
+        blocked = asyncio.ensure_future(writer.run(block))
+        await asyncio.to_thread(entered.wait, PATIENCE)
+        waiting: asyncio.Future[list[Any]] = asyncio.ensure_future(gathered(*operations)(writer))
+        while writer.waiting < len(operations):  # noqa: ASYNC110 - the writer tells of no event
+            await asyncio.sleep(0)
+        go_on.set()
+        await blocked
+        return await waiting
+
+    return use
+
+
 def test_operations_that_wait_share_a_commit_and_each_gets_its_own_result(path: Path) -> None:
     results = with_writer(path, gathered(*(insert(str(number)) for number in range(600))))
     assert results == list(range(1, 601))
@@ -88,6 +108,24 @@ def test_one_refusal_undoes_only_itself(path: Path) -> None:
     assert (first, last) == (1, 2)
     assert isinstance(refused, Problem)
     assert texts(path) == {"a", "b"}
+
+
+@pytest.mark.parametrize("refusal", ["SELECT 1", "UPDATE notes SET text = 'lost' WHERE text = 'a' RETURNING text"])
+def test_only_where_something_is_to_be_undone_all_is_done_again(path: Path, refusal: str) -> None:
+    runs = []
+
+    def note(connection: apsw.Connection) -> None:
+        runs.append(insert("a")(connection))
+
+    def decline(connection: apsw.Connection) -> None:
+        connection.execute(refusal).fetchall()
+        raise Problem("not_owner", "no")
+
+    first, declined, last = with_writer(path, in_one_batch(note, decline, insert("b")))
+    assert (first, last) == (None, 2)
+    assert isinstance(declined, Problem)
+    assert texts(path) == {"a", "b"}
+    assert runs == [1] * (1 if refusal == "SELECT 1" else 2)
 
 
 def test_a_statement_that_the_database_refuses_undoes_only_itself(path: Path) -> None:

@@ -37,7 +37,7 @@ def acknowledge_before_commit() -> None:
         if self._connection is None:
             self._connection = open_writer(self._path)
         self._connection.execute("BEGIN IMMEDIATE")
-        outcomes = [writers._attempt(self._connection, call) for call in batch]
+        outcomes = [writers._run_in_savepoint(self._connection, call) for call in batch]
         self._loop.call_soon_threadsafe(writers._deliver, outcomes)
         time.sleep(_AHEAD)
         self._connection.execute("COMMIT")
@@ -53,11 +53,11 @@ def acknowledge_failed_commits() -> None:
     def commit_anyhow(self: Writer, batch: list[writers._Call]) -> list[writers._Outcome]:
         outcomes: list[writers._Outcome] = []
 
-        def attempt(connection: apsw.Connection, call: writers._Call) -> writers._Outcome:
-            outcomes.append(_attempt(connection, call))
-            return outcomes[-1]
+        def run(connection: apsw.Connection, batch: list[writers._Call]) -> list[writers._Outcome] | None:
+            outcomes[:] = run_plainly(connection, batch) or []
+            return outcomes or None
 
-        writers._attempt = attempt
+        writers._run_plainly = run
         try:
             return commit(self, batch)
         except apsw.Error as error:
@@ -66,7 +66,7 @@ def acknowledge_failed_commits() -> None:
                 raise
             return outcomes
 
-    _attempt = writers._attempt
+    run_plainly = writers._run_plainly
     Writer._commit = commit_anyhow  # type: ignore[method-assign]  # that is the fault
 
 

@@ -88,6 +88,7 @@ def open_writer(path: Path) -> apsw.Connection:
         "foreign_keys = ON",
         "wal_autocheckpoint = 1000",
         f"journal_size_limit = {_WAL_KEPT}",
+        "temp_store = MEMORY",  # what a savepoint may have to undo; the disk for temporary files may be full
     ):
         connection.execute(f"PRAGMA {pragma}").fetchall()
     return connection

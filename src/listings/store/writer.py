@@ -1,15 +1,16 @@
 """The one thread that writes to the SQLite file, committing what waits in groups.
 
-Everything that waits runs inside one transaction, each operation in a savepoint of its own; the callers hear
-of it after the one commit, hence one fsync, that makes all of it durable.
+Everything that waits runs inside one transaction; the callers hear of it after the one commit, hence one fsync, that
+makes all of it durable. Who refuses has mostly written nothing yet; where something must be undone, all begin again,
+each in a savepoint of its own, which costs as much as the work itself.
 """
 
 import asyncio
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -70,8 +71,7 @@ class Writer:
         self._connection: apsw.Connection | None = None
         self._files: OpenFiles | None = None  # of the connection, once it has begun to write
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[_Call] = deque()
-        self._wake = threading.Condition()
+        self._waiting: SimpleQueue[_Call | None] = SimpleQueue()  # None: nothing comes any more
         self._closing = False
         self._thread = threading.Thread(target=self._work, name="listings-writer", daemon=True)
         self._thread.start()
@@ -79,25 +79,24 @@ class Writer:
     async def run(self, operation: Operation[T], *, of_callers: bool = True) -> T:
         """Run an operation in a transaction and return what it returned, once that is durable.
 
-        `of_callers`: it may change what a caller is made of (see `turns`).
+        It may be run more than once; what it wrote before is undone then. `of_callers`: it may change what a caller is
+        made of (see `turns`).
 
         What the operation raises is raised here, with nothing of it written. Raises Unavailable when too much
         waits already, and when the transaction failed: then the outcome is unknown.
         """
         future: asyncio.Future[T] = self._loop.create_future()
-        with self._wake:
-            if self._closing:
-                raise Unavailable("The service is stopping")
-            if len(self._waiting) >= _MOST_WAITING:
-                raise Unavailable("Too many writes are waiting")
-            self._waiting.append(_Call(operation, future, of_callers))
-            self._wake.notify()
+        if self._closing:
+            raise Unavailable("The service is stopping")
+        if self._waiting.qsize() >= _MOST_WAITING:
+            raise Unavailable("Too many writes are waiting")
+        self._waiting.put(_Call(operation, future, of_callers))
         return await future
 
     @property
     def waiting(self) -> int:
         """How many operations the thread has not taken yet; may be asked from any thread."""
-        return len(self._waiting)
+        return self._waiting.qsize()
 
     def require_files(self) -> None:
         """Raises Unavailable when the database was removed or replaced while it is open here. From any thread."""
@@ -107,37 +106,37 @@ class Writer:
 
     async def close(self) -> None:
         """Commit what waits, fold the WAL into the file, disconnect."""
-        with self._wake:
+        if not self._closing:
             self._closing = True
-            self._wake.notify()
+            self._waiting.put(None)
         await asyncio.to_thread(self._thread.join)
 
     # Below, everything runs in the writing thread.
 
     def _work(self) -> None:
-        while self._wait():
+        while (first := self._waiting.get()) is not None:
             try:
                 with self.turn.taken(of_callers=False):
-                    outcomes = self._write(self._take())
+                    outcomes = self._write(self._take(first))
             except OSError:
                 _log.exception("The lock file can't be locked")
-                outcomes = [_Outcome(call, error=_nothing_written()) for call in self._take()]
+                outcomes = [_Outcome(call, error=_nothing_written()) for call in self._take(first)]
                 self._tell(outcomes, 0.0, committed=False)
             self._loop.call_soon_threadsafe(_deliver, outcomes)
         self._disconnect()
         self.turn.close()
 
-    def _wait(self) -> bool:
-        """Sleep until something waits; False when nothing does and nothing will."""
-        with self._wake:
-            while not self._waiting and not self._closing:
-                self._wake.wait()
-            return bool(self._waiting)
-
-    def _take(self) -> list[_Call]:
-        """What waits now, which is more than what waited when the lock was asked for."""
-        with self._wake:
-            return [self._waiting.popleft() for _ in range(min(len(self._waiting), _LARGEST_BATCH))]
+    def _take(self, first: _Call) -> list[_Call]:
+        """The first, and what waits now, which is more than what waited when the lock was asked for."""
+        batch = [first]
+        try:
+            while len(batch) < _LARGEST_BATCH and (call := self._waiting.get_nowait()) is not None:
+                batch.append(call)
+        except Empty:
+            return batch
+        if len(batch) < _LARGEST_BATCH:
+            self._waiting.put(None)  # it was taken out
+        return batch
 
     def _write(self, batch: list[_Call]) -> list[_Outcome]:
         began = perf_counter()
@@ -173,7 +172,11 @@ class Writer:
         self._connection.execute("BEGIN IMMEDIATE")
         if self._files is None:
             self._files = OpenFiles(self._path)
-        outcomes = [_attempt(self._connection, call) for call in batch]
+        outcomes = _run_plainly(self._connection, batch)
+        if outcomes is None:
+            self._connection.execute("ROLLBACK")
+            self._connection.execute("BEGIN IMMEDIATE")
+            outcomes = [_run_in_savepoint(self._connection, call) for call in batch]
         self._connection.execute("COMMIT")
         return outcomes
 
@@ -204,15 +207,29 @@ class Writer:
             self._connection.close(force=True)
 
 
-def _attempt(connection: apsw.Connection, call: _Call) -> _Outcome:
-    """Run one operation in its savepoint. Raises apsw.Error when the whole transaction is lost."""
+def _run_plainly(connection: apsw.Connection, batch: list[_Call]) -> list[_Outcome] | None:
+    """Run all operations; None where something is to be undone. Raises apsw.Error when the transaction is lost."""
+    outcomes = []
+    for call in batch:
+        written = connection.total_changes()
+        try:
+            outcomes.append(_Outcome(call, call.operation(connection)))
+        except Exception as error:  # noqa: BLE001 - raised again where the caller waits
+            if isinstance(error, apsw.Error) or connection.total_changes() != written:
+                _require_transaction(connection, error)
+                return None
+            outcomes.append(_Outcome(call, error=error))
+    return outcomes
+
+
+def _run_in_savepoint(connection: apsw.Connection, call: _Call) -> _Outcome:
+    """Run one operation, and undo it where it fails. Raises apsw.Error when the whole transaction is lost."""
     connection.execute("SAVEPOINT operation")
     try:
         result = call.operation(connection)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - raised again where the caller waits
         if isinstance(error, apsw.Error):
-            if not (isinstance(error, _OF_ONE_STATEMENT) and connection.in_transaction):
-                raise
+            _require_transaction(connection, error)
             _log.exception("The database refused a statement")
             error = Unavailable("The database refused the write")
         connection.execute("ROLLBACK TO operation")
@@ -220,6 +237,12 @@ def _attempt(connection: apsw.Connection, call: _Call) -> _Outcome:
         return _Outcome(call, error=error)
     connection.execute("RELEASE operation")
     return _Outcome(call, result)
+
+
+def _require_transaction(connection: apsw.Connection, error: Exception) -> None:
+    """Raises an error of the database that was not of one statement alone."""
+    if isinstance(error, apsw.Error) and not (isinstance(error, _OF_ONE_STATEMENT) and connection.in_transaction):
+        raise error
 
 
 def _failed(error: apsw.Error) -> Unavailable:
