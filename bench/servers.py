@@ -1,6 +1,7 @@
 """Servers that are measured, each with its processes on one core, and what they take of the machine."""
 
 import os
+import random
 import re
 import shutil
 import signal
@@ -25,6 +26,8 @@ Cores: TypeAlias = int | tuple[int, ...]
 """One core, or several that its processes share."""
 
 _START_SECONDS = 120.0
+_PORTS = (12_000, 30_000)
+_chance = random.SystemRandom()
 _STOP_SECONDS = 30.0
 
 
@@ -138,10 +141,14 @@ def pinned(core: Cores) -> Iterator[None]:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """A port of this machine that nobody listens on, nor is given by the kernel to whoever asks for any."""
+    while True:
+        with socket.socket() as trial:
+            try:
+                trial.bind(("127.0.0.1", _chance.randrange(*_PORTS)))
+            except OSError:
+                continue
+            return int(trial.getsockname()[1])
 
 
 def _peak_mebibytes(pid: int) -> float:

@@ -4,7 +4,8 @@ import asyncio
 import base64
 import shutil
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,6 +23,7 @@ needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, wh
 
 AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36"
 _REPLACED = ("htmx:afterRequest", "htmx:sendAbort")  # htmx says so where a newer search takes the place of one
+_DAY = 86_400
 _PATIENCE = 60_000  # milliseconds: a page that is slow on a machine with much else to do is no fault of it
 _DOT = base64.b64decode("R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7")
 _ARGUMENTS = [
@@ -148,6 +150,12 @@ def stall(folder: Path) -> Iterator[Stall]:
     """A service of its own for a module's tests."""
     with RunningService(folder) as service:
         yield Stall(service, service.cast().alice)
+
+
+def away_from_midnight() -> Callable[[], float]:
+    """The present time, moved so that it is noon now: a visitor counts once a day."""
+    moved = _DAY / 2 - time.time() % _DAY
+    return lambda: time.time() + moved
 
 
 def views(running: RunningService, listing_id: int) -> int:

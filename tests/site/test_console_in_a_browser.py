@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.cli.commands import DEADLINE, PROGRAM
 from tests.houses import RunningService
 from tests.site.accessibility import DESKTOP, PHONE, objections
-from tests.site.browser import Visit, chromium, needs_chromium, views, visit
+from tests.site.browser import Visit, away_from_midnight, chromium, needs_chromium, views, visit
 from tests.site.console import PASSWORD
 
 pytestmark = [needs_chromium, pytest.mark.slow]
@@ -42,6 +42,7 @@ class Place(NamedTuple):
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("console")
     with RunningService(folder, sign_up="on", database=f"sqlite:///{folder}/listings.db") as service:
+        service.service.clock = away_from_midnight()
         yield Place(service, folder)
 
 

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Route, expect
 
 from tests.site.accessibility import DESKTOP, PHONE, objections
-from tests.site.browser import Stall, chromium, needs_chromium, pictures, stall, views, visit
+from tests.site.browser import Stall, away_from_midnight, chromium, needs_chromium, pictures, stall, views, visit
 
 pytestmark = [needs_chromium, pytest.mark.slow]
 
@@ -44,6 +44,7 @@ def shown() -> Iterator[list[str]]:
 @pytest.fixture(scope="module")
 def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stall]:
     with stall(tmp_path_factory.mktemp("market")) as market:
+        market.service.service.clock = away_from_midnight()
         market.create(*({"title": f"Bicycle {number:02}", "price": number} for number in range(30)))
         yield market
 
@@ -114,8 +115,9 @@ def test_a_newer_search_takes_the_place_of_one_that_was_not_answered_yet(browser
         page = seen.open("/")
         held: list[Route] = []
         page.route("**/*type=rental", lambda route: held.append(route))  # noqa: PLW0108 - it marks what it is given
-        with page.expect_event("requestfailed") as given_up:
+        with page.expect_request(re.compile("type=rental$")):  # who is routed is told of when it is held
             page.get_by_label("Type").select_option("rental")
+        with page.expect_event("requestfailed") as given_up:
             page.get_by_label("Type").select_option("job")
         assert urlsplit(given_up.value.url).query == "type=rental"
         expect(page.get_by_role("heading", name="Nothing found")).to_be_visible()
@@ -145,7 +147,8 @@ def test_nothing_comes_from_elsewhere_but_the_pictures_of_listings(
 ) -> None:
     with visit(browser, market.base_url, viewport=DESKTOP) as seen:
         for path in pages:
-            seen.open(path)
+            for picture in seen.open(path).locator(".gallery img").all():  # that a page has come, lazy ones don't tell
+                expect(picture).to_have_js_property("complete", value=True)
         assert set(seen.elsewhere) == {*shown, "https://elsewhere.example/1.gif"}
         assert [said for said in seen.complaints if "Failed to load resource" not in said] == []
 

@@ -35,6 +35,12 @@ class Lines(io.BytesIO):
         return [json.loads(line) for line in self.getvalue().splitlines()]
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that stands still a second is nothing."""
+    monkeypatch.setattr(logs, "_LAST_SECONDS", PATIENCE)
+
+
 @pytest.fixture
 def lines() -> Lines:
     return Lines()
@@ -91,10 +97,10 @@ def test_a_request_has_one_line_with_all_that_is_needed(house: House, log: Reque
 def test_no_line_holds_a_key_a_body_or_an_address(house: House, log: RequestLog, lines: Lines) -> None:
     alice, charlie = house.person("alice"), house.person("charlie", -1)
     for key in (alice.key, charlie.key, "an-unknown-key-of-somebody"):
-        send(house, log, "GET", "/api/v1/listings/77777", (b"authorization", b"Bearer " + key.encode()))
+        send(house, log, "GET", "/api/v1/listings/777777777777777", (b"authorization", b"Bearer " + key.encode()))
     log.close()
     written = lines.getvalue().decode()
-    for secret in (alice.key, charlie.key, "an-unknown-key", "77777", alice.account.email):
+    for secret in (alice.key, charlie.key, "an-unknown-key", "777777777777777", alice.account.email):
         assert secret not in written
 
 

@@ -72,6 +72,7 @@ class Writer:
         self._files: OpenFiles | None = None  # of the connection, once it has begun to write
         self._loop = asyncio.get_running_loop()
         self._waiting: SimpleQueue[_Call | None] = SimpleQueue()  # None: nothing comes any more
+        self._in_line = 0  # 1 while the thread has taken the first of a batch and waits for its turn to write
         self._closing = False
         self._thread = threading.Thread(target=self._work, name="listings-writer", daemon=True)
         self._thread.start()
@@ -95,8 +96,8 @@ class Writer:
 
     @property
     def waiting(self) -> int:
-        """How many operations the thread has not taken yet; may be asked from any thread."""
-        return self._waiting.qsize()
+        """How many operations the thread has not begun with; may be asked from any thread."""
+        return self._waiting.qsize() + self._in_line
 
     def require_files(self) -> None:
         """Raises Unavailable when the database was removed or replaced while it is open here. From any thread."""
@@ -115,10 +116,13 @@ class Writer:
 
     def _work(self) -> None:
         while (first := self._waiting.get()) is not None:
+            self._in_line = 1
             try:
                 with self.turn.taken(of_callers=False):
+                    self._in_line = 0
                     outcomes = self._write(self._take(first))
             except OSError:
+                self._in_line = 0
                 _log.exception("The lock file can't be locked")
                 outcomes = [_Outcome(call, error=_nothing_written()) for call in self._take(first)]
                 self._tell(outcomes, 0.0, committed=False)

@@ -1,0 +1,21 @@
+"""What is measured in earnest in seconds has two minutes in the tests."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from bench import exchange, witness
+from bench.scale import postgres
+from listings.store import postgres_pool
+from tests.houses import PATIENCE
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _patient() -> Iterator[None]:
+    """A machine that stands still for some seconds is no fault of what is tested on it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exchange, "_SECONDS", PATIENCE)
+        patch.setattr(witness, "_START_SECONDS", PATIENCE)
+        patch.setattr(postgres, "_START_SECONDS", PATIENCE)
+        patch.setattr(postgres_pool, "_CONNECT_SECONDS", PATIENCE)
+        yield
