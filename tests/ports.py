@@ -3,7 +3,8 @@
 import random
 import socket
 
-_LEAST, _MOST = 12_000, 30_000  # below those that the kernel gives to whoever asks for any, and to clients
+# Below those that the kernel gives to whoever asks for any, and to clients; those of cluster nodes, too.
+_LEAST, _MOST = 12_000, 22_000
 
 _chance = random.SystemRandom()
 

@@ -98,7 +98,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService
     with pytest.MonkeyPatch.context() as patch:
         for pause in ("_UPKEEP_SECONDS", "_USAGE_SECONDS", "_MARKET_SECONDS"):
             patch.setattr(f"listings.service.{pause}", 24 * 3600)  # no write is counted but those of the tests
-        with RunningService(folder, metrics_address="0", header_timeout="1", rate_limit="50") as service:
+        with RunningService(folder, metrics_address="0", rate_limit="50") as service:
             yield service
 
 
@@ -169,7 +169,6 @@ def test_all_foreign_methods_are_one_method(measured: Measured, cast: Cast) -> N
     ("data", "status"),
     [
         (b"nonsense\r\n\r\n", 400),
-        (b"GET / HTTP/1.1\r\nHost: a\r\n", 408),
         (b"GET /" + b"x" * 9_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", 414),
         (b"GET / HTTP/1.1\r\nHost: a\r\n" + b"A: b\r\n" * 101 + b"\r\n", 431),
         (b"GET / HTTP/2.0\r\nHost: a\r\n\r\n", 505),
@@ -183,6 +182,15 @@ def test_what_is_refused_before_it_is_a_request_counts_without_a_time(
     after = measured.scrape()
     assert after.requests("-", "-", status) - measured.before.requests("-", "-", status) == 1
     assert after(name, route="-") == measured.before(name, route="-")
+
+
+def test_what_comes_too_late_to_be_a_request_counts_without_a_time(tmp_path: Path) -> None:
+    with RunningService(tmp_path, metrics_address="0", header_timeout="1") as service:
+        measured = Measured(service)
+        assert measured.send(b"GET / HTTP/1.1\r\nHost: a\r\n") == 408
+        after = measured.scrape()
+    assert after.requests("-", "-", 408) == 1
+    assert after("listings_request_duration_seconds_count", route="-") == 0
 
 
 def test_the_rate_limiters_refusals_are_counted(measured: Measured, cast: Cast) -> None:

@@ -266,12 +266,12 @@ def test_a_failure_of_ours_is_an_error_and_a_refusal_is_none(
 def test_a_collector_that_is_away_costs_no_request_and_one_line_of_the_log(tmp_path: Path) -> None:
     away = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_EXPORTER_OTLP_TIMEOUT": "0.1"}
     with Program(tmp_path, LISTINGS_TRACING="on", **FAST, **away).serve() as serving:
-        for _ in range(200):
+        for _ in range(100):  # of which a pipe that nobody reads yet holds all lines, in pieces of whatever size
             assert serving.http.get("/healthz").status_code == 200
         outcome = serving.stop()
     assert outcome.code == 0
     assert outcome.err.count("Traces can't be delivered") == 1
-    assert outcome.err.count('"event":"request"') == 200
+    assert outcome.err.count('"event":"request"') == 100
     assert [text for text in outcome.err.splitlines() if "urllib3" in text or "opentelemetry" in text] == []
 
 

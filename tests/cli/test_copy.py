@@ -609,7 +609,7 @@ def test_the_rate_limit_goes_on_in_redis_too(
     for _ in range(2):
         assert cli.data("copy", "--to", target.url)["rate_limits"] == 1
     empty = cli.folder / "another machine"
-    with House(empty, database=target.url, redis=redis_server.url) as house:
+    with House(empty, database=target.url, redis=redis_server.url, redis_timeout="10000") as house:
         assert json.loads(house.ask("GET", "/api/v1/rate_limit", key=key).body)["remaining"] == left
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 import apsw
 import pytest
 
+from listings.cli.parts import Origin, Part
+from listings.errors import Problem
 from tests.cli.commands import DEADLINE, PROGRAM, Cli, Data, Program, Serving, clean_environment
 from tests.cli.transfers import PAST, kill_in_the_middle, read_lines, row, write_lines
 
@@ -256,6 +258,16 @@ def test_a_part_that_is_shorter_than_its_progress_is_begun_anew(cli: Cli) -> Non
     (cli.folder / "out.jsonl.part").write_bytes(b"lost in a power cut")
     assert cli.done("export", "1", "out.jsonl").err == ""
     assert len(read_lines(cli.folder / "out.jsonl")) == 5
+
+
+def test_a_file_that_another_export_has_just_made_is_not_overwritten(tmp_path: Path) -> None:
+    file, origin = tmp_path / "out.csv", Origin(1, "0" * 32, "csv")
+    with Part(file, origin, force=False) as part:
+        part.write(b"whole\n")
+        part.finish()
+    with pytest.raises(Problem, match="exists: name another file"):
+        Part(file, origin, force=False)
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("out.csv", b"whole\n")]
 
 
 def test_two_exports_do_not_write_one_file(full: Path) -> None:

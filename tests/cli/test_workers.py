@@ -21,7 +21,7 @@ from tests.api.raw import Connection, request
 from tests.api.test_metrics import Scrape, metrics_url
 from tests.cli.commands import DEADLINE, PROGRAM, Program, Serving, clean_environment
 from tests.cli.crowds import PATH, Crowd, Worker, connections_to_each, until, workers_of
-from tests.cli.test_stop import READINESS, demo_key, stored_ids, wait_until_refused
+from tests.cli.test_stop import READINESS, attempts, demo_key, stored_ids, wait_until_refused
 
 QUIET = {"LISTINGS_RATE_LIMIT": "0", "LISTINGS_LOG_LEVEL": "error", "LISTINGS_WORKERS": "2"}
 RELOADS = int(os.environ.get("LISTINGS_TEST_RELOADS", "2"))
@@ -325,7 +325,9 @@ def test_a_reload_waits_for_clients_that_ask_now_and_then(many: Many) -> None:
         for waiting in [other for of_one in connections for other in of_one[1:]]:
             waiting.socket.close()
         many.serving.process.send_signal(signal.SIGHUP)
-        while asking:
+        asked = time.monotonic()
+        while asking and time.monotonic() - asked < 4:  # after five seconds without a request it would be quiet
+            asked = time.monotonic()
             answers = [connection.send(request("GET", "/readyz")).answer() for connection in asking]
             assert [answer.json() for answer in answers] == [{"status": "ready"}] * len(asking)
             ended = ["connection" in answer.headers for answer in answers]
@@ -388,7 +390,8 @@ def test_a_terminal_that_is_closed_is_no_reload_but_a_stop(tmp_path: Path, worke
         said += os.read(terminal, 4096)
     os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert not list((tmp_path / "data").glob("*-wal"))
+    left = [file.stat().st_size for file in (tmp_path / "data").glob("*-wal")]
+    assert not any(left)  # of two that have only read and close at the same instant, none is the last
 
 
 def test_one_process_says_that_it_can_not_be_reloaded(tmp_path: Path) -> None:
@@ -452,9 +455,7 @@ def test_a_second_signal_ends_all_at_once(program: Program) -> None:
             begin_requests(serving, [connection])
             serving.process.send_signal(signal.SIGTERM)
             wait_until_refused(serving)
-            began = time.monotonic()
-            assert serving.stop().code == 128 + signal.SIGTERM
-            assert time.monotonic() - began < 8  # the ten seconds that the request would be given
+            assert serving.stop().code == 128 + signal.SIGTERM  # an orderly one, after ten seconds, ends with 0
         until(lambda: not any(worker.is_there for worker in workers))
 
 
@@ -467,8 +468,11 @@ def test_metrics_are_of_all_workers_and_no_counter_goes_back(tmp_path: Path) -> 
         url = metrics_url(serving)
 
         def until_counted(total: int) -> Scrape:
-            until(lambda: Scrape(url).requests("GET", "/readyz", 200) >= total)
-            return Scrape(url)
+            for _ in attempts():
+                scrape = Scrape(url)
+                if scrape.requests("GET", "/readyz", 200) >= total:
+                    return scrape
+            raise AssertionError(f"fewer than {total} are counted")
 
         def ask_each(total: int) -> Scrape:
             """Ten requests of each worker, and what is told then; one that is late to report is told of as before."""
@@ -489,14 +493,15 @@ def test_metrics_are_of_all_workers_and_no_counter_goes_back(tmp_path: Path) -> 
         readiness = httpx.get(f"{serving.base_url}/readyz", trust_env=False, timeout=DEADLINE)
         assert readiness.status_code == 200  # scraped after its worker
         reload_and_wait(serving)
-        assert ask_each(61).requests("GET", "/readyz", 200) == 61
-        assert Scrape(url)("listings_request_duration_seconds_count", route="/readyz") == 61
-        assert Scrape(url)("listings_build_info", version=version_of(url)) == 1
+        scrape = ask_each(61)
+        assert scrape.requests("GET", "/readyz", 200) == 61
+        assert scrape("listings_request_duration_seconds_count", route="/readyz") == 61
+        assert scrape("listings_build_info", version=version_of(scrape)) == 1
         assert serving.stop().code == 0
 
 
-def version_of(url: str) -> str:
-    found = re.search(r'listings_build_info\{version="([^"]+)"\}', Scrape(url).text)
+def version_of(scrape: Scrape) -> str:
+    found = re.search(r'listings_build_info\{version="([^"]+)"\}', scrape.text)
     assert found is not None
     return found[1]
 

@@ -380,6 +380,8 @@ def test_a_cancelled_caller_does_not_undo_its_write(store: Store, run: Run, acco
         await store.add_listing(bucket_of(account.id), account.id, BARE, CREATED)
 
     run(cancel_one())
+    while len(listed(run, store, account)) < 2:
+        run(asyncio.sleep(0.01))
     assert len(listed(run, store, account)) == 2
 
 

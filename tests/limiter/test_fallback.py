@@ -423,8 +423,18 @@ def test_what_turns_out_later_not_to_be_redis(
     ],
 )
 def test_what_takes_connections_and_says_nothing(
-    server: RedisServer, database_id: str, run: Run, *, tls: bool, answer_seconds: float, said: str
+    server: RedisServer,
+    database_id: str,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    tls: bool,
+    answer_seconds: float,
+    said: str,
 ) -> None:
+    if not tls:  # it connects, and then only the time for an answer may end it
+        monkeypatch.setattr("listings.limiter.redis._CONNECT_SECONDS", PATIENCE)
+
     async def trial() -> None:
         async with always_answering(b"") as port:
             limiter = RedisLimiter(

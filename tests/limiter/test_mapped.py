@@ -99,11 +99,12 @@ def test_sixty_kills_forget_nothing_that_was_acknowledged(database: Path) -> Non
     choice = random.Random(60)
     acknowledged, kills, limit = 0, 60, 100_000
     for _ in range(kills):
-        process = start_rush(database, limit, limit)
+        process = start_rush(database, limit, limit // kills)
         assert process.stdout is not None
         wanted = choice.randrange(1, 800)
         while wanted > 0:
             got = len(os.read(process.stdout.fileno(), 4096))
+            assert got
             wanted, acknowledged = wanted - got, acknowledged + got
         process.kill()
         acknowledged += len(process.communicate(timeout=PATIENCE)[0])

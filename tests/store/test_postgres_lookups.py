@@ -101,7 +101,7 @@ def test_those_whose_session_is_ended_are_looked_up_on_another(url: str) -> None
 
 def test_those_that_take_too_long_are_told_so_and_not_asked_again_one_by_one(url: str) -> None:
     async def scene() -> None:
-        async with opened(url, seconds=1) as store, session(url) as other:
+        async with opened(url, seconds=3) as store, session(url) as other:
             await alice(store)
             lookups = Counted("SELECT id FROM listings WHERE id = $1", store)
             async with other.transaction():

@@ -145,7 +145,7 @@ def plans(large: str) -> Iterator[Plans]:
 @pytest.mark.parametrize("name", STATEMENTS)
 def test_every_statement_is_planned_with_its_parameters(name: str, large: str) -> None:
     async def prepare() -> int:
-        connection: asyncpg.Connection[asyncpg.Record] = await connect(large, 5)
+        connection: asyncpg.Connection[asyncpg.Record] = await connect(large, 60)
         prepared = await connection.prepare(STATEMENTS[name])
         count = len(prepared.get_parameters())
         await connection.close()
@@ -227,7 +227,7 @@ def test_every_parameter_binds_to_its_number(name: str, large: str) -> None:
     """What the server plans is the same, whether a value is bound to `$n` or stands in its place."""
 
     async def plans() -> tuple[Any, Any]:
-        connection: asyncpg.Connection[asyncpg.Record] = await connect(large, 5)
+        connection: asyncpg.Connection[asyncpg.Record] = await connect(large, 60)
         try:
             types = [kind.name for kind in (await connection.prepare(STATEMENTS[name])).get_parameters()]
             made = [VALUES[kind](number) for number, kind in enumerate(types, 1)]

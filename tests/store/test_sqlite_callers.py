@@ -12,6 +12,7 @@ from listings.contract import NewKey, Rotation
 from listings.model import NewListing, bucket_of
 from listings.store import migrate
 from listings.store.sqlite import SqliteStore
+from tests.houses import PATIENCE
 
 DIGEST = b"k" * 32
 END = 9_000_000_000
@@ -39,7 +40,10 @@ CHANGES: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_what_another_process_changes_about_a_caller_is_seen_at_once(tmp_path: Path, change: Change) -> None:
+def test_what_another_process_changes_about_a_caller_is_seen_at_once(
+    tmp_path: Path, change: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("listings.store.turns._LONGEST_KEPT", PATIENCE)  # else it is read again after a second
     path = tmp_path / "listings.db"
     migrate.migrate(path)
 

@@ -139,7 +139,7 @@ def test_a_full_database_voids_the_whole_batch_and_recovers_when_there_is_room(p
     async def use(writer: Writer) -> None:
         pages = await writer.run(lambda connection: connection.pragma("page_count"))
         await writer.run(lambda connection: connection.pragma("max_page_count", pages + 3))
-        outcomes = await gathered(insert("small"), insert("x" * 100_000), insert("also small"))(writer)
+        outcomes = await in_one_batch(insert("small"), insert("x" * 100_000), insert("also small"))(writer)
         assert [type(outcome) for outcome in outcomes] == [Unavailable] * 3
         assert "unknown" in outcomes[0].message
         assert texts(path) == set()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench import Refusal
+from tests.torture import table
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.roster import chosen, roster, try_all
 from tests.torture.table import BEGIN, END, keep, row_of
@@ -60,7 +61,8 @@ def test_all_of_them_together_take_an_hour_at_most() -> None:
     assert sum(one.minutes for one in roster()) <= 60
 
 
-def test_the_table_is_kept_and_rows_of_others_stay(tmp_path: Path) -> None:
+def test_the_table_is_kept_and_rows_of_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "today", lambda: "2026-11-22")  # at midnight, too
     page = tmp_path / "reliability.md"
     page.write_text(f"before\n{BEGIN}\n{END}\nafter\n", "utf-8")
     keep(try_all([GOOD._replace(number=2, control=find_nothing)], 0.5, None, lambda _: None), page)

@@ -23,6 +23,8 @@ from listings.service import Service
 
 _SWEEP_SECONDS = 0.5
 _SWEPT_AT_ONCE = 2
+_LOOK_AGAIN = 0.02  # seconds between two looks at who is quiet while the service stops
+_STOOD_STILL = 0.1  # seconds after which a look comes too late to tell
 _UNSENT = 64 * 1024  # bytes of an answer that the kernel takes ahead of the network
 
 
@@ -95,10 +97,13 @@ class Server(uvicorn.Server):
         self._stop_connections()
         await self._stop_listening(sockets or [])
         self._stop_connections()  # those that came meanwhile
-        while self.server_state.connections and loop.time() < self._deadline:
-            for connection in self._connections():
-                connection.end_quiet(loop.time(), self._patience.quiet)
-            await asyncio.sleep(0.02)
+        looked = loop.time()
+        while self.server_state.connections and (now := loop.time()) < self._deadline:
+            if now - looked < _STOOD_STILL:  # else what has come meanwhile is read first
+                for connection in self._connections():
+                    connection.end_quiet(now, self._patience.quiet)
+            looked = now
+            await asyncio.sleep(_LOOK_AGAIN)
         for connection in self._connections():
             connection.drop()
         self._sweeper.cancel()

@@ -29,14 +29,20 @@ class Progress(msgspec.Struct, frozen=True):
     last_id: int = 0
 
 
+def require_free(target: Path, *, force: bool) -> None:
+    """Raises Problem("invalid_request") where the file is there, and not to be overwritten."""
+    if target.exists() and not force:
+        raise Problem("invalid_request", f"{target} exists: name another file, or overwrite it with --force")
+
+
 class Part:
     """FILE.part, open for writing behind what an earlier run has left of the same origin.
 
     Every OSError is the caller's to tell.
     """
 
-    def __init__(self, target: Path, origin: Origin) -> None:
-        """Raises Problem("invalid_request") while another export writes it."""
+    def __init__(self, target: Path, origin: Origin, *, force: bool) -> None:
+        """Raises Problem("invalid_request") while another export writes it, or has just ended: see `require_free`."""
         self._target = target
         self._path = target.with_name(f"{target.name}.part")
         self._progress_path = target.with_name(f"{target.name}.part.json")
@@ -45,11 +51,19 @@ class Part:
         try:
             os.fchmod(self._file.fileno(), 0o600)  # fails for somebody else's file
             self._lock()
+            self._require_free(force=force)
             self.progress = self._left_by_an_earlier_run(origin)
             self._file.truncate(self.progress.bytes)
             self._file.seek(self.progress.bytes)
         except BaseException:
             self._file.close()
+            raise
+
+    def _require_free(self, *, force: bool) -> None:
+        try:
+            require_free(self._target, force=force)
+        except Problem:
+            self._path.unlink()
             raise
 
     def __enter__(self) -> Self:

@@ -24,7 +24,7 @@ Rows: TypeAlias = list[Any]
 OLDEST_SERVER = 15
 _MOST_WAITING = 1024
 _MOST_STATEMENTS = 400  # that a session holds prepared
-_CONNECT_SECONDS = 3
+_CONNECT_SECONDS = 3  # at least: who waits longer for a statement waits so long for a session, too
 _PAUSE = 0.25  # seconds without a new attempt after one has failed
 _CLOSE_SECONDS = 2
 _OVERDUE = 2  # seconds beyond the statement timeout
@@ -298,7 +298,7 @@ async def connect(url: str, seconds: float) -> "asyncpg.Connection[asyncpg.Recor
     """A connection whose commits are on disk when they return, and whose statements and locks wait within bounds."""
     connection = await _connect(url, max(1, int(seconds * 1000)))
     try:
-        async with asyncio.timeout(_CONNECT_SECONDS):  # the server may fall silent at any moment
+        async with asyncio.timeout(max(_CONNECT_SECONDS, seconds)):  # the server may fall silent at any moment
             await connection.execute(_DURABLE)
         _require_version(connection.get_server_version().major)
     except BaseException:
@@ -319,7 +319,7 @@ async def _connect(url: str, milliseconds: int) -> Any:  # noqa: ANN401 - the dr
 async def _ask_for_connection(url: str, milliseconds: int) -> Any:  # noqa: ANN401 - the driver's
     return await asyncpg.connect(
         url,
-        timeout=_CONNECT_SECONDS,
+        timeout=max(_CONNECT_SECONDS, milliseconds / 1000),
         statement_cache_size=0,
         server_settings={
             "application_name": "listings",

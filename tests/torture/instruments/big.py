@@ -82,7 +82,7 @@ async def _send(place: Place, key: str, large: Large) -> str:
     head = f"{large.head}Host: x\r\nX-API-Key: {key}\r\n\r\n".encode()
     sending = asyncio.create_task(_push(writer, head, large.body))
     try:
-        async with asyncio.timeout(LONGEST):
+        async with asyncio.timeout(2 * LONGEST):
             answer = await answer_of(reader)
     except (OSError, EOFError, ValueError) as error:
         return f"{large.name}: no answer could be read: {error!r}"
@@ -153,7 +153,7 @@ def work(scale: Scale, times: int, beside: int, fault: str, most: int | None = N
     """A service in 512 MiB, and all that is too large, or the first `most` kinds of it."""
     with ExitStack() as stack:
         zygote = stack.enter_context(Zygote())
-        place = stack.enter_context(Place(scale.folder, zygote, fault))
+        place = stack.enter_context(Place(scale.folder, zygote, fault, LISTINGS_BODY_TIMEOUT="120"))
         (alice,) = asyncio.run(make_people(scale.folder, 1))
         place.start()
         return uvloop.run(_work(place, alice.key, list(_large())[:most], times, beside))

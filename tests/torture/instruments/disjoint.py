@@ -54,6 +54,7 @@ def work(share: Share) -> Result:
         if share.on_postgres:
             server = stack.enter_context(PostgresServer())
             settings["LISTINGS_DATABASE_URL"] = stack.enter_context(server.bare_database())
+            settings["LISTINGS_DATABASE_TIMEOUT"] = "120"  # all wait for one row, and a disk may stand still
         zygote = stack.enter_context(Zygote())
         place = stack.enter_context(Place(share.folder, zygote, share.fault, **settings))
         place.start()

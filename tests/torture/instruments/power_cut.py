@@ -198,7 +198,9 @@ def _total(results: list[Result]) -> Result:
 def run(scale: Scale) -> Outcome:
     """In as many processes as there are cores."""
     states, arms = scale.amount(STATES, 300), cores()
-    shares = [Share(scale.folder / str(arm), states // arms, scale.left, arm) for arm in range(arms)]
+    shares = [
+        Share(scale.folder / str(arm), states // arms + (arm < states % arms), scale.left, arm) for arm in range(arms)
+    ]
     total = _total(beside(work, shares))
     told = f"{total.states:,} states of {total.events:,} writes, syncs and answers"
     return Outcome(f"{told}, {len(total.faults)} with a loss, {total.damaged} damaged", total.faults, states >= STATES)
