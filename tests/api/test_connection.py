@@ -1,6 +1,7 @@
 """What a connection takes, and how what is no HTTP is refused (hardening of RFC 9112's framing)."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -359,3 +360,36 @@ def turns_until(running: RunningService, connections: int) -> int:
 
 def test_clients_who_wait_together_are_let_in_together(running: RunningService) -> None:
     assert turns_until(running, 60) < 30
+
+
+class Standstill:
+    """Stands in for a connection: behind the first look at it the service stands still; at the second, it is gone."""
+
+    def __init__(self, connections: set[Any]) -> None:
+        self._connections = connections
+        self.stood_until = 0.0
+        self.looked_again = 0.0
+
+    def end_quiet(self, *_: float) -> None:
+        if not self.stood_until:
+            asyncio.get_running_loop().call_soon(self._stand_still)
+        else:
+            self.looked_again = time.monotonic()
+            self._connections.discard(self)
+
+    def _stand_still(self) -> None:
+        time.sleep(0.3)
+        self.stood_until = time.monotonic()
+
+    def nothing(self, *_: float) -> None:
+        """What it is asked for otherwise."""
+
+    stop = drop = sweep = nothing
+
+
+def test_a_stop_that_stood_still_reads_before_it_looks_who_is_quiet(tmp_path: Path) -> None:
+    with RunningService(tmp_path) as service:
+        connections: set[Any] = service._server.server_state.connections  # noqa: SLF001 - as if it had come
+        connection = Standstill(connections)
+        connections.add(connection)
+    assert connection.looked_again - connection.stood_until > 0.015  # 20 ms, in which what came is read

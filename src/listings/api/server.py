@@ -97,13 +97,11 @@ class Server(uvicorn.Server):
         self._stop_connections()
         await self._stop_listening(sockets or [])
         self._stop_connections()  # those that came meanwhile
-        looked = loop.time()
-        while self.server_state.connections and (now := loop.time()) < self._deadline:
-            if now - looked < _STOOD_STILL:  # else what has come meanwhile is read first
-                for connection in self._connections():
-                    connection.end_quiet(now, self._patience.quiet)
-            looked = now
+        while self.server_state.connections and (looked := loop.time()) < self._deadline:
             await asyncio.sleep(_LOOK_AGAIN)
+            if loop.time() - looked < _STOOD_STILL:  # else what has come meanwhile is read first
+                for connection in self._connections():
+                    connection.end_quiet(loop.time(), self._patience.quiet)
         for connection in self._connections():
             connection.drop()
         self._sweeper.cancel()
