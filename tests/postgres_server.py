@@ -18,8 +18,8 @@ from typing import Any, Protocol, Self
 
 import asyncpg
 
+from bench.servers import free_port
 from listings.store import postgres_migrate
-from tests.ports import free_port
 
 USER = "listings"
 _DEADLINE = 120  # seconds

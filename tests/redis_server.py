@@ -15,8 +15,8 @@ from typing import Any, Self
 
 import redis
 
+from bench.servers import free_port
 from listings.limiter.redis_connection import Endpoint
-from tests.ports import free_port
 
 STARTS_WITHIN = 120  # seconds
 
