@@ -446,6 +446,26 @@ def test_a_server_that_falls_silent_while_a_session_begins_is_given_up(postgres:
     asyncio.run(scene())
 
 
+def test_who_waits_longer_for_a_statement_waits_as_long_for_a_session(
+    own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_pool, "_CONNECT_SECONDS", 0.2)
+
+    async def scene(url: str) -> None:
+        store = PostgresStore(url, Bounds(4, PATIENCE))
+        own_server.pause()
+        try:
+            opening = asyncio.create_task(store.open())
+            await asyncio.wait([opening], timeout=0.6)
+        finally:
+            own_server.resume()
+        await opening
+        await store.close()
+
+    with own_server.database() as url:
+        asyncio.run(scene(url))
+
+
 def test_while_the_server_is_away_all_is_refused_at_once_and_afterwards_all_is_well(own_server: PostgresServer) -> None:
     async def scene(url: str) -> float:
         async with opened(url) as store:
