@@ -13,7 +13,7 @@ from listings.store.postgres_lookups import MOST, Lookups
 from listings.store.postgres_pool import Rows, Session
 from tests.houses import PATIENCE
 from tests.postgres_server import PostgresServer
-from tests.store.test_postgres_faults import CREATED, NEW, alice, blocked, end_others, opened, rename, session
+from tests.store.test_postgres_faults import CREATED, NEW, Other, alice, blocked, end_others, opened, rename, session
 
 HALVES = "SELECT id, 100 / (id - 3) FROM (SELECT CAST($1 AS int) AS id) AS asked WHERE id > 0"
 """Finds nothing for 0 and fails for 3."""
@@ -41,6 +41,17 @@ class Counted(Lookups):
 async def counted(url: str, seconds: float = PATIENCE) -> AsyncIterator[Counted]:
     async with opened(url, seconds=seconds) as store:
         yield Counted(HALVES, store)
+
+
+@asynccontextmanager
+async def held_up(url: str, store: PostgresStore, third: Other, count: int) -> AsyncIterator[list[asyncio.Task[Any]]]:
+    """So many reads of a listing, by two messages that the server holds up meanwhile."""
+    listing_id = await alice(store)
+    async with session(url) as other, other.transaction():
+        await other.execute("LOCK TABLE listings IN ACCESS EXCLUSIVE MODE")
+        reads = [asyncio.create_task(store.get_listing(listing_id)) for _ in range(count)]
+        await blocked(third, 2)
+        yield reads
 
 
 async def outcomes(*finds: Awaitable[Any]) -> list[Any]:
@@ -85,14 +96,9 @@ def test_a_row_that_cannot_be_read_keeps_nobody_from_the_others(url: str) -> Non
 
 def test_those_whose_session_is_ended_are_looked_up_on_another(url: str) -> None:
     async def scene() -> None:
-        async with opened(url) as store, session(url) as other:
-            listing_id = await alice(store)
-            async with other.transaction():
-                await other.execute("LOCK TABLE listings IN ACCESS EXCLUSIVE MODE")
-                reads = [asyncio.create_task(store.get_listing(listing_id)) for _ in range(12)]
-                async with session(url) as third:
-                    await blocked(third, 2)
-                    assert await end_others(third, only_waiting=True) == 2
+        async with opened(url) as store, session(url) as third:
+            async with held_up(url, store, third, 12) as reads:
+                assert await end_others(third, only_waiting=True) == 2
             found = await outcomes(*reads)
             assert [listing.title for listing in found] == ["Lamp"] * 12
 
@@ -116,13 +122,8 @@ def test_those_that_take_too_long_are_told_so_and_not_asked_again_one_by_one(url
 
 def test_who_stops_waiting_takes_no_row_from_the_others(url: str) -> None:
     async def scene() -> None:
-        async with opened(url) as store, session(url) as other:
-            listing_id = await alice(store)
-            async with other.transaction():
-                await other.execute("LOCK TABLE listings IN ACCESS EXCLUSIVE MODE")
-                reads = [asyncio.create_task(store.get_listing(listing_id)) for _ in range(6)]
-                async with session(url) as third:
-                    await blocked(third, 2)
+        async with opened(url) as store, session(url) as third:
+            async with held_up(url, store, third, 6) as reads:
                 for read in reads[::2]:
                     read.cancel()
             found = await outcomes(*reads)
