@@ -93,6 +93,6 @@ def _again(error: Exception) -> Exception:
     """The same for one of those who wait: each raises its own."""
     if not isinstance(error, Unavailable):
         return error
-    again = Unavailable(error.message)
+    again = Unavailable(error.message, retry_after=error.retry_after)
     again.__cause__ = error.__cause__
     return again
