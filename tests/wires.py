@@ -15,17 +15,27 @@ class Wire:
         self.keeps_answers = False
         self.keeps_answers_to = b""  # from the moment that this was sent
         self.carried = asyncio.Event()  # is set when an answer was kept
+        self._is_cut = False
 
     def cut(self) -> None:
-        """End every connection without a word."""
+        """End every connection without a word, those that are just being made, too."""
+        self._is_cut = True
         for writer in self._writers:
             writer.transport.abort()
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""
-        from_server, to_server = await asyncio.open_connection("127.0.0.1", self._target)
-        self._writers += [writer, to_server]
-        await asyncio.gather(self._copy(reader, to_server), self._copy(from_server, writer, answers=True))
+        self._writers.append(writer)
+        try:
+            from_server, to_server = await asyncio.open_connection("127.0.0.1", self._target)
+            self._writers.append(to_server)
+            try:
+                if not self._is_cut:
+                    await asyncio.gather(self._copy(reader, to_server), self._copy(from_server, writer, answers=True))
+            finally:
+                to_server.transport.abort()
+        finally:
+            writer.transport.abort()
 
     async def _copy(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, answers: bool = False) -> None:
         with suppress(OSError):

@@ -43,7 +43,10 @@ class Terminator:
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", self._port)
-        await asyncio.gather(_hand_on(reader, inner_writer), _hand_on(inner_reader, writer))
+        try:
+            await asyncio.gather(_hand_on(reader, inner_writer), _hand_on(inner_reader, writer))
+        finally:
+            inner_writer.close()
 
 
 async def _hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

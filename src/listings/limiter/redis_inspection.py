@@ -34,11 +34,13 @@ def inspect(endpoint: Endpoint) -> RedisReport:
 async def _inspect(endpoint: Endpoint) -> RedisReport:
     async with asyncio.timeout(_SECONDS):
         connection = await connect(endpoint._replace(answer_seconds=_SECONDS), lambda _: None)
-        before = time.time()
-        seconds, microseconds = accepted(await connection.call("TIME"))
-        now = (before + time.time()) / 2
-        facts = _facts(accepted(await connection.call("INFO")))
-        connection.lose("all is asked")
+        try:
+            before = time.time()
+            seconds, microseconds = accepted(await connection.call("TIME"))
+            now = (before + time.time()) / 2
+            facts = _facts(accepted(await connection.call("INFO")))
+        finally:
+            connection.lose("all is asked")
     is_valkey = "valkey_version" in facts
     return RedisReport(
         name=f"Valkey {facts['valkey_version']}" if is_valkey else f"Redis {facts.get('redis_version', '?')}",
