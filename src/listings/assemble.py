@@ -280,7 +280,7 @@ def application(
     from listings.api.app import Application  # noqa: PLC0415 - see above
     from listings.front import LatePages  # noqa: PLC0415 - see above
 
-    return Application(
+    application = Application(
         service,
         cors_origins=settings.cors_origins,
         most_body=settings.max_body_bytes,
@@ -290,6 +290,8 @@ def application(
         trace=observers.trace,
         pages=LatePages(partial(_pages, service, settings)) if settings.site else None,
     )
+    service.store.on_replaced = application.forget_answers
+    return application
 
 
 def _pages(service: Service, settings: Settings) -> "Pages":

@@ -173,6 +173,9 @@ class Store(MemberStore, HistoryStore, Protocol):
     the account's activity, in the same transaction; without one it leaves none. A batch and an import are one event.
     """
 
+    on_replaced: Callable[[], None]
+    """To be set by who keeps what was read: is called before the first read from a server that may hold less."""
+
     async def open(self) -> None:
         """Connect. Raises Problem("database_missing") or Problem("schema_mismatch")."""
 
@@ -193,6 +196,9 @@ class Store(MemberStore, HistoryStore, Protocol):
 
     async def get_listing(self, listing_id: int) -> Listing | None:
         """The listing of any account, deleted ones included; None when no such row was ever made."""
+
+    async def get_listing_and_revision(self, listing_id: int) -> tuple[Listing, int] | None:
+        """The same, and the revision of its account at the same moment."""
 
     async def count_listings(self, bucket: int, account_id: int) -> ListingCounts:
         """How many listings the account has, deleted ones apart."""
@@ -303,7 +309,7 @@ class Store(MemberStore, HistoryStore, Protocol):
         """How often the account's listings were edited; 0 at first."""
 
     def known_revision(self, bucket: int, account_id: int) -> int | None:
-        """The account's present revision where the store need not read it, as after `get_listing`; None otherwise."""
+        """The account's present revision where the store need not read it; None otherwise."""
 
     async def add_account(self, name: str, email: str, plan_expires_at: int | None, created_at: int) -> Account | None:
         """Store an account; None, and nothing stored, when the e-mail address is taken."""

@@ -403,11 +403,19 @@ def test_every_edit_raises_the_revision_by_one(store: Store, run: Run, account: 
     assert run(store.get_revision(*place)) == 2
 
 
+def test_a_listing_is_read_with_the_revision_of_its_account(store: Store, run: Run, account: Account) -> None:
+    listing_id = add(run, store, account)
+    for count, title in enumerate(("u", "v"), start=2):
+        run(store.change_listing(listing_id, change_to(title=title)))
+        assert run(store.get_listing_and_revision(listing_id)) == (run(store.get_listing(listing_id)), count)
+    assert run(store.get_listing_and_revision(listing_id + 1024)) is None
+
+
 def test_a_revision_that_is_known_without_a_read_is_the_present_one(store: Store, run: Run, account: Account) -> None:
     place = (bucket_of(account.id), account.id)
     listing_id = add(run, store, account)
     for title in ("u", "v"):
-        run(store.get_listing(listing_id))
+        run(store.get_listing_and_revision(listing_id))
         assert store.known_revision(*place) in {None, run(store.get_revision(*place))}
         run(store.change_listing(listing_id, change_to(title=title)))
         assert store.known_revision(*place) in {None, run(store.get_revision(*place))}

@@ -77,7 +77,13 @@ class Application:
         self._pages = pages
         self._limits = LimitHeaders(service.limiter, service.clock)
         self._ids = RequestIds()
+        self._most_kept = most_kept
         self._kept = KeptAnswers(most_kept)
+
+    def forget_answers(self) -> None:
+        """Answer nothing again that was kept until now, nor what requests that run are about to keep."""
+        self._kept.close()
+        self._kept = KeptAnswers(self._most_kept)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI 3, type http."""

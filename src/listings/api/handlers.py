@@ -112,16 +112,16 @@ async def _whole_list(service: Service, request: Request, revision: int, tag: st
 
 
 async def _plain_listing(service: Service, request: Request) -> Answer:
-    """A listing without parameters, kept where the account's revision is known without a read."""
+    """A listing without parameters; whether one that was answered before still holds, the revision tells."""
     account_id, name = request.caller.account_id, request.segment
     revision = service.known_revision(request.caller)
-    kept = request.kept.find(account_id, revision, name) if revision is not None else None
-    if kept is not None:
-        return kept
-    answer = wire.listing_answer(await _listing(service, request))
-    revision = service.known_revision(request.caller)
-    if revision is not None:
-        answer = wire.ready(answer)
+    if revision is None and request.kept.holds(account_id, name):
+        revision = await service.get_revision(request.caller)
+    answer = request.kept.find(account_id, revision, name) if revision is not None else None
+    if answer is None:
+        listing_id = wire.listing_id(request.segment)
+        listing, revision = await service.get_listing_and_revision(request.caller, listing_id)
+        answer = wire.ready(wire.listing_answer(listing))
         request.kept.keep(account_id, revision, name, answer)
     return answer
 

@@ -41,6 +41,11 @@ class KeptAnswers:
         self._accounts.move_to_end(account_id)
         return kept.answers.get(name)
 
+    def holds(self, account_id: int, name: str) -> bool:
+        """Whether there is one of this name, of whatever revision."""
+        kept = self._accounts.get(account_id)
+        return kept is not None and name in kept.answers
+
     def keep(self, account_id: int, revision: int, name: str, answer: Answer) -> None:
         """Take an answer whose content was read when the revision was, or later, under a name of one's own."""
         size = len(answer.body) + _OVERHEAD
@@ -56,6 +61,11 @@ class KeptAnswers:
         self._accounts[account_id] = kept
         while self.bytes > self._most_bytes:
             self._forget(next(iter(self._accounts)))
+
+    def close(self) -> None:
+        """Forget all, and keep nothing any more."""
+        self._accounts.clear()
+        self.bytes = self._most_bytes = 0
 
     def _forget(self, account_id: int) -> None:
         kept = self._accounts.pop(account_id, None)

@@ -82,12 +82,17 @@ class Listings:
         return await self.store.get_revision(caller.bucket, caller.account_id)
 
     def known_revision(self, caller: Caller) -> int | None:
-        """The present one, where it is known without a read: right after `get_listing`, of what that has read."""
+        """The present one, where it is known without a read."""
         return self.store.known_revision(caller.bucket, caller.account_id)
 
     async def get_listing(self, caller: Caller, listing_id: int) -> Listing:
         """The caller's listing. Raises Problem: listing_not_found (missing or deleted), not_owner."""
         return _own(await self.store.get_listing(listing_id), caller)
+
+    async def get_listing_and_revision(self, caller: Caller, listing_id: int) -> tuple[Listing, int]:
+        """The same, and how often the caller's listings had been edited when it was read."""
+        listing, revision = await self.store.get_listing_and_revision(listing_id) or (None, 0)
+        return _own(listing, caller), revision
 
     async def find_own_listing(self, caller: Caller, listing_id: int) -> Listing | None:
         """The caller's listing, even deleted; None for a missing one and for another's alike."""

@@ -94,9 +94,11 @@ class PostgresStore(Transactions, Console):
 
     def __init__(self, url: str, bounds: Bounds, clock: Callable[[], float] = monotonic) -> None:
         """`url` as libpq has it; `clock` tells seconds."""
-        super().__init__(Pool(url, bounds))
+        super().__init__(Pool(url, bounds, self._forget))
+        self.on_replaced: Callable[[], None] = lambda: None
         self._clock = clock
         self._listings = Lookups(sql.GET_LISTING, self._use)
+        self._listings_and_revisions = Lookups(sql.GET_LISTING_AND_REVISION, self._use)
         self._revisions = Lookups(GET_REVISION, self._use)
         self._callers: dict[bytes, _KeptCaller] = {}
         self._written_before: int | None = None  # as many as there were after the last step of the market's index
@@ -173,6 +175,14 @@ class PostgresStore(Transactions, Console):
         """Of any account, deleted ones included; together with others that are read at the same time."""
         row = await self._listings.find(bucket_of(listing_id), listing_id)
         return None if row is None else Listing(*row)
+
+    async def get_listing_and_revision(self, listing_id: int) -> tuple[Listing, int] | None:
+        """As `get_listing`."""
+        row = await self._listings_and_revisions.find(bucket_of(listing_id), listing_id)
+        if row is None:
+            return None
+        *values, revision = row
+        return Listing(*values), int(revision)
 
     async def count_listings(self, bucket: int, account_id: int) -> ListingCounts:
         """Through all of the account's listings."""
@@ -407,6 +417,12 @@ class PostgresStore(Transactions, Console):
                 raise
             self._pool.give(session)
             return added
+
+    def _forget(self) -> None:
+        """Another server answers from now on: a standby, or one whose data was restored, may be behind the last one."""
+        self._callers.clear()
+        self._indexed.clear()
+        self.on_replaced()
 
     def _note_indexed(self, account_id: int) -> None:
         if len(self._indexed) >= _MOST_KNOWN:

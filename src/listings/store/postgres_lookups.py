@@ -57,7 +57,7 @@ class Lookups:
 
     async def _answer(self, asked: Sequence[_Asked]) -> None:
         try:
-            found = await self._ask([one.values for one in asked])
+            found = await self._ask(list(dict.fromkeys(one.values for one in asked)))
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
             await self._tell(asked, error)
             return

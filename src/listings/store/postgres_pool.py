@@ -9,8 +9,9 @@ import os
 import select
 import socket
 from collections import deque
-from collections.abc import Iterable
-from typing import Any, NamedTuple, TypeAlias, cast
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any, NamedTuple, TypeAlias
 
 import asyncpg
 from asyncpg.prepared_stmt import PreparedStatement
@@ -29,9 +30,9 @@ _PAUSE = 0.25  # seconds without a new attempt after one has failed
 _CLOSE_SECONDS = 2
 _OVERDUE = 2  # seconds beyond the statement timeout
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 3), (socket.TCP_KEEPCNT, 3))
-_DURABLE = """
-SELECT set_config('synchronous_commit', 'on', false)
-WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')
+_BEGIN = """
+SELECT pg_postmaster_start_time(), CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')
+    THEN set_config('synchronous_commit', 'on', false) END
 """
 
 _log = logging.getLogger(__name__)
@@ -116,11 +117,17 @@ class Session:
 class Pool:
     """Sessions for those who ask, the last one that was used first. Used on one event loop."""
 
-    def __init__(self, url: str, bounds: Bounds) -> None:
-        """`url` is the database's, as libpq has it."""
+    def __init__(self, url: str, bounds: Bounds, on_other_server: Callable[[], None] = lambda: None) -> None:
+        """`url` is the database's, as libpq has it.
+
+        `on_other_server` is called before a session is used with another server than the last one was with, be it the
+        same one after a restart; and before the first.
+        """
         self.second = 0
         self._url = url
         self._bounds = bounds
+        self._on_other_server = on_other_server
+        self._server_started: datetime | None = None
         self._idle: list[Session] = []
         self._sessions: set[Session] = set()
         self._connecting = 0
@@ -267,7 +274,8 @@ class Pool:
         try:
             if loop.time() < self._pause_until:
                 raise Unavailable("The database can't be reached")
-            session = Session(await connect(self._url, self._bounds.seconds), self)
+            connection, server_started = await _begin(self._url, self._bounds.seconds)
+            session = Session(connection, self)
         except faults.DRIVER_ERRORS as error:
             self._pause_until = loop.time() + _PAUSE
             _log.warning("The database can't be reached: %s", reason_of(error))
@@ -280,6 +288,9 @@ class Pool:
             session.connection.terminate()
             raise Unavailable("The service is stopping")
         self._sessions.add(session)
+        if server_started != self._server_started:
+            self._server_started = server_started
+            self._on_other_server()
         return session
 
     def _tick(self) -> None:
@@ -296,15 +307,20 @@ class Pool:
 
 async def connect(url: str, seconds: float) -> "asyncpg.Connection[asyncpg.Record]":
     """A connection whose commits are on disk when they return, and whose statements and locks wait within bounds."""
+    return (await _begin(url, seconds))[0]
+
+
+async def _begin(url: str, seconds: float) -> "tuple[asyncpg.Connection[asyncpg.Record], datetime]":
+    """A connection, and when its server was started."""
     connection = await _connect(url, max(1, int(seconds * 1000)))
     try:
         async with asyncio.timeout(max(_CONNECT_SECONDS, seconds)):  # the server may fall silent at any moment
-            await connection.execute(_DURABLE)
+            server_started = await connection.fetchval(_BEGIN)
         _require_version(connection.get_server_version().major)
     except BaseException:
         connection.terminate()
         raise
-    return cast("asyncpg.Connection[asyncpg.Record]", connection)
+    return connection, server_started
 
 
 async def _connect(url: str, milliseconds: int) -> Any:  # noqa: ANN401 - the driver's

@@ -60,7 +60,8 @@ from listings.store.writer import OnBatch, Operation, T, Writer
 _FIND_CALLER = sql.for_sqlite(sql.FIND_CALLER)
 _LIST_LISTINGS = sql.for_sqlite(sql.LIST_LISTINGS)
 _GET_REVISION = sql.for_sqlite(sql.GET_REVISION)
-_GET_LISTING = sql.for_sqlite(sql.GET_LISTING_AND_REVISION)
+_GET_LISTING = sql.for_sqlite(sql.GET_LISTING)
+_GET_LISTING_AND_REVISION = sql.for_sqlite(sql.GET_LISTING_AND_REVISION)
 _TO_NEXT_TURN = 2  # by which the turn's number is raised where nobody else had one between
 
 
@@ -70,6 +71,7 @@ class SqliteStore(Console):
     def __init__(self, path: Path, on_batch: OnBatch | None = None) -> None:
         """`path` is the database file's; `on_batch` hears of every batch of writes."""
         self.path = path
+        self.on_replaced: Callable[[], None] = lambda: None  # a file that was replaced is read no more
         self._on_batch = on_batch
         self._reader: apsw.Connection | None = None
         self._kept: Kept | None = None  # revisions by their account
@@ -145,14 +147,19 @@ class SqliteStore(Console):
 
     async def get_listing(self, listing_id: int) -> Listing | None:
         """Of any account, deleted ones included."""
-        kept = self._values()
         rows = self._read(_GET_LISTING, (bucket_of(listing_id), listing_id))
+        return listing_of(rows[0]) if rows else None
+
+    async def get_listing_and_revision(self, listing_id: int) -> tuple[Listing, int] | None:
+        """By one statement, after which the revision is known."""
+        kept = self._values()
+        rows = self._read(_GET_LISTING_AND_REVISION, (bucket_of(listing_id), listing_id))
         if not rows:
             return None
         *row, revision = rows[0]
         listing = listing_of(row)
         kept[listing.account_id] = revision
-        return listing
+        return listing, revision
 
     async def count_listings(self, bucket: int, account_id: int) -> ListingCounts:
         """Through all of the account's listings."""
