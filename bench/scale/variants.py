@@ -41,6 +41,16 @@ class OnItsOwnPool(postgres.PostgresStore):
         rows = await self._read(sql.GET_LISTING, bucket_of(listing_id), listing_id)
         return Listing(*rows[0]) if rows else None
 
+    async def get_listing_and_revision(self, listing_id: int) -> tuple[Listing, int] | None:
+        """Each by itself."""
+        rows = await self._read(sql.GET_LISTING_AND_REVISION, bucket_of(listing_id), listing_id)
+        return (Listing(*rows[0][:-1]), int(rows[0][-1])) if rows else None
+
+    async def get_revision(self, bucket: int, account_id: int) -> int:
+        """Each by itself."""
+        rows = await self._read(postgres.GET_REVISION, bucket, account_id)
+        return int(rows[0][1]) if rows else 0
+
     async def _read(self, statement: str, *values: object) -> Rows:
         async with self._own.acquire() as connection:
             return list(await connection.fetch(statement, *values))

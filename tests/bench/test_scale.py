@@ -18,15 +18,21 @@ from bench.machine import two_cores
 from bench.peers.contenders import Start
 from bench.peers.contest import Cell
 from bench.rounds import Plan, Run, require_count
-from bench.scale import parts, postgres, table
+from bench.scale import parts, table
 from bench.scale.parts import ONE, TWO, Goal, Part
-from bench.scale.postgres import Postgres
+from bench.scale.postgres import _SETTINGS, Postgres, started
 from bench.scale.variants import OWN_POOL, STATEMENTS, VARIANTS
 from bench.scenarios import SCENARIOS
 from bench.servers import Server, pinned
 from bench.witness import Watched
 from listings import assemble, keys
+from listings.model import NewListing
 from listings.settings import load
+from listings.store.postgres import PostgresStore
+from listings.store.postgres_lookups import Lookups
+from listings.store.postgres_pool import Bounds
+from tests.houses import PATIENCE
+from tests.postgres_server import PostgresServer
 
 HOME = Path(__file__).parent.parent.parent
 PAGE = HOME / "docs/performance.md"
@@ -37,6 +43,7 @@ def run(rate: float, p99: int = 4000) -> Watched[Run]:
     return Watched(Run(rate, p50=1500, p99=p99, processor=25.04, peak_mebibytes=47.4, foreign=0.0), 0.0)
 
 
+BOUNDS = Bounds(sessions=2, seconds=PATIENCE)
 CELL = Cell("list of 100", 32, {ONE: [run(1000), run(3000), run(2000)], TWO: [run(1900), run(5700), run(3800, 16_000)]})
 PART = parts.of_lists(NOTHING, (0, 1))
 
@@ -149,7 +156,7 @@ def ground() -> Iterator[Path]:
 
 @pytest.mark.parametrize("variant", ["", *VARIANTS])
 def test_the_service_runs_each_way_on_a_fresh_copy(ground: Path, variant: str) -> None:
-    with postgres.started(ground, two_cores()[1]) as server:
+    with started(ground, two_cores()[1]) as server:
         url = server.new()
         assemble.migrate_database(load({}, {"database": url, "data_folder": str(ground)}))
         owner = asyncio.run(fill(url, ground))
@@ -180,11 +187,36 @@ def ask(url: str, statement: str) -> Any:
     return asyncio.run(fetch())
 
 
+def test_what_is_read_on_the_drivers_own_pool_is_read_each_by_itself_and_is_the_same(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read(store: PostgresStore) -> list[Any]:
+        await store.open()
+        try:
+            found = [await store.get_listing(1025), await store.get_listing_and_revision(1025)]
+            return [*found, await store.get_listing_and_revision(2049), await store.get_revision(1, 1)]
+        finally:
+            await store.close()
+
+    async def write(store: PostgresStore) -> None:
+        await store.open()
+        await store.add_account("Alice", "alice@example.com", None, 1_000)
+        await store.add_listing(1, 1, NewListing(title="Lamp", content="Bright."), "2026-11-21 10:00:00")
+        await store.close()
+
+    with postgres.database() as url:
+        asyncio.run(write(PostgresStore(url, BOUNDS)))
+        usual = asyncio.run(read(PostgresStore(url, BOUNDS)))
+        assert usual[1][1] == usual[3] == 1
+        monkeypatch.delattr(Lookups, "find")
+        assert asyncio.run(read(VARIANTS[OWN_POOL](url, BOUNDS))) == usual
+
+
 def test_both_variants_are_measured() -> None:
     assert set(VARIANTS) == {OWN_POOL, STATEMENTS}
 
 
 def test_a_server_that_can_not_start_is_told(ground: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(postgres._SETTINGS, "shared_buffers", "nonsense")  # noqa: SLF001 - the way to a bad start
-    with pytest.raises(Refusal, match="PostgreSQL does not start: "), postgres.started(ground, two_cores()[1]):
+    monkeypatch.setitem(_SETTINGS, "shared_buffers", "nonsense")
+    with pytest.raises(Refusal, match="PostgreSQL does not start: "), started(ground, two_cores()[1]):
         pass
