@@ -48,9 +48,17 @@ class Signal:
             await self._waiter
 
 
+async def go_on(running: Coroutine[Any, Any, None], waits_for: Any) -> None:  # noqa: ANN401 - what a task is handed
+    """The rest of a coroutine whose first step has been taken, for a task.
+
+    A coroutine itself, since from Python 3.12 on a task takes no generator.
+    """
+    await _handed_through(running, waits_for)
+
+
 @types.coroutine
-def go_on(running: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, Any, None]:  # noqa: ANN401 - what a task is handed
-    """The rest of a coroutine whose first step has been taken, for a task: what is waited for is handed through."""
+def _handed_through(running: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, Any, None]:  # noqa: ANN401 - as above
+    """Hand on to the task what the coroutine waits for, and to the coroutine what comes of it."""
     while True:
         try:
             result = yield waits_for
