@@ -45,7 +45,7 @@ _TABLES = (
     "accounts",
 )
 _END_SESSIONS = """
-SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name = 'listings'
 """
 _EMPTY = (

@@ -30,7 +30,8 @@ _COUNT = "SELECT (SELECT count(*) FROM listings) + (SELECT count(*) FROM account
 _EMPTY = """
 DO $$
 BEGIN
-    PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
+    -- Wait for their ends: what one of them is about to commit is to be deleted, too.
+    PERFORM pg_terminate_backend(pid, 60000) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend';
     DELETE FROM activity; DELETE FROM usage_hours; DELETE FROM refusals; DELETE FROM sessions;
     DELETE FROM invitations; DELETE FROM members; DELETE FROM sign_in_attempts; DELETE FROM payments;
