@@ -82,8 +82,8 @@ def test_those_of_a_turn_share_messages_and_one_that_is_alone_waits_for_no_turn(
     asyncio.run(scene())
 
 
-def test_those_of_a_turn_who_ask_for_the_same_row_are_told_what_was_looked_up_once(url: str) -> None:
-    async def scene() -> None:
+def test_those_of_a_turn_who_ask_for_the_same_row_are_told_what_was_looked_up_once(postgres: PostgresServer) -> None:
+    async def scene(url: str) -> None:
         async with counted(url) as lookups, session(url) as other:
             await other.execute("CREATE SEQUENCE times")
             lookups._statement = "SELECT CAST($1 AS int), nextval('times')"  # noqa: SLF001 - tells them apart
@@ -91,7 +91,8 @@ def test_those_of_a_turn_who_ask_for_the_same_row_are_told_what_was_looked_up_on
             assert sorted({tuple(row) for row in found}) == [(1, 1), (5, 2), (6, 3)]
             assert [row[0] for row in found] == [1, 5, 6, 5, 6, 5]
 
-    asyncio.run(scene())
+    with postgres.database(altered=True) as url:
+        asyncio.run(scene(url))
 
 
 def test_a_row_that_cannot_be_read_keeps_nobody_from_the_others(url: str) -> None:

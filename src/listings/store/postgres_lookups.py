@@ -1,8 +1,8 @@
 """Rows that are looked up by their ids, many by one message to the server.
 
 A message costs both sides more than what it asks for. So while one has no answer yet, all that is looked up in a turn
-of the event loop goes together. To the server each look-up stays a statement of its own, on one shard and with a
-snapshot of its own: a row is found as it was at some moment after it was asked for.
+of the event loop goes together, and the same row but once. To the server each look-up stays a statement of its own, on
+one shard and with a snapshot of its own: a row is found as it was at some moment after it was asked for.
 """
 
 import asyncio
