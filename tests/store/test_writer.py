@@ -298,6 +298,66 @@ def test_a_batch_has_at_most_256_operations(path: Path) -> None:
     with_writer(path, use)
 
 
+def sizes_of_batches(path: Path, use: Callable[[Writer], Any]) -> list[int]:
+    sizes = []
+
+    def note(size: int, seconds: float, *, committed: bool) -> None:  # noqa: ARG001 - as the writer calls it
+        sizes.append(size)
+
+    async def run() -> None:
+        writer = Writer(path, note)
+        try:
+            await use(writer)
+        finally:
+            await writer.close()
+
+    asyncio.run(run())
+    return sizes
+
+
+def test_a_batch_begins_when_a_turn_of_the_loop_has_brought_nothing_more(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writers, "_LONGEST_GATHERING", PATIENCE)
+
+    async def use(writer: Writer) -> None:
+        tasks = []
+        for number in range(10):
+            tasks.append(asyncio.ensure_future(writer.run(insert(str(number)))))
+            await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
+
+    assert sizes_of_batches(path, use) == [10]
+
+
+def test_a_batch_waits_no_longer_than_some_milliseconds_for_more(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writers, "_LARGEST_BATCH", 1_000_000)
+    monkeypatch.setattr(writers, "_MOST_WAITING", 1_000_000)
+    begun = threading.Event()
+
+    async def use(writer: Writer) -> None:
+        tasks = [asyncio.ensure_future(writer.run(lambda _: begun.set()))]
+        began = perf_counter()
+        while not begun.is_set() and perf_counter() < began + PATIENCE:
+            tasks.append(asyncio.ensure_future(writer.run(lambda _: None)))
+            await asyncio.sleep(0)
+        assert begun.is_set()
+        await asyncio.gather(*tasks)
+
+    with_writer(path, use)
+
+
+def test_what_is_gathered_while_the_writer_closes_is_written(path: Path) -> None:
+    async def use(writer: Writer) -> None:
+        tasks = [asyncio.ensure_future(writer.run(insert(str(number)))) for number in range(600)]
+        await asyncio.sleep(0)
+        await writer.close()
+        assert await asyncio.gather(*tasks) == list(range(1, 601))
+
+    assert sizes_of_batches(path, use) == [256, 256, 88]
+    assert len(texts(path)) == 600
+
+
 def test_writers_of_two_processes_take_turns_by_the_lock_file(path: Path) -> None:
     descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -3,16 +3,20 @@
 Everything that waits runs inside one transaction; the callers hear of it after the one commit, hence one fsync, that
 makes all of it durable. Who refuses has mostly written nothing yet; where something must be undone, all begin again,
 each in a savepoint of its own, which costs as much as the work itself.
+
+The event loop says when the thread begins: once it has nothing more to bring. The two share Python's one lock, so that
+a thread that wrote while requests come in would be in their way and they in its, at each statement.
 """
 
 import asyncio
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import apsw
 
@@ -34,6 +38,7 @@ class OnBatch(Protocol):
 
 _LARGEST_BATCH = 256
 _MOST_WAITING = 1024
+_LONGEST_GATHERING = 0.002  # seconds
 _CHECKPOINT_WAITS = 250  # milliseconds, at the end only
 
 # Errors that end a statement and leave the transaction as it was; after any other the whole batch is void.
@@ -71,8 +76,9 @@ class Writer:
         self._connection: apsw.Connection | None = None
         self._files: OpenFiles | None = None  # of the connection, once it has begun to write
         self._loop = asyncio.get_running_loop()
-        self._waiting: SimpleQueue[_Call | None] = SimpleQueue()  # None: nothing comes any more
-        self._in_line = 0  # 1 while the thread has taken the first of a batch and waits for its turn to write
+        self._waiting: deque[_Call] = deque()
+        self._phase: Literal["idle", "gathering", "writing"] = "idle"  # as the loop knows it
+        self._starts: SimpleQueue[bool] = SimpleQueue()  # a batch to be written; False: the last ones
         self._closing = False
         self._thread = threading.Thread(target=self._work, name="listings-writer", daemon=True)
         self._thread.start()
@@ -89,15 +95,17 @@ class Writer:
         future: asyncio.Future[T] = self._loop.create_future()
         if self._closing:
             raise Unavailable("The service is stopping")
-        if self._waiting.qsize() >= _MOST_WAITING:
+        if len(self._waiting) >= _MOST_WAITING:
             raise Unavailable("Too many writes are waiting")
-        self._waiting.put(_Call(operation, future, of_callers))
+        self._waiting.append(_Call(operation, future, of_callers))
+        if self._phase == "idle":
+            self._gather()
         return await future
 
     @property
     def waiting(self) -> int:
         """How many operations the thread has not begun with; may be asked from any thread."""
-        return self._waiting.qsize() + self._in_line
+        return len(self._waiting)
 
     def require_files(self) -> None:
         """Raises Unavailable when the database was removed or replaced while it is open here. From any thread."""
@@ -109,38 +117,58 @@ class Writer:
         """Commit what waits, fold the WAL into the file, disconnect."""
         if not self._closing:
             self._closing = True
-            self._waiting.put(None)
+            self._starts.put(False)  # noqa: FBT003 - what a queue holds
         await asyncio.to_thread(self._thread.join)
+
+    def _gather(self) -> None:
+        self._phase = "gathering"
+        self._loop.call_soon(self._look, 0, perf_counter() + _LONGEST_GATHERING)
+
+    def _look(self, before: int, until: float) -> None:
+        """Start a batch, unless the last turn of the loop has brought more of it."""
+        waiting = len(self._waiting)
+        if before < waiting < _LARGEST_BATCH and perf_counter() < until:
+            self._loop.call_soon(self._look, waiting, until)
+        else:
+            self._phase = "writing"
+            self._starts.put(True)  # noqa: FBT003 - as above
+
+    def _deliver(self, outcomes: list[_Outcome]) -> None:
+        """Wake the callers that still wait; what has come meanwhile is the next batch."""
+        self._phase = "idle"
+        if self._waiting:
+            self._gather()
+        for call, result, error in outcomes:
+            if call.future.done():
+                continue
+            if error is None:
+                call.future.set_result(result)
+            else:
+                call.future.set_exception(error)
 
     # Below, everything runs in the writing thread.
 
     def _work(self) -> None:
-        while (first := self._waiting.get()) is not None:
-            self._in_line = 1
-            try:
-                with self.turn.taken(of_callers=False):
-                    self._in_line = 0
-                    outcomes = self._write(self._take(first))
-            except OSError:
-                self._in_line = 0
-                _log.exception("The lock file can't be locked")
-                outcomes = [_Outcome(call, error=_nothing_written()) for call in self._take(first)]
-                self._tell(outcomes, 0.0, committed=False)
-            self._loop.call_soon_threadsafe(_deliver, outcomes)
+        while self._starts.get():
+            self._write_waiting()
+        while self._waiting:
+            self._write_waiting()
         self._disconnect()
         self.turn.close()
 
-    def _take(self, first: _Call) -> list[_Call]:
-        """The first, and what waits now, which is more than what waited when the lock was asked for."""
-        batch = [first]
+    def _write_waiting(self) -> None:
+        """Take the turn, then what waits, which is more than what waited when the turn was asked for."""
         try:
-            while len(batch) < _LARGEST_BATCH and (call := self._waiting.get_nowait()) is not None:
-                batch.append(call)
-        except Empty:
-            return batch
-        if len(batch) < _LARGEST_BATCH:
-            self._waiting.put(None)  # it was taken out
-        return batch
+            with self.turn.taken(of_callers=False):
+                outcomes = self._write(self._take())
+        except OSError:
+            _log.exception("The lock file can't be locked")
+            outcomes = [_Outcome(call, error=_nothing_written()) for call in self._take()]
+            self._tell(outcomes, 0.0, committed=False)
+        self._loop.call_soon_threadsafe(self._deliver, outcomes)
+
+    def _take(self) -> list[_Call]:
+        return [self._waiting.popleft() for _ in range(min(len(self._waiting), _LARGEST_BATCH))]
 
     def _write(self, batch: list[_Call]) -> list[_Outcome]:
         began = perf_counter()
@@ -261,14 +289,3 @@ def _gone() -> Unavailable:
 
 def _nothing_written() -> Unavailable:
     return Unavailable("The database is busy; nothing was written")
-
-
-def _deliver(outcomes: list[_Outcome]) -> None:
-    """On the event loop: wake the callers that still wait."""
-    for call, result, error in outcomes:
-        if call.future.done():
-            continue
-        if error is None:
-            call.future.set_result(result)
-        else:
-            call.future.set_exception(error)
