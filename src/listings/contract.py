@@ -1,7 +1,8 @@
 """What the service asks of a store and of a rate limiter. `tests/conformance` holds every engine to it."""
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -30,6 +31,13 @@ Pure, since it may be called again."""
 
 AccountChange: TypeAlias = Mapping[str, str | int | None]
 """New values of `name`, `plan_expires_at` and `disabled_at`, only of what changes."""
+
+
+T = TypeVar("T")
+
+
+class Promise(asyncio.Future[T]):
+    """A result that is sure to come, so that a request may wait for it without a task, which is cheaper."""
 
 
 class NewKey(msgspec.Struct, frozen=True, kw_only=True):

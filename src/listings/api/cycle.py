@@ -2,9 +2,7 @@
 
 import asyncio
 import logging
-import types
-from collections.abc import Coroutine, Generator
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
@@ -46,30 +44,6 @@ class Signal:
         if not self._is_set:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
-
-
-async def go_on(running: Coroutine[Any, Any, None], waits_for: Any) -> None:  # noqa: ANN401 - what a task is handed
-    """The rest of a coroutine whose first step has been taken, for a task.
-
-    A coroutine itself, since from Python 3.12 on a task takes no generator.
-    """
-    await _handed_through(running, waits_for)
-
-
-@types.coroutine
-def _handed_through(running: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, Any, None]:  # noqa: ANN401 - as above
-    """Hand on to the task what the coroutine waits for, and to the coroutine what comes of it."""
-    while True:
-        try:
-            result = yield waits_for
-        except BaseException as error:  # noqa: BLE001 - a cancellation belongs to the coroutine
-            step = partial(running.throw, error)
-        else:
-            step = partial(running.send, result)
-        try:
-            waits_for = step()
-        except StopIteration:
-            return
 
 
 class Cycle(RequestResponseCycle):
@@ -130,6 +104,10 @@ class Cycle(RequestResponseCycle):
             "query_string": self.query,
             "headers": self.headers,
         }
+
+    def whole_body(self) -> bytes | None:
+        """The body where all of it is here, and nobody waits to be told that it may come."""
+        return None if self.more_body or self.waiting_for_100_continue or self.disconnected else bytes(self.body)
 
     async def run(self, app: "Application") -> None:
         """Ask the application, which answers its own failures; beyond those there is no answer to give."""

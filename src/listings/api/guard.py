@@ -17,9 +17,10 @@ import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from listings.api.cycle import Cycle, go_on
+from listings.api.cycle import Cycle
 from listings.api.outbox import Outbox
 from listings.api.request import path_of
+from listings.api.steps import Running, run
 from listings.errors import Problem, Unavailable
 
 _MOST_DISCARDED = 64 * 1024 * 1024
@@ -263,19 +264,13 @@ class GuardedProtocol(HttpToolsProtocol):
                 cycle, self._ready = self._ready, None
                 if cycle is None:
                     return
-                self._run(cycle)
+                run(cycle.run(cast("Any", self.app)), self._start_task)
         finally:
             self._stepping = False
         self.loop.call_soon(self._run_ready)
 
-    def _run(self, cycle: Cycle) -> None:
-        """Take the first step at once: most requests need no other, and a task costs as much as a read."""
-        running = cycle.run(cast("Any", self.app))
-        try:
-            waits_for = running.send(None)
-        except StopIteration:
-            return
-        task = self.loop.create_task(go_on(running, waits_for))
+    def _start_task(self, rest: Running) -> None:
+        task = self.loop.create_task(rest)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 

@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import apsw
 
+from listings.contract import Promise
 from listings.errors import Unavailable
 from listings.store.connection import open_writer
 from listings.store.presence import OpenFiles
@@ -55,7 +56,7 @@ _log = logging.getLogger(__name__)
 
 class _Call(NamedTuple):
     operation: Operation[Any]
-    future: asyncio.Future[Any]
+    promise: Promise[Any]
     of_callers: bool
 
 
@@ -92,15 +93,15 @@ class Writer:
         What the operation raises is raised here, with nothing of it written. Raises Unavailable when too much
         waits already, and when the transaction failed: then the outcome is unknown.
         """
-        future: asyncio.Future[T] = self._loop.create_future()
+        promise: Promise[T] = Promise(loop=self._loop)
         if self._closing:
             raise Unavailable("The service is stopping")
         if len(self._waiting) >= _MOST_WAITING:
             raise Unavailable("Too many writes are waiting")
-        self._waiting.append(_Call(operation, future, of_callers))
+        self._waiting.append(_Call(operation, promise, of_callers))
         if self._phase == "idle":
             self._gather()
-        return await future
+        return await promise
 
     @property
     def waiting(self) -> int:
@@ -139,12 +140,12 @@ class Writer:
         if self._waiting:
             self._gather()
         for call, result, error in outcomes:
-            if call.future.done():
+            if call.promise.done():
                 continue
             if error is None:
-                call.future.set_result(result)
+                call.promise.set_result(result)
             else:
-                call.future.set_exception(error)
+                call.promise.set_exception(error)
 
     # Below, everything runs in the writing thread.
 
