@@ -134,18 +134,12 @@ class Writer:
             self._phase = "writing"
             self._starts.put(True)  # noqa: FBT003 - as above
 
-    def _deliver(self, outcomes: list[_Outcome]) -> None:
-        """Wake the callers that still wait; what has come meanwhile is the next batch."""
+    def _end(self, outcomes: list[_Outcome]) -> None:
+        """Of a batch; what has come meanwhile is the next one."""
         self._phase = "idle"
         if self._waiting:
             self._gather()
-        for call, result, error in outcomes:
-            if call.promise.done():
-                continue
-            if error is None:
-                call.promise.set_result(result)
-            else:
-                call.promise.set_exception(error)
+        _deliver(outcomes)
 
     # Below, everything runs in the writing thread.
 
@@ -166,7 +160,7 @@ class Writer:
             _log.exception("The lock file can't be locked")
             outcomes = [_Outcome(call, error=_nothing_written()) for call in self._take()]
             self._tell(outcomes, 0.0, committed=False)
-        self._loop.call_soon_threadsafe(self._deliver, outcomes)
+        self._loop.call_soon_threadsafe(self._end, outcomes)
 
     def _take(self) -> list[_Call]:
         return [self._waiting.popleft() for _ in range(min(len(self._waiting), _LARGEST_BATCH))]
@@ -290,3 +284,14 @@ def _gone() -> Unavailable:
 
 def _nothing_written() -> Unavailable:
     return Unavailable("The database is busy; nothing was written")
+
+
+def _deliver(outcomes: list[_Outcome]) -> None:
+    """On the event loop: wake the callers that still wait."""
+    for call, result, error in outcomes:
+        if call.promise.done():
+            continue
+        if error is None:
+            call.promise.set_result(result)
+        else:
+            call.promise.set_exception(error)
