@@ -39,7 +39,7 @@ class OnBatch(Protocol):
 
 _LARGEST_BATCH = 256
 _MOST_WAITING = 1024
-_LONGEST_GATHERING = 0.002  # seconds
+_LONGEST_GATHERING = 0.005  # seconds
 _CHECKPOINT_WAITS = 250  # milliseconds, at the end only
 
 # Errors that end a statement and leave the transaction as it was; after any other the whole batch is void.
