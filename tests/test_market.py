@@ -241,7 +241,7 @@ def test_views_are_stored_when_the_service_ends(tmp_path: Path) -> None:
 def test_a_step_grows_slowly_and_shrinks_at_once() -> None:
     assert next_size(64, IndexStep(64, left=True, seconds=0.000_1)) == 128
     assert next_size(64, IndexStep(64, left=True, seconds=0.1)) == 64
-    assert next_size(100, IndexStep(100, left=True, seconds=0.05, contended=True)) == 10
+    assert next_size(100, IndexStep(100, left=True, seconds=0.05, contended=True)) == 5
     assert next_size(2_000, IndexStep(2_000, left=True, seconds=10)) == 20
     assert next_size(64, IndexStep(1, left=True, seconds=5)) == 4
     assert next_size(2_000, IndexStep(2_000, left=True, seconds=0.000_1)) == 2_000
@@ -253,12 +253,12 @@ class Backlog:
 
     def __init__(self, *, contended: bool) -> None:
         self._contended = contended
-        self.steps = 0
+        self.counts: list[int] = []
 
     async def index_market(self, count: int, _indexer: bytes, _now: float) -> IndexStep:
-        self.steps += 1
-        if self.steps > 20:
+        if len(self.counts) == 20:
             raise Unavailable("Enough")
+        self.counts.append(count)
         return IndexStep(count, left=True, seconds=0.05, contended=self._contended)
 
 
@@ -277,3 +277,17 @@ def test_the_index_takes_its_share_of_the_writers_time(
     with pytest.raises(Unavailable):
         asyncio.run(Service(backlog, None, pause=pause).index_market())
     assert least <= 20 * 0.05 / (20 * 0.05 + sum(pauses)) <= most
+
+
+def test_each_time_that_the_index_is_taken_up_again_begins_with_a_small_step() -> None:
+    async def pause(_: float) -> None:
+        pass
+
+    backlog: Any = Backlog(contended=False)
+    service = Service(backlog, None, pause=pause)
+    for _ in range(2):
+        backlog.counts.clear()
+        with pytest.raises(Unavailable):
+            asyncio.run(service.index_market())
+        assert backlog.counts[0] == 16
+        assert backlog.counts[1] == 32

@@ -168,7 +168,7 @@ class IndexStep(NamedTuple):
     done: int  # listings
     left: bool = False  # whether there is more to do
     seconds: float = 0.0  # for which writes of others may have had to wait
-    contended: bool = False  # whether others have written since the step before
+    contended: bool = False  # whether others have written since the step before, or with this one
 
 
 class Store(MemberStore, HistoryStore, Protocol):

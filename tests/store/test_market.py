@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import apsw
@@ -183,3 +184,20 @@ def test_the_newest_of_any_range_are_the_same_either_way(
     gathered = [steps.find(query) for query in queries]
     monkeypatch.setattr(sqlite_market, "_FEW", 0)
     assert [steps.find(query) for query in queries] == gathered
+
+
+def test_a_step_that_shares_its_transaction_with_others_writes_beside_them(tmp_path: Path) -> None:
+    async def scene() -> list[bool]:
+        store = SqliteStore(tmp_path / "listings.db")
+        await store.open()
+        await store.add_account("Alice", "alice@example.com", None, 1_000)
+        new = NewListing(title="Lamp", content="Brass")
+        for _ in range(4):
+            await store.add_listing(1, 1, new, STAMP)
+        steps = [await store.index_market(1, b"i" * 16, 1_000.0) for _ in range(2)]
+        _, step = await asyncio.gather(store.add_listing(1, 1, new, STAMP), store.index_market(1, b"i" * 16, 1_000.0))
+        await store.close()
+        return [step.contended for step in (*steps, step)]
+
+    migrate.migrate(tmp_path / "listings.db")
+    assert asyncio.run(scene()) == [False, False, True]

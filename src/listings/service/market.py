@@ -23,7 +23,7 @@ _MOST_WORDS = 20
 _PLACES = 200  # of each kind
 _PLACES_SECONDS = 60
 
-_FIRST_STEP, _LEAST_STEP, _MOST_STEP = 64, 4, 2_000  # listings
+_FIRST_STEP, _LEAST_STEP, _MOST_STEP = 16, 4, 2_000  # listings
 _IDLE = 0.1  # seconds that a step may take, and a write may wait for it, while nobody writes
 _BUSY = 0.0025  # and while others do
 _SHARE_OF_IDLE, _SHARE_OF_BUSY = 0.8, 0.06  # of the writer's time
@@ -68,7 +68,6 @@ class Market:
         self._views: set[_View] = set()
         self._salts: dict[int, bytes] = {}
         self._indexer = secrets.token_bytes(16)
-        self._step = _FIRST_STEP
         self._places: tuple[float, MarketPlaces] | None = None
 
     # What anybody sees
@@ -157,15 +156,15 @@ class Market:
         """Let the market show what was written, in small steps; returns how many listings that were.
 
         A step is made as long as its share of the writer's time allows, and is followed by a pause in which others
-        write. Nothing is done while another process does it.
+        write. The first one is small, for they may have begun to. Nothing is done while another process does it.
         """
-        done = 0
+        done, size = 0, _FIRST_STEP
         while True:
-            step = await self.store.index_market(self._step, self._indexer, self.clock())
+            step = await self.store.index_market(size, self._indexer, self.clock())
             done += step.done
             if not step.left:
                 return done
-            self._step = next_size(self._step, step)
+            size = next_size(size, step)
             share = _SHARE_OF_BUSY if step.contended else _SHARE_OF_IDLE
             await self.pause(min(step.seconds * (1 / share - 1), _LONGEST_PAUSE))
 

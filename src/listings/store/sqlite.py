@@ -221,16 +221,17 @@ class SqliteStore(Console):
             raise Unavailable("The service is stopping")
         if not sqlite_market_index.has_work(self._read_any, indexer, now):
             return IndexStep(0)
-        turn = self._writer.turn
+        writer, turn = self._writer, self._writer.turn
 
         def take_step(connection: apsw.Connection) -> IndexStep:
             began, number = perf_counter(), turn.number()
             step = sqlite_market_index.step(connection, count, indexer, now)
-            contended = self._indexed_in is not None and number > self._indexed_in + _TO_NEXT_TURN
+            had_turns = self._indexed_in is not None and number > self._indexed_in + _TO_NEXT_TURN
+            contended = had_turns or writer.together > 1
             self._indexed_in = number
             return step._replace(seconds=perf_counter() - began, contended=contended)
 
-        return await self._writer.run(take_step, of_callers=False)
+        return await writer.run(take_step, of_callers=False)
 
     async def list_market_places(self, count: int) -> MarketPlaces:
         """From what the index has counted."""

@@ -81,6 +81,7 @@ class Writer:
         self._phase: Literal["idle", "gathering", "writing"] = "idle"  # as the loop knows it
         self._starts: SimpleQueue[bool] = SimpleQueue()  # a batch to be written; False: the last ones
         self._closing = False
+        self.together = 0  # how many operations the present batch has, for those that are in it
         self._thread = threading.Thread(target=self._work, name="listings-writer", daemon=True)
         self._thread.start()
 
@@ -167,6 +168,7 @@ class Writer:
 
     def _write(self, batch: list[_Call]) -> list[_Outcome]:
         began = perf_counter()
+        self.together = len(batch)
         if any(call.of_callers for call in batch):
             self.turn.mark_callers()
         try:
