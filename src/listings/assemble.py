@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 _IN_POSTGRES = "The data is in PostgreSQL"
 _AMONG_WORKERS = 4  # connections that a worker takes at once, so that the others get some
-_LOOK_SECONDS = 0.15
+_LOOK_SECONDS = 2.0
 _COPY_TIMEOUT = 5_000  # milliseconds that Redis may take to answer where no request waits for it
 
 
@@ -85,7 +85,7 @@ def migrate_database(settings: Settings, on_backup: Callable[[Path], None] = lam
 
 
 def require_sound_database(settings: Settings) -> None:
-    """Look through the pages of a SQLite file, for a moment. Raises Unavailable, which names the damage."""
+    """Look through the pages of a SQLite file, for two seconds at most. Raises Unavailable, which names the damage."""
     if isinstance(settings.database, PostgresUrl):
         return
     damage = inspection.find_damage(settings.database, _LOOK_SECONDS)
