@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 import click
 
-from bench import data, machine, servers, wrk
+from bench import Refusal, data, machine, servers, wrk
 from bench.command import tell, telling
 from bench.exchange import Request, exchange
+from bench.market_data import Seller, open_seller
 from bench.rounds import WARM_UP_SECONDS, write_requests
 from bench.scenarios import PATH
 from listings import assemble, fields, keys
-from listings.contract import ImportBatch, ImportKey, ImportRow, Position
-from listings.model import Account, ImportedListing, Listing, bucket_of
-from listings.service import Service
+from listings.contract import ImportRow
+from listings.model import ImportedListing, Listing
 from listings.settings import load
 
 FEW = 10_000
@@ -44,13 +44,6 @@ class Stock(NamedTuple):
     database: Path
     requests: list[Request]
     rate: float
-
-
-class _Seller(NamedTuple):
-    """An account, and what its listings come in as."""
-
-    account: Account
-    key: ImportKey
 
 
 class Run(NamedTuple):
@@ -102,37 +95,28 @@ async def fill(database: Path, count: int) -> Stock:
     assemble.migrate_database(settings)
     async with assemble.opened_service(settings) as service:
         accounts = max(_LEAST_ACCOUNTS, count // _OF_AN_ACCOUNT)
-        sellers = [await _begin(service, number) for number in range(accounts)]
+        end = int(service.clock()) + _YEAR
+        sellers = [await open_seller(service, number, end) for number in range(accounts)]
         rows, began, rate = 0, time.monotonic(), 0.0
         for first in range(0, accounts, _AT_ONCE):
             some = sellers[first : first + _AT_ONCE]
-            await asyncio.gather(*(_import(service, seller.key, count // accounts) for seller in some))
+            await asyncio.gather(*(_add(seller, count // accounts) for seller in some))
             rows += len(some) * (count // accounts)
             if rows <= TIMED or not rate:
                 rate = rows / (time.monotonic() - began)
         tell(f"{rows:,} listings are made, {rate:,.0f} a second")
         owners = sellers[:: max(1, accounts // _OWNERS)]
-        return Stock(database, [request for owner in owners for request in await _requests(service, owner)], rate)
+        return Stock(database, [request for owner in owners for request in await _requests(owner)], rate)
 
 
-async def _begin(service: Service, number: int) -> _Seller:
-    end = int(service.clock()) + _YEAR
-    account = await service.add_account(f"Shop {number}", f"shop{number}@example.com", end)
-    key = ImportKey(bucket_of(account.id), account.id, b"\0" * 32, "csv", new_ids=True)
-    await service.store.begin_import(key, None, int(service.clock()), 0)
-    return _Seller(account, key)
-
-
-async def _import(service: Service, key: ImportKey, count: int) -> None:
+async def _add(seller: Seller, count: int) -> None:
     for start in range(0, count, _OF_A_BATCH):
-        end = min(count, start + _OF_A_BATCH)
-        rows = _ROWS[: end - start]
-        await service.store.import_listings(key, ImportBatch(Position(start, start), Position(end, end), rows))
+        await seller.add(_ROWS[: count - start])
 
 
-async def _requests(service: Service, owner: _Seller) -> list[Request]:
-    secret = (await service.adopt_key(owner.account, "bench", keys.make())).secret
-    found = await service.store.list_listings(owner.key.bucket, owner.account.id)
+async def _requests(owner: Seller) -> list[Request]:
+    secret = (await owner.service.adopt_key(owner.account, "bench", keys.make())).secret
+    found = await owner.service.store.list_listings(owner.key.bucket, owner.account.id)
     chance = random.Random(owner.account.id)  # noqa: S311 - not a secret
     asked_for = chance.sample(found, min(_ASKED_FOR, len(found)))
     return [Request("GET", f"{PATH}/{listing.id}", secret) for listing in asked_for]
@@ -146,7 +130,7 @@ def _run(stock: Stock, cores: tuple[int, int], folder: Path, seconds: int) -> Ru
         answer = exchange(server.port, requests[0])
         start = time.monotonic() - began
         if answer.status != 200 or answer.json()["id"] != int(requests[0].path.rpartition("/")[2]):  # noqa: PLR2004
-            raise click.ClickException(f"A listing is answered by {answer.head!r}")
+            raise Refusal(f"A listing is answered by {answer.head!r}")
         file = write_requests(requests, folder)
         wrk.drive(server.port, file, _CONNECTIONS, WARM_UP_SECONDS, cores[1])
         return Run(start, wrk.drive(server.port, file, _CONNECTIONS, seconds, cores[1]).rate)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from listings import assemble
 from listings.contract import ImportBatch, ImportKey, ImportProgress, ImportRow, Position
-from listings.model import ImportedListing, Listing, NewListing, bucket_of
+from listings.model import Account, ImportedListing, Listing, NewListing, bucket_of
 from listings.service import Service
 from listings.settings import Settings
 
@@ -36,12 +36,16 @@ async def fill_empty(settings: Settings, count: int, tell: Callable[[str], None]
     async with assemble.opened_service(settings) as service:
         if await service.store.page_accounts(0, 1):
             return
-        sellers = [await _open(service, number) for number in range(SELLERS)]
+        sellers = [await open_seller(service, number) for number in range(SELLERS)]
         for start in range(0, count, _AT_ONCE * _OF_A_BATCH):
             numbers = range(start, min(count, start + _AT_ONCE * _OF_A_BATCH))
             first = start // _OF_A_BATCH
             some = [sellers[(first + step) % SELLERS] for step in range(_AT_ONCE)]
-            await asyncio.gather(*(it.list(numbers[step::_AT_ONCE], count) for step, it in enumerate(some)))
+            rows = [
+                [ImportRow(None, partial(_row, number, count)) for number in numbers[step::_AT_ONCE]]
+                for step in range(_AT_ONCE)
+            ]
+            await asyncio.gather(*(seller.add(its) for seller, its in zip(some, rows, strict=True)))
         tell(f"{count:,} listings are made: the market takes them in")
         while await service.index_market():
             pass
@@ -73,26 +77,27 @@ def listing(number: int, count: int) -> NewListing:
     )
 
 
-class _Seller(NamedTuple):
+class Seller(NamedTuple):
     """An account, whose listings come in as an import's."""
 
     service: Service
+    account: Account
     key: ImportKey
 
-    async def list(self, numbers: Sequence[int], count: int) -> None:
-        """List those, behind what came before."""
+    async def add(self, rows: Sequence[ImportRow]) -> None:
+        """Let those come in as one batch, behind what came before."""
         store = self.service.store
         found = await store.find_import(self.key) or ImportProgress(started_at=0)
-        end = Position(found.offset + len(numbers), found.line + len(numbers))
-        rows = [ImportRow(None, partial(_row, number, count)) for number in numbers]
+        end = Position(found.offset + len(rows), found.line + len(rows))
         await store.import_listings(self.key, ImportBatch(found.position, end, rows))
 
 
-async def _open(service: Service, number: int) -> _Seller:
-    account = await service.add_account(f"Shop {number}", f"shop{number}@example.com", None)
+async def open_seller(service: Service, number: int, plan_expires_at: int | None = None) -> Seller:
+    """The nth account, ready to take listings in."""
+    account = await service.add_account(f"Shop {number}", f"shop{number}@example.com", plan_expires_at)
     key = ImportKey(bucket_of(account.id), account.id, b"\0" * 32, "csv", new_ids=True)
     await service.store.begin_import(key, None, int(service.clock()), 0)
-    return _Seller(service, key)
+    return Seller(service, account, key)
 
 
 def _row(number: int, count: int, _: Listing | None) -> ImportedListing:

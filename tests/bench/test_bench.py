@@ -22,10 +22,10 @@ from bench.rounds import Cell, Plan, Run
 from bench.scenarios import SCENARIOS
 from bench.witness import MOST_LOST, Timed, Watched, Witness, lost, read_stretches, watch, within
 from bench.wrk import Count, parse
+from tests.bench.programs import run_program
 from tests.houses import PATIENCE, RunningService
 
-HOME = Path(__file__).parent.parent.parent
-PAGE = HOME / "docs/performance.md"
+PAGE = Path(__file__).parent.parent.parent / "docs/performance.md"
 
 # What wrk has counted
 
@@ -372,15 +372,8 @@ def test_the_page_about_performance_has_a_place_for_the_result() -> None:
 # All of it
 
 
-def run_bench(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "bench", *options]
-    return subprocess.run(
-        command, cwd=HOME, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=120
-    )
-
-
 def test_without_wrk_it_says_how_to_get_it(tmp_path: Path) -> None:
-    outcome = run_bench("--quick", PATH=str(tmp_path))
+    outcome = run_program("bench", "--quick", PATH=str(tmp_path))
     assert (outcome.returncode, outcome.stdout) == (1, "")
     assert outcome.stderr == (
         "bench: wrk, the client of the benchmark, is missing: install it with `apt-get install wrk`\n"
@@ -388,7 +381,7 @@ def test_without_wrk_it_says_how_to_get_it(tmp_path: Path) -> None:
 
 
 def test_a_quick_result_is_not_kept() -> None:
-    outcome = run_bench("--quick", "--write")
+    outcome = run_program("bench", "--quick", "--write")
     assert (outcome.returncode, outcome.stdout) == (2, "")
     assert "A quick result is not worth keeping: leave out --quick or --write" in outcome.stderr
 
@@ -397,7 +390,7 @@ def test_a_quick_result_is_not_kept() -> None:
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 def test_a_short_run_measures_creates_and_leaves_nothing_behind(tmp_path: Path) -> None:
     options = ["--rounds", "1", "--seconds", "1", "--connections", "4", "--scenario", "create"]
-    outcome = run_bench(*options, "--folder", str(tmp_path))
+    outcome = run_program("bench", *options, "--folder", str(tmp_path))
     assert outcome.returncode == 0, outcome.stderr
     assert outcome.stderr.startswith("2 runs: about 8 seconds, at most 24 ")
     (row,) = (line for line in outcome.stdout.splitlines() if line.startswith("| create |"))

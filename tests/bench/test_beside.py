@@ -1,14 +1,12 @@
 """What reads keep beside creates, and how slow the slowest creates are, is told in medians."""
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from bench.beside import Reads, told_of_creates, told_of_reads
+from tests.bench.programs import run_program
 
 
 def test_reads_are_told_by_the_median_of_what_each_run_has_kept() -> None:
@@ -30,8 +28,7 @@ def test_creates_are_told_by_the_median_and_the_worst_of_the_runs() -> None:
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 def test_a_short_run_measures_both_and_leaves_nothing_behind(tmp_path: Path) -> None:
     options = ["--rounds", "1", "--creates", "1", "--seconds", "1", "--folder", str(tmp_path)]
-    command = [sys.executable, "-m", "bench.beside", *options]
-    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), check=False)
+    done = run_program("bench.beside", *options)
     assert done.returncode == 0, done.stderr
     reads, creates = done.stdout.splitlines()
     assert reads.startswith("Reads keep ")

@@ -1,10 +1,7 @@
 """A database of many listings is filled, asked and told of as it is."""
 
 import asyncio
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import apsw
@@ -12,6 +9,7 @@ import pytest
 
 from bench import large
 from bench.large import Run, told
+from tests.bench.programs import run_program
 
 
 def test_a_stock_has_its_listings_and_asks_for_those_of_accounts_with_a_key(tmp_path: Path) -> None:
@@ -38,8 +36,7 @@ def test_what_was_found_is_told_by_medians() -> None:
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 def test_a_short_run_measures_and_leaves_nothing_behind(tmp_path: Path) -> None:
     options = ["--listings", "20000", "--rounds", "1", "--seconds", "1", "--folder", str(tmp_path)]
-    command = [sys.executable, "-m", "bench.large", *options]
-    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), check=False)
+    done = run_program("bench.large", *options)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("20,000 listings came in through the store: ")
     assert list(tmp_path.iterdir()) == []
