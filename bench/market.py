@@ -109,7 +109,7 @@ class Client:
 @click.command()
 @click.option("--database", "address", help="Its address. Default: a new SQLite file, gone at the end.")
 @click.option("--listings", "count", default=1_000_000, help="How many there are where it has none. Default: 1000000")
-@click.option("--repeats", default=30, help="How often each page is asked for. Default: 30")
+@click.option("--repeats", type=click.IntRange(2), default=30, help="How often each page is asked for. Default: 30")
 @click.option(
     "--beside", type=int, help="The process of a PostgreSQL server on this machine, to count its work as well."
 )
