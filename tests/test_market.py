@@ -12,7 +12,8 @@ from listings.errors import Problem, Unavailable
 from listings.model import Caller, Listing, MarketQuery, NewListing
 from listings.service import Service
 from listings.service import market as market_service
-from listings.service.market import is_robot, next_size
+from listings.service.indexing import next_size
+from listings.service.market import is_robot
 from tests.houses import House, KeptUpHouse
 
 BROWSER = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"

@@ -163,7 +163,7 @@ class Batch(NamedTuple):
 
 
 class IndexStep(NamedTuple):
-    """What a step of `Store.index_market` did."""
+    """What a step of `Store.index_market` or `Store.index_accounts` did."""
 
     done: int  # listings
     left: bool = False  # whether there is more to do
@@ -292,6 +292,12 @@ class Store(MemberStore, HistoryStore, Protocol):
 
         Of several indexers one goes on until it hasn't asked for a few seconds; the others are told that nothing is
         left. `now` is in seconds since 1970.
+        """
+
+    async def index_accounts(self, count: int) -> IndexStep:
+        """Bring at most `count` more listings of accounts that have become large into the indexes of their searches.
+
+        Searches find the same before and afterwards. An engine that indexes them as they are written has nothing to do.
         """
 
     async def list_market_places(self, count: int) -> MarketPlaces:

@@ -117,6 +117,7 @@ def fill(folder: Path) -> Cast:
         for listing_id in ids[1::9]:
             reply = house.ask("PATCH", f"/api/v1/listings/{listing_id}", key=cast.alice.key, json={"is_active": False})
             assert reply.status == 200
+        house.run(house.service.index_accounts())
     return cast
 
 
@@ -274,6 +275,25 @@ def test_the_api_answers_as_before_and_goes_on(cli: Cli, source: Source, target:
         created = house.ask("POST", "/api/v1/listings", key=source.cast.bob.key, json=fields).json()["id"]
         assert created // BUCKETS == int(str(highest[0][0])) + 1
         assert house.person("erin", 1).account.id == 3001
+
+
+def test_an_account_that_is_being_indexed_is_indexed_whole_by_its_next_create(
+    cli: Cli, source: Source, target: Target
+) -> None:
+    alice = source.cast.alice
+    source.change(f"UPDATE account_state SET indexed = 2 WHERE account_id = {alice.account.id}")
+    cli.done("copy", "--to", target.url)
+    of_alice = f"WHERE account_id = {alice.account.id}"
+    assert target.run(f"SELECT indexed FROM account_state {of_alice}") == [(False,)]
+    assert target.run(f"SELECT count(*) FROM listings {of_alice} AND indexed") == [(0,)]
+    assert target.run("SELECT count(*) FROM listing_words") == [(0,)]
+    with open_house(source.folder, target.url) as house:
+        before = house.ask("GET", "/api/v1/listings?q=wheels&limit=5&sort=id", key=alice.key).body
+        created = house.ask("POST", "/api/v1/listings", key=alice.key, json={"title": "new", "content": "new"})
+        assert created.status == 201
+        assert house.ask("GET", "/api/v1/listings?q=wheels&limit=5&sort=id", key=alice.key).body == before
+    assert target.run(f"SELECT count(*) FROM listings {of_alice} AND indexed") == [(MANY + 1,)]
+    assert target.run("SELECT count(*) FROM listing_words") == [(MANY + 1,)]
 
 
 def test_an_empty_source_is_copied(cli: Cli, database: Path, target: Target) -> None:

@@ -69,19 +69,29 @@ def shuffle(store: Store, listing_id: int, chance: random.Random) -> Any:
     return store.change_listing(listing_id, lambda _: change)
 
 
-@pytest.fixture(params=[60, 1_300], ids=["small", "large"])
+@pytest.fixture(
+    params=[(60, 0), (1_300, 0), (1_300, 3), (1_300, 20)], ids=["small", "large", "being indexed", "indexed"]
+)
 def stock(request: pytest.FixtureRequest, store: Store, run: Run) -> Stock:
-    """A neighbour's listings in the same bucket are there too."""
-    chance = random.Random(request.param)
+    """A neighbour's listings in the same bucket are there too. By their number, and the steps of its index."""
+    count, steps = request.param
+    chance = random.Random(count)
     account = run(store.add_account("Alice", "alice@example.com", None, 1_000))
     owners = all_of(run, [store.add_account("N", f"n{number}@example.com", None, 1_000) for number in range(1024)])
     (neighbour,) = (owner for owner in owners if bucket_of(owner.id) == bucket_of(account.id))
     all_of(run, [add(store, neighbour, some_listing(chance), chance) for _ in range(20)])
-    return Stock(_fill(store, run, account, request.param, chance), lambda query: _find(store, run, account, query))
+    listings = _fill(store, run, account, (count, steps), chance)
+    return Stock(listings, lambda query: _find(store, run, account, query))
 
 
-def _fill(store: Store, run: Run, account: Account, count: int, chance: random.Random) -> list[Listing]:
+def _fill(
+    store: Store, run: Run, account: Account, counts: tuple[int, int], chance: random.Random
+) -> list[Listing]:
+    """So many listings, a third of them edited after so many steps of the index."""
+    count, steps = counts
     made = all_of(run, [add(store, account, some_listing(chance), chance) for _ in range(count)])
+    for _ in range(steps):
+        run(store.index_accounts(100))
     all_of(run, [shuffle(store, listing_id, chance) for listing_id in chance.sample(made, count // 3)])
     return [run(store.get_listing(listing_id)) for listing_id in made]
 

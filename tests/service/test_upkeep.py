@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import pytest
 
+from listings.contract import IndexStep
 from listings.errors import Unavailable
 from tests.houses import PATIENCE, House
 
@@ -17,7 +18,7 @@ async def keep_up(house: House, monkeypatch: pytest.MonkeyPatch, rounds: int) ->
 
     async def pause(seconds: float) -> None:
         pauses.append(seconds)
-        if len(pauses) == rounds + 4:  # in the end each of the four waits
+        if len(pauses) == rounds + 5:  # in the end each of the five waits
             all_wait.set()
         await (asyncio.sleep(0) if len(pauses) <= rounds else asyncio.Event().wait())
 
@@ -31,10 +32,20 @@ async def keep_up(house: House, monkeypatch: pytest.MonkeyPatch, rounds: int) ->
     return pauses
 
 
-def test_the_market_is_seen_to_each_second_usage_each_other_and_all_else_each_minute(
+def test_market_and_searches_are_seen_to_each_second_usage_each_other_and_all_else_each_minute(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert sorted(house.run(keep_up(house, monkeypatch, 0))) == [1, 1, 2, 60]
+    assert sorted(house.run(keep_up(house, monkeypatch, 0))) == [1, 1, 1, 2, 60]
+
+
+def test_an_account_that_has_become_large_is_indexed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    alice = house.person("alice")
+    operations = [{"op": "create", "body": {"title": "Bike", "content": f"Two wheels, {n}."}} for n in range(100)]
+    for _ in range(10):
+        assert house.ask("POST", "/api/v1/listings/batch", key=alice.key, json={"operations": operations}).status == 200
+    assert house.run(house.service.store.index_accounts(1)).left
+    house.run(keep_up(house, monkeypatch, 40))
+    assert house.run(house.service.store.index_accounts(1)) == IndexStep(0)
 
 
 def test_a_part_that_fails_when_it_is_cancelled_ends_all_the_same(

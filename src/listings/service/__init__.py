@@ -17,8 +17,9 @@ from listings.errors import Problem, Unavailable
 from listings.model import Caller, is_current
 from listings.service.accounts import WRONG_KEY, IssuedKey, checked_email, checked_name, has_ended
 from listings.service.activity import Activity, ActivityPage
+from listings.service.indexing import Pause, index
 from listings.service.listings import ANY_TERMS, CLAIM_SECONDS, Listings, Page, Record, Terms, difference
-from listings.service.market import Market, MarketPage, Pause
+from listings.service.market import Market, MarketPage
 from listings.service.members import Member, Members
 from listings.service.passwords import Passwords
 from listings.service.payments import ManualPayments, PaymentProvider, Payments
@@ -47,6 +48,7 @@ _log = logging.getLogger(__name__)
 _UPKEEP_SECONDS = 60
 _MOST_REMEMBERED = 4096
 _MARKET_SECONDS = 1
+_INDEX_SECONDS = 1
 _USAGE_SECONDS = 2  # until what one process has counted is shown by the others, unless there is much of it
 
 
@@ -154,6 +156,7 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
             group.create_task(self._repeat(_UPKEEP_SECONDS, self.write_key_uses, self.write_usage, *self._forgetting()))
             group.create_task(self._repeat(_USAGE_SECONDS, self.write_some_usage))
             group.create_task(self._repeat(_MARKET_SECONDS, self.write_views))
+            group.create_task(self._repeat(_INDEX_SECONDS, self.index_accounts))
             if self.market_open:
                 group.create_task(self._repeat(_MARKET_SECONDS, self.index_market))
 
@@ -172,6 +175,10 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
                     pass  # the next time
                 except Exception:  # noqa: BLE001 - a fault of one part ends no other
                     _log.exception("A part of the upkeep failed")
+
+    async def index_accounts(self) -> int:
+        """Bring accounts that have become large into the indexes of searches; returns how many listings that were."""
+        return await index(self.store.index_accounts, self.pause)
 
     def _forgetting(self) -> tuple[Callable[[], Awaitable[object]], ...]:
         """What removes what is too old."""

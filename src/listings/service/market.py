@@ -2,19 +2,17 @@
 
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hashlib import blake2b
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import msgspec
 
-from listings.contract import IndexStep, Store
+from listings.contract import Store
 from listings.errors import Problem, Unavailable
 from listings.model import Entry, Listing, MarketPlaces, MarketQuery, SitemapEntry
-
-Pause: TypeAlias = Callable[[float], Awaitable[None]]
-"""Waits for so many seconds."""
+from listings.service.indexing import Pause, index
 
 _DAY = 24 * 3600
 _LARGEST_ID = 2**63 - 1
@@ -22,12 +20,6 @@ _MOST_WORDS = 20
 
 _PLACES = 200  # of each kind
 _PLACES_SECONDS = 60
-
-_FIRST_STEP, _LEAST_STEP, _MOST_STEP = 16, 4, 2_000  # listings
-_IDLE = 0.1  # seconds that a step may take, and a write may wait for it, while nobody writes
-_BUSY = 0.0025  # and while others do
-_SHARE_OF_IDLE, _SHARE_OF_BUSY = 0.8, 0.06  # of the writer's time
-_LONGEST_PAUSE = 5.0  # seconds
 
 _MOST_VIEWS = 20_000  # that wait to be written; more than those are not counted
 _VIEWS_AT_ONCE = 500
@@ -153,30 +145,16 @@ class Market:
     # The index
 
     async def index_market(self) -> int:
-        """Let the market show what was written, in small steps; returns how many listings that were.
+        """Let the market show what was written; returns how many listings that were.
 
-        A step is made as long as its share of the writer's time allows, and is followed by a pause in which others
-        write. The first one is small, for they may have begun to. Nothing is done while another process does it.
+        Nothing is done while another process does it.
         """
-        done, size = 0, _FIRST_STEP
-        while True:
-            step = await self.store.index_market(size, self._indexer, self.clock())
-            done += step.done
-            if not step.left:
-                return done
-            size = next_size(size, step)
-            share = _SHARE_OF_BUSY if step.contended else _SHARE_OF_IDLE
-            await self.pause(min(step.seconds * (1 / share - 1), _LONGEST_PAUSE))
+        return await index(
+            lambda count: self.store.index_market(count, self._indexer, self.clock()),
+            self.pause,
+        )
 
 
 def is_robot(agent: str) -> bool:
     """Whether a User-Agent is that of a program which nobody looks through."""
     return not agent.strip() or _ROBOT.search(agent[:_LONGEST_AGENT]) is not None
-
-
-def next_size(size: int, step: IndexStep) -> int:
-    """How many listings the next step may have, by how long this one took: never more than twice as many."""
-    if step.seconds <= 0:
-        return size
-    fitting = int(step.done * (_BUSY if step.contended else _IDLE) / step.seconds)
-    return max(_LEAST_STEP, min(fitting, 2 * size, _MOST_STEP))

@@ -7,9 +7,11 @@ from listings.console_contract import Author
 from listings.contract import Added, AddStep, Batch, Claim, Decide, Step, StepResult
 from listings.errors import Problem
 from listings.model import BUCKETS, ImportedListing, Listing, ListingChange, NewListing, bucket_of
-from listings.store import events, search, sql, sqlite_search
+from listings.store import events, search, sql, sqlite_account_index, sqlite_search
 from listings.store.events import Edits
 from listings.store.rows import Place, listing_of, perform, write, write_one
+
+_IS_LISTING_INDEXED = "SELECT indexed FROM listings WHERE bucket = $1 AND id = $2"
 
 
 class UndoneError(Exception):
@@ -77,6 +79,8 @@ def insert(  # noqa: PLR0913 - what the row is, and what it counts as
 ) -> int:
     """A new row, under a new id where none is given; returns its id. A large account's is indexed.
 
+    One that makes its account large is not: it is left to the steps that index what was there before.
+
     `raises`: whether it raises the revision; `author`: of a create that is an event of its own.
     """
     if listing_id is None:
@@ -86,11 +90,11 @@ def insert(  # noqa: PLR0913 - what the row is, and what it counts as
     count, indexed, revision = (write(connection, sql.COUNT_ONE_MORE, (*place, raises)) or [(0, 0, 0)])[0]
     new, *past = astuple(listing)
     edit = (None, None) if author is None else (author, revision)
-    write(connection, sql.ADD_LISTING, (listing_id, *place, *astuple(new), *past, indexed, *edit))
+    write(connection, sql.ADD_LISTING, (listing_id, *place, *astuple(new), *past, bool(indexed), *edit))
     if indexed:
         sqlite_search.index_words(connection, place[1], listing_id, new.title, new.content)
     elif count >= search.LARGE:
-        sqlite_search.index_account(connection, place)
+        sqlite_account_index.begin(connection, place)
     return listing_id
 
 
@@ -99,13 +103,14 @@ def apply(connection: Connection, listing_id: int, changes: ListingChange) -> Li
     place = (bucket_of(listing_id), listing_id)
     statement = sql.change_listing(tuple(changes))
     changed = listing_of(write_one(connection, statement, (*place, *changes.values())))
-    if changes.keys() & {"title", "content"} and _is_indexed(connection, changed):
+    if changes.keys() & {"title", "content"} and _is_indexed(connection, place):
         sqlite_search.index_words(connection, changed.account_id, changed.id, changed.title, changed.content)
     return changed
 
 
-def _is_indexed(connection: Connection, listing: Listing) -> bool:
-    return bool(write_one(connection, sql.IS_INDEXED, (bucket_of(listing.id), listing.account_id))[0])
+def _is_indexed(connection: Connection, place: Place) -> bool:
+    """By the listing itself: of an account that is being indexed some are."""
+    return bool(write_one(connection, _IS_LISTING_INDEXED, place)[0])
 
 
 def _add_new(connection: Connection, place: Place, new: NewListing, created_at: str, author: int | None = None) -> int:

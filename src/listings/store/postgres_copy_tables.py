@@ -104,6 +104,8 @@ TABLES = (
 )
 """Each behind those that its rows refer to."""
 
+_BEING_INDEXED = "SELECT bucket, account_id FROM account_state WHERE indexed = 2"
+
 NUMBERED = (ACCOUNTS, API_KEYS)
 """Those whose ids the database draws."""
 
@@ -125,14 +127,16 @@ def select(table: Table, *, words: bool = False) -> str:
 
 
 def read(connection: apsw.Connection, table: Table) -> Iterator[Row]:
-    """The rows of the SQLite file, as PostgreSQL has them."""
+    """The rows of the SQLite file, as PostgreSQL has them: it indexes all of an account or nothing."""
     places = [table.columns.index(name) for name in table.flags]
+    unfinished = set(connection.execute(_BEING_INDEXED)) if table.has_words else set()
     texts = itemgetter(*(LISTINGS.columns.index(name) for name in ("account_id", "title", "content")))
     for row in connection.execute(select(table)):
         values = list(row)
         for place in places:
             values[place] = row[place] == 1
         if table.has_words:
+            values[-1] = values[-1] and row[:2] not in unfinished
             values.append(account_words(*texts(row)) if values[-1] else None)
         yield tuple(values)
 

@@ -1,6 +1,7 @@
 """The store on one SQLite file: reads in place on the event loop, writes through the writer thread."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from secrets import token_bytes
 from time import perf_counter
@@ -46,6 +47,7 @@ from listings.store import (
     listing_writes,
     migrate,
     sql,
+    sqlite_account_index,
     sqlite_market,
     sqlite_market_index,
     sqlite_search,
@@ -77,7 +79,8 @@ class SqliteStore(Console):
         self._kept: Kept | None = None  # revisions by their account
         self._callers: Kept | None = None  # by their key's digest
         self._writer: Writer | None = None
-        self._indexed_in: int | None = None  # the number of the turn of the last step of the market's index
+        self._walk: sqlite_account_index.Walk | None = None  # of the account that is being indexed
+        self._stepped_in: dict[str, int] = {}  # the number of the turn of the last step of each kind
 
     async def open(self) -> None:
         """Connect to a file that must exist and have this program's schema."""
@@ -217,21 +220,40 @@ class SqliteStore(Console):
 
     async def index_market(self, count: int, indexer: bytes, now: float) -> IndexStep:
         """The writer is asked only where there is something to do."""
-        if self._writer is None:
-            raise Unavailable("The service is stopping")
         if not sqlite_market_index.has_work(self._read_any, indexer, now):
             return IndexStep(0)
+        return await self._take_step("market", partial(sqlite_market_index.step, count=count, indexer=indexer, now=now))
+
+    async def index_accounts(self, count: int) -> IndexStep:
+        """The writer is asked only where there is something to do."""
+        walk, self._walk = self._walk, None  # to be begun anew where the step fails
+        if sqlite_account_index.next_walk(self._read_any) is None:
+            return IndexStep(0)
+        going_on: list[sqlite_account_index.Walk | None] = []
+
+        def step(connection: apsw.Connection) -> IndexStep:
+            done, after = sqlite_account_index.step(connection, count, walk)
+            going_on.append(after)
+            return done
+
+        taken = await self._take_step("accounts", step)
+        self._walk = going_on[-1]
+        return taken
+
+    async def _take_step(self, kind: str, step: Operation[IndexStep]) -> IndexStep:
+        """A step that is told how long it took, and whether others have written since the last one of its kind."""
+        if self._writer is None:
+            raise Unavailable("The service is stopping")
         writer, turn = self._writer, self._writer.turn
 
-        def take_step(connection: apsw.Connection) -> IndexStep:
+        def take(connection: apsw.Connection) -> IndexStep:
             began, number = perf_counter(), turn.number()
-            step = sqlite_market_index.step(connection, count, indexer, now)
-            had_turns = self._indexed_in is not None and number > self._indexed_in + _TO_NEXT_TURN
-            contended = had_turns or writer.together > 1
-            self._indexed_in = number
-            return step._replace(seconds=perf_counter() - began, contended=contended)
+            taken = step(connection)
+            had_turns = number > self._stepped_in.get(kind, number) + _TO_NEXT_TURN
+            self._stepped_in[kind] = number
+            return taken._replace(seconds=perf_counter() - began, contended=had_turns or writer.together > 1)
 
-        return await writer.run(take_step, of_callers=False)
+        return await writer.run(take, of_callers=False)
 
     async def list_market_places(self, count: int) -> MarketPlaces:
         """From what the index has counted."""

@@ -30,7 +30,7 @@ def prepare(connection: Connection) -> None:
 
 def find(read: Read, place: Place, query: ListingQuery) -> list[Row]:
     """The rows of the listings that are asked for, in their order."""
-    indexed = bool(read(sql.IS_INDEXED, place)[0][0])
+    indexed = read(sql.IS_INDEXED, place)[0][0] == 1  # and not in the middle of it
     if not query.words:
         return _search(read, place, query, indexed=indexed)
     if indexed:
@@ -94,14 +94,6 @@ def index_words(connection: Connection, account_id: int, listing_id: int, title:
     write(connection, _REMOVE_WORDS, (listing_id,))
     of_listing = dict.fromkeys(words.words_of(title) + words.words_of(content))
     write(connection, _ADD_WORDS, (listing_id, " ".join([_account_word(account_id), *of_listing])))
-
-
-def index_account(connection: Connection, place: Place) -> None:
-    """Put an account that has become large into the indexes, with all of its listings."""
-    write(connection, sql.INDEX_ACCOUNT, place)
-    for statement in (sql.INDEX_ACTIVE, sql.INDEX_HIDDEN):
-        for listing_id, title, content in write(connection, statement, place):
-            index_words(connection, place[1], listing_id, title, content)
 
 
 def _account_word(account_id: int) -> str:
