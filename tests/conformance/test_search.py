@@ -84,9 +84,7 @@ def stock(request: pytest.FixtureRequest, store: Store, run: Run) -> Stock:
     return Stock(listings, lambda query: _find(store, run, account, query))
 
 
-def _fill(
-    store: Store, run: Run, account: Account, counts: tuple[int, int], chance: random.Random
-) -> list[Listing]:
+def _fill(store: Store, run: Run, account: Account, counts: tuple[int, int], chance: random.Random) -> list[Listing]:
     """So many listings, a third of them edited after so many steps of the index."""
     count, steps = counts
     made = all_of(run, [add(store, account, some_listing(chance), chance) for _ in range(count)])

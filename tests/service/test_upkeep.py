@@ -44,7 +44,7 @@ def test_an_account_that_has_become_large_is_indexed(house: House, monkeypatch: 
     for _ in range(10):
         assert house.ask("POST", "/api/v1/listings/batch", key=alice.key, json={"operations": operations}).status == 200
     assert house.run(house.service.store.index_accounts(1)).left
-    house.run(keep_up(house, monkeypatch, 40))
+    house.run(keep_up(house, monkeypatch, 1_000))
     assert house.run(house.service.store.index_accounts(1)) == IndexStep(0)
 
 

@@ -220,4 +220,4 @@ def test_to_look_for_an_account_reads_no_other(alice: Alice) -> None:
             "EXPLAIN QUERY PLAN " + sqlite_account_index.NEXT_LISTINGS.replace("$", "?"), (1, 1, 1, 1)
         ).fetchall()
     assert [row[3] for row in plan] == ["SCAN account_state USING COVERING INDEX account_state_indexing"]
-    assert not any("SCAN" in row[3] or "TEMP B-TREE" in row[3] for row in steps)
+    assert not any("SCAN" in str(row[3]) or "TEMP B-TREE" in str(row[3]) for row in steps)
