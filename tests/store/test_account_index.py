@@ -66,7 +66,8 @@ class Alice:
 
     def _ask(self, statement: str) -> int:
         with apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READONLY) as reader:
-            return int(reader.execute(statement).get)
+            (found,) = reader.execute(statement).fetchall()[0]
+        return int(str(found))
 
 
 @contextmanager
