@@ -45,7 +45,7 @@ def test_an_account_that_has_become_large_is_indexed(house: House, monkeypatch: 
         reply = house.ask("POST", "/api/v1/listings/batch", key=alice.key, json={"operations": operations})
         assert {result["status"] for result in reply.json()["results"]} == {201}
     assert house.run(house.service.store.index_accounts(1)).left
-    house.run(keep_up(house, monkeypatch, 1_000))
+    house.run(keep_up(house, monkeypatch, 5_000))
     assert house.run(house.service.store.index_accounts(1)) == IndexStep(0)
 
 
