@@ -6,7 +6,6 @@ from contextlib import suppress
 
 import pytest
 
-from listings.contract import IndexStep
 from listings.errors import Unavailable
 from tests.houses import PATIENCE, House
 
@@ -44,9 +43,27 @@ def test_an_account_that_has_become_large_is_indexed(house: House, monkeypatch: 
     for _ in range(10):
         reply = house.ask("POST", "/api/v1/listings/batch", key=alice.key, json={"operations": operations})
         assert {result["status"] for result in reply.json()["results"]} == {201}
-    assert house.run(house.service.store.index_accounts(1)).left
-    house.run(keep_up(house, monkeypatch, 5_000))
-    assert house.run(house.service.store.index_accounts(1)) == IndexStep(0)
+    counts: list[int] = []
+
+    async def trial() -> None:
+        indexed, index_accounts = asyncio.Event(), house.service.index_accounts
+
+        async def index_and_tell() -> int:
+            counts.append(await index_accounts())
+            indexed.set()
+            return counts[-1]
+
+        monkeypatch.setattr(house.service, "index_accounts", index_and_tell)
+        task = asyncio.create_task(house.service.keep_up())
+        await asyncio.wait_for(indexed.wait(), PATIENCE)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    monkeypatch.setattr(house.service, "pause", lambda _: asyncio.sleep(0.001))
+    house.run(trial())
+    assert counts[0] == 1_000
+    assert not house.run(house.service.store.index_accounts(1)).left
 
 
 def test_a_part_that_fails_when_it_is_cancelled_ends_all_the_same(
