@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import apsw
 import pytest
 
-from listings.contract import IndexStep
+from listings.contract import ImportBatch, ImportKey, ImportRow, IndexStep, Position
 from listings.errors import Unavailable
-from listings.model import ListingQuery, NewListing
+from listings.model import ImportedListing, ListingQuery, NewListing
 from listings.store import migrate, sqlite_account_index
 from listings.store.search import LARGE
 from listings.store.sqlite import SqliteStore
@@ -44,6 +44,14 @@ class Alice:
             return [one.listing_id for one in added]
 
         return self.run(add())
+
+    def bring(self, count: int, number: int) -> None:
+        """So many listings by an import, the `number`-th one."""
+        key = ImportKey(*ALICE, bytes([number]) * 32, "jsonl", new_ids=True)
+        imported = ImportedListing(NewListing(title="Bike", content="Wheels"), 0, STAMP, STAMP, None)
+        batch = ImportBatch(Position(0, 1), Position(1, 2), [ImportRow(None, lambda _: imported)] * count)
+        self.run(self.store.begin_import(key, None, 1_000, 0))
+        assert self.run(self.store.import_listings(key, batch)) == ["made"] * count
 
     def retitle(self, listing_id: int, title: str) -> None:
         self.run(self.store.change_listing(listing_id, lambda _: {"title": title}))
@@ -125,6 +133,20 @@ def test_listings_that_are_made_meanwhile_are_indexed_at_once(alice: Alice) -> N
     while alice.step(300).left:
         pass
     assert alice.indexed() == (1, LARGE + 3, LARGE + 3)
+
+
+def test_an_import_leaves_an_account_that_it_makes_large_to_the_steps_as_well(alice: Alice) -> None:
+    alice.bring(LARGE - 1, 1)
+    assert alice.indexed() == (0, 0, 0)
+    alice.bring(10, 2)
+    assert alice.indexed() == (2, 0, 0)
+    alice.bring(5, 3)
+    assert alice.indexed() == (2, 5, 5)
+    while alice.step(300).left:
+        pass
+    alice.bring(1, 4)
+    assert alice.indexed() == (1, LARGE + 15, LARGE + 15)
+    assert len(alice.find("wheels")) == LARGE + 15
 
 
 def test_an_edit_meanwhile_is_found_by_its_new_words_and_no_longer_by_the_old_ones(alice: Alice) -> None:

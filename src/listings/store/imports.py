@@ -7,8 +7,8 @@ from listings.console_contract import Author
 from listings.contract import ImportBatch, ImportKey, ImportProgress, ImportRow, RowOutcome
 from listings.errors import Problem
 from listings.model import BUCKETS, ImportedListing
-from listings.store import events, listing_writes, sql
-from listings.store.rows import Read, Row, listing_of, perform, write
+from listings.store import events, listing_writes, search, sql, sqlite_account_index
+from listings.store.rows import Place, Read, Row, listing_of, perform, write
 
 
 def find(read: Read, key: ImportKey) -> ImportProgress | None:
@@ -35,17 +35,17 @@ def advance(
     found = _find(connection, key)
     if found is None or found.finished_at is not None or found.position != batch.start:
         return None
-    outcomes = [_import(connection, key, row) for row in batch.rows]
+    importing = _Importing(connection, (key.bucket, key.account_id))
+    outcomes = [importing.take(row) for row in batch.rows]
     counts = [outcomes.count(outcome) for outcome in ("made", "changed", "unchanged")]
+    importing.end(made=counts[0], changed=counts[1])
     write(
         connection,
         sql.ADVANCE_IMPORT,
         (*astuple(key), *batch.end, *counts, len(outcomes) - sum(counts), batch.finished_at),
     )
-    if "made" in outcomes or "changed" in outcomes:
-        write(connection, sql.RAISE_REVISION, (key.bucket, key.account_id))
-        if author is not None:
-            perform(connection, events.note_import(key, found, outcomes, author))
+    if author is not None and (counts[0] or counts[1]):
+        perform(connection, events.note_import(key, found, outcomes, author))
     return outcomes
 
 
@@ -56,17 +56,47 @@ def _find(connection: Connection, key: ImportKey) -> ImportProgress | None:
     return find(read, key)
 
 
-def _import(connection: Connection, key: ImportKey, row: ImportRow) -> RowOutcome:
-    found = [] if row.listing_id is None else write(connection, sql.GET_LISTING, (key.bucket, row.listing_id))
-    try:
-        decision = row.decide(listing_of(found[0]) if found else None)
-    except Problem as problem:
-        return problem
-    if isinstance(decision, ImportedListing):
-        place = (key.bucket, key.account_id)
-        listing_writes.insert(connection, place, row.listing_id, decision, raises=False)
-        return "made"
-    if not decision or row.listing_id is None:
-        return "unchanged"
-    listing_writes.apply(connection, row.listing_id, decision)
-    return "changed"
+class _Importing:
+    """One batch of an import: what it draws of ids and adds to the account is written once, at its end."""
+
+    def __init__(self, connection: Connection, place: Place) -> None:
+        self._connection = connection
+        self._place = place
+        self._last = _one_or_nought(connection, sql.GET_LAST_SERIAL, place[:1])
+        self._indexed = bool(_one_or_nought(connection, sql.IS_INDEXED, place))
+
+    def take(self, row: ImportRow) -> RowOutcome:
+        """Judge a row, and do as its judge says."""
+        place = (self._place[0], row.listing_id)
+        found = [] if row.listing_id is None else write(self._connection, sql.GET_LISTING, place)
+        try:
+            decision = row.decide(listing_of(found[0]) if found else None)
+        except Problem as problem:
+            return problem
+        if isinstance(decision, ImportedListing):
+            self._make(row.listing_id, decision)
+            return "made"
+        if not decision or row.listing_id is None:
+            return "unchanged"
+        listing_writes.apply(self._connection, row.listing_id, decision)
+        return "changed"
+
+    def end(self, *, made: int, changed: int) -> None:
+        """Set the ids aside, count what was made, raise the revision."""
+        if made:
+            write(self._connection, sql.SKIP_SERIALS, (self._place[0], self._last))
+        if made or changed:
+            rows = write(self._connection, sql.COUNT_MORE, (*self._place, 1, made))
+            if rows and rows[0][0] >= search.LARGE and not self._indexed:
+                sqlite_account_index.begin(self._connection, self._place)
+
+    def _make(self, listing_id: int | None, listing: ImportedListing) -> None:
+        if listing_id is None:
+            listing_id = (self._last + 1) * BUCKETS + self._place[0]
+        self._last = max(self._last, listing_id // BUCKETS)
+        listing_writes.insert(self._connection, listing_id, self._place, listing, indexed=self._indexed)
+
+
+def _one_or_nought(connection: Connection, statement: str, values: Row) -> int:
+    rows = write(connection, statement, values)
+    return int(rows[0][0]) if rows else 0

@@ -1,5 +1,7 @@
 """What is written of listings, in the writing thread, each function within one operation of the writer."""
 
+from typing import TypeAlias
+
 from apsw import Connection
 from msgspec.structs import astuple
 
@@ -11,6 +13,10 @@ from listings.store import events, search, sql, sqlite_account_index, sqlite_sea
 from listings.store.events import Edits
 from listings.store.rows import Place, listing_of, perform, write, write_one
 
+Edit: TypeAlias = tuple[int | None, int | None]
+"""Who has made a listing, and which edit of its account that was; neither where it was no edit of its own."""
+
+NO_EDIT: Edit = (None, None)
 _IS_LISTING_INDEXED = "SELECT indexed FROM listings WHERE bucket = $1 AND id = $2"
 
 
@@ -68,34 +74,20 @@ def run(
     return results
 
 
-def insert(  # noqa: PLR0913 - what the row is, and what it counts as
+def insert(  # noqa: PLR0913 - a row, and what it is beside its listing
     connection: Connection,
+    listing_id: int,
     place: Place,
-    listing_id: int | None,
     listing: ImportedListing,
     *,
-    raises: bool,
-    author: int | None = None,
-) -> int:
-    """A new row, under a new id where none is given; returns its id. A large account's is indexed.
-
-    One that makes its account large is not: it is left to the steps that index what was there before.
-
-    `raises`: whether it raises the revision; `author`: of a create that is an event of its own.
-    """
-    if listing_id is None:
-        listing_id = int(write_one(connection, sql.NEXT_SERIAL, place[:1])[0]) * BUCKETS + place[0]
-    else:
-        write(connection, sql.SKIP_SERIALS, (place[0], listing_id // BUCKETS))
-    count, indexed, revision = (write(connection, sql.COUNT_ONE_MORE, (*place, raises)) or [(0, 0, 0)])[0]
+    indexed: bool,
+    edit: Edit = NO_EDIT,
+) -> None:
+    """A new row, which is neither given its id nor counted here; of an account that is indexed, its words too."""
     new, *past = astuple(listing)
-    edit = (None, None) if author is None else (author, revision)
-    write(connection, sql.ADD_LISTING, (listing_id, *place, *astuple(new), *past, bool(indexed), *edit))
+    write(connection, sql.ADD_LISTING, (listing_id, *place, *astuple(new), *past, indexed, *edit))
     if indexed:
         sqlite_search.index_words(connection, place[1], listing_id, new.title, new.content)
-    elif count >= search.LARGE:
-        sqlite_account_index.begin(connection, place)
-    return listing_id
 
 
 def apply(connection: Connection, listing_id: int, changes: ListingChange) -> Listing:
@@ -114,8 +106,18 @@ def _is_indexed(connection: Connection, place: Place) -> bool:
 
 
 def _add_new(connection: Connection, place: Place, new: NewListing, created_at: str, author: int | None = None) -> int:
+    """`author`: of a create that is an event of its own.
+
+    One that makes its account large is left to the steps that index what was there before.
+    """
+    listing_id = int(write_one(connection, sql.NEXT_SERIAL, place[:1])[0]) * BUCKETS + place[0]
+    count, indexed, revision = (write(connection, sql.COUNT_ONE_MORE, (*place, 1)) or [(0, 0, 0)])[0]
     listing = ImportedListing(new, view_count=0, created_at=created_at, updated_at=created_at, deleted_at=None)
-    return insert(connection, place, None, listing, raises=True, author=author)
+    edit = NO_EDIT if author is None else (author, revision)
+    insert(connection, listing_id, place, listing, indexed=bool(indexed), edit=edit)
+    if count >= search.LARGE and not indexed:
+        sqlite_account_index.begin(connection, place)
+    return listing_id
 
 
 def _attempt(connection: Connection, place: Place, step: Step) -> StepResult:

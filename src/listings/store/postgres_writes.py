@@ -55,9 +55,6 @@ ORDER BY bucket, id FOR UPDATE
 _LOCK_VIEWED = sql.GET_VIEWED + " FOR UPDATE"
 _GET_LISTINGS = f"SELECT {sql.LISTING_COLUMNS} FROM listings WHERE bucket = $1 AND id = ANY($2)"
 _GET_STATE = "SELECT listings, indexed FROM account_state WHERE bucket = $1 AND account_id = $2"
-_COUNT_MORE = """
-UPDATE account_state SET revision = revision + $3, listings = listings + $4 WHERE bucket = $1 AND account_id = $2
-"""
 _SET_WORDS = """
 INSERT INTO listing_words (bucket, id, words) VALUES ($1, $2, $3)
 ON CONFLICT (bucket, id) DO UPDATE SET words = excluded.words
@@ -386,7 +383,7 @@ class _Importing:
         await self._write_made()
         await self._session.fetch(sql.SKIP_SERIALS, self._key.bucket, self._last)
         if raises:
-            await self._session.fetch(_COUNT_MORE, self._key.bucket, self._key.account_id, 1, made)
+            await self._session.fetch(sql.COUNT_MORE, self._key.bucket, self._key.account_id, 1, made)
 
     def _make(self, listing_id: int | None, listing: ImportedListing) -> None:
         if listing_id is None:

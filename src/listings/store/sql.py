@@ -101,6 +101,13 @@ UPDATE account_state SET revision = revision + 1 WHERE bucket = $1 AND account_i
 RETURNING revision
 """
 
+GET_LAST_SERIAL = "SELECT last FROM listing_ids WHERE bucket = $1"
+
+COUNT_MORE = """
+UPDATE account_state SET revision = revision + $3, listings = listings + $4 WHERE bucket = $1 AND account_id = $2
+RETURNING listings, indexed
+"""
+
 COUNT_ONE_MORE = """
 UPDATE account_state SET revision = revision + $3, listings = listings + 1 WHERE bucket = $1 AND account_id = $2
 RETURNING listings, indexed, revision
