@@ -49,7 +49,7 @@ class Alice:
         """So many listings by an import, the `number`-th one."""
         key = ImportKey(*ALICE, bytes([number]) * 32, "jsonl", new_ids=True)
         imported = ImportedListing(NewListing(title="Bike", content="Wheels"), 0, STAMP, STAMP, None)
-        batch = ImportBatch(Position(0, 1), Position(1, 2), [ImportRow(None, lambda _: imported)] * count)
+        batch = ImportBatch(Position(), Position(1, 1), [ImportRow(None, lambda _: imported)] * count)
         self.run(self.store.begin_import(key, None, 1_000, 0))
         assert self.run(self.store.import_listings(key, batch)) == ["made"] * count
 
