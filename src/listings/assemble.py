@@ -2,13 +2,14 @@
 
 import asyncio
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from listings.contract import RateLimiter
 from listings.errors import Problem, Unavailable
@@ -38,9 +39,12 @@ if TYPE_CHECKING:  # HTTP and metrics are loaded where they are used: most comma
 
 T = TypeVar("T")
 
+OnDamage: TypeAlias = Callable[[Callable[[], None]], None]
+"""Is given what ends the service once damage is found, to be called on the event loop that runs."""
+
 _IN_POSTGRES = "The data is in PostgreSQL"
 _AMONG_WORKERS = 4  # connections that a worker takes at once, so that the others get some
-_LOOK_SECONDS = 2.0
+_LOOK_SECONDS, _LOOK_BEFORE_SECONDS = 2.0, 0.2
 _COPY_TIMEOUT = 5_000  # milliseconds that Redis may take to answer where no request waits for it
 
 
@@ -84,11 +88,38 @@ def migrate_database(settings: Settings, on_backup: Callable[[Path], None] = lam
     return migrate.migrate(settings.database, on_backup=on_backup)
 
 
-def require_sound_database(settings: Settings) -> None:
-    """Look through the pages of a SQLite file, for two seconds at most. Raises Unavailable, which names the damage."""
+@contextmanager
+def sound_database(settings: Settings) -> Iterator[OnDamage]:
+    """Look through the pages of a SQLite file, for two seconds at most, the block beginning after a fifth of one.
+
+    Raises Unavailable, which names the damage: before the block, or behind it where it is found while that runs; who is
+    given to what is yielded then ends it.
+    """
     if isinstance(settings.database, PostgresUrl):
+        yield lambda _: None
         return
-    damage = inspection.find_damage(settings.database, _LOOK_SECONDS)
+    leaving = threading.Event()
+    thread = ThreadPoolExecutor(1, "listings-look")
+    looking = thread.submit(inspection.find_damage, settings.database, _LOOK_SECONDS, leaving.is_set)
+    thread.shutdown(wait=False)  # it ends with the look
+    if not wait([looking], _LOOK_BEFORE_SECONDS).not_done:
+        _require_sound(settings, looking)
+    try:
+        yield partial(_call_on_damage, looking)
+    finally:
+        leaving.set()
+    _require_sound(settings, looking)
+
+
+def _call_on_damage(looking: Future[str], end: Callable[[], None]) -> None:
+    loop = asyncio.get_running_loop()
+    looking.add_done_callback(
+        lambda looked: loop.call_soon_threadsafe(end) if looked.exception() or looked.result() else None
+    )
+
+
+def _require_sound(settings: Settings, looking: Future[str]) -> None:
+    damage = looking.result()
     if damage:
         advice = "restore the last good backup with `listings restore FILE --force`"
         raise Unavailable(f"The database {settings.database_shown} is damaged: {damage}: {advice}")

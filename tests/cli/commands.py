@@ -117,6 +117,7 @@ class Program:
 
     def __init__(self, folder: Path, **environment: str) -> None:
         self.folder = folder
+        self.command: tuple[str | Path, ...] = (PROGRAM,)
         self._environment = clean_environment() | environment
 
     def run(self, *arguments: str) -> Outcome:
@@ -150,7 +151,7 @@ class Program:
 
     def _start(self, arguments: tuple[str, ...], stdout: int | BinaryIO) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [PROGRAM, *arguments],
+            [*self.command, *arguments],
             cwd=self.folder,
             env=self._environment,
             stdin=subprocess.DEVNULL,

@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -283,6 +284,22 @@ def test_a_damaged_database_is_named_and_not_served(cli: Cli, workers: str) -> N
     assert sentence.startswith(f"The database {database} is damaged: ")
     assert "listings restore FILE --force" in sentence
     assert database.read_bytes() == before
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_service_that_finds_damage_behind_its_start_stops_and_names_it(
+    program: Program, cli: Cli, workers: str
+) -> None:
+    cli.done("migrate")
+    database = cli.folder / "data" / "listings.db"
+    databases.damage(databases.make(database, listings=200, size=2000))
+    program.command = (sys.executable, Path(__file__).with_name("late_look.py"))
+    with program.serve("--workers", workers) as service:
+        assert service.process.wait(DEADLINE) == 1
+        assert service.process.stderr is not None
+        said = service.process.stderr.read()
+    assert f"listings: The database {database} is damaged: " in said
+    assert "Traceback" not in said
 
 
 def test_a_new_key_is_good_at_once(service: Serving, cli: Cli) -> None:

@@ -37,6 +37,11 @@ def test_a_look_ends_when_its_time_is_over(database: Path) -> None:
     assert inspection.find_damage(database, -1) == ""
 
 
+def test_a_look_ends_when_nobody_waits_for_it_any_more(database: Path) -> None:
+    databases.damage(database)
+    assert inspection.find_damage(database, 10, lambda: True) == ""
+
+
 def test_a_database_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="can't be read"):
         inspection.find_damage(tmp_path / "listings.db", 10)

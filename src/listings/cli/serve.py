@@ -76,7 +76,19 @@ async def _serve(
     demo: bool,
 ) -> None:
     assemble.migrate_database(settings, tell_kept)
-    assemble.require_sound_database(settings)
+    with assemble.sound_database(settings) as on_damage:
+        await _answer(settings, listener, plan, observers, on_damage, demo=demo)
+
+
+async def _answer(
+    settings: Settings,
+    listener: socket.socket,
+    plan: seeding.Seed | None,
+    observers: assemble.Observers,
+    on_damage: assemble.OnDamage,
+    *,
+    demo: bool,
+) -> None:
     base_url = base_url_of(listener)
     as_json = configure_logs(settings)
     request_log = RequestLog(sys.stderr.buffer, settings.log_level, as_json=as_json)
@@ -87,8 +99,12 @@ async def _serve(
             await service.require_ready()  # which connects to Redis, so that no request waits for that
         prepared = await _prepare(service, settings, plan, demo=demo)
         gc.freeze()  # what is there now stays: the collector need not walk through it while requests wait
-        announce = partial(_announce, settings, base_url, prepared)
-        server = assemble.server(service, settings, request_log, announce, observers)
+
+        def begin() -> None:
+            _announce(settings, base_url, prepared)
+            on_damage(server.stop)
+
+        server = assemble.server(service, settings, request_log, begin, observers)
         _heed_hangups(_tell_no_reload, server.stop)
         await server.serve([listener])
     request_log.close()
@@ -128,7 +144,7 @@ async def _supervised(
             told = stack.enter_context(closing(listener_of(supervisor.report, *settings.metrics_address)))
             tell(f"Metrics are at {told.url}")
         assemble.migrate_database(settings, tell_kept)
-        assemble.require_sound_database(settings)
+        on_damage = stack.enter_context(assemble.sound_database(settings))
         base_url = base_url_of(listener)
         configure_logs(settings, pid=os.getpid())
         prepared = None
@@ -136,7 +152,12 @@ async def _supervised(
             async with assemble.opened_service(settings) as service:
                 prepared = await _prepare(service, settings, plan, demo=demo)
         _heed_hangups(supervisor.reload, supervisor.stop)
-        in_order = await supervisor.run(partial(_announce, settings, base_url, prepared))
+
+        def begin() -> None:
+            _announce(settings, base_url, prepared)
+            on_damage(supervisor.stop)
+
+        in_order = await supervisor.run(begin)
     _log.info("Stopped")
     return in_order
 

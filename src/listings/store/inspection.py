@@ -1,5 +1,6 @@
 """What can be told of a database without changing a byte of it, while a service may be using it."""
 
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from time import monotonic
@@ -66,16 +67,17 @@ def inspect(path: Path, migrations: list[Migration] | None = None) -> Inspection
         raise Unavailable(f"The database {path} can't be read: {error}") from error
 
 
-def find_damage(path: Path, seconds: float) -> str:
+def find_damage(path: Path, seconds: float, is_over: Callable[[], bool] = lambda: False) -> str:
     """What a look through the pages finds wrong first; empty where nothing was found until the time was over.
 
-    Others may be using the database. Raises Unavailable for a file that can't be read at all.
+    `is_over` may end it sooner. Others may be using the database. Raises Unavailable for a file that can't be read at
+    all.
     """
     end = monotonic() + seconds
     try:
         with closing(open_reader(path)) as connection:
             connection.set_busy_timeout(_WAITS)
-            connection.set_progress_handler(lambda: monotonic() > end, _STEPS)
+            connection.set_progress_handler(lambda: is_over() or monotonic() > end, _STEPS)
             found = str(connection.execute("PRAGMA quick_check(1)").fetchall()[0][0])
     except apsw.InterruptError:
         return ""
