@@ -220,6 +220,17 @@ def test_accounts_follow_one_another(alice: Alice) -> None:
         assert reader.execute("SELECT indexed, listings FROM account_state ORDER BY 1").fetchall() == [(1, LARGE)] * 2
 
 
+def test_steps_of_another_index_are_not_taken_for_the_writes_of_others(alice: Alice) -> None:
+    alice.add(LARGE)
+    steps = []
+    for _ in range(3):
+        steps += [alice.step(10), alice.run(alice.store.index_market(10, b"i" * 16, 1_000.0))]
+    assert [step.contended for step in steps[1:]] == [False] * 5
+    alice.add(2)
+    assert alice.step(10).contended
+    assert not alice.step(10).contended
+
+
 def test_a_step_that_fails_leaves_its_listings_to_the_next(alice: Alice, monkeypatch: pytest.MonkeyPatch) -> None:
     alice.add(LARGE)
     alice.step(100)

@@ -80,7 +80,7 @@ class SqliteStore(Console):
         self._callers: Kept | None = None  # by their key's digest
         self._writer: Writer | None = None
         self._walk: sqlite_account_index.Walk | None = None  # of the account that is being indexed
-        self._stepped_in: dict[str, int] = {}  # the number of the turn of the last step of each kind
+        self._indexed_in: int | None = None  # the number of the turn of the last step of any index
 
     async def open(self) -> None:
         """Connect to a file that must exist and have this program's schema."""
@@ -222,7 +222,7 @@ class SqliteStore(Console):
         """The writer is asked only where there is something to do."""
         if not sqlite_market_index.has_work(self._read_any, indexer, now):
             return IndexStep(0)
-        return await self._take_step("market", partial(sqlite_market_index.step, count=count, indexer=indexer, now=now))
+        return await self._take_step(partial(sqlite_market_index.step, count=count, indexer=indexer, now=now))
 
     async def index_accounts(self, count: int) -> IndexStep:
         """The writer is asked only where there is something to do."""
@@ -236,12 +236,12 @@ class SqliteStore(Console):
             going_on.append(after)
             return done
 
-        taken = await self._take_step("accounts", step)
+        taken = await self._take_step(step)
         self._walk = going_on[-1]
         return taken
 
-    async def _take_step(self, kind: str, step: Operation[IndexStep]) -> IndexStep:
-        """A step that is told how long it took, and whether others have written since the last one of its kind."""
+    async def _take_step(self, step: Operation[IndexStep]) -> IndexStep:
+        """A step that is told how long it took, and whether others have written since the last one of any index."""
         if self._writer is None:
             raise Unavailable("The service is stopping")
         writer, turn = self._writer, self._writer.turn
@@ -249,8 +249,8 @@ class SqliteStore(Console):
         def take(connection: apsw.Connection) -> IndexStep:
             began, number = perf_counter(), turn.number()
             taken = step(connection)
-            had_turns = number > self._stepped_in.get(kind, number) + _TO_NEXT_TURN
-            self._stepped_in[kind] = number
+            had_turns = self._indexed_in is not None and number > self._indexed_in + _TO_NEXT_TURN
+            self._indexed_in = number
             return taken._replace(seconds=perf_counter() - began, contended=had_turns or writer.together > 1)
 
         return await writer.run(take, of_callers=False)
