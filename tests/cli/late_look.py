@@ -1,8 +1,31 @@
-"""`listings`, but that a service begins before anything of its database is looked at: `python late_look.py serve`."""
+"""`listings` over a file so large that its damage is found when the service has begun: `python late_look.py serve`."""
 
 import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
 
 from listings import assemble, cli
+from listings.store import inspection
 
-assemble._LOOK_BEFORE_SECONDS = 0.0  # noqa: SLF001 - a large file takes longer than the product waits
+DEADLINE = 120  # seconds
+
+_begun = threading.Event()
+_find_damage = inspection.find_damage
+_call_on_damage = assemble._call_on_damage  # noqa: SLF001 - what a service calls as soon as it has begun
+
+
+def find_damage(path: Path, seconds: float, is_over: Callable[[], bool] = lambda: False) -> str:
+    _begun.wait(DEADLINE)
+    return _find_damage(path, seconds, is_over)
+
+
+def call_on_damage(looking: Future[str], end: Callable[[], None]) -> None:
+    _begun.set()
+    _call_on_damage(looking, end)
+
+
+inspection.find_damage = find_damage
+assemble._call_on_damage = call_on_damage  # noqa: SLF001 - as above
 sys.exit(cli.main())
