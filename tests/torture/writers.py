@@ -110,6 +110,8 @@ class Writer:
             done = HTTPStatus.NOT_FOUND  # it was done at the first time
         if answer.status != done:
             self.faults.append(f"{self.name}: {ask} was answered {answer.status} {answer.body[:200]!r}")
+            if ask.method != "POST":
+                self._live.remove(ask.listing_id)  # who asked for it again and again would come to nothing else
             return
         self.acknowledged += 1
         listing_id = int(answer.json()["id"]) if ask.method == "POST" else ask.listing_id
