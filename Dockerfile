@@ -1,13 +1,15 @@
 FROM python:3.11-slim-bookworm AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /source
+# hadolint ignore=DL3008  # the compiler is not part of the image
+RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 COPY requirements/runtime.txt requirements/build.txt requirements/
 RUN python -m venv --without-pip /opt/listings \
     && python -m pip --python /opt/listings/bin/python install --require-hashes -r requirements/runtime.txt \
-    && python -m pip install --require-hashes -r requirements/build.txt
-COPY pyproject.toml README.md LICENSE ./
+    && python -m pip install --require-hashes -r requirements/runtime.txt -r requirements/build.txt
+COPY pyproject.toml setup.py README.md LICENSE ./
 COPY src src
-RUN python -m pip wheel --no-build-isolation --no-deps --wheel-dir dist . \
+RUN COMPILE=1 python -m pip wheel --no-build-isolation --no-deps --wheel-dir dist . \
     && python -m pip --python /opt/listings/bin/python install --no-index --no-deps dist/*.whl
 
 FROM python:3.11-slim-bookworm

@@ -11,6 +11,7 @@ from pathlib import Path
 import apsw
 
 from bench import Refusal, wrk
+from listings import is_compiled
 
 TICKS = os.sysconf("SC_CLK_TCK")
 """In how many parts the kernel divides a second of processor time."""
@@ -68,7 +69,7 @@ def facts(cores: tuple[int, int], folder: Path) -> Mapping[str, str]:
         "System": f"Linux {platform.release()}",
         "Versions": ", ".join(
             [
-                f"Listings {version('listings')}",
+                f"Listings {version('listings')}{', compiled' if is_compiled() else ', as it is written'}",
                 f"Python {platform.python_version()}",
                 *(f"{name} {version(name)}" for name in ("uvicorn", "uvloop", "httptools")),
                 f"apsw {version('apsw')} with {sqlite}",

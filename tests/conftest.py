@@ -14,6 +14,7 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, settings
 
+from listings import is_compiled
 from listings.store import postgres_pool
 from tests.citus_cluster import ADDRESS, CitusCluster
 from tests.houses import PATIENCE, Cast, Ground, House, Person, RunningService, in_a_file
@@ -28,6 +29,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a job in a shell's back
 # A machine that is busy is slow to draw examples, too.
 settings.register_profile("listings", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("listings")
+
+
+def pytest_sessionstart() -> None:
+    """What is meant to test the compiled program must not pass by testing another."""
+    if os.environ.get("LISTINGS_TEST_COMPILED") and not is_compiled():
+        raise pytest.UsageError("Nothing is compiled that could be tested: see `make test-compiled`")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -149,7 +149,7 @@ def test_an_install_from_a_checkout_and_one_from_its_wheel_work_without_either(t
     checkout, carried = tmp_path / "checkout", tmp_path / "carried"
     checkout.mkdir()
     carried.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(HOME / name, checkout)
     for name in ("requirements", "src"):
         shutil.copytree(HOME / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -161,7 +161,9 @@ def test_an_install_from_a_checkout_and_one_from_its_wheel_work_without_either(t
     run(of_opt(install.splitlines()[0] + "\n" + other, tmp_path / "other"), carried)
     for place in ("opt", "other"):
         (tmp_path / f"folder-{place}").mkdir()
-        serve_and_stop(tmp_path / place / "bin" / "listings", tmp_path / f"folder-{place}")
+        program = tmp_path / place / "bin" / "listings"
+        assert subprocess.check_output([program, "--version"], text=True).endswith(", compiled\n")
+        serve_and_stop(program, tmp_path / f"folder-{place}")
 
 
 def of_opt(script: str, place: Path) -> str:

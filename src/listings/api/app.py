@@ -119,12 +119,12 @@ class Application:
             endpoint = route(request)
             await self._pass_gate(request, endpoint)
             answer = await endpoint.handle(self._service, request)
-        except MethodNotAllowed as problem:
+        except MethodNotAllowed as refused:
             if cors.is_preflight(request, self._cors_origins):
-                return cors.preflight_answer(problem.allowed)
-            return wire.problem_answer(problem)
-        except EndedKey as problem:
-            return self._counted(request, wire.problem_answer(problem), problem.caller)
+                return cors.preflight_answer(refused.allowed)
+            return wire.problem_answer(refused)
+        except EndedKey as ended:
+            return self._counted(request, wire.problem_answer(ended), ended.caller)
         except Problem as problem:
             return self._counted(request, wire.problem_answer(problem, request.verdict))
         except ClientGoneError:

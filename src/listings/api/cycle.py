@@ -3,21 +3,27 @@
 import asyncio
 import logging
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 from urllib.parse import unquote
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from listings.api.outbox import Data
-from listings.api.request import Headers, Scope
+from listings.api.request import Exchange, Headers, Scope
 
 if TYPE_CHECKING:
-    from listings.api.app import Application
     from listings.api.guard import GuardedProtocol
 
 _LARGE = 16 * 1024  # from here on two buffers are cheaper than a copy
 
 _log = logging.getLogger(__name__)
+
+
+class Serves(Protocol):
+    """What answers requests: `listings.api.app.Application`."""
+
+    async def serve(self, exchange: Exchange) -> None:
+        """Answer one."""
 
 
 class Signal:
@@ -109,7 +115,7 @@ class Cycle(RequestResponseCycle):
         """The body where all of it is here, and nobody waits to be told that it may come."""
         return None if self.more_body or self.waiting_for_100_continue or self.disconnected else bytes(self.body)
 
-    async def run(self, app: "Application") -> None:
+    async def run(self, app: Serves) -> None:
         """Ask the application, which answers its own failures; beyond those there is no answer to give."""
         try:
             await app.serve(cast("Any", self))

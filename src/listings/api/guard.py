@@ -61,7 +61,7 @@ class Bounds(NamedTuple):
 class GuardedProtocol(HttpToolsProtocol):
     """The protocol of one connection. Its cycles see it as their transport, so that closing may linger."""
 
-    cycle: Cycle
+    _arriving: Cycle  # the request whose body is coming, or came last
 
     def __init__(
         self,
@@ -86,6 +86,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._problem: Problem | None = None  # what a refused client is to be told
         self._stopping = False  # nothing more is read; the connection ends with the answers that are owed
         self._upgrading = False
+        self._target = b""  # of the present head
         self._began = 0  # how many heads began in the bytes that are being parsed
         self._head_bytes = 0  # what has come of the present head
         self._head_end = b""  # the last bytes of that
@@ -169,7 +170,7 @@ class GuardedProtocol(HttpToolsProtocol):
             for name, value in self.headers
             if name not in {b"upgrade", b"http2-settings"}
         ]
-        head = b"%s %s HTTP/1.1\r\n%s\r\n" % (self.parser.get_method(), self.url, b"".join(lines))
+        head = b"%s %s HTTP/1.1\r\n%s\r\n" % (self.parser.get_method(), self._target, b"".join(lines))
         self._upgrading = False
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn sets its own
@@ -179,7 +180,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """A head begins."""
-        self.url = b""
+        self._target = b""
         self.headers = []
         self.expect_100_continue = False
         self._began += 1
@@ -190,8 +191,8 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         """A piece of the address."""
-        self.url += url
-        if len(self.url) > self._bounds.url_bytes:
+        self._target += url
+        if len(self._target) > self._bounds.url_bytes:
             raise Problem("uri_too_long", f"The address must be at most {self._bounds.url_bytes} bytes")
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -213,38 +214,39 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         version = self.parser.get_http_version()
         self._check_head(version)
-        self.cycle = Cycle(
+        self._arriving = Cycle(
             self,
             self.parser.get_method().decode("ascii"),
-            _split_target(self.url),
+            _split_target(self._target),
             self.headers,
             version,
             keep_alive=version == "1.1" and self.parser.should_keep_alive(),
         )
         self._enter("body")
         if self._running is None:
-            self._running = self._ready = self.cycle
+            self._running = self._ready = self._arriving
         else:
             self.flow.pause_reading()
-            self.pipeline.appendleft((self.cycle, self.app))
+            self.pipeline.appendleft((self._arriving, self.app))
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
-        if self.cycle.response_complete:
+        cycle = self._arriving
+        if cycle.response_complete:
             self._discard(len(body))
             return
-        self.cycle.body += body
-        if len(self.cycle.body) > HIGH_WATER_LIMIT:
+        cycle.body.extend(body)
+        if len(cycle.body) > HIGH_WATER_LIMIT:
             self.flow.pause_reading()
-        self.cycle.message_event.set()
+        cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         """The request is complete."""
         if self._upgrading:
             return
         self._enter("idle" if self._phase == "discard" else "busy")
-        self.cycle.more_body = False
-        self.cycle.message_event.set()
+        self._arriving.more_body = False
+        self._arriving.message_event.set()
 
     def _check_head(self, version: str) -> None:
         if version not in {"1.0", "1.1"}:
@@ -299,10 +301,10 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._phase in {"refused", "linger"} or self.transport.is_closing():
             return
         if self._phase == "body":
-            if self.cycle.response_started:
+            if self._arriving.response_started:
                 self.drop()
                 return
-            self._abandon(self.cycle)
+            self._abandon(self._arriving)
         if self._phase == "discard":
             self._linger()
             return
@@ -447,7 +449,7 @@ def _split_target(target: bytes) -> tuple[bytes, str, bytes]:
     elif target == b"*":
         raw, query = target, b""
     else:
-        parsed = httptools.parse_url(target)
+        parsed: Any = httptools.parse_url(target)  # of which a part that is not there is None, whatever its types say
         raw, query = parsed.path or b"/", parsed.query or b""
     path = raw.decode("ascii")
     return raw, path_of(raw, unquote(path)) if "%" in path else path, query

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from listings import __version__
+from listings import __version__, is_compiled
 from listings.cli.group import LazyGroup
 from listings.cli.parameters import SettingText
 from listings.errors import Problem
@@ -40,7 +40,7 @@ _PLACES = {
     places=_PLACES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(__version__, prog_name="listings")
+@click.version_option(f"{__version__}, compiled" if is_compiled() else __version__, prog_name="listings")
 @click.option(
     "--database-url",
     type=SettingText("database"),

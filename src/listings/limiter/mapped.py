@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from glob import escape
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from listings.contract import Verdict
 from listings.errors import Unavailable
@@ -103,8 +103,8 @@ def log_files(database: Path) -> list[LogFile]:
 class MappedLimiter:
     """`listings.contract.RateLimiter` over all processes of one machine."""
 
-    is_shared = False
-    reach = "this machine"
+    is_shared: ClassVar[bool] = False
+    reach: ClassVar[str] = "this machine"
 
     def __init__(
         self, database: Path, database_id: str, limit: int, window: int, clock: MachineClock | None = None
