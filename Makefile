@@ -64,10 +64,8 @@ test: dev  ## run every test; JOBS=4 in four processes, by default in one more t
 	$(BIN)/python -m pytest $(BESIDE) -m "not alone and not timing"
 	$(BIN)/python -m pytest -m "alone or timing"
 
-COMPILED_TESTS = --ignore=tests/torture --ignore=tests/bench
-
 test-compiled: dev compiled  ## run the tests over what users have, which is compiled
-	LISTINGS_TEST_COMPILED=1 $(AS_USED) $(BIN)/python -m pytest $(BESIDE) -m "not alone and not timing" $(COMPILED_TESTS)
+	LISTINGS_TEST_COMPILED=1 $(AS_USED) $(BIN)/python -m pytest $(BESIDE) -m "not alone and not timing and not as_written" --ignore=tests/bench
 
 fuzz: dev  ## send more than 20,000 requests that schemathesis makes of the description; CASES=1600 for each operation
 	$(BIN)/python -m tests.api.fuzzing $(or $(CASES),1600)

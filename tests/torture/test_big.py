@@ -15,5 +15,6 @@ def test_what_is_too_large_is_refused_in_little_memory(tmp_path: Path) -> None:
     assert "15 requests" in outcome.done
 
 
+@pytest.mark.as_written
 def test_bodies_without_a_bound_are_found_out(tmp_path: Path) -> None:
     assert INSTRUMENT.control_short(tmp_path).faults
