@@ -64,7 +64,7 @@ test: dev  ## run every test; JOBS=4 in four processes, by default in one more t
 	$(BIN)/python -m pytest $(BESIDE) -m "not alone and not timing"
 	$(BIN)/python -m pytest -m "alone or timing"
 
-test-compiled: dev compiled  ## run the tests over what users have, which is compiled
+test-compiled: dev .compiled/.built  ## run the tests over what users have, which is compiled
 	LISTINGS_TEST_COMPILED=1 $(AS_USED) $(BIN)/python -m pytest $(BESIDE) -m "not alone and not timing and not as_written" --ignore=tests/bench
 
 fuzz: dev  ## send more than 20,000 requests that schemathesis makes of the description; CASES=1600 for each operation
@@ -76,7 +76,7 @@ bench: setup compiled  ## measure the speed, about 20 minutes; ARGS=--quick to t
 bench-peers: setup compiled  ## measure it beside FastAPI, Django and fastify, about an hour; ARGS=--quick to try it
 	$(AS_USED) $(BIN)/python -m bench.peers $(ARGS)
 
-bench-scale: dev compiled  ## measure two processes, and PostgreSQL, about 15 minutes; ARGS=--quick to try it, ARGS=--write to keep it
+bench-scale: dev .compiled/.built  ## measure two processes, and PostgreSQL, about 15 minutes; ARGS=--quick to try it, ARGS=--write to keep it
 	$(AS_USED) $(BIN)/python -m bench.scale $(ARGS)
 
 bench-check: setup compiled  ## tell whether an answer takes more instructions than it did; needs valgrind, some minutes
