@@ -22,6 +22,7 @@ from tests.postgres_server import DatabasesOfFolders, PostgresServer
 from tests.redis_server import RedisServer
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or every one of hundreds of programs would be compiled anew
+os.environ.pop("PYTHONUNBUFFERED", None)  # users' programs have buffers
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a job in a shell's background, as whose programs would be, too
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -54,6 +54,12 @@ def listings(context: click.Context, database_url: str | None) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0 done, 1 refused, 2 wrong usage."""
+    code = _run(arguments)
+    _drop_unwritten()
+    return code
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     try:
         outcome = listings.main(arguments, prog_name="listings", standalone_mode=False)
     except click.ClickException as error:
@@ -62,13 +68,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Problem as problem:
         return _refuse(problem.message)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the last flush fails once more
         return EXIT_REFUSED
     except (click.Abort, KeyboardInterrupt):
         return _refuse("Stopped")
     except Exception as error:  # noqa: BLE001 - never a traceback
         return _refuse(f"This should not have happened, please report it: {type(error).__name__}: {error}")
     return outcome if isinstance(outcome, int) else 0
+
+
+def _drop_unwritten() -> None:
+    """Of what can't be written: the interpreter's last flush would fail once more, and make the exit code 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _refuse(sentence: str) -> int:
