@@ -16,7 +16,7 @@ from listings import __version__, assemble
 from listings.cli import listings
 from listings.model import Caller, NewListing
 from listings.settings import SETTINGS
-from tests.cli.commands import Cli, Data, Program, clean_environment
+from tests.cli.commands import PROGRAM, Cli, Data, Program, clean_environment
 from tests.houses import settings_for
 
 ADD_ACCOUNT = ["account", "add", "--name", "alice", "--email", "alice@example.com"]
@@ -362,6 +362,16 @@ def test_an_unexpected_error_is_one_sentence(program: Program, database: Path) -
     assert outcome.code == 1
     assert outcome.err.startswith("listings: ")
     assert outcome.err.count("\n") == 1
+    assert database.is_file()
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_command_whose_streams_are_closed_ends_as_ever(database: Path, closed: str) -> None:
+    command = f"{shlex.quote(str(PROGRAM))} migrate {closed}"
+    outcome = subprocess.run(
+        ["sh", "-c", command], cwd=database.parent.parent, env=clean_environment(), capture_output=True, check=False
+    )
+    assert (outcome.returncode, b"Traceback" in outcome.stderr) == (0, False)
     assert database.is_file()
 
 

@@ -78,7 +78,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 def _drop_unwritten() -> None:
     """Of what can't be written: the interpreter's last flush would fail once more, and make the exit code 120."""
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # None: it was closed before the program began
         try:
             stream.flush()
         except OSError:
