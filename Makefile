@@ -34,7 +34,7 @@ $(VENV)/.packages: requirements/runtime.txt requirements/build.txt
 $(VENV)/.program: $(VENV)/.packages $(SOURCES)
 	@rm -rf build
 	$(call compiling,$(PIP) --no-build-isolation --no-deps --force-reinstall .)
-	@rm -rf build $(VENV)/.development
+	@rm -rf build .compiled $(VENV)/.development
 	@touch $@
 
 # For those who change it: as it is written.
