@@ -126,13 +126,28 @@ def test_as_many_listings_as_a_step_has_are_no_sign_of_the_end(alice: Alice) -> 
     assert alice.indexed() == (1, LARGE, LARGE)
 
 
-def test_listings_that_are_made_meanwhile_are_indexed_at_once(alice: Alice) -> None:
-    alice.add(LARGE)
+def test_listings_that_are_made_meanwhile_are_left_to_the_steps_too(alice: Alice) -> None:
+    ids = alice.add(LARGE)
+    alice.step(LARGE)
+    ids += alice.add(3)
+    assert alice.indexed() == (2, LARGE, LARGE)
+    assert alice.find("bike") == ids
+    while alice.step(300).left:
+        pass
+    assert alice.indexed() == (1, LARGE + 3, LARGE + 3)
+    assert alice.find("bike") == ids
+    alice.add(1)
+    assert alice.indexed() == (1, LARGE + 4, LARGE + 4)
+
+
+def test_nobody_keeps_ahead_of_the_steps_for_ever(alice: Alice) -> None:
+    alice.add(2 * LARGE)
+    assert alice.indexed() == (2, 0, 0)
     alice.add(3)
     assert alice.indexed() == (2, 3, 3)
     while alice.step(300).left:
         pass
-    assert alice.indexed() == (1, LARGE + 3, LARGE + 3)
+    assert alice.indexed() == (1, 2 * LARGE + 3, 2 * LARGE + 3)
 
 
 def test_an_import_leaves_an_account_that_it_makes_large_to_the_steps_as_well(alice: Alice) -> None:

@@ -108,13 +108,13 @@ def _is_indexed(connection: Connection, place: Place) -> bool:
 def _add_new(connection: Connection, place: Place, new: NewListing, created_at: str, author: int | None = None) -> int:
     """`author`: of a create that is an event of its own.
 
-    One that makes its account large is left to the steps that index what was there before.
+    Its words, and the rest that searches go by, may be left to the steps that index its account.
     """
     listing_id = int(write_one(connection, sql.NEXT_SERIAL, place[:1])[0]) * BUCKETS + place[0]
     count, indexed, revision = (write(connection, sql.COUNT_ONE_MORE, (*place, 1)) or [(0, 0, 0)])[0]
     listing = ImportedListing(new, view_count=0, created_at=created_at, updated_at=created_at, deleted_at=None)
     edit = NO_EDIT if author is None else (author, revision)
-    insert(connection, listing_id, place, listing, indexed=bool(indexed), edit=edit)
+    insert(connection, listing_id, place, listing, indexed=sqlite_account_index.takes(indexed, count), edit=edit)
     if count >= search.LARGE and not indexed:
         sqlite_account_index.begin(connection, place)
     return listing_id

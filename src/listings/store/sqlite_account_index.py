@@ -1,7 +1,8 @@
 """How a large account in the SQLite file comes into the indexes of its searches: in steps, each one of the writer's.
 
-An account is looked through until all of its listings are in. Those that are made meanwhile are indexed as they are
-made, so that there is never more to do than when it became large.
+An account is looked through until all of its listings are in. Those that are made meanwhile are left to the steps, too,
+which come to them last: to index one by itself costs several times what all the rest of its write does. From a size on
+they are indexed as they are made, so that whoever writes without a pause can't keep ahead of the steps for ever.
 """
 
 from functools import partial
@@ -11,10 +12,12 @@ from apsw import Connection
 
 from listings.contract import IndexStep
 from listings.store.rows import Place, Read, write, write_one
+from listings.store.search import LARGE
 from listings.store.sql import IS_INDEXED
 from listings.store.sqlite_search import index_words
 
 _IN_STEPS, _DONE = 2, 1  # an account's `indexed`
+_MOST_LEFT = 2 * LARGE  # listings of an account, up to which new ones are left to the steps
 _MOST_CHARACTERS = 200_000  # of the texts of a step
 _MARK_ACCOUNT = "UPDATE account_state SET indexed = $3 WHERE bucket = $1 AND account_id = $2"
 NEXT_ACCOUNT = """
@@ -42,6 +45,14 @@ class Walk(NamedTuple):
 def begin(connection: Connection, place: Place) -> None:
     """Let an account that has become large be indexed."""
     write(connection, _MARK_ACCOUNT, (*place, _IN_STEPS))
+
+
+def takes(indexed: int, count: int) -> bool:
+    """Whether a listing goes into the indexes as it is made, by its account's `indexed` and number of listings.
+
+    Only where its id is the account's highest, so that a walk that has begun comes by it.
+    """
+    return indexed == _DONE or (indexed == _IN_STEPS and count > _MOST_LEFT)
 
 
 def next_walk(read: Read) -> Walk | None:
