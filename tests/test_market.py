@@ -242,7 +242,7 @@ def test_views_are_stored_when_the_service_ends(tmp_path: Path) -> None:
 def test_a_step_grows_slowly_and_shrinks_at_once() -> None:
     assert next_size(64, IndexStep(64, left=True, seconds=0.000_1)) == 128
     assert next_size(64, IndexStep(64, left=True, seconds=0.1)) == 64
-    assert next_size(100, IndexStep(100, left=True, seconds=0.05, contended=True)) == 5
+    assert next_size(100, IndexStep(100, left=True, seconds=0.02, contended=True)) == 5
     assert next_size(2_000, IndexStep(2_000, left=True, seconds=10)) == 20
     assert next_size(64, IndexStep(1, left=True, seconds=5)) == 4
     assert next_size(2_000, IndexStep(2_000, left=True, seconds=0.000_1)) == 2_000

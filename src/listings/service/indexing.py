@@ -10,7 +10,7 @@ Pause: TypeAlias = Callable[[float], Awaitable[None]]
 
 _FIRST_STEP, _LEAST_STEP, _MOST_STEP = 16, 4, 2_000  # listings
 _IDLE = 0.1  # seconds that a step may take, and a write may wait for it, while nobody writes
-_BUSY = 0.0025  # and while others do
+_BUSY = 0.001  # and while others do
 _SHARE_OF_IDLE, _SHARE_OF_BUSY = 0.8, 0.06  # of the writer's time
 _LONGEST_PAUSE = 5.0  # seconds
 
