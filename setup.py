@@ -28,7 +28,7 @@ _COMPILED = {
         "wire",
     ),
     "limiter": ("mapped",),
-    "store": ("turns",),
+    "store": ("revisions", "turns"),
 }
 
 

@@ -130,6 +130,7 @@ class Added(NamedTuple):
 
     listing_id: int
     replayed: bool = False
+    revision: int | None = None  # the account's, to which this has raised it, where the store tells it
 
 
 class AddStep(NamedTuple):
@@ -322,8 +323,11 @@ class Store(MemberStore, HistoryStore, Protocol):
     async def get_revision(self, bucket: int, account_id: int) -> int:
         """How often the account's listings were edited; 0 at first."""
 
-    def known_revision(self, bucket: int, account_id: int) -> int | None:
-        """The account's present revision where the store need not read it; None otherwise."""
+    async def get_settled_revision(self, bucket: int, account_id: int) -> int:
+        """One since which none of the account's listings has changed, new ones aside; at most the present one."""
+
+    def known_settled_revision(self, bucket: int, account_id: int) -> int | None:
+        """The same where the store need not read for it; None otherwise."""
 
     async def add_account(self, name: str, email: str, plan_expires_at: int | None, created_at: int) -> Account | None:
         """Store an account; None, and nothing stored, when the e-mail address is taken."""

@@ -34,24 +34,24 @@ def answer(size: int = 100) -> Answer:
     return Answer(200, bytes(size))
 
 
-def test_an_answer_is_found_under_its_account_revision_and_name_alone() -> None:
+def test_an_answer_is_found_by_its_account_and_name_unless_something_has_changed_since() -> None:
     kept, seven = KeptAnswers(ROOM), answer()
     kept.keep(1, 7, WHOLE_LIST, seven)
     assert kept.find(1, 7, WHOLE_LIST) is seven
+    assert kept.find(1, 6, WHOLE_LIST) is seven
     assert kept.find(1, 8, WHOLE_LIST) is None
     assert kept.find(2, 7, WHOLE_LIST) is None
     assert kept.find(1, 7, "1025") is None
 
 
-def test_a_newer_revision_takes_the_place_of_all_that_was_older() -> None:
-    kept, newer = KeptAnswers(2 * ROOM), answer()
-    kept.keep(1, 7, WHOLE_LIST, answer())
+def test_a_newer_answer_takes_the_place_of_the_older_one_of_its_name_alone() -> None:
+    kept, other, newer = KeptAnswers(2 * ROOM), answer(), answer(50)
     kept.keep(1, 7, "1025", answer())
+    kept.keep(1, 7, "2049", other)
     kept.keep(1, 8, "1025", newer)
-    assert kept.find(1, 8, "1025") is newer
-    assert [kept.find(1, 7, name) for name in (WHOLE_LIST, "1025")] == [None, None]
-    assert kept.find(1, 8, WHOLE_LIST) is None
-    assert kept.bytes == OVERHEAD + 100
+    assert [kept.find(1, 7, name) for name in ("1025", "2049")] == [newer, other]
+    assert [kept.find(1, 8, name) for name in ("1025", "2049")] == [newer, None]
+    assert kept.bytes == 2 * OVERHEAD + 150
 
 
 def test_the_account_that_asked_least_recently_goes_first() -> None:
@@ -73,6 +73,8 @@ def test_an_answer_that_would_drive_out_the_others_is_not_kept() -> None:
     assert kept.find(2, 1, WHOLE_LIST) is None
     kept.keep(1, 2, WHOLE_LIST, answer(101))
     assert (kept.find(1, 1, WHOLE_LIST), kept.bytes) == (None, 0)
+    kept.keep(1, 3, WHOLE_LIST, answer(100))
+    assert (kept.find(1, 3, WHOLE_LIST) is not None, kept.bytes) == (True, OVERHEAD + 100)
 
 
 def test_an_account_that_has_asked_for_its_share_begins_anew() -> None:

@@ -411,14 +411,21 @@ def test_a_listing_is_read_with_the_revision_of_its_account(store: Store, run: R
     assert run(store.get_listing_and_revision(listing_id + 1024)) is None
 
 
-def test_a_revision_that_is_known_without_a_read_is_the_present_one(store: Store, run: Run, account: Account) -> None:
+def test_since_its_settled_revision_no_listing_of_an_account_has_changed(
+    store: Store, run: Run, account: Account
+) -> None:
     place = (bucket_of(account.id), account.id)
     listing_id = add(run, store, account)
-    for title in ("u", "v"):
+    for changed in (2, 4, 6):
         run(store.get_listing_and_revision(listing_id))
-        assert store.known_revision(*place) in {None, run(store.get_revision(*place))}
-        run(store.change_listing(listing_id, change_to(title=title)))
-        assert store.known_revision(*place) in {None, run(store.get_revision(*place))}
+        run(store.change_listing(listing_id, change_to(title=str(changed))))
+        for present in (changed, changed + 1):
+            known = store.known_settled_revision(*place)
+            assert known is None or changed <= known <= present
+            assert changed <= run(store.get_settled_revision(*place)) <= present
+            assert run(store.get_revision(*place)) == present
+            if present == changed:
+                add(run, store, account)
 
 
 # Pages of all listings

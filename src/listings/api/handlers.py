@@ -112,12 +112,12 @@ async def _whole_list(service: Service, request: Request, revision: int, tag: st
 
 
 async def _plain_listing(service: Service, request: Request) -> Answer:
-    """A listing without parameters; whether one that was answered before still holds, the revision tells."""
+    """A listing without parameters; one that was answered before holds if no listing has changed since."""
     account_id, name = request.caller.account_id, request.segment
-    revision = service.known_revision(request.caller)
-    if revision is None and request.kept.holds(account_id, name):
-        revision = await service.get_revision(request.caller)
-    answer = request.kept.find(account_id, revision, name) if revision is not None else None
+    settled = service.known_settled_revision(request.caller)
+    if settled is None and request.kept.holds(account_id, name):
+        settled = await service.get_settled_revision(request.caller)
+    answer = request.kept.find(account_id, settled, name) if settled is not None else None
     if answer is None:
         listing_id = wire.listing_id(request.segment)
         listing, revision = await service.get_listing_and_revision(request.caller, listing_id)

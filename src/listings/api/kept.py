@@ -10,21 +10,21 @@ WHOLE_LIST = ""
 
 
 class _Account:
-    """The answers of one account under one revision."""
+    """The answers of one account, each with the revision as of which it was read."""
 
-    __slots__ = ("answers", "bytes", "revision")
+    __slots__ = ("answers", "bytes")
 
-    def __init__(self, revision: int) -> None:
-        self.revision = revision
-        self.answers: dict[str, Answer] = {}
+    def __init__(self) -> None:
+        self.answers: dict[str, tuple[int, Answer]] = {}
         self.bytes = 0
 
 
 class KeptAnswers:
-    """Answers that show an account's own listings, under the account's revision.
+    """Answers that show an account's own listings, with the account's revision.
 
-    Every edit raises the revision in its own transaction (`listings.contract.Store`), so whoever has read the present
-    revision may be given what was kept under it. The answers of the account that asked least recently go first.
+    Every edit raises the revision in its own transaction (`listings.contract.Store`), so whoever has read the revision
+    since which nothing in an answer has changed may be given what was kept then, or later. The answers of the account
+    that asked least recently go first.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
@@ -33,13 +33,14 @@ class KeptAnswers:
         self._accounts: OrderedDict[int, _Account] = OrderedDict()
         self.bytes = 0
 
-    def find(self, account_id: int, revision: int, name: str) -> Answer | None:
-        """The answer of this revision and name, where it was kept."""
+    def find(self, account_id: int, since: int, name: str) -> Answer | None:
+        """The answer of this name, where it was read as of this revision or a later one."""
         kept = self._accounts.get(account_id)
-        if kept is None or kept.revision != revision:
+        if kept is None:
             return None
         self._accounts.move_to_end(account_id)
-        return kept.answers.get(name)
+        revision, answer = kept.answers.get(name, (-1, None))
+        return answer if revision >= since else None
 
     def holds(self, account_id: int, name: str) -> bool:
         """Whether there is one of this name, of whatever revision."""
@@ -49,13 +50,14 @@ class KeptAnswers:
     def keep(self, account_id: int, revision: int, name: str, answer: Answer) -> None:
         """Take an answer whose content was read when the revision was, or later, under a name of one's own."""
         size = len(answer.body) + _OVERHEAD
-        kept = self._accounts.get(account_id)
-        if kept is None or kept.revision != revision or kept.bytes + size > self._most_bytes // 4:
+        kept = self._accounts.get(account_id) or _Account()
+        self._remove(kept, name)
+        if kept.bytes + size > self._most_bytes // 4:
             self._forget(account_id)  # one account is not to drive out all others
-            kept = _Account(revision)
-        if size > self._most_bytes // 4 or name in kept.answers:
+            kept = _Account()
+        if size > self._most_bytes // 4:
             return
-        kept.answers[name] = answer
+        kept.answers[name] = (revision, answer)
         kept.bytes += size
         self.bytes += size
         self._accounts[account_id] = kept
@@ -66,6 +68,13 @@ class KeptAnswers:
         """Forget all, and keep nothing any more."""
         self._accounts.clear()
         self.bytes = self._most_bytes = 0
+
+    def _remove(self, kept: _Account, name: str) -> None:
+        _, answer = kept.answers.pop(name, (0, None))
+        if answer is not None:
+            size = len(answer.body) + _OVERHEAD
+            kept.bytes -= size
+            self.bytes -= size
 
     def _forget(self, account_id: int) -> None:
         kept = self._accounts.pop(account_id, None)

@@ -81,9 +81,13 @@ class Listings:
         """How often the caller's listings were edited. Read it before the listings that it is to stand for."""
         return await self.store.get_revision(caller.bucket, caller.account_id)
 
-    def known_revision(self, caller: Caller) -> int | None:
-        """The present one, where it is known without a read."""
-        return self.store.known_revision(caller.bucket, caller.account_id)
+    async def get_settled_revision(self, caller: Caller) -> int:
+        """One since which none of the caller's listings has changed, new ones aside."""
+        return await self.store.get_settled_revision(caller.bucket, caller.account_id)
+
+    def known_settled_revision(self, caller: Caller) -> int | None:
+        """The same, where it is known without a read."""
+        return self.store.known_settled_revision(caller.bucket, caller.account_id)
 
     async def get_listing(self, caller: Caller, listing_id: int) -> Listing:
         """The caller's listing. Raises Problem: listing_not_found (missing or deleted), not_owner."""

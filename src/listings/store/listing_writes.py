@@ -35,9 +35,9 @@ def add(  # noqa: PLR0913, PLR0917 - what is to be added, and on whose behalf
     earlier = _claimed(connection, place, claim)
     if earlier is not None:
         return Added(int(earlier), replayed=True)
-    listing_id = _add_new(connection, place, new, created_at, author.key_id if author is not None else None)
+    listing_id, revision = _add_new(connection, place, new, created_at, author.key_id if author is not None else None)
     _keep(connection, place, claim, str(listing_id))
-    return Added(listing_id)
+    return Added(listing_id, revision=revision)
 
 
 def change(connection: Connection, listing_id: int, decide: Decide, author: Author | None = None) -> Listing:
@@ -105,8 +105,10 @@ def _is_indexed(connection: Connection, place: Place) -> bool:
     return bool(write_one(connection, _IS_LISTING_INDEXED, place)[0])
 
 
-def _add_new(connection: Connection, place: Place, new: NewListing, created_at: str, author: int | None = None) -> int:
-    """`author`: of a create that is an event of its own.
+def _add_new(
+    connection: Connection, place: Place, new: NewListing, created_at: str, author: int | None = None
+) -> tuple[int, int]:
+    """Its id, and the account's revision. `author`: of a create that is an event of its own.
 
     Its words, and the rest that searches go by, may be left to the steps that index its account.
     """
@@ -117,7 +119,7 @@ def _add_new(connection: Connection, place: Place, new: NewListing, created_at: 
     insert(connection, listing_id, place, listing, indexed=sqlite_account_index.takes(indexed, count), edit=edit)
     if count >= search.LARGE and not indexed:
         sqlite_account_index.begin(connection, place)
-    return listing_id
+    return listing_id, revision
 
 
 def _attempt(connection: Connection, place: Place, step: Step) -> StepResult:
@@ -127,7 +129,7 @@ def _attempt(connection: Connection, place: Place, step: Step) -> StepResult:
     connection.execute("SAVEPOINT step")
     try:
         if isinstance(step, AddStep):
-            result: StepResult = _add_new(connection, place, step.new, step.created_at)
+            result: StepResult = _add_new(connection, place, step.new, step.created_at)[0]
         else:
             result = change(connection, step.listing_id, step.decide)
     except Problem as problem:

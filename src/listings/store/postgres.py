@@ -299,7 +299,11 @@ class PostgresStore(Transactions, Console):
         row = await self._revisions.find(bucket, account_id)
         return 0 if row is None else int(row[1])
 
-    def known_revision(self, bucket: int, account_id: int) -> int | None:  # noqa: ARG002 - nobody tells it unasked
+    async def get_settled_revision(self, bucket: int, account_id: int) -> int:
+        """The present one: what the last edit was about, nobody tells."""
+        return await self.get_revision(bucket, account_id)
+
+    def known_settled_revision(self, bucket: int, account_id: int) -> int | None:  # noqa: ARG002 - nobody tells it unasked
         """None: another process may have raised it since it was read."""
         return None
 

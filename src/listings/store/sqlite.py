@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 from secrets import token_bytes
 from time import perf_counter
-from typing import Any
 
 import apsw
 
@@ -55,6 +54,7 @@ from listings.store import (
 )
 from listings.store.connection import LEAST_ROOM, free_room, open_reader, require_file, require_sound_sqlite
 from listings.store.console import Console
+from listings.store.revisions import Revisions
 from listings.store.rows import Row, Script, listing_of, perform, write, write_one
 from listings.store.turns import Kept
 from listings.store.writer import OnBatch, Operation, T, Writer
@@ -76,7 +76,7 @@ class SqliteStore(Console):
         self.on_replaced: Callable[[], None] = lambda: None  # a file that was replaced is read no more
         self._on_batch = on_batch
         self._reader: apsw.Connection | None = None
-        self._kept: Kept | None = None  # revisions by their account
+        self._revisions: Revisions | None = None
         self._callers: Kept | None = None  # by their key's digest
         self._writer: Writer | None = None
         self._walk: sqlite_account_index.Walk | None = None  # of the account that is being indexed
@@ -91,7 +91,7 @@ class SqliteStore(Console):
             sqlite_search.prepare(reader)
             migrate.require_current(reader)
             self._writer = Writer(self.path, self._on_batch)
-            self._kept = Kept(self._writer.turn.number)
+            self._revisions = self._writer.revisions
             self._callers = Kept(self._writer.turn.callers_number)
         except (apsw.Error, OSError) as error:
             raise Unavailable(f"The database {self.path} can't be opened: {error}") from error
@@ -102,7 +102,7 @@ class SqliteStore(Console):
         if self._reader is not None:
             self._reader.close()
             self._reader = None
-        self._kept = self._callers = None
+        self._revisions = self._callers = None
         if self._writer is not None:
             await self._writer.close()
 
@@ -155,13 +155,14 @@ class SqliteStore(Console):
 
     async def get_listing_and_revision(self, listing_id: int) -> tuple[Listing, int] | None:
         """By one statement, after which the revision is known."""
-        kept = self._values()
+        holds = self._known.holds()
         rows = self._read(_GET_LISTING_AND_REVISION, (bucket_of(listing_id), listing_id))
         if not rows:
             return None
         *row, revision = rows[0]
         listing = listing_of(row)
-        kept[listing.account_id] = revision
+        if holds:
+            self._known.note(listing.account_id, revision)
         return listing, revision
 
     async def count_listings(self, bucket: int, account_id: int) -> ListingCounts:
@@ -184,8 +185,16 @@ class SqliteStore(Console):
         """The id is drawn in the same transaction."""
         place = (bucket, account_id)
 
-        return await self._edit(
-            lambda connection: listing_writes.add(connection, place, new, created_at, claim, author)
+        known = self._known
+
+        def follow(added: Added) -> None:
+            if added.revision is not None:
+                known.follow(account_id, added.revision)
+
+        return await self._run(
+            lambda connection: listing_writes.add(connection, place, new, created_at, claim, author),
+            of_callers=False,
+            follow=follow,
         )
 
     async def change_listing(self, listing_id: int, decide: Decide, author: Author | None = None) -> Listing:
@@ -253,7 +262,7 @@ class SqliteStore(Console):
             self._indexed_in = number
             return taken._replace(seconds=perf_counter() - began, contended=had_turns or writer.together > 1)
 
-        return await writer.run(take, of_callers=False)
+        return await writer.run(take, of_callers=False, follow=lambda _: None)  # no listing changes by it
 
     async def list_market_places(self, count: int) -> MarketPlaces:
         """From what the index has counted."""
@@ -285,17 +294,18 @@ class SqliteStore(Console):
 
     async def get_revision(self, bucket: int, account_id: int) -> int:
         """Raised by every edit."""
-        kept = self._values()
-        revision: int | None = kept.get(account_id)
-        if revision is None:
-            rows = self._read(_GET_REVISION, (bucket, account_id))
-            revision = kept[account_id] = int(rows[0][0]) if rows else 0
-        return revision
+        known = self._known.present(account_id)
+        return known if known is not None else self._read_revision(bucket, account_id)
 
-    def known_revision(self, bucket: int, account_id: int) -> int | None:  # noqa: ARG002 - the account tells it
-        """What was read of it, unless somebody has written since."""
-        revision: int | None = self._values().get(account_id)
-        return revision
+    async def get_settled_revision(self, bucket: int, account_id: int) -> int:
+        """What was known before, where the revision is the one that was expected."""
+        revision = self._read_revision(bucket, account_id)
+        settled = self._known.settled(account_id)
+        return settled if settled is not None else revision
+
+    def known_settled_revision(self, bucket: int, account_id: int) -> int | None:  # noqa: ARG002 - the account tells it
+        """Unless somebody else has written since, or this process anything but new listings."""
+        return self._known.settled(account_id)
 
     # All listings of an account, out and in
 
@@ -386,11 +396,19 @@ class SqliteStore(Console):
         except apsw.Error as error:
             raise Unavailable("The database can't be read") from error
 
-    def _values(self) -> dict[Any, Any]:
-        """What was read before and still holds."""
-        if self._kept is None:
+    @property
+    def _known(self) -> Revisions:
+        if self._revisions is None:
             raise Unavailable("The service is stopping")
-        return self._kept.values()
+        return self._revisions
+
+    def _read_revision(self, bucket: int, account_id: int) -> int:
+        holds = self._known.holds()
+        rows = self._read(_GET_REVISION, (bucket, account_id))
+        revision = int(rows[0][0]) if rows else 0
+        if holds:
+            self._known.note(account_id, revision)
+        return revision
 
     def _read_any(self, statement: str, values: Row) -> list[Row]:
         return self._read(sql.for_sqlite(statement), values)
@@ -401,10 +419,12 @@ class SqliteStore(Console):
     async def _perform(self, make: Callable[[], Script[T]], *, of_callers: bool = False) -> T:  # noqa: ARG002 - all of them may be about callers
         return await self._run(lambda connection: perform(connection, make()))
 
-    async def _run(self, operation: Operation[T], *, of_callers: bool = True) -> T:
+    async def _run(
+        self, operation: Operation[T], *, of_callers: bool = True, follow: Callable[[T], None] | None = None
+    ) -> T:
         if self._writer is None:
             raise Unavailable("The service is stopping")
-        return await self._writer.run(operation, of_callers=of_callers)
+        return await self._writer.run(operation, of_callers=of_callers, follow=follow)
 
     async def _edit(self, operation: Operation[T]) -> T:
         """What changes nothing that a caller is made of."""

@@ -14,12 +14,13 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 _WRITES, _CALLERS = 0, 1
 _SIZE = 16  # bytes: a word for each
 _LONGEST_KEPT = 1.0  # seconds: a foreign program that writes to the file takes no turn
 _MOST_KEPT = 4096
+UNKNOWN: Final = -1
 
 
 Number: TypeAlias = Callable[[], int]
@@ -42,6 +43,7 @@ class WritersTurn:
             os.close(self._descriptor)
             raise
         self._words = memoryview(self._map).cast("Q")
+        self.own_from = UNKNOWN  # the number that this process's last turn followed upon, whoever else had one since
         self.number: Number = partial(self._words.__getitem__, _WRITES)
         self.callers_number: Number = partial(self._words.__getitem__, _CALLERS)
 
@@ -53,7 +55,9 @@ class WritersTurn:
         """
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         try:
-            self._words[_WRITES] |= 1
+            number = self._words[_WRITES]
+            self.own_from = UNKNOWN if number & 1 else number  # before the number tells that somebody has the turn
+            self._words[_WRITES] = number | 1
             if of_callers:
                 self.mark_callers()
             yield

@@ -24,7 +24,8 @@ from listings.contract import Promise
 from listings.errors import Unavailable
 from listings.store.connection import open_writer
 from listings.store.presence import OpenFiles
-from listings.store.turns import WritersTurn
+from listings.store.revisions import Revisions
+from listings.store.turns import UNKNOWN, WritersTurn
 
 T = TypeVar("T")
 Operation: TypeAlias = Callable[[apsw.Connection], T]
@@ -58,6 +59,7 @@ class _Call(NamedTuple):
     operation: Operation[Any]
     promise: Promise[Any]
     of_callers: bool
+    follow: Callable[[Any], None] | None
 
 
 class _Outcome(NamedTuple):
@@ -74,6 +76,7 @@ class Writer:
         self._path = path
         self._on_batch = on_batch
         self.turn = WritersTurn(path)
+        self.revisions = Revisions(self.turn)
         self._connection: apsw.Connection | None = None
         self._files: OpenFiles | None = None  # of the connection, once it has begun to write
         self._loop = asyncio.get_running_loop()
@@ -85,11 +88,14 @@ class Writer:
         self._thread = threading.Thread(target=self._work, name="listings-writer", daemon=True)
         self._thread.start()
 
-    async def run(self, operation: Operation[T], *, of_callers: bool = True) -> T:
+    async def run(
+        self, operation: Operation[T], *, of_callers: bool = True, follow: Callable[[T], None] | None = None
+    ) -> T:
         """Run an operation in a transaction and return what it returned, once that is durable.
 
         It may be run more than once; what it wrote before is undone then. `of_callers`: it may change what a caller is
-        made of (see `turns`).
+        made of (see `turns`). `follow` is given what it returned before anybody else hears of it, and tells `revisions`
+        all that it has changed of listings that are there; None: it may have changed any.
 
         What the operation raises is raised here, with nothing of it written. Raises Unavailable when too much
         waits already, and when the transaction failed: then the outcome is unknown.
@@ -99,7 +105,9 @@ class Writer:
             raise Unavailable("The service is stopping")
         if len(self._waiting) >= _MOST_WAITING:
             raise Unavailable("Too many writes are waiting")
-        self._waiting.append(_Call(operation, promise, of_callers))
+        if follow is None:
+            self.revisions.begin_unfollowed()
+        self._waiting.append(_Call(operation, promise, of_callers, follow))
         if self._phase == "idle":
             self._gather()
         return await promise
@@ -135,12 +143,23 @@ class Writer:
             self._phase = "writing"
             self._starts.put(True)  # noqa: FBT003 - as above
 
-    def _end(self, outcomes: list[_Outcome]) -> None:
+    def _end(self, outcomes: list[_Outcome], began_at: int) -> None:
         """Of a batch; what has come meanwhile is the next one."""
         self._phase = "idle"
+        self._follow(outcomes, began_at)
         if self._waiting:
             self._gather()
         _deliver(outcomes)
+
+    def _follow(self, outcomes: list[_Outcome], began_at: int) -> None:
+        unfollowed = 0
+        for call, result, error in outcomes:
+            if call.follow is None:
+                unfollowed += 1
+            elif error is None:
+                call.follow(result)
+        known = not any(isinstance(error, Unavailable) for _, _, error in outcomes)
+        self.revisions.end_turn(began_at, unfollowed, known=known)
 
     # Below, everything runs in the writing thread.
 
@@ -154,14 +173,16 @@ class Writer:
 
     def _write_waiting(self) -> None:
         """Take the turn, then what waits, which is more than what waited when the turn was asked for."""
+        began_at = UNKNOWN
         try:
             with self.turn.taken(of_callers=False):
+                began_at = self.turn.own_from
                 outcomes = self._write(self._take())
         except OSError:
             _log.exception("The lock file can't be locked")
             outcomes = [_Outcome(call, error=_nothing_written()) for call in self._take()]
             self._tell(outcomes, 0.0, committed=False)
-        self._loop.call_soon_threadsafe(self._end, outcomes)
+        self._loop.call_soon_threadsafe(self._end, outcomes, began_at)
 
     def _take(self) -> list[_Call]:
         return [self._waiting.popleft() for _ in range(min(len(self._waiting), _LARGEST_BATCH))]
