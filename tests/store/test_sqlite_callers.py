@@ -43,7 +43,7 @@ CHANGES: dict[str, Change] = {
 def test_what_another_process_changes_about_a_caller_is_seen_at_once(
     tmp_path: Path, change: Change, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("listings.store.turns._LONGEST_KEPT", PATIENCE)  # else it is read again after a second
+    monkeypatch.setattr("listings.store.turns.LONGEST_KEPT", PATIENCE)  # else it is read again after a second
     path = tmp_path / "listings.db"
     migrate.migrate(path)
 

@@ -49,7 +49,7 @@ class KeptAnswers:
 
     def keep(self, account_id: int, revision: int, name: str, answer: Answer) -> None:
         """Take an answer whose content was read when the revision was, or later, under a name of one's own."""
-        size = len(answer.body) + _OVERHEAD
+        size = _size_of(answer)
         kept = self._accounts.get(account_id) or _Account()
         self._remove(kept, name)
         if kept.bytes + size > self._most_bytes // 4:
@@ -72,11 +72,14 @@ class KeptAnswers:
     def _remove(self, kept: _Account, name: str) -> None:
         _, answer = kept.answers.pop(name, (0, None))
         if answer is not None:
-            size = len(answer.body) + _OVERHEAD
-            kept.bytes -= size
-            self.bytes -= size
+            kept.bytes -= _size_of(answer)
+            self.bytes -= _size_of(answer)
 
     def _forget(self, account_id: int) -> None:
         kept = self._accounts.pop(account_id, None)
         if kept is not None:
             self.bytes -= kept.bytes
+
+
+def _size_of(answer: Answer) -> int:
+    return len(answer.body) + _OVERHEAD

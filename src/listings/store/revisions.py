@@ -7,10 +7,8 @@ told what they have done: a new listing raises its account's revision by one and
 from collections.abc import Callable
 from time import monotonic
 
-from listings.store.turns import WritersTurn
+from listings.store.turns import LONGEST_KEPT, MOST_KEPT, WritersTurn
 
-_LONGEST_KNOWN = 1.0  # seconds: a foreign program that writes to the file takes no turn
-_MOST_ACCOUNTS = 4096
 _OWN_TURN = (1, 2)  # by which the number is raised while it lasts, and from its end on
 
 
@@ -22,7 +20,7 @@ class Revisions:
         self._turn = turn
         self._clock = clock
         self._number = turn.number()  # of the last turn up to which all is known
-        self._until = clock() + _LONGEST_KNOWN
+        self._until = clock() + LONGEST_KEPT
         self._era = 0  # what was read in an earlier one is to be read again
         self._accounts: dict[int, tuple[int, int, int]] = {}  # revision, since when settled, era
         self._unfollowed = 0  # of this process's operations, those under way of which nothing will be told
@@ -52,7 +50,7 @@ class Revisions:
         known = self._accounts.get(account_id)
         if known is not None and known[2] == self._era:
             return
-        if len(self._accounts) >= _MOST_ACCOUNTS:
+        if len(self._accounts) >= MOST_KEPT:
             self._accounts.clear()
         settled = known[1] if known is not None and known[0] == revision else revision
         self._accounts[account_id] = (revision, settled, self._era)
@@ -94,4 +92,4 @@ class Revisions:
 
     def _begin_era(self, now: float) -> None:
         self._era += 1
-        self._until = now + _LONGEST_KNOWN
+        self._until = now + LONGEST_KEPT

@@ -50,7 +50,7 @@ def begin(connection: Connection, place: Place) -> None:
 def takes(indexed: int, count: int) -> bool:
     """Whether a listing goes into the indexes as it is made, by its account's `indexed` and number of listings.
 
-    Only where its id is the account's highest, so that a walk that has begun comes by it.
+    For one whose id is the account's highest, so that a walk that has begun comes by it; an import's may be lower.
     """
     return indexed == _DONE or (indexed == _IN_STEPS and count > _MOST_LEFT)
 

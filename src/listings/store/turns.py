@@ -18,9 +18,9 @@ from typing import Any, Final, TypeAlias
 
 _WRITES, _CALLERS = 0, 1
 _SIZE = 16  # bytes: a word for each
-_LONGEST_KEPT = 1.0  # seconds: a foreign program that writes to the file takes no turn
-_MOST_KEPT = 4096
 UNKNOWN: Final = -1
+LONGEST_KEPT = 1.0  # seconds: a foreign program that writes to the file takes no turn
+MOST_KEPT = 4096
 
 
 Number: TypeAlias = Callable[[], int]
@@ -91,7 +91,7 @@ class Kept:
     def values(self) -> dict[Any, Any]:
         """What still holds, for more to be put in at once; nothing while somebody has the turn to write."""
         number = self._read_number()
-        if number != self._number or self._clock() - self._since > _LONGEST_KEPT or len(self._values) >= _MOST_KEPT:
+        if number != self._number or self._clock() - self._since > LONGEST_KEPT or len(self._values) >= MOST_KEPT:
             self._values = {}
             self._number = number
             self._since = self._clock()
