@@ -13,7 +13,7 @@ from setuptools import Extension, setup
 
 _PACKAGE = Path("src/listings")
 _COMPILED = {
-    ".": ("keys",),
+    ".": ("fields", "keys"),
     "api": (
         "app",
         "cycle",

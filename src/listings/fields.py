@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import msgspec
@@ -104,10 +105,14 @@ class Flag:
         raise Fault(f"must be true or false, got {shown(value)}")
 
 
-def _number(value: object) -> int | float:
+def _number(value: Any) -> float:  # noqa: ANN401 - what JSON gave; to mypyc an int is a float once it is known as one
+    """A whole number that no float holds is beyond every bound, as infinity is."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Fault(f"must be a number, got {shown(value)}")
-    return value
+    try:
+        return float(value)
+    except OverflowError:
+        return inf
 
 
 @dataclass(frozen=True, slots=True)

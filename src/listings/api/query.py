@@ -139,10 +139,10 @@ PARAMETERS: Mapping[str, Callable[[str], Any]] = {
 }
 """The parameters of a list, each with its rule."""
 
-OF_ONE = {"include": PARAMETERS["include"]}
+OF_ONE: Mapping[str, Callable[[str], Any]] = {"include": PARAMETERS["include"]}
 """The parameters of a single listing."""
 
-OF_A_WRITE = {"dry_run": truth}
+OF_A_WRITE: Mapping[str, Callable[[str], Any]] = {"dry_run": truth}
 """The parameters of every write."""
 
 _ATTRIBUTES = {"q": "words"}
