@@ -31,7 +31,6 @@ from listings.service import Service
 from listings.settings import Settings
 
 OTHER_FILES = 64  # than connections
-_MOST_NEW = 20_000  # objects that hold others: 256 requests under way have some 6,000
 _WORKER = (sys.executable, "-P", "-m", "listings.cli.worker")
 
 _log = logging.getLogger(__name__)
@@ -99,7 +98,7 @@ async def _answer(
         with suppress(Unavailable):
             await service.require_ready()  # which connects to Redis, so that no request waits for that
         prepared = await _prepare(service, settings, plan, demo=demo)
-        spare_requests()
+        gc.freeze()  # what is there now stays: the collector need not walk through it while requests wait
 
         def begin() -> None:
             _announce(settings, base_url, prepared)
@@ -110,16 +109,6 @@ async def _answer(
         await server.serve([listener])
     request_log.close()
     _log.info("Stopped")
-
-
-def spare_requests() -> None:
-    """Keep Python's garbage collector from what it would look at in vain while requests wait.
-
-    What is there now stays. What requests have under way would, at Python's own 700 new objects, be walked through
-    with each batch of creates, and it goes by itself.
-    """
-    gc.freeze()
-    gc.set_threshold(_MOST_NEW, *gc.get_threshold()[1:])
 
 
 async def _prepare(

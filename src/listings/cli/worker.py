@@ -6,6 +6,7 @@ The two are the numbers of inherited descriptors: a socket to the supervisor, an
 """
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -17,7 +18,7 @@ import uvloop
 
 from listings import assemble
 from listings.cli.parameters import configure_logs
-from listings.cli.serve import spare_requests, with_possible_connections
+from listings.cli.serve import with_possible_connections
 from listings.errors import Problem, Unavailable
 from listings.logs import RequestLog
 from listings.processes.overseer import Overseer
@@ -50,7 +51,7 @@ async def _serve(settings: Settings, listener: socket.socket, overseer: Overseer
         async with assemble.opened_service(settings, metrics=observers.metrics) as service:
             with suppress(Unavailable):
                 await service.require_ready()  # which connects to Redis, so that no request waits for that
-            spare_requests()
+            gc.freeze()  # what is there now stays: the collector need not walk through it while requests wait
             server = assemble.server(service, settings, request_log, overseer.tell_ready, observers)
             heeding = asyncio.create_task(overseer.heed(server, observers.metrics))
             await server.serve([listener])
