@@ -16,7 +16,6 @@ def test_json_and_text_of_all_kinds_are_kept_or_refused(tmp_path: Path) -> None:
     assert (len(json_cases()) >= 250, len(naughty_strings()) >= 400) == (True, True)
 
 
-@pytest.mark.as_written
 def test_a_kinder_reader_and_text_that_is_tidied_up_are_found_out(tmp_path: Path) -> None:
     faults = INSTRUMENT.control_short(tmp_path).faults
     assert any(fault.startswith("kind_json: n_") for fault in faults)

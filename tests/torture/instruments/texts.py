@@ -193,9 +193,17 @@ def _kindly(body: bytes) -> dict[str, Any]:
 @contextmanager
 def tidy_text() -> Iterator[None]:
     """Text is kept without the space around it, and in Unicode's composed form."""
-    as_sent = fields.Text.__call__
-    with _replaced(fields.Text, "__call__", lambda rule, value: normalize("NFC", as_sent(rule, value)).strip()):
+    as_sent = records._decode  # noqa: SLF001 - where both are broken, since it is never compiled
+
+    def tidied(body: bytes) -> dict[str, Any]:
+        return {name: _tidy(value) for name, value in as_sent(body).items()}
+
+    with _replaced(records, "_decode", tidied):
         yield
+
+
+def _tidy(value: object) -> object:
+    return normalize("NFC", value).strip() if isinstance(value, str) else value
 
 
 @contextmanager
