@@ -79,7 +79,7 @@ bench-peers: setup compiled  ## measure it beside FastAPI, Django and fastify, a
 bench-scale: dev .compiled/.built  ## measure two processes, and PostgreSQL, about 15 minutes; ARGS=--quick to try it, ARGS=--write to keep it
 	$(AS_USED) $(BIN)/python -m bench.scale $(ARGS)
 
-bench-check: setup compiled  ## tell whether an answer takes more instructions than it did; needs valgrind, some minutes
+bench-check: setup compiled  ## tell whether an answer takes more instructions than it did; needs valgrind, a minute or two
 	$(AS_USED) $(BIN)/python -m bench.guard $(ARGS)
 
 torture: dev  ## kill it, cut its power, fill its disk, flood it: an hour; ARGS=--short to try it, ARGS=--write to keep it

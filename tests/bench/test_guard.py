@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from bench import Refusal, callgrind, servers
+from bench.data import ACTIVE, Data, Owner, fill
 from bench.exchange import Answer, Request, converse
-from bench.guard import KEPT, TOLERANCE, Count, Verdict, judge
+from bench.guard import KEPT, TOLERANCE, Count, Verdict, judge, measures
 from bench.machine import two_cores
 from bench.scenarios import SCENARIOS
 
@@ -48,7 +49,8 @@ def test_a_count_is_a_multiple_of_the_constant_bodys() -> None:
 
 def test_each_scenario_has_its_measure() -> None:
     kept = json.loads(KEPT.read_text("utf-8"))
-    assert list(kept) == [scenario.name for scenario in SCENARIOS]
+    assert list(kept) == list(measures())
+    assert {scenario.name for scenario in SCENARIOS} <= kept.keys()
     assert all(multiple > 0 for multiple in kept.values())
 
 
@@ -78,6 +80,25 @@ def test_without_valgrind_it_says_how_to_get_it(tmp_path: Path) -> None:
     assert outcome.stderr == (
         "bench: valgrind, which counts instructions, is missing: install it with `apt-get install valgrind`\n"
     )
+
+
+def test_what_is_asked_again_is_one_request_of_those_that_read() -> None:
+    listings = tuple(range(ACTIVE))
+    filled = Data(HOME, (Owner("key", listings), Owner("other", listings)), 0)
+    again = {name: row.requests(filled) for name, row in measures().items() if name.endswith(", again")}
+    assert [len(requests) for requests in again.values()] == [1, 1]
+    assert again["list of 100, again"] == [Request("GET", "/api/v1/listings", "key")]
+
+
+@pytest.mark.timing
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
+def test_the_services_instructions_are_the_same_each_time(tmp_path: Path) -> None:
+    filled = fill(tmp_path / "filled.db")
+    requests = measures()["get one"].requests(filled)
+    alone, under = {"LISTINGS_SITE": "off"}, callgrind.under(tmp_path)
+    with servers.service(filled.database, tmp_path, two_cores()[0], settings=alone, under=under) as server:
+        first, second = (callgrind.instructions(server, part, tmp_path) for part in (requests[:2000], requests[2000:]))
+    assert first == pytest.approx(second, rel=0.03)
 
 
 @pytest.mark.timing
