@@ -5,6 +5,7 @@ region, so that a search has one word for all of its filters together, however t
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import product
 from typing import Final
@@ -26,6 +27,8 @@ ENTRY_COLUMNS = (
 LONGEST_STEP: Final = 200_000
 """Characters of listings that one step takes in, but for the last one's."""
 
+_FACETS_KEPT: Final = 512  # of as many kinds of listings
+
 KINDS = ("category", "region")
 
 
@@ -40,7 +43,7 @@ def words_of(listing: Listing) -> list[str]:
     """All that a listing is found by, each word once."""
     texts = (listing.title, listing.content, listing.category, listing.location, listing.region, listing.district)
     found = dict.fromkeys(word for text in texts for word in words.words_of(text))
-    return [*_facets(listing), price_class(listing.price_cents), *found]
+    return [*_facets(listing.type, listing.category, listing.region), price_class(listing.price_cents), *found]
 
 
 def sought(query: MarketQuery) -> list[str]:
@@ -104,9 +107,10 @@ def _image_of(listing: Listing) -> str:
     return images[0] if images else ""
 
 
-def _facets(listing: Listing) -> Iterator[str]:
-    choices = product(*((None, value) for value in (listing.type, listing.category, listing.region)))
-    return (_facet(*choice) for choice in choices)
+@lru_cache(_FACETS_KEPT)
+def _facets(*values: str) -> tuple[str, ...]:
+    """Of a listing's type, category and region: most listings share them with others."""
+    return tuple(_facet(*choice) for choice in product(*((None, value) for value in values)))
 
 
 def _facet(kind: str | None, category: str | None, region: str | None) -> str:
