@@ -43,16 +43,21 @@ def instructions(server: Server, requests: list[Request], folder: Path) -> float
 
     Raises Refusal for an answer that is no success.
     """
-    _ask(server, requests, _WARM_UP)
+    warm_up, *counted = in_parts(requests)
+    _ask(server, warm_up)
+    return quantiles([_count(server, part, folder) for part in counted], n=4)[0]
+
+
+def in_parts(requests: list[Request]) -> list[list[Request]]:
+    """What is sent before anything is counted, then what is counted each time: none twice, if there are enough."""
     following = cycle(requests)
-    counts = [_count(server, list(islice(following, REQUESTS)), folder) for _ in range(_COUNTS)]
-    return quantiles(counts, n=4)[0]
+    return [list(islice(following, size)) for size in (_WARM_UP, *[REQUESTS] * _COUNTS)]
 
 
 def _count(server: Server, requests: list[Request], folder: Path) -> float:
     """Instructions a request. Counting begins anew, since time has passed in which the server has not been idle."""
     _control(server, "--zero")
-    _ask(server, requests, len(requests))
+    _ask(server, requests)
     before = set(folder.glob(f"{_OUT}.*"))
     _control(server, "--dump")
     (dump,) = set(folder.glob(f"{_OUT}.*")) - before
@@ -67,8 +72,8 @@ def read_total(dump: str) -> int:
     return int(found[1])
 
 
-def _ask(server: Server, requests: list[Request], number: int) -> None:
-    for answer in converse(server.port, islice(cycle(requests), number)):
+def _ask(server: Server, requests: list[Request]) -> None:
+    for answer in converse(server.port, requests):
         if not 200 <= answer.status < 300:  # noqa: PLR2004 - success
             raise Refusal(f"Not every answer was a success, so nothing was counted: {answer.status}")
 

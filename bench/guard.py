@@ -101,9 +101,9 @@ def judge(found: Mapping[str, float], kept: Mapping[str, float]) -> list[Verdict
 
 
 def measures() -> dict[str, Scenario]:
-    """What is counted, by name: each scenario, whose requests are all different; and each that reads, asked again.
+    """What is counted, by name: each scenario; and of each that reads, one request again and again.
 
-    The answer to what is asked again is kept, if the account has not been written to.
+    No listing is read twice by a scenario; its lists and creates come back to an account after a hundred requests.
     """
     again = {f"{row.name}, again": row._replace(requests=_first_of(row)) for row in SCENARIOS if not row.creates}
     return {row.name: row for row in SCENARIOS} | again

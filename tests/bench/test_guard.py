@@ -61,6 +61,15 @@ def test_the_total_of_a_dump_is_read() -> None:
         callgrind.read_total("events: Ir\n")
 
 
+def test_no_request_that_is_counted_was_sent_before() -> None:
+    requests = [Request("GET", f"/{number}", "key") for number in range(1_000)]
+    warm_up, *counted = callgrind.in_parts(requests)
+    sent = [request for part in (warm_up, *counted) for request in part]
+    assert sent == requests[: len(sent)]
+    assert {len(part) for part in counted} == {callgrind.REQUESTS}
+    assert len(warm_up) > callgrind.REQUESTS
+
+
 def test_requests_go_over_one_connection(tmp_path: Path) -> None:
     with servers.reference(ANSWER, tmp_path, two_cores()[0]) as server:
         answers = list(converse(server.port, [Request("GET", "/", "key")] * 5))

@@ -4,7 +4,7 @@ A file that is removed or replaced lives on for whoever has it open, and what is
 
 This is asked with every batch of writes, by statx(2) and for nothing but the inode: `os.stat` asks for the times, too,
 and Linux since 6.13 notes that somebody has seen them, so that the next write tells its own time exactly. Where a file
-system has no journal, each commit then waits for the disk a second time, which makes it half as long again.
+system has no journal, each commit then waits for the disk a second time, which makes its sync half as long again.
 """
 
 import ctypes
