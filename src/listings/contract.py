@@ -169,6 +169,7 @@ class IndexStep(NamedTuple):
     done: int  # listings
     left: bool = False  # whether there is more to do
     seconds: float = 0.0  # for which writes of others may have had to wait
+    preparing: float = 0.0  # seconds that it took before, in parts between which others had their turns
     contended: bool = False  # whether others have written since the step before, or with this one
 
 

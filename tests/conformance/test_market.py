@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from listings import words
-from listings.contract import Store
+from listings.contract import IndexStep, Store
 from listings.model import Account, Entry, Listing, ListingChange, MarketQuery, NewListing, bucket_of
 from tests.conformance.conftest import Run
 from tests.conformance.test_search import REGIONS, TYPES, all_of, text
@@ -293,7 +293,7 @@ def test_one_indexer_goes_on_until_it_asks_no_more(store: Store, run: Run) -> No
     for _ in range(4):
         add(store, run, alice)
     assert run(store.index_market(1, ME, 1_000.0)).done == 1
-    assert run(store.index_market(1, OTHER, 1_001.0)) == (0, False, 0.0, False)
+    assert run(store.index_market(1, OTHER, 1_001.0)) == IndexStep(0)
     assert run(store.index_market(1, ME, 1_002.0)).left
     assert run(store.index_market(1, OTHER, 1_004.0)).done == 0
     assert run(store.index_market(1, OTHER, 1_006.0)).done == 1

@@ -1,7 +1,7 @@
 """How a search of the market is carried out in the SQLite file: along one index of words, in few steps."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -82,7 +82,7 @@ def test_a_search_goes_along_an_index_of_words_and_then_by_serial(reader: apsw.C
 
 
 def test_what_is_still_to_be_done_is_found_by_its_index(reader: apsw.Connection) -> None:
-    assert plan_of(reader, sqlite_market_index.NEXT_LISTINGS) == "SCAN listings USING INDEX listings_unmarketed"
+    assert plan_of(reader, sqlite_market_index.NEXT_LISTING) == "SEARCH listings USING INDEX listings_unmarketed (id>?)"
     assert plan_of(reader, sqlite_market_index.NEXT_ACCOUNT) == "SCAN accounts USING INDEX accounts_unmarketed"
     closed = plan_of(reader, sqlite_market.HAS_CLOSED)
     assert "accounts_unmarketed" in closed
@@ -201,3 +201,67 @@ def test_a_step_that_shares_its_transaction_with_others_writes_beside_them(tmp_p
 
     migrate.migrate(tmp_path / "listings.db")
     assert asyncio.run(scene()) == [False, False, True]
+
+
+def market_of(path: Path, meanwhile: Callable[[SqliteStore], Awaitable[object]], word: str) -> tuple[int, int, int]:
+    """What is taken in, and found by a word, in a step that is prepared before something else is written, and after it.
+
+    First how many the step takes in, then how many entries are found; last how many once nothing is left to be done.
+    """
+
+    async def scene() -> tuple[int, int, int]:
+        store = SqliteStore(path)
+        await store.open()
+        await store.add_account("Alice", "alice@example.com", None, 1_000)
+        await store.add_listing(1, 1, NewListing(title="Lamp", content="Brass"), STAMP)
+        step, _ = await asyncio.gather(store.index_market(16, b"i" * 16, 1_000.0), meanwhile(store))
+        query = MarketQuery(words=(word,))
+        at_once = await store.search_market(query)
+        while (await store.index_market(16, b"i" * 16, 1_000.0)).done:
+            pass
+        found = await store.search_market(query)
+        await store.close()
+        return step.done, len(at_once), len(found)
+
+    migrate.migrate(path)
+    return asyncio.run(scene())
+
+
+def test_a_listing_that_is_edited_while_a_step_is_prepared_comes_again(tmp_path: Path) -> None:
+    def edit(store: SqliteStore) -> Awaitable[object]:
+        return store.change_listing(1025, lambda _: {"title": "Clock"})
+
+    assert market_of(tmp_path / "listings.db", edit, "clock") == (0, 0, 1)
+
+
+def test_the_listings_of_an_account_that_is_disabled_while_a_step_is_prepared_are_not_shown(tmp_path: Path) -> None:
+    def disable(store: SqliteStore) -> Awaitable[object]:
+        return store.change_account(1, lambda _: {"disabled_at": 1_000})
+
+    assert market_of(tmp_path / "listings.db", disable, "lamp") == (1, 0, 0)
+
+
+def test_others_have_their_turns_while_a_step_is_prepared(tmp_path: Path) -> None:
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def scene() -> int:
+        store = SqliteStore(tmp_path / "listings.db")
+        await store.open()
+        await store.add_account("Alice", "alice@example.com", None, 1_000)
+        for _ in range(20):
+            await store.add_listing(1, 1, NewListing(title="Lamp", content="Brass"), STAMP)
+        counting = asyncio.create_task(count_turns())
+        step = await store.index_market(100, b"i" * 16, 1_000.0)
+        counting.cancel()
+        await store.close()
+        return step.done
+
+    migrate.migrate(tmp_path / "listings.db")
+    assert asyncio.run(scene()) == 20
+    assert turns >= 20

@@ -1,7 +1,6 @@
 """`listings serve`: run the service."""
 
 import asyncio
-import gc
 import logging
 import os
 import resource
@@ -19,6 +18,7 @@ from listings import assemble
 from listings.api.server import base_url_of, bound_socket
 from listings.cli import demo as demonstration
 from listings.cli import seed as seeding
+from listings.cli.collector import spare_lasting_objects
 from listings.cli.database import tell_kept
 from listings.cli.output import tell
 from listings.cli.parameters import SettingText, configure_logs, settings_of
@@ -98,7 +98,7 @@ async def _answer(
         with suppress(Unavailable):
             await service.require_ready()  # which connects to Redis, so that no request waits for that
         prepared = await _prepare(service, settings, plan, demo=demo)
-        gc.freeze()  # what is there now stays: the collector need not walk through it while requests wait
+        spare_lasting_objects()
 
         def begin() -> None:
             _announce(settings, base_url, prepared)

@@ -6,7 +6,6 @@ The two are the numbers of inherited descriptors: a socket to the supervisor, an
 """
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -17,6 +16,7 @@ from contextlib import suppress
 import uvloop
 
 from listings import assemble
+from listings.cli.collector import spare_lasting_objects
 from listings.cli.parameters import configure_logs
 from listings.cli.serve import with_possible_connections
 from listings.errors import Problem, Unavailable
@@ -51,7 +51,7 @@ async def _serve(settings: Settings, listener: socket.socket, overseer: Overseer
         async with assemble.opened_service(settings, metrics=observers.metrics) as service:
             with suppress(Unavailable):
                 await service.require_ready()  # which connects to Redis, so that no request waits for that
-            gc.freeze()  # what is there now stays: the collector need not walk through it while requests wait
+            spare_lasting_objects()
             server = assemble.server(service, settings, request_log, overseer.tell_ready, observers)
             heeding = asyncio.create_task(overseer.heed(server, observers.metrics))
             await server.serve([listener])

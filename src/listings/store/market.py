@@ -42,7 +42,7 @@ def state_of(listing: Listing, account_disabled_at: int | None) -> int:
 def words_of(listing: Listing) -> list[str]:
     """All that a listing is found by, each word once."""
     texts = (listing.title, listing.content, listing.category, listing.location, listing.region, listing.district)
-    found = dict.fromkeys(word for text in texts for word in words.words_of(text))
+    found = dict.fromkeys(words.words_of("\n".join(texts)))
     return [*_facets(listing.type, listing.category, listing.region), price_class(listing.price_cents), *found]
 
 

@@ -1,6 +1,6 @@
 """Statements over a SQLite connection, every cursor read to its end, and what their rows mean."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import apsw
@@ -27,6 +27,11 @@ def write(connection: apsw.Connection, statement: str, values: Row) -> list[Row]
 def write_one(connection: apsw.Connection, statement: str, values: Row) -> Row:
     """The one row that it returns."""
     return write(connection, statement, values)[0]
+
+
+def write_many(connection: apsw.Connection, statement: str, many: Iterable[Row]) -> list[Row]:
+    """All rows that it returns, for each of many values in turn."""
+    return connection.executemany(for_sqlite(statement), many).fetchall()
 
 
 class Ask(NamedTuple):

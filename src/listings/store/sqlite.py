@@ -229,9 +229,14 @@ class SqliteStore(Console):
 
     async def index_market(self, count: int, indexer: bytes, now: float) -> IndexStep:
         """The writer is asked only where there is something to do."""
-        if not sqlite_market_index.has_work(self._read_any, indexer, now):
+        if not sqlite_market_index.may_index(self._read_any, indexer, now):
             return IndexStep(0)
-        return await self._take_step(partial(sqlite_market_index.step, count=count, indexer=indexer, now=now))
+        coming = await sqlite_market_index.read_next(self._read_any, count)
+        if not coming.prepared and not self._read_any(sqlite_market_index.NEXT_ACCOUNT, ()):
+            return IndexStep(0)
+        step = partial(sqlite_market_index.step, coming=coming, count=count, indexer=indexer, now=now)
+        taken = await self._take_step(step)
+        return taken._replace(preparing=coming.seconds)
 
     async def index_accounts(self, count: int) -> IndexStep:
         """The writer is asked only where there is something to do."""
