@@ -84,6 +84,12 @@ def test_a_search_goes_along_an_index_of_words_and_then_by_serial(reader: apsw.C
 def test_what_is_still_to_be_done_is_found_by_its_index(reader: apsw.Connection) -> None:
     assert plan_of(reader, sqlite_market_index.NEXT_LISTING) == "SEARCH listings USING INDEX listings_unmarketed (id>?)"
     assert plan_of(reader, sqlite_market_index.NEXT_ACCOUNT) == "SCAN accounts USING INDEX accounts_unmarketed"
+    known = plan_of(reader, sqlite_market_index.GET_KNOWN)
+    assert "SCAN" not in known
+    assert "SEARCH market USING INDEX sqlite_autoindex_market_1 (listing_id=?)" in known
+    of_account = plan_of(reader, sqlite_market_index.LISTINGS_OF_ACCOUNT)
+    assert of_account.startswith("SEARCH market USING INDEX market_account (account_id=? AND state=?)")
+    assert "TEMP B-TREE" not in of_account
     closed = plan_of(reader, sqlite_market.HAS_CLOSED)
     assert "accounts_unmarketed" in closed
 
