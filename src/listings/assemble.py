@@ -178,9 +178,10 @@ async def _copy_limits(source: Settings, target: Settings, database_id: str) -> 
     _make_folder(target)
     keys = 0
     try:
-        for key_id, ages in old.ages():
-            keys += 1
-            for limiter in limiters:
+        for key_id in await old.keys():
+            ages = await old.ages(key_id)
+            keys += bool(ages)
+            for limiter in limiters if ages else ():
                 await limiter.take_over(key_id, ages)
     finally:
         for limiter in (old, *limiters):

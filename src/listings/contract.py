@@ -410,6 +410,9 @@ class RateLimiter(Protocol):
     async def look(self, key_id: int) -> Verdict:
         """What `hit` would answer now, without counting. May raise Unavailable."""
 
+    async def keep_up(self) -> None:
+        """What is to be done beside the requests, until cancelled; returns where that is nothing."""
+
     async def check(self) -> None:
         """Raises Unavailable unless requests can be counted."""
 

@@ -1,7 +1,6 @@
 """The mapped limiter: exact over threads and processes, and what it remembers through kills, clocks and full disks."""
 
 import asyncio
-import fcntl
 import os
 import random
 import struct
@@ -16,6 +15,7 @@ from listings.errors import Unavailable
 from listings.limiter.mapped import MachineClock, MappedLimiter, log_files
 from tests.houses import PATIENCE
 from tests.limiter import rush
+from tests.limiter.locks import Lock, file_of, held
 
 KEY = 5
 ROOT = Path(__file__).parents[2]
@@ -273,18 +273,6 @@ def test_on_a_full_disk_it_is_unavailable_and_the_process_lives(tmp_path: Path) 
 # The file, which processes of several releases may share for a while
 
 
-def file_of(database: Path) -> Path:
-    return Path(f"{database}.limits-0000")
-
-
-def held(path: Path) -> tuple[int, int] | None:
-    """Where the first lock on a file begins and how long it is, None where there is none; length 0: to its end."""
-    asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-    with path.open("r+b") as file:
-        kind, _, start, length, _ = struct.unpack("hhqqi4x", fcntl.fcntl(file, fcntl.F_OFD_GETLK, asked))
-    return None if kind == fcntl.F_UNLCK else (start, length)
-
-
 def test_a_file_has_a_header_and_for_each_key_a_count_and_a_ring_of_one_more_than_the_limit(
     database: Path, machine: Machine
 ) -> None:
@@ -321,7 +309,7 @@ def test_a_file_that_took_the_place_of_another_belongs_to_its_owner_alone_too(da
 
 def test_a_keys_own_byte_is_held_while_it_is_counted_and_nothing_behind(database: Path, machine: Machine) -> None:
     Limiter(database, machine).hit()
-    seen: list[tuple[int, int] | None] = []
+    seen: list[Lock | None] = []
 
     def since_boot() -> float:
         seen.append(held(file_of(database)))
@@ -331,21 +319,23 @@ def test_a_keys_own_byte_is_held_while_it_is_counted_and_nothing_behind(database
     limiter = MappedLimiter(database, "a" * 32, 3, 60, clock)
     asyncio.run(limiter.hit(KEY))
     asyncio.run(limiter.take_over(KEY, []))
-    assert seen[1:] == [(1 + KEY, 1), (1 + KEY, 1)]
+    assert seen[1:] == [Lock(1 + KEY, 1, is_exclusive=True)] * 2
     assert held(file_of(database)) is None
 
 
-def test_the_whole_file_is_held_while_it_is_taken_into_use_after_a_reboot(database: Path, machine: Machine) -> None:
+def test_the_header_and_every_key_are_held_while_it_is_taken_into_use_after_a_reboot(
+    database: Path, machine: Machine
+) -> None:
     Limiter(database, machine).hit()
     machine.reboot(1.0)
-    seen: list[tuple[int, int] | None] = []
+    seen: list[Lock | None] = []
 
     def wall() -> float:
         seen.append(held(file_of(database)))
         return machine.wall
 
     asyncio.run(MappedLimiter(database, "a" * 32, 3, 60, machine.clock()._replace(wall=wall)).hit(KEY))
-    assert seen == [None, (0, 0)]
+    assert seen == [None, Lock(0, 4097, is_exclusive=True)]
 
 
 def test_a_file_that_is_cut_short_or_of_another_kind_is_not_sound(database: Path, machine: Machine) -> None:
@@ -375,7 +365,10 @@ def test_a_limiter_is_checked_by_its_first_file(database: Path, machine: Machine
 
 
 def ages_of(limiter: MappedLimiter) -> dict[int, list[float]]:
-    return dict(limiter.ages())
+    async def ask() -> dict[int, list[float]]:
+        return {key: await limiter.ages(key) for key in await limiter.keys()}
+
+    return asyncio.run(ask())
 
 
 def test_keys_of_every_file_are_told_with_the_ages_of_what_counts(database: Path, machine: Machine) -> None:

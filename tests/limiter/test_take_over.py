@@ -50,9 +50,10 @@ def make(
 
 async def take_over(old: MappedLimiter, new: Other) -> int:
     keys = 0
-    for key_id, ages in old.ages():
+    for key_id in await old.keys():
+        ages = await old.ages(key_id)
         await new.take_over(key_id, ages)
-        keys += 1
+        keys += bool(ages)
     return keys
 
 
@@ -145,14 +146,14 @@ def test_a_request_ages_while_the_machine_is_down(run: Run, old: MappedLimiter, 
 
 
 def test_where_nothing_was_counted_no_file_is_made(run: Run, old: MappedLimiter, tmp_path: Path) -> None:
-    assert list(old.ages()) == []
+    assert run(old.keys()) == []
     assert list(tmp_path.iterdir()) == []
     run(old.close())
 
 
 def test_the_log_of_another_database_is_not_read(run: Run, old: MappedLimiter, tmp_path: Path) -> None:
     run(MappedLimiter(tmp_path / "listings.db", "f" * 32, LIMIT, WINDOW).hit(1))
-    assert list(old.ages()) == []
+    assert run(old.keys()) == []
     assert [log.database_id for log in log_files(tmp_path / "listings.db")] == ["f" * 32]
 
 

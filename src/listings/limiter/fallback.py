@@ -73,6 +73,10 @@ class FallbackLimiter:
             self._require_local()
             return await self._local.look(key_id)
 
+    async def keep_up(self) -> None:
+        """What the local one has to do; the shared one looks after itself."""
+        await self._local.keep_up()
+
     async def check(self) -> None:
         """Raises Unavailable unless one of them counts, or the shared one where it is required."""
         try:

@@ -2,7 +2,7 @@
 
 One file for 4,096 keys, sparse, beside the database (`listings.db.limits-0000`):
 
-    header  4096 bytes: magic, capacity, moved, anchor, the database's id, the machine's boot id
+    header  4096 bytes: magic, capacity, state, anchor, the database's id, the machine's boot id
     slot    for each key: how many requests were ever accepted (u64), then a ring of `capacity` times (f64)
 
 The ring has one place more than the limit needs. A hit writes its time to the place that counts no more, then
@@ -12,11 +12,18 @@ Every process holds the byte of a key locked while it reads the clock, the ring,
 open file (OFD locks), since those of a process vanish when it closes any descriptor of the file; threads take turns
 by a lock of their own.
 
+A process that is alone with a file does without, for two locks take three quarters of a hit. Whoever counts in a file
+holds one more byte, behind those of the keys, in common with the others. Who gets it for itself is alone, until
+somebody who comes writes to the header that it is no more. That is read at each hit, and now and then where there are
+none, and the byte is then given back to be held in common. Until it is, the newcomer counts nothing and waits.
+
 Times are CLOCK_BOOTTIME plus an anchor that is taken once per boot, under the lock of the header: steps of the wall
 clock change nothing. A new boot begins at the wall clock, but not before the newest time in the file. The kernel
 keeps the files; a power cut may lose what it had not yet written, some seconds.
 """
 
+import asyncio
+import errno
 import fcntl
 import logging
 import mmap
@@ -36,12 +43,20 @@ from listings.errors import Unavailable
 _MAGIC = b"LSTLIM01"
 _HEADER = struct.Struct("8sQQd32s36s")
 _HEADER_SIZE = 4096
-_MOVED_WORD = 2  # the place of `moved` in the file, in words of 8 bytes
+_STATE_WORD = 2  # the place of `state` in the file, in words of 8 bytes
+_STATE = struct.Struct("Q")
+_MOVED = 1  # the file was replaced by another of its name
+_JOINED = 2  # nobody is alone with the file, or may be any longer
 _KEYS = 4096
 _KEY_BITS = 12
 _LEAST_CAPACITY = 1001
 _FLOCK = struct.Struct("hhqqi4x")
-_WHOLE_FILE = (0, 0)
+_HEADER_AND_KEYS = (0, 1 + _KEYS)
+_USERS_BYTE = (1 + _KEYS, 1)
+_LOOK_SECONDS = 0.05  # between two looks whether one is alone
+_CALM_LOOKS = 20  # so many after others were let in it is not tried to be alone: they knock anew, or more of them come
+_KNOCK_SECONDS = 0.005
+_PATIENCE = 5.0  # seconds for a process that is alone to notice that it is no more
 _NEAR = 8
 _set_lock = fcntl.fcntl
 _WAIT = fcntl.F_OFD_SETLKW
@@ -64,7 +79,7 @@ class MachineClock(NamedTuple):
 class _Header(NamedTuple):
     magic: bytes
     capacity: int
-    moved: int  # 1: the file was replaced by another of its name
+    state: int  # _MOVED, _JOINED, or 0
     anchor: float  # what to add to the seconds since boot
     database_id: bytes
     boot_id: bytes
@@ -120,11 +135,19 @@ class MappedLimiter:
 
     async def hit(self, key_id: int) -> Verdict:
         """Count one request of the key. Raises Unavailable when the disk is full or fails."""
-        return self._ask(key_id, taken=1)
+        while True:
+            try:
+                return self._ask(key_id, taken=1)
+            except BlockingIOError:
+                await self._enter(key_id >> _KEY_BITS)
 
     async def look(self, key_id: int) -> Verdict:
         """Count nothing. Raises Unavailable as `hit` does."""
-        return self._ask(key_id, taken=0)
+        while True:
+            try:
+                return self._ask(key_id, taken=0)
+            except BlockingIOError:
+                await self._enter(key_id >> _KEY_BITS)
 
     def _ask(self, key_id: int, taken: int) -> Verdict:
         number, slot = key_id >> _KEY_BITS, key_id & (_KEYS - 1)
@@ -136,25 +159,66 @@ class MappedLimiter:
                     if verdict is None:
                         self._files.pop(number).close()
                 return verdict
+        except BlockingIOError:
+            raise
         except OSError as error:
-            raise Unavailable(f"The rate limit can't be counted: {error.strerror}") from error
+            raise _uncountable(error) from error
 
-    def ages(self) -> Iterator[tuple[int, list[float]]]:
-        """Each key with requests that count, and the seconds since each of them, the oldest first.
+    async def _enter(self, number: int) -> None:
+        """Open a file, as soon as a process that is alone with it lets us in. Raises Unavailable."""
+        give_up = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                with self._threads:
+                    self._file(number)
+            except BlockingIOError as error:
+                if time.monotonic() > give_up:
+                    raise Unavailable("The rate limit can't be counted: another process keeps it to itself") from error
+            except OSError as error:
+                raise _uncountable(error) from error
+            else:
+                return
+            await asyncio.sleep(_KNOCK_SECONDS)
 
-        Only of files that are there and this database's. Raises Unavailable.
+    async def keep_up(self) -> None:
+        """Find out, until cancelled, of which files there are no other users, to count in them without locks."""
+        try:
+            while True:
+                await asyncio.sleep(_LOOK_SECONDS)
+                self._for_each_file(_File.settle)
+        finally:
+            self._for_each_file(_File.share)
+
+    def _for_each_file(self, act: "Callable[[_File], None]") -> None:
+        with self._threads:
+            for file in self._files.values():
+                try:
+                    act(file)
+                except OSError as error:
+                    _log.warning("A file of the rate limit can't be locked: %s", error.strerror)
+
+    async def keys(self) -> list[int]:
+        """The keys of which anything was ever counted, of files that are there and this database's.
+
+        Raises Unavailable.
         """
+        found = []
         try:
             for log in log_files(self._database):
                 if log.database_id == self._database_id and log.is_sound:
                     number = int(log.path.name[-4:])
-                    for slot in range(_KEYS):
-                        with self._threads:
-                            found = self._file(number).ages(slot, self.limit, self.window)
-                        if found:
-                            yield (number << _KEY_BITS) + slot, found
+                    await self._enter(number)
+                    with self._threads:
+                        found += [(number << _KEY_BITS) + slot for slot in self._file(number).used()]
         except OSError as error:
             raise Unavailable(f"The rate limit can't be read: {error.strerror}") from error
+        return found
+
+    async def ages(self, key_id: int) -> list[float]:
+        """The seconds since each of the key's requests that count, the oldest first. Raises Unavailable."""
+        await self._enter(key_id >> _KEY_BITS)
+        with self._threads:
+            return self._file(key_id >> _KEY_BITS).ages(key_id & (_KEYS - 1), self.limit, self.window)
 
     async def take_over(self, key_id: int, ages: Sequence[float]) -> None:
         """Count the requests that another limiter has accepted, unless as many count here: see `ages`.
@@ -162,20 +226,19 @@ class MappedLimiter:
         Raises Unavailable.
         """
         number, slot = key_id >> _KEY_BITS, key_id & (_KEYS - 1)
-        try:
+        while True:
+            await self._enter(number)
             with self._threads:
-                while not self._file(number).take_over(slot, self.limit, self.window, ages):
-                    self._files.pop(number).close()
-        except OSError as error:
-            raise Unavailable(f"The rate limit can't be counted: {error.strerror}") from error
+                try:
+                    if self._file(number).take_over(slot, self.limit, self.window, ages):
+                        return
+                except OSError as error:
+                    raise _uncountable(error) from error
+                self._files.pop(number).close()
 
     async def check(self) -> None:
         """Open the first file. Raises Unavailable."""
-        try:
-            with self._threads:
-                self._file(0)
-        except OSError as error:
-            raise Unavailable(f"The rate limit can't be counted: {error.strerror}") from error
+        await self._enter(0)
 
     async def close(self) -> None:
         """Give the files back."""
@@ -203,20 +266,46 @@ class _File:
         self._capacity, self._anchor = self.header.capacity, self.header.anchor
         self._since_boot = clock.since_boot
         self._slots: dict[int, _Slot] = {}  # those that have their room
+        self._is_alone = False
+        self._looks_left = 0  # before it is tried to be alone
 
     def hit(self, slot: int, limit: int, window: int, taken: int) -> Verdict | None:
         """Count one request, or none where `taken` is 0; None when the file was replaced meanwhile."""
         place = self._slots.get(slot) or self._allocate(slot)
+        if self._is_alone:
+            if self._words[_STATE_WORD] == 0:
+                return self._count(place, limit, window, taken)
+            self.share()
         _set_lock(self.descriptor, _WAIT, place.lock)
         try:
-            return self._count(place, limit, window, taken)
+            return None if self._words[_STATE_WORD] == _MOVED else self._count(place, limit, window, taken)
         finally:
             _set_lock(self.descriptor, _WAIT, place.unlock)
 
+    def settle(self) -> None:
+        """Be alone where there is no other user, and no more where there is one."""
+        if self._is_alone:
+            if self._words[_STATE_WORD] != 0:
+                self.share()
+        elif self._looks_left > 0:
+            self._looks_left -= 1
+        elif _try_lock(self.descriptor, fcntl.F_WRLCK, *_USERS_BYTE) and self._words[_STATE_WORD] != _MOVED:
+            self._words[_STATE_WORD] = 0  # who has knocked in this moment is not in yet, and knocks anew
+            self._is_alone = True
+
+    def share(self) -> None:
+        """Let others in, if they were not, and lock each key from now on."""
+        if self._is_alone:
+            self._is_alone = False
+            self._looks_left = _CALM_LOOKS
+            _try_lock(self.descriptor, fcntl.F_RDLCK, *_USERS_BYTE)
+
+    def used(self) -> list[int]:
+        """The slots of keys that were ever counted."""
+        return [slot for slot in range(_KEYS) if self._words[self._word_of(slot)]]
+
     def ages(self, slot: int, limit: int, window: int) -> list[float]:
         """Seconds since each request of a key that counts, the oldest first."""
-        if not self._words[self._word_of(slot)]:
-            return []  # and no room is made for it
         with self._locked(slot) as count_at:
             now = self._now()
             return [now - time for time in self._counting(count_at, limit, now - window)]
@@ -224,7 +313,7 @@ class _File:
     def take_over(self, slot: int, limit: int, window: int, ages: Sequence[float]) -> bool:
         """Let these be the key's requests, unless as many count already; False when the file was replaced meanwhile."""
         with self._locked(slot) as count_at:
-            if self._words[_MOVED_WORD]:
+            if self._words[_STATE_WORD] == _MOVED:
                 return False
             now = self._now()
             kept = [now - age for age in ages if age < window][-limit:]
@@ -255,10 +344,8 @@ class _File:
         first = self._first_after(start, ring, max(0, count - limit), count)
         return [self._times[ring + number % self.header.capacity] for number in range(first, count)]
 
-    def _count(self, place: _Slot, limit: int, window: int, taken: int) -> Verdict | None:
+    def _count(self, place: _Slot, limit: int, window: int, taken: int) -> Verdict:
         words, times, capacity, count_at = self._words, self._times, self._capacity, place.count_at
-        if words[_MOVED_WORD]:
-            return None
         count, ring = words[count_at], count_at + 1
         now = self._since_boot() + self._anchor
         start = now - window
@@ -314,7 +401,7 @@ class _File:
 
     def mark_moved(self) -> None:
         """Tell the other processes that another file has taken this one's name."""
-        self._words[_MOVED_WORD] = 1
+        self._words[_STATE_WORD] = _MOVED
 
     def write_header(self, header: _Header) -> None:
         """Replace the header."""
@@ -345,6 +432,10 @@ class _File:
         return found
 
 
+def _uncountable(error: OSError) -> Unavailable:
+    return Unavailable(f"The rate limit can't be counted: {error.strerror}")
+
+
 def _lock(descriptor: int, start: int, length: int) -> None:
     """Hold bytes of a file against all other processes; length 0 reaches to its end."""
     fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, _lock_of(fcntl.F_WRLCK, start, length))
@@ -354,13 +445,25 @@ def _unlock(descriptor: int, start: int, length: int) -> None:
     fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, _lock_of(fcntl.F_UNLCK, start, length))
 
 
+def _try_lock(descriptor: int, kind: int, start: int, length: int) -> bool:
+    """Hold bytes of a file, or hold them otherwise than before, if that can be at once."""
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _lock_of(kind, start, length))
+    except BlockingIOError:
+        return False
+    return True
+
+
 def _lock_of(kind: int, start: int, length: int) -> bytes:
     """A `struct flock`."""
     return _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
 
 
 def _open(path: Path, database_id: str, capacity: int, clock: MachineClock) -> _File:
-    """The file of this name, made, or replaced where it can't be used as it is."""
+    """The file of this name, made, or replaced where it can't be used as it is.
+
+    Raises BlockingIOError while another process is alone with it, which is told that it is to be no more.
+    """
     fresh = _Header(
         _MAGIC,
         max(_LEAST_CAPACITY, capacity),
@@ -373,15 +476,24 @@ def _open(path: Path, database_id: str, capacity: int, clock: MachineClock) -> _
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         file = None
         try:
-            _lock(descriptor, *_WHOLE_FILE)
+            _lock(descriptor, *_HEADER_AND_KEYS)
             if _has_name(descriptor, path):
+                _join(descriptor)
                 file = _take(path, descriptor, fresh, clock)
         finally:
             if file is None:
                 os.close(descriptor)  # and with it the lock
         if file is not None:
-            _unlock(descriptor, *_WHOLE_FILE)
+            _unlock(descriptor, *_HEADER_AND_KEYS)
             return file
+
+
+def _join(descriptor: int) -> None:
+    """Be one of the users of a file whose header is locked. Raises BlockingIOError as `_open` does."""
+    if os.fstat(descriptor).st_size:
+        os.pwrite(descriptor, _STATE.pack(_JOINED), _STATE_WORD * _STATE.size)
+    if not _try_lock(descriptor, fcntl.F_RDLCK, *_USERS_BYTE):
+        raise BlockingIOError(errno.EAGAIN, "another process is alone with it")
 
 
 def _look_at(path: Path) -> LogFile:

@@ -46,6 +46,9 @@ class MemoryLimiter:
         while log and log[0] <= now - self.window:
             log.popleft()
 
+    async def keep_up(self) -> None:
+        """Nothing is to be done."""
+
     async def check(self) -> None:
         """Nothing can be away."""
 

@@ -143,6 +143,9 @@ class RedisLimiter:
         words = (1, f"{self._prefix}{key_id}", self._microseconds, now, *kept)
         _numbers(connection, await connection.call("EVAL", _TAKE_OVER, *words))
 
+    async def keep_up(self) -> None:
+        """Nothing is to be done: the connection is kept up from the first request on."""
+
     async def check(self) -> None:
         """Raises Unavailable unless Redis counts."""
         connection = self._connection or await self._first_connection()

@@ -157,6 +157,8 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
             group.create_task(self._repeat(_USAGE_SECONDS, self.write_some_usage))
             group.create_task(self._repeat(_MARKET_SECONDS, self.write_views))
             group.create_task(self._repeat(_INDEX_SECONDS, self.index_accounts))
+            if self.limiter is not None:
+                group.create_task(self.limiter.keep_up())
             if self.market_open:
                 group.create_task(self._repeat(_MARKET_SECONDS, self.index_market))
 

@@ -112,6 +112,7 @@ NEAREST: Mapping[str, Sequence[str]] = {
     "limiter/memory.py": ("tests/limiter/test_memory.py", "tests/conformance/test_limiter.py"),
     "limiter/mapped.py": (
         "tests/limiter/test_mapped.py",
+        "tests/limiter/test_alone.py",
         "tests/conformance/test_limiter.py",
         "tests/limiter/test_take_over.py",
     ),

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import uvloop
 
+from tests.limiter.locks import is_somebody_alone
 from tests.redis_server import RedisServer
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.serving import Place, Zygote, children_of, make_people
@@ -33,6 +34,7 @@ class Scene(NamedTuple):
     fault: str | None = None
     restart: signal.Signals | None = None  # sent in the middle
     redis: bool = False  # which is killed in the middle
+    is_late: bool = False  # the last service starts in the middle, so that the first one was alone
 
 
 _STEPPED = "step_the_wall_clock"
@@ -44,8 +46,9 @@ SCENES = (
     Scene("clock stepped and killed", fault=_STEPPED, restart=signal.SIGKILL),
     Scene("restarted", 2, restart=signal.SIGTERM),
     Scene("Redis killed", 2, redis=True),
+    Scene("one more service", services=2, is_late=True),
 )
-_SHORT = ("2 processes", "clock stepped")
+_SHORT = ("2 processes", "clock stepped", "one more service")
 CONTROLS = ("count_for_itself", "count_by_the_wall_clock")
 
 
@@ -111,8 +114,10 @@ class Trial:
     async def work(self) -> None:
         """Spend a key's hour, and more."""
         (alice,) = await make_people(self._folder, 1)
-        for place in self._places:
+        for place in self._places[:-1] if self.scene.is_late else self._places:
             await self._start(place)
+        while self.scene.is_late and not is_somebody_alone(place.database):  # noqa: ASYNC110 - the kernel knows it
+            await asyncio.sleep(0.001)
         asker = Asker([place.port for place in self._places], alice.key, self._connections)
         asking = asyncio.create_task(asker.ask(LIMIT + _EXTRA))
         while asker.statuses.total() < LIMIT // 3 and not asking.done():  # noqa: ASYNC110 - it is a number of many
@@ -141,6 +146,8 @@ class Trial:
             assert process is not None
             await asyncio.to_thread(process.kill, self.scene.restart)
             await self._start(self._places[0])
+        if self.scene.is_late:
+            await self._start(self._places[-1])
 
     def _check(self, asker: Asker) -> None:
         accepted = asker.statuses[_ACCEPTED]
