@@ -190,6 +190,24 @@ def test_changes_that_are_no_object_are_told_to_the_owner_alone(alice: Client, b
     assert statuses(results) == [400, 403, 404]
 
 
+def test_what_is_ignored_is_named_once(alice: Client) -> None:
+    own = alice.create()
+    operations = [
+        {**creating(), "colour": "red"},
+        {"op": "create", "listing": {"title": "t", "content": "c", "prise": 9}},
+        {**updating(own, prise=9, id=5), "listing": {}},
+        {**deleting(own), "after": "now"},
+        {"op": "sell", "it": "now"},
+    ]
+    response = alice.post("/batch", json={"operations": operations, "dry": True})
+    assert statuses(response.json()["results"]) == [201, 201, 200, 200, 400]
+    assert response.headers["X-Ignored-Fields"] == "dry, colour, prise, listing, id, after"
+    assert "Preference-Applied" not in response.headers
+    sound = alice.post("/batch", json={"operations": [creating()]}, headers=STRICT)
+    assert "X-Ignored-Fields" not in sound.headers
+    assert sound.headers["Preference-Applied"] == "handling=strict"
+
+
 def test_under_strict_handling_nothing_is_ignored(alice: Client) -> None:
     own = alice.create()
     results = send(

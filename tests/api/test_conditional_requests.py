@@ -34,6 +34,16 @@ def outcome(response: httpx.Response) -> tuple[int, str]:
     return response.status_code, response.headers.get("X-Error-Code", "")
 
 
+# The tag of a list
+
+
+def test_lists_of_two_accounts_have_different_tags(alice: Client, bob: Client) -> None:
+    for query in ("", "?status=all"):
+        assert tag_of(alice, query) != tag_of(bob, query)
+        known = {"If-None-Match": tag_of(alice, query)}
+        assert (alice.get(query, headers=known).status_code, bob.get(query, headers=known).status_code) == (304, 200)
+
+
 # The tag of a listing
 
 

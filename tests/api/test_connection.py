@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,17 @@ MALFORMED = {
     "chunks inside another coding": b"POST / HTTP/1.1\r\n"
     + HEAD
     + b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+    **{
+        f"the coding {name}": b"POST /healthz HTTP/1.1\r\n" + HEAD + field + b"\r\n0\r\n\r\n"
+        for name, field in {
+            "of chunks inside chunks": b"Transfer-Encoding: chunked, chunked\r\n",
+            "of chunks around gzip": b"Transfer-Encoding: gzip, chunked\r\n",
+            "of chunks around anything": b"Transfer-Encoding: foo,chunked\r\n",
+            "of chunks around nothing": b"Transfer-Encoding: ,chunked\r\n",
+            "in two fields": b"Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n",
+            "given twice": b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+        }.items()
+    },
     "a negative length": b"POST / HTTP/1.1\r\n" + HEAD + b"Content-Length: -1\r\n\r\n",
     "a length that is no number": b"POST / HTTP/1.1\r\n" + HEAD + b"Content-Length: 1x\r\n\r\n",
     "a length beyond 64 bits": b"POST / HTTP/1.1\r\n" + HEAD + b"Content-Length: 99999999999999999999999\r\n\r\n",
@@ -75,9 +87,35 @@ def test_another_version_of_http_is_refused(running: RunningService, line: bytes
         assert connection.is_closed()
 
 
-def test_http_2_in_a_request_line_is_505(running: RunningService) -> None:
-    with Connection(running).send(b"GET / HTTP/2.0\r\n" + HEAD + b"\r\n") as connection:
+@pytest.mark.parametrize("version", [b"2.0", b"1.2", b"3.0", b"0.9"])
+def test_another_version_in_a_request_line_is_505(running: RunningService, version: bytes) -> None:
+    with Connection(running).send(b"GET / HTTP/" + version + b"\r\n" + HEAD + b"\r\n") as connection:
         assert_refused(connection.answer(), 505, "version_not_supported")
+
+
+def test_an_address_that_is_not_ascii_is_told_what_to_do(running: RunningService) -> None:
+    line = f"GET {LISTINGS}?region=Manawatū HTTP/1.1\r\n".encode()
+    with Connection(running).send(line + HEAD + b"\r\n") as connection:
+        answer = connection.answer()
+        assert_refused(answer, 400, "malformed_request")
+        assert "what is not ASCII has to be percent-encoded" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("line", "fields", "status"),
+    [
+        (b"HEAD / HTTP/1.1", b"", 400),
+        (b"HEAD / HTTP/2.0", HEAD, 505),
+        (b"HEAD /" + b"a" * 9000 + b" HTTP/1.1", HEAD, 414),
+        (b"HEAD / HTTP/1.1", HEAD + b"X-A: " + b"a" * 17_000 + b"\r\n", 431),
+    ],
+)
+def test_a_refused_head_request_gets_no_body(running: RunningService, line: bytes, fields: bytes, status: int) -> None:
+    with Connection(running).send(line + b"\r\n" + fields + b"\r\n") as connection:
+        received = b"".join(iter(lambda: connection.socket.recv(65_536), b""))
+    assert received.startswith(b"HTTP/1.1 %d " % status)
+    assert received.endswith(b"\r\n\r\n")
+    assert b"content-length: 0" not in received
 
 
 def test_an_address_over_8_kib_is_414(running: RunningService, cast: Cast) -> None:
@@ -196,6 +234,71 @@ def test_an_offer_of_websockets_is_passed_over(running: RunningService) -> None:
         assert connection.send(request("GET", "/healthz")).answer().status == 200
 
 
+def test_http_1_0_can_offer_an_upgrade_and_stays_what_it_is(running: RunningService) -> None:
+    with Connection(running).send(
+        b"GET /healthz HTTP/1.0\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+    ) as connection:
+        answer = connection.answer()
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        assert connection.is_closed()
+
+
+def test_what_is_wrong_beside_an_offer_is_told(running: RunningService) -> None:
+    offer = b"GET /healthz HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+    with Connection(running).send(offer) as connection:
+        assert connection.answer().json() == {"error": "Exactly one Host header is needed"}
+
+
+def test_very_many_offers_in_a_row_are_all_passed_over(running: RunningService) -> None:
+    offers = request("GET", "/healthz", None, b"Connection: Upgrade", b"Upgrade: h2c") * 2000
+    with Connection(running).send(offers) as connection:
+        assert [connection.answer().status for _ in range(2000)] == [200] * 2000
+
+
+# Trailers and chunks
+
+
+TRAILER = b"X-A: b\r\nHost: other\r\nExpect: 100-continue\r\nIf-Match: x\r\nX-Request-Id: trailed\r\n"
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_trailer_is_no_header(running: RunningService, alice: Client, *, together: bool) -> None:
+    body = b'{"title": "Chunked", "content": "with a trailer"}'
+    chunks = b"%x\r\n%s\r\n" % (len(body), body)
+    for key, status in ((alice.person.key, 201), (None, 401)):
+        head = request("POST", LISTINGS, key, b"Transfer-Encoding: chunked")
+        end = b"0\r\n" + TRAILER + b"X-API-Key: " + alice.person.key.encode() + b"\r\n\r\n"
+        with Connection(running) as connection:
+            if together:
+                connection.send(head + chunks + end)
+            else:
+                connection.send(head + chunks[:5])
+                connection.send(chunks[5:], end)
+            answer = connection.answer()
+            assert answer.status == status
+            assert answer.headers["x-request-id"] != "trailed"
+            assert connection.send(request("GET", "/healthz")).answer().status == 200
+
+
+@pytest.mark.parametrize("begins_with", [b"2;", b"0\r\nX-A: ", b"0\r\n"])
+@pytest.mark.parametrize("path", ["/healthz", LISTINGS])
+def test_what_stands_around_the_data_of_a_body_is_bounded(
+    running: RunningService, begins_with: bytes, path: str
+) -> None:
+    filler = b"X-A: b\r\n" * 10_000 if begins_with == b"0\r\n" else b"a" * 80_000
+    with Connection(running).send(request("POST", path, None, b"Transfer-Encoding: chunked")) as connection:
+        if path == LISTINGS:
+            assert connection.answer().status == 401  # and what follows is read to be dropped
+        try:
+            connection.send(b"1\r\na\r\n", begins_with, *[filler] * 50)
+        except (BrokenPipeError, ConnectionResetError):
+            return
+        if path != LISTINGS:
+            answer = connection.answer()
+            assert answer.status in {400, 405, 431}
+        assert connection.is_closed()
+
+
 # Pipelines
 
 
@@ -244,6 +347,29 @@ def test_a_request_behind_the_last_one_is_not_answered(running: RunningService) 
     with Connection(running).send(last + request("GET", "/healthz")) as connection:
         assert connection.answer().headers["connection"] == "close"
         assert connection.is_closed()
+
+
+class Counting:
+    """Answers everything with nothing, and knows how many requests waited behind one."""
+
+    def __init__(self) -> None:
+        self.most_waiting = 0
+
+    async def serve(self, exchange: Any) -> None:
+        self.most_waiting = max(self.most_waiting, len(exchange._protocol.pipeline))  # noqa: SLF001 - what is tested
+        await exchange.answer(200, b"content-length: 0\r\n", b"")
+
+
+def test_a_client_that_sends_without_pause_is_read_as_fast_as_it_is_answered(tmp_path: Path) -> None:
+    message, count, read_at_once = request("GET", "/", None, b"X-A: " + b"a" * 4000), 4000, 256_000
+    counting = Counting()
+    with RunningService(tmp_path) as service:
+        service.replace_application(counting)
+        with Connection(service) as connection, ThreadPoolExecutor(1) as sender:
+            sending = sender.submit(connection.socket.sendall, message * count)
+            assert all(connection.answer().status == 200 for _ in range(count))
+            sending.result()
+    assert 8 < counting.most_waiting <= 2 * read_at_once / len(message)
 
 
 # Bodies that end early, and clients that leave

@@ -329,6 +329,8 @@ def test_long_ignored_keys_leave_an_answer_that_clients_can_read(alice: Client) 
         "handling = strict",
         "return=minimal, handling=strict",
         "handling=strict;since=today, wait=10",
+        "handling=strict, handling=lenient",
+        'a="handling=lenient, ", handling=strict',
     ],
 )
 def test_strict_handling_refuses_keys_that_can_not_be_set(alice: Client, running: RunningService, prefer: str) -> None:
@@ -338,7 +340,13 @@ def test_strict_handling_refuses_keys_that_can_not_be_set(alice: Client, running
     assert stores_nothing(alice, running)
 
 
-@pytest.mark.parametrize("prefer", ["handling=lenient", "strict", "handling", "", "handling=stricter", "return=strict"])
+@pytest.mark.parametrize(
+    "prefer",
+    [
+        *("handling=lenient", "strict", "handling", "", "handling=stricter", "return=strict"),
+        *("handling=lenient, handling=strict", 'a="b, handling=strict"'),
+    ],
+)
 def test_any_other_preference_changes_nothing(alice: Client, prefer: str) -> None:
     response = alice.post(json={**NEEDED, "colour": "red"}, headers={"Prefer": prefer})
     assert (response.status_code, response.headers["X-Ignored-Fields"]) == (201, "colour")

@@ -199,6 +199,12 @@ def test_the_record_is_that_of_the_wire() -> None:
     assert SCHEMAS["NewListing"]["required"] == list(REQUIRED)
 
 
+@pytest.mark.parametrize("price", [0, 0.07, 1.15, 9.95, 19.99, 0.1 + 0.2, 999_999_999.99])
+def test_a_price_of_whole_cents_is_valid_for_any_validator(price: float) -> None:
+    for shape in ("NewListing", "ListingChange", "Listing"):
+        validator(SCHEMAS[shape]["properties"]["price"]).validate(price)
+
+
 # Patterns say what the rules do
 
 

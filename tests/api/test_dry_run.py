@@ -190,14 +190,15 @@ def test_a_rehearsal_keeps_no_idempotency_key(alice: Client) -> None:
     assert (other.status_code, "Idempotent-Replayed" in other.headers) == (201, False)
 
 
-def test_a_rehearsal_tells_that_a_key_was_sent_before(alice: Client) -> None:
+def test_a_rehearsal_gives_the_first_answer_again_where_the_request_would(alice: Client) -> None:
     keyed = {"Idempotency-Key": "k1"}
-    alice.post(json=LAMP, headers=keyed)
+    first = alice.post(json=LAMP, headers=keyed)
     same, other = (
         alice.post(DRY, json=LAMP, headers=keyed),
         alice.post(DRY, json={"title": "t"} | LAMP | {"price": 1}, headers=keyed),
     )
-    assert (same.status_code, same.headers["Idempotent-Replayed"]) == (200, "true")
+    assert (same.status_code, same.headers["Idempotent-Replayed"]) == (201, "true")
+    assert same.json() == first.json()
     assert (other.status_code, other.headers["X-Error-Code"]) == (422, "idempotency_key_reused")
 
 

@@ -398,6 +398,9 @@ def shop(alice: Client) -> Shop:
         ("updated_since=2020-01-01", "ride bike café desk"),
         ("updated_since=2020-01-01T00:00:00Z", "ride bike café desk"),
         ("updated_since=2020-01-01+00:00:00", "ride bike café desk"),
+        ("updated_since=2020-01-01T00:00:00.123Z", "ride bike café desk"),  # JavaScript's toISOString
+        ("updated_since=2020-01-01T00:00:00.123456%2B00:00", "ride bike café desk"),  # Python's isoformat
+        ("updated_since=9999-12-31T23:59:59.999999+00:00", ""),
         ("updated_since=9999-12-31%2023:59:59", ""),
         ("updated_since=0001-01-01", "ride bike café desk"),
         ("sort=id", "desk café bike ride"),

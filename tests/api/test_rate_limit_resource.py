@@ -83,6 +83,8 @@ def test_it_needs_a_key_and_a_plan(http: httpx.Client, charlie: Client) -> None:
     assert (without.status_code, without.headers["X-Error-Code"]) == (401, "api_key_required")
     expired = look(http, charlie)
     assert (expired.status_code, expired.json()) == (403, {"error": "Business plan expired"})
+    assert expired.headers["X-RateLimit-Remaining"] == "1000"
+    assert expired.headers["RateLimit"] == '"hour";r=1000;t=0'
 
 
 @pytest.mark.parametrize("path", [f"{PATH}/", f"{PATH}?colour=red"])

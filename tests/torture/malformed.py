@@ -53,6 +53,7 @@ _CHUNKED = "Transfer-Encoding: chunked\r\n"
 _LENGTH = "Content-Length: {size}\r\n"
 
 _BAD_CODINGS = (
+    "gzip, chunked", "identity, chunked", ",chunked", "chunked, chunked",
     "xchunked", "chunked, identity", "chunked, gzip", "identity", "gzip", "chunkedx", "chunk", "chunked;q=1",
     "\x0bchunked", "chunked\x0b", "\x0cchunked", "'chunked'", '"chunked"', "chunked,\x0bchunked", "\x00chunked",
     "chunked\x00", "cow", "chunked, cow", "c hunked", "chunked chunked",
@@ -128,15 +129,12 @@ def _codings() -> Iterator[Shape]:
         field = f"Transfer-Encoding: {coding}\r\n"
         yield Shape(f"coding {coding!r}", Verdict.REFUSED, HEAD + field + "\r\n" + _CHUNK)
         yield Shape(f"length and coding {coding!r}", Verdict.REFUSED, HEAD + _LENGTH + field + "\r\n{body}")
-    for fields in (_CHUNKED + "Transfer-Encoding: identity\r\n", _CHUNKED + "Transfer-Encoding: x\r\n"):
+    identity = "Transfer-Encoding: identity\r\n"
+    for fields in (_CHUNKED + identity, identity + _CHUNKED, _CHUNKED * 2, _CHUNKED + "Transfer-Encoding: x\r\n"):
         yield Shape(f"codings {fields!r}", Verdict.REFUSED, HEAD + fields + "\r\n" + _CHUNK)
-    for fields in (
-        "Transfer-Encoding: chunked\t \r\n",
-        "Transfer-Encoding: identity\r\n" + _CHUNKED,
-        _CHUNKED * 2,
-        "Transfer-Encoding: chunked, chunked\r\n",
-    ):
-        yield Shape(f"codings {fields!r}", Verdict.EITHER, HEAD + fields + "\r\n" + _CHUNK, makes=True)
+    yield Shape(
+        "coding before white space", Verdict.EITHER, HEAD + "Transfer-Encoding: chunked\t \r\n\r\n" + _CHUNK, makes=True
+    )
     yield Shape("coding behind a space", Verdict.REFUSED, HEAD + "Transfer-Encoding : chunked\r\n\r\n" + _CHUNK)
     yield Shape("folded coding", Verdict.REFUSED, HEAD + "Transfer-Encoding:\r\n chunked\r\n\r\n" + _CHUNK)
     yield Shape(
@@ -176,10 +174,11 @@ def _chunks() -> Iterator[Shape]:
         "{hex};a\nb\r\n{body}\r\n0\r\n\r\n",
     ):
         yield Shape(f"chunks with bare LF {text!r}", Verdict.EITHER, chunked + text, makes=True)
-    for trailer in ("X-A: b\r\n", "Content-Length: 5\r\n", "Host: y\r\nX-API-Key: z\r\n", "Transfer-Encoding: x\r\n"):
-        yield Shape(
-            f"trailer {trailer!r}", Verdict.EITHER, chunked + "{hex}\r\n{body}\r\n0\r\n" + trailer + "\r\n", makes=True
-        )
+    end = "{hex}\r\n{body}\r\n0\r\n"
+    for trailer in ("X-A: b\r\n", "Host: y\r\nX-API-Key: z\r\n", "Content-Encoding: gzip\r\n"):
+        yield Shape(f"trailer {trailer!r}", Verdict.SERVED, chunked + end + trailer + "\r\n", makes=True)
+    for trailer in ("Content-Length: 5\r\n", "Transfer-Encoding: x\r\n"):
+        yield Shape(f"trailer {trailer!r}", Verdict.EITHER, chunked + end + trailer + "\r\n", makes=True)
     for trailer in ("nonsense\r\n", "X-A : b\r\n", " b\r\n", "X-A: \x00\r\n"):
         yield Shape(f"trailer {trailer!r}", Verdict.REFUSED, chunked + "{hex}\r\n{body}\r\n0\r\n" + trailer + "\r\n")
 

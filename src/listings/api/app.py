@@ -99,20 +99,23 @@ class Application:
             return
         shown = await self._show(request, exchange) if answer.code == "path_not_found" else None
         if shown is None:
-            await exchange.answer(answer.status, self._head(request, answer), _body(request, answer))
+            await exchange.answer(answer.status, self._head(request, answer), _body(request.method, answer))
         else:
             answer = shown
         if self._request_log is not None or self._on_answer is not None or self._trace is not None:
             self._note(request, answer, perf_counter() - started)
 
-    def refusal(self, problem: Problem) -> bytes:
-        """The whole answer to what is no HTTP request; the connection closes behind it."""
+    def refusal(self, problem: Problem, method: str) -> bytes:
+        """The whole answer to what is no HTTP request; the connection closes behind it.
+
+        `method` is what was understood as such.
+        """
         request_id = self._ids.next()
         answer = wire.problem_answer(problem)
         self._tell(RequestLine(status=answer.status, request_id=request_id, code=problem.code))
         date = f"date: {formatdate(self._service.clock(), usegmt=True)}\r\n".encode()
         head = date + wire.head_of(answer) + f"x-request-id: {request_id}\r\n".encode() + answer.headers
-        return wire.status_line(answer.status) + head + b"connection: close\r\n\r\n" + answer.body
+        return wire.status_line(answer.status) + head + b"connection: close\r\n\r\n" + _body(method, answer)
 
     async def _answer(self, request: Request) -> Answer:
         try:
@@ -166,8 +169,10 @@ class Application:
             request.caller = caller = await service.authenticate(_key_of(request))
             if endpoint.counts:
                 request.verdict = await service.count_request(caller)
-            if request.verdict is not None and not request.verdict.accepted:
-                raise self._limits.refusal(request.verdict)
+                if request.verdict is not None and not request.verdict.accepted:
+                    raise self._limits.refusal(request.verdict)
+            else:
+                request.verdict = await service.look_at_limit(caller)
             service.require_plan(caller)
         if endpoint.takes_body:
             await request.read_body(self._most_body)
@@ -213,8 +218,8 @@ class Application:
             self._on_answer(line)
 
 
-def _body(request: Request, answer: Answer) -> bytes:
-    return b"" if request.method == "HEAD" else answer.body
+def _body(method: str, answer: Answer) -> bytes:
+    return b"" if method == "HEAD" else answer.body
 
 
 def _trace_context(request: Request) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Many writes in one request: what stands in the body, and what each came to."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from listings import fields
@@ -8,7 +9,7 @@ from listings.api import wire
 from listings.contract import Step, StepResult
 from listings.errors import Problem
 from listings.fields import kind_of, shown
-from listings.model import Caller
+from listings.model import Caller, ListingChange
 from listings.service import Service
 
 MOST_OPERATIONS = 100
@@ -23,6 +24,7 @@ class Operation(NamedTuple):
     done: str
     rehearsed: str
     step: Callable[[Service, Caller], Step]
+    ignored: Sequence[str] = ()  # keys of it that mean nothing
 
 
 class AskedBatch(NamedTuple):
@@ -30,6 +32,7 @@ class AskedBatch(NamedTuple):
 
     operations: Sequence[Operation]
     atomic: bool
+    ignored: list[str]  # keys that mean nothing, of the whole and of its operations, each once
 
     def recorder(self, *, dry_run: bool) -> Callable[[Sequence[StepResult]], str]:
         """Makes the body of the answer out of what the steps came to."""
@@ -56,7 +59,9 @@ def read(body: bytes, *, strict: bool) -> AskedBatch:
     unknown = [name for name in content if name not in {"operations", "atomic"}]
     if strict and unknown:
         raise Problem("invalid_request", f"{shown(unknown[0])} is not part of a batch")
-    return AskedBatch([_operation(operation, strict=strict) for operation in operations], atomic)
+    read_ones = [_operation(operation, strict=strict) for operation in operations]
+    ignored = dict.fromkeys(chain(unknown, *(one.ignored for one in read_ones)))
+    return AskedBatch(read_ones, atomic, list(ignored))
 
 
 def _operation(content: object, *, strict: bool) -> Operation:
@@ -73,7 +78,8 @@ def _operation(content: object, *, strict: bool) -> Operation:
     if strict and unknown:
         return _refused(ref, f"{shown(unknown[0])} is not part of this operation")
     try:
-        return read_kind(ref, content, strict)
+        operation = read_kind(ref, content, strict)
+        return operation._replace(ignored=[*unknown, *operation.ignored])
     except Problem as problem:
         return _failing(ref, problem)
 
@@ -84,20 +90,25 @@ def _is_reference(ref: object) -> bool:
 
 def _create(ref: object, content: Mapping[str, Any], strict: bool) -> Operation:  # noqa: FBT001 - one of a table
     body = _object(content, "listing")
-    new, _ = fields.read_new(body, strict=strict)
+    new, ignored = fields.read_new(body, strict=strict)
     return Operation(
-        ref, "listing created", "listing would be created", lambda service, _caller: service.create_step(new)
+        ref,
+        "listing created",
+        "listing would be created",
+        lambda service, _caller: service.create_step(new),
+        ignored,
     )
 
 
 def _update(ref: object, content: Mapping[str, Any], strict: bool) -> Operation:  # noqa: FBT001 - one of a table
     listing_id = _listing_id(content)
-    change = _change(content, strict=strict)
+    change, ignored = _change(content, strict=strict)
     return Operation(
         ref,
         "listing updated",
         "listing would be updated",
         lambda service, caller: service.update_step(caller, listing_id, change),
+        ignored,
     )
 
 
@@ -118,12 +129,12 @@ _KINDS: Mapping[str, tuple[Callable[[object, Mapping[str, Any], bool], Operation
 }
 
 
-def _change(content: Mapping[str, Any], *, strict: bool) -> Any:  # noqa: ANN401 - a change, or what is wrong with it
+def _change(content: Mapping[str, Any], *, strict: bool) -> tuple[ListingChange | Problem, list[str]]:
     """Its faults are carried along, since the listing is judged first (decision G21)."""
     try:
-        return fields.read_change(_object(content, "changes"), strict=strict)[0]
+        return fields.read_change(_object(content, "changes"), strict=strict)
     except Problem as problem:
-        return problem
+        return problem, []
 
 
 def _object(content: Mapping[str, Any], name: str) -> Mapping[str, object]:

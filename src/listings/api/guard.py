@@ -27,6 +27,7 @@ _MOST_DISCARDED = 64 * 1024 * 1024
 _DISCARD_SECONDS = 5.0
 _LEAST_READ = 64 * 1024  # bytes that a slow reader has to take within the write deadline
 _REQUEST_LINE = 1024  # what a head has beside its address and its fields, and more
+_MOST_FRAMING = 64 * 1024  # bytes between two pieces of a body's data, or behind the last
 _NO_LINGER = struct.pack("ii", 1, 0)
 _IN_A_ROW = 8  # requests of one connection
 
@@ -66,15 +67,16 @@ class GuardedProtocol(HttpToolsProtocol):
     def __init__(
         self,
         bounds: Bounds,
-        refusal: Callable[[Problem], bytes],
+        refusal: Callable[[Problem, str], bytes],
         outbox: Outbox,
         **of_uvicorn: Any,  # noqa: ANN401 - passed on
     ) -> None:
-        """`refusal` makes the whole answer that a problem gets when the application is not asked.
+        """`refusal` makes the whole answer that a problem gets when the application is not asked, to a method.
 
         `outbox` is that of all connections of the loop.
         """
         super().__init__(**of_uvicorn)
+        self.parser = self._fresh_parser()
         self._bounds = bounds
         self._refusal = refusal
         self.outbox = outbox
@@ -93,6 +95,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._most_head = bounds.head_bytes + bounds.url_bytes + _REQUEST_LINE
         self._field_bytes = 0  # the size of its complete fields
         self._hosts = 0  # how many of them are Host
+        self._framing = 0  # bytes that have come of the present body since the last that were data
         self._discarded = 0
         self._unread: int | None = None  # what a slow reader had left when it was last looked at
 
@@ -103,7 +106,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         if len(self.connections) > self._bounds.connections:
             self._enter("linger")
-            self.transport.write(self._refusal(Unavailable("Too many connections")))
+            self.transport.write(self._refusal(Unavailable("Too many connections"), ""))
             self.transport.close()  # at once: it has no place to be waited for in
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -131,16 +134,13 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._phase == "head" and len(data) > self._most_head - self._head_bytes:
             data = self._cut(data)
         self._began = 0
+        self._framing += len(data)
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._go_on_without_upgrade(data[upgrade.args[0] :])
+            self._feed(data)
         except httptools.HttpParserError as error:
-            cause = error.__context__
-            self._refuse(cause if isinstance(cause, Problem) else _malformed("The request is not valid HTTP"))
+            self._refuse(_problem_of(error))
         else:
-            if self._phase == "head":
-                self._count_head(data, fresh=fresh)
+            self._count(data, fresh=fresh)
         if self._ready is not None and not self._stepping:
             self._run_ready()
 
@@ -149,6 +149,13 @@ class GuardedProtocol(HttpToolsProtocol):
         room = max(0, self._most_head - self._head_bytes)
         ends_in_time = b"\r\n\r\n" in self._head_end + data[:room]
         return data if ends_in_time else data[: room + 1]
+
+    def _count(self, data: bytes, *, fresh: bool) -> None:
+        """Refuse what comes and comes, and is neither a whole head nor a body's data."""
+        if self._phase == "head":
+            self._count_head(data, fresh=fresh)
+        elif self._framing > _MOST_FRAMING and self._phase in {"body", "discard"}:
+            self._refuse(_malformed("The chunks of the body have too much around their data"))
 
     def _count_head(self, data: bytes, *, fresh: bool) -> None:
         """Refuse a head that does not end. `fresh`: the bytes are the first of a request."""
@@ -160,21 +167,39 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._head_bytes > self._most_head:
             self._refuse(self._head_too_large())
 
-    def _go_on_without_upgrade(self, rest: bytes) -> None:
-        """No protocol is upgraded to (Java's client offers h2c by default): feed the head again without the offer.
+    def _feed(self, data: bytes) -> None:
+        """Parse; raises HttpParserError.
 
-        The parser takes what follows an offer for another protocol, and would lose the request's body.
+        No protocol is upgraded to (Java's client offers h2c by default). The parser takes what follows an offer for
+        another protocol, and would lose the request's body: it gets the head again, without the offer.
         """
+        rest: bytes | memoryview = data
+        while True:
+            try:
+                self.parser.feed_data(rest)
+            except httptools.HttpParserUpgrade as upgrade:
+                rest = memoryview(rest)[upgrade.args[0] :]  # to copy it for each of very many offers would take long
+            else:
+                return
+            self._feed_without_offer()  # not while that is handled: it would take the place of what is raised
+
+    def _feed_without_offer(self) -> None:
         lines = [
             b"%s: %s\r\n" % (name, _without_upgrade(value) if name == b"connection" else value)
             for name, value in self.headers
             if name not in {b"upgrade", b"http2-settings"}
         ]
-        head = b"%s %s HTTP/1.1\r\n%s\r\n" % (self.parser.get_method(), self._target, b"".join(lines))
+        version = self.parser.get_http_version().encode()
+        head = b"%s %s HTTP/%s\r\n%s\r\n" % (self.parser.get_method(), self._target, version, b"".join(lines))
         self._upgrading = False
-        self.parser = httptools.HttpRequestParser(self)
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn sets its own
-        self.data_received(head + rest)
+        self.parser = self._fresh_parser()
+        self.parser.feed_data(head)
+
+    def _fresh_parser(self) -> httptools.HttpRequestParser:
+        """One that takes what is behind a last request, as uvicorn's does, and versions, which are judged here."""
+        parser = httptools.HttpRequestParser(self)
+        parser.set_dangerous_leniencies(lenient_data_after_close=True, lenient_version=True)
+        return parser
 
     # What the parser finds
 
@@ -205,6 +230,8 @@ class GuardedProtocol(HttpToolsProtocol):
             self.expect_100_continue = True
         elif name == b"host":
             self._hosts += 1
+        elif name == b"transfer-encoding":
+            self._check_coding(value)
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
@@ -222,6 +249,8 @@ class GuardedProtocol(HttpToolsProtocol):
             version,
             keep_alive=version == "1.1" and self.parser.should_keep_alive(),
         )
+        self.headers = []  # what comes behind the body as a trailer is no header (RFC 9110, 6.5.1)
+        self._framing = 0
         self._enter("body")
         if self._running is None:
             self._running = self._ready = self._arriving
@@ -232,6 +261,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
         cycle = self._arriving
+        self._framing = 0
         if cycle.response_complete:
             self._discard(len(body))
             return
@@ -247,6 +277,12 @@ class GuardedProtocol(HttpToolsProtocol):
         self._enter("idle" if self._phase == "discard" else "busy")
         self._arriving.more_body = False
         self._arriving.message_event.set()
+
+    def _check_coding(self, coding: bytes) -> None:
+        """Refuse what would leave it open where the body ends, or what its data are (RFC 9112, 6.1)."""
+        stands_already = any(name == b"transfer-encoding" for name, _ in self.headers)
+        if stands_already or coding.strip(b" \t").lower() != b"chunked":
+            raise _malformed("Transfer-Encoding must be chunked alone")
 
     def _check_head(self, version: str) -> None:
         if version not in {"1.0", "1.1"}:
@@ -282,9 +318,11 @@ class GuardedProtocol(HttpToolsProtocol):
         self._running = None
         if self.transport.is_closing() or self._phase == "linger":
             return
-        self.flow.resume_reading()
         if self.pipeline:
             self._running = self._ready = cast("Cycle", self.pipeline.pop()[0])
+        if not self.pipeline:  # else there is enough to do, and more would be kept in memory
+            self.flow.resume_reading()
+        if self._running is not None:
             if not self._stepping:
                 self._run_ready()
         elif self._problem is not None:
@@ -323,7 +361,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self.pipeline.popleft()
 
     def _tell_problem(self, problem: Problem) -> None:
-        self.write(self._refusal(problem))
+        self.write(self._refusal(problem, self.parser.get_method().decode("ascii")))
         self._linger()
 
     def fail(self, cycle: Cycle) -> None:
@@ -332,7 +370,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self.drop()
             return
         cycle.response_started = cycle.response_complete = True
-        self.write(self._refusal(Problem("internal_error", "Something went wrong on our side")))
+        self.write(self._refusal(Problem("internal_error", "Something went wrong on our side"), cycle.method))
         self.close()
 
     # The end
@@ -458,6 +496,14 @@ def _split_target(target: bytes) -> tuple[bytes, str, bytes]:
 def _without_upgrade(connection: bytes) -> bytes:
     options = (option.strip() for option in connection.split(b","))
     return b", ".join(option for option in options if option.lower() not in {b"upgrade", b"http2-settings"})
+
+
+def _problem_of(error: httptools.HttpParserError) -> Problem:
+    if isinstance(error.__context__, Problem):
+        return error.__context__
+    if isinstance(error, httptools.HttpParserInvalidURLError):
+        return _malformed("The request's address is not valid: what is not ASCII has to be percent-encoded")
+    return _malformed("The request is not valid HTTP")
 
 
 def _malformed(text: str) -> Problem:

@@ -14,7 +14,7 @@ async def list_listings(service: Service, request: Request) -> Answer:
     """GET /api/v1/listings."""
     asked = query.read_list(request.query, strict=request.strict)
     revision = await service.get_revision(request.caller)
-    tag = asked.tag(revision)
+    tag = asked.tag(request.caller.account_id, revision)
     if wire.is_current(request.header_values(b"if-none-match"), tag):
         return wire.not_modified_answer(tag)
     if asked is query.PLAIN:
@@ -29,8 +29,8 @@ async def create_listing(service: Service, request: Request) -> Answer:
     new, headers = wire.new_listing(request.body, strict=request.strict)
     terms = _terms(request, claimed=True)
     added = await service.create_listing(request.caller, new, terms)
-    if terms.dry_run:
-        return wire.message_answer("listing would be created", (wire.REPLAYED if added.replayed else b"") + headers)
+    if terms.dry_run and not added.replayed:
+        return wire.message_answer("listing would be created", headers)
     return wire.created_answer(added, headers)
 
 
@@ -76,14 +76,14 @@ async def run_batch(service: Service, request: Request) -> Answer:
     steps = [operation.step(service, request.caller) for operation in asked.operations]
     record = asked.recorder(dry_run=terms.dry_run)
     done = await service.run_batch(request.caller, steps, record, terms, atomic=asked.atomic)
+    headers = wire.treatment_headers(asked.ignored, strict=request.strict)
     if isinstance(done, str):
-        return Answer(200, done.encode(), wire.REPLAYED)
-    return Answer(200, record(done).encode())
+        return Answer(200, done.encode(), wire.REPLAYED + headers)
+    return Answer(200, record(done).encode(), headers)
 
 
 async def rate_limit(service: Service, request: Request) -> Answer:
     """GET /api/v1/rate_limit: what is left, at no cost."""
-    request.verdict = await service.look_at_limit(request.caller)
     return wire.answer(limits.content_of(service.limiter, request.verdict, service.clock()))
 
 

@@ -179,7 +179,7 @@ BATCH = Operation(
                     {"status": 404, "body": {"error": "Listing not found"}},
                 ]
             },
-            headers=("Idempotent-Replayed",),
+            headers=("Idempotent-Replayed", *_TREATMENT),
         ),
     ),
     codes=_KEPT,
@@ -447,8 +447,8 @@ PARAMETERS_IN_WORDS: Mapping[str, str] = {
     "q": (
         "Whole words, 1 to 10 of them, all of which the title or the content must have; case and accents do not matter."
     ),
-    "price_min": "The lowest price, included.",
-    "price_max": "The highest price, included.",
+    "price_min": "The lowest price, included, of at most two decimals.",
+    "price_max": "The highest price, included, of at most two decimals.",
     "updated_since": (
         "Only listings updated at this moment or later, in UTC. With `status=all` and `include=deleted_at` a copy is "
         "kept in step, deletions included."

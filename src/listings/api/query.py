@@ -27,7 +27,10 @@ LONGEST_CURSOR = 4000  # a title of 255 control characters makes one of 2,100
 _CURSOR_VERSION = 1
 _CHECKSUM = 6
 _DECIMAL = re.compile(r"[0-9]{1,12}(\.[0-9]{1,20})?")
-_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d:\d\d)Z?)?", re.ASCII)
+_MOMENT = re.compile(
+    r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d:\d\d)(?:\.\d{1,9})?(?:Z|[+ ]00:00)?)?",  # the plus of a query is a space
+    re.ASCII,
+)
 
 
 # Rules: from the text of a parameter to its value. They raise a Fault, as the rules of fields do.
@@ -78,7 +81,7 @@ class Several:
 
 
 def moment(text: str) -> str:
-    """A moment in UTC as it is stored."""
+    """A moment in UTC as it is stored, without its fraction of a second."""
     match = _MOMENT.fullmatch(text)
     try:
         return dates.text_of(dates.moment_of(" ".join(filter(None, match.groups())) if match else text))
@@ -162,12 +165,15 @@ class ListRequest(NamedTuple):
         cursor = _cursor_of(self.query, place)
         return f"{path}?{urlencode([*pairs, ('cursor', cursor)], quote_via=quote)}"
 
-    def tag(self, revision: int) -> str:
-        """The list's entity tag: the account's revision, the query and the representation (decision G35)."""
+    def tag(self, account_id: int, revision: int) -> str:
+        """The list's entity tag: the account's revision, the query and the representation (decision G35).
+
+        The account too: all lists have one address, and a cache may be used with several keys.
+        """
         if not self.pairs:
-            return f'"r{revision}"'
+            return f'"r{revision}.{account_id}"'
         content = msgspec.json.encode((_told(self.query), sorted(self.include)))
-        return f'"r{revision}-{sha256(content).hexdigest()[:12]}"'
+        return f'"r{revision}.{account_id}-{sha256(content).hexdigest()[:12]}"'
 
 
 PLAIN = ListRequest()

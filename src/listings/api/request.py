@@ -19,6 +19,7 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 MOST_BODY = 2 * 1024 * 1024
 _MOST_DIGITS = 15  # of a length that could be read at all
+_PREFERENCE = re.compile(r'(?:[^,"]|"[^"]*")+')
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
 
@@ -158,11 +159,11 @@ class Request:
 
     @property
     def strict(self) -> bool:
-        """Whether `Prefer: handling=strict` (RFC 7240) asks that nothing be ignored."""
+        """Whether `Prefer: handling=strict` asks that nothing be ignored; of several the first counts (RFC 7240, 2)."""
         if b"prefer" not in self._headers:
             return False
-        preferences = ",".join(self.header_values(b"prefer")).split(",")
-        return any(_plain(preference) == "handling=strict" for preference in preferences)
+        preferences = map(_plain, _PREFERENCE.findall(",".join(self.header_values(b"prefer"))))
+        return next((one for one in preferences if one.startswith("handling=")), "") == "handling=strict"
 
     async def read_body(self, most: int) -> None:
         """Take the whole body, of `most` bytes, into `body`.

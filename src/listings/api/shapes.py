@@ -55,7 +55,7 @@ def _bounds(schema: Schema) -> str:
     bounds = f" from {schema['minimum']}" if "minimum" in schema else ""
     if "maximum" in schema:
         bounds += f" to {schema['maximum']}"
-    return f"{bounds} in steps of {schema['multipleOf']}" if "multipleOf" in schema else bounds
+    return bounds
 
 
 def _size(least: int | None, most: int) -> str:

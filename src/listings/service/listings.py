@@ -104,7 +104,7 @@ class Listings:
         return listing if listing is not None and listing.account_id == caller.account_id else None
 
     async def create_listing(self, caller: Caller, new: NewListing, terms: Terms = ANY_TERMS) -> Added:
-        """Store a listing for the caller. Raises Problem("idempotency_key_reused")."""
+        """Store a listing for the caller; a dry run's has the id 0. Raises Problem("idempotency_key_reused")."""
         claim = self._claim(terms)
         if not terms.dry_run:
             now = self.clock()
@@ -113,7 +113,7 @@ class Listings:
             return await self.store.add_listing(caller.bucket, caller.account_id, new, created_at, claim, author)
         batch = Batch([AddStep(new, self._today())], atomic=True, dry_run=True, record=str)
         earlier = await self.store.run_batch(caller.bucket, caller.account_id, batch, claim)
-        return Added(0, replayed=isinstance(earlier, str))
+        return Added(int(earlier), replayed=True) if isinstance(earlier, str) else Added(0, replayed=False)
 
     async def update_listing(
         self, caller: Caller, listing_id: int, change: ListingChange | Problem, terms: Terms = ANY_TERMS
