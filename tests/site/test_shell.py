@@ -98,10 +98,35 @@ def test_a_path_that_is_nobodys_is_a_page_for_people_and_json_for_programs(house
         assert get(house, path).json() == {"error": "There is nothing at this path"}
 
 
-def test_another_method_is_refused_with_those_that_there_are(house: House) -> None:
-    for path in ("/", "/listings/1"):
-        reply = get(house, path, "POST", Sec_Fetch_Site="same-origin")
-        assert (reply.status, reply.headers["allow"]) == (405, "GET, HEAD")
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [("/", "GET, HEAD"), ("/listings/1", "GET, HEAD"), ("/robots.txt", "GET, HEAD"), ("/sign-in", "GET, HEAD, POST")],
+)
+def test_another_method_is_refused_with_those_that_there_are(house: House, path: str, allowed: str) -> None:
+    said = f"DELETE is not possible here, only {allowed}"
+    reply = get(house, path, "DELETE")
+    assert (reply.status, reply.headers["allow"]) == (405, allowed)
+    assert said in Reading(reply.body.decode()).text
+    for headers in ({"accept": "*/*"}, {"x-api-key": "x", "content-encoding": "gzip"}):
+        reply = house.ask("DELETE", path, headers=headers)
+        assert (reply.status, reply.headers["allow"], reply.json()) == (405, allowed, {"error": said})
+        assert reply.headers["x-error-code"] == "method_not_allowed"
+        assert reply.headers["content-type"] == "application/json; charset=utf-8"
+        assert reply.headers["cache-control"] == "no-store"
+        assert reply.headers["x-content-type-options"] == "nosniff"
+        assert reply.headers["x-request-id"]
+
+
+def test_a_path_that_is_nobodys_is_told_before_where_a_form_comes_from(house: House) -> None:
+    assert get(house, "/nothing", "POST", Sec_Fetch_Site="cross-site").status == 404
+
+
+def test_what_a_page_refuses_is_told_to_programs_as_the_api_tells_it(house: House) -> None:
+    said = "There is no such listing, or it is not on show any more"
+    assert get(house, "/listings/0").headers["content-type"] == "text/html; charset=utf-8"
+    reply = get(house, "/listings/0", Accept="*/*")
+    assert (reply.status, reply.json()) == (404, {"error": said})
+    assert reply.headers["x-error-code"] == "listing_not_found"
 
 
 def test_to_head_the_headers_are_those_of_get_and_there_is_no_body(house: House) -> None:
@@ -174,9 +199,9 @@ def test_a_form_has_to_come_from_a_page_of_ours(site: Site, headers: dict[str, s
 
 def test_a_form_of_the_operators_own_address_is_ours_whatever_the_proxy_calls_us(tmp_path: Path) -> None:
     with House(tmp_path, base_url="https://market.example") as house:
-        headers = {"Host": "127.0.0.1:8000", "Origin": "https://market.example", "Accept": "text/html"}
-        assert house.ask("POST", "/", headers=headers).status == 405
-        assert house.ask("POST", "/", headers=headers | {"Origin": "https://evil.example"}).status == 403
+        headers = {"Host": "127.0.0.1:8000", "Origin": "https://market.example"}
+        assert house.ask("POST", "/sign-out", headers=headers).status == 303
+        assert house.ask("POST", "/sign-out", headers=headers | {"Origin": "https://evil.example"}).status == 403
 
 
 def test_a_form_is_read_whole_however_it_comes(site: Site) -> None:

@@ -35,7 +35,7 @@ class Pages:
         "listings.status".
         """
         route = self._route(scope)
-        if route is None and not _wants_a_page(scope):
+        if route is None and not pages.wants_a_page(scope):
             return False
         scope["listings.route"] = route.path if route is not None else "-"
         await asyncio.sleep(0)  # a request's first step is taken outside of any task, which Starlette asks for
@@ -62,17 +62,19 @@ def application(service: Service, options: SiteOptions) -> Pages:
 async def _refuse(request: Request, error: HTTPException) -> Response:
     """What Starlette itself refuses: an unknown path, another method."""
     if error.status_code == 405:  # noqa: PLR2004 - Method Not Allowed
-        problem = Problem("method_not_allowed", f"{request.method[:20]} is not possible here")
-        allowed = sorted(dict(error.headers or {}).get("Allow", "").split(", "))
-        return pages.problem_page(request, problem, {"Allow": ", ".join(allowed)})
+        allowed = ", ".join(sorted(_methods_at(request)))
+        problem = Problem("method_not_allowed", f"{request.method[:20]} is not possible here, only {allowed}")
+        return pages.refusal(request, problem, {"Allow": allowed})
     if error.status_code == 400:  # noqa: PLR2004 - Bad Request
-        return pages.problem_page(request, _UNREADABLE)
-    return pages.problem_page(request, _NOTHING)
+        return pages.refusal(request, _UNREADABLE)
+    return pages.refusal(request, _NOTHING)
 
 
 async def _tell(request: Request, problem: Problem) -> Response:
-    return pages.problem_page(request, problem)
+    return pages.refusal(request, problem)
 
 
-def _wants_a_page(scope: Scope) -> bool:
-    return any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
+def _methods_at(request: Request) -> set[str]:
+    """All that are possible at this path: Starlette names those of the first of its routes alone."""
+    routes = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
+    return {method for route in routes for method in route.methods}

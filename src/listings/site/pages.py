@@ -1,11 +1,13 @@
-"""From templates to answers: pages, and what a page says when something is refused."""
+"""From templates to answers: pages, and what is said when something is refused."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
 
 import jinja2
+import msgspec
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
+from starlette.types import Scope
 
 from listings.errors import Code, Problem, Unavailable
 from listings.site import assets, presentation, search, security
@@ -125,17 +127,26 @@ def text(request: Request, template: str, **context: object) -> str:
     return site.templates.get_template(template).render(known | context)
 
 
-def problem_page(request: Request, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
-    """What somebody who is refused reads."""
+def refusal(request: Request, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    """What somebody who is refused reads: a page, or the API's one shape of an error where no page is asked for."""
     status = status_of(problem)
+    headers = {"Cache-Control": "no-store", **_headers_of(problem), **(headers or {})}
+    if not wants_a_page(request.scope):
+        told = msgspec.json.encode({"error": problem.message})
+        return Response(told, status, {**headers, "X-Error-Code": problem.code}, "application/json; charset=utf-8")
     return page(
         request,
         "problem.html",
         status=status,
-        headers={"Cache-Control": "no-store", **_headers_of(problem), **(headers or {})},
+        headers=headers,
         heading=_HEADINGS.get(status, HTTPStatus(status).phrase),
         message=problem.message,
     )
+
+
+def wants_a_page(scope: Scope) -> bool:
+    """Whether it is a page that is asked for, as browsers do."""
+    return any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
 
 
 def status_of(problem: Problem) -> int:

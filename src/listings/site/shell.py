@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias
 
 from starlette.requests import ClientDisconnect, Request
+from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from listings.errors import Problem
@@ -20,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class Shell:
-    """The middleware around the routes; what it refuses is told on a page."""
+    """The middleware around the routes; what has no page goes on unread, since 404 and 405 come first (G21)."""
 
     def __init__(self, app: ASGIApp, most_body: int) -> None:
         """`most_body` is in bytes."""
@@ -32,18 +33,20 @@ class Shell:
         request = Request(scope)
         answer = _Answer(request, send)
         try:
-            if not _BY_PROGRAMS.fullmatch(scope["path"]):
-                security.require_same_origin(request)
-            await self._app(scope, self._bounded(request, receive), answer.send)
+            if _has_page(request):
+                if not _BY_PROGRAMS.fullmatch(scope["path"]):
+                    security.require_same_origin(request)
+                receive = self._bounded(request, receive)
+            await self._app(scope, receive, answer.send)
         except ClientDisconnect:
             return
         except Problem as problem:
-            await pages.problem_page(request, problem)(scope, receive, answer.send)
+            await pages.refusal(request, problem)(scope, receive, answer.send)
         except Exception:
             if answer.begun:
                 raise
             _log.exception("Request %s failed", pages.request_id_of(request))
-            await pages.problem_page(request, _FAULT)(scope, receive, answer.send)
+            await pages.refusal(request, _FAULT)(scope, receive, answer.send)
 
     def _bounded(self, request: Request, receive: Receive) -> Callable[[], Awaitable[Message]]:
         """The body, no longer than allowed. Raises Problem: unsupported_encoding, body_too_large."""
@@ -83,6 +86,11 @@ class _Answer:
         elif self._request.method == "HEAD":
             message = {**message, "body": b""}
         await self._send(message)
+
+
+def _has_page(request: Request) -> bool:
+    """Whether there is something at this path for this method."""
+    return any(route.matches(request.scope)[0] is Match.FULL for route in request.app.routes)
 
 
 def _too_large(most: int) -> Problem:
