@@ -117,6 +117,27 @@ def test_another_method_is_refused_with_those_that_there_are(house: House, path:
         assert reply.headers["x-request-id"]
 
 
+@pytest.mark.parametrize(
+    ("address", "location"),
+    [
+        ("/console/", "/console"),
+        ("/console/listings/?q=rimu+table&page=2", "/console/listings?q=rimu+table&page=2"),
+        ("/sign-in/", "/sign-in"),
+        ("/robots.txt/", "/robots.txt"),
+        ("/listings/%5Cevil.example%3F%0D%0Ax/", "/listings/%5Cevil.example%3F%0D%0Ax"),
+    ],
+)
+def test_a_slash_behind_a_pages_address_leads_to_the_one_without(house: House, address: str, location: str) -> None:
+    for method in ("GET", "HEAD"):
+        reply = get(house, address, method)
+        assert (reply.status, reply.headers["location"]) == (308, location)
+
+
+@pytest.mark.parametrize("path", ["//", "//evil.example/", "/nothing/", "/console//", "/sign-out/"])
+def test_a_slash_behind_what_is_no_page_leads_nowhere(house: House, path: str) -> None:
+    assert get(house, path).status == 404
+
+
 def test_a_path_that_is_nobodys_is_told_before_where_a_form_comes_from(house: House) -> None:
     assert get(house, "/nothing", "POST", Sec_Fetch_Site="cross-site").status == 404
 

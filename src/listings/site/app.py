@@ -1,12 +1,13 @@
 """The pages as an ASGI application beside the API's."""
 
 import asyncio
+from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
@@ -48,7 +49,8 @@ class Pages:
 
 def application(service: Service, options: SiteOptions) -> Pages:
     """The pages over a service."""
-    routes = [*market.ROUTES, *console.ROUTES, *assets.ROUTES]
+    named = [*market.ROUTES, *console.ROUTES, *assets.ROUTES]
+    routes = [*named, *(Route(f"{route.path}/", _leave_slash) for route in named if _is_shown_by(route))]
     made = Starlette(
         routes=routes,
         middleware=[Middleware(Shell, most_body=options.most_body)],
@@ -57,6 +59,16 @@ def application(service: Service, options: SiteOptions) -> Pages:
     made.router.redirect_slashes = False
     made.state.site = Site(service, options, pages.environment(), KeptCounts())
     return Pages(made, routes)
+
+
+def _is_shown_by(route: Route) -> bool:
+    return "GET" in (route.methods or ()) and route.path != "/"
+
+
+async def _leave_slash(request: Request) -> Response:
+    """To the one address of a page."""
+    path, query = quote(request.scope["path"].removesuffix("/")), request.scope["query_string"].decode("latin-1")
+    return RedirectResponse(f"{path}?{query}" if query else path, 308)
 
 
 async def _refuse(request: Request, error: HTTPException) -> Response:

@@ -5,7 +5,7 @@ import re
 from xml.sax.saxutils import escape
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from listings.errors import Problem
@@ -62,11 +62,6 @@ async def show_listing(request: Request) -> Response:
     )
 
 
-async def leave_slash(request: Request) -> Response:
-    """To the one address of a listing."""
-    return RedirectResponse(f"/listings/{_id_of(request)}", 308)
-
-
 async def show_robots(request: Request) -> Response:
     """What search engines may read: the market."""
     lines = ["User-agent: *", *(f"Disallow: {path}" for path in ("/api/", "/console", "/invitations/", "/sign-"))]
@@ -101,7 +96,6 @@ async def show_sitemap(request: Request) -> Response:
 ROUTES = [
     Route("/", show_home),
     Route("/listings/{id}", show_listing),
-    Route("/listings/{id}/", leave_slash),
     Route("/robots.txt", show_robots),
     Route("/sitemap.xml", show_sitemaps),
     Route("/sitemaps/{id}.xml", show_sitemap),
