@@ -95,6 +95,14 @@ def test_nothing_found_tells_what_to_try(house: House, alice: Person) -> None:
     assert {"/?q=unicorn", "/"} <= set(reading.values("a", "href"))
 
 
+def test_an_order_is_no_filter_that_could_be_left_out(house: House) -> None:
+    reading = read(house, "/?q=unicorn&sort=price")
+    assert "or fewer filters" not in reading.text
+    assert "Search without filters" not in reading.text
+    assert "open" in reading.all("details")[0].attributes
+    assert "/?q=unicorn&sort=price" in read(house, "/?q=unicorn&region=Otago&sort=price").values("a", "href")
+
+
 @pytest.mark.parametrize(
     ("address", "field", "said"),
     [

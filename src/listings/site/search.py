@@ -16,8 +16,8 @@ SORTS: dict[Sort, str] = {"": "Newest first", "price": "Lowest price", "-price":
 _LONGEST = 200
 _MOST_WORDS = 20
 _MOST_CENTS = 99_999_999_999
-_PRICE = re.compile(r"\$?([0-9]{1,12})(?:\.([0-9]{1,2}))?")
-_GROUPING = re.compile(r"[\s,]")
+_PRICE = re.compile(r"\$?([0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,12})(?:\.([0-9]{1,2}))?")
+_SPACE = re.compile(r"\s")
 _PLACE = re.compile(r"([0-9]{1,11})-([0-9]{1,18})")
 
 
@@ -41,7 +41,7 @@ class Search(NamedTuple):
     @property
     def is_filtered(self) -> bool:
         """Whether it is by more than words."""
-        return self._replace(q="", after=None) != Search()
+        return self._replace(q="", sort="", after=None) != Search()
 
     @property
     def heading(self) -> str:
@@ -49,7 +49,7 @@ class Search(NamedTuple):
         if self.q:
             return f"Results for “{self.q}”"
         if not self.is_narrow:
-            return "Latest listings"
+            return "All listings" if self.sort else "Latest listings"
         what = self.category or GROUPS.get(self.type, "All listings")
         return f"{what} in {self.region}" if self.region else what
 
@@ -102,8 +102,10 @@ def _cents(text: str, field: str, which: str, faults: dict[str, str]) -> int | N
     """A price as people write it: "1,200", "$35.50"."""
     if not text:
         return None
-    match = _PRICE.fullmatch(_GROUPING.sub("", text))
-    cents = int(match[1]) * 100 + int((match[2] or "").ljust(2, "0")) if match is not None else _MOST_CENTS + 1
+    match = _PRICE.fullmatch(_SPACE.sub("", text))
+    cents = _MOST_CENTS + 1
+    if match is not None:
+        cents = int(match[1].replace(",", "")) * 100 + int((match[2] or "").ljust(2, "0"))
     if cents > _MOST_CENTS:
         faults[field] = f"Write the {which} price as a number of dollars, like 250"
         return None
