@@ -118,7 +118,7 @@ def test_what_can_not_be_understood_is_told_beside_its_field(
     reading = read(house, address)
     (entry,) = reading.all("input", aria_invalid="true")
     assert (entry.attributes["name"], entry.attributes["aria-describedby"]) == (field, f"fault-{field}")
-    assert reading.all("p", id=f"fault-{field}")
+    assert len(reading.all("p", id=f"fault-{field}")) == 1
     assert said in reading.text
     assert titles(reading) == []
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -131,6 +132,83 @@ def test_an_address_leaves_out_what_was_left_empty_where_scripts_run(browser: Br
         page.keyboard.press("Enter")
         page.wait_for_url(re.compile("q="))
         assert urlsplit(page.url).query == "q=bicycle"
+
+
+def test_an_address_leaves_out_what_was_left_empty_where_htmx_did_not_come(browser: Browser, market: Stall) -> None:
+    with visit(browser, market.base_url) as seen:
+        seen.page.route("**/htmx.min.js", lambda route: route.abort())
+        page = seen.open("/")
+        page.get_by_label("What are you looking for?").fill("bicycle")
+        page.keyboard.press("Enter")
+        page.wait_for_url(re.compile("q="))
+        assert urlsplit(page.url).query == "q=bicycle"
+
+
+def test_enter_in_an_empty_search_leaves_the_focus_where_it_is(browser: Browser, market: Stall) -> None:
+    with visit(browser, market.base_url) as seen:
+        page = seen.open("/?q=bicycle")
+        page.get_by_label("What are you looking for?").fill("")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="Latest listings")).to_be_visible()
+        assert urlsplit(page.url).query == ""
+        expect(page.get_by_label("What are you looking for?")).to_be_focused()
+
+
+def test_a_search_whose_connection_fails_is_asked_for_as_a_page(browser: Browser, market: Stall) -> None:
+    with visit(browser, market.base_url) as seen:
+        page = seen.open("/")
+        page.route("**/*q=bicycle", lambda route: route.abort() if route.request.resource_type == "xhr" else None)
+        page.get_by_label("What are you looking for?").fill("bicycle")
+        with page.expect_request(lambda request: request.is_navigation_request()) as asked:
+            page.keyboard.press("Enter")
+        assert urlsplit(asked.value.url).query == "q=bicycle"
+
+
+def test_a_search_that_can_not_be_answered_shows_the_page_that_says_why(browser: Browser, tmp_path: Path) -> None:
+    with stall(tmp_path) as market, visit(browser, market.base_url) as seen:
+        page = seen.open("/")
+        market.service.run(lambda service: service.store.close())
+        page.get_by_label("What are you looking for?").fill("bicycle")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="Back in a moment")).to_be_visible()
+        assert urlsplit(page.url).query == "q=bicycle"
+
+
+@pytest.mark.parametrize("address", ["/", "/?price_min=cheap"])
+def test_what_can_not_be_understood_is_told_beside_its_field_until_it_is_mended(
+    browser: Browser, market: Stall, address: str
+) -> None:
+    said = "Write the lowest price as a number of dollars, like 250."
+    with visit(browser, market.base_url, viewport=DESKTOP) as seen:
+        page = seen.open(address)
+        field = page.get_by_label("From")
+        for price, told in (("dear", said), ("10", ""), ("cheap", said)):
+            field.fill(price)
+            field.press("Tab")
+            expect(page.get_by_role("group", name="Price in dollars").locator("#fault-price_min")).to_have_text(told)
+            expect(field).to_have_accessible_description(told)
+            expect(page.locator("[aria-invalid]")).to_have_count(1 if told else 0)
+            expect(page.locator("#status")).to_have_text(told or re.compile("listings on this page"))
+            expect(page.get_by_label("To", exact=True)).to_be_focused()
+
+
+def test_what_a_search_has_found_is_shown_as_after_a_reload(browser: Browser, market: Stall) -> None:
+    market.create({"title": "Kakapo"})
+    with visit(browser, market.base_url, viewport=DESKTOP) as seen:
+        page = seen.open("/")
+        for words, shown, told in (
+            ("kakapo", "Results for “kakapo”", "Results for “kakapo”: 1 listing on this page"),
+            ("unicorn", "Nothing found", "Nothing found for “unicorn”"),
+            ("", "Find it in Aotearoa", "Latest listings: 24 listings on this page"),
+        ):
+            page.get_by_label("What are you looking for?").fill(words)
+            page.keyboard.press("Enter")
+            expect(page.get_by_role("heading", name=shown)).to_be_visible()
+            expect(page.locator("#status")).to_have_text(told)
+            headings = page.locator("main :is(h1, h2, .groups, .empty)")
+            found = headings.all_inner_texts()
+            page.reload()
+            assert headings.all_inner_texts() == found
 
 
 def test_who_uses_the_keyboard_comes_to_the_content_first(browser: Browser, market: Stall) -> None:

@@ -13,25 +13,33 @@ for (const image of document.querySelectorAll("[data-pictures] img")) {
 }
 
 // An address without what was left empty is one that people can read and send to each other.
-document.addEventListener("submit", (event) => {
+document.addEventListener("formdata", (event) => {
   if (event.target.method !== "get") return;
-  const empty = [...event.target.elements].filter((field) => field.name && !field.value && !field.disabled);
-  for (const field of empty) field.disabled = true;
-  setTimeout(() => { for (const field of empty) field.disabled = false; });
-});
-document.addEventListener("htmx:configRequest", (event) => {
-  if (event.detail.verb !== "get") return;
-  for (const [name, value] of [...event.detail.formData.entries()]) {
-    if (value === "") event.detail.formData.delete(name);
+  for (const [name, value] of [...event.formData]) {
+    if (value === "") event.formData.delete(name);
   }
 });
 
+// A search that fails is asked for once more as a page, which tells why.
+for (const failed of ["htmx:responseError", "htmx:sendError"]) {
+  document.addEventListener(failed, (event) => location.assign(event.detail.pathInfo.finalRequestPath));
+}
+
+function markFaults() {
+  const faults = [...document.querySelectorAll(".search .fault")];
+  for (const fault of faults) {
+    const field = document.querySelector(`[aria-describedby="${fault.id}"]`);
+    if (fault.textContent) field.setAttribute("aria-invalid", "true");
+    else field.removeAttribute("aria-invalid");
+  }
+  return faults.map((fault) => fault.textContent).filter(Boolean).join(" ");
+}
+
 // Who can't see the results change hears of it.
-document.addEventListener("htmx:afterSwap", () => {
-  const status = document.getElementById("status");
-  const results = document.getElementById("results");
-  if (!status || !results) return;
-  const count = results.querySelectorAll(".card").length;
-  const heading = results.querySelector("h2, .notice");
-  status.textContent = `${heading ? heading.textContent.trim() : ""}: ${count} listings on this page`;
+document.addEventListener("htmx:afterSwap", (event) => {
+  if (event.target.id !== "results") return;
+  const count = event.target.querySelectorAll(".card").length;
+  const heading = event.target.querySelector("h2");
+  const found = count === 1 ? ": 1 listing on this page" : `: ${count} listings on this page`;
+  document.getElementById("status").textContent = markFaults() || heading.textContent + (count ? found : "");
 });
