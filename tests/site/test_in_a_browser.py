@@ -239,6 +239,18 @@ def test_a_picture_that_is_not_there_leaves_its_place_to_a_drawing(browser: Brow
         assert ".svg" in page.locator(".gallery .picture").evaluate("it => getComputedStyle(it).backgroundImage")
 
 
+def test_the_focus_is_seen_on_a_listings_only_picture(browser: Browser, market: Stall, shown: list[str]) -> None:
+    (listing_id,) = market.create({"images": shown[:1]})
+    with visit(browser, market.base_url, reduced_motion="reduce") as seen:
+        page = seen.open(f"/listings/{listing_id}")
+        expect(page.locator(".gallery img")).to_have_js_property("complete", value=True)
+        before = page.locator(".gallery").screenshot()
+        page.get_by_role("link", name="For sale").focus()
+        page.keyboard.press("Tab")
+        expect(page.locator(".gallery a")).to_be_focused()
+        assert page.locator(".gallery").screenshot() != before
+
+
 def test_axe_finds_nothing_to_object_to_in_light_and_dark_on_phones_and_desktops(
     browser: Browser, market: Stall, pages: list[str]
 ) -> None:
