@@ -17,6 +17,7 @@ from tests.site.console import PASSWORD
 
 pytestmark = [needs_chromium, pytest.mark.slow]
 
+LINES = "it => { const all = new Range(); all.selectNodeContents(it); return all.getClientRects().length; }"
 STOCK = b"title,content,price\nLamp,A lamp.,12.50\nChair,,cheap\nTable,A table.,80\n"
 
 
@@ -249,3 +250,10 @@ def test_a_key_is_copied_and_all_are_ticked_where_scripts_run(seller: Visit, pla
     page = seller.open("/console/listings")
     page.get_by_label("All on this page").check()
     assert page.locator("[name=id]:checked").count() == page.locator("[name=id]").count() > 1
+
+
+def test_an_e_mail_address_stands_in_one_line_on_a_phone(browser: Browser, place: Place) -> None:
+    with visit(browser, place.service.base_url, viewport={"width": 375, "height": 800}) as seen:
+        enter(seen, "alice@demo.example")
+        address = seen.open("/console/account").get_by_role("definition").filter(has_text="alice@demo.example")
+        assert address.evaluate(LINES) == 1

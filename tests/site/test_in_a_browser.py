@@ -26,6 +26,11 @@ STUDIO: dict[str, Any] = {
     "latitude": -41.2911,
     "longitude": 174.7946,
 }
+WIDTH_OF_PLACEHOLDER = """it => {
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = getComputedStyle(it).font;
+  return pen.measureText(it.placeholder).width;
+}"""
 LONG: dict[str, Any] = {"title": "W" * 255, "content": "x" * 3000, "location": "y" * 255, "region": "z" * 100}
 
 
@@ -266,6 +271,13 @@ def test_no_page_is_wider_than_the_screen(browser: Browser, market: Stall, pages
             for width in (320, 390, 768, 1280):
                 page.set_viewport_size({"width": width, "height": 800})
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
+
+
+def test_the_search_tells_on_a_small_phone_what_it_is_for(browser: Browser, market: Stall) -> None:
+    with visit(browser, market.base_url, viewport={"width": 320, "height": 600}) as seen:
+        field = seen.open("/").get_by_placeholder("Search listings")
+        wide = field.evaluate("it => it.clientWidth - 2 * parseFloat(getComputedStyle(it).paddingLeft)")
+        assert field.evaluate(WIDTH_OF_PLACEHOLDER) <= wide
 
 
 def test_what_can_be_touched_is_as_large_as_a_finger(browser: Browser, market: Stall) -> None:
