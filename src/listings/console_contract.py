@@ -169,14 +169,20 @@ class MemberStore(Protocol):
     async def get_password(self, account_id: int) -> str | None:
         """The hash of the account's password; None when it has none."""
 
-    async def set_password(self, account_id: int, password: str, author: Author, keep: str | None = None) -> None:
-        """Store a password's hash, end all sessions but the one of the handle `keep`, and all invitations."""
+    async def set_password(self, account_id: int, old: str, new: str, author: Author, keep: str | None = None) -> bool:
+        """Store a password's hash, end all sessions but the one of the handle `keep`, and all invitations.
+
+        False, and nothing stored, when the hash is no more the old one.
+        """
 
     async def replace_password(self, account_id: int, old: str, new: str) -> None:
         """Store another hash of the same password, unless the hash is no more the old one."""
 
-    async def add_session(self, account_id: int, new: NewSession) -> None:
-        """Store a session of an existing account, which has given its password."""
+    async def add_session(self, account_id: int, new: NewSession, password: str) -> bool:
+        """Store a session of an existing account, which has given the password of a hash.
+
+        False, and nothing stored, when that is no more its hash, or the account is disabled.
+        """
 
     async def find_session(self, digest: bytes) -> tuple[Session, Account] | None:
         """The session of this digest with its account, however old."""

@@ -34,7 +34,8 @@ def new_session(number: int, created_at: int = 1_000) -> NewSession:
 
 def begin(run: Run, store: Store, account: Account, *numbers: int) -> None:
     for number in numbers:
-        run(store.add_session(account.id, new_session(number, 1_000 + number)))
+        hashed = run(store.get_password(account.id))
+        assert run(store.add_session(account.id, new_session(number, 1_000 + number), hashed))
 
 
 def handles(run: Run, store: Store, account: Account) -> list[str]:
@@ -67,10 +68,45 @@ def test_an_account_of_the_operators_has_no_password(store: Store, run: Run) -> 
 def test_a_new_password_ends_all_sessions_but_one_and_all_invitations(store: Store, run: Run, account: Account) -> None:
     begin(run, store, account, 1, 2, 3)
     run(store.add_invitation(account.id, SUBJECT, 1_000, 2_000))
-    run(store.set_password(account.id, "second", BY_CONSOLE, "handle2"))
+    run(store.set_password(account.id, "first", "second", BY_CONSOLE, "handle2"))
     assert run(store.get_password(account.id)) == "second"
     assert handles(run, store, account) == ["handle2"]
     assert run(store.find_invitation(SUBJECT, 1_500)) is None
+
+
+def test_nothing_is_opened_or_changed_by_a_password_that_is_no_more_the_accounts(
+    store: Store, run: Run, account: Account
+) -> None:
+    run(store.set_password(account.id, "first", "second", BY_CONSOLE))
+    assert run(store.add_session(account.id, new_session(1), "first")) is False
+    assert run(store.set_password(account.id, "first", "third", BY_CONSOLE)) is False
+    assert run(store.get_password(account.id)) == "second"
+    assert handles(run, store, account) == []
+    assert kinds(run, store, account) == ["account_opened", "password_changed"]
+
+
+def test_a_session_and_the_end_of_what_opens_it_leave_none_at_the_same_time(
+    store: Store, run: Run, account: Account
+) -> None:
+    async def race(number: int) -> None:
+        old, new = f"{number}", f"{number + 1}"
+        await asyncio.gather(
+            store.add_session(account.id, new_session(number), old),
+            store.set_password(account.id, old, new, BY_CONSOLE),
+        )
+
+    run(store.set_password(account.id, "first", "0", BY_CONSOLE))
+    for number in range(20):
+        run(race(number))
+        assert handles(run, store, account) == []
+
+
+def test_a_disabled_account_has_no_session_that_begins(store: Store, run: Run, account: Account) -> None:
+    run(store.change_account(account.id, lambda _: {"disabled_at": 1_200}))
+    assert run(store.add_session(account.id, new_session(1), "first")) is False
+    run(store.change_account(account.id, lambda _: {"disabled_at": None}))
+    assert handles(run, store, account) == []
+    assert run(store.add_session(account.id, new_session(1), "first")) is True
 
 
 def test_another_hash_replaces_only_the_one_it_was_made_of(store: Store, run: Run, account: Account) -> None:
@@ -202,7 +238,7 @@ def test_what_is_no_edit_is_told_in_its_order(store: Store, run: Run, account: A
     run(store.revoke_key(rotated.id, 1_700, Author(OPERATOR, 1_700)))
     run(store.change_account(account.id, lambda _: {"plan_expires_at": 9_000}, Author(OPERATOR, 1_800)))
     run(store.change_account(account.id, lambda _: {}, Author(OPERATOR, 1_900)))
-    run(store.set_password(account.id, "second", BY_CONSOLE))
+    run(store.set_password(account.id, "first", "second", BY_CONSOLE))
     begin(run, store, account, 2)
     run(store.end_session(account.id, "handle2", BY_CONSOLE))
     events = run(store.page_events(bucket_of(account.id), account.id, LATEST, 100))[::-1]
@@ -232,7 +268,7 @@ def test_without_an_author_nothing_is_told(store: Store, run: Run) -> None:
 
 def test_events_at_the_same_time_are_all_kept(store: Store, run: Run, account: Account) -> None:
     async def rush() -> None:
-        await asyncio.gather(*(store.add_session(account.id, new_session(number)) for number in range(20)))
+        await asyncio.gather(*(store.add_session(account.id, new_session(number), "first") for number in range(20)))
 
     run(rush())
     events = run(store.page_events(bucket_of(account.id), account.id, LATEST, 100))

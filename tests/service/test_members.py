@@ -407,6 +407,37 @@ def test_a_password_is_changed_with_the_old_one(open_house: House, alice: str) -
     assert open_house.run(sign_in(open_house, "another password"))
 
 
+def test_who_signs_in_with_the_old_password_while_it_is_changed_is_refused(open_house: House, alice: str) -> None:
+    service, member = open_house.service, member_of(open_house, alice)
+    changed: list[str] = []
+
+    class Slow(Passwords):
+        """Whose sign-in finds the password right just before it is another one."""
+
+        async def check(self, stored: str | None, password: str) -> Any:
+            checked = await super().check(stored, password)
+            if not changed:
+                changed.append("")
+                changed[0] = await service.change_password(member, PASSWORD, "another long password")
+            return checked
+
+    service.passwords = Slow(Cost(kibibytes=8, passes=1))
+    assert code_of(open_house, sign_in(open_house)) == "wrong_credentials"
+    sessions = open_house.run(service.list_sessions(member_of(open_house, changed[0])))
+    assert len(sessions) == 1
+
+
+def test_of_two_who_change_a_password_at_once_the_second_has_given_a_wrong_one(open_house: House, alice: str) -> None:
+    service, member = open_house.service, member_of(open_house, alice)
+
+    async def change_twice() -> list[Any]:
+        changes = (service.change_password(member, PASSWORD, f"another password {number}") for number in range(2))
+        return await asyncio.gather(*changes, return_exceptions=True)
+
+    results = open_house.run(change_twice())
+    assert [isinstance(result, Problem) and result.code for result in results].count("wrong_credentials") == 1
+
+
 def test_a_password_is_confirmed_under_the_same_limit(open_house: House, alice: str) -> None:
     member = member_of(open_house, alice)
     open_house.clock.advance(15 * 60)

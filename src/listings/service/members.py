@@ -89,11 +89,12 @@ class Members(Accounts):
         )
         if counts[0] > _MOST_SIGN_UPS:
             raise _too_many()
-        account = await self.store.add_member(name, email, await self.passwords.hash(password), now)
+        hashed = await self.passwords.hash(password)
+        account = await self.store.add_member(name, email, hashed, now)
         if account is None:
             raise Problem("email_taken", "There is an account with this e-mail address already: sign in to it")
         _log.info("Account %d is opened by sign-up", account.id)
-        return await self._begin_session(account, agent)
+        return await self._begin_session(account, hashed, agent)
 
     async def sign_in(self, email: str, password: str, address: str, agent: str = "") -> str:
         """Begin a session; returns its token, which is told this once.
@@ -110,11 +111,11 @@ class Members(Accounts):
             _log.warning("Too many attempts to sign in")
             raise _too_many()
         found = await self.store.find_account(email) if email.isprintable() else None
-        account = await self._require_password(found, password)
+        account, hashed = await self._require_password(found, password)
         await self.store.forgive_attempt(of_account, of_address)
         if account.disabled_at is not None:
             raise Problem("account_disabled", "This account is disabled: ask the operator")
-        return await self._begin_session(account, agent)
+        return await self._begin_session(account, hashed, agent)
 
     async def session_of(self, token: str) -> Member | None:
         """The member of a token; None when it is unknown, ended, idle for 7 days or 30 days old."""
@@ -190,33 +191,39 @@ class Members(Accounts):
         Raises Problem: wrong_credentials, too_many_attempts, invalid_request.
         """
         require_good(new, member.account.name, member.account.email)
-        await self._require_again(member, old)
+        stored = await self._require_again(member, old)
         hashed = await self.passwords.hash(new)
-        await self.store.set_password(member.account.id, hashed, self._console(), member.session)
+        if not await self.store.set_password(member.account.id, stored, hashed, self._console(), member.session):
+            raise _wrong_credentials()
         _log.info("The password of account %d is changed", member.account.id)
         return await self._renew(member)
 
-    async def _require_again(self, member: Member, password: str) -> None:
+    async def _require_again(self, member: Member, password: str) -> str:
+        """The hash that it was found to be."""
         self.passwords.require_room()
         subject = _subject("account", member.account.email)
         now = int(self.clock())
         counts = await self.store.count_attempt([subject], now, now - _ATTEMPTS_SECONDS)
         if counts[0] > _MOST_OF_ACCOUNT:
             raise _too_many()
-        await self._require_password(member.account, password)
+        _, hashed = await self._require_password(member.account, password)
         await self.store.forgive_attempt(subject, subject)
+        return hashed
 
-    async def _require_password(self, account: Account | None, password: str) -> Account:
-        """The account itself. Raises Problem("wrong_credentials"), in the same time whatever it is that is wrong."""
+    async def _require_password(self, account: Account | None, password: str) -> tuple[Account, str]:
+        """The account itself and the hash that it has.
+
+        Raises Problem("wrong_credentials"), in the same time whatever it is that is wrong.
+        """
         stored = await self.store.get_password(account.id if account is not None else 0)
         checked = await self.passwords.check(stored, password)
         if account is None or stored is None or not checked.is_right:
             whose = "no account" if account is None else f"account {account.id}"  # both take the time of a line
             _log.warning("A wrong password was given for %s", whose)
-            raise Problem("wrong_credentials", "The e-mail address or the password is wrong")
+            raise _wrong_credentials()
         if checked.better is not None:
             await self.store.replace_password(account.id, stored, checked.better)
-        return account
+        return account, checked.better or stored
 
     # Invitations
 
@@ -256,7 +263,7 @@ class Members(Accounts):
         if taken is None:
             raise _no_invitation()
         _log.info("The invitation of account %d is accepted", taken.id)
-        return await self._begin_session(taken, agent)
+        return await self._begin_session(taken, hashed, agent)
 
     # Keys
 
@@ -338,7 +345,8 @@ class Members(Accounts):
     async def _find_session(self, token: str) -> tuple[Session, Account] | None:
         return await self.store.find_session(_digest(token)) if _TOKEN.fullmatch(token) else None
 
-    async def _begin_session(self, account: Account, agent: str) -> str:
+    async def _begin_session(self, account: Account, hashed: str, agent: str) -> str:
+        """For who has given the password of a hash. Raises Problem("wrong_credentials") where it is another by now."""
         token = secrets.token_urlsafe(32)
         new = NewSession(
             digest=_digest(token),
@@ -347,7 +355,8 @@ class Members(Accounts):
             created_at=int(self.clock()),
             agent=_shown_agent(agent),
         )
-        await self.store.add_session(account.id, new)
+        if not await self.store.add_session(account.id, new, hashed):
+            raise _wrong_credentials()
         _log.info("Account %d is signed in", account.id)
         return token
 
@@ -398,6 +407,10 @@ def _network_of(address: str) -> str:
 def _shown_agent(agent: str) -> str:
     """The beginning of what a browser calls itself, as far as it can be shown."""
     return "".join(letter for letter in agent if letter.isprintable())[:_LONGEST_AGENT]
+
+
+def _wrong_credentials() -> Problem:
+    return Problem("wrong_credentials", "The e-mail address or the password is wrong")
 
 
 def _too_many() -> Problem:

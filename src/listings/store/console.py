@@ -53,17 +53,17 @@ class Console(ABC):
         rows = await self._ask(console.GET_PASSWORD, account_id)
         return str(rows[0][0]) if rows else None
 
-    async def set_password(self, account_id: int, password: str, author: Author, keep: str | None = None) -> None:
+    async def set_password(self, account_id: int, old: str, new: str, author: Author, keep: str | None = None) -> bool:
         """And the end of what the old one has opened."""
-        await self._perform(lambda: members.set_password(account_id, password, author, keep))
+        return await self._perform(lambda: members.change_password(account_id, old, new, author, keep))
 
     async def replace_password(self, account_id: int, old: str, new: str) -> None:
         """Another hash of it."""
         await self._perform(lambda: ask(console.REPLACE_PASSWORD, account_id, old, new))
 
-    async def add_session(self, account_id: int, new: NewSession) -> None:
+    async def add_session(self, account_id: int, new: NewSession, password: str) -> bool:
         """Its token's digest alone is kept."""
-        await self._perform(lambda: members.add_session(account_id, new))
+        return await self._perform(lambda: members.add_session(account_id, new, password))
 
     async def find_session(self, digest: bytes) -> tuple[Session, Account] | None:
         """With its account, in one read."""

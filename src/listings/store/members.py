@@ -25,7 +25,15 @@ def add(name: str, email: str, password: str, created_at: int) -> Script[Account
     return account
 
 
-def set_password(account_id: int, password: str, author: Author, keep: str | None) -> Script[None]:
+def change_password(account_id: int, old: str, new: str, author: Author, keep: str | None) -> Script[bool]:
+    """Only from the hash that it was found to be."""
+    if not (yield from _is_password(account_id, old)):
+        return False
+    yield from _set_password(account_id, new, author, keep)
+    return True
+
+
+def _set_password(account_id: int, password: str, author: Author, keep: str | None) -> Script[None]:
     """The password, and the end of what the old one has opened."""
     yield Ask(console.SET_PASSWORD, (account_id, password, author.moment))
     yield Ask(console.REMOVE_INVITATIONS, (account_id,))
@@ -33,10 +41,20 @@ def set_password(account_id: int, password: str, author: Author, keep: str | Non
     yield from note(account_id, author, "password_changed")
 
 
-def add_session(account_id: int, new: NewSession) -> Script[None]:
-    """A session that begins."""
+def add_session(account_id: int, new: NewSession, password: str) -> Script[bool]:
+    """A session that begins, unless what would have ended it came before it."""
+    rows = yield Ask(sql.GET_ACCOUNT, (account_id,), locks=True)
+    if Account(*rows[0]).disabled_at is not None or not (yield from _is_password(account_id, password)):
+        return False
     yield Ask(console.ADD_SESSION, (account_id, *astuple(new)))
     yield from note(account_id, Author(CONSOLE, new.created_at), "signed_in")
+    return True
+
+
+def _is_password(account_id: int, password: str) -> Script[bool]:
+    """Whether this is the hash, which it then stays until the transaction ends."""
+    rows = yield Ask(console.GET_PASSWORD, (account_id,), locks=True)
+    return bool(rows) and rows[0][0] == password
 
 
 def session_of(row: Any) -> tuple[Session, Account]:  # noqa: ANN401 - a row of either engine
@@ -92,7 +110,7 @@ def take_invitation(digest: bytes, password: str, now: int) -> Script[Account | 
     if not rows:
         return None
     account_id = int(rows[0][0])
-    yield from set_password(account_id, password, Author(CONSOLE, now), None)
+    yield from _set_password(account_id, password, Author(CONSOLE, now), None)
     rows = yield Ask(sql.GET_ACCOUNT, (account_id,))
     return Account(*rows[0])
 
