@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Iterable
+from functools import lru_cache
 
 _WORD = re.compile(r"[^\W_]+")
 _ACCENTS = re.compile("[\u0300-\u036f]")
@@ -26,10 +27,11 @@ def _folded(text: str) -> str:
 
 def _has(folded: str, word: str) -> bool:
     at = folded.find(word)
-    while at >= 0:
-        end = at + len(word)
-        begins = at == 0 or not folded[at - 1].isalnum()
-        if begins and (end == len(folded) or not folded[end].isalnum() or len(word) == _LONGEST):
-            return True
-        at = folded.find(word, at + 1)
-    return False
+    return at >= 0 and _as_word(word).search(folded, at) is not None
+
+
+@lru_cache(maxsize=256)
+def _as_word(word: str) -> re.Pattern[str]:
+    """One pass over a text, however often it has the letters inside other words."""
+    end = "" if len(word) == _LONGEST else r"(?![^\W_])"
+    return re.compile(rf"(?<![^\W_]){re.escape(word)}{end}")

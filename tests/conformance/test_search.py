@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import pytest
@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from listings import words
-from listings.contract import Store
+from listings.contract import Decide, Store
 from listings.model import SORTED_BY, Account, Listing, ListingChange, ListingQuery, NewListing, bucket_of
+from listings.store import search
 from tests.conformance.conftest import Run
 
 TYPES = ("product", "service", "rental", "job")
@@ -184,6 +185,82 @@ def test_a_changed_text_is_found_by_its_new_words_alone(store: Store, run: Run) 
     assert find("bike", "green") == [ids[1001]]
     assert len(find("bike")) == 1_001
     assert len(find("red")) == 1_001
+
+
+LONG, SLICE = 1_000, 4_000  # characters of a text, bytes of a slice
+
+
+def long_one(number: int, word: str) -> NewListing:
+    content = " ".join(["Bär"] * (LONG // 4 - 10) + [word, "old" if number % 3 else "new"])
+    return NewListing(title=f"Lamp {number}", content=content, price_cents=number)
+
+
+@pytest.fixture
+def long_ones(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> Stock:
+    """Listings whose texts are long beside a slice, every other with the word oak, one of three with new."""
+    account = run(store.add_account("Alice", "alice@example.com", None, 1_000))
+    monkeypatch.setattr(search, "SLICE", SLICE)
+    chance = random.Random(2)
+    made = [long_one(number, "oak" if number % 2 else "oaken") for number in range(24)]
+    ids = all_of(run, [add(store, account, new, chance) for new in made])
+    listings = [run(store.get_listing(listing_id)) for listing_id in ids]
+    return Stock(listings, lambda query: _find(store, run, account, query))
+
+
+@pytest.mark.parametrize("limit", [None, 1, 5, 12])
+@pytest.mark.parametrize("sort", SORTED_BY)
+def test_long_texts_are_looked_through_in_slices_that_skip_and_repeat_nothing(
+    long_ones: Stock, limit: int | None, sort: Any
+) -> None:
+    for sought in (("oak",), ("oak", "new"), ("bar",), ("ba",)):
+        query = ListingQuery(words=sought, limit=limit, sort=sort)
+        found = long_ones.find(query)
+        assert found == expected(long_ones.listings, query), query
+        if found:
+            behind = msgspec.structs.replace(query, after=query.place_of(found[-1]), descending=False)
+            assert long_ones.find(behind) == expected(long_ones.listings, behind), behind
+
+
+def test_long_texts_keep_nobody_waiting_for_longer_than_a_slice(long_ones: Stock, store: Store, run: Run) -> None:
+    place = place_of(long_ones)
+
+    async def turns_of_the_loop() -> int:
+        looking = asyncio.ensure_future(store.find_listings(*place, ListingQuery(words=("rimu",))))
+        turns = 0
+        while not looking.done():
+            turns += 1
+            await asyncio.sleep(0)
+        return turns
+
+    assert run(turns_of_the_loop()) >= 24 * LONG // SLICE
+
+
+def test_what_changes_while_long_texts_are_looked_through_is_found_as_it_is_at_one_moment(
+    long_ones: Stock, store: Store, run: Run
+) -> None:
+    query = ListingQuery(words=("oak",), sort="price")
+    first, second = (long_ones.listings[number].id for number in (1, 3))
+    listings = {listing.id: listing for listing in long_ones.listings}
+    moments = [expected(long_ones.listings, query)]
+
+    async def change_meanwhile() -> list[Listing]:
+        looking = asyncio.ensure_future(store.find_listings(*place_of(long_ones), query))
+        await asyncio.sleep(0)
+        for listing_id, decide in ((first, becoming(price_cents=7_000)), (second, becoming(content="Pine."))):
+            listings[listing_id] = await store.change_listing(listing_id, decide)
+            moments.append(expected(list(listings.values()), query))
+        return await looking
+
+    assert run(change_meanwhile()) in moments
+
+
+def becoming(**change: Any) -> Decide:
+    return lambda _: cast("ListingChange", change)
+
+
+def place_of(stock: Stock) -> tuple[int, int]:
+    account_id = stock.listings[0].account_id
+    return bucket_of(account_id), account_id
 
 
 @settings(max_examples=300)

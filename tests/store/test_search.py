@@ -138,7 +138,7 @@ class Steps:
 
         self._reader.set_progress_handler(note, 1_000)
         try:
-            found = sqlite_search.find(self._read, (1, 1), query)
+            found = asyncio.run(sqlite_search.find(self._read, (1, 1), query, asyncio.Lock()))
         finally:
             self._reader.set_progress_handler(None)
         return thousands, len(found)

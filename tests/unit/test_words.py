@@ -1,5 +1,8 @@
 """Words of a text, as a search finds them."""
 
+import timeit
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,3 +44,18 @@ def test_a_text_contains_just_the_words_that_it_can_be_taken_apart_into(texts: l
     found = {word for text in texts for word in words.words_of(text)}
     for word in {*words.words_of(sought), *words.words_of(sought[:1]), *found}:
         assert words.contain(texts, [word]) is (word in found)
+
+
+@given(st.text(alphabet="aB _", max_size=200), st.text(alphabet="ab", min_size=1, max_size=3))
+def test_a_word_among_many_that_begin_or_end_with_it_is_found_all_the_same(text: str, word: str) -> None:
+    assert words.contain([text], [word]) is (word in words.words_of(text))
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("text", ["a" * 100_000, "xa " * 33_333, "ax_" * 33_333], ids=["one", "many", "other ends"])
+def test_letters_that_are_in_other_words_alone_take_no_longer_than_to_take_the_words_apart(text: str) -> None:
+    assert least_seconds(lambda: words.contain([text], ["a"])) < 5 * least_seconds(lambda: words.words_of(text))
+
+
+def least_seconds(call: Callable[[], object]) -> float:
+    return min(timeit.repeat(call, number=1, repeat=5))

@@ -4,6 +4,7 @@ It has no orders about indexes. So a condition that an index is not to serve is 
 switched off for the session, and what is to be sorted is gathered first.
 """
 
+import asyncio
 from functools import lru_cache
 
 import msgspec
@@ -107,10 +108,25 @@ async def _look_through(session: Session, place: Place, query: ListingQuery, *, 
     page = msgspec.structs.replace(query, words=(), limit=_PAGE)
     while True:
         rows = await _search(session, place, page, indexed=indexed)
-        found += [row for row in rows if words.contain((row["title"], row["content"]), query.words)]
+        found += await _having_words(rows, query.words)
         if len(rows) < _PAGE or (query.limit is not None and len(found) >= query.limit):
             return found[: query.limit]
         page = msgspec.structs.replace(page, after=(rows[-1][SORTED_BY[query.sort]], rows[-1]["id"]))
+
+
+async def _having_words(rows: Rows, sought: tuple[str, ...]) -> Rows:
+    """Long texts in slices, between which others have their turns."""
+    found: Rows = []
+    size = 0
+    for row in rows:
+        texts = (row["title"], row["content"])
+        if words.contain(texts, sought):
+            found.append(row)
+        size += sum(map(len, texts))
+        if size >= search.SLICE:
+            await asyncio.sleep(0)
+            size = 0
+    return found
 
 
 @lru_cache(maxsize=2048)

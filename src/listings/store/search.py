@@ -22,6 +22,9 @@ LARGE = 1000
 FEW = 2000
 """Listings that are gathered and sorted at once."""
 
+SLICE = 256 * 1024
+"""Bytes of texts that are looked through at once."""
+
 _HIDDEN = "NOT (is_active AND deleted_at IS NULL)"  # as the index listings_hidden has it
 _STATUS: dict[Status, str] = {
     "active": "is_active AND deleted_at IS NULL",
@@ -51,7 +54,7 @@ _INDEXES = {
     "type": "listings_by_type",
 }
 # Of a text in ASCII, LIKE tells at once that it has not even the letters; others are taken apart to be sure.
-_MAY_HAVE_WORD = (
+MAY_HAVE_WORD = (
     "(title LIKE ${0} OR content LIKE ${0} OR octet_length(title) + octet_length(content) > "
     "length(title) + length(content))"
 )
@@ -115,15 +118,20 @@ def gatherings(shape: Shape) -> Iterator[Shape]:
 
 
 @lru_cache(maxsize=2048)
-def search(shape: Shape) -> str:
+def search(shape: Shape, columns: str = LISTING_COLUMNS) -> str:
     """The statement: `$1` bucket, `$2` account, then `values_of`, then what `among` or `worded` is about.
 
     Ids are a JSON array; words have spaces between them, and the longest follows, between two %.
     """
     parts = ["active", "all"] if shape.status == "all" and not shape.by else [shape.status]
     conditions = _conditions(shape)
-    selects = " UNION ALL ".join(_select(shape, _status_condition(part, shape), conditions) for part in parts)
+    selects = " UNION ALL ".join(_select(shape, _status_condition(part, shape), conditions, columns) for part in parts)
     return f"{selects} {order(shape)}"
+
+
+def candidates(shape: Shape) -> str:
+    """The same statement for id, version and bytes of the texts alone; the column of the order comes with them."""
+    return search(shape, f"id, version, octet_length(title) + octet_length(content), {SORTED_BY[shape.sort]}")
 
 
 def order(shape: Shape) -> str:
@@ -170,7 +178,7 @@ def _conditions(shape: Shape) -> list[str]:
         conditions.append(f"id IN (SELECT value FROM json_each(${count_parameters(shape) + shape.limited}))")
     if shape.worded:
         number = count_parameters(shape) + shape.limited
-        conditions.append(_MAY_HAVE_WORD.format(number + 1))
+        conditions.append(MAY_HAVE_WORD.format(number + 1))
         conditions.append(f"has_words(title, content, ${number})")
     return conditions
 

@@ -1,5 +1,6 @@
 """The store on one SQLite file: reads in place on the event loop, writes through the writer thread."""
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -79,6 +80,7 @@ class SqliteStore(Console):
         self._revisions: Revisions | None = None
         self._callers: Kept | None = None  # by their key's digest
         self._writer: Writer | None = None
+        self._look_through = asyncio.Lock()  # had by one search at a time, for a slice of long texts
         self._walk: sqlite_account_index.Walk | None = None  # of the account that is being indexed
         self._indexed_in: int | None = None  # the number of the turn of the last step of any index
 
@@ -171,7 +173,8 @@ class SqliteStore(Console):
 
     async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> list[Listing]:
         """Looked through or looked up, as `search` tells."""
-        return [listing_of(row) for row in sqlite_search.find(self._read_any, (bucket, account_id), query)]
+        rows = await sqlite_search.find(self._read_any, (bucket, account_id), query, self._look_through)
+        return [listing_of(row) for row in rows]
 
     async def add_listing(  # noqa: PLR0913, PLR0917 - as the contract has it
         self,
