@@ -5,8 +5,8 @@ import fcntl
 import os
 import shutil
 import threading
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -371,6 +371,73 @@ def test_writers_of_two_processes_take_turns_by_the_lock_file(path: Path) -> Non
 
     with_writer(path, use)
     os.close(descriptor)
+
+
+@contextmanager
+def another_process_has_the_turn(path: Path) -> Iterator[None]:
+    descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def test_while_another_process_keeps_the_turn_writes_are_refused_and_then_at_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writers, "_TURN_WAITS", 0.05)
+
+    async def use(writer: Writer) -> None:
+        with another_process_has_the_turn(path):
+            for text in ("a", "b", "c"):
+                with pytest.raises(Unavailable, match="nothing was written"):
+                    await writer.run(insert(text))
+            assert writer.revisions.holds()
+        while True:  # until the thread has had its turn
+            try:
+                assert await writer.run(insert("d")) == 1
+            except Unavailable:
+                await asyncio.sleep(0)
+            else:
+                break
+        assert await writer.run(insert("e")) == 2
+
+    with_writer(path, use)
+    assert texts(path) == {"d", "e"}
+
+
+def test_a_turn_that_comes_in_time_refuses_nothing_later(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writers, "_TURN_WAITS", 0.2)
+
+    async def use(writer: Writer) -> None:
+        with another_process_has_the_turn(path):
+            first = asyncio.ensure_future(writer.run(insert("a")))
+            await asyncio.wait([first], timeout=0.05)
+        assert await first == 1
+        until = perf_counter() + 0.3
+        while perf_counter() < until:
+            await writer.run(lambda _: None)
+
+    with_writer(path, use)
+
+
+def test_a_writer_that_cannot_have_the_turn_closes_all_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writers, "_TURN_WAITS", 0.05)
+
+    async def close_in_vain() -> Writer:
+        writer = Writer(path)
+        task = asyncio.ensure_future(writer.run(insert("a")))
+        await asyncio.sleep(0)
+        await writer.close()
+        with pytest.raises(Unavailable, match="nothing was written"):
+            await task
+        return writer
+
+    with another_process_has_the_turn(path):
+        writer = asyncio.run(close_in_vain())
+    writer._thread.join()  # noqa: SLF001 - who was left behind ends when it has the turn
+    assert texts(path) == set()
 
 
 def test_a_process_that_reaches_the_file_by_a_link_takes_turns_too(tmp_path: Path, path: Path) -> None:

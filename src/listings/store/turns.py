@@ -48,12 +48,17 @@ class WritersTurn:
         self.callers_number: Number = partial(self._words.__getitem__, _CALLERS)
 
     @contextmanager
-    def taken(self, *, of_callers: bool = True) -> Iterator[None]:
-        """Wait for this process's turn, and end it.
+    def taken(self, *, of_callers: bool = True, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Wait for this process's turn, however long, and end it.
 
         `of_callers`: it may change what a caller is made of, or `mark_callers` is called before it does.
+        `on_wait` is called where somebody else has the turn.
         """
-        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         try:
             number = self._words[_WRITES]
             self.own_from = UNKNOWN if number & 1 else number  # before the number tells that somebody has the turn

@@ -13,6 +13,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from time import perf_counter
@@ -41,6 +42,8 @@ class OnBatch(Protocol):
 _LARGEST_BATCH = 256
 _MOST_WAITING = 1024
 _LONGEST_GATHERING = 0.005  # seconds
+_TURN_WAITS = 5.0  # seconds, for another process that has the turn to write; as long again at the end
+_LOOKS = 5  # at the turn, in as long
 _CHECKPOINT_WAITS = 250  # milliseconds, at the end only
 
 # Errors that end a statement and leave the transaction as it was; after any other the whole batch is void.
@@ -84,6 +87,9 @@ class Writer:
         self._phase: Literal["idle", "gathering", "writing"] = "idle"  # as the loop knows it
         self._starts: SimpleQueue[bool] = SimpleQueue()  # a batch to be written; False: the last ones
         self._closing = False
+        self._blocked_since: float | None = None  # as the thread knows it: another process has the turn
+        self._watching = False  # whether that is looked at
+        self._refusing = False  # while it has it for too long
         self.together = 0  # how many operations the present batch has, for those that are in it
         self._thread = threading.Thread(target=self._work, name="listings-writer", daemon=True)
         self._thread.start()
@@ -98,13 +104,16 @@ class Writer:
         all that it has changed of listings that are there; None: it may have changed any.
 
         What the operation raises is raised here, with nothing of it written. Raises Unavailable when too much
-        waits already, and when the transaction failed: then the outcome is unknown.
+        waits already, when another process has the turn to write for seconds, and when the transaction failed: then
+        the outcome is unknown.
         """
         promise: Promise[T] = Promise(loop=self._loop)
         if self._closing:
             raise Unavailable("The service is stopping")
         if len(self._waiting) >= _MOST_WAITING:
             raise Unavailable("Too many writes are waiting")
+        if self._refusing:
+            raise _nothing_written()
         if follow is None:
             self.revisions.begin_unfollowed()
         self._waiting.append(_Call(operation, promise, of_callers, follow))
@@ -124,11 +133,16 @@ class Writer:
             raise _gone()
 
     async def close(self) -> None:
-        """Commit what waits, fold the WAL into the file, disconnect."""
+        """Commit what waits, fold the WAL into the file, disconnect; where another process has the turn, give up."""
         if not self._closing:
             self._closing = True
             self._starts.put(False)  # noqa: FBT003 - what a queue holds
-        await asyncio.to_thread(self._thread.join)
+        while self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join, 0 if self._refusing else _TURN_WAITS)
+            if self._blocked_since is not None:
+                _log.warning("Another process has the turn to write: the last checkpoint is left to the next start")
+                self._refuse_waiting()
+                return
 
     def _gather(self) -> None:
         self._phase = "gathering"
@@ -142,10 +156,13 @@ class Writer:
         else:
             self._phase = "writing"
             self._starts.put(True)  # noqa: FBT003 - as above
+            if not self._watching:
+                self._watch_turn()
 
     def _end(self, outcomes: list[_Outcome], began_at: int) -> None:
         """Of a batch; what has come meanwhile is the next one."""
         self._phase = "idle"
+        self._refusing = False
         self._follow(outcomes, began_at)
         if self._waiting:
             self._gather()
@@ -161,6 +178,31 @@ class Writer:
         known = not any(isinstance(error, Unavailable) for _, _, error in outcomes)
         self.revisions.end_turn(began_at, unfollowed, known=known)
 
+    def _watch_turn(self) -> None:
+        """While there is anything to write. A thread that waits for the turn has taken nothing of what waits."""
+        self._watching = self._phase == "writing"
+        if not self._watching:
+            return
+        since = self._blocked_since
+        if since is not None and perf_counter() - since >= _TURN_WAITS and not self._refusing:
+            self._refusing = True
+            _log.error("Another process has the turn to write: %d writes are refused", len(self._waiting))
+            self._refuse_waiting()
+        self._loop.call_later(_TURN_WAITS / _LOOKS, self._watch_turn)
+
+    def _refuse_waiting(self) -> None:
+        outcomes = [_Outcome(call, error=_nothing_written()) for call in self._take(len(self._waiting))]
+        self._follow(outcomes, UNKNOWN)
+        _deliver(outcomes)
+
+    def _take(self, most: int) -> list[_Call]:
+        """What waits; for the thread and for the loop, each call is had by one of them."""
+        taken: list[_Call] = []
+        with suppress(IndexError):
+            while len(taken) < most:
+                taken.append(self._waiting.popleft())
+        return taken
+
     # Below, everything runs in the writing thread.
 
     def _work(self) -> None:
@@ -171,23 +213,27 @@ class Writer:
         self._disconnect()
         self.turn.close()
 
+    def _note_blocked(self) -> None:
+        self._blocked_since = perf_counter()
+
     def _write_waiting(self) -> None:
         """Take the turn, then what waits, which is more than what waited when the turn was asked for."""
         began_at = UNKNOWN
         try:
-            with self.turn.taken(of_callers=False):
+            with self.turn.taken(of_callers=False, on_wait=self._note_blocked):
+                self._blocked_since = None
                 began_at = self.turn.own_from
-                outcomes = self._write(self._take())
+                outcomes = self._write(self._take(_LARGEST_BATCH))
         except OSError:
             _log.exception("The lock file can't be locked")
-            outcomes = [_Outcome(call, error=_nothing_written()) for call in self._take()]
+            outcomes = [_Outcome(call, error=_nothing_written()) for call in self._take(_LARGEST_BATCH)]
             self._tell(outcomes, 0.0, committed=False)
-        self._loop.call_soon_threadsafe(self._end, outcomes, began_at)
-
-    def _take(self) -> list[_Call]:
-        return [self._waiting.popleft() for _ in range(min(len(self._waiting), _LARGEST_BATCH))]
+        with suppress(RuntimeError):  # the loop is closed: it has not waited for a turn that others had
+            self._loop.call_soon_threadsafe(self._end, outcomes, began_at)
 
     def _write(self, batch: list[_Call]) -> list[_Outcome]:
+        if not batch:  # all were refused meanwhile
+            return []
         began = perf_counter()
         self.together = len(batch)
         if any(call.of_callers for call in batch):
@@ -248,7 +294,8 @@ class Writer:
         if self._connection is None:
             return
         try:
-            with self.turn.taken():
+            with self.turn.taken(on_wait=self._note_blocked):
+                self._blocked_since = None
                 self._connection.set_busy_timeout(_CHECKPOINT_WAITS)
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
                 self._connection.close(force=True)  # in turn too: of two at the same instant, neither would be the last
