@@ -84,6 +84,21 @@ def test_an_hour_counts_by_when_it_was(house: House, alice: Person) -> None:
     assert [day.answers for day in usage.days if day.answers] == [9]
 
 
+def test_what_comes_after_a_clock_was_ahead_counts_by_when_it_is(house: House, alice: Person) -> None:
+    house.clock.advance(DAY)
+    house.ask("GET", f"{LISTINGS}/999", key=alice.key)
+    house.clock.advance(-DAY)
+    house.ask("GET", f"{LISTINGS}/999", key=alice.key)
+    house.ask("GET", f"{LISTINGS}/999", key=alice.key)
+    for _ in range(2):
+        usage = usage_of(house, alice)
+        assert [hour.answers for hour in usage.total.hours[-2:]] == [0, 2]
+        moments = [refusal.moment / 1_000_000 - house.clock.now for refusal in usage.refusals]
+        assert [round(moment) for moment in moments] == [DAY, 0, 0]
+        assert len(set(moments)) == 3
+        house.run(house.service.write_usage())
+
+
 def test_what_is_left_of_the_hour_comes_from_the_limiter(house: House, alice: Person) -> None:
     ask(house, alice, 3)
     (key,) = usage_of(house, alice).keys

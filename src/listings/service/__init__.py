@@ -116,7 +116,7 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
         if digest in self._well_formed or self._is_well_formed(key, digest):
             caller = await self.store.find_caller(digest)
             now = self.clock()
-            if now >= self._hour_ends:
+            if not self._hour_begins <= now < self._hour_ends:
                 self._begin_hour(now)
             if caller is not None and not has_ended(caller.key_revoked_at, caller.key_expires_at, now):
                 self._key_uses[caller.key_id] = int(now)

@@ -103,7 +103,8 @@ class RequestCounts:
             _add(self._unwritten, self._pending_answers())
             self._answers = {}
         self._hour = int(now // _HOUR)
-        self._hour_ends = (self._hour + 1) * _HOUR
+        self._hour_begins = self._hour * _HOUR
+        self._hour_ends = self._hour_begins + _HOUR
 
     def _take_counts(self) -> dict[UsageKey, int]:
         """The longest kept of what isn't stored yet, as much as is written at once."""
@@ -135,7 +136,7 @@ class RequestCounts:
             if len(self._refused) >= _MOST_ACCOUNTS:
                 return
             refused = self._refused[caller.account_id] = deque(maxlen=MOST_REFUSALS)
-        self._last_refusal = max(int(self.clock() * _MICROSECOND), self._last_refusal + 1)
+        self._last_refusal = self._next_moment()
         refused.append(
             Refusal(
                 account_id=caller.account_id,
@@ -148,6 +149,11 @@ class RequestCounts:
                 request_id=masked(request_id)[:_LONGEST_ID],
             )
         )
+
+    def _next_moment(self) -> int:
+        """Of a refusal, each its own; the clock is followed where it was put back."""
+        now = int(self.clock() * _MICROSECOND)
+        return now if self._last_refusal > now + _MICROSECOND else max(now, self._last_refusal + 1)
 
     async def write_usage(self) -> None:
         """Store all that was counted up to now, in small steps; what the store can't take is kept for the next time."""
