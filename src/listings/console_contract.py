@@ -208,14 +208,14 @@ class MemberStore(Protocol):
     async def count_attempt(self, subjects: Sequence[bytes], moment: int, oldest: int) -> list[int]:
         """Count one attempt of each subject (32 bytes); returns how many there were since its first one.
 
-        One whose first attempt was at `oldest` or before begins anew, with this as its first.
+        One whose first attempt was at `oldest` or before, or is still to come, begins anew, with this as its first.
         """
 
     async def forgive_attempt(self, forgotten: bytes, lessened: bytes) -> None:
         """Forget a subject's attempts, and one of another's."""
 
-    async def forget_attempts(self, oldest: int) -> None:
-        """Remove the subjects whose first attempt was before a moment."""
+    async def forget_attempts(self, oldest: int, now: int) -> None:
+        """Remove the subjects whose first attempt was before a moment, or is still to come."""
 
     async def add_invitation(self, account_id: int, digest: bytes, created_at: int, expires_at: int) -> None:
         """Store an invitation of an existing account, in the place of all earlier ones."""

@@ -198,10 +198,19 @@ def test_one_subject_is_forgiven_and_another_by_one(store: Store, run: Run) -> N
     assert run(store.count_attempt([SUBJECT, OTHER], 1_000, 0)) == [1, 3]
 
 
+def test_attempts_of_a_clock_that_was_ahead_count_no_more(store: Store, run: Run) -> None:
+    for _ in range(3):
+        run(store.count_attempt([SUBJECT, OTHER], 9_000, 8_000))
+    assert run(store.count_attempt([SUBJECT], 2_000, 1_000)) == [1]
+    assert run(store.count_attempt([SUBJECT], 2_000, 1_000)) == [2]
+    run(store.forget_attempts(1_000, 2_000))
+    assert run(store.count_attempt([SUBJECT, OTHER], 9_000, 0)) == [3, 1]
+
+
 def test_old_attempts_are_forgotten(store: Store, run: Run) -> None:
     run(store.count_attempt([SUBJECT], 1_000, 0))
     run(store.count_attempt([OTHER], 2_000, 0))
-    run(store.forget_attempts(2_000))
+    run(store.forget_attempts(2_000, 2_000))
     assert run(store.count_attempt([SUBJECT, OTHER], 2_000, 0)) == [1, 2]
 
 

@@ -245,6 +245,14 @@ def test_the_limit_outlives_a_restart(open_house: House, tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("alice")
+def test_attempts_of_a_clock_that_was_ahead_lock_nobody_out(open_house: House) -> None:
+    open_house.clock.advance(DAY)
+    guess(open_house, 11)
+    open_house.clock.advance(-DAY)
+    assert open_house.run(sign_in(open_house))
+
+
+@pytest.mark.usefixtures("alice")
 def test_guesses_at_the_same_time_are_all_counted(open_house: House) -> None:
     async def rush() -> list[Any]:
         tries = (sign_in(open_house, f"guess {number}", str(number)) for number in range(20))
@@ -329,6 +337,25 @@ def test_a_session_ends_after_thirty_days(open_house: House, alice: str) -> None
     assert len(open_house.run(open_house.service.list_sessions(member))) == 1
     open_house.clock.advance(5)
     assert open_house.run(open_house.service.session_of(alice)) is None
+
+
+def test_what_was_seen_or_confirmed_by_a_clock_that_was_ahead_counts_no_more(open_house: House, alice: str) -> None:
+    open_house.clock.advance(DAY)
+    service, ahead = open_house.service, open_house.run(sign_in(open_house))
+    member = member_of(open_house, ahead)
+    assert open_house.run(service.session_of(alice)) is not None
+    open_house.clock.advance(-DAY)
+    assert open_house.run(service.session_of(ahead)) is None
+    assert open_house.run(service.session_of(alice)) is None
+    assert open_house.run(service.list_sessions(member)) == []
+    assert not service.is_confirmed(member)
+
+
+def test_a_clock_that_is_a_little_ahead_of_another_ends_nothing(open_house: House, alice: str) -> None:
+    member = member_of(open_house, alice)
+    open_house.clock.advance(-60)
+    assert member_of(open_house, alice) == member
+    assert open_house.service.is_confirmed(member)
 
 
 def test_what_is_over_is_forgotten_by_the_upkeep(open_house: House, alice: str) -> None:

@@ -26,6 +26,7 @@ LONGEST_SECONDS = 30 * 24 * 3600
 CONFIRMED_SECONDS = 15 * 60
 INVITATION_SECONDS = 7 * 24 * 3600
 _SEEN_SECONDS = 60
+_AHEAD_SECONDS = 5 * 60  # by which another machine's clock may be; what is of a later time was kept by a wrong one
 _ATTEMPTS_SECONDS = 15 * 60
 _MOST_OF_ACCOUNT = 10
 _MOST_OF_ADDRESS = 30
@@ -124,12 +125,7 @@ class Members(Accounts):
             return None
         session, account = found
         now = int(self.clock())
-        oldest = _oldest(now)
-        if (
-            account.disabled_at is not None
-            or session.seen_at < oldest.seen_at
-            or session.created_at < oldest.created_at
-        ):
+        if account.disabled_at is not None or _is_over(session, now):
             return None
         if now - session.seen_at >= _SEEN_SECONDS:
             with suppress(Unavailable):
@@ -145,12 +141,8 @@ class Members(Accounts):
 
     async def list_sessions(self, member: Member) -> list[Session]:
         """The sessions of the member's account that are not over, the latest first."""
-        oldest = _oldest(int(self.clock()))
-        return [
-            session
-            for session in await self.store.list_sessions(member.account.id)
-            if session.seen_at >= oldest.seen_at and session.created_at >= oldest.created_at
-        ]
+        now = int(self.clock())
+        return [session for session in await self.store.list_sessions(member.account.id) if not _is_over(session, now)]
 
     async def end_session(self, member: Member, handle: str) -> bool:
         """End a session of the member's account; False when there is none of this handle."""
@@ -173,7 +165,7 @@ class Members(Accounts):
         now = int(self.clock())
         with suppress(Unavailable):
             await self.store.forget_sessions(_oldest(now))
-            await self.store.forget_attempts(now - _ATTEMPTS_SECONDS)
+            await self.store.forget_attempts(now - _ATTEMPTS_SECONDS, now)
 
     # Passwords
 
@@ -300,7 +292,7 @@ class Members(Accounts):
 
     def is_confirmed(self, member: Member) -> bool:
         """Whether the password was given in the last 15 minutes."""
-        return self.clock() - member.confirmed_at < CONFIRMED_SECONDS
+        return -_AHEAD_SECONDS <= self.clock() - member.confirmed_at < CONFIRMED_SECONDS
 
     async def _require_key_right(self, member: Member) -> None:
         if not is_current(member.account.plan_expires_at, self.clock()):
@@ -380,6 +372,11 @@ def _deletion(moment: int) -> Callable[[Listing | None], ListingChange]:
 
 def _oldest(now: int) -> Ages:
     return Ages(seen_at=now - IDLE_SECONDS + 1, created_at=now - LONGEST_SECONDS + 1)
+
+
+def _is_over(session: Session, now: int) -> bool:
+    oldest, latest = _oldest(now), now + _AHEAD_SECONDS
+    return not (oldest.seen_at <= session.seen_at <= latest and oldest.created_at <= session.created_at <= latest)
 
 
 def _digest(token: str) -> bytes:

@@ -102,9 +102,9 @@ class Console(ABC):
         """After a right password."""
         await self._perform(lambda: members.forgive_attempt(forgotten, lessened))
 
-    async def forget_attempts(self, oldest: int) -> None:
+    async def forget_attempts(self, oldest: int, now: int) -> None:
         """By their first one."""
-        await self._perform(lambda: ask(console.FORGET_ATTEMPTS, oldest))
+        await self._perform(lambda: ask(console.FORGET_ATTEMPTS, oldest, now))
 
     async def add_invitation(self, account_id: int, digest: bytes, created_at: int, expires_at: int) -> None:
         """In the place of all earlier ones."""

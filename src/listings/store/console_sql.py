@@ -52,9 +52,10 @@ FORGET_OLD_SESSIONS = "DELETE FROM sessions WHERE created_at < $1"
 COUNT_ATTEMPT = """
 INSERT INTO sign_in_attempts (subject, started_at, count) VALUES ($1, $2, 1)
 ON CONFLICT (subject) DO UPDATE
-SET count = CASE WHEN sign_in_attempts.started_at <= $3 THEN 1 ELSE sign_in_attempts.count + 1 END,
-    started_at = CASE WHEN sign_in_attempts.started_at <= $3 THEN excluded.started_at
-                 ELSE sign_in_attempts.started_at END
+SET count = CASE WHEN sign_in_attempts.started_at > $3 AND sign_in_attempts.started_at <= $2
+            THEN sign_in_attempts.count + 1 ELSE 1 END,
+    started_at = CASE WHEN sign_in_attempts.started_at > $3 AND sign_in_attempts.started_at <= $2
+                 THEN sign_in_attempts.started_at ELSE excluded.started_at END
 RETURNING count
 """
 
@@ -62,7 +63,7 @@ FORGET_SUBJECT = "DELETE FROM sign_in_attempts WHERE subject = $1"
 
 LESSEN_ATTEMPTS = "UPDATE sign_in_attempts SET count = count - 1 WHERE subject = $1 AND count > 0"
 
-FORGET_ATTEMPTS = "DELETE FROM sign_in_attempts WHERE started_at < $1"
+FORGET_ATTEMPTS = "DELETE FROM sign_in_attempts WHERE started_at < $1 OR started_at > $2"
 
 ADD_INVITATION = "INSERT INTO invitations (account_id, digest, created_at, expires_at) VALUES ($1, $2, $3, $4)"
 
