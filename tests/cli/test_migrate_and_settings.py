@@ -1,11 +1,13 @@
 """What holds for every command: the database it needs, the settings in force, help, and how failures end."""
 
 import asyncio
+import os
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -134,6 +136,58 @@ def test_a_file_that_is_no_database_is_refused_and_kept(cli: Cli, command: list[
     path.write_text("Dear diary, " * 100)
     assert "listings.db" in cli.refused(*command)
     assert path.read_text().startswith("Dear diary, ")
+
+
+@pytest.mark.parametrize("command", [*MAKE_A_DATABASE, ["migrate", "--dry-run"]])
+def test_nothing_is_made_beside_a_file_that_is_no_database(cli: Cli, command: list[str]) -> None:
+    path = cli.folder / "data/listings.db"
+    path.parent.mkdir()
+    path.write_text("Dear diary, " * 100)
+    before = contents_of(path.parent)
+    assert "data/listings.db can't be used: file is not a database" in cli.refused(*command)
+    assert contents_of(path.parent) == before
+
+
+@pytest.mark.parametrize("command", [*MAKE_A_DATABASE, ["migrate", "--dry-run"]])
+def test_nothing_is_made_beside_what_is_no_file(cli: Cli, command: list[str]) -> None:
+    os.mkfifo(cli.folder / "fifo")
+    assert "fifo can't be used: it is no regular file" in cli.refused("--database-url", "sqlite:///fifo", *command)
+    assert [path.name for path in cli.folder.iterdir()] == ["fifo"]
+
+
+@pytest.mark.parametrize(
+    "command", [*NEED_A_DATABASE, *MAKE_A_DATABASE, ["migrate", "--dry-run"], ["backup", "backup.db"]]
+)
+@pytest.mark.parametrize(
+    "tables", ["CREATE TABLE notes (text)", "CREATE TABLE schema_migrations (version INTEGER, dirty INTEGER)"]
+)
+@pytest.mark.parametrize("mode", ["DELETE", "WAL"])
+def test_another_programs_database_is_refused_and_not_touched(
+    cli: Cli, command: list[str], tables: str, mode: str
+) -> None:
+    path = cli.folder / "data/listings.db"
+    path.parent.mkdir()
+    with closing(apsw.Connection(str(path))) as other:
+        other.execute(f"PRAGMA journal_mode = {mode}; {tables}").fetchall()
+    before = contents_of(path.parent)
+    said = cli.refused(*command)
+    assert said == f"{path} is no database of Listings: see that LISTINGS_DATABASE_URL names the right file"
+    after = contents_of(path.parent)
+    assert {name: after[name] for name in before} == before
+    if command not in NEED_A_DATABASE:
+        assert after == before
+
+
+def test_another_programs_database_is_refused_while_that_writes(cli: Cli) -> None:
+    path = cli.folder / "data/listings.db"
+    path.parent.mkdir()
+    with closing(apsw.Connection(str(path))) as other:
+        other.execute("PRAGMA journal_mode = WAL; CREATE TABLE notes (text)").fetchall()
+        wal = path.with_name("listings.db-wal").read_bytes()
+        assert "is no database of Listings" in cli.refused("migrate")
+        after = contents_of(path.parent)
+    assert sorted(after) == ["listings.db", "listings.db-shm", "listings.db-wal"]
+    assert after["listings.db-wal"] == wal
 
 
 @pytest.mark.parametrize("command", [*NEED_A_DATABASE, ["migrate"]])

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import apsw
 
-from listings.errors import Problem
+from listings.errors import Problem, Unavailable
 
 # 3.7.0 to 3.51.2 can corrupt a file when a WAL is reset while another process writes.
 _OLDEST_SQLITE = (3, 51, 3)
@@ -19,6 +19,7 @@ LEFT_ADVICE = (
     "put the file back, or restore a backup with `listings restore FILE --force`, or move what is left (-wal, -shm,"
     " -journal) away to begin anew"
 )
+_HEADER = b"SQLite format 3\0"  # of every file that is not empty
 _MAKE_IT = "make it with `listings migrate` or `listings serve`"
 
 
@@ -64,6 +65,18 @@ def require_nothing_left(path: Path) -> None:
             "database_missing",
             f"The database {path.absolute()} is gone, and {left} still holds writes to it: {LEFT_ADVICE}",
         )
+
+
+def require_kind(path: Path) -> None:
+    """Raises Unavailable, before anything is made beside it, for what is there and can be no SQLite file."""
+    if not path.exists():
+        return
+    if not path.is_file():
+        raise Unavailable(f"The database {path} can't be used: it is no regular file")
+    with path.open("rb") as file:
+        header = file.read(len(_HEADER))
+    if header not in {b"", _HEADER}:
+        raise Unavailable(f"The database {path} can't be used: file is not a database")
 
 
 def free_room(path: Path) -> int:

@@ -94,6 +94,10 @@ def _look_through(connection: apsw.Connection, migrations: list[Migration]) -> I
         return Inspection(found)
     mismatch, pending = None, 0
     try:
+        migrate.require_own(connection)
+    except Problem as problem:
+        return Inspection([], problem.message)
+    try:
         pending = len(migrations) - migrate.count_applied(connection, migrations)
     except Problem as problem:
         mismatch = problem.message

@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
@@ -17,6 +17,7 @@ from listings.store.connection import (
     create_file,
     open_untouched,
     open_writer,
+    require_kind,
     require_nothing_left,
     require_sound_sqlite,
 )
@@ -34,6 +35,10 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
 APPLIED = "SELECT version, name, checksum FROM schema_migrations ORDER BY version"
 UNFINISHED_COPY = 1_000_000
 """Higher than any migration: marks a database as a copy which is not finished, so that nothing uses it."""
+_FOREIGN = """
+SELECT EXISTS (SELECT 1 FROM sqlite_schema)
+AND NOT EXISTS (SELECT 1 FROM pragma_table_info('schema_migrations') WHERE name = 'checksum')
+"""
 _EXISTS = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'schema_migrations'"
 
 
@@ -66,14 +71,16 @@ def migrate(
     """Create the file where there is none and bring its schema up to date; returns what was applied.
 
     Before a schema that is there already is changed, the database is copied to a file beside it, which `on_backup` is
-    told. Raises Problem("schema_mismatch") for a newer or an altered schema, Problem("database_missing") where the WAL
-    of a database is all that is left of it, Problem("backup_refused") when the copy can't be made, Unavailable for a
-    file that can't be used; nothing is changed then.
+    told. Raises Problem("schema_mismatch") for a newer or an altered schema and for another program's,
+    Problem("database_missing") where the WAL of a database is all that is left of it, Problem("backup_refused") when
+    the copy can't be made, Unavailable for a file that can't be used; nothing is changed then.
     """
     require_sound_sqlite()
     migrations = shipped() if migrations is None else migrations
     try:
         require_nothing_left(path)
+        require_kind(path)
+        _require_own_untouched(path)
         create_file(path)
         with closing(WritersTurn(path)) as turn, turn.taken(), closing(open_writer(path)) as connection:
             missing = migrations[count_applied(connection, migrations) :]
@@ -92,13 +99,27 @@ def require_current(connection: apsw.Connection, migrations: list[Migration] | N
 
 
 def require_made(connection: apsw.Connection) -> None:
-    """Raises Problem("schema_mismatch") for a file that was never migrated."""
+    """Raises Problem("schema_mismatch") for a file that was never migrated, and for another program's."""
+    require_own(connection)
     if not connection.execute(_EXISTS).fetchall():
         raise older()
 
 
+def require_own(connection: apsw.Connection) -> None:
+    """Raises Problem("schema_mismatch") for a database with tables that are another program's."""
+    if connection.execute(_FOREIGN).fetchall()[0][0]:
+        raise Problem(
+            "schema_mismatch",
+            f"{connection.filename} is no database of Listings: see that LISTINGS_DATABASE_URL names the right file",
+        )
+
+
 def count_applied(connection: apsw.Connection, migrations: list[Migration] | None = None) -> int:
-    """How many migrations are applied. Raises Problem("schema_mismatch") for a newer or an altered schema."""
+    """How many migrations are applied.
+
+    Raises Problem("schema_mismatch") for a newer or an altered schema, and for another program's.
+    """
+    require_own(connection)
     exists = connection.execute(_EXISTS).fetchall()
     return _check(connection, shipped() if migrations is None else migrations) if exists else 0
 
@@ -109,6 +130,7 @@ def pending(path: Path, migrations: list[Migration] | None = None) -> list[Migra
     migrations = shipped() if migrations is None else migrations
     try:
         require_nothing_left(path)
+        require_kind(path)
         if not path.exists():
             return migrations
         with closing(open_untouched(path)) as connection:
@@ -120,6 +142,17 @@ def pending(path: Path, migrations: list[Migration] | None = None) -> list[Migra
 def older() -> Problem:
     """What a schema is told as that lacks migrations."""
     return Problem("schema_mismatch", "The database has an older schema: bring it up to date with `listings migrate`")
+
+
+def _require_own_untouched(path: Path) -> None:
+    """`require_own` before anything is made or changed, as far as that can be told without a change."""
+    with suppress(apsw.Error):  # which whoever opens it next meets, too
+        try:
+            connection = open_untouched(path)
+        except Problem:  # it is not there yet, or was left in the middle of a change
+            return
+        with closing(connection):
+            require_own(connection)
 
 
 def _unusable(path: Path, error: Exception) -> Unavailable:
