@@ -21,6 +21,7 @@ import pytest
 from listings.cli import checks
 from listings.limiter.mapped import log_files
 from listings.store.connection import open_writer
+from listings.store.migrate import UNFINISHED_COPY
 from tests.cli import terminal
 from tests.cli.commands import DEADLINE, PROGRAM, Cli, Data, Program, Serving
 from tests.cli.crowds import until
@@ -270,7 +271,30 @@ def test_a_damaged_page(cli: Cli, database: Path) -> None:
 
 def test_what_is_no_database(cli: Cli, database: Path) -> None:
     database.write_text("no database " * 1000)
-    assert "damaged: file is not a database" in finding(cli, "integrity", "fault")["found"]
+    row = finding(cli, "integrity", "fault")
+    assert "damaged: file is not a database" in row["found"]
+    assert row["advice"].startswith("See that LISTINGS_DATABASE_URL names the right file. If it does: stop the service")
+
+
+def test_what_this_user_cannot_read_is_no_reason_to_restore(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    (cli.folder / "data/listings.db").mkdir(parents=True)  # root may read every file, but no folder as one
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # noqa: ARG005 - the system's names
+    row = findings(cli, code=1)["integrity"]
+    assert "can't be read: " in row["found"]
+    assert row["advice"] == "Run this as the user that the service runs as, or give that user the files"
+
+
+def test_another_programs_database(cli: Cli, database: Path) -> None:
+    change(database, "DROP TABLE schema_migrations", "ALTER TABLE accounts RENAME COLUMN created_at TO since")
+    row = finding(cli, "schema", "fault")
+    assert row["found"] == f"{database} is no database of Listings"
+    assert row["advice"] == "See that LISTINGS_DATABASE_URL names the right file"
+
+
+def test_an_unfinished_copy(cli: Cli, database: Path) -> None:
+    change(database, f"INSERT INTO schema_migrations VALUES ({UNFINISHED_COPY}, 'copy', 'x', 0)")  # noqa: S608 - ours
+    row = finding(cli, "schema", "fault")
+    assert (row["found"], row["advice"]) == ("The database is a copy that is not finished", "Run `listings copy` again")
 
 
 @pytest.mark.usefixtures("alice")
@@ -289,7 +313,9 @@ def test_what_a_look_would_change(cli: Cli, database: Path, beside: str) -> None
 
 def test_a_newer_schema(cli: Cli, database: Path) -> None:
     change(database, "INSERT INTO schema_migrations VALUES (9999, 'later', 'x', 0)")
-    assert "newer schema" in finding(cli, "schema", "fault")["found"]
+    row = finding(cli, "schema", "fault")
+    assert row["found"] == "The database has a newer schema than this program knows"
+    assert row["advice"] == "Install a newer Listings"
 
 
 def test_an_altered_schema(cli: Cli, database: Path) -> None:

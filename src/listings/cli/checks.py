@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from listings import assemble, dates
 from listings.cli import postgres_checks
-from listings.cli.finding import Finding
+from listings.cli.finding import Finding, mismatched
 from listings.cli.serve import OTHER_FILES
 from listings.errors import Problem, Unavailable
 from listings.settings import Given, Settings, settings_of
@@ -29,6 +29,7 @@ _FIRST_YEAR, _LAST_YEAR = 2026, 2100
 _CLOCK_SECONDS = 300  # that clocks may differ
 _OLDEST_REDIS = (6, 2)
 _ANSWER_SECONDS = 2
+_NO_DATABASE = "file is not a database"  # the engine's words
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not listened on
 
 
@@ -63,7 +64,7 @@ def _examine_database(settings: Settings) -> Iterator[Finding]:
     try:
         inspection = assemble.inspect_database(settings)
     except Problem as problem:
-        yield _unreadable(problem)
+        yield _unreadable(problem, database)
     if inspection is not None:
         yield _integrity(inspection)
         if not inspection.damages:
@@ -117,7 +118,10 @@ def _database(settings: Settings) -> Finding:
     return Finding("database", "ok", str(settings.file))
 
 
-def _unreadable(problem: Problem) -> Finding:
+def _unreadable(problem: Problem, database: Path) -> Finding:
+    if problem.code == "unavailable" and not all(os.access(path, os.R_OK) for path in _own_files(database)):
+        advice = "Run this as the user that the service runs as, or give that user the files"
+        return Finding("integrity", "fault", problem.message, advice)
     if problem.code == "unavailable":
         return Finding("integrity", "fault", problem.message, "Restore a backup: `listings restore FILE --force`")
     return Finding("integrity", "warning", problem.message, "Run `listings migrate`, then `listings doctor` again")
@@ -188,18 +192,16 @@ def _user(number: int) -> str:
 def _integrity(inspection: Inspection) -> Finding:
     if inspection.damages:
         found = "; ".join(inspection.damages)
-        return Finding(
-            "integrity",
-            "fault",
-            f"The database is damaged: {found}",
-            "Stop the service and restore the last good backup: `listings restore FILE --force`",
-        )
+        advice = "Stop the service and restore the last good backup: `listings restore FILE --force`"
+        if found == _NO_DATABASE:
+            advice = f"See that LISTINGS_DATABASE_URL names the right file. If it does: {advice[0].lower()}{advice[1:]}"
+        return Finding("integrity", "fault", f"The database is damaged: {found}", advice)
     return Finding("integrity", "ok", "Every page and every reference is sound")
 
 
 def _schema(inspection: Inspection) -> Finding:
     if inspection.mismatch is not None:
-        return Finding("schema", "fault", inspection.mismatch, "Run the Listings that made it, or restore a backup")
+        return mismatched(inspection.mismatch)
     if inspection.pending:
         return Finding(
             "schema",

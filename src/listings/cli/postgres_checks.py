@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 
 from listings import assemble, dates
-from listings.cli.finding import Finding
+from listings.cli.finding import Finding, mismatched
 from listings.errors import Problem
 from listings.settings import Settings
 from listings.store.inspection import PostgresInspection
@@ -41,7 +41,7 @@ def _unreachable(problem: Problem) -> Finding:
 
 def _schema(found: PostgresInspection) -> Finding:
     if found.mismatch is not None:
-        return Finding("schema", "fault", found.mismatch, "Run the Listings that made it, or restore a backup")
+        return mismatched(found.mismatch)
     if found.pending:
         return Finding(
             "schema",
