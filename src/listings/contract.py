@@ -58,6 +58,10 @@ class Rotation(NamedTuple):
     old_expires_at: int
 
 
+DecideRotation: TypeAlias = Callable[[ApiKey, Account, int | None], Rotation]
+"""Of a key, its account, and the id of the key that was made in its place before, as far as that is known."""
+
+
 class ImportKey(msgspec.Struct, frozen=True):
     """What tells imports apart: the account, the file's SHA-256, its format, and whether its ids are passed over."""
 
@@ -353,12 +357,11 @@ class Store(MemberStore, HistoryStore, Protocol):
     async def list_keys(self, account_id: int) -> list[ApiKey]:
         """The account's keys in the order of their ids, revoked and expired ones included."""
 
-    async def rotate_key(
-        self, key_id: int, decide: Callable[[ApiKey, Account], Rotation], author: Author | None = None
-    ) -> ApiKey | None:
-        """Store a new key and set when the old one expires, as a pure function of it and its account decides.
+    async def rotate_key(self, key_id: int, decide: DecideRotation, author: Author | None = None) -> ApiKey | None:
+        """Store a new key and set when the old one expires, as a pure function of what is known of it decides.
 
-        Returns the new key; None when there is no such key. The new digest must not be taken.
+        Returns the new key; None when there is no such key. The new digest must not be taken. That a key was rotated
+        before is known for as long as the account's activity is kept, where an author was given.
         """
 
     async def note_key_uses(self, uses: Mapping[int, int]) -> None:

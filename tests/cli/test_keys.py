@@ -319,9 +319,20 @@ def test_without_a_grace_period_the_old_key_ends_at_once(cli: Cli, alice: Data) 
 def test_rotating_never_lets_a_key_live_longer(cli: Cli, alice: Data) -> None:
     soon = dates.text_of(time.time() + 3600)
     old = cli.key(alice, "--expires", soon)
-    new = cli.data("key", "rotate", str(old["id"]), "--grace", "48")
+    outcome = cli.done("key", "rotate", str(old["id"]), "--grace", "48", "--json")
+    new = json.loads(outcome.out)
+    assert f"It expires as the old one was to: {soon}\n" in outcome.err
     assert [row["expires_at"] for row in listed(cli, alice)] == [soon, soon]
     assert new["expires_at"] == soon
+
+
+def test_a_key_is_rotated_once(cli: Cli, alice: Data) -> None:
+    old = cli.key(alice)
+    new = cli.data("key", "rotate", str(old["id"]))
+    said = cli.refused("key", "rotate", str(old["id"]))
+    assert said == f"Key {old['id']} was rotated already, into key {new['id']}: rotate that one, or make a new one"
+    cli.done("key", "rotate", str(new["id"]))
+    assert len(listed(cli, alice)) == 3
 
 
 @pytest.mark.parametrize("how", ["revoked", "expired"])

@@ -242,7 +242,7 @@ def new_key(account: Account, number: int) -> NewKey:
 def test_what_is_no_edit_is_told_in_its_order(store: Store, run: Run, account: Account) -> None:
     begin(run, store, account, 1)
     key = run(store.add_key(new_key(account, 1), BY_CONSOLE))
-    rotated = run(store.rotate_key(key.id, lambda _key, _account: Rotation(new_key(account, 2), 9_000), BY_CONSOLE))
+    rotated = run(store.rotate_key(key.id, lambda *_: Rotation(new_key(account, 2), 9_000), BY_CONSOLE))
     run(store.revoke_key(rotated.id, 1_500, Author(OPERATOR, 1_600)))
     run(store.revoke_key(rotated.id, 1_700, Author(OPERATOR, 1_700)))
     run(store.change_account(account.id, lambda _: {"plan_expires_at": 9_000}, Author(OPERATOR, 1_800)))
@@ -266,10 +266,29 @@ def test_what_is_no_edit_is_told_in_its_order(store: Store, run: Run, account: A
     assert [event.moment for event in events] == [1_000, 1_001, 1_500, 1_500, 1_600, 1_800, 1_500, 1_002, 1_500]
 
 
+def test_a_key_that_was_rotated_is_told_with_its_first_successor(store: Store, run: Run, account: Account) -> None:
+    told: list[int | None] = []
+
+    def rotate(key: ApiKey, number: int) -> ApiKey:
+        def decide(_: ApiKey, __: Account, successor: int | None) -> Rotation:
+            told.append(successor)
+            return Rotation(new_key(account, number), 9_000)
+
+        rotated = run(store.rotate_key(key.id, decide, BY_CONSOLE))
+        assert isinstance(rotated, ApiKey)
+        return rotated
+
+    key = run(store.add_key(new_key(account, 1), BY_CONSOLE))
+    successor = rotate(key, 2)
+    rotate(successor, 3)
+    rotate(key, 4)
+    assert told == [None, None, successor.id]
+
+
 def test_without_an_author_nothing_is_told(store: Store, run: Run) -> None:
     bob = run(store.add_account("Bob", "bob@example.com", None, 1_000))
     key = run(store.add_key(new_key(bob, 1)))
-    run(store.rotate_key(key.id, lambda _key, _account: Rotation(new_key(bob, 2), 9_000)))
+    run(store.rotate_key(key.id, lambda *_: Rotation(new_key(bob, 2), 9_000)))
     run(store.revoke_key(key.id, 1_500))
     run(store.change_account(bob.id, lambda _: {"disabled_at": 9_000}))
     assert kinds(run, store, bob) == []

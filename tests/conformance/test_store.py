@@ -172,8 +172,8 @@ def test_the_keys_of_an_account_are_all_listed(store: Store, run: Run, account: 
 def test_a_rotated_key_expires_and_another_is_there(store: Store, run: Run, account: Account) -> None:
     old = run(store.add_key(new_key(account)))
 
-    def decide(found: ApiKey, owner: Account) -> Rotation:
-        assert (found, owner) == (old, account)
+    def decide(found: ApiKey, owner: Account, successor: int | None) -> Rotation:
+        assert (found, owner, successor) == (old, account, None)
         return Rotation(new_key(account, b"\x02" * 32, expires_at=9_000), 8_000)
 
     new = run(store.rotate_key(old.id, decide))
@@ -183,7 +183,7 @@ def test_a_rotated_key_expires_and_another_is_there(store: Store, run: Run, acco
 
 
 def test_an_unknown_key_is_not_rotated(store: Store, run: Run) -> None:
-    def decide(_: ApiKey, __: Account) -> Rotation:
+    def decide(_: ApiKey, __: Account, ___: int | None) -> Rotation:
         raise AssertionError
 
     assert run(store.rotate_key(77, decide)) is None
@@ -192,7 +192,7 @@ def test_an_unknown_key_is_not_rotated(store: Store, run: Run) -> None:
 def test_a_refused_rotation_changes_nothing(store: Store, run: Run, account: Account) -> None:
     old = run(store.add_key(new_key(account)))
 
-    def refuse(_: ApiKey, __: Account) -> Rotation:
+    def refuse(_: ApiKey, __: Account, ___: int | None) -> Rotation:
         raise Problem("key_ended", "no")
 
     with pytest.raises(Problem, match="no"):

@@ -4,6 +4,7 @@ from typing import BinaryIO
 
 import click
 
+from listings import dates
 from listings import service as use_cases
 from listings.cli.output import Data, json_option, key_data, listed_key_data, show, show_rows, tell
 from listings.cli.parameters import Date, with_service
@@ -93,6 +94,8 @@ def rotate(context: click.Context, key_id: int, grace: int, *, as_json: bool) ->
     """
     issued = with_service(context, lambda service: service.rotate_key(key_id, grace * 3600))
     _show_issued(issued, as_json=as_json)
+    if issued.key.expires_at is not None:
+        tell(f"It expires as the old one was to: {dates.text_of(issued.key.expires_at)}")
 
 
 @key.command()

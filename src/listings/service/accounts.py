@@ -155,15 +155,18 @@ class Accounts:
     async def rotate_key(self, key_id: int, grace: int, author: int = OPERATOR) -> IssuedKey:
         """Make a key of the same name and expiry; the old one ends `grace` seconds from now, or sooner by itself.
 
-        Raises Problem: key_not_found, key_ended (revoked or expired already), plan_expired, account_disabled.
+        Raises Problem: key_not_found, key_ended (revoked, expired or rotated already), plan_expired, account_disabled.
         """
         now = int(self.clock())
         secret = keys.make()
 
-        def decide(old: ApiKey, account: Account) -> Rotation:
+        def decide(old: ApiKey, account: Account, successor: int | None) -> Rotation:
             if has_ended(old.revoked_at, old.expires_at, now):
                 again = f"make a new one with `listings key add {account.id} --name NAME`"
                 raise Problem("key_ended", f"Key {key_id} is revoked or has expired: {again}")
+            if successor is not None:  # the new one would end with the old one's grace
+                made = f"Key {key_id} was rotated already, into key {successor}"
+                raise Problem("key_ended", f"{made}: rotate that one, or make a new one")
             _require_key_right(account, now)
             new = _new_key(account, old.name, secret, now, old.expires_at)
             ends = now + grace

@@ -15,12 +15,12 @@ from listings.contract import (
     Batch,
     Claim,
     Decide,
+    DecideRotation,
     ImportBatch,
     ImportKey,
     ImportProgress,
     IndexStep,
     NewKey,
-    Rotation,
     RowOutcome,
     StepResult,
 )
@@ -365,9 +365,7 @@ class PostgresStore(Transactions, Console):
         """In the order of their ids."""
         return [ApiKey(*row) for row in await self._read(sql.LIST_KEYS, account_id)]
 
-    async def rotate_key(
-        self, key_id: int, decide: Callable[[ApiKey, Account], Rotation], author: Author | None = None
-    ) -> ApiKey | None:
+    async def rotate_key(self, key_id: int, decide: DecideRotation, author: Author | None = None) -> ApiKey | None:
         """Both keys in one transaction."""
         return await self._perform(lambda: keys.rotate(key_id, decide, author), of_callers=True)
 

@@ -189,6 +189,12 @@ LIST_KEYS = f"SELECT {KEY_COLUMNS} FROM api_keys WHERE account_id = $1 ORDER BY 
 
 GET_KEY = f"SELECT {KEY_COLUMNS} FROM api_keys WHERE id = $1"
 
+FIND_SUCCESSOR = """
+SELECT subject FROM activity
+WHERE bucket = $1 AND account_id = $2 AND kind = 'key_rotated' AND detail = $3
+ORDER BY revision, number LIMIT 1
+"""
+
 SET_KEY_EXPIRY = "UPDATE api_keys SET expires_at = $1 WHERE id = $2"
 
 NOTE_KEY_USE = """

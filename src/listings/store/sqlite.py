@@ -16,12 +16,12 @@ from listings.contract import (
     Batch,
     Claim,
     Decide,
+    DecideRotation,
     ImportBatch,
     ImportKey,
     ImportProgress,
     IndexStep,
     NewKey,
-    Rotation,
     RowOutcome,
     StepResult,
 )
@@ -374,9 +374,7 @@ class SqliteStore(Console):
         """In the order of their ids."""
         return [ApiKey(*row) for row in self._read(sql.for_sqlite(sql.LIST_KEYS), (account_id,))]
 
-    async def rotate_key(
-        self, key_id: int, decide: Callable[[ApiKey, Account], Rotation], author: Author | None = None
-    ) -> ApiKey | None:
+    async def rotate_key(self, key_id: int, decide: DecideRotation, author: Author | None = None) -> ApiKey | None:
         """Both keys in one write transaction."""
         return await self._perform(lambda: keys.rotate(key_id, decide, author))
 
