@@ -64,12 +64,29 @@ def test_a_listing_is_reopened_active_where_that_is_asked_for(cli: Cli, key: str
     assert service.read(key, listing_id).json()["is_active"] is True
 
 
-def test_closing_twice_and_reopening_what_is_open_change_nothing(cli: Cli, key: str, service: Serving) -> None:
+def test_closing_twice_changes_nothing(cli: Cli, key: str, service: Serving) -> None:
     listing_id = service.create(key)
-    untouched = cli.data("show", str(listing_id))
-    assert cli.data("reopen", str(listing_id)) == untouched
     closed = cli.data("close", str(listing_id))
     assert cli.data("close", str(listing_id)) == closed
+
+
+@pytest.mark.parametrize("options", [[], ["--active"]])
+@pytest.mark.parametrize("is_active", [True, False])
+def test_a_listing_that_is_not_deleted_is_not_reopened(
+    cli: Cli,
+    key: str,
+    service: Serving,
+    options: list[str],
+    is_active: bool,  # noqa: FBT001 - pytest's way
+) -> None:
+    listing_id = service.create(key)
+    service.http.patch(
+        f"/api/v1/listings/{listing_id}", headers={"X-API-Key": key}, json={"is_active": is_active}
+    ).raise_for_status()
+    untouched = cli.data("show", str(listing_id))
+    outcome = cli("reopen", str(listing_id), *options)
+    assert (outcome.code, outcome.err) == (1, f"listings: Listing {listing_id} is not deleted\n")
+    assert cli.data("show", str(listing_id)) == untouched
 
 
 def test_what_the_operator_does_to_a_listing_is_logged_as_the_operators(

@@ -233,12 +233,17 @@ class Listings:
         return closed
 
     async def reopen_for_owner(self, listing_id: int, *, active: bool) -> Listing:
-        """Undo a deletion. The listing comes back inactive (decision G12), or active where that is asked for."""
+        """Undo a deletion. The listing comes back inactive (decision G12), or active where that is asked for.
+
+        Raises Problem: listing_not_found, invalid_request (it is not deleted, so that its owner decides what it is).
+        """
         moment = int(self.clock())
         now = dates.text_of(moment)
 
         def decide(listing: Listing | None) -> ListingChange:
             present = _present(listing, listing_id)
+            if present.deleted_at is None:
+                raise Problem("invalid_request", f"Listing {listing_id} is not deleted")
             change: ListingChange = {"deleted_at": None, "is_active": active or present.is_active}
             return difference(present, change, now)
 
