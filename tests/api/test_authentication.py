@@ -324,7 +324,7 @@ def test_a_key_without_an_expiry_stays_good_as_long_as_the_plan(house: House) ->
 
 def test_unknown_malformed_revoked_and_expired_keys_look_alike(house: House) -> None:
     cast = house.cast()
-    expired = house.run(house.service.issue_key(str(cast.alice.account.id), "short", START - 1)).secret
+    expired = house.run(house.service.adopt_key(cast.alice.account, "short", keys.make(), START - 1)).secret
     house.run(house.service.revoke_key(cast.bob.key_id))
     replies = [send(house, ("X-API-Key", key)) for key in (UNKNOWN, "malformed", cast.bob.key, expired)]
     for reply in replies:

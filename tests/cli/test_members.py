@@ -132,9 +132,27 @@ def test_an_erased_account_is_told_as_json(cli: Cli, alice: Data) -> None:
     assert cli("account", "erase", alice["email"], "--yes").sentence == f"There is no account {alice['email']}"
 
 
-def test_an_account_can_be_erased_twice(cli: Cli, alice: Data) -> None:
-    for _ in range(2):
-        cli.done("account", "erase", str(alice["id"]), "--yes")
+def test_an_account_that_is_erased_already_is_told_so_without_a_question(cli: Cli, alice: Data) -> None:
+    cli.done("account", "erase", str(alice["id"]), "--yes")
+    erased = cli.data("account", "show", str(alice["id"]))
+    assert cli.done("account", "erase", str(alice["id"])).err == f"Account {alice['id']} is erased already.\n"
+    assert cli.data("account", "show", str(alice["id"])) == erased
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["account", "enable", "1"],
+        ["account", "plan", "1", "--months", "1"],
+        ["account", "invite", "1"],
+        ["key", "add", "1", "--name", "warehouse"],
+    ],
+)
+def test_an_erased_account_does_not_come_back(cli: Cli, alice: Data, command: list[str]) -> None:
+    cli.done("account", "erase", str(alice["id"]), "--yes")
+    erased = cli.data("account", "show", "1")
+    assert cli.refused(*command) == "Account 1 is erased"
+    assert cli.data("account", "show", "1") == erased
 
 
 def test_the_help_tells_what_is_gone_and_what_remains(cli: Cli) -> None:

@@ -17,6 +17,7 @@ from listings.console_contract import CONSOLE, OPERATOR, Event, Refusal, Session
 from listings.errors import Problem
 from listings.model import Account, bucket_of
 from listings.service import Service
+from listings.service.accounts import is_erased
 from listings.service.members import INVITATION_SECONDS
 from listings.service.usage import MOST_REFUSALS
 
@@ -92,12 +93,13 @@ def erase(context: click.Context, account: str, *, yes: bool, as_json: bool) -> 
     Example: listings account erase alice@example.com --yes
     """
     found = with_service(context, lambda service: service.find_account(account))
-    if not yes:
+    was_erased = is_erased(found)
+    if not (yes or was_erased):
         click.confirm(f"Erase account {found.id}, {found.email}, for good?", abort=True, err=True)
     erased = with_service(context, lambda service: service.erase_account(str(found.id)))
     if as_json:
         show(status_data(erased), as_json=True)
-    tell(f"Account {erased.id} is erased.")
+    tell(f"Account {erased.id} is erased already." if was_erased else f"Account {erased.id} is erased.")
 
 
 @click.command()

@@ -1,6 +1,8 @@
 """Accounts, their plans and their keys."""
 
 import logging
+import re
+import secrets
 from collections.abc import AsyncIterator, Callable
 
 import msgspec
@@ -16,6 +18,7 @@ _log = logging.getLogger(__name__)
 _LONGEST_NAME = 200
 _LONGEST_EMAIL = 254  # RFC 5321, 4.5.3.1.3
 _PAGE = 500
+_ERASED_EMAIL = re.compile(r"erased-[0-9]+@[0-9a-f]{16}\.invalid")
 
 
 class IssuedKey(msgspec.Struct, frozen=True):
@@ -106,7 +109,13 @@ class Accounts:
 
     async def _change_account(self, reference: str, decide: Callable[[Account], AccountChange]) -> Account:
         account = await self.find_account(reference)
-        return _known(await self.store.change_account(account.id, decide, self._operator()), reference)
+
+        def decide_unless_erased(found: Account) -> AccountChange:
+            require_kept(found)
+            return decide(found)
+
+        changed = await self.store.change_account(account.id, decide_unless_erased, self._operator())
+        return _known(changed, reference)
 
     def _operator(self) -> Author:
         return Author(OPERATOR, int(self.clock()))
@@ -121,6 +130,7 @@ class Accounts:
         """Take over a key of an older system. Raises Problem as `issue_key` does, and key_taken."""
         account = await self.find_account(reference)
         _require_key_right(account, self.clock())
+        require_future(expires_at, self.clock())
         return await self.adopt_key(account, name, secret, expires_at)
 
     async def adopt_key(
@@ -201,6 +211,7 @@ def has_ended(revoked_at: int | None, expires_at: int | None, now: float) -> boo
 
 def _require_key_right(account: Account, now: float) -> None:
     """Raises Problem unless the account may get a key (decision G25)."""
+    require_kept(account)
     if not is_current(account.plan_expires_at, now):
         raise Problem(
             "plan_expired",
@@ -210,6 +221,28 @@ def _require_key_right(account: Account, now: float) -> None:
     if account.disabled_at is not None:
         again = f"enable it with `listings account enable {account.id}`"
         raise Problem("account_disabled", f"{account.email} is disabled and gets no key: {again}")
+
+
+def require_future(expires_at: int | None, now: float) -> None:
+    """Raises Problem("invalid_request") for a key that would never work."""
+    if expires_at is not None and expires_at <= now:
+        raise Problem("invalid_request", "A key expires in the future: choose a later day")
+
+
+def erased_email(account_id: int) -> str:
+    """The address of an account that is erased, which nobody else has had or will have."""
+    return f"erased-{account_id}@{secrets.token_hex(8)}.invalid"
+
+
+def is_erased(account: Account) -> bool:
+    """Whether everything about a person was taken from an account, which is for good."""
+    return account.disabled_at is not None and _ERASED_EMAIL.fullmatch(account.email) is not None
+
+
+def require_kept(account: Account) -> None:
+    """Raises Problem("account_disabled") for an account that is erased."""
+    if is_erased(account):
+        raise Problem("account_disabled", f"Account {account.id} is erased")
 
 
 def _new_key(account: Account, name: str, secret: str, now: int, expires_at: int | None) -> NewKey:

@@ -15,7 +15,16 @@ from listings.console_contract import CONSOLE, Ages, Author, NewSession, Session
 from listings.contract import Batch, ChangeStep, Store
 from listings.errors import Problem, Unavailable
 from listings.model import Account, ApiKey, Caller, Listing, ListingChange, bucket_of, is_current
-from listings.service.accounts import Accounts, IssuedKey, checked_email, checked_name
+from listings.service.accounts import (
+    Accounts,
+    IssuedKey,
+    checked_email,
+    checked_name,
+    erased_email,
+    is_erased,
+    require_future,
+    require_kept,
+)
 from listings.service.listings import difference
 from listings.service.passwords import Passwords, require_good
 
@@ -225,6 +234,7 @@ class Members(Accounts):
         Raises Problem: account_not_found, account_disabled.
         """
         account = await self.find_account(reference)
+        require_kept(account)
         if account.disabled_at is not None:
             again = f"enable it with `listings account enable {account.id}`"
             raise Problem("account_disabled", f"{account.email} is disabled and can't be invited: {again}")
@@ -266,8 +276,7 @@ class Members(Accounts):
         too_many_keys, invalid_request.
         """
         await self._require_key_right(member)
-        if expires_at is not None and expires_at <= self.clock():
-            raise Problem("invalid_request", "A key expires in the future: choose a later day")
+        require_future(expires_at, self.clock())
         usable = [key for key in await self.list_keys(member.account) if not self.has_key_ended(key)]
         if len(usable) >= _MOST_KEYS:
             raise Problem("too_many_keys", f"An account has at most {_MOST_KEYS} usable keys: revoke one first")
@@ -311,13 +320,16 @@ class Members(Accounts):
     async def erase_account(self, reference: str) -> Account:
         """Close all listings of an account, and take everything else from it that is about a person.
 
-        What is left is told in `listings account erase --help`. Raises Problem("account_not_found").
+        What is left is told in `listings account erase --help`. One that is erased stays as it is. Raises
+        Problem("account_not_found").
         """
-        account = await self.disable_account(str((await self.find_account(reference)).id))
+        account = await self.find_account(reference)
+        if is_erased(account):
+            return account
+        account = await self.disable_account(str(account.id))
         await self._close_listings(account)
         name = f"Erased account {account.id}"
-        email = f"erased-{account.id}@{secrets.token_hex(8)}.invalid"
-        await self.store.erase_account(account.id, name, email, int(self.clock()))
+        await self.store.erase_account(account.id, name, erased_email(account.id), int(self.clock()))
         _log.info("Account %d is erased", account.id)
         return await self.find_account(str(account.id))
 
