@@ -40,6 +40,6 @@ def add_months(moment: float, months: int) -> int:
     start = datetime.fromtimestamp(moment, UTC)
     year, month = divmod(start.year * 12 + start.month - 1 + months, 12)
     if year > 9999:  # noqa: PLR2004 - the last year of the four-digit form
-        raise ValueError(f"{months} months lead beyond the year 9999")
+        raise ValueError(f"{months} {'month leads' if months == 1 else 'months lead'} beyond the year 9999")
     day = min(start.day, calendar.monthrange(year, month + 1)[1])
     return int(start.replace(year=year, month=month + 1, day=day, microsecond=0).timestamp())

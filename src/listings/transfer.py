@@ -124,7 +124,11 @@ class Import:
             self._watch.moved("Rehearsing" if self._options.dry_run else "Importing", done.position)
         done = await self._advance(key, done, ImportBatch(done.position, done.position, [], self._now()), [])
         if not self._options.dry_run:
-            _log.info("%d listings of account %d are imported", done.made + done.changed, self._account.id)
+            count = done.made + done.changed
+            told = (
+                "1 listing of account %d is imported" if count == 1 else f"{count} listings of account %d are imported"
+            )
+            _log.info(told, self._account.id)
         return done
 
     async def _begin(self, key: ImportKey) -> ImportProgress:

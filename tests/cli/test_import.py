@@ -294,6 +294,8 @@ def test_an_import_is_logged_with_the_operator(cli: Cli) -> None:
     line = json.loads(said)
     assert line["event"] == "2 listings of account 1 are imported"
     assert line["operator"]
+    _, said = data_of(cli, "1", write_lines(cli, "one.jsonl", row(3)))
+    assert json.loads(said)["event"] == "1 listing of account 1 is imported"
 
 
 # Interruptions
