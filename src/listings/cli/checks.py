@@ -30,7 +30,6 @@ _CLOCK_SECONDS = 300  # that clocks may differ
 _OLDEST_REDIS = (6, 2)
 _ANSWER_SECONDS = 2
 _NO_DATABASE = "file is not a database"  # the engine's words
-_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not listened on
 
 
 def examine(given: list[Given]) -> Iterator[Finding]:
@@ -350,7 +349,7 @@ def _workers(settings: Settings) -> Finding:
 def _service(settings: Settings) -> Finding:
     if not settings.port:
         return Finding("service", "ok", "Its port is the system's choice, so it was not asked")
-    host = _LOOPBACK.get(settings.host, settings.host)
+    host = settings.reachable_host
     place = f"{f'[{host}]' if ':' in host else host}:{settings.port}"
     connection = http.client.HTTPConnection(host, settings.port, timeout=_ANSWER_SECONDS)
     try:

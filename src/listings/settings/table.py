@@ -15,6 +15,7 @@ _LONGEST_TIMEOUT = 3600
 _MEBIBYTE = 1024 * 1024
 _LONGEST_WINDOW = 31 * 24 * 3600
 _MOST_WORKERS = 64
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not listened on
 
 
 class Setting(NamedTuple):
@@ -79,6 +80,11 @@ class Settings(NamedTuple):
     def file(self) -> Path:
         """The SQLite file; with PostgreSQL, the name beside which the files of this machine are."""
         return self.database if isinstance(self.database, Path) else self.data_folder / "postgresql"
+
+    @property
+    def reachable_host(self) -> str:
+        """Where a client on this machine reaches the service, also when it listens on all addresses."""
+        return _LOOPBACK.get(self.host, self.host)
 
     @property
     def database_shown(self) -> str:
