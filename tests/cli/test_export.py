@@ -145,7 +145,12 @@ def test_a_file_that_exists_is_kept_unless_it_is_forced(cli: Cli) -> None:
 def test_what_cannot_be_written_is_told_in_a_sentence(cli: Cli) -> None:
     assert cli.refused("export", "1", "missing/out.csv") == "missing/out.csv can't be used: No such file or directory"
     (cli.folder / "folder.csv").mkdir()
-    assert "folder.csv can't be used" in cli.refused("export", "1", "folder.csv", "--force")
+    said = cli.refused("export", "1", "folder.csv", "--force")
+    assert said == "folder.csv is no regular file: name another one"
+    assert cli.refused("export", "1", "x" * 300 + ".csv") == f"{'x' * 200} can't be written: File name too long"
+    (cli.folder / "loop.csv").symlink_to("loop.csv")
+    assert "loop.csv can't be written: " in cli.refused("export", "1", "loop.csv")
+    assert list(cli.folder.glob("*.part*")) == []
     (cli.folder / "out.csv.part").symlink_to("elsewhere")
     assert "out.csv can't be used" in cli.refused("export", "1", "out.csv")
 
@@ -279,7 +284,8 @@ def test_two_exports_do_not_write_one_file(full: Path) -> None:
     ends = sorted((process.wait(DEADLINE), process.communicate()[1].decode()) for process in begun)
     assert ends[0][0] == 0
     assert ends[1] in {
-        (1, "listings: Another export writes two.csv: wait for its end\n"),
+        (1, f"listings: Another export writes {full}/two.csv: wait for its end\n"),
+        (1, f"listings: {full}/two.csv exists: name another file, or overwrite it with --force\n"),
         (1, "listings: two.csv exists: name another file, or overwrite it with --force\n"),
     }
     assert (full / "two.csv").read_bytes() == (full / "whole.csv").read_bytes()

@@ -1,6 +1,7 @@
 """`listings account invite`, `erase` and `export`."""
 
 import json
+import os
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -63,6 +64,18 @@ def test_a_link_begins_where_the_console_is(cli: Cli, alice: Data, monkeypatch: 
     monkeypatch.setenv("LISTINGS_HOST", "::1")
     monkeypatch.setenv("LISTINGS_PORT", "9000")
     assert cli.done(*ask).out.startswith("http://[::1]:9000/invitations/")
+    monkeypatch.setenv("LISTINGS_HOST", "::")
+    assert cli.done(*ask).out.startswith("http://[::1]:9000/invitations/")
+    monkeypatch.setenv("LISTINGS_HOST", "0.0.0.0")  # noqa: S104 - nothing listens
+    assert cli.done(*ask).out.startswith("http://127.0.0.1:9000/invitations/")
+
+
+def test_where_no_address_is_known_nobody_is_invited(cli: Cli, alice: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = cli.done("account", "invite", alice["email"]).out
+    monkeypatch.setenv("LISTINGS_PORT", "0")
+    assert "--base-url or LISTINGS_BASE_URL" in cli.refused("account", "invite", alice["email"])
+    session = use(cli, lambda service: service.accept_invitation(token_of(link), PASSWORD))
+    assert use(cli, lambda service: service.session_of(session)).account.id == alice["id"]
 
 
 @pytest.mark.parametrize("url", ["market.example", "https://market.example/console", "ftp://a", "https://a b"])
@@ -208,6 +221,23 @@ def test_a_file_that_is_there_is_replaced_by_force_alone(cli: Cli, alice: Data) 
     assert file.read_text() == "mine"
     cli.done("account", "export", alice["email"], "alice.json", "--force")
     assert json.loads(file.read_text("utf-8"))["account"]["id"] == alice["id"]
+
+
+def test_what_is_no_file_is_not_replaced(cli: Cli, alice: Data) -> None:
+    os.mkfifo(cli.folder / "pipe")
+    said = cli.refused("account", "export", alice["email"], "pipe", "--force")
+    assert said == "pipe is no regular file: name another one"
+    assert (cli.folder / "pipe").is_fifo()
+    assert "standard output" in cli.misused("account", "export", alice["email"], "-")
+    assert sorted(path.name for path in cli.folder.iterdir()) == ["data", "pipe"]
+
+
+def test_a_link_goes_on_naming_the_file_that_is_written(cli: Cli, alice: Data) -> None:
+    (cli.folder / "link.json").symlink_to("data/alice.json")
+    cli.done("account", "export", alice["email"], "link.json")
+    cli.done("account", "export", alice["email"], "link.json", "--force")
+    assert (cli.folder / "link.json").is_symlink()
+    assert json.loads((cli.folder / "data/alice.json").read_text("utf-8"))["account"]["id"] == alice["id"]
 
 
 def test_what_can_not_be_written_is_told_and_leaves_nothing(cli: Cli, alice: Data) -> None:

@@ -13,6 +13,7 @@ import msgspec
 from listings import dates
 from listings.cli.output import json_option, listed_key_data, listing_data, show, status_data, tell
 from listings.cli.parameters import settings_of, with_service
+from listings.cli.parts import place_of, require_free
 from listings.console_contract import CONSOLE, OPERATOR, Event, Refusal, Session, UsageCount
 from listings.errors import Problem
 from listings.model import Account, bucket_of
@@ -70,7 +71,10 @@ def _checked_base(base_url: str) -> str:
 
 def _own_address(context: click.Context) -> str:
     settings = settings_of(context)
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    if not settings.port:
+        asked = "name where sellers find the console with --base-url or LISTINGS_BASE_URL"
+        raise Problem("invalid_setting", f"The port of the service is the system's choice: {asked}")
+    host = f"[{settings.reachable_host}]" if ":" in settings.host else settings.reachable_host
     return f"http://{host}:{settings.port}"
 
 
@@ -116,9 +120,11 @@ def export(context: click.Context, account: str, file: Path, *, force: bool) -> 
     \b
     Example: listings account export alice@example.com alice.json
     """
-    if file.exists() and not force:
-        raise Problem("invalid_request", f"{file} exists: name another file, or overwrite it with --force")
-    draft = file.with_name(f"{file.name}.part")
+    if file == Path("-"):
+        raise click.UsageError("FILE must be a file: this is not written to standard output.")
+    place = place_of(file)
+    require_free(file, force=force)
+    draft = place.with_name(f"{place.name}.part")
 
     async def use(service: Service) -> int:
         owner = await service.find_account(account)
@@ -127,7 +133,7 @@ def export(context: click.Context, account: str, file: Path, *, force: bool) -> 
             await _write(service, owner, target)
             target.flush()
             os.fsync(target.fileno())
-        draft.replace(file)
+        draft.replace(place)
         return owner.id
 
     try:

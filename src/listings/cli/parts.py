@@ -29,6 +29,19 @@ class Progress(msgspec.Struct, frozen=True):
     last_id: int = 0
 
 
+def place_of(file: Path) -> Path:
+    """Where a file is to be written, links resolved. Raises Problem("invalid_request") for what is no file."""
+    try:
+        place = file.resolve()
+        is_there, is_file = place.exists(), place.is_file()
+    except (OSError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or "this is no name of a file"
+        raise Problem("invalid_request", f"{str(file)[:200]} can't be written: {reason}") from None
+    if is_there and not is_file:
+        raise Problem("invalid_request", f"{file} is no regular file: name another one")
+    return place
+
+
 def require_free(target: Path, *, force: bool) -> None:
     """Raises Problem("invalid_request") where the file is there, and not to be overwritten."""
     if target.exists() and not force:

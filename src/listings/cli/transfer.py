@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn
 from listings import transfer
 from listings.cli.output import json_option, show, tell
 from listings.cli.parameters import with_service
-from listings.cli.parts import Origin, Part, require_free
+from listings.cli.parts import Origin, Part, place_of, require_free
 from listings.contract import ImportProgress, Position, RowOutcome
 from listings.errors import Problem
 from listings.formats import File, Format, format_of
@@ -56,12 +56,13 @@ def export(context: click.Context, account: str, file: Path, *, force: bool, as_
     Example: listings export alice@example.com alice.csv
     """
     form = format_of(file)
+    place = place_of(file)
     require_free(file, force=force)
 
     async def use(service: Service) -> dict[str, Any]:
         owner = await service.find_account(account)
         origin = Origin(owner.id, await service.store.get_id(), form.name)
-        with _told_of(file), Part(file, origin, force=force) as part, _progress() as progress:
+        with _told_of(file), Part(place, origin, force=force) as part, _progress() as progress:
             _begin(part, form)
             task = progress.add_task("Exporting", total=None, completed=part.progress.listings)
             saves_in = _PAGES_BETWEEN_SAVES
