@@ -125,10 +125,8 @@ class Import:
         done = await self._advance(key, done, ImportBatch(done.position, done.position, [], self._now()), [])
         if not self._options.dry_run:
             count = done.made + done.changed
-            told = (
-                "1 listing of account %d is imported" if count == 1 else f"{count} listings of account %d are imported"
-            )
-            _log.info(told, self._account.id)
+            told = "%d listing of account %d is imported" if count == 1 else "%d listings of account %d are imported"
+            _log.info(told, count, self._account.id)
         return done
 
     async def _begin(self, key: ImportKey) -> ImportProgress:
