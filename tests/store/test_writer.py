@@ -149,6 +149,33 @@ def test_a_full_database_voids_the_whole_batch_and_recovers_when_there_is_room(p
     with_writer(path, use)
 
 
+def test_a_database_that_lets_nobody_write_is_unavailable_and_nothing_was_written(path: Path) -> None:
+    connections: list[apsw.Connection] = []
+
+    async def use(writer: Writer) -> None:
+        await writer.run(connections.append)
+        connections[0].pragma("query_only", 1)
+        with pytest.raises(Unavailable) as told:
+            await writer.run(insert("a"))
+        assert told.value.message == "The database can't be written; nothing was written"
+        connections[0].pragma("query_only", 0)
+        assert await writer.run(insert("b")) == 1
+
+    with_writer(path, use)
+    assert texts(path) == {"b"}
+
+
+def test_what_is_refused_when_it_commits_is_unknown(path: Path) -> None:
+    def refuse() -> bool:
+        raise apsw.ReadOnlyError("attempt to write a readonly database")
+
+    async def use(writer: Writer) -> None:
+        with pytest.raises(Unavailable, match="unknown"):
+            await writer.run(lambda connection: connection.set_commit_hook(refuse))
+
+    with_writer(path, use)
+
+
 def test_a_failing_disk_reopens_the_connection(path: Path) -> None:
     connections = []
 

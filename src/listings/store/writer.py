@@ -90,6 +90,7 @@ class Writer:
         self._blocked_since: float | None = None  # as the thread knows it: another process has the turn
         self._watching = False  # whether that is looked at
         self._refusing = False  # while it has it for too long
+        self._commits = False  # whether the present batch has come to its commit
         self.together = 0  # how many operations the present batch has, for those that are in it
         self._thread = threading.Thread(target=self._work, name="listings-writer", daemon=True)
         self._thread.start()
@@ -105,7 +106,7 @@ class Writer:
 
         What the operation raises is raised here, with nothing of it written. Raises Unavailable when too much
         waits already, when another process has the turn to write for seconds, and when the transaction failed: then
-        the outcome is unknown.
+        the outcome is unknown, unless the message tells it.
         """
         promise: Promise[T] = Promise(loop=self._loop)
         if self._closing:
@@ -248,7 +249,7 @@ class Writer:
         except apsw.Error as error:
             _log.exception("A batch of %d writes failed", len(batch))
             self._recover(error)
-            outcomes = [_Outcome(call, error=_failed(error)) for call in batch]
+            outcomes = [_Outcome(call, error=_failed(error, commits=self._commits)) for call in batch]
             self._tell(outcomes, perf_counter() - began, committed=False)
         else:
             self._tell(outcomes, perf_counter() - began, committed=True)
@@ -263,6 +264,7 @@ class Writer:
             _log.exception("A batch was not told of")
 
     def _commit(self, batch: list[_Call]) -> list[_Outcome]:
+        self._commits = False
         if self._connection is None:
             self._connection = open_writer(self._path)
         self._connection.execute("BEGIN IMMEDIATE")
@@ -273,6 +275,7 @@ class Writer:
             self._connection.execute("ROLLBACK")
             self._connection.execute("BEGIN IMMEDIATE")
             outcomes = [_run_in_savepoint(self._connection, call) for call in batch]
+        self._commits = True
         self._connection.execute("COMMIT")
         return outcomes
 
@@ -342,9 +345,11 @@ def _require_transaction(connection: apsw.Connection, error: Exception) -> None:
         raise error
 
 
-def _failed(error: apsw.Error) -> Unavailable:
+def _failed(error: apsw.Error, *, commits: bool) -> Unavailable:
     if isinstance(error, apsw.BusyError):
         return _nothing_written()
+    if isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError) and not commits:
+        return Unavailable("The database can't be written; nothing was written")
     return Unavailable("The database failed to confirm the write; its outcome is unknown")
 
 
