@@ -1,6 +1,7 @@
 """What holds for every command: the database it needs, the settings in force, help, and how failures end."""
 
 import asyncio
+import json
 import os
 import re
 import shlex
@@ -18,7 +19,7 @@ from listings import __version__, assemble
 from listings.cli import listings
 from listings.model import Caller, NewListing
 from listings.settings import SETTINGS
-from tests.cli.commands import PROGRAM, Cli, Data, Program, clean_environment
+from tests.cli.commands import PROGRAM, Cli, Data, Outcome, Program, clean_environment
 from tests.houses import settings_for
 
 ADD_ACCOUNT = ["account", "add", "--name", "alice", "--email", "alice@example.com"]
@@ -410,23 +411,63 @@ def test_a_demo_without_a_reader_ends_without_a_traceback(program: Program) -> N
     assert "Traceback" not in outcome.err
 
 
-def test_an_unexpected_error_is_one_sentence(program: Program, database: Path) -> None:
+def test_an_unexpected_error_is_one_sentence(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(assemble, "pending_migrations", fail)
+    outcome = cli("migrate", "--dry-run")
+    told = "This should not have happened, please report it: OSError: [Errno 5] Input/output error"
+    assert (outcome.code, outcome.err) == (1, f"listings: {told}\n")
+
+
+@pytest.mark.usefixtures("database")
+@pytest.mark.parametrize(
+    "arguments",
+    [["account", "list"], ["settings", "--json"], ["--help"], ["completion", "bash"]],
+)
+def test_output_that_can_not_be_written_is_one_sentence(program: Program, arguments: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:
-        outcome = program.run_into(full, *ADD_ACCOUNT)
-    assert outcome.code == 1
-    assert outcome.err.startswith("listings: ")
-    assert outcome.err.count("\n") == 1
-    assert database.is_file()
+        outcome = program.run_into(full, *arguments)
+    assert (outcome.code, outcome.err) == (1, "listings: Can't write the output: No space left on device\n")
+    outcome = run_with(">&-", program.folder, *arguments)
+    assert (outcome.code, outcome.err) == (1, "listings: Can't write the output: Bad file descriptor\n")
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+@pytest.mark.usefixtures("alice")
+def test_a_key_whose_text_is_lost_is_named(program: Program) -> None:
+    lost = "was made and its text is lost: end it with `listings key revoke"
+    for number, arguments in enumerate((["add", "1", "--name", "warehouse"], ["rotate", "1"]), start=1):
+        with Path("/dev/full").open("wb") as full:
+            outcome = program.run_into(full, "key", *arguments)
+        assert outcome.code == 1
+        assert outcome.err.splitlines()[-1] == (
+            f"listings: Can't write the output: No space left on device; key {number} {lost} {number}`"
+        )
+    outcome = program.pipe_to_nobody("key", "add", "1", "--name", "warehouse", "--json")
+    assert outcome.err.splitlines()[-1] == f"listings: Can't write the output: Broken pipe; key 3 {lost} 3`"
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "2>/dev/full"])
 def test_a_command_whose_streams_are_closed_ends_as_ever(database: Path, closed: str) -> None:
-    command = f"{shlex.quote(str(PROGRAM))} migrate {closed}"
-    outcome = subprocess.run(
-        ["sh", "-c", command], cwd=database.parent.parent, env=clean_environment(), capture_output=True, check=False
-    )
-    assert (outcome.returncode, b"Traceback" in outcome.stderr) == (0, False)
+    outcome = run_with(closed, database.parent.parent, "migrate")
+    assert (outcome.code, "Traceback" in outcome.err) == (int("full" in closed), False)
     assert database.is_file()
+
+
+@pytest.mark.usefixtures("alice")
+def test_a_command_that_has_nobody_to_tell_prints_as_ever(program: Program) -> None:
+    outcome = run_with("2>&-", program.folder, "account", "list", "--json")
+    assert outcome.code == 0
+    assert json.loads(outcome.out)["name"] == "alice"
+
+
+def run_with(redirection: str, folder: Path, *arguments: str) -> Outcome:
+    command = f"{shlex.join([str(PROGRAM), *arguments])} {redirection}"
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=folder, env=clean_environment(), capture_output=True, text=True, check=False
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr)
 
 
 def test_a_write_that_the_database_refuses_is_one_sentence(program: Program, database: Path) -> None:

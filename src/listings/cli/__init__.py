@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 import click
 
@@ -54,6 +55,7 @@ def listings(context: click.Context, database_url: str | None) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0 done, 1 refused, 2 wrong usage."""
+    _open_closed_streams()
     code = _run(arguments)
     _drop_unwritten()
     return code
@@ -72,13 +74,41 @@ def _run(arguments: Sequence[str] | None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _refuse("Stopped")
     except Exception as error:  # noqa: BLE001 - never a traceback
-        return _refuse(f"This should not have happened, please report it: {type(error).__name__}: {error}")
+        return _refuse(_told(error))
     return outcome if isinstance(outcome, int) else 0
+
+
+def unwritten(error: OSError) -> str:
+    """What is said where standard output can't be written."""
+    return f"Can't write the output: {error.strerror}"
+
+
+def _open_closed_streams() -> None:
+    """Of what was closed before the program began: what is told then is lost, and what is printed fails."""
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+
+
+def _is_stuck() -> bool:
+    """Whether standard output can't take what was printed."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return True
+    return False
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, OSError) and _is_stuck():
+        return unwritten(error)
+    return f"This should not have happened, please report it: {type(error).__name__}: {error}"
 
 
 def _drop_unwritten() -> None:
     """Of what can't be written: the interpreter's last flush would fail once more, and make the exit code 120."""
-    for stream in filter(None, (sys.stdout, sys.stderr)):  # None: it was closed before the program began
+    for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError:
@@ -86,5 +116,6 @@ def _drop_unwritten() -> None:
 
 
 def _refuse(sentence: str) -> int:
-    click.echo(f"listings: {sentence}", err=True)
+    with suppress(OSError):  # then nobody can be told
+        click.echo(f"listings: {sentence}", err=True)
     return EXIT_REFUSED

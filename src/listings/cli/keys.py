@@ -6,6 +6,7 @@ import click
 
 from listings import dates
 from listings import service as use_cases
+from listings.cli import unwritten
 from listings.cli.output import Data, json_option, key_data, listed_key_data, show, show_rows, tell
 from listings.cli.parameters import Date, with_service
 from listings.errors import Problem
@@ -115,10 +116,14 @@ def revoke(context: click.Context, key_id: int, *, as_json: bool) -> None:
 
 
 def _show_issued(issued: IssuedKey, *, as_json: bool) -> None:
-    if as_json:
-        show(key_data(issued.key, issued.secret), as_json=True)
-    else:
-        click.echo(issued.secret)
+    try:
+        if as_json:
+            show(key_data(issued.key, issued.secret), as_json=True)
+        else:
+            click.echo(issued.secret)
+    except OSError as error:
+        lost = f"key {issued.key.id} was made and its text is lost: end it with `listings key revoke {issued.key.id}`"
+        raise Problem("unavailable", f"{unwritten(error)}; {lost}") from None
 
 
 def _read_key(file: BinaryIO) -> str:
