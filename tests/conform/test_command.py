@@ -95,6 +95,7 @@ def test_a_server_that_is_not_there_is_one_sentence(cli: Cli) -> None:
         (["http://127.0.0.1", "--key", "two\nlines"], "--key"),
         (["http://127.0.0.1", "--key", "k", "--other-key", "k"], "differ"),
         (["http://127.0.0.1", "--key", "k", "--timeout", "0"], "--timeout"),
+        (["http://127.0.0.1", "--key", "k", "--timeout", "nan"], "--timeout"),
     ],
 )
 def test_wrong_usage_is_exit_code_2(cli: Cli, arguments: list[str], said: str) -> None:

@@ -1,5 +1,6 @@
 """`listings conform`: whether any server keeps the specification."""
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -42,6 +43,17 @@ class KeyText(click.ParamType[str]):
         return str(value)
 
 
+class Seconds(click.FloatRange):
+    """A number of seconds within bounds, and so none that is no number."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401 - click's signature
+        """The number."""
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
+
+
 def _key_option(name: str, text: str, *, required: bool = False) -> Callable[[C], C]:
     variable = f"LISTINGS_CONFORM_{name.upper().replace('-', '_')}"
     return click.option(
@@ -60,7 +72,7 @@ def _key_option(name: str, text: str, *, required: bool = False) -> Callable[[C]
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(0, _LONGEST_TIMEOUT, min_open=True),
+    type=Seconds(0, _LONGEST_TIMEOUT, min_open=True),
     metavar="SECONDS",
     default=10,
     help="How long an answer may take. Default: 10",
