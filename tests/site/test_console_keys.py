@@ -25,6 +25,15 @@ def make(tab: Tab, **fields: str) -> str:
     return secret or ""
 
 
+def once(tab: Tab) -> str:
+    """What the form on the page is known by."""
+    return tab.page.values("input", "value", name="once")[0] or ""
+
+
+def chosen(tab: Tab) -> list[str | None]:
+    return [one.attributes["value"] for one in tab.page.all("option") if "selected" in one.attributes]
+
+
 def status_of(house: House, secret: str) -> int:
     return house.ask("GET", "/api/v1/listings", key=secret).status
 
@@ -113,6 +122,53 @@ def test_a_rotated_key_goes_on_as_long_as_was_chosen(house: House) -> None:
     assert "Keys that have ended: 1" in tab.get("/console/keys").text
 
 
+def test_a_key_that_was_rotated_at_once_has_ended(house: House) -> None:
+    tab = member(house)
+    make(tab)
+    tab.get("/console/keys/1").post("/console/keys/1/rotate", grace="0")
+    assert "The key before it has ended." in tab.text
+
+
+def test_a_wrong_password_changes_no_choice_and_is_told_as_one(house: House) -> None:
+    tab = member(house)
+    make(tab)
+    house.clock.advance(HOUR)
+    tab.get("/console/keys/1")
+    assert chosen(tab) == ["86400"]
+    tab.post("/console/keys/1/rotate", grace="0", password="wrong password")
+    assert (tab.reply.status, chosen(tab)) == (403, ["0"])
+    assert "The password is wrong." in tab.text
+    assert "e-mail address or" not in tab.text
+
+
+def test_a_form_for_a_key_that_is_sent_twice_makes_one(house: House) -> None:
+    tab = member(house).get("/console/keys")
+    form = {"name": "Till", "once": once(tab)}
+    assert tab.post("/console/keys", **form).reply.status == 201
+    assert tab.post("/console/keys", **form).reply.status == 409
+    assert "This form was sent before and has made its key" in tab.text
+    assert len(house.run(house.service.list_keys(house.run(house.service.find_account("1"))))) == 1
+    assert tab.post("/console/keys", name="Till", once=once(tab)).reply.status == 201
+
+
+def test_a_form_whose_fault_was_mended_makes_its_key(house: House) -> None:
+    tab = member(house).get("/console/keys")
+    form = {"once": once(tab)}
+    assert tab.post("/console/keys", name="", **form).reply.status == 400
+    assert tab.post("/console/keys", name="Till", **form).reply.status == 201
+
+
+def test_a_rotation_that_is_sent_twice_makes_one_key(house: House) -> None:
+    tab = member(house)
+    make(tab)
+    form = {"grace": "0", "once": once(tab.get("/console/keys/1"))}
+    assert tab.post("/console/keys/1/rotate", **form).reply.status == 201
+    assert tab.post("/console/keys/1/rotate", **form).reply.status == 409
+    assert "This form was sent before and has made its key" in tab.text
+    assert tab.page.values("a", "href", href="/console/keys")
+    assert len(house.run(house.service.list_keys(house.run(house.service.find_account("1"))))) == 2
+
+
 def test_a_grace_that_is_not_offered_is_none(house: House) -> None:
     tab = member(house)
     old = make(tab)
@@ -152,3 +208,12 @@ def test_a_list_of_keys_tells_what_each_was_asked_in_the_last_day(house: House) 
         status_of(house, secret)
     text = tab.get("/console/keys").reply.body.decode()
     assert 'data-label="Last 24 hours">3</td>' in text
+    assert "3 requests" in tab.get("/console/keys/1").text
+
+
+def test_one_is_told_as_one(house: House) -> None:
+    tab = member(house)
+    status_of(house, make(tab))
+    text = tab.get("/console/keys/1").text
+    assert "1 request " in text
+    assert "It was used 1 time in" in text

@@ -156,15 +156,15 @@ def tell(house: House, event: dict[str, object], secret: str = SECRET) -> Reply:
     return house.ask("POST", "/payments/stripe/webhook", body=body, headers=headers)
 
 
-def paid(account_id: int, currency: str = "nzd") -> dict[str, object]:
+def paid(account_id: int, currency: str = "nzd", months: int = 2) -> dict[str, object]:
     checkout = {
         "id": "cs_1",
         "object": "checkout.session",
         "payment_status": "paid",
         "client_reference_id": str(account_id),
-        "metadata": {"months": "2"},
+        "metadata": {"months": str(months)},
         "currency": currency,
-        "amount_total": 9_800,
+        "amount_total": 4_900 * months,
     }
     return {"id": "evt_1", "object": "event", "type": "checkout.session.completed", "data": {"object": checkout}}
 
@@ -178,6 +178,12 @@ def test_a_payment_that_stripe_signs_extends_the_plan_once(paid_house: House) ->
         assert (reply.status, reply.body) == (200, b"received\n")
     assert "It holds until 22 Nov 2026" in tab.get("/console/plan").text
     assert "paid for 2 months of the Business plan" in tab.get("/console/activity").text
+
+
+def test_one_month_is_told_as_one(paid_house: House) -> None:
+    tab = member(paid_house, months=0)
+    tell(paid_house, paid(1, months=1))
+    assert "paid for 1 month of the Business plan" in tab.get("/console/activity").text
 
 
 def test_a_plan_is_paid_by_a_button_and_a_wrong_choice_is_told(paid_house: House) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from listings import dates
 from listings.console_contract import CONSOLE, Ages, Author, NewSession, Session
-from listings.contract import Batch, ChangeStep, Store
+from listings.contract import Batch, ChangeStep, Claim, Store
 from listings.errors import Problem, Unavailable
 from listings.model import Account, ApiKey, Caller, Listing, ListingChange, bucket_of, is_current
 from listings.service.accounts import (
@@ -25,7 +25,7 @@ from listings.service.accounts import (
     require_future,
     require_kept,
 )
-from listings.service.listings import difference
+from listings.service.listings import CLAIM_SECONDS, difference
 from listings.service.passwords import Passwords, require_good
 
 _log = logging.getLogger(__name__)
@@ -37,6 +37,8 @@ INVITATION_SECONDS = 7 * 24 * 3600
 _SEEN_SECONDS = 60
 _AHEAD_SECONDS = 5 * 60  # by which another machine's clock may be; what is of a later time was kept by a wrong one
 _ATTEMPTS_SECONDS = 15 * 60
+_WRONG_CREDENTIALS = "The e-mail address or the password is wrong"
+_WRONG_PASSWORD = "The password is wrong"  # noqa: S105 - a sentence
 _MOST_OF_ACCOUNT = 10
 _MOST_OF_ADDRESS = 30
 _MOST_SIGN_UPS = 10
@@ -195,7 +197,7 @@ class Members(Accounts):
         stored = await self._require_again(member, old)
         hashed = await self.passwords.hash(new)
         if not await self.store.set_password(member.account.id, stored, hashed, self._console(), member.session):
-            raise _wrong_credentials()
+            raise Problem("wrong_credentials", _WRONG_PASSWORD)
         _log.info("The password of account %d is changed", member.account.id)
         return await self._renew(member)
 
@@ -207,11 +209,13 @@ class Members(Accounts):
         counts = await self.store.count_attempt([subject], now, now - _ATTEMPTS_SECONDS)
         if counts[0] > _MOST_OF_ACCOUNT:
             raise _too_many()
-        _, hashed = await self._require_password(member.account, password)
+        _, hashed = await self._require_password(member.account, password, _WRONG_PASSWORD)
         await self.store.forgive_attempt(subject, subject)
         return hashed
 
-    async def _require_password(self, account: Account | None, password: str) -> tuple[Account, str]:
+    async def _require_password(
+        self, account: Account | None, password: str, told: str = _WRONG_CREDENTIALS
+    ) -> tuple[Account, str]:
         """The account itself and the hash that it has.
 
         Raises Problem("wrong_credentials"), in the same time whatever it is that is wrong.
@@ -221,7 +225,7 @@ class Members(Accounts):
         if account is None or stored is None or not checked.is_right:
             whose = "no account" if account is None else f"account {account.id}"  # both take the time of a line
             _log.warning("A wrong password was given for %s", whose)
-            raise _wrong_credentials()
+            raise Problem("wrong_credentials", told)
         if checked.better is not None:
             await self.store.replace_password(account.id, stored, checked.better)
         return account, checked.better or stored
@@ -269,28 +273,34 @@ class Members(Accounts):
 
     # Keys
 
-    async def create_key(self, member: Member, name: str, expires_at: int | None = None) -> IssuedKey:
+    async def create_key(self, member: Member, name: str, expires_at: int | None = None, once: str = "") -> IssuedKey:
         """Make a key for the member's account, which has a current plan.
 
-        Raises Problem: confirmation_required (the password was given more than 15 minutes ago), plan_expired,
-        too_many_keys, invalid_request.
+        `once` names the form that asks for it, which makes one key. Raises Problem: confirmation_required (the
+        password was given more than 15 minutes ago), plan_expired, too_many_keys, invalid_request,
+        idempotency_key_reused (the form was sent before).
         """
         await self._require_key_right(member)
+        name = checked_name(name)
         require_future(expires_at, self.clock())
         usable = [key for key in await self.list_keys(member.account) if not self.has_key_ended(key)]
         if len(usable) >= _MOST_KEYS:
             raise Problem("too_many_keys", f"An account has at most {_MOST_KEYS} usable keys: revoke one first")
+        await self._take_form(member, once)
         return await self.make_key(member.account, name, expires_at, CONSOLE)
 
-    async def rotate_own_key(self, member: Member, key_id: int, grace: int) -> IssuedKey:
+    async def rotate_own_key(self, member: Member, key_id: int, grace: int, once: str = "") -> IssuedKey:
         """Make a key in place of one of the account's, which ends `grace` seconds from now.
 
-        Raises Problem: confirmation_required, plan_expired, key_not_found, key_ended, invalid_request.
+        `once` is as for `create_key`. Raises Problem: confirmation_required, plan_expired, key_not_found, key_ended,
+        invalid_request, idempotency_key_reused.
         """
         await self._require_key_right(member)
         if not 0 <= grace <= _LONGEST_GRACE:
             raise Problem("invalid_request", "The old key goes on for at most a year")
-        if self.has_key_ended(await self._own_key(member, key_id)):
+        key = await self._own_key(member, key_id)
+        await self._take_form(member, once)
+        if self.has_key_ended(key):
             raise Problem("key_ended", "This key is revoked or has expired: make a new one")
         return await self.rotate_key(key_id, grace, CONSOLE)
 
@@ -308,6 +318,18 @@ class Members(Accounts):
             raise Problem("plan_expired", "A key needs a current Business plan: renew it first")
         if not self.is_confirmed(member):
             raise Problem("confirmation_required", "Give your password once more to make a key")
+
+    async def _take_form(self, member: Member, once: str) -> None:
+        """Raises Problem("idempotency_key_reused") where a form was taken before."""
+        if not once:
+            return
+        now = int(self.clock())
+        claim = Claim(f"console key {once}", _digest(once), now, now - CLAIM_SECONDS + 1)
+        nothing = Batch((), atomic=False, dry_run=False, record=str)
+        place = bucket_of(member.account.id), member.account.id
+        if isinstance(await self.store.run_batch(*place, nothing, claim), str):
+            told = "This form was sent before and has made its key, which was shown then: it is among your keys"
+            raise Problem("idempotency_key_reused", told)
 
     async def _own_key(self, member: Member, key_id: int) -> ApiKey:
         for key in await self.list_keys(member.account):
@@ -360,7 +382,7 @@ class Members(Accounts):
             agent=_shown_agent(agent),
         )
         if not await self.store.add_session(account.id, new, hashed):
-            raise _wrong_credentials()
+            raise Problem("wrong_credentials", _WRONG_CREDENTIALS)
         _log.info("Account %d is signed in", account.id)
         return token
 
@@ -416,10 +438,6 @@ def _network_of(address: str) -> str:
 def _shown_agent(agent: str) -> str:
     """The beginning of what a browser calls itself, as far as it can be shown."""
     return "".join(letter for letter in agent if letter.isprintable())[:_LONGEST_AGENT]
-
-
-def _wrong_credentials() -> Problem:
-    return Problem("wrong_credentials", "The e-mail address or the password is wrong")
 
 
 def _too_many() -> Problem:

@@ -85,6 +85,7 @@ def environment() -> jinja2.Environment:
         "age": presentation.age_of,
         "browser": presentation.browser_of,
         "code_parts": presentation.code_parts_of,
+        "counted": presentation.count_of,
         "date": presentation.date_of,
         "machine_moment": presentation.machine_moment_of,
         "moment": presentation.moment_of,

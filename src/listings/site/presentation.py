@@ -151,6 +151,11 @@ def summary_of(text: str, most: int = 200) -> str:
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
 
 
+def count_of(number: int, unit: str) -> str:
+    """Such as "1 view", "1,234 views"."""
+    return f"{number:,} {unit}" if number == 1 else f"{number:,} {unit}s"
+
+
 def pictures_of(images: str) -> list[str]:
     """Those addresses of a listing's pictures that a page may show."""
     return [address for address in msgspec.json.decode(images, type=list[str]) if picture_of(address)]
@@ -187,7 +192,7 @@ def _time_of_day(moment: datetime) -> str:
 
 
 def _ago(number: int, unit: str) -> str:
-    return f"{number} {unit} ago" if number == 1 else f"{number} {unit}s ago"
+    return f"{count_of(number, unit)} ago"
 
 
 @cache

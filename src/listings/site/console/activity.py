@@ -102,6 +102,10 @@ def _account_change(subject: _Subject) -> str:
     return "changed the account"
 
 
+def _months(subject: _Subject) -> str:
+    return presentation.count_of((subject.detail or {}).get("months", 1), "month")
+
+
 _FIELDS = {"price_cents": "price", "is_active": "whether it is shown"}
 _PAST = {"updated": "changed", "deleted": "closed"}
 _WORDS: Mapping[EventKind, Callable[[_Subject], str]] = {
@@ -119,7 +123,7 @@ _WORDS: Mapping[EventKind, Callable[[_Subject], str]] = {
     "signed_in": lambda _: "signed in",
     "signed_out": lambda _: "signed out",
     "password_changed": lambda _: "changed the password",
-    "plan_paid": lambda subject: f"paid for {(subject.detail or {}).get('months', 1)} months of the Business plan",
+    "plan_paid": lambda subject: f"paid for {_months(subject)} of the Business plan",
 }
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from listings.service.usage import Period
+from listings.site import presentation
 
 WIDTH, HEIGHT = 720, 160
 _GAP = 0.25  # of a bar's place
@@ -46,7 +47,7 @@ def chart_of(periods: Sequence[Period], when: Callable[[int], str]) -> Chart:
 def _bar(period: Period, x: float, place: float, most: int, when: str) -> Bar:
     height = max(_LEAST, HEIGHT * period.answers / most) if period.answers else 0.0
     refused = max(_LEAST, height * period.refused / period.answers) if period.refused else 0.0
-    told = f"{when}: {period.answers:,} {'request' if period.answers == 1 else 'requests'}"
+    told = f"{when}: {presentation.count_of(period.answers, 'request')}"
     return Bar(
         round(x + place * _GAP / 2, 1),
         round(place * (1 - _GAP), 1),

@@ -21,6 +21,7 @@ MemberPage: TypeAlias = Callable[[Request, Member], Awaitable[Response]]
 _NO_STORE = {"Cache-Control": "no-store"}
 _MOST_FIELDS = 300
 _SEE_OTHER = 303
+_LONGEST_ONCE = 40
 
 DONE: Mapping[str, str] = {
     "signed-up": "Welcome. Your account is open.",
@@ -69,6 +70,11 @@ def text_of(form: FormData, name: str) -> str:
     """What stands in a field; "" where there is none."""
     value = form.get(name, "")
     return value if isinstance(value, str) else ""
+
+
+def once_of(form: FormData) -> str:
+    """What a form is known by that is heeded once."""
+    return text_of(form, "once")[:_LONGEST_ONCE]
 
 
 def console_page(

@@ -1,5 +1,6 @@
 """API keys: made, shown once, rotated and revoked."""
 
+import secrets
 from typing import NamedTuple
 
 from starlette.datastructures import FormData
@@ -11,14 +12,15 @@ from listings.errors import Problem
 from listings.service import IssuedKey, Member
 from listings.service.usage import KeyUsage
 from listings.site import presentation, session
-from listings.site.console.frame import console_page, for_member, read_form, see, text_of
+from listings.site.console.frame import console_page, for_member, once_of, read_form, see, text_of
 from listings.site.context import site_of
 from listings.site.visitor import base_url_of
 
 _HERE = "/console/keys"
 _HOUR = 3600
+_DAY = 24 * _HOUR
 _MOST_DIGITS = 15
-GRACES = {0: "At once", _HOUR: "In 1 hour", 24 * _HOUR: "In 24 hours", 7 * 24 * _HOUR: "In 7 days"}
+GRACES = {0: "At once", _HOUR: "In 1 hour", _DAY: "In 24 hours", 7 * _DAY: "In 7 days"}
 """When a key ends that another takes the place of, by seconds."""
 
 
@@ -30,13 +32,14 @@ async def show_keys(request: Request, member: Member) -> Response:
 
 @for_member
 async def create_key(request: Request, member: Member) -> Response:
-    """A new key, shown this once."""
+    """A new key, shown this once; a form that is sent twice makes one."""
     form = await read_form(request)
     service = site_of(request).service
     confirmed = await _confirmed(request, member, form)
     try:
         expires_at = presentation.end_of_day(text_of(form, "expires"))
-        issued = await service.create_key(confirmed.require(), text_of(form, "name").strip(), expires_at)
+        name = text_of(form, "name").strip()
+        issued = await service.create_key(confirmed.require(), name, expires_at, once_of(form))
     except Problem as problem:
         values = {name: text_of(form, name) for name in ("name", "expires")}
         return confirmed.answer(request, await _page(request, confirmed.member, problem, values))
@@ -51,16 +54,18 @@ async def show_key(request: Request, member: Member) -> Response:
 
 @for_member
 async def rotate_key(request: Request, member: Member) -> Response:
-    """A new key in place of another, which goes on for a while."""
+    """A new key in place of another, which goes on for a while; a form that is sent twice makes one."""
     form = await read_form(request)
     confirmed = await _confirmed(request, member, form)
     grace = text_of(form, "grace")
     seconds = int(grace) if grace in map(str, GRACES) else 0
     try:
-        issued = await site_of(request).service.rotate_own_key(confirmed.require(), _id_of(request), seconds)
+        service, key_id = site_of(request).service, _id_of(request)
+        issued = await service.rotate_own_key(confirmed.require(), key_id, seconds, once_of(form))
     except Problem as problem:
-        return confirmed.answer(request, await _key_page(request, confirmed.member, problem))
-    return confirmed.answer(request, _issued(request, issued, GRACES[seconds]))
+        return confirmed.answer(request, await _key_page(request, confirmed.member, problem, seconds))
+    ends = f"ends {GRACES[seconds].lower()}" if seconds else "has ended"
+    return confirmed.answer(request, _issued(request, issued, f"The key before it {ends}."))
 
 
 @for_member
@@ -121,11 +126,12 @@ async def _page(
         usable=[usage for usage in usages if not service.has_key_ended(usage.key)],
         ended=[usage for usage in usages if service.has_key_ended(usage.key)],
         values=values or {"name": "", "expires": ""},
+        once=secrets.token_urlsafe(16),
         is_confirmed=service.is_confirmed(member),
     )
 
 
-async def _key_page(request: Request, member: Member, problem: Problem | None = None) -> Response:
+async def _key_page(request: Request, member: Member, problem: Problem | None = None, grace: int = _DAY) -> Response:
     service = site_of(request).service
     usage = _usage_of((await service.usage(member.account)).keys, _id_of(request))
     return console_page(
@@ -135,14 +141,16 @@ async def _key_page(request: Request, member: Member, problem: Problem | None = 
         usage=usage,
         has_ended=service.has_key_ended(usage.key),
         graces=GRACES,
+        grace=grace,
+        once=secrets.token_urlsafe(16),
         is_confirmed=service.is_confirmed(member),
     )
 
 
-def _issued(request: Request, issued: IssuedKey, old_ends: str = "") -> Response:
+def _issued(request: Request, issued: IssuedKey, before: str = "") -> Response:
     address = f"{base_url_of(request)}/api/v1/listings"
     curl = f"curl {address} -H 'X-API-Key: {issued.secret}'"
-    return console_page(request, "key_issued.html", issued=issued, curl=curl, old_ends=old_ends, status=201)
+    return console_page(request, "key_issued.html", issued=issued, curl=curl, before=before, status=201)
 
 
 def _usage_of(usages: list[KeyUsage], key_id: int) -> KeyUsage:

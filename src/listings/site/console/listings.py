@@ -17,7 +17,7 @@ from listings.errors import Problem
 from listings.model import Listing, ListingChange
 from listings.service import Member, Service, Terms
 from listings.site.console import listing_form
-from listings.site.console.frame import console_page, for_member, read_form, require_plan, see, text_of
+from listings.site.console.frame import console_page, for_member, once_of, read_form, require_plan, see, text_of
 from listings.site.console.listing_search import ACTIONS, SORTS, STATUSES, Search, read
 from listings.site.context import site_of
 
@@ -71,7 +71,7 @@ async def show_new(request: Request, member: Member) -> Response:  # noqa: ARG00
 async def create_listing(request: Request, member: Member) -> Response:
     """A new listing; a form that is sent twice makes one."""
     form = await read_form(request)
-    sent, once = listing_form.read(form), text_of(form, "once")[:40]
+    sent, once = listing_form.read(form), once_of(form)
     try:
         require_plan(request, member)
         added = await _create(site_of(request).service, member, sent, once)
