@@ -137,11 +137,21 @@ def test_faults_stand_at_their_fields_and_nothing_written_is_lost(alice: Tab) ->
     alice.get(f"{HERE}/new").post(f"{HERE}/new", **LAMP | {"title": " ", "price": "cheap", "latitude": "400"})
     assert alice.reply.status == 400
     for name, told in (("title", "Title is required and must not be blank."), ("price", "Price must be a number, got")):
-        assert alice.page.values("input", "aria-invalid", id=name) == ["true"]
+        assert alice.page.values("input", "aria-invalid", id=f"listing-{name}") == ["true"]
         assert told in alice.text
-    assert alice.page.values("input", "value", id="price") == ["cheap"]
-    assert alice.page.values("input", "aria-invalid", id="region") == []
+    assert alice.page.values("input", "value", id="listing-price") == ["cheap"]
+    assert alice.page.values("input", "aria-invalid", id="listing-region") == []
     assert "Nothing listed yet" in alice.get(HERE).text
+
+
+def test_every_field_has_its_label_and_no_id_stands_twice(alice: Tab) -> None:
+    page = alice.get(f"{HERE}/new").page
+    ids = [one.attributes["id"] for one in page.elements if "id" in one.attributes]
+    assert len(ids) == len(set(ids))
+    labelled = page.values("label", "for")
+    assert {f"listing-{name}" for name in (*LAMP, "region", "latitude")} <= set(labelled) <= set(ids)
+    described = " ".join(filter(None, (one.attributes.get("aria-describedby") for one in page.elements))).split()
+    assert set(described) <= set(ids)
 
 
 def test_a_form_that_is_sent_twice_makes_one_listing(alice: Tab) -> None:
@@ -203,9 +213,9 @@ def test_two_tabs_do_not_overwrite_each_other(house: House, alice: Tab) -> None:
     assert alice.reply.status == 303
     alice.post(f"{HERE}/{listing_id}", version=version, **form | {"title": "My bicycle"}, price="5")
     assert (alice.reply.status, "was changed elsewhere" in alice.text) == (412, True)
-    for told in ("price 6.00 5", "title Bicycle My bicycle"):
+    for told in ("Price 6.00 5", "Title Bicycle My bicycle"):
         assert told in alice.text
-    assert alice.page.values("input", "value", id="title") == ["My bicycle"]
+    assert alice.page.values("input", "value", id="listing-title") == ["My bicycle"]
     assert stored(house, listing_id).title == "Bicycle"
     alice.post(f"{HERE}/{listing_id}", version=shown(alice)["version"], **form | {"title": "My bicycle"}, price="5")
     assert (stored(house, listing_id).title, stored(house, listing_id).price_cents) == ("My bicycle", 500)

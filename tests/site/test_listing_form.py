@@ -55,6 +55,12 @@ def test_what_is_sent_back_as_it_was_shown_changes_nothing() -> None:
         ("content", "One.\r\n\r\nTwo.", "One.\n\nTwo."),
         ("price", "1,999", 1999.0),
         ("price", "$ 35.50", 35.5),
+        ("price", "1,234,567.5", 1234567.5),
+        ("price", "12 500", 12500.0),
+        ("price", "12,50", "12,50"),
+        ("price", "1,2345", "1,2345"),
+        ("price", "1234,567", "1234,567"),
+        ("price", "1.5,000", "1.5,000"),
         ("price", "", None),
         ("price", "cheap", "cheap"),
         ("price", "-1", -1.0),
@@ -63,6 +69,7 @@ def test_what_is_sent_back_as_it_was_shown_changes_nothing() -> None:
             "https://x.example/2.jpg\r\n\r\n https://x.example/3.jpg ",
             ["https://x.example/2.jpg", "https://x.example/3.jpg"],
         ),
+        ("images", "https://x.example/a b.jpg", ["https://x.example/a b.jpg"]),
         ("images", "", []),
         ("latitude", "", None),
         ("latitude", "+12.5", 12.5),
@@ -75,14 +82,23 @@ def test_only_what_was_written_anew_is_in_the_body(name: str, text: str, value: 
     assert sent(**{name: text}) == {name: value}
 
 
-def test_faults_stand_at_their_fields_in_the_services_own_words() -> None:
-    form = FormData({"title": "", "content": "x", "price": "cheap", "latitude": "400", "type": "car", "images": "a b"})
+def test_faults_stand_at_their_fields_by_the_forms_own_names() -> None:
+    form = FormData(
+        {
+            "title": "",
+            "content": "x",
+            "price": "cheap",
+            "latitude": "400",
+            "type": "car",
+            "images": "https://x.example/1\nb",
+        }
+    )
     with pytest.raises(fields.InvalidFields) as refused:
         fields.read_new(listing_form.new_body(listing_form.read(form)), strict=True)
     faults = listing_form.faults_of(refused.value)
     assert faults["price"] == 'Price must be a number, got "cheap"'
     assert faults["title"] == "Title is required and must not be blank"
-    assert faults["images"].startswith("Images[0] must be an absolute http or https address")
+    assert faults["images"].startswith("Picture 2 must be an absolute http or https address")
     assert set(faults) == {"title", "price", "latitude", "type", "price_type", "images"}
     assert refused.value.message == "; ".join(refused.value.faults.values())
 
@@ -93,7 +109,18 @@ def test_an_empty_form_is_a_listing_once_it_has_a_title_and_a_description() -> N
     assert new == msgspec.structs.replace(new, title="Lamp", content="A lamp.", is_active=True, price_cents=0)
 
 
-def test_two_people_see_where_they_differ() -> None:
+def test_what_is_missing_is_told_by_the_forms_own_names() -> None:
+    with pytest.raises(fields.InvalidFields) as refused:
+        fields.read_new({"title": "Lamp"}, strict=True)
+    assert listing_form.faults_of(refused.value) == {"content": "Description is required"}
+
+
+def test_two_people_see_where_they_differ_in_the_forms_words() -> None:
     texts = {**listing_form.texts_of(STORED), "title": "Roadbike", "price": "5"}
-    (one,) = listing_form.differences(texts | {"content": "Alloy.\nTwo wheels.\nFast."}, STORED)
-    assert one == ("price", "1234.50", "5")
+    texts |= {"type": "rental", "price_type": "per_night", "is_active": ""}
+    assert listing_form.differences(texts | {"content": "Alloy.\nTwo wheels.\nFast."}, STORED) == [
+        ("Type", "For sale", "Rental"),
+        ("Price", "1234.50", "5"),
+        ("How it is meant", "Negotiable", "Per night"),
+        ("On the market", "yes", "no"),
+    ]

@@ -10,12 +10,15 @@ from starlette.datastructures import FormData
 from listings.errors import Problem
 from listings.fields import FIELDS, InvalidFields
 from listings.model import Listing, Value
+from listings.site.presentation import TYPES
 
 _GROUPING = re.compile(r"[\s,]")
-_PRICE = re.compile(r"\$?(-?[0-9]{1,15}(?:\.[0-9]{1,20})?)")
+_PRICE = re.compile(r"\s*\$?\s*(-?(?:[0-9]{1,3}(?:[\s,][0-9]{3}){1,4}|[0-9]{1,15})(?:\.[0-9]{1,20})?)\s*")
 _DEGREES = re.compile(r"[+-]?[0-9]{1,15}(?:\.[0-9]{1,30})?")
 _BREAKS = re.compile(r"\r\n|\r")
+_PICTURE = re.compile(r"\[([0-9]+)\]")
 _MANY_LINES = {"content", "images"}
+_YES_OR_NO = {"true": "yes", "": "no"}
 
 Texts = Mapping[str, str]
 """What stands in the form, by the field's name."""
@@ -23,8 +26,32 @@ Texts = Mapping[str, str]
 EMPTY: Texts = dict.fromkeys(FIELDS, "") | {"type": "product", "price_type": "fixed", "is_active": "true"}
 
 
+PRICE_TYPES: Mapping[str, str] = {
+    "fixed": "Fixed",
+    "negotiable": "Negotiable",
+    "per_hour": "Per hour",
+    "per_night": "Per night",
+}
+_LABELS: Mapping[str, str] = {
+    "title": "Title",
+    "content": "Description",
+    "type": "Type",
+    "category": "Category",
+    "images": "Pictures",
+    "price": "Price",
+    "price_type": "How it is meant",
+    "location": "Address or suburb",
+    "region": "Region",
+    "district": "District",
+    "latitude": "Latitude",
+    "longitude": "Longitude",
+    "is_active": "On the market",
+}
+_WORDS: Mapping[str, Mapping[str, str]] = {"type": TYPES, "price_type": PRICE_TYPES, "is_active": _YES_OR_NO}
+
+
 class Difference(NamedTuple):
-    """A field that somebody else has changed meanwhile, or that differs from it."""
+    """A field that somebody else has changed meanwhile, or that differs from it, in the form's words."""
 
     name: str
     stored: str
@@ -56,14 +83,31 @@ def changed_body(sent: Texts, listing: Listing) -> dict[str, object]:
 def differences(sent: Texts, listing: Listing) -> list[Difference]:
     """Where what was sent is not what is stored."""
     shown = texts_of(listing)
-    return [Difference(name, shown[name], text) for name, text in sent.items() if text != _plain(name, shown[name])]
+    return [
+        Difference(_LABELS[name], _worded(name, shown[name]), _worded(name, text))
+        for name, text in sent.items()
+        if text != _plain(name, shown[name])
+    ]
 
 
 def faults_of(problem: Problem | None) -> Mapping[str, str]:
     """Sentences by the field that is at fault."""
     if not isinstance(problem, InvalidFields):
         return {}
-    return {name: sentence[:1].upper() + sentence[1:] for name, sentence in problem.faults.items()}
+    return {name: _told(name, sentence.removeprefix(name)) for name, sentence in problem.faults.items()}
+
+
+def _told(name: str, fault: str) -> str:
+    """A fault that follows the field's name, behind the form's name of it; pictures are counted from 1."""
+    picture = _PICTURE.match(fault)
+    if picture is not None:
+        return f"Picture {int(picture[1]) + 1}{fault[picture.end() :]}"
+    return f"{_LABELS[name]}{fault}"
+
+
+def _worded(name: str, text: str) -> str:
+    """As the form shows it, or its choice."""
+    return _WORDS.get(name, {}).get(text, text)
 
 
 def _plain(name: str, text: str) -> str:
@@ -87,9 +131,9 @@ def _value(name: str, text: str) -> object:
     if name == "is_active":
         return text == "true"
     if name == "images":
-        return text.split()
+        return [line.strip() for line in text.split("\n") if line.strip()]
     if name == "price":
-        return _number(_PRICE.fullmatch(_GROUPING.sub("", text)), text)
+        return _number(_PRICE.fullmatch(text), text)
     if name in {"latitude", "longitude"}:
         return _number(_DEGREES.fullmatch(text.strip()), text)
     return text
@@ -98,4 +142,4 @@ def _value(name: str, text: str) -> object:
 def _number(match: re.Match[str] | None, text: str) -> object:
     if not text.strip():
         return None
-    return float(match[match.lastindex or 0]) if match is not None else text
+    return float(_GROUPING.sub("", match[match.lastindex or 0])) if match is not None else text

@@ -223,7 +223,8 @@ def _form_page(
     told = Problem("invalid_request", "Some fields need another look") if faults else problem
     shown: dict[str, Any] = {"listing": None, "once": "", "differences": [], **context}
     rules = {name: field.rule for name, field in fields.FIELDS.items()}
-    return console_page(request, template, problem=told, values=sent, faults=faults, rules=rules, **shown)
+    shown |= {"rules": rules, "price_types": listing_form.PRICE_TYPES}
+    return console_page(request, template, problem=told, values=sent, faults=faults, **shown)
 
 
 async def _refused(request: Request, member: Member, sent: listing_form.Texts, problem: Problem) -> Response:
