@@ -67,6 +67,7 @@ class Reply(NamedTuple):
     status: int
     headers: dict[str, str]
     body: bytes
+    cookies: tuple[str, ...] = ()  # each Set-Cookie
 
     def json(self) -> Any:
         return jsons.loads(self.body)
@@ -222,7 +223,8 @@ async def ask(
     if not sent:
         return Reply(0, {}, b"")
     answer = {name.decode(): value.decode("latin-1") for name, value in sent[0]["headers"]}
-    return Reply(sent[0]["status"], answer, b"".join(message["body"] for message in sent[1:]))
+    cookies = tuple(value.decode("latin-1") for name, value in sent[0]["headers"] if name == b"set-cookie")
+    return Reply(sent[0]["status"], answer, b"".join(message["body"] for message in sent[1:]), cookies)
 
 
 class PlainAsgi:

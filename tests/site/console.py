@@ -74,7 +74,7 @@ class Tab:
             {"cookie": "; ".join(f"{name}={value}" for name, value in self.cookies.items())} if self.cookies else {}
         )
         self.reply = self.house.ask(method, path, body=body, headers=PAGE | {"Host": self.host} | cookie | headers)
-        for name, morsel in SimpleCookie(self.reply.headers.get("set-cookie", "")).items():
+        for name, morsel in (item for text in self.reply.cookies for item in SimpleCookie(text).items()):
             if morsel["max-age"] == "0":
                 self.cookies.pop(name, None)
             else:

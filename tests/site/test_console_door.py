@@ -4,9 +4,11 @@ import re
 from collections.abc import Iterator
 from http.cookies import SimpleCookie
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
+from listings import fields
 from listings.site.console import ROUTES
 from tests.houses import House
 from tests.site.console import FORM, PASSWORD, Tab, member, open_house
@@ -18,7 +20,7 @@ CONSOLE = (
 )
 CHANGES = (
     *("/console/keys", "/console/keys/1/rotate", "/console/keys/1/revoke", "/console/plan", "/console/listings"),
-    *("/console/listings/new", "/console/listings/1", "/console/listings/1/state", "/console/import"),
+    *("/console/listings/new", "/console/listings/1025", "/console/listings/1025/state", "/console/import"),
     *("/console/import/run", "/console/account/password", "/console/account/session", "/console/account/sessions"),
     "/sign-out",
 )
@@ -35,10 +37,19 @@ def sign_up(tab: Tab, **fields: str) -> Tab:
     return tab.post("/sign-up", **{"name": "Alice", "email": "alice@example.com", "password": PASSWORD, **fields})
 
 
+async def list_one(house: House) -> None:
+    key = await house.service.issue_key("alice@example.com", "test")
+    caller = await house.service.find_key(key.secret)
+    assert caller is not None
+    new, _ = fields.read_new({"title": "Bicycle", "content": "Two wheels."})
+    assert (await house.service.create_listing(caller, new)).listing_id == 1025
+
+
 def test_who_signs_up_is_in_the_console_without_a_plan(house: House) -> None:
     tab = sign_up(Tab(house))
-    assert tab.reply.headers["location"] == "/console?done=signed-up"
+    assert tab.reply.headers["location"] == "/console"
     assert "Your account is open" in tab.follow().text
+    assert "Your account is open" not in tab.get("/console").text
     assert "Get the Business plan" in tab.text
     account = house.run(house.service.find_account("alice@example.com"))
     assert account.plan_expires_at is None
@@ -209,6 +220,7 @@ def test_no_cookie_opens_the_api(house: House) -> None:
 
 def test_a_form_needs_its_sessions_token_and_an_origin_of_ours(house: House) -> None:
     tab = member(house)
+    house.run(list_one(house))
     token, of_nobody = tab.token, Tab(house).get("/sign-in").token
     of_another = member(house, "bob@example.com").token
     assert len({token, of_nobody, of_another}) == 3
@@ -219,11 +231,19 @@ def test_a_form_needs_its_sessions_token_and_an_origin_of_ours(house: House) -> 
             kind = {"content-type": FORM["content-type"]}
             assert tab.post(path, kind | headers, token=token).reply.status == 403, path
     assert tab.get("/console").reply.status == 200
+    assert house.run(house.service.find_listing(1025)).version == 1
 
 
-def test_who_is_not_signed_in_changes_nothing(house: House) -> None:
-    for path in CHANGES:
-        assert Tab(house).post(path).reply.headers["location"] == "/sign-in"
+def test_who_is_not_signed_in_changes_nothing_and_is_led_back_to_the_page_of_the_form(house: House) -> None:
+    for path in CHANGES[:-1]:
+        page = re.sub("/(rotate|revoke|state|run|password|sessions?)$", "", path)
+        tab = Tab(house).post(path)
+        assert tab.reply.headers["location"] == f"/sign-in?{urlencode({'next': page})}"
+        tab.follow()
+        assert "You were signed out, and nothing is stored" in tab.text
+        assert tab.page.values("input", "value", name="next") == [page]
+        assert "You were signed out" not in tab.get("/sign-in").text
+    assert Tab(house).post("/sign-out").reply.headers["location"] == "/sign-in"
 
 
 def test_every_address_that_changes_something_is_tried_here() -> None:
@@ -241,6 +261,41 @@ def test_a_form_before_the_session_needs_the_browsers_own_token(house: House) ->
     tab.get("/sign-in")
     tab.cookies.clear()
     assert tab.post("/sign-in", **entry).reply.status == 403
+
+
+def test_a_second_tab_at_the_door_leads_to_the_console_once_one_is_in(house: House) -> None:
+    sign_up(Tab(house))
+    tab = Tab(house).get("/sign-in?next=/console/keys")
+    stale = tab.token
+    entry = {"email": "alice@example.com", "password": PASSWORD, "next": "/console/keys"}
+    assert tab.post("/sign-in", **entry).reply.status == 303
+    session = tab.cookies["listings_session"]
+    tab.post("/sign-in", **entry, token=stale)
+    assert (tab.reply.status, tab.reply.headers["location"]) == (303, "/console/keys")
+    assert tab.cookies["listings_session"] == session
+
+
+def test_a_form_at_the_door_that_is_no_longer_valid_is_shown_once_more(house: House) -> None:
+    sign_up(Tab(house))
+    tab = Tab(house).get("/sign-in")
+    tab.cookies.clear()
+    tab.post("/sign-in", email="alice@example.com", password=PASSWORD)
+    assert (tab.reply.status, "This form was no longer valid" in tab.text) == (403, True)
+    assert tab.page.values("input", "value", id="email") == ["alice@example.com"]
+    assert tab.post("/sign-in", email="alice@example.com", password=PASSWORD).reply.status == 303
+
+
+def test_what_was_done_is_told_once_and_by_no_address(house: House) -> None:
+    tab = member(house)
+    assert "Your password is changed" not in tab.get("/console/keys?done=password").text
+    tab.get("/console/account").post("/console/account/sessions")
+    assert cookie_of(tab) == ("listings_done", {"httponly", "path=/", "samesite=lax", "max-age=60"})
+    assert tab.reply.headers["location"] == "/console/account"
+    assert "All other sessions are ended" in tab.follow().text
+    assert "All other sessions are ended" not in tab.get("/console/account").text
+    for made_up in ("nothing", "x" * 50, "<b>"):
+        tab.cookies["listings_done"] = made_up
+        assert tab.get("/console").reply.status == 200
 
 
 def test_what_is_no_form_is_told(house: House) -> None:

@@ -54,6 +54,13 @@ def shown(tab: Tab) -> dict[str, str]:
     }
 
 
+def sign_in_anew(tab: Tab) -> None:
+    """As in another tab: the form on the page is of the session before."""
+    token = tab.token
+    tab.cookies.clear()
+    tab.sign_in("alice@example.com").token = token
+
+
 def titles(tab: Tab) -> list[str]:
     listed = tab.reply.body.decode().split("<tbody>")[-1].split("</tbody>")[0]
     return [part.split("</a>")[0] for part in listed.split('dir="auto">')[1:] if "</a>" in part]
@@ -196,7 +203,7 @@ def test_an_edit_stores_what_was_changed_alone(house: House, alice: Tab) -> None
         "is_active": "true",
     }
     del form["token"]
-    assert alice.post(f"{HERE}/{listing_id}", **form).reply.headers["location"].endswith("done=unchanged")
+    assert "Nothing was changed" in alice.post(f"{HERE}/{listing_id}", **form).follow().text
     assert stored(house, listing_id) == before
     alice.post(f"{HERE}/{listing_id}", **form | {"price": "7.25"})
     assert "The listing is saved" in alice.follow().text
@@ -219,6 +226,32 @@ def test_two_tabs_do_not_overwrite_each_other(house: House, alice: Tab) -> None:
     assert stored(house, listing_id).title == "Bicycle"
     alice.post(f"{HERE}/{listing_id}", version=shown(alice)["version"], **form | {"title": "My bicycle"}, price="5")
     assert (stored(house, listing_id).title, stored(house, listing_id).price_cents) == ("My bicycle", 500)
+
+
+def test_a_form_of_an_earlier_session_loses_nothing_and_is_saved_once_more(house: House, alice: Tab) -> None:
+    listing_id = create(house)
+    for path in (f"{HERE}/new", f"{HERE}/{listing_id}"):
+        form = {name: text for name, text in shown(alice.get(path)).items() if name in {"once", "version"}}
+        form |= LAMP | {"content": "Much was written.", "is_active": "true"}
+        sign_in_anew(alice)
+        assert alice.post(path, **form).reply.status == 403
+        assert "You have signed in anew meanwhile, and nothing is stored: save once more." in alice.text
+        assert "Much was written." in alice.text
+        assert form.items() >= {name: shown(alice)[name] for name in form.keys() & {"once", "version"}}.items()
+        assert stored(house, listing_id).title == "Bicycle"
+        assert alice.post(path, **form).reply.status == 303
+    assert titles(alice.get(HERE)) == ["Lamp", "Lamp"]
+
+
+def test_a_form_of_an_earlier_session_overwrites_no_edit_of_another(house: House, alice: Tab) -> None:
+    listing_id = create(house)
+    path = f"{HERE}/{listing_id}"
+    version = shown(alice.get(path))["version"]
+    alice.post(f"{path}/state", action="pause")
+    sign_in_anew(alice)
+    assert alice.post(path, **LAMP, version=version).reply.status == 403
+    assert alice.post(path, **LAMP, version=shown(alice)["version"]).reply.status == 412
+    assert stored(house, listing_id).title == "Bicycle"
 
 
 @pytest.mark.parametrize("version", ["", "x", "0", "-1", "99999999999999999999"])

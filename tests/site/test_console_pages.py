@@ -14,7 +14,7 @@ from listings.service.usage import Period
 from listings.site.console import charts
 from tests.houses import House, Reply
 from tests.service.test_payments import stripe_at_hand
-from tests.site.console import member, open_house
+from tests.site.console import Tab, member, open_house
 
 HOUR, DAY = 3600, 24 * 3600
 
@@ -49,6 +49,42 @@ def test_a_new_account_is_led_from_step_to_step(house: House) -> None:
     ask(house, key, method="POST", body=b'{"title": "Lamp", "content": "A lamp."}')
     assert steps() == []
     assert "Warehouse" in tab.text
+
+
+# What is refused
+
+
+def test_a_page_that_refuses_knows_who_is_signed_in_and_leads_back_to_the_console(house: House) -> None:
+    tab = member(house)
+    for path, status, back in (
+        ("/nothing", 404, "/console"),
+        ("/console/nothing", 404, "/console"),
+        ("/console/keys/99", 404, "/console/keys"),
+        ("/console/keys/1/rotate", 405, "/console/keys/1"),
+        ("/console/account/password", 405, "/console/account"),
+        ("/console/import/run", 405, "/console/import"),
+        ("/sign-out", 405, "/console"),
+    ):
+        assert tab.get(path).reply.status == status, path
+        assert tab.page.values("a", "href", class_="button") == [back]
+        assert tab.page.values("a", "href", href="/sign-in") == []
+    tab.token = "x"
+    for path, back in (("/console/plan", "/console/plan"), ("/console/keys/1/rotate", "/console/keys/1")):
+        assert tab.post(path).reply.status == 403
+        assert tab.page.values("a", "href", class_="button") == [back]
+
+
+def test_a_page_that_refuses_a_stranger_leads_to_what_is_for_sale(house: House) -> None:
+    tab = Tab(house).get("/nothing")
+    assert tab.page.values("a", "href", class_="button") == ["/"]
+    assert tab.page.values("a", "href", href="/sign-in") == ["/sign-in"]
+
+
+def test_a_page_tells_that_the_store_is_away_though_it_can_ask_nobody_who_is_signed_in(house: House) -> None:
+    tab = member(house)
+    house.run(house.service.store.close())
+    assert tab.get("/console/keys").reply.status == 503
+    assert tab.page.values("a", "href", class_="button") == ["/console"]
 
 
 # Usage

@@ -76,14 +76,14 @@ async def _refuse(request: Request, error: HTTPException) -> Response:
     if error.status_code == 405:  # noqa: PLR2004 - Method Not Allowed
         allowed = ", ".join(sorted(_methods_at(request)))
         problem = Problem("method_not_allowed", f"{request.method[:20]} is not possible here, only {allowed}")
-        return pages.refusal(request, problem, {"Allow": allowed})
+        return await pages.refusal(request, problem, {"Allow": allowed})
     if error.status_code == 400:  # noqa: PLR2004 - Bad Request
-        return pages.refusal(request, _UNREADABLE)
-    return pages.refusal(request, _NOTHING)
+        return await pages.refusal(request, _UNREADABLE)
+    return await pages.refusal(request, _NOTHING)
 
 
 async def _tell(request: Request, problem: Problem) -> Response:
-    return pages.refusal(request, problem)
+    return await pages.refusal(request, problem)
 
 
 def _methods_at(request: Request) -> set[str]:

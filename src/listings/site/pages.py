@@ -1,16 +1,18 @@
 """From templates to answers: pages, and what is said when something is refused."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from http import HTTPStatus
 
 import jinja2
 import msgspec
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
+from starlette.routing import Match
 from starlette.types import Scope
 
 from listings.errors import Code, Problem, Unavailable
-from listings.site import assets, presentation, search, security
+from listings.site import assets, presentation, search, security, session
 from listings.site.context import site_of
 from listings.site.visitor import base_url_of
 
@@ -60,6 +62,9 @@ _HEADINGS = {
     503: "Back in a moment",
 }
 _FAILED = 500
+_GONE = {404, 410}
+_READING = {"GET", "HEAD"}
+_CONSOLE = "/console"
 
 
 def environment() -> jinja2.Environment:
@@ -94,6 +99,7 @@ def environment() -> jinja2.Environment:
         "paragraphs": presentation.paragraphs_of,
         "picture": presentation.picture_of,
         "price": presentation.price_of,
+        "size": presentation.size_of,
         "suburb": presentation.suburb_of,
         "summary": presentation.summary_of,
     }
@@ -128,13 +134,16 @@ def text(request: Request, template: str, **context: object) -> str:
     return site.templates.get_template(template).render(known | context)
 
 
-def refusal(request: Request, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+async def refusal(request: Request, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
     """What somebody who is refused reads: a page, or the API's one shape of an error where no page is asked for."""
     status = status_of(problem)
     headers = {"Cache-Control": "no-store", **_headers_of(problem), **(headers or {})}
     if not wants_a_page(request.scope):
         told = msgspec.json.encode({"error": problem.message})
         return Response(told, status, {**headers, "X-Error-Code": problem.code}, "application/json; charset=utf-8")
+    if status < _FAILED:
+        with suppress(Unavailable):
+            await session.member_of(request)
     return page(
         request,
         "problem.html",
@@ -142,12 +151,24 @@ def refusal(request: Request, problem: Problem, headers: Mapping[str, str] | Non
         headers=headers,
         heading=_HEADINGS.get(status, HTTPStatus(status).phrase),
         message=problem.message,
+        back=_way_back(request, status),
     )
 
 
 def wants_a_page(scope: Scope) -> bool:
     """Whether it is a page that is asked for, as browsers do."""
     return any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
+
+
+def console_page_of(request: Request) -> str:
+    """The page of the console that an address belongs to: it, or the nearest above; "" for what is not below it."""
+    path: str = request.scope["path"]
+    while path.startswith(_CONSOLE):
+        asked = {**request.scope, "method": "GET", "path": path}
+        if any(route.matches(asked)[0] is Match.FULL for route in request.app.routes):
+            return path
+        path = path.rpartition("/")[0]
+    return ""
 
 
 def status_of(problem: Problem) -> int:
@@ -158,6 +179,15 @@ def status_of(problem: Problem) -> int:
 def request_id_of(request: Request) -> str:
     """The name of the request, as it is in the log."""
     return str(request.scope.get("listings.request_id", ""))
+
+
+def _way_back(request: Request, status: int) -> str:
+    """The page of the console to go on from; "" where none is near."""
+    page = console_page_of(request)
+    is_itself = page == request.scope["path"] and (request.method in _READING or status in _GONE)
+    if is_itself and page != _CONSOLE:
+        page = page.rpartition("/")[0]
+    return page or (_CONSOLE if getattr(request.state, "member", None) is not None else "")
 
 
 def _headers_of(problem: Problem) -> dict[str, str]:

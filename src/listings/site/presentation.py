@@ -156,6 +156,14 @@ def count_of(number: int, unit: str) -> str:
     return f"{number:,} {unit}" if number == 1 else f"{number:,} {unit}s"
 
 
+def size_of(count: int) -> str:
+    """Bytes as people say them: "2 MB", "50 kB"."""
+    for unit, size in (("MB", 1024 * 1024), ("kB", 1024)):
+        if count >= size:
+            return f"{count / size:,.1f}".removesuffix(".0") + f" {unit}"
+    return count_of(count, "byte")
+
+
 def pictures_of(images: str) -> list[str]:
     """Those addresses of a listing's pictures that a page may show."""
     return [address for address in msgspec.json.decode(images, type=list[str]) if picture_of(address)]

@@ -27,7 +27,7 @@ _HEADERS = (
 _STRICT_TRANSPORT = (b"strict-transport-security", b"max-age=31536000")
 _SAFE = {"GET", "HEAD", "OPTIONS"}
 _CROSS_SITE = "This form was sent from another site: open the page here, and send it again"
-_STALE = "This form is no longer valid: load the page again, and send it once more"
+_STALE = "This form was no longer valid, and nothing is stored: send it once more from its page"
 
 
 def headers(request: Request) -> list[tuple[bytes, bytes]]:

@@ -17,6 +17,8 @@ from listings.site.context import site_of
 from listings.site.visitor import host_of, scheme_of
 
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
+_WORD = re.compile(r"[a-z-]{1,20}(?:\.[0-9]{1,3})?")
+_TOLD_SECONDS = 60
 _LOCAL = "localhost"
 
 
@@ -66,6 +68,23 @@ def keep_form_secret(request: Request, response: Response, secret: str) -> Respo
     return _with_cookie(request, response, _form_cookie(request), secret, None)
 
 
+def tell_next(request: Request, response: Response, word: str) -> Response:
+    """Let the browser keep the word of what was done, which the page that comes next tells."""
+    return _with_cookie(request, response, _word_cookie(request), word, _TOLD_SECONDS)
+
+
+def word_of(request: Request) -> str:
+    """The word of what was done just now; "" where there is none."""
+    kept = request.cookies.get(_word_cookie(request), "")
+    return kept if _WORD.fullmatch(kept) else ""
+
+
+def forget_word(request: Request, response: Response) -> Response:
+    """Let the browser forget the word, since a page has told it."""
+    response.delete_cookie(_word_cookie(request), secure=_is_secure(request), httponly=True, samesite="lax")
+    return response
+
+
 def _with_cookie(request: Request, response: Response, name: str, value: str, seconds: int | None) -> Response:
     response.set_cookie(name, value, seconds, secure=_is_secure(request), httponly=True, samesite="lax")
     return response
@@ -77,6 +96,10 @@ def _session_cookie(request: Request) -> str:
 
 def _form_cookie(request: Request) -> str:
     return "__Host-listings-form" if _is_secure(request) else "listings_form"
+
+
+def _word_cookie(request: Request) -> str:
+    return "__Host-listings-done" if _is_secure(request) else "listings_done"
 
 
 def _is_secure(request: Request) -> bool:

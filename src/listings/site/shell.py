@@ -10,7 +10,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from listings.errors import Problem
-from listings.site import pages, security
+from listings.site import pages, presentation, security
 
 Message: TypeAlias = MutableMapping[str, Any]
 _MOST_DIGITS = 15
@@ -41,12 +41,12 @@ class Shell:
         except ClientDisconnect:
             return
         except Problem as problem:
-            await pages.refusal(request, problem)(scope, receive, answer.send)
+            await (await pages.refusal(request, problem))(scope, receive, answer.send)
         except Exception:
             if answer.begun:
                 raise
             _log.exception("Request %s failed", pages.request_id_of(request))
-            await pages.refusal(request, _FAULT)(scope, receive, answer.send)
+            await (await pages.refusal(request, _FAULT))(scope, receive, answer.send)
 
     def _bounded(self, request: Request, receive: Receive) -> Callable[[], Awaitable[Message]]:
         """The body, no longer than allowed. Raises Problem: unsupported_encoding, body_too_large."""
@@ -94,4 +94,4 @@ def _has_page(request: Request) -> bool:
 
 
 def _too_large(most: int) -> Problem:
-    return Problem("body_too_large", f"What you send must be at most {most} bytes")
+    return Problem("body_too_large", f"What you send must be at most {presentation.size_of(most)}")

@@ -7,7 +7,7 @@ from starlette.routing import Route
 from listings.errors import Problem
 from listings.service import Member
 from listings.site import session
-from listings.site.console.frame import console_page, for_member, read_form, see, text_of
+from listings.site.console.frame import console_page, for_member, read_form, see, see_done, text_of
 from listings.site.context import site_of
 
 _HERE = "/console/account"
@@ -28,7 +28,7 @@ async def change_password(request: Request, member: Member) -> Response:
         token = await service.change_password(member, text_of(form, "old"), text_of(form, "new"))
     except Problem as problem:
         return await _page(request, member, problem)
-    return session.begin(request, see(_HERE, done="password"), token)
+    return session.begin(request, see_done(request, _HERE, "password"), token)
 
 
 @for_member
@@ -38,14 +38,14 @@ async def end_session(request: Request, member: Member) -> Response:
     await site_of(request).service.end_session(member, handle)
     if handle == member.session:
         return session.end(request, see("/"))
-    return see(_HERE, done="session")
+    return see_done(request, _HERE, "session")
 
 
 @for_member
 async def end_other_sessions(request: Request, member: Member) -> Response:
     """End all sessions but this one."""
     await site_of(request).service.end_other_sessions(member)
-    return see(_HERE, done="sessions")
+    return see_done(request, _HERE, "sessions")
 
 
 ROUTES = [

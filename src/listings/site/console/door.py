@@ -12,10 +12,11 @@ from starlette.routing import Route
 from listings.errors import Problem
 from listings.service import Member
 from listings.site import security, session
-from listings.site.console.frame import console_page, for_member, read_form, see, text_of
+from listings.site.console.frame import console_page, for_member, read_form, see, see_done, text_of
 from listings.site.context import site_of
 from listings.site.visitor import address_of
 
+_FOR_STRANGERS = {"sign_in.html", "sign_up.html"}  # who has signed in in another tab needs them no more
 _NEXT = re.compile(r"/console(?:[/?][A-Za-z0-9/_?=&%.,+-]*)?")
 
 
@@ -35,7 +36,7 @@ async def sign_in(request: Request) -> Response:
     async def enter() -> str:
         return await service.sign_in(email, text_of(form, "password"), address_of(request), _agent(request))
 
-    return await _entered(request, enter, "sign_in.html", wanted, next=wanted, email=email)
+    return await _entered(request, form, enter, "sign_in.html", next=wanted, email=email)
 
 
 async def show_sign_up(request: Request) -> Response:
@@ -56,7 +57,7 @@ async def sign_up(request: Request) -> Response:
     async def enter() -> str:
         return await service.sign_up(name, email, text_of(form, "password"), address_of(request), _agent(request))
 
-    return await _entered(request, enter, "sign_up.html", "/console?done=signed-up", name=name, email=email)
+    return await _entered(request, form, enter, "sign_up.html", name=name, email=email)
 
 
 async def show_invitation(request: Request) -> Response:
@@ -74,7 +75,7 @@ async def accept_invitation(request: Request) -> Response:
     async def enter() -> str:
         return await service.accept_invitation(token, text_of(form, "password"), _agent(request))
 
-    return await _entered(request, enter, "invitation.html", "/console", email=account.email)
+    return await _entered(request, form, enter, "invitation.html", email=account.email)
 
 
 @for_member
@@ -96,23 +97,29 @@ ROUTES = [
 
 
 async def _form(request: Request) -> FormData:
-    """What was sent from a form that this browser was given. Raises Problem: insecure_connection, cross_site."""
+    """What was sent, where nobody else can read it. Raises Problem("insecure_connection")."""
     session.require_private(request)
     form = await read_form(request)
     await request.close()  # of files that nobody has asked for
-    security.require_form_token(session.form_secret(request), form.get("token"))
     return form
 
 
 async def _entered(
-    request: Request, enter: Callable[[], Awaitable[str]], template: str, wanted: str, **context: object
+    request: Request, form: FormData, enter: Callable[[], Awaitable[str]], template: str, **context: object
 ) -> Response:
+    """The console, with a new session, or the form again; only a form that this browser was given is heeded."""
+    wanted = text_of(form, "next")
+    where = wanted if _NEXT.fullmatch(wanted) else "/console"
     try:
+        security.require_form_token(session.form_secret(request), form.get("token"))
         token = await enter()
     except Problem as problem:
+        if problem.code == "cross_site" and template in _FOR_STRANGERS and await session.member_of(request):
+            return see(where)
         return _door(request, template, problem=problem, **context)
     await site_of(request).service.sign_out(session.token_of(request))
-    return session.begin(request, see(wanted if _NEXT.fullmatch(wanted) else "/console"), token)
+    response = see_done(request, where, "signed-up") if template == "sign_up.html" else see(where)
+    return session.begin(request, response, token)
 
 
 def _door(request: Request, template: str, problem: Problem | None = None, **context: object) -> Response:

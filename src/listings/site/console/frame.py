@@ -24,6 +24,7 @@ _SEE_OTHER = 303
 _LONGEST_ONCE = 40
 
 DONE: Mapping[str, str] = {
+    "signed-out": "You were signed out, and nothing is stored: sign in, and send it once more.",
     "signed-up": "Welcome. Your account is open.",
     "password": "Your password is changed, and all other sessions are ended.",
     "session": "The session is ended.",
@@ -37,21 +38,30 @@ DONE: Mapping[str, str] = {
     "closed": "Closed. It can be restored from here.",
     "restored": "Restored. It is paused: resume it to show it on the market.",
 }
-"""What is told on the page that one comes to, by its word in the address."""
+"""What is told once on the page that one comes to, by its word."""
 
 
 def for_member(page: MemberPage) -> Page:
     """A page for who is signed in, others are asked to; a form is read, and has the session's token."""
+    return _guarded(page, None)
 
+
+def for_writer(again: MemberPage) -> Callable[[MemberPage], Page]:
+    """The same for a form in which much is written: where its token is another session's, `again` answers.
+
+    It stores nothing, and shows what was written in a form that can be sent.
+    """
+    return lambda page: _guarded(page, again)
+
+
+def _guarded(page: MemberPage, again: MemberPage | None) -> Page:
     @wraps(page)
     async def guarded(request: Request) -> Response:
         member = await session.member_of(request)
         if member is None:
             return _to_sign_in(request)
         try:
-            if request.method == "POST":
-                security.require_form_token(member.csrf_secret, (await read_form(request)).get("token"))
-            response = await page(request, member)
+            response = await _heeded(request, member, page, again)
         finally:
             await request.close()  # of files that were sent
         response.headers.setdefault("Cache-Control", "no-store")
@@ -83,24 +93,30 @@ def console_page(
     """A page of the console, kept by nobody. `problem` is told on it, and gives it its status."""
     member: Member | None = getattr(request.state, "member", None)
     told = pages.status_of(problem) if problem is not None else 200
-    notice = DONE.get(request.query_params.get("done", "")) if problem is None else None
-    return pages.page(
+    word = session.word_of(request)
+    response = pages.page(
         request,
         f"console/{template}",
         status=status or told,
         headers=_NO_STORE,
         problem=problem,
-        notice=notice,
+        notice=DONE.get(word) if problem is None else None,
         has_plan=member is not None and has_plan(request, member),
         now=site_of(request).service.clock(),
         **context,
     )
+    return session.forget_word(request, response) if word else response
 
 
 def see(path: str, **parameters: str) -> Response:
     """To another page, after a form was heeded."""
     address = f"{path}?{urlencode(parameters)}" if parameters else path
     return RedirectResponse(address, _SEE_OTHER, _NO_STORE)
+
+
+def see_done(request: Request, path: str, word: str) -> Response:
+    """To another page, which tells once what was done: see `DONE`."""
+    return session.tell_next(request, see(path), word)
 
 
 def has_plan(request: Request, member: Member) -> bool:
@@ -114,8 +130,21 @@ def require_plan(request: Request, member: Member) -> None:
         raise Problem("plan_expired", "This needs a current Business plan: get or renew it under Plan")
 
 
+async def _heeded(request: Request, member: Member, page: MemberPage, again: MemberPage | None) -> Response:
+    """What the page answers, or what is answered to a form whose token is not the session's."""
+    if request.method == "POST":
+        try:
+            security.require_form_token(member.csrf_secret, (await read_form(request)).get("token"))
+        except Problem:
+            if again is None:
+                raise
+            return await again(request, member)
+    return await page(request, member)
+
+
 def _to_sign_in(request: Request) -> Response:
     if request.method != "GET":
-        return see("/sign-in")
+        page = pages.console_page_of(request)
+        return session.tell_next(request, see("/sign-in", next=page), "signed-out") if page else see("/sign-in")
     query = f"?{request.url.query}" if request.url.query else ""
     return see("/sign-in", next=request.scope["path"] + query)

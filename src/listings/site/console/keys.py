@@ -12,7 +12,7 @@ from listings.errors import Problem
 from listings.service import IssuedKey, Member
 from listings.service.usage import KeyUsage
 from listings.site import presentation, session
-from listings.site.console.frame import console_page, for_member, once_of, read_form, see, text_of
+from listings.site.console.frame import console_page, for_member, once_of, read_form, see_done, text_of
 from listings.site.context import site_of
 from listings.site.visitor import base_url_of
 
@@ -72,7 +72,7 @@ async def rotate_key(request: Request, member: Member) -> Response:
 async def revoke_key(request: Request, member: Member) -> Response:
     """End a key at once."""
     await site_of(request).service.revoke_own_key(member, _id_of(request))
-    return see(_HERE, done="revoked")
+    return see_done(request, _HERE, "revoked")
 
 
 ROUTES = [

@@ -17,7 +17,16 @@ from listings.errors import Problem
 from listings.model import Listing, ListingChange
 from listings.service import Member, Service, Terms
 from listings.site.console import listing_form
-from listings.site.console.frame import console_page, for_member, once_of, read_form, require_plan, see, text_of
+from listings.site.console.frame import (
+    console_page,
+    for_member,
+    for_writer,
+    once_of,
+    read_form,
+    require_plan,
+    see_done,
+    text_of,
+)
 from listings.site.console.listing_search import ACTIONS, SORTS, STATUSES, Search, read
 from listings.site.context import site_of
 
@@ -35,6 +44,7 @@ class _Changed(NamedTuple):
     refused: Sequence[tuple[str, str]]
 
 
+_RENEWED = Problem("cross_site", "You have signed in anew meanwhile, and nothing is stored: save once more")
 _UNCHANGED = _Changed("", ())
 
 
@@ -67,7 +77,12 @@ async def show_new(request: Request, member: Member) -> Response:  # noqa: ARG00
     return _form_page(request, "listing_new.html", listing_form.EMPTY, once=secrets.token_urlsafe(16))
 
 
-@for_member
+async def _new_again(request: Request, member: Member) -> Response:  # noqa: ARG001 - it is the same for all
+    form = await read_form(request)
+    return _form_page(request, "listing_new.html", listing_form.read(form), _RENEWED, once=once_of(form))
+
+
+@for_writer(_new_again)
 async def create_listing(request: Request, member: Member) -> Response:
     """A new listing; a form that is sent twice makes one."""
     form = await read_form(request)
@@ -77,7 +92,7 @@ async def create_listing(request: Request, member: Member) -> Response:
         added = await _create(site_of(request).service, member, sent, once)
     except Problem as problem:
         return _form_page(request, "listing_new.html", sent, problem, once=once)
-    return see(f"{_HERE}/{added}", done="created")
+    return see_done(request, f"{_HERE}/{added}", "created")
 
 
 @for_member
@@ -87,7 +102,12 @@ async def show_listing(request: Request, member: Member) -> Response:
     return _form_page(request, "listing_edit.html", listing_form.texts_of(listing), listing=listing)
 
 
-@for_member
+async def _edit_again(request: Request, member: Member) -> Response:
+    form = await read_form(request)
+    return await _refused(request, member, listing_form.read(form), _RENEWED, text_of(form, "version"))
+
+
+@for_writer(_edit_again)
 async def save_listing(request: Request, member: Member) -> Response:
     """Store what was changed, unless somebody else has changed the listing meanwhile."""
     form = await read_form(request)
@@ -96,8 +116,9 @@ async def save_listing(request: Request, member: Member) -> Response:
         require_plan(request, member)
         saved = await _save(site_of(request).service, member, listing, sent, text_of(form, "version"))
     except Problem as problem:
-        return await _refused(request, member, sent, problem)
-    return see(f"{_HERE}/{listing.id}", done="unchanged" if saved.version == listing.version else "saved")
+        return await _refused(request, member, sent, problem, text_of(form, "version"))
+    done = "unchanged" if saved.version == listing.version else "saved"
+    return see_done(request, f"{_HERE}/{listing.id}", done)
 
 
 @for_member
@@ -113,7 +134,7 @@ async def change_state(request: Request, member: Member) -> Response:
         await _change(site_of(request).service, member, action, listing.id)
     except Problem as problem:
         return await _refused(request, member, listing_form.texts_of(listing), problem)
-    return see(f"{_HERE}/{listing.id}", done=ACTIONS[action])
+    return see_done(request, f"{_HERE}/{listing.id}", ACTIONS[action])
 
 
 ROUTES = [
@@ -221,17 +242,22 @@ def _form_page(
 ) -> Response:
     faults: Mapping[str, str] = listing_form.faults_of(problem)
     told = Problem("invalid_request", "Some fields need another look") if faults else problem
-    shown: dict[str, Any] = {"listing": None, "once": "", "differences": [], **context}
+    shown: dict[str, Any] = {"listing": None, "version": "", "once": "", "differences": [], **context}
     rules = {name: field.rule for name, field in fields.FIELDS.items()}
     shown |= {"rules": rules, "price_types": listing_form.PRICE_TYPES}
     return console_page(request, template, problem=told, values=sent, faults=faults, **shown)
 
 
-async def _refused(request: Request, member: Member, sent: listing_form.Texts, problem: Problem) -> Response:
-    """The form again; what somebody else has changed meanwhile stands beside what was to be stored."""
+async def _refused(
+    request: Request, member: Member, sent: listing_form.Texts, problem: Problem, version: str = ""
+) -> Response:
+    """The form again; what somebody else has changed meanwhile stands beside what was to be stored.
+
+    `version`: of what the form was made of.
+    """
     listing = await _own(request, member)
     if problem.code != "precondition_failed":
-        return _form_page(request, "listing_edit.html", sent, problem, listing=listing)
+        return _form_page(request, "listing_edit.html", sent, problem, listing=listing, version=version)
     told = Problem("precondition_failed", "The listing was changed elsewhere since you opened this form")
     other = listing_form.differences(sent, listing)
     return _form_page(request, "listing_edit.html", sent, told, listing=listing, differences=other)
