@@ -159,6 +159,8 @@ def test_ids_of_another_account_are_refused_unless_every_row_is_to_be_new(house:
         ("stock.xlsx", b"PK", "must end in .jsonl or .csv"),
         ("../../stock.csv", b"a,b\n1,2\n", "The first line of stock.csv must name the columns"),
         ("stock.csv", b"title,title\n", "The column title stands in stock.csv twice"),
+        ("stock.csv", b"title,content\n", "stock.csv has no rows"),
+        ("stock.jsonl", b"\n", "stock.jsonl has no rows"),
     ],
 )
 def test_a_file_that_is_none_is_told(alice: Tab, name: str, content: bytes, told: str) -> None:
@@ -169,7 +171,10 @@ def test_a_file_that_is_none_is_told(alice: Tab, name: str, content: bytes, told
 def test_a_file_is_bounded_as_every_body_is(tmp_path: Path) -> None:
     with open_house(tmp_path, max_body_bytes="50000") as house:
         alice = member(house)
+        assert "At most 48.8 kB." in alice.get(HERE).text
         assert rehearse(alice, b"title,content\n" + b"x" * 60_000).reply.status == 413
+        assert "What you send must be at most 48.8 kB." in alice.text
+        assert alice.page.values("a", "href", class_="button") == [HERE]
         noise = "".join(map(str, range(3_000, 12_000))).encode()
         assert rehearse(alice, b"title,content\nLamp," + noise[:30_000] + b"\n").reply.status == 200
 
@@ -183,6 +188,18 @@ def test_a_file_that_could_not_be_sent_again_is_refused_at_once() -> None:
     assert upload.unpacked("x.csv", kept, 2_000).content == one.content
     with pytest.raises(Problem):
         upload.unpacked("x.csv", kept, 1_000)
+
+
+def test_a_choice_is_kept_where_the_file_is_refused(alice: Tab) -> None:
+    def ticked() -> bool:
+        return "checked" in alice.page.all("input", name="new_ids")[0].attributes
+
+    alice.get(HERE)
+    assert not ticked()
+    rehearse(alice, b"", new_ids="on")
+    assert (alice.reply.status, ticked()) == (400, True)
+    alice.upload(f"{HERE}/run", "", b"", name="stock.csv", kept="x", new_ids="on")
+    assert (alice.reply.status, ticked()) == (400, True)
 
 
 @pytest.mark.parametrize("kept", ["", "x", "é", "AAAA", "eJw="])

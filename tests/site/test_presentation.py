@@ -124,3 +124,15 @@ def test_a_map_is_linked_where_both_coordinates_are_known() -> None:
         "https://www.openstreetmap.org/?mlat=-41.29361&mlon=0.00000#map=15/-41.29361/0.00000"
     )
     assert presentation.map_of(None, 174.0) == presentation.map_of(-41.0, None) == ""
+
+
+@pytest.mark.parametrize(
+    ("size", "told"),
+    [(2 * 1024 * 1024, "2 MB"), (1_500_000, "1.4 MB"), (51_200, "50 kB"), (1, "1 byte"), (900, "900 bytes")],
+)
+def test_a_size_is_told_as_people_say_it(size: int, told: str) -> None:
+    assert presentation.size_of(size) == told
+
+
+def test_one_is_told_as_one_and_many_with_their_thousands() -> None:
+    assert [presentation.count_of(number, "view") for number in (0, 1, 1234)] == ["0 views", "1 view", "1,234 views"]

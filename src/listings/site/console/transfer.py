@@ -30,7 +30,7 @@ _UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # a prox
 @for_member
 async def show_import(request: Request, member: Member) -> Response:  # noqa: ARG001 - it is the same for all
     """The form for a file."""
-    return console_page(request, "import.html")
+    return _page(request)
 
 
 @for_member
@@ -44,7 +44,7 @@ async def rehearse_import(request: Request, member: Member) -> Response:
         kept = packed(upload, site_of(request).options.most_body)
         report, done, earlier = await _rehearse(service, member.account, upload, new_ids=new_ids)
     except Problem as problem:
-        return console_page(request, "import.html", problem=problem)
+        return _page(request, problem, new_ids=new_ids)
     context: dict[str, Any] = {"report": report, "done": done, "earlier": earlier, "kept": kept, "new_ids": new_ids}
     return console_page(request, "import_rehearsed.html", name=upload.name, **context)
 
@@ -54,12 +54,12 @@ async def run_import(request: Request, member: Member) -> Response:
     """Import the file that was rehearsed; the page grows as rows are done."""
     form = await read_form(request)
     service = site_of(request).service
+    flags = {name: text_of(form, name) == "on" for name in ("new_ids", "again")}
     try:
         require_plan(request, member)
         upload = unpacked(text_of(form, "name"), text_of(form, "kept"), site_of(request).options.most_body)
     except Problem as problem:
-        return console_page(request, "import.html", problem=problem)
-    flags = {name: text_of(form, name) == "on" for name in ("new_ids", "again")}
+        return _page(request, problem, new_ids=flags["new_ids"])
     options = transfer.Options(author=CONSOLE, **flags)
     steps = _steps(request, service, member.account, upload, options)
     return StreamingResponse(steps, 200, _UNBUFFERED, "text/html; charset=utf-8")
@@ -84,6 +84,11 @@ ROUTES = [
 ]
 
 
+def _page(request: Request, problem: Problem | None = None, *, new_ids: bool = False) -> Response:
+    most = site_of(request).options.most_body
+    return console_page(request, "import.html", problem=problem, new_ids=new_ids, most=most)
+
+
 async def _uploaded(form: FormData) -> Upload:
     sent = form.get("file")
     if not isinstance(sent, UploadFile) or not sent.filename:
@@ -94,17 +99,19 @@ async def _uploaded(form: FormData) -> Upload:
 async def _rehearse(
     service: Service, account: Account, upload: Upload, *, new_ids: bool
 ) -> tuple[Report, ImportProgress, str]:
-    """What it comes to, and what is told where the file was imported before."""
+    """What it comes to, and what is told where the file was imported before. Raises Problem for one without rows."""
     options = transfer.Options(new_ids=new_ids, dry_run=True, author=CONSOLE)
-    report = Report()
+    report, earlier = Report(), ""
     try:
-        return report, await transfer.Import(service, account, upload, report, options).run(), ""
+        done = await transfer.Import(service, account, upload, report, options).run()
     except Problem as problem:
         if problem.code != "already_imported":
             raise
-    options = options._replace(again=True)
-    earlier = "This very file was imported before: importing it once more does all of this again"
-    return report, await transfer.Import(service, account, upload, report, options).run(), earlier
+        earlier = "This very file was imported before: importing it once more does all of this again"
+        done = await transfer.Import(service, account, upload, report, options._replace(again=True)).run()
+    if not (report.count or report.resumed_behind):
+        raise Problem("invalid_request", f"{upload.name} has no rows")
+    return report, done, earlier
 
 
 async def _steps(
