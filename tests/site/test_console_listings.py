@@ -96,6 +96,8 @@ def test_the_states_are_counted_and_counted_anew_after_an_edit(house: House, ali
     alice.post(f"{HERE}/{ids[0]}/state", action="pause")
     alice.post(f"{HERE}/{ids[1]}/state", action="close")
     assert counted() == ["3", "1", "1", "1"]
+    for search in ("?q=zzzz", "?type=rental"):
+        assert 'class="count"' not in alice.get(f"{HERE}{search}").reply.body.decode()
 
 
 def test_only_ones_own_are_found(house: House, alice: Tab) -> None:
@@ -271,7 +273,7 @@ def test_anothers_listing_is_as_none(house: House, alice: Tab) -> None:
         assert alice.post(f"{HERE}/{path}/state", action="close").reply.status == 404
     for action in ("close", "restore"):
         assert alice.post(HERE, action=action, id=str(listing_id)).reply.status == 200
-        assert f"1 could not be: Number {listing_id} : This listing belongs to another account." in alice.text
+        assert f"1 listing could not be {action}d: Number {listing_id} : This listing belongs to" in alice.text
     assert "Bob's" not in alice.text
     assert stored(house, listing_id).is_active
 
@@ -305,10 +307,10 @@ def test_many_are_changed_at_once(house: House, alice: Tab) -> None:
     ids = [str(create(house)) for _ in range(3)]
     for action, told in (("pause", "paused"), ("resume", "resumed"), ("close", "closed"), ("restore", "restored")):
         alice.get(HERE).post(HERE, action=action, id=ids[:2])
-        assert f"2 listings are {told}" in alice.text
+        assert f"2 listings are {told}" in alice.follow().text
     assert [stored(house, int(one)).version for one in ids] == [5, 5, 1]
     alice.post(HERE, action="close", id=[ids[0], "1", "x"])
-    assert "1 listing is closed. 1 could not be: Number 1 : Listing not found." in alice.text
+    assert "1 listing is closed. 1 listing could not be closed: Number 1 : Listing not found." in alice.text
     assert alice.post(HERE, action="close").reply.status == 400
     assert alice.post(HERE, action="explode", id=ids).reply.status == 400
 
@@ -317,15 +319,40 @@ def test_many_are_restored_in_one_write_and_each_refusal_is_told_by_name(house: 
     lamp, chair = create(house, title="Lamp"), create(house, title="Chair")
     alice.get(HERE).post(HERE, action="close", id=[str(lamp), str(chair)])
     alice.post(HERE, action="restore", id=[str(lamp), "1", str(chair), "2"])
-    assert "2 listings are restored. 2 could not be:" in alice.text
+    assert "2 listings are restored. 2 listings could not be restored:" in alice.text
     for number in (1, 2):
         assert f"Number {number} : Listing not found." in alice.text
     assert [stored(house, one).deleted_at for one in (lamp, chair)] == [None, None]
     assert "changed many listings at once: 2 restored" in alice.get("/console/activity").text
     alice.get(HERE).post(HERE, action="close", id=str(lamp))
     alice.post(HERE, action="pause", id=str(lamp))
-    assert "1 could not be: Lamp : Listing not found." in alice.text
+    assert "1 listing could not be paused: Lamp : It is closed: restore it first." in alice.text
+    alice.post(HERE, action="close", id=str(lamp))
+    assert "1 listing could not be closed: Lamp : It is closed already." in alice.text
     assert "0 listings" not in alice.text
+
+
+def test_what_is_not_closed_is_not_restored(house: House, alice: Tab) -> None:
+    lamp = create(house, title="Lamp")
+    alice.get(HERE).post(HERE, action="restore", id=str(lamp))
+    assert "1 listing could not be restored: Lamp : It is not closed." in alice.text
+    assert "is restored" not in alice.text
+
+
+def test_after_many_are_changed_one_is_on_the_page_that_one_came_from(house: House, alice: Tab) -> None:
+    for number in range(60):
+        create(house, title=f"Lamp {number:02}", price=5)
+    alice.get(f"{HERE}?sort=title")
+    page = alice.page.values("a", "href", rel="next")[0] or ""
+    ids = alice.get(page).page.values("input", "value", name="id")
+    seen = titles(alice)
+    form = {name: text for name, text in shown(alice).items() if name in {"q", "status", "type", "sort", "after"}}
+    alice.post(HERE, action="pause", id=[ids[0] or ""], **form)
+    assert alice.reply.headers["location"] == page
+    assert "1 listing is paused." in alice.follow().text
+    assert titles(alice) == seen
+    alice.post(HERE, action="restore", id=[ids[0] or ""], **form)
+    assert titles(alice) == seen
 
 
 def test_the_owner_does_not_count_as_a_visitor(house: House, alice: Tab) -> None:

@@ -1,5 +1,6 @@
 """What is around every page of the console: who may see it, its form's token, and where one goes after a form."""
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import wraps
 from typing import TypeAlias
@@ -13,6 +14,7 @@ from listings.errors import Problem
 from listings.model import is_current
 from listings.service import Member
 from listings.site import pages, security, session
+from listings.site.console.listing_search import ACTIONS, many_done
 from listings.site.context import site_of
 
 Page: TypeAlias = Callable[[Request], Awaitable[Response]]
@@ -22,6 +24,7 @@ _NO_STORE = {"Cache-Control": "no-store"}
 _MOST_FIELDS = 300
 _SEE_OTHER = 303
 _LONGEST_ONCE = 40
+_MANY = re.compile(r"([a-z]+)\.([0-9]+)")
 
 DONE: Mapping[str, str] = {
     "signed-out": "You were signed out, and nothing is stored: sign in, and send it once more.",
@@ -38,7 +41,7 @@ DONE: Mapping[str, str] = {
     "closed": "Closed. It can be restored from here.",
     "restored": "Restored. It is paused: resume it to show it on the market.",
 }
-"""What is told once on the page that one comes to, by its word."""
+"""What is told once on the page that one comes to, by its word; of many listings see `_notice`."""
 
 
 def for_member(page: MemberPage) -> Page:
@@ -100,7 +103,7 @@ def console_page(
         status=status or told,
         headers=_NO_STORE,
         problem=problem,
-        notice=DONE.get(word) if problem is None else None,
+        notice=_notice(word) if problem is None else None,
         has_plan=member is not None and has_plan(request, member),
         now=site_of(request).service.clock(),
         **context,
@@ -128,6 +131,14 @@ def require_plan(request: Request, member: Member) -> None:
     """Raises Problem("plan_expired"): what puts listings on the market needs a plan, here as by the API."""
     if not has_plan(request, member):
         raise Problem("plan_expired", "This needs a current Business plan: get or renew it under Plan")
+
+
+def _notice(word: str) -> str | None:
+    """What a word tells; "pause.3" is of three listings at once."""
+    many = _MANY.fullmatch(word)
+    if many is not None and many[1] in ACTIONS:
+        return many_done(many[1], int(many[2]))
+    return DONE.get(word)
 
 
 async def _heeded(request: Request, member: Member, page: MemberPage, again: MemberPage | None) -> Response:

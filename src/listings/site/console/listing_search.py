@@ -48,8 +48,13 @@ class Search(NamedTuple):
         """The page that finds this, from its beginning or behind a place."""
         given = {name: value for name, value in self._replace(after=None)._asdict().items() if value}
         if after is not None:
-            given["after"] = base64.urlsafe_b64encode(msgspec.json.encode(after)).decode()
+            given["after"] = _place_text(after)
         return f"/console/listings?{urlencode(given)}" if given else "/console/listings"
+
+    @property
+    def place(self) -> str:
+        """Where the page begins, as an address tells it; "" for the first one."""
+        return _place_text(self.after) if self.after is not None else ""
 
     def query(self) -> tuple[ListingQuery, dict[str, str]]:
         """What to ask for, and what could not be understood, by the field's name."""
@@ -78,6 +83,15 @@ def read(parameters: QueryParams | FormData) -> Search:
         sort=sort,
         after=_read_place(str(parameters.get("after", "")), sort.removeprefix("-")),
     )
+
+
+def many_done(action: str, count: int) -> str:
+    """What is told of so many listings that an action was for."""
+    return f"{count} {'listing is' if count == 1 else 'listings are'} {ACTIONS[action]}."
+
+
+def _place_text(place: tuple[str | int, int]) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode()
 
 
 def _read_place(text: str, sort: str) -> tuple[str | int, int] | None:

@@ -12,10 +12,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from listings import fields
-from listings.contract import Step
+from listings.contract import ChangeStep, Step
 from listings.errors import Problem
 from listings.model import Listing, ListingChange
 from listings.service import Member, Service, Terms
+from listings.site import presentation
 from listings.site.console import listing_form
 from listings.site.console.frame import (
     console_page,
@@ -27,7 +28,7 @@ from listings.site.console.frame import (
     see_done,
     text_of,
 )
-from listings.site.console.listing_search import ACTIONS, SORTS, STATUSES, Search, read
+from listings.site.console.listing_search import ACTIONS, SORTS, STATUSES, Search, many_done, read
 from listings.site.context import site_of
 
 _HERE = "/console/listings"
@@ -38,14 +39,26 @@ _PUBLIC = {"resume", "restore"}  # what brings a listing back needs a plan, as t
 
 
 class _Changed(NamedTuple):
-    """What became of the listings that were ticked: how many are changed, and by name which are not, and why."""
+    """What became of the listings that were ticked: how many are as was wanted, and by name which are not, and why."""
 
-    told: str
+    action: str
+    number: int
     refused: Sequence[tuple[str, str]]
+
+    @property
+    def done(self) -> str:
+        """Empty where nothing is."""
+        return many_done(self.action, self.number) if self.number else ""
+
+    @property
+    def not_done(self) -> str:
+        """Empty where all is done."""
+        left = len(self.refused)
+        return f"{presentation.count_of(left, 'listing')} could not be {ACTIONS[self.action]}" if left else ""
 
 
 _RENEWED = Problem("cross_site", "You have signed in anew meanwhile, and nothing is stored: save once more")
-_UNCHANGED = _Changed("", ())
+_UNCHANGED = _Changed("", 0, ())
 
 
 @for_member
@@ -68,7 +81,9 @@ async def change_many(request: Request, member: Member) -> Response:
         changed = await _change_many(site_of(request).service, member, action, ids)
     except Problem as problem:
         return await _table(request, member, search, problem)
-    return await _table(request, member, search, changed=changed)
+    if changed.refused:
+        return await _table(request, member, search, changed=changed)
+    return see_done(request, search.address(search.after), f"{action}.{changed.number}")
 
 
 @for_member
@@ -191,10 +206,31 @@ async def _change_many(service: Service, member: Member, action: str, ids: list[
         for listing_id, result in zip(ids, results, strict=True)
         if isinstance(result, Problem)
     ]
-    return _Changed(_counted(len(ids) - len(refused), action), refused)
+    return _Changed(action, len(ids) - len(refused), refused)
 
 
 def _step(service: Service, member: Member, action: str, listing_id: int) -> Step:
+    """What is done to one of many; what its state doesn't let be done is refused in the console's words."""
+    step = _plain_step(service, member, action, listing_id)
+
+    def decide(listing: Listing | None) -> ListingChange:
+        if listing is not None and listing.account_id == member.account.id:
+            _require_state(listing, action)
+        return step.decide(listing)
+
+    return ChangeStep(listing_id, decide)
+
+
+def _require_state(listing: Listing, action: str) -> None:
+    is_closed = listing.deleted_at is not None
+    if action == "restore" and not is_closed:
+        raise Problem("invalid_request", "It is not closed")
+    if action != "restore" and is_closed:
+        told = "It is closed already" if action == "close" else "It is closed: restore it first"
+        raise Problem("listing_not_found", told)
+
+
+def _plain_step(service: Service, member: Member, action: str, listing_id: int) -> ChangeStep:
     if action == "close":
         return service.close_step(member.caller, listing_id)
     if action == "restore":
@@ -206,11 +242,6 @@ async def _name_of(service: Service, member: Member, listing_id: int) -> str:
     """The title of one's own; of others only the number, which was sent, is told."""
     listing = await service.find_own_listing(member.caller, listing_id)
     return listing.title if listing is not None else f"Number {listing_id}"
-
-
-def _counted(count: int, action: str) -> str:
-    """Empty where there is none."""
-    return f"{count} {'listing is' if count == 1 else 'listings are'} {ACTIONS[action]}." if count else ""
 
 
 # Pages
