@@ -240,6 +240,36 @@ def test_axe_finds_nothing_to_object_to_at_the_door(browser: Browser, place: Pla
     assert found == []
 
 
+def test_a_revocation_is_thought_over_without_the_keyboard_losing_its_place(seller: Visit) -> None:
+    page = seller.open(paths(seller)[-2])
+    summary = page.locator("summary", has_text="Revoke this key")
+    sure = page.get_by_role("button", name="Yes, revoke it for good")
+    summary.focus()
+    page.keyboard.press("Enter")
+    expect(sure).to_be_visible()
+    expect(summary).to_be_visible()
+    expect(summary).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(sure).to_be_hidden()
+
+
+def test_the_skip_link_leads_to_the_page_and_a_label_to_its_field(seller: Visit) -> None:
+    page = seller.open("/console/listings/new")
+    page.get_by_text("Description", exact=True).click()
+    expect(page.get_by_label("Description")).to_be_focused()
+    assert page.locator("#content").count() == 1
+
+
+def test_what_could_not_be_done_stands_apart_from_the_table(seller: Visit) -> None:
+    page = seller.open("/console/listings")
+    page.locator("[name=id]").first.evaluate("it => { it.value = 1; it.checked = true }")
+    press(page, "Pause")
+    notice, table = page.locator("div.notice").bounding_box(), page.locator("form.many").bounding_box()
+    assert notice is not None
+    assert table is not None
+    assert table["y"] - (notice["y"] + notice["height"]) >= 12
+
+
 def test_a_key_is_copied_and_all_are_ticked_where_scripts_run(seller: Visit, place: Place) -> None:
     seller.page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=place.service.base_url)
     key = make_key(seller.page)

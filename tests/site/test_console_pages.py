@@ -51,6 +51,32 @@ def test_a_new_account_is_led_from_step_to_step(house: House) -> None:
     assert "Warehouse" in tab.text
 
 
+def test_where_a_plan_has_ended_each_page_tells_what_waits_for_it(house: House) -> None:
+    tab = member(house, months=1)
+    key = key_of(house)
+    listing_id = ask(house, key, method="POST", body=b'{"title": "Lamp", "content": "A lamp."}').json()["id"]
+    waits = "are answered 403 until you have a plan again"
+    paths = ("/console", "/console/keys", "/console/keys/1", f"/console/listings/{listing_id}")
+    told = ("until you have a plan again", waits, waits, "save, resume and restore none")
+    for path, sentence in zip(paths, told, strict=True):
+        assert sentence not in tab.get(path).text
+    house.clock.advance(60 * DAY)
+    tab.sign_in("alice@example.com")
+    for path, sentence in zip(paths, told, strict=True):
+        assert sentence in tab.get(path).text
+        assert "/console/plan" in tab.page.values("a", "href", href="/console/plan")
+    text = tab.get("/console").text
+    assert "Renew the Business plan" in text
+    assert "that can be used" not in text
+    assert re.findall(r'<li class="(done|next|later)">', tab.reply.body.decode()) == ["next", "later", "done"]
+
+
+def test_without_a_plan_usage_leads_to_the_plan_and_not_to_a_key(house: House) -> None:
+    tab = member(house, months=0).get("/console/usage")
+    assert "A key needs the Business plan" in tab.text
+    assert "Make a key" not in tab.text
+
+
 # What is refused
 
 
@@ -263,10 +289,14 @@ def test_activity_tells_who_did_what(house: House) -> None:
     house.run(house.service.extend_plan("alice@example.com", 1))
     tab = tab.sign_in("alice@example.com").get("/console/account")
     tab.post(f"/console/listings/{listing_id}/state", action="restore")
+    tab.post(f"/console/listings/{listing_id}/state", action="resume")
+    ask(house, key, f"/{listing_id}", "PATCH", b'{"content": "Bright.", "is_active": false}')
     text = tab.get("/console/activity").text
     hint = f"{key[:4]}…{key[-4:]}"
     for told in (
         f"You restored listing {listing_id}",
+        f"You paused or resumed listing {listing_id}",
+        f"changed description of, and paused or resumed, listing {listing_id}",
         f"Warehouse ({hint}) closed listing {listing_id}",
         f"Warehouse ({hint}) changed price, title of listing {listing_id}",
         f"Warehouse ({hint}) created listing {listing_id}",

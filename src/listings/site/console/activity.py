@@ -79,8 +79,13 @@ class _Subject(NamedTuple):
 
 
 def _fields(subject: _Subject) -> str:
-    names = [_FIELDS.get(name, name) for name in subject.detail or [] if name != "updated_at"]
-    return f"changed {', '.join(names)} of" if names else "changed"
+    names = {name for name in subject.detail or [] if name != "updated_at"}
+    others = ", ".join(sorted(_FIELDS.get(name, name) for name in names - {_SHOWN}))
+    if not names:
+        return "changed"
+    if not others:
+        return _PAUSED
+    return f"changed {others} of, and {_PAUSED}," if _SHOWN in names else f"changed {others} of"
 
 
 def _counts(subject: _Subject) -> str:
@@ -106,7 +111,14 @@ def _months(subject: _Subject) -> str:
     return presentation.count_of((subject.detail or {}).get("months", 1), "month")
 
 
-_FIELDS = {"price_cents": "price", "is_active": "whether it is shown"}
+_SHOWN = "is_active"
+_PAUSED = "paused or resumed"  # which of them, is not stored
+_FIELDS = {
+    "content": "description",
+    "images": "pictures",
+    "price_cents": "price",
+    "price_type": "how the price is meant",
+}
 _PAST = {"updated": "changed", "deleted": "closed"}
 _WORDS: Mapping[EventKind, Callable[[_Subject], str]] = {
     "created": lambda _: "created",
