@@ -299,6 +299,8 @@ def test_a_closed_listing_shows_no_form_but_how_to_restore_it(house: House, alic
     alice.post(f"{HERE}/{listing_id}/state", action="close")
     alice.get(f"{HERE}/{listing_id}")
     assert "This listing is closed" in alice.text
+    alice.post(f"{HERE}/{listing_id}/state", action="pause")
+    assert (alice.reply.status, "It is closed: restore it first." in alice.text) == (404, True)
     assert alice.page.all("input", name="version") == []
     assert alice.post(f"{HERE}/{listing_id}", version="2", **LAMP).reply.status == 404
 

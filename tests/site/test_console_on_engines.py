@@ -25,8 +25,9 @@ def test_the_console_is_the_same_on_both_engines(tmp_path: Path, engine: str) ->
 
 def made(tab: Tab) -> tuple[str, str]:
     """A key and a listing."""
-    tab.get("/console/keys").post("/console/keys", name="Warehouse")
+    tab.get("/console/keys").post("/console/keys", name="Warehouse", once="once")
     (key,) = tab.page.values("input", "value", id="secret")
+    assert tab.post("/console/keys", name="Warehouse", once="once").reply.status == 409
     tab.get("/console/listings/new")
     given = {"title": "Bowl", "content": "Kauri.", "type": "product", "price_type": "fixed", "is_active": "true"}
     tab.post("/console/listings/new", once="once", **given)
@@ -44,7 +45,7 @@ def edited(tab: Tab, listing_id: str) -> None:
         assert tab.post(f"{path}/state", action=action).reply.status == 303
     for action in ("resume", "pause", "close", "restore"):
         tab.get("/console/listings").post("/console/listings", action=action, id=listing_id)
-        assert "1 listing is" in tab.text
+        assert "1 listing is" in tab.follow().text
 
 
 def imported(tab: Tab) -> None:

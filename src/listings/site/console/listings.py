@@ -146,6 +146,8 @@ async def change_state(request: Request, member: Member) -> Response:
     try:
         if action in _PUBLIC:
             require_plan(request, member)
+        if listing.deleted_at is not None:
+            _require_state(listing, action)
         await _change(site_of(request).service, member, action, listing.id)
     except Problem as problem:
         return await _refused(request, member, listing_form.texts_of(listing), problem)
