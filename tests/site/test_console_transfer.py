@@ -88,6 +88,11 @@ def test_then_it_is_imported_but_for_the_refused_rows(alice: Tab) -> None:
     assert "You imported a file: 2 created" in alice.get("/console/activity").text
 
 
+def test_a_file_of_one_row_tells_of_one(alice: Tab) -> None:
+    run(rehearse(alice, b"title,content\nLamp,A lamp.\n"))
+    assert "1 row is done" in alice.text
+
+
 def test_a_long_file_tells_how_far_it_is(alice: Tab) -> None:
     lines = "".join(f"Lamp {number},A lamp.\n" for number in range(450))
     run(rehearse(alice, f"title,content\n{lines}".encode()))
@@ -98,6 +103,8 @@ def test_a_long_file_tells_how_far_it_is(alice: Tab) -> None:
 
 
 def test_of_a_long_file_the_first_rows_are_shown_and_all_are_counted(alice: Tab) -> None:
+    lines = "".join(f"Lamp {number},A lamp.\n" for number in range(501))
+    assert "And 1 more row." in rehearse(alice, f"title,content\n{lines}".encode()).text
     lines = "".join(f"Lamp {number},A lamp.\n" for number in range(600))
     rehearse(alice, f"title,content\n{lines},\n".encode())
     assert (counts(alice), "And 101 more rows." in alice.text) == ([600, 0, 0, 1], True)
