@@ -147,6 +147,7 @@ def test_a_form_for_a_key_that_is_sent_twice_makes_one(house: House) -> None:
     assert tab.post("/console/keys", **form).reply.status == 201
     assert tab.post("/console/keys", **form).reply.status == 409
     assert "This form was sent before and has made its key" in tab.text
+    assert tab.page.values("input", "value", id="name") == [""]
     assert len(house.run(house.service.list_keys(house.run(house.service.find_account("1"))))) == 1
     assert tab.post("/console/keys", name="Till", once=once(tab)).reply.status == 201
 

@@ -41,7 +41,8 @@ async def create_key(request: Request, member: Member) -> Response:
         name = text_of(form, "name").strip()
         issued = await service.create_key(confirmed.require(), name, expires_at, once_of(form))
     except Problem as problem:
-        values = {name: text_of(form, name) for name in ("name", "expires")}
+        is_new = problem.code != "idempotency_key_reused"
+        values = {name: text_of(form, name) if is_new else "" for name in ("name", "expires")}
         return confirmed.answer(request, await _page(request, confirmed.member, problem, values))
     return confirmed.answer(request, _issued(request, issued))
 
