@@ -117,6 +117,20 @@ def test_without_a_server_the_doctor_says_what_to_do(tmp_path: Path) -> None:
     assert PASSWORD not in outcome.out
 
 
+def test_a_database_of_another_encoding_is_refused_and_found_by_the_doctor(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    postgres.execute("CREATE DATABASE other_encoding TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
+    program = Program(tmp_path, LISTINGS_DATABASE_URL=postgres.url("other_encoding"))
+    for command in (["serve", "--port", "0"], ["migrate"], ["migrate", "--dry-run"]):
+        assert program.run(*command).sentence.startswith("The database's encoding is LATIN1")
+    outcome = program.run("doctor", "--json")
+    found = {row["check"]: row for row in map(json.loads, outcome.out.splitlines())}
+    postgres.execute("DROP DATABASE other_encoding")
+    assert (outcome.code, found["database"]["verdict"]) == (1, "fault")
+    assert "createdb --encoding=UTF8" in found["database"]["found"]
+
+
 @pytest.mark.parametrize(("command", "other"), [("backup", "pg_dump"), ("restore", "pg_restore")])
 def test_a_backup_is_the_servers_own_affair(program: Program, command: str, other: str) -> None:
     assert f"`{other}" in program.run(command, "file").sentence

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from listings.errors import Problem, Unavailable
-from listings.store import migrate, postgres_migrate
+from listings.store import migrate, postgres_inspection, postgres_migrate
 from listings.store.migrate import Migration
 from listings.store.postgres import PostgresStore
 from listings.store.postgres_pool import Bounds
@@ -91,6 +91,21 @@ def test_a_store_does_not_open_another_schema(url: str, migrations: list[Migrati
 def test_a_store_does_not_open_an_empty_database(url: str) -> None:
     with pytest.raises(Problem, match="older schema"):
         asyncio.run(PostgresStore(url, BOUNDS).open())
+
+
+def test_a_database_of_another_encoding_is_refused(postgres: PostgresServer) -> None:
+    postgres.execute("CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
+    url = postgres.url("latin")
+    for use in (
+        lambda: postgres_migrate.pending(url),
+        lambda: postgres_migrate.migrate(url),
+        lambda: postgres_inspection.inspect(url),
+        lambda: PostgresStore(url, BOUNDS).open(),
+    ):
+        with pytest.raises(Problem, match=r"encoding is LATIN1: make it with `createdb --encoding=UTF8`") as caught:
+            asyncio.run(use())
+        assert caught.value.code == "schema_mismatch"
+    postgres.execute("DROP DATABASE latin")
 
 
 def test_a_database_that_is_not_there_is_told(postgres: PostgresServer) -> None:

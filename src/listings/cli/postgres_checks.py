@@ -35,6 +35,8 @@ def examine(settings: Settings) -> Iterator[Finding]:
 def _unreachable(problem: Problem) -> Finding:
     if problem.code == "database_missing":
         return Finding("database", "fault", problem.message, "Make it, or set LISTINGS_DATABASE_URL to where it is")
+    if problem.code == "schema_mismatch":
+        return Finding("database", "fault", problem.message, "Set LISTINGS_DATABASE_URL to one that will do")
     advice = "See that the server runs and lets this machine and user in, and that LISTINGS_DATABASE_URL is right"
     return Finding("database", "fault", problem.message, advice)
 

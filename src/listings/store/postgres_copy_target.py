@@ -72,10 +72,7 @@ async def hold(connection: Any) -> None:  # noqa: ANN401 - the driver's
 
 
 async def look_at(connection: Any, source_id: str) -> State:  # noqa: ANN401 - the driver's
-    """Raises Problem("copy_refused") for a database that holds anything but a copy of this source, or can't hold it."""
-    encoding = await connection.fetchval("SHOW server_encoding")
-    if encoding != "UTF8":
-        raise Problem("copy_refused", f"The target's encoding is {encoding}: make it with `createdb --encoding=UTF8`")
+    """Raises Problem("copy_refused") for a database that holds anything but a copy of this source."""
     if not await connection.fetchval(_IS_MIGRATED):
         if await connection.fetchval(_HOLDS_OTHER):
             raise Problem("copy_refused", "The target holds tables that are not of Listings: name an empty database")

@@ -317,6 +317,7 @@ async def _begin(url: str, seconds: float) -> "tuple[asyncpg.Connection[asyncpg.
         async with asyncio.timeout(max(_CONNECT_SECONDS, seconds)):  # the server may fall silent at any moment
             server_started = await connection.fetchval(_BEGIN)
         _require_version(connection.get_server_version().major)
+        _require_encoding(connection.get_settings().server_encoding)
     except BaseException:
         connection.terminate()
         raise
@@ -359,6 +360,13 @@ async def _ask_for_connection(url: str, milliseconds: int) -> Any:  # noqa: ANN4
 def _require_version(major: int) -> None:
     if major < OLDEST_SERVER:
         raise Problem("schema_mismatch", f"PostgreSQL {major} is too old; {OLDEST_SERVER} or newer is needed")
+
+
+def _require_encoding(encoding: str) -> None:
+    if encoding != "UTF8":
+        raise Problem(
+            "schema_mismatch", f"The database's encoding is {encoding}: make it with `createdb --encoding=UTF8`"
+        )
 
 
 def unreachable(error: BaseException) -> Problem:
