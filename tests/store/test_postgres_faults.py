@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
@@ -461,6 +462,31 @@ def test_who_waits_longer_for_a_statement_waits_as_long_for_a_session(
             own_server.resume()
         await opening
         await store.close()
+
+    with own_server.database() as url:
+        asyncio.run(scene(url))
+
+
+def test_a_server_that_is_away_is_told_of_in_one_line_and_in_another_when_it_is_back(
+    own_server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    def said() -> list[str]:
+        messages = [record.getMessage() for record in caplog.records if record.name == postgres_pool.__name__]
+        caplog.clear()
+        return messages
+
+    async def scene(url: str) -> None:
+        async with opened(url) as store:
+            own_server.stop()
+            reads = (store.get_account(1) for _ in range(4))
+            outcomes = await asyncio.gather(*reads, return_exceptions=True)
+            assert all(isinstance(outcome, Unavailable) for outcome in outcomes)
+            (away,) = said()
+            assert away.startswith("The database can't be reached: ")
+            own_server.start()
+            await eventually(partial(answers, store))
+            (back,) = said()
+            assert re.fullmatch(r"The database is back after \d+ s", back)
 
     with own_server.database() as url:
         asyncio.run(scene(url))

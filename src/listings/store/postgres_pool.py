@@ -134,6 +134,7 @@ class Pool:
         self._connects: set[asyncio.Task[Session]] = set()
         self._waiting: deque[asyncio.Future[Session | None]] = deque()
         self._pause_until = 0.0
+        self._away_since: float | None = None  # of the loop's time, when an attempt to connect has failed first
         self._is_closed = True
         self._sweep: asyncio.TimerHandle | None = None
 
@@ -278,7 +279,7 @@ class Pool:
             session = Session(connection, self)
         except faults.DRIVER_ERRORS as error:
             self._pause_until = loop.time() + _PAUSE
-            _log.warning("The database can't be reached: %s", reason_of(error))
+            self._note_away(error)
             raise Unavailable("The database can't be reached") from error
         finally:
             self._connecting -= 1
@@ -287,11 +288,23 @@ class Pool:
         if self._is_closed:
             session.connection.terminate()
             raise Unavailable("The service is stopping")
+        self._note_back()
         self._sessions.add(session)
         if server_started != self._server_started:
             self._server_started = server_started
             self._on_other_server()
         return session
+
+    def _note_away(self, error: BaseException) -> None:
+        if self._away_since is None:
+            self._away_since = asyncio.get_running_loop().time()
+            _log.warning("The database can't be reached: %s", reason_of(error))
+
+    def _note_back(self) -> None:
+        if self._away_since is not None:
+            away = asyncio.get_running_loop().time() - self._away_since
+            self._away_since = None
+            _log.warning("The database is back after %.0f s", away)
 
     def _tick(self) -> None:
         """Once a second: cut the sessions whose server has long been silent, so that no caller waits for ever."""
