@@ -104,7 +104,7 @@ class Console(ABC):
 
     async def forget_attempts(self, oldest: int, now: int) -> None:
         """By their first one."""
-        await self._perform(lambda: ask(console.FORGET_ATTEMPTS, oldest, now))
+        await self._perform(lambda: members.forget_attempts(oldest, now))
 
     async def add_invitation(self, account_id: int, digest: bytes, created_at: int, expires_at: int) -> None:
         """In the place of all earlier ones."""

@@ -63,7 +63,9 @@ FORGET_SUBJECT = "DELETE FROM sign_in_attempts WHERE subject = $1"
 
 LESSEN_ATTEMPTS = "UPDATE sign_in_attempts SET count = count - 1 WHERE subject = $1 AND count > 0"
 
-FORGET_ATTEMPTS = "DELETE FROM sign_in_attempts WHERE started_at < $1 OR started_at > $2"
+FORGET_ATTEMPTS = "DELETE FROM sign_in_attempts WHERE started_at < $1"
+
+FORGET_ATTEMPTS_TO_COME = "DELETE FROM sign_in_attempts WHERE started_at > $1"
 
 ADD_INVITATION = "INSERT INTO invitations (account_id, digest, created_at, expires_at) VALUES ($1, $2, $3, $4)"
 

@@ -98,6 +98,12 @@ def forgive_attempt(forgotten: bytes, lessened: bytes) -> Script[None]:
         yield asks[subject]
 
 
+def forget_attempts(oldest: int, now: int) -> Script[None]:
+    """Those that are over, and those of a clock that was ahead."""
+    yield Ask(console.FORGET_ATTEMPTS, (oldest,))
+    yield Ask(console.FORGET_ATTEMPTS_TO_COME, (now,))
+
+
 def add_invitation(account_id: int, digest: bytes, created_at: int, expires_at: int) -> Script[None]:
     """One at a time."""
     yield Ask(console.REMOVE_INVITATIONS, (account_id,))
