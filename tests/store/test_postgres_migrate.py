@@ -10,7 +10,7 @@ from listings.store import migrate, postgres_inspection, postgres_migrate
 from listings.store.migrate import Migration
 from listings.store.postgres import PostgresStore
 from listings.store.postgres_pool import Bounds
-from tests.postgres_server import PostgresServer
+from tests.postgres_server import USER, PostgresServer
 
 ONE = Migration(1, "one", "CREATE TABLE one (a integer); INSERT INTO one VALUES (1)")
 TWO = Migration(2, "two", "INSERT INTO one VALUES (2)")
@@ -38,6 +38,15 @@ def test_migrations_run_once_and_in_order(postgres: PostgresServer, url: str) ->
     assert run(url, ONE, TWO) == []
     assert rows(postgres, url, "SELECT a FROM one ORDER BY a") == [(1,), (2,)]
     assert rows(postgres, url, "SELECT version, name FROM schema_migrations") == [(1, "one"), (2, "two")]
+
+
+def test_a_role_without_rights_is_to_be_made_the_owner(postgres: PostgresServer, url: str) -> None:
+    postgres.execute("CREATE ROLE guest LOGIN")
+    try:
+        with pytest.raises(Unavailable, match=r"permission denied .*: make the role the owner of the database"):
+            run(url.replace(f"//{USER}@", "//guest@"), ONE)
+    finally:
+        postgres.execute("DROP ROLE guest")
 
 
 def test_a_failing_migration_leaves_nothing_behind(postgres: PostgresServer, url: str) -> None:

@@ -11,6 +11,7 @@ _SESSION_ENDED = {"57P01", "57P02", "57P03"}
 _UNDONE = {"40001", "40P01"}  # a conflict of transactions: the same again may well pass
 _TOO_LONG = {"55P03", "57014", "25P03"}
 _MISSING = "3D000"
+_FORBIDDEN = "42501"
 _STALE = (asyncpg.InvalidCachedStatementError, asyncpg.InvalidSQLStatementNameError, asyncpg.OutdatedSchemaCacheError)
 
 
@@ -41,6 +42,11 @@ def is_stale(error: BaseException) -> bool:
 def is_undone(error: BaseException) -> bool:
     """Whether the server undid a transaction for another's sake."""
     return state_of(error) in _UNDONE
+
+
+def is_forbidden(error: BaseException) -> bool:
+    """Whether the role lacks a right."""
+    return state_of(error) == _FORBIDDEN
 
 
 def is_missing_database(error: BaseException) -> bool:

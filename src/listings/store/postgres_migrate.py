@@ -87,7 +87,8 @@ async def connected(url: str, use: Callable[[Any], Awaitable[T]]) -> T:
     try:
         return await use(connection)
     except faults.DRIVER_ERRORS as error:
-        raise Unavailable(f"The database can't be used: {reason_of(error)}") from error
+        advice = ": make the role the owner of the database" if faults.is_forbidden(error) else ""
+        raise Unavailable(f"The database can't be used: {reason_of(error)}{advice}") from error
     finally:
         connection.terminate() if connection.is_closed() else await _close(connection)
 
