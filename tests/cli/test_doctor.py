@@ -202,6 +202,12 @@ def test_a_wrong_setting(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert finding(cli, "settings", "fault")["found"].startswith("LISTINGS_RATE_WINDOW must be ")
 
 
+@pytest.mark.usefixtures("database")
+def test_a_name_that_is_no_setting(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LISTINGS_RATELIMIT", "5")
+    assert "LISTINGS_RATELIMIT" in finding(cli, "settings", "warning")["found"]
+
+
 def test_a_wrong_place_of_the_database_leaves_the_other_checks(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LISTINGS_DATABASE_URL", "mysql://localhost/listings")
     found = findings(cli, code=1)

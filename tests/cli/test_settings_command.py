@@ -65,6 +65,22 @@ def test_a_wrong_value_is_named_and_the_others_shown(cli: Cli, monkeypatch: pyte
     assert rows["LISTINGS_RATE_LIMIT"]["value"] == "7"
 
 
+def test_names_that_are_no_settings_are_told(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = (
+        "LISTINGS_CONFORM_KEY",
+        "LISTINGS_TEST_COMPILED",
+        "LISTINGS_COPY_TO",
+        "LISTINGS_COPY_TO_FILE",
+        f"{URL}_FILE",
+    )
+    for name in (*known, "LISTINGS_RATELIMIT", "LISTINGS_HOST_FILE", "RATE_LIMIT"):
+        monkeypatch.setenv(name, "")
+    told = cli.done("settings").err.splitlines()
+    assert told == [
+        f"{name} is no setting, and changes nothing" for name in ("LISTINGS_HOST_FILE", "LISTINGS_RATELIMIT")
+    ]
+
+
 # Secrets
 
 

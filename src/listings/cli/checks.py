@@ -6,7 +6,7 @@ import os
 import pwd
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,10 +32,10 @@ _ANSWER_SECONDS = 2
 _NO_DATABASE = "file is not a database"  # the engine's words
 
 
-def examine(given: list[Given]) -> Iterator[Finding]:
-    """All findings, in the order in which they are best read."""
+def examine(given: list[Given], unknown: Sequence[str] = ()) -> Iterator[Finding]:
+    """All findings, in the order in which they are best read. `unknown` are names of what are no settings."""
     settings = settings_of(given)
-    yield _settings(given)
+    yield _settings(given, unknown)
     if not any(one.fault for one in given if one.setting.attribute == "database"):
         examine_it = _examine_database if isinstance(settings.database, Path) else postgres_checks.examine
         yield from examine_it(settings)
@@ -91,10 +91,13 @@ def _out_of_reach(check: str, error: OSError) -> Finding:
     return Finding(check, "fault", f"{error.filename} can't be looked at: {error.strerror}", advice)
 
 
-def _settings(given: list[Given]) -> Finding:
+def _settings(given: list[Given], unknown: Sequence[str]) -> Finding:
     faults = [one.fault for one in given if one.fault]
     if faults:
         return Finding("settings", "fault", "; ".join(faults), "Correct them; `listings settings` shows all")
+    if unknown:
+        found = f"No settings, so that they change nothing: {', '.join(unknown)}"
+        return Finding("settings", "warning", found, "Correct the names; `listings settings` shows all")
     count = sum(one.source != "default" for one in given)
     return Finding("settings", "ok", f"{count} set, the others are the defaults")
 

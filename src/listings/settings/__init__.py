@@ -26,10 +26,13 @@ __all__ = [
     "resolve",
     "settings_of",
     "survey",
+    "unknown",
 ]
 
 MASK = "***"
 _FILE = "_FILE"
+_PREFIX = "LISTINGS_"
+_NO_SETTINGS = ("LISTINGS_CONFORM_", "LISTINGS_TEST_")  # keys of `listings conform`; what tests are told
 _LONGEST_FILE = 64 * 1024
 _PASSWORD = re.compile(r"(?i)((?:pass(?:word|wd|phrase)?|pwd|secret|token)\s*=\s*)('[^']*'|[^&\s]*)")
 
@@ -64,6 +67,14 @@ def load(environment: Mapping[str, str], flags: Mapping[str, str | None]) -> Set
 def survey(environment: Mapping[str, str], flags: Mapping[str, str | None]) -> list[Given]:
     """What each setting is set to, in the table's order, faults included."""
     return [resolve(setting, environment, flags.get(setting.attribute)) for setting in SETTINGS]
+
+
+def unknown(environment: Mapping[str, str]) -> list[str]:
+    """Names in the environment that are like those of settings and are none, as a mistyped one is."""
+    known = {name for setting in (*SETTINGS, COPY_TARGET) for name in setting.variables}
+    known |= {name + _FILE for setting in (*SETTINGS, COPY_TARGET) if setting.secret for name in setting.variables}
+    ours = (name for name in environment if name.startswith(_PREFIX) and not name.startswith(_NO_SETTINGS))
+    return sorted(name for name in ours if name not in known)
 
 
 def settings_of(given: Iterable[Given]) -> Settings:
