@@ -140,7 +140,8 @@ class Model:
         if sent.segment is None:
             if sent.method == "POST":
                 return self._create(sent, account)
-            return Expected(200, {"listings": self.listed(account)}, None, {"etag": f'"r{self.edits[account]}"'})
+            tag = f'"r{self.edits[account]}.{account}"'
+            return Expected(200, {"listings": self.listed(account)}, None, {"etag": tag})
         listing = self.listings.get(sent.segment)
         if listing is None:
             raise RefusalError(404, "listing_not_found")
