@@ -142,6 +142,13 @@ def test_a_listing_is_made_with_every_field_and_is_on_the_market(house: House, a
     assert "Lamp" in Tab(house).get(f"/listings/{made.id}").text
 
 
+def test_a_price_of_very_much_white_space_is_refused_like_any_other(alice: Tab) -> None:
+    for price in (" " * 200_000 + "x", "$" + " " * 200_000 + "x", "1" + " " * 200_000 + "x"):
+        alice.get(f"{HERE}/new").post(f"{HERE}/new", **LAMP | {"price": price})
+        assert alice.reply.status == 400
+        assert "Price must be a number" in alice.text
+
+
 def test_faults_stand_at_their_fields_and_nothing_written_is_lost(alice: Tab) -> None:
     alice.get(f"{HERE}/new").post(f"{HERE}/new", **LAMP | {"title": " ", "price": "cheap", "latitude": "400"})
     assert alice.reply.status == 400

@@ -13,7 +13,7 @@ from listings.model import Listing, Value
 from listings.site.presentation import TYPES
 
 _GROUPING = re.compile(r"[\s,]")
-_PRICE = re.compile(r"\s*\$?\s*(-?(?:[0-9]{1,3}(?:[\s,][0-9]{3}){1,4}|[0-9]{1,15})(?:\.[0-9]{1,20})?)\s*")
+_PRICE = re.compile(r"\$?\s*(-?(?:[0-9]{1,3}(?:[\s,][0-9]{3}){1,4}|[0-9]{1,15})(?:\.[0-9]{1,20})?)")
 _DEGREES = re.compile(r"[+-]?[0-9]{1,15}(?:\.[0-9]{1,30})?")
 _BREAKS = re.compile(r"\r\n|\r")
 _PICTURE = re.compile(r"\[([0-9]+)\]")
@@ -133,7 +133,7 @@ def _value(name: str, text: str) -> object:
     if name == "images":
         return [line.strip() for line in text.split("\n") if line.strip()]
     if name == "price":
-        return _number(_PRICE.fullmatch(text), text)
+        return _number(_PRICE.fullmatch(text.strip()), text)
     if name in {"latitude", "longitude"}:
         return _number(_DEGREES.fullmatch(text.strip()), text)
     return text
