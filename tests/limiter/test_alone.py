@@ -19,22 +19,12 @@ from listings.limiter.mapped import MachineClock, MappedLimiter
 from listings.limiter.memory import MemoryLimiter
 from tests.houses import PATIENCE
 from tests.limiter import lone
-from tests.limiter.conftest import Run
+from tests.limiter.conftest import Machine, Run
 from tests.limiter.locks import USERS, Lock, file_of, held, is_somebody_alone
-from tests.limiter.test_mapped import ROOT, Machine
+from tests.limiter.test_mapped import ROOT
 
 KEY = 5
 IN_COMMON, FOR_ONE = Lock(*USERS, is_exclusive=False), Lock(*USERS, is_exclusive=True)
-
-
-@pytest.fixture
-def machine() -> Machine:
-    return Machine()
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Path:
-    return tmp_path / "listings.db"
 
 
 @asynccontextmanager

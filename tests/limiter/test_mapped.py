@@ -12,43 +12,14 @@ import pytest
 
 from listings.contract import Verdict
 from listings.errors import Unavailable
-from listings.limiter.mapped import MachineClock, MappedLimiter, log_files
+from listings.limiter.mapped import MappedLimiter, log_files
 from tests.houses import PATIENCE
 from tests.limiter import rush
+from tests.limiter.conftest import Machine
 from tests.limiter.locks import Lock, file_of, held
 
 KEY = 5
 ROOT = Path(__file__).parents[2]
-
-
-class Machine:
-    """A machine's clocks, turned by hand."""
-
-    def __init__(self) -> None:
-        self.boot = "boot-1"
-        self.uptime = 500.0
-        self.wall = 1_790_000_000.0
-
-    def pass_time(self, seconds: float) -> None:
-        self.uptime += seconds
-        self.wall += seconds
-
-    def reboot(self, seconds_away: float) -> None:
-        self.boot, self.uptime = "boot-2", 1.0
-        self.wall += seconds_away
-
-    def clock(self) -> MachineClock:
-        return MachineClock(lambda: self.boot, lambda: self.uptime, lambda: self.wall)
-
-
-@pytest.fixture
-def machine() -> Machine:
-    return Machine()
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Path:
-    return tmp_path / "listings.db"
 
 
 class Limiter:

@@ -11,18 +11,12 @@ from listings.errors import Unavailable
 from listings.limiter.mapped import MappedLimiter, log_files
 from listings.limiter.redis import RedisLimiter
 from tests.houses import unused_port
-from tests.limiter.conftest import Run
-from tests.limiter.test_mapped import Machine
+from tests.limiter.conftest import Machine, Run
 from tests.redis_server import RedisServer
 
 LIMIT, WINDOW = 5, 60
 KEYS = (1, 7, 4095, 4096, 9000)
 Other: TypeAlias = "MappedLimiter | RedisLimiter"
-
-
-@pytest.fixture
-def machine() -> Machine:
-    return Machine()
 
 
 @pytest.fixture
