@@ -1,5 +1,6 @@
 """Whoever holds a connection is cut at the deadline, and the others do not notice."""
 
+import fcntl
 import json
 import os
 import select
@@ -34,6 +35,19 @@ def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServi
     folder = tmp_path_factory.mktemp("impatient")
     with RunningService(folder, header_timeout="1", body_timeout="1", idle_timeout="1", write_timeout="1") as service:
         yield service
+
+
+def test_who_is_not_read_is_not_late(impatient: RunningService) -> None:
+    key = impatient.cast().alice.key
+    create = request("POST", PATH, key, body=b'{"title": "Waits", "content": "for its turn to be written"}')
+    last = request("GET", "/healthz")
+    with Path(f"{impatient.settings.file}.lock").open() as lock, Connection(impatient) as connection:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        connection.send(create + last + last[:20])
+        time.sleep(2)  # twice the deadline of a head
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        assert [connection.answer().status for _ in range(2)] == [201, 200]
+        assert connection.send(last[20:]).answer().status == 200
 
 
 @pytest.mark.parametrize(

@@ -451,7 +451,9 @@ class GuardedProtocol(HttpToolsProtocol):
             self._watch_reader(now)
             return
         self._unread = None
-        if self._phase == "head" and waited > bounds.header_seconds:
+        if self.flow.read_paused:  # what it sends has to wait for answers to what it has sent
+            self._since = now
+        elif self._phase == "head" and waited > bounds.header_seconds:
             self._refuse(_timeout("headers", bounds.header_seconds))
         elif self._phase == "body" and waited > bounds.body_seconds:
             self._refuse(_timeout("body", bounds.body_seconds))
