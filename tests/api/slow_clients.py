@@ -1,8 +1,9 @@
-"""Clients that hold their connections: `python -m tests.api.slow_clients HOST PORT KEY COUNT [ARRIVALS]`.
+"""Clients that hold their connections: `python -m tests.api.slow_clients HOST PORT KEY COUNT [ARRIVALS [brisk]]`.
 
 COUNT each of slow heads, slow bodies, silent, idle and slow-reading ones, who come within ARRIVALS seconds. Prints, as
 one line of JSON, for each kind the seconds after which its connections were ended, shortest first. One loop over one
-epoll, so that they cost the machine little beside what they cost the service.
+epoll, so that they cost the machine little beside what they cost the service. Brisk ones ask for the same at the same
+times, but hold on to nothing.
 """
 
 import json
@@ -38,13 +39,28 @@ def kinds(host: str, key: str) -> dict[str, Kind]:
     }
 
 
+def brisk(host: str, key: str) -> dict[str, Kind]:
+    """Each sends all at once, reads all and leaves."""
+    head = f"Host: {host}\r\nX-API-Key: {key}\r\n".encode()
+    listing, last = b"GET /api/v1/listings HTTP/1.1\r\n" + head, b"Connection: close\r\n\r\n"
+    health = b"GET /healthz HTTP/1.1\r\n" + head + last
+    return {
+        "slow_head": Kind(listing + last),
+        "slow_body": Kind(b"POST /api/v1/listings HTTP/1.1\r\n" + head + b"Content-Length: 2\r\n" + last + b"{}"),
+        "silent": Kind(health),
+        "idle": Kind(health),
+        "slow_reader": Kind((listing + b"\r\n") * 7 + listing + last),
+    }
+
+
 class Client:
     """One connection, and how long it lasted."""
 
     def __init__(self, kind: Kind, address: tuple[str, int]) -> None:
         self.kind = kind
         self.socket = socket.socket()
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        if not kind.reads:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         self.socket.connect(address)
         self.socket.settimeout(0)
         self.started = time.monotonic()
@@ -77,8 +93,9 @@ class Client:
             self.socket.close()
 
 
-def main(host: str, port: str, key: str, count: str, arrivals: str = "2") -> None:
-    waiting = [(name, kind) for _ in range(int(count)) for name, kind in kinds(host, key).items()]
+def main(host: str, port: str, key: str, count: str, arrivals: str = "2", manner: str = "slow") -> None:
+    chosen = brisk(host, key) if manner == "brisk" else kinds(host, key)
+    waiting = [(name, kind) for _ in range(int(count)) for name, kind in chosen.items()]
     clients: dict[int, Client] = {}
     names: dict[int, str] = {}
     poll, began = select.epoll(), time.monotonic()
