@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -193,7 +193,7 @@ def steady_client(serving: Serving, key: str, seconds: float = DEADLINE + 1.0, r
 
 
 class Trial(NamedTuple):
-    """A good client beside others like it and beside those who hold on, and how long each of these could."""
+    """A good client among a thousand who hold on to nothing and beside those who do, and how long these could."""
 
     undisturbed: Timing
     beside: Timing
@@ -227,29 +227,23 @@ def busy_neighbour() -> Iterator[None]:
 
 
 @pytest.fixture
-def a_core_of_its_own() -> Iterator[Callable[[int], None]]:
-    """Gives a process the first core and everybody else the others, so that clients cost the service no time."""
+def cores() -> Iterator[set[int]]:
+    """What this process may run on, which a test may bound and which is given back."""
     cores = os.sched_getaffinity(0)
-
-    def give(process: int) -> None:
-        if len(cores) > 1:
-            os.sched_setaffinity(process, {min(cores)})
-            os.sched_setaffinity(0, cores - {min(cores)})
-
-    yield give
+    yield cores
     os.sched_setaffinity(0, cores)
 
 
 @pytest.mark.timing
-def test_a_thousand_who_hold_on_are_cut_and_a_good_client_does_not_notice(
-    tmp_path: Path, a_core_of_its_own: Callable[[int], None]
-) -> None:
+def test_a_thousand_who_hold_on_are_cut_and_a_good_client_does_not_notice(tmp_path: Path, cores: set[int]) -> None:
     bounds = ("HEADER_TIMEOUT", "BODY_TIMEOUT", "IDLE_TIMEOUT", "WRITE_TIMEOUT")
     settings = {f"LISTINGS_{name}": str(DEADLINE) for name in bounds}
     program = Program(tmp_path, **settings, LISTINGS_RATE_LIMIT="0", LISTINGS_LOG_LEVEL="error")
     trials: list[Trial] = []
     with program.serve("--demo") as serving:
-        a_core_of_its_own(serving.process.pid)
+        if len(cores) > 1:  # so that clients cost the service no time
+            os.sched_setaffinity(serving.process.pid, {min(cores)})
+            os.sched_setaffinity(0, cores - {min(cores)})
         key = dict(line.split("=", 1) for line in (tmp_path / "data/demo.env").read_text().split())["API_KEY"]
         large = {"title": "Large", "content": "x" * 30_000}  # so that a list is long enough to be read slowly
         assert serving.http.post(PATH, headers={"X-API-Key": key}, json=large).status_code == 201
@@ -262,6 +256,32 @@ def test_a_thousand_who_hold_on_are_cut_and_a_good_client_does_not_notice(
             assert seconds[0] >= DEADLINE - 0.1, kind
     assert not late(trials)
     assert within_twice(trials), [(seen.undisturbed.p99, seen.beside.p99) for seen in trials]
+
+
+@pytest.mark.timing
+def test_to_come_and_go_costs_the_service_little_more_than_requests(tmp_path: Path, cores: set[int]) -> None:
+    """By its processor's time, and on one core for both, so that neither other programs nor sleep come into it."""
+    with Program(tmp_path, LISTINGS_RATE_LIMIT="0", LISTINGS_LOG_LEVEL="error").serve("--demo") as serving:
+        clock = cpu_clock(serving.process.pid)
+        for process in (0, serving.process.pid):
+            os.sched_setaffinity(process, {min(cores)})
+
+        def seconds(connections: int, requests: int) -> float:
+            began = time.clock_gettime(clock)
+            for _ in range(connections):
+                with Connection(serving) as connection:
+                    for _ in range(requests):
+                        assert connection.send(request("GET", "/healthz")).answer().status == 200
+            return time.clock_gettime(clock) - began
+
+        rounds = [(seconds(200, 1), seconds(1, 200)) for _ in range(10)]
+    coming, staying = map(min, zip(*rounds, strict=True))
+    assert coming < 8 * staying
+
+
+def cpu_clock(process: int) -> int:
+    """The clock of a process's time on the processors: what clock_getcpuclockid(3) makes of its id on Linux."""
+    return ~process << 3 | 2
 
 
 def late(trials: list[Trial]) -> dict[str, float]:
