@@ -1,0 +1,235 @@
+"""The text of the project stays within its budget of unidiomatic phrases, and the check finds such phrases."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests import prose
+from tests.prose import Hit, Piece
+
+PAGE = prose.ROOT / "page.md"
+BUCKETS = prose.buckets()
+
+
+def phrases(text: str) -> list[str]:
+    return [hit.phrase for hit in prose.find(PAGE, Piece(1, text))]
+
+
+def texts(pieces: Iterable[Piece]) -> list[str]:
+    return [piece.text.strip() for piece in pieces]
+
+
+@pytest.mark.parametrize("name", BUCKETS)
+def test_text_is_within_its_budget(name: str) -> None:
+    counted = prose.total(BUCKETS[name])
+    if len(counted.hits) > counted.budget:
+        report = "\n".join(str(hit) for hit in counted.hits)
+        pytest.fail(f"{len(counted.hits)} hits, {counted.budget} allowed:\n{report}", pytrace=False)
+
+
+@pytest.mark.parametrize("name", ["src", "tests", "bench", "docs"])
+def test_every_folder_has_text_to_check(name: str) -> None:
+    assert prose.total(BUCKETS[name]).words > 1_000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The client is told of an error.", ["is told"]),
+        ("An error, told as a problem.", ["told as"]),
+        ("The key counts no more.", ["counts no more"]),
+        ("There is none left.", ["none left"]),
+        ("Who asks too often waits.", ["Who asks"]),
+        ("The name of who sends it.", ["of who sends"]),
+        ("What was answered, for as long as nothing changed.", ["What was"]),
+        ("Return a hash of what the client sent.", ["of what the"]),
+        ("Of two writes the later one wins.", ["Of two"]),
+        ("The process ends. Of a batch nothing is written.", ["Of a"]),
+        ("The socket is closed at once.", ["at once"]),
+        ("The header behind the body.", ["behind the"]),
+        ("A file beside the database.", ["beside"]),
+        ("Read the file anew.", ["anew"]),
+        ("It is sent again and again.", ["again and again"]),
+        ("A default in the place of the value.", ["in the place of"]),
+        ("A time as PostgreSQL has it.", ["as PostgreSQL has it"]),
+        ("A listing is made here.", ["is made"]),
+        ("Make a new listing.", ["Make a new listing"]),
+        ("The responses are kept.", ["are kept"]),
+        ("The index is to be built.", ["is to be"]),
+        ("The request is answered with 404.", ["is answered"]),
+        ("No lock is waited for.", ["is waited for"]),
+        ("The header is not heeded.", ["heeded"]),
+        ("A pure function judges the change.", ["judges"]),
+        ("It can be mended.", ["mended"]),
+        ("The body, whatever it is.", ["whatever it"]),
+        ("The key works for whoever holds it.", ["whoever"]),
+        ("At most so many rows.", ["so many"]),
+        ("A field stands once in a body.", ["stands once"]),
+        ("The fault that there is.", ["that there is"]),
+        ("A table that is not there.", ["that is not there"]),
+        ("The string is no number.", ["is no number"]),
+        ("The writer has the turn to write.", ["the turn"]),
+        ("The price must be a text.", ["a text"]),
+        ("The price must be a whole number.", ["whole number"]),
+        ("The keys of a body are checked.", ["keys of a body"]),
+        ("The words of a search are joined.", ["words of a search"]),
+        ("It is on the way of a request.", ["the way of a"]),
+        ("The listing is gone for good.", ["for good"]),
+        ("Sellers create listings by program.", ["by program"]),
+        ("Enter your e-mail address.", ["e-mail"]),
+        ("A rehearsal writes nothing.", ["rehearsal"]),
+    ],
+)
+def test_an_unidiomatic_phrase_is_found(text: str, expected: list[str]) -> None:
+    assert phrases(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Return the listing, or None if it does not exist.",
+        "The writer commits queued writes in one transaction.",
+        "Run the service behind nginx or Caddy.",
+        "What is a cursor?",
+        "See what happens: a worker that stops is replaced.",
+        "Users who sign in see their listings.",
+        "There is no listing with this id.",
+        "The server is no longer running.",
+        "The connection is made over TLS.",
+        "Besides SQLite, the service supports PostgreSQL.",
+        "Load the rows all at once.",
+        "It returns a text file.",
+        "A lock is held so that readers never block.",
+        "Use it for good reason, and out of turn.",
+        "One of the workers accepts the connection.",
+    ],
+)
+def test_good_english_passes(text: str) -> None:
+    assert phrases(text) == []
+
+
+def test_a_phrase_is_found_across_a_line_break_with_the_line_where_it_begins() -> None:
+    (hit,) = prose.find(PAGE, Piece(7, "The first line.\nA file is\nkept here."))
+    assert hit == Hit(PAGE, 8, "is kept", "cached, stored, retained, guaranteed")
+    assert str(hit) == 'page.md:8: "is kept" (cached, stored, retained, guaranteed)'
+
+
+def test_docstrings_comments_and_sentences_of_python_are_read() -> None:
+    source = '''"""Short one."""
+# a comment
+# of two lines
+name = "three words only"
+log.info("a message of " "two parts", f"sent {count:,} bytes to {address!r}")  # noqa: T201 - the reason
+raise Problem("it isn't a listing")
+'''
+    assert list(prose.python_pieces(source)) == [
+        Piece(1, "Short one."),
+        Piece(2, "a comment\n of two lines"),
+        Piece(5, "a message of  two parts"),
+        Piece(5, "the reason"),
+        Piece(6, "it isn't a listing"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "literal",
+    [
+        '"SELECT id FROM listings WHERE id = ?"',
+        '"<p>two words</p> and two more"',
+        r'r"\w+ or one two three"',
+        '"src/one/two three/four/five"',
+        '"{one two three four five}"',
+        'b"bytes of a long body"',
+        'rb"bytes of a long body"',
+    ],
+)
+def test_a_string_of_code_is_not_checked(literal: str) -> None:
+    assert list(prose.python_pieces(f"value = {literal}\n")) == []
+
+
+def test_a_hash_sign_in_a_string_does_not_start_a_comment() -> None:
+    assert list(prose.python_pieces("""link = "#top" + '# "'  # the top\n""")) == [Piece(1, "the top")]
+
+
+def test_code_in_a_docstring_separates_words() -> None:
+    source = '"""The value `is` kept, as {name} has it."""'
+    assert texts(prose.python_pieces(source)) == ["The value · kept, as · has it."]
+
+
+def test_comments_alone_can_be_read() -> None:
+    source = '"""A docstring of some words."""\nx = "a string of some words"  # a comment\n'
+    assert texts(prose.python_pieces(source, comments_only=True)) == ["a comment"]
+
+
+def test_markdown_is_read_without_code_quotations_and_addresses() -> None:
+    source = """# Heading
+
+A paragraph with `code`, a **bold**
+word and [a link](https://example.com/what-is).
+
+```sh
+listings at once
+```
+
+> Quoted at once.
+
+- first
+- second
+
+| One | Two |
+|---|---|
+| three | four |
+"""
+    assert texts(prose.markdown_pieces(source)) == [
+        "Heading",
+        "A paragraph with ·, a bold\nword and a link.",
+        *["first", "second", "One", "Two", "three", "four"],
+    ]
+
+
+def test_lines_of_markdown_are_counted_through_code() -> None:
+    (*_, last) = prose.markdown_pieces("One\n\n```\na\nb\n```\n\n| a | b |\n|---|---|\n| c | d |\n")
+    assert last == Piece(10, "d ")
+
+
+def test_templates_are_read_without_tags_and_expressions() -> None:
+    source = """{# A note. #}
+{% set title = "A title of four words" %}
+<p class="what is">Hello <b>{{ name }}</b>,
+you have {% if count %}{{ count }}{% endif %} keys.</p>
+<input placeholder="Search all of your listings" name="q">
+<script>at("once")</script>
+"""
+    found = [text for text in texts(prose.template_pieces(source)) if text.strip("·")]
+    assert found == [
+        "A note.",
+        "A title of four words",
+        "Hello ·,\nyou have ··· keys.",
+        "Search all of your listings",
+    ]
+
+
+def test_a_short_page_may_have_two_hits() -> None:
+    assert prose.Count(10, []).budget == 2
+    assert prose.Count(5_000, []).budget == 10
+
+
+def test_the_command_lists_hits_and_fails_over_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("It is kept.\n\nIt is made anew.\n", "utf-8")
+    assert prose.main([str(page)]) == 1
+    *hits, summary = capsys.readouterr().out.splitlines()
+    assert [line.split(" (")[0] for line in hits] == [
+        f'{page}:1: "is kept"',
+        f'{page}:3: "anew"',
+        f'{page}:3: "is made"',
+    ]
+    assert summary == f"{page}: 3 hits in 7 words, 428.6 per 1,000, allowed: 2 hits"
+
+
+def test_the_command_passes_within_the_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("A good sentence.\n", "utf-8")
+    assert prose.main([str(page), str(tmp_path / "style.css")]) == 0
+    assert capsys.readouterr().out == f"{page}: 0 hits in 3 words, 0.0 per 1,000\n"
