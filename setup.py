@@ -13,22 +13,11 @@ from setuptools import Extension, setup
 
 _PACKAGE = Path("src/listings")
 _COMPILED = {
-    ".": ("fields", "keys"),
-    "api": (
-        "app",
-        "cycle",
-        "guard",
-        "handlers",
-        "kept",
-        "limits",
-        "outbox",
-        "request",
-        "routes",
-        "steps",
-        "wire",
-    ),
-    "limiter": ("mapped",),
-    "store": ("revisions", "turns"),
+    "api": ("app", "codec", "handlers", "rate_limit_headers", "request", "response_cache", "routes"),
+    "domain": ("api_keys", "fields"),
+    "http": ("asgi", "connection", "eager", "exchange", "write_buffer"),
+    "ratelimit": ("mapped",),
+    "store/sqlite": ("revision_cache", "write_lock"),
 }
 
 

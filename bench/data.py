@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from listings import assemble, fields, keys
+from listings import maintenance, wiring
 from listings.cli.demo_listings import ALICE, BOB, CHARLIE
-from listings.model import Caller
+from listings.domain import api_keys, fields
+from listings.domain.model import Caller
 from listings.service import Service
 from listings.settings import load
 
@@ -59,10 +60,10 @@ def fill(database: Path) -> Data:
 def fill_at(address: str, folder: Path) -> tuple[Owner, ...]:
     """The same at the address of a database of any engine; `folder`: for what is beside it."""
     settings = load({}, {"database": address, "data_folder": str(folder)})
-    assemble.migrate_database(settings)
+    maintenance.migrate_database(settings)
 
     async def work() -> tuple[Owner, ...]:
-        async with assemble.opened_service(settings) as service:
+        async with wiring.opened_service(settings) as service:
             owners = tuple([await _make_owner(service, number) for number in range(ACCOUNTS)])
             await service.index_market()  # or the service would catch up while it is measured
             return owners
@@ -74,10 +75,10 @@ def add_expired(database: Path) -> str:
     """Add an account without listings whose plan has expired; returns its key."""
 
     async def work() -> str:
-        async with assemble.opened_service(load({}, {"database": f"sqlite:///{database}"})) as service:
+        async with wiring.opened_service(load({}, {"database": f"sqlite:///{database}"})) as service:
             end = int(service.clock()) + _YEAR
             account = await service.add_account("Expired", "expired@example.com", end)
-            issued = await service.adopt_key(account, "bench", keys.make())
+            issued = await service.adopt_key(account, "bench", api_keys.make())
             await service.expire_plan(account.email)
             return issued.secret
 
@@ -87,7 +88,7 @@ def add_expired(database: Path) -> str:
 async def _make_owner(service: Service, number: int) -> Owner:
     end = int(service.clock()) + _YEAR
     account = await service.add_account(f"Shop {number}", f"shop{number}@example.com", end)
-    issued = await service.adopt_key(account, "bench", keys.make())
+    issued = await service.adopt_key(account, "bench", api_keys.make())
     caller = await service.authenticate(issued.secret)
     tasks = [_create(service, caller, number) for number in range(ACTIVE + INACTIVE)]
     ids = await asyncio.gather(*tasks)

@@ -19,9 +19,10 @@ from bench.exchange import Request, exchange
 from bench.market_data import Seller, open_seller
 from bench.rounds import WARM_UP_SECONDS, write_requests
 from bench.scenarios import PATH
-from listings import assemble, fields, keys
-from listings.contract import ImportRow
-from listings.model import ImportedListing, Listing
+from listings import maintenance, wiring
+from listings.contract.imports import ImportRow
+from listings.domain import api_keys, fields
+from listings.domain.model import ImportedListing, Listing
 from listings.settings import load
 
 FEW = 10_000
@@ -92,8 +93,8 @@ def told(count: int, imported: float, runs: Sequence[tuple[Run, Run]]) -> str:
 async def fill(database: Path, count: int) -> Stock:
     """A database of about so many listings, none of them in the market."""
     settings = load({}, {"database": f"sqlite:///{database}", "data_folder": str(database.parent), "site": "off"})
-    assemble.migrate_database(settings)
-    async with assemble.opened_service(settings) as service:
+    maintenance.migrate_database(settings)
+    async with wiring.opened_service(settings) as service:
         accounts = max(_LEAST_ACCOUNTS, count // _OF_AN_ACCOUNT)
         end = int(service.clock()) + _YEAR
         sellers = [await open_seller(service, number, end) for number in range(accounts)]
@@ -115,7 +116,7 @@ async def _add(seller: Seller, count: int) -> None:
 
 
 async def _requests(owner: Seller) -> list[Request]:
-    secret = (await owner.service.adopt_key(owner.account, "bench", keys.make())).secret
+    secret = (await owner.service.adopt_key(owner.account, "bench", api_keys.make())).secret
     found = await owner.service.store.list_listings(owner.key.bucket, owner.account.id)
     chance = random.Random(owner.account.id)  # noqa: S311 - not a secret
     asked_for = chance.sample(found, min(_ASKED_FOR, len(found)))

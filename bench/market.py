@@ -17,8 +17,8 @@ from starlette.datastructures import QueryParams
 
 from bench import Refusal, machine, market_data, servers
 from bench.command import tell, telling
-from listings import assemble
-from listings.model import Entry, MarketQuery
+from listings import maintenance, wiring
+from listings.domain.model import Entry, MarketQuery
 from listings.service import Service
 from listings.settings import load
 from listings.site.search import Search, read
@@ -131,12 +131,12 @@ def main(*, address: str | None, count: int, repeats: int, beside: int | None) -
 async def _measure(market: Market, repeats: int) -> None:
     address, folder, count, beside = market
     settings = load({}, {"database": address, "data_folder": str(folder), "site": "off"})
-    assemble.migrate_database(settings)
+    maintenance.migrate_database(settings)
     await market_data.fill_empty(settings, count, tell)
     server_core, client_core = machine.two_cores()
     environment = {"LISTINGS_DATABASE_URL": address, "LISTINGS_DATA_FOLDER": str(folder), "LISTINGS_PORT": "0"}
     command = [str(Path(sys.executable).with_name("listings")), "serve"]
-    async with assemble.opened_service(settings) as service:
+    async with wiring.opened_service(settings) as service:
         with servers.started(command, environment, folder, server_core) as server, servers.pinned(client_core):
             client = Client(server.port, (server.process.pid, *([beside] if beside is not None else [])))
             click.echo(f"| Search | {' | '.join(_PAGES)} |\n| --- |{' ---: |' * len(_PAGES)}")

@@ -7,9 +7,9 @@ from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
-from listings import assemble
-from listings.contract import ImportBatch, ImportKey, ImportProgress, ImportRow, Position
-from listings.model import Account, ImportedListing, Listing, NewListing, bucket_of
+from listings import wiring
+from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, ImportRow, Position
+from listings.domain.model import Account, ImportedListing, Listing, NewListing, bucket_of
 from listings.service import Service
 from listings.settings import Settings
 
@@ -33,7 +33,7 @@ async def fill_empty(settings: Settings, count: int, tell: Callable[[str], None]
 
     The settings have the site off, or listings would come into the market by and by, while others are made.
     """
-    async with assemble.opened_service(settings) as service:
+    async with wiring.opened_service(settings) as service:
         if await service.store.page_accounts(0, 1):
             return
         sellers = [await open_seller(service, number) for number in range(SELLERS)]

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import asyncpg
 
-from listings.store import postgres_migrate
+from listings.store.postgres import migrate
 
 ADDRESS = os.environ.get("LISTINGS_TEST_CITUS_URL", "")
 """Of a database on the coordinator that has the extension and knows the nodes; its user may make databases."""
@@ -129,7 +129,7 @@ class CitusCluster:
         if not self._workers:
             held = "SELECT citus_set_node_property(nodename, nodeport, 'shouldhaveshards', true) FROM pg_dist_node"
             self._ask(name, held)
-        asyncio.run(postgres_migrate.migrate(self.url(name)))
+        asyncio.run(migrate.migrate(self.url(name)))
         self._distribute(name)
         self._own[name] = self._count(name)
         return name

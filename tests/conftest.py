@@ -15,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from listings import is_compiled
-from listings.store import postgres_pool
+from listings.store.postgres import pool
 from tests.citus_cluster import ADDRESS, CitusCluster
-from tests.houses import PATIENCE, Cast, Ground, House, Person, RunningService, in_a_file
+from tests.harness import PATIENCE, Cast, Ground, House, Person, RunningService, in_a_file
 from tests.postgres_server import DatabasesOfFolders, PostgresServer
 from tests.redis_server import RedisServer
 
@@ -57,7 +57,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 def _patient() -> Iterator[None]:
     """What is sent behind a refusal may come late from a machine that stands still for seconds."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("listings.api.guard._DISCARD_SECONDS", PATIENCE / 2)
+        patch.setattr("listings.http.connection._DISCARD_SECONDS", PATIENCE / 2)
         yield
 
 
@@ -68,7 +68,7 @@ def postgres() -> Iterator[PostgresServer]:
     On a machine that stands still for seconds to connect may take that long.
     """
     with pytest.MonkeyPatch.context() as patch, PostgresServer() as server:
-        patch.setattr(postgres_pool, "_CONNECT_SECONDS", PATIENCE)
+        patch.setattr(pool, "_CONNECT_SECONDS", PATIENCE)
         yield server
 
 

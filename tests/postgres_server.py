@@ -19,7 +19,7 @@ from typing import Any, Protocol, Self
 import asyncpg
 
 from bench.servers import free_port
-from listings.store import postgres_migrate
+from listings.store.postgres import migrate
 
 USER = "listings"
 _DEADLINE = 120  # seconds
@@ -187,7 +187,7 @@ class PostgresServer:
     def _template(self) -> str:
         if not self.execute("SELECT 1 FROM pg_database WHERE datname = 'migrated'"):
             self.execute("CREATE DATABASE migrated TEMPLATE template0")
-            asyncio.run(postgres_migrate.migrate(self.url("migrated")))
+            asyncio.run(migrate.migrate(self.url("migrated")))
         return "migrated"
 
     def log(self) -> str:

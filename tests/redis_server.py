@@ -16,7 +16,7 @@ from typing import Any, Self
 import redis
 
 from bench.servers import free_port
-from listings.limiter.redis_connection import Endpoint
+from listings.ratelimit.redis_connection import Endpoint
 
 STARTS_WITHIN = 120  # seconds
 

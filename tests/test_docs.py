@@ -6,16 +6,16 @@ from pathlib import Path
 import click
 import pytest
 
+from listings.api.codec import STATUS
 from listings.api.routes import ROUTES
-from listings.api.wire import STATUS
 from listings.cli import listings
 from listings.conform import limits
 from listings.conform.runner import SUBJECTS
-from listings.fields import FIELDS
-from listings.logs import RequestLine
-from listings.metrics import Metrics
-from listings.processes.tally import about_workers
+from listings.domain.fields import FIELDS
 from listings.settings import SETTINGS, Setting
+from listings.telemetry.logs import RequestLine
+from listings.telemetry.metrics import Metrics
+from listings.workers.metrics_sum import about_workers
 from tests.cli.test_doctor import CHECKS
 
 DOCS = Path(__file__).parent.parent / "docs"

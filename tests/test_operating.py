@@ -40,7 +40,7 @@ class Scene(NamedTuple):
 
 
 SCENES = [
-    Scene("account add", "empty", SERVES, r"alice@example\.com[^$]*lst_\w{38}\n"),
+    Scene("account create", "empty", SERVES, r"alice@example\.com[^$]*lst_\w{38}\n"),
     Scene("curl", "empty", SERVES, r'{"status":"ready"}'),
     Scene("account disable", "used", SERVES, r"alice@example\.com"),
     Scene("key rotate", "used", SERVES, r"warehouse[^$]*lst_\w{38}\n"),
@@ -78,8 +78,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     shutil.copytree(found["empty"], found["used"])
     used = Program(found["used"])
     for arguments in (
-        ("account", "add", "--name", "alice", "--email", "alice@example.com", "--months", "12"),
-        ("key", "add", "alice@example.com", "--name", "warehouse"),
+        ("account", "create", "--name", "alice", "--email", "alice@example.com", "--months", "12"),
+        ("key", "create", "alice@example.com", "--name", "warehouse"),
         ("backup", "listings-backup.db"),
         ("backup", str(found["new"] / "listings-move.db")),
     ):
@@ -192,7 +192,7 @@ def test_a_request_is_found_by_its_id_and_a_keys_requests_by_its_number(
 ) -> None:
     folder = tmp_path / "folder"
     shutil.copytree(folders["used"], folder)
-    (key,) = re.findall(r"lst_\w{38}", run("listings key add 1 --name other", folder))
+    (key,) = re.findall(r"lst_\w{38}", run("listings key create 1 --name other", folder))
     with Program(folder).serve() as service:
         assert service.status(key) == 200
         request_id = service.http.get("/api/v1/listings/1025", headers={"X-API-Key": key}).headers["X-Request-Id"]

@@ -46,7 +46,9 @@ def test_the_curl_lines_answer_what_stands_below_them(program: Program) -> None:
 
 
 def test_the_lines_for_a_real_service_work(program: Program) -> None:
-    lines = [line for line in block("sh", "account add").splitlines() if "account add" in line or "key add" in line]
+    lines = [
+        line for line in block("sh", "account create").splitlines() if "account create" in line or "key create" in line
+    ]
     assert program.run("migrate").code == 0
     script = "\n".join(lines).replace(".venv/bin/listings", str(PROGRAM))
     outcome = subprocess.run(["bash", "-ec", script], cwd=program.folder, capture_output=True, text=True, check=True)

@@ -7,16 +7,17 @@ from typing import Any
 import asyncpg
 
 from listings.cli import main
-from listings.contract import Added
-from listings.model import Listing, bucket_of
-from listings.store import postgres, sql
-from listings.store.postgres_pool import Bounds, Rows
+from listings.contract.listings import Added
+from listings.domain.model import Listing, bucket_of
+from listings.store import sql
+from listings.store.postgres import store
+from listings.store.postgres.pool import Bounds, Rows
 
 OWN_POOL = "asyncpg-pool"
 STATEMENTS = "statements"
 
 
-class OnItsOwnPool(postgres.PostgresStore):
+class OnItsOwnPool(store.PostgresStore):
     """Reads on a pool as asyncpg has it, set as it is by itself, but with all connections from the start."""
 
     def __init__(self, url: str, bounds: Bounds) -> None:
@@ -48,7 +49,7 @@ class OnItsOwnPool(postgres.PostgresStore):
 
     async def get_revision(self, bucket: int, account_id: int) -> int:
         """Each by itself."""
-        rows = await self._read(postgres.GET_REVISION, bucket, account_id)
+        rows = await self._read(store.GET_REVISION, bucket, account_id)
         return int(rows[0][1]) if rows else 0
 
     async def _read(self, statement: str, *values: object) -> Rows:
@@ -56,18 +57,18 @@ class OnItsOwnPool(postgres.PostgresStore):
             return list(await connection.fetch(statement, *values))
 
 
-class ByStatements(postgres.PostgresStore):
+class ByStatements(store.PostgresStore):
     """Creates by single statements in a transaction, without the database's function."""
 
     async def _create(self, *_: object) -> Added | None:
         return None
 
 
-VARIANTS: dict[str, Callable[[str, Bounds], postgres.PostgresStore]] = {
+VARIANTS: dict[str, Callable[[str, Bounds], store.PostgresStore]] = {
     OWN_POOL: OnItsOwnPool,
     STATEMENTS: ByStatements,
 }
 
 if __name__ == "__main__":
-    setattr(postgres, "PostgresStore", VARIANTS[sys.argv[1]])  # noqa: B010 - another class in its place
+    setattr(store, "PostgresStore", VARIANTS[sys.argv[1]])  # noqa: B010 - another class in its place
     sys.exit(main(sys.argv[2:]))

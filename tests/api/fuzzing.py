@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.cli.commands import clean_environment
-from tests.houses import Cast, RunningService
+from tests.harness import Cast, RunningService
 
 SETTINGS = Path(__file__).with_suffix(".toml")
 PROGRAM = Path(sys.executable).with_name("schemathesis")

@@ -12,7 +12,7 @@ from schemathesis.core.failures import AcceptedNegativeData, Failure
 from schemathesis.core.parameters import ParameterLocation
 from schemathesis.openapi.checks import RejectedPositiveData, UseAfterFree
 
-from listings.api.headers import parameters
+from listings.api.docs.headers import parameters
 
 _IDEMPOTENCY_KEY = re.compile(parameters()["Idempotency-Key"]["schema"]["pattern"])
 _PRICES = ("price", "price_min", "price_max")

@@ -7,11 +7,11 @@ from contextlib import suppress
 import httpx
 import pytest
 
-from listings import keys
-from listings.errors import Problem
+from listings.domain import api_keys
+from listings.domain.errors import Problem
 from listings.service import Service
 from tests.conftest import Client
-from tests.houses import MONTH, START, Cast, House, Person, Reply, RunningService, ask
+from tests.harness import MONTH, START, Cast, House, Person, Reply, RunningService, ask
 
 LISTINGS = "/api/v1/listings"
 MISSING = (401, {"error": "API key is required"}, "api_key_required", 'Bearer realm="listings"')
@@ -204,7 +204,7 @@ def test_a_right_key_with_anything_added_left_out_or_changed_is_invalid(http: ht
 
 def test_the_text_that_is_shown_of_a_key_opens_nothing(http: httpx.Client, cast: Cast) -> None:
     key = cast.alice.key
-    for text in (f"{key[:4]}...{key[-4:]}", keys.digest(key).hex(), str(cast.alice.key_id)):
+    for text in (f"{key[:4]}...{key[-4:]}", api_keys.digest(key).hex(), str(cast.alice.key_id)):
         assert refused(http.get(LISTINGS, headers={"X-API-Key": text})) == INVALID
 
 
@@ -299,7 +299,7 @@ def test_revoking_one_key_leaves_the_others(alice: Client, running: RunningServi
 
 
 def test_a_key_that_was_unknown_opens_as_soon_as_it_is_known(http: httpx.Client, running: RunningService) -> None:
-    account, secret = running.cast().alice.account, keys.make()
+    account, secret = running.cast().alice.account, api_keys.make()
     assert refused(http.get(LISTINGS, headers={"X-API-Key": secret})) == INVALID
     running.run(lambda service: service.adopt_key(account, "late", secret))
     assert http.get(LISTINGS, headers={"X-API-Key": secret}).status_code == 200
@@ -324,7 +324,7 @@ def test_a_key_without_an_expiry_stays_good_as_long_as_the_plan(house: House) ->
 
 def test_unknown_malformed_revoked_and_expired_keys_look_alike(house: House) -> None:
     cast = house.cast()
-    expired = house.run(house.service.adopt_key(cast.alice.account, "short", keys.make(), START - 1)).secret
+    expired = house.run(house.service.adopt_key(cast.alice.account, "short", api_keys.make(), START - 1)).secret
     house.run(house.service.revoke_key(cast.bob.key_id))
     replies = [send(house, ("X-API-Key", key)) for key in (UNKNOWN, "malformed", cast.bob.key, expired)]
     for reply in replies:
@@ -354,7 +354,7 @@ def test_every_endpoint_asks_for_a_plan(charlie: Client, method: str, path: str)
 
 def test_an_account_without_any_plan_is_as_one_whose_plan_has_expired(house: House) -> None:
     account = house.run(house.service.add_account("dora", "dora-without-a-plan@example.com", None))
-    issued = house.run(house.service.adopt_key(account, "key", keys.make()))
+    issued = house.run(house.service.adopt_key(account, "key", api_keys.make()))
     reply = send(house, ("X-API-Key", issued.secret))
     assert (reply.status, reply.json()) == (403, {"error": "Business plan expired"})
     assert reply.headers["x-error-code"] == "plan_expired"
@@ -401,7 +401,7 @@ def test_a_key_that_has_ended_is_told_before_the_plan_is(house: House, ends: str
     if ends == "revoked":
         house.run(house.service.revoke_key(charlie.key_id))
     else:
-        secret = house.run(house.service.adopt_key(charlie.account, "short", keys.make(), START)).secret
+        secret = house.run(house.service.adopt_key(charlie.account, "short", api_keys.make(), START)).secret
     assert told(send(house, ("X-API-Key", secret))) == INVALID
 
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.conftest import Client
-from tests.houses import Cast, House, Reply, RunningService, ask
+from tests.harness import Cast, House, Reply, RunningService, ask
 
 LISTINGS = "/api/v1/listings"
 MOST_BODY = 2 * 1024 * 1024

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import Client
-from tests.houses import House
+from tests.harness import House
 
 LAMP = {"title": "Lamp", "content": "Brass."}
 STRICT = {"Prefer": "handling=strict"}

@@ -10,13 +10,13 @@ from typing import Any
 import httpx
 import pytest
 
-from listings import keys
+from listings.domain import api_keys
 from listings.service import Service
-from tests.api.raw import Connection
-from tests.api.raw import request as raw_request
 from tests.api.test_update_listing import EVERYTHING
 from tests.conftest import Client
-from tests.houses import PATIENCE, Person, RunningService
+from tests.harness import PATIENCE, Person, RunningService
+from tests.http.raw import Connection
+from tests.http.raw import request as raw_request
 
 LISTINGS = "/api/v1/listings"
 STALE = 412, "precondition_failed"
@@ -357,7 +357,7 @@ def test_eight_clients_that_read_change_and_write_lose_nothing(unlimited: Runnin
 
 def with_a_key_of_its_own(running: RunningService, person: Person) -> Person:
     async def adopt(service: Service) -> Person:
-        issued = await service.adopt_key(person.account, "another", keys.make())
+        issued = await service.adopt_key(person.account, "another", api_keys.make())
         return Person(person.account, issued.secret, issued.key.id)
 
     return running.run(adopt)

@@ -9,9 +9,9 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from listings.model import Listing
+from listings.domain.model import Listing
 from tests.conftest import Client
-from tests.houses import MONTH, House, Person, RunningService, make_person
+from tests.harness import MONTH, House, Person, RunningService, make_person
 
 LISTINGS = "/api/v1/listings"
 NEEDED = {"title": "Bicycle", "content": "Two wheels."}

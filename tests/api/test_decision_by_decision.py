@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 
-from listings import keys
-from tests.houses import MONTH, START, House, Person, Reply, ask
+from listings.domain import api_keys
+from tests.harness import MONTH, START, House, Person, Reply, ask
 
 ROOT = "/api/v1/listings"
 CHAIR: dict[str, Any] = {
@@ -188,7 +188,7 @@ def new_key(name: str, secret: str = "", expires_in: int | None = None) -> Step:
     def step(scene: Scene) -> None:
         account = scene.people["alice"].account
         expires_at = None if expires_in is None else int(scene.house.clock()) + expires_in
-        issued = scene.house.run(scene.house.service.adopt_key(account, name, secret or keys.make(), expires_at))
+        issued = scene.house.run(scene.house.service.adopt_key(account, name, secret or api_keys.make(), expires_at))
         scene.people[name] = Person(account, issued.secret, issued.key.id)
 
     return step

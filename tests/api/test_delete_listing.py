@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from listings.model import Listing
+from listings.domain.model import Listing
 from tests.conftest import Client
-from tests.houses import House, RunningService
+from tests.harness import House, RunningService
 
 LISTINGS = "/api/v1/listings"
 

@@ -6,16 +6,16 @@ from typing import TypeAlias
 
 import pytest
 
-from listings import keys
-from listings.api import wire
+from listings.api import codec
 from listings.api.app import Application
-from listings.errors import Code
-from listings.limiter.memory import MemoryLimiter
-from listings.model import Caller
+from listings.domain import api_keys
+from listings.domain.errors import Code
+from listings.domain.model import Caller
+from listings.ratelimit.memory import MemoryLimiter
 from listings.service import Service
-from listings.store.sqlite import SqliteStore
-from tests.api.raw import Connection
-from tests.houses import Cast, House, Reply, RunningService, ask
+from listings.store.sqlite.store import SqliteStore
+from tests.harness import Cast, House, Reply, RunningService, ask
+from tests.http.raw import Connection
 
 LISTINGS = "/api/v1/listings"
 TOO_LARGE = b" " * (2 * 1024 * 1024 + 1)
@@ -82,7 +82,7 @@ def with_a_key_of_another_body(house: House, key: str) -> Reply:
 
 FAILURES: dict[str, tuple[Code, Provoke]] = {
     "no key": ("api_key_required", lambda house, _: house.ask("GET", LISTINGS)),
-    "an unknown key": ("invalid_api_key", lambda house, _: house.ask("GET", LISTINGS, key=keys.make())),
+    "an unknown key": ("invalid_api_key", lambda house, _: house.ask("GET", LISTINGS, key=api_keys.make())),
     "a malformed key": ("invalid_api_key", lambda house, _: house.ask("DELETE", LISTINGS + "/1", key="x")),
     "a revoked key": ("invalid_api_key", lambda house, cast: house.ask("GET", LISTINGS, key=revoked(house, cast))),
     "an expired plan": ("plan_expired", lambda house, cast: house.ask("GET", LISTINGS, key=cast.charlie.key)),
@@ -223,7 +223,7 @@ def test_every_failure_is_an_object_with_one_sentence_under_error(failure: tuple
 
 def test_every_failure_has_the_status_of_its_code(failure: tuple[Code, Reply]) -> None:
     code, reply = failure
-    assert (reply.headers["x-error-code"], reply.status) == (code, wire.STATUS[code])
+    assert (reply.headers["x-error-code"], reply.status) == (code, codec.STATUS[code])
 
 
 def test_every_failure_has_the_headers_of_every_answer(failure: tuple[Code, Reply]) -> None:
@@ -250,12 +250,12 @@ def test_no_failure_tells_of_the_programs_inside(failure: tuple[Code, Reply]) ->
 def test_every_code_that_a_client_can_meet_is_provoked_here() -> None:
     # An answer as a whole is never dependency_failed, only that to an operation of a batch (test_batch.py).
     provoked = {code for code, _ in (*FAILURES.values(), *ON_THE_WIRE.values())}
-    assert provoked == wire.STATUS.keys() - {"dependency_failed"}
+    assert provoked == codec.STATUS.keys() - {"dependency_failed"}
 
 
 def test_the_statuses_are_those_of_the_specification_and_of_the_decisions() -> None:
     assert (
-        wire.STATUS.items()
+        codec.STATUS.items()
         >= {
             "invalid_request": 400,
             "malformed_json": 400,

@@ -13,13 +13,13 @@ import httpx
 import pytest
 
 from listings.api.app import Application
-from listings.limiter.memory import MemoryLimiter
+from listings.ratelimit.memory import MemoryLimiter
 from listings.service import Service
-from tests.api.raw import Connection
-from tests.api.raw import request as raw_request
 from tests.cli.commands import DEADLINE, Program
 from tests.conftest import Client
-from tests.houses import MONTH, House, Reply, ask
+from tests.harness import MONTH, House, Reply, ask
+from tests.http.raw import Connection
+from tests.http.raw import request as raw_request
 
 LISTINGS = "/api/v1/listings"
 LAMP = {"title": "Lamp", "content": "Brass."}

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from listings.model import NewListing
+from listings.domain.model import NewListing
 from listings.service import Service
 from tests.api.test_get_listing import RECORD_FIELDS
 from tests.conftest import Client
-from tests.houses import RunningService
+from tests.harness import RunningService
 
 
 def ids_of(client: Client, path: str = "") -> list[int]:

@@ -16,14 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from listings.api.query import PARAMETERS
-from listings.model import NewListing
+from listings.api.params import PARAMETERS
+from listings.domain.model import NewListing
 from listings.service import Service
-from tests.api.raw import Connection
-from tests.api.raw import request as raw_request
 from tests.api.test_get_listing import RECORD_FIELDS
 from tests.conftest import Client
-from tests.houses import START, House, Person, RunningService
+from tests.harness import START, House, Person, RunningService
+from tests.http.raw import Connection
+from tests.http.raw import request as raw_request
 
 LISTINGS = "/api/v1/listings"
 STRICT = {"Prefer": "handling=strict"}

@@ -19,8 +19,8 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from listings import keys
-from tests.houses import MONTH, START, House, Reply
+from listings.domain import api_keys
+from tests.harness import MONTH, START, House, Reply
 
 PHASES = (Phase.generate, Phase.shrink)  # to explain a failure takes minutes
 LIMIT = 100_000
@@ -294,7 +294,7 @@ class EverybodyAtOnce(RuleBasedStateMachine):
 
     def make_key(self, owner: str, name: str = "", expires_at: int | None = None) -> None:
         account = self.house.run(self.house.service.find_account(str(self.accounts[owner])))
-        issued = self.house.run(self.house.service.adopt_key(account, "test", keys.make(), expires_at))
+        issued = self.house.run(self.house.service.adopt_key(account, "test", api_keys.make(), expires_at))
         self.keys[name or owner] = issued.secret
         good_until = float("inf") if expires_at is None else expires_at
         self.model.keys[issued.secret] = (account.id, good_until)

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from tests.conftest import Client
-from tests.houses import House, Reply
+from tests.harness import House, Reply
 
 LISTINGS = "/api/v1/listings"
 ORIGIN = "https://shop.example"

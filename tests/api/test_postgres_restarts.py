@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from tests.houses import PATIENCE, Cast, RunningService
+from tests.harness import PATIENCE, Cast, RunningService
 from tests.postgres_server import PostgresServer
 
 RESTARTS = int(os.environ.get("LISTINGS_TEST_RESTARTS", "3"))

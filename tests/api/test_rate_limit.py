@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from listings.api.app import Application
-from listings.limiter.memory import MemoryLimiter
+from listings.ratelimit.memory import MemoryLimiter
 from listings.service import Service
 from tests.conftest import Client
-from tests.houses import START, Clock, House, Person, Reply, ask
+from tests.harness import START, Clock, House, Person, Reply, ask
 
 LISTINGS = "/api/v1/listings"
 HEADERS = ("ratelimit-policy", "ratelimit", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")

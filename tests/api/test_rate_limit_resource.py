@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from tests.conftest import Client
-from tests.houses import START, House, Reply
+from tests.harness import START, House, Reply
 
 LISTINGS = "/api/v1/listings"
 PATH = "/api/v1/rate_limit"

@@ -8,7 +8,7 @@ import apsw
 import httpx
 import pytest
 
-from tests.houses import House
+from tests.harness import House
 
 
 @pytest.mark.parametrize(("path", "said"), [("/healthz", {"status": "ok"}), ("/readyz", {"status": "ready"})])

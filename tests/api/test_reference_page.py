@@ -10,14 +10,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from listings.api import openapi, operations
-from listings.api.html import Html, tag, words
-from listings.api.reference import page
+from listings.api.docs import document, operations
+from listings.api.docs.html import Html, tag, words
+from listings.api.docs.page import page
+from listings.api.docs.samples import BASE_URL, Call, samples_of
 from listings.api.routes import ROUTES
-from listings.api.samples import BASE_URL, Call, samples_of
-from tests.houses import PATIENCE, House, RunningService
+from tests.harness import PATIENCE, House, RunningService
 
-DOCUMENT = openapi.document(ROUTES)
+DOCUMENT = document.document(ROUTES)
 FILES = {"/docs": "text/html", "/docs/reference.css": "text/css", "/docs/reference.js": "text/javascript"}
 BROWSER = shutil.which("chromium")
 
@@ -87,7 +87,7 @@ def test_it_has_every_operation_parameter_field_and_code() -> None:
                 assert f'id="{operation["operationId"]}"' in text
     names = {*operations.PARAMETERS_IN_WORDS, *operations.FIELDS_IN_WORDS, *DOCUMENT["components"]["headers"]}
     assert not {name for name in names if f"<code>{name}</code>" not in text}
-    codes = {code for methods in ROUTES.values() for one in methods.values() for code in openapi.codes_of(one)}
+    codes = {code for methods in ROUTES.values() for one in methods.values() for code in document.codes_of(one)}
     assert not {code for code in codes if f"<code>{code}</code>" not in text}
 
 

@@ -21,12 +21,12 @@ import httpx
 import pytest
 
 from listings.cli.checks import examine
-from listings.limiter import redis_inspection
+from listings.ratelimit import redis_inspection
 from listings.settings import survey
-from tests.api.test_metrics import Scrape
 from tests.cli.commands import DEADLINE, PROGRAM, Program, Serving
-from tests.houses import House, Person, RunningService
+from tests.harness import House, Person, RunningService
 from tests.redis_server import RedisServer
+from tests.telemetry.test_metrics import Scrape
 
 LISTINGS = "/api/v1/listings"
 READY = "/readyz"
@@ -172,7 +172,7 @@ def test_metrics_tell_that_redis_is_away_and_how_many_were_counted_without_it(
 
 def events(log: str) -> list[str]:
     lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
-    return [line["event"] for line in lines if line.get("logger") == "listings.limiter.fallback"]
+    return [line["event"] for line in lines if line.get("logger") == "listings.ratelimit.fallback"]
 
 
 def test_the_program_logs_when_redis_goes_and_when_it_returns(tmp_path: Path, server: RedisServer) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from bench import exchange, witness
 from bench.scale import postgres
-from listings.store import postgres_pool
-from tests.houses import PATIENCE
+from listings.store.postgres import pool
+from tests.harness import PATIENCE
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -17,5 +17,5 @@ def _patient() -> Iterator[None]:
         patch.setattr(exchange, "_SECONDS", PATIENCE)
         patch.setattr(witness, "_START_SECONDS", PATIENCE)
         patch.setattr(postgres, "_START_SECONDS", PATIENCE)
-        patch.setattr(postgres_pool, "_CONNECT_SECONDS", PATIENCE)
+        patch.setattr(pool, "_CONNECT_SECONDS", PATIENCE)
         yield

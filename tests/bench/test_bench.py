@@ -23,7 +23,7 @@ from bench.scenarios import SCENARIOS
 from bench.witness import MOST_LOST, Timed, Watched, Witness, lost, read_stretches, watch, within
 from bench.wrk import Count, parse
 from tests.bench.programs import run_program
-from tests.houses import PATIENCE, RunningService
+from tests.harness import PATIENCE, RunningService
 
 PAGE = Path(__file__).parent.parent.parent / "docs/performance.md"
 

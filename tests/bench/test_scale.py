@@ -25,13 +25,14 @@ from bench.scale.variants import OWN_POOL, STATEMENTS, VARIANTS
 from bench.scenarios import SCENARIOS
 from bench.servers import Server, pinned
 from bench.witness import Watched
-from listings import assemble, keys
-from listings.model import NewListing
+from listings import maintenance, wiring
+from listings.domain import api_keys
+from listings.domain.model import NewListing
 from listings.settings import load
-from listings.store.postgres import PostgresStore
-from listings.store.postgres_lookups import Lookups
-from listings.store.postgres_pool import Bounds
-from tests.houses import PATIENCE
+from listings.store.postgres.batched_lookups import Lookups
+from listings.store.postgres.pool import Bounds
+from listings.store.postgres.store import PostgresStore
+from tests.harness import PATIENCE
 from tests.postgres_server import PostgresServer
 
 HOME = Path(__file__).parent.parent.parent
@@ -137,9 +138,9 @@ def test_a_server_may_have_several_cores(tmp_path: Path) -> None:
 
 async def fill(url: str, folder: Path) -> Owner:
     """One account without listings."""
-    async with assemble.opened_service(load({}, {"database": url, "data_folder": str(folder)})) as service:
+    async with wiring.opened_service(load({}, {"database": url, "data_folder": str(folder)})) as service:
         account = await service.add_account("Alice", "alice@example.com", int(service.clock()) + 10**6)
-        return Owner((await service.adopt_key(account, "bench", keys.make())).secret, ())
+        return Owner((await service.adopt_key(account, "bench", api_keys.make())).secret, ())
 
 
 def created(server: Server, owner: Owner) -> int:
@@ -158,7 +159,7 @@ def ground() -> Iterator[Path]:
 def test_the_service_runs_each_way_on_a_fresh_copy(ground: Path, variant: str) -> None:
     with started(ground, two_cores()[1]) as server:
         url = server.new()
-        assemble.migrate_database(load({}, {"database": url, "data_folder": str(ground)}))
+        maintenance.migrate_database(load({}, {"database": url, "data_folder": str(ground)}))
         owner = asyncio.run(fill(url, ground))
         ask(url, "ALTER ROLE CURRENT_USER SET track_functions = 'pl'")
         server.settle()

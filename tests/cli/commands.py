@@ -17,9 +17,9 @@ from typing import Any, BinaryIO, NamedTuple, TypeAlias
 import httpx
 import pytest
 
-from listings import assemble
+from listings import wiring
 from listings.cli import main
-from tests.houses import ask, settings_for
+from tests.harness import ask, settings_for
 
 PROGRAM = Path(sys.executable).with_name("listings")
 DEADLINE = 120  # seconds: whatever takes longer hangs, on a machine with much else to do, too
@@ -94,11 +94,11 @@ class Cli:
 
     def account(self, name: str, *options: str) -> Data:
         """Open an account."""
-        return self.data("account", "add", "--name", name, "--email", f"{name}@example.com", *options)
+        return self.data("account", "create", "--name", name, "--email", f"{name}@example.com", *options)
 
     def key(self, account: Data, *options: str) -> Data:
         """Make a key for an account."""
-        return self.data("key", "add", str(account["id"]), "--name", "warehouse", *options)
+        return self.data("key", "create", str(account["id"]), "--name", "warehouse", *options)
 
     def status(self, key: str) -> int:
         """What the service over this folder's database answers to a key."""
@@ -107,8 +107,8 @@ class Cli:
 
 async def _status(folder: Path, key: str) -> int:
     settings = settings_for(folder / "data")
-    async with assemble.opened_service(settings) as service:
-        application = assemble.application(service, settings)
+    async with wiring.opened_service(settings) as service:
+        application = wiring.application(service, settings)
         return (await ask(application, "GET", "/api/v1/listings", [(b"x-api-key", key.encode())], [b""])).status
 
 

@@ -1,4 +1,4 @@
-"""Fixtures of the command line's tests. The cast are accounts here, as `account add --json` prints them."""
+"""Fixtures of the command line's tests. The cast are accounts here, as `account create --json` prints them."""
 
 import socket
 from collections.abc import Iterator

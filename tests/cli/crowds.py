@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
 
-from tests.api.raw import Connection, request
 from tests.cli.commands import DEADLINE, Serving
+from tests.http.raw import Connection, request
 
 T = TypeVar("T")
 

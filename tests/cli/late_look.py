@@ -6,14 +6,14 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
-from listings import assemble, cli
-from listings.store import inspection
+from listings import cli, maintenance
+from listings.store.sqlite.maintenance import inspection
 
 DEADLINE = 120  # seconds
 
 _begun = threading.Event()
 _find_damage = inspection.find_damage
-_call_on_damage = assemble._call_on_damage  # noqa: SLF001 - what a service calls as soon as it has begun
+_call_on_damage = maintenance._call_on_damage  # noqa: SLF001 - what a service calls as soon as it has begun
 
 
 def find_damage(path: Path, seconds: float, is_over: Callable[[], bool] = lambda: False) -> str:
@@ -27,5 +27,5 @@ def call_on_damage(looking: Future[str], end: Callable[[], None]) -> None:
 
 
 inspection.find_damage = find_damage
-assemble._call_on_damage = call_on_damage  # noqa: SLF001 - as above
+maintenance._call_on_damage = call_on_damage  # noqa: SLF001 - as above
 sys.exit(cli.main())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from listings import dates
+from listings.domain import timestamps
 from tests.cli.commands import Cli, Data, Program, Serving
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -53,7 +53,7 @@ def moments(act: Callable[[], Data]) -> tuple[Data, range]:
 
 
 def months_from(moments: range, months: int) -> list[str]:
-    return [dates.text_of(dates.add_months(moment, months)) for moment in moments]
+    return [timestamps.text_of(timestamps.add_months(moment, months)) for moment in moments]
 
 
 # Opening accounts
@@ -62,7 +62,7 @@ def months_from(moments: range, months: int) -> list[str]:
 def test_an_account_is_printed_with_exactly_six_keys_in_their_order(cli: Cli) -> None:
     account, now = moments(lambda: cli.account("alice"))
     assert list(account) == ACCOUNT_KEYS
-    assert account.pop("created_at") in [dates.text_of(moment) for moment in now]
+    assert account.pop("created_at") in [timestamps.text_of(moment) for moment in now]
     assert account == {
         "id": 1,
         "name": "alice",
@@ -87,37 +87,37 @@ def test_a_plan_can_be_given_until_any_date(cli: Cli, date: str, shown: str) -> 
 
 @pytest.mark.parametrize("date", NO_DATES)
 def test_what_is_no_date_is_wrong_usage(cli: Cli, alice: Data, date: str) -> None:
-    said = cli.misused("account", "add", "--name", "x", "--email", "x@example.com", "--until", date)
+    said = cli.misused("account", "create", "--name", "x", "--email", "x@example.com", "--until", date)
     assert "is not a date" in said
     assert "is not a date" in cli.misused("account", "plan", str(alice["id"]), "--until", date)
 
 
 @pytest.mark.parametrize("months", ["0", "-1", "1.5", "one", "", "12001", "1e2"])
 def test_months_are_a_whole_number_from_1(cli: Cli, alice: Data, months: str) -> None:
-    assert "--months" in cli.misused("account", "add", "--name", "x", "--email", "x@example.com", "--months", months)
+    assert "--months" in cli.misused("account", "create", "--name", "x", "--email", "x@example.com", "--months", months)
     assert "--months" in cli.misused("account", "plan", str(alice["id"]), "--months", months)
 
 
 def test_months_and_until_together_are_wrong_usage_and_open_nothing(cli: Cli) -> None:
     both = ["--months", "1", "--until", "2031-01-01"]
-    assert "not both" in cli.misused("account", "add", "--name", "alice", "--email", "alice@example.com", *both)
+    assert "not both" in cli.misused("account", "create", "--name", "alice", "--email", "alice@example.com", *both)
     assert cli.account("alice")["id"] == 1
 
 
 @pytest.mark.parametrize("options", [[], ["--name", "alice"], ["--email", "alice@example.com"]])
 def test_a_name_and_an_email_are_needed(cli: Cli, options: list[str]) -> None:
-    assert "Missing option" in cli.misused("account", "add", *options)
+    assert "Missing option" in cli.misused("account", "create", *options)
 
 
 @pytest.mark.parametrize("name", ["a", "a" * 200, "Łukasz Läden ☃ 株式会社", 'Alice\'s "Attic" \\ <b>'])
 def test_a_name_is_kept_as_it_is(cli: Cli, name: str) -> None:
-    account = cli.data("account", "add", "--name", name, "--email", "alice@example.com")
+    account = cli.data("account", "create", "--name", name, "--email", "alice@example.com")
     assert account["name"] == name
 
 
 @pytest.mark.parametrize("name", ["", "  ", "a" * 201, "two\nlines", "nul\0", "\x1b[2J", "\udcff"])
 def test_a_bad_name_is_refused(cli: Cli, name: str) -> None:
-    assert "name" in cli.refused("account", "add", "--name", name, "--email", "alice@example.com")
+    assert "name" in cli.refused("account", "create", "--name", name, "--email", "alice@example.com")
     assert cli.account("alice")["id"] == 1
 
 
@@ -131,7 +131,7 @@ def test_a_bad_name_is_refused(cli: Cli, name: str) -> None:
     ],
 )
 def test_an_email_is_kept_in_lower_case(cli: Cli, email: str, kept: str) -> None:
-    assert cli.data("account", "add", "--name", "alice", "--email", email)["email"] == kept
+    assert cli.data("account", "create", "--name", "alice", "--email", email)["email"] == kept
 
 
 @pytest.mark.parametrize(
@@ -151,21 +151,21 @@ def test_an_email_is_kept_in_lower_case(cli: Cli, email: str, kept: str) -> None
     ],
 )
 def test_what_is_no_email_is_refused(cli: Cli, email: str) -> None:
-    assert "e-mail address" in cli.refused("account", "add", "--name", "alice", "--email", email)
+    assert "e-mail address" in cli.refused("account", "create", "--name", "alice", "--email", email)
     assert cli.account("alice")["id"] == 1
 
 
 def test_what_is_refused_is_told_by_its_first_forty_characters(cli: Cli) -> None:
-    said = cli.refused("account", "add", "--name", "n" * 201, "--email", "alice@example.com")
+    said = cli.refused("account", "create", "--name", "n" * 201, "--email", "alice@example.com")
     assert said == f"A name has 1 to 200 printable characters, got {'n' * 40!r}"
-    assert cli.refused("account", "add", "--name", "alice", "--email", "e" * 41) == (
+    assert cli.refused("account", "create", "--name", "alice", "--email", "e" * 41) == (
         f"{'e' * 40!r} is not an e-mail address"
     )
 
 
 @pytest.mark.parametrize("email", ["alice@example.com", "ALICE@EXAMPLE.COM"])
 def test_an_email_belongs_to_one_account(cli: Cli, alice: Data, email: str) -> None:
-    said = cli.refused("account", "add", "--name", "another", "--email", email, "--until", "2020-01-01")
+    said = cli.refused("account", "create", "--name", "another", "--email", email, "--until", "2020-01-01")
     assert "alice@example.com" in said
     unchanged = cli.data("account", "plan", str(alice["id"]), "--until", alice["plan_expires_at"])
     assert unchanged == alice
@@ -208,7 +208,7 @@ def test_an_email_is_found_in_any_case(cli: Cli, alice: Data) -> None:
 )
 def test_an_unknown_account_is_refused(cli: Cli, alice: Data, reference: str) -> None:
     assert "There is no account" in cli.refused("account", "plan", reference, "--expire")
-    assert "There is no account" in cli.refused("key", "add", reference, "--name", "warehouse")
+    assert "There is no account" in cli.refused("key", "create", reference, "--name", "warehouse")
     assert cli.data("account", "plan", str(alice["id"]), "--until", alice["plan_expires_at"]) == alice
 
 
@@ -262,7 +262,7 @@ def test_months_beyond_the_year_9999_are_refused(cli: Cli, alice: Data) -> None:
 
 def test_expire_ends_a_plan_now_and_again_changes_nothing(cli: Cli, alice: Data) -> None:
     expired, now = moments(lambda: cli.data("account", "plan", str(alice["id"]), "--expire"))
-    assert expired["plan_expires_at"] in [dates.text_of(moment) for moment in now]
+    assert expired["plan_expires_at"] in [timestamps.text_of(moment) for moment in now]
     assert expired == alice | {"plan_expires_at": expired["plan_expires_at"]}
     assert cli.data("account", "plan", str(alice["id"]), "--expire") == expired
 
@@ -292,7 +292,7 @@ def test_a_plan_takes_exactly_one_of_its_options(cli: Cli, alice: Data, options:
 
 
 def test_without_json_a_line_a_field_is_printed(cli: Cli) -> None:
-    outcome = cli.done("account", "add", "--name", "Alice's Attic", "--email", "alice@example.com")
+    outcome = cli.done("account", "create", "--name", "Alice's Attic", "--email", "alice@example.com")
     fields = [line.split(maxsplit=1) for line in outcome.out.splitlines()]
     assert [name for name, _ in fields] == ACCOUNT_KEYS
     assert [value for _, value in fields][:5] == ["1", "Alice's Attic", "alice@example.com", "none", "-"]
@@ -330,7 +330,7 @@ def test_an_account_is_shown_with_its_keys_and_listings_counted(cli: Cli, alice:
     key, other = cli.key(alice)["key"], cli.key(alice)
     cli.done("key", "revoke", str(other["id"]))
     ids = [service.create(key) for _ in range(3)]
-    cli.done("close", str(ids[0]))
+    cli.done("delete", str(ids[0]))
     assert cli.data("account", "show", alice["email"]) == {
         **alice,
         "disabled_at": None,
@@ -367,6 +367,6 @@ def test_disabling_twice_keeps_the_first_time(cli: Cli, alice: Data) -> None:
 def test_a_disabled_account_gets_no_key(cli: Cli, alice: Data) -> None:
     old = cli.key(alice)
     cli.done("account", "disable", str(alice["id"]))
-    for command in (["key", "add", "1", "--name", "new"], ["key", "rotate", str(old["id"])]):
+    for command in (["key", "create", "1", "--name", "new"], ["key", "rotate", str(old["id"])]):
         assert "listings account enable 1" in cli.refused(*command)
     assert len(cli.done("key", "list", "1", "--json").out.splitlines()) == 1

@@ -17,13 +17,13 @@ import apsw
 import msgspec
 import pytest
 
-from listings.errors import Problem
-from listings.model import BUCKETS, Entry, MarketQuery
-from listings.store import postgres_copy
+from listings.domain.errors import Problem
+from listings.domain.model import BUCKETS, Entry, MarketQuery
+from listings.store.sqlite_to_postgres import copy as postgres_copy
 from tests.cli import terminal
 from tests.cli.commands import DEADLINE, Cli, Data, Program
 from tests.cli.transfers import memory_of, start
-from tests.houses import Cast, House, Reply
+from tests.harness import Cast, House, Reply
 from tests.postgres_server import PostgresServer
 from tests.redis_server import RedisServer
 from tests.store import databases
@@ -300,7 +300,7 @@ def test_an_empty_source_is_copied(cli: Cli, database: Path, target: Target) -> 
     assert database.exists()
     assert cli.data("copy", "--to", target.url)["written"] == 0
     url = ("--database-url", target.url)
-    assert cli.data(*url, "account", "add", "--name", "alice", "--email", "alice@example.com")["id"] == 1
+    assert cli.data(*url, "account", "create", "--name", "alice", "--email", "alice@example.com")["id"] == 1
 
 
 def test_a_second_run_copies_only_what_differs(cli: Cli, source: Source, target: Target) -> None:
@@ -507,7 +507,7 @@ def test_a_target_that_holds_anything_else_is_refused_and_untouched(
         target.run("CREATE TABLE poems (text text)")
     if kind == "data":
         cli.done(*url, "migrate")
-        cli.done(*url, "account", "add", "--name", "erin", "--email", "erin@example.com")
+        cli.done(*url, "account", "create", "--name", "erin", "--email", "erin@example.com")
     if kind == "another":
         another = Program(tmp_path, LISTINGS_DATABASE_URL="sqlite:///another.db")
         assert another.run("migrate").code == 0

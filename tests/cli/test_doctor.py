@@ -19,9 +19,9 @@ import apsw
 import pytest
 
 from listings.cli import checks
-from listings.limiter.mapped import log_files
-from listings.store.connection import open_writer
-from listings.store.migrate import UNFINISHED_COPY
+from listings.ratelimit.mapped import log_files
+from listings.store.migrations import UNFINISHED_COPY
+from listings.store.sqlite.connections import open_writer
 from tests.cli import terminal
 from tests.cli.commands import DEADLINE, PROGRAM, Cli, Data, Program, Serving
 from tests.cli.crowds import until

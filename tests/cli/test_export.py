@@ -14,8 +14,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from listings.cli.parts import Origin, Part
-from listings.errors import Problem
+from listings.cli.resumable_file import Origin, Part
+from listings.domain.errors import Problem
 from tests.cli.commands import DEADLINE, PROGRAM, Cli, Data, Program, Serving, clean_environment
 from tests.cli.transfers import PAST, kill_in_the_middle, read_lines, row, write_lines
 
@@ -46,7 +46,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "rows.jsonl").write_text("".join(json.dumps(row(number)) + "\n" for number in range(MANY)))
     for command in (
         ("migrate",),
-        ("account", "add", "--name", "alice", "--email", "alice@example.com"),
+        ("account", "create", "--name", "alice", "--email", "alice@example.com"),
         ("import", "1", "rows.jsonl"),
         ("export", "1", "whole.csv"),
         ("export", "1", "whole.jsonl"),

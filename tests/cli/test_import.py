@@ -376,7 +376,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("large")
     with (folder / "rows.jsonl").open("w") as file:
         file.writelines(json.dumps(row(number, content="x" * 3_000)) + "\n" for number in range(30_000))
-    for arguments in (["migrate"], ["account", "add", "--name", "alice", "--email", "alice@example.com"]):
+    for arguments in (["migrate"], ["account", "create", "--name", "alice", "--email", "alice@example.com"]):
         assert Program(folder).run(*arguments).code == 0
     assert memory_of(folder, "import", "1", "rows.jsonl") < MOST_MEMORY
     yield folder

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from listings import dates, keys
+from listings.domain import api_keys, timestamps
 from tests.cli.commands import Cli, Data, Program
 from tests.store.databases import change
 
@@ -45,9 +45,9 @@ def key_file(tmp_path: Path) -> Path:
 
 
 def test_exactly_the_key_and_a_newline_are_printed(cli: Cli, alice: Data) -> None:
-    outcome = cli.done("key", "add", str(alice["id"]), "--name", "warehouse")
+    outcome = cli.done("key", "create", str(alice["id"]), "--name", "warehouse")
     assert re.fullmatch(r"lst_[0-9A-Za-z]{38}\n", outcome.out)
-    assert keys.is_well_formed(outcome.out.removesuffix("\n"))
+    assert api_keys.is_well_formed(outcome.out.removesuffix("\n"))
 
 
 def test_a_new_key_is_printed_with_exactly_six_keys_in_their_order(cli: Cli, alice: Data) -> None:
@@ -55,8 +55,8 @@ def test_a_new_key_is_printed_with_exactly_six_keys_in_their_order(cli: Cli, ali
     key = cli.key(alice)
     assert list(key) == NEW_KEY_KEYS
     assert (key["id"], key["name"], key["account_id"], key["expires_at"]) == (1, "warehouse", alice["id"], None)
-    assert key["created_at"] in [dates.text_of(moment) for moment in range(start, int(time.time()) + 1)]
-    assert keys.is_well_formed(key["key"])
+    assert key["created_at"] in [timestamps.text_of(moment) for moment in range(start, int(time.time()) + 1)]
+    assert api_keys.is_well_formed(key["key"])
 
 
 def test_a_new_key_opens_the_service(cli: Cli, alice: Data) -> None:
@@ -64,7 +64,7 @@ def test_a_new_key_opens_the_service(cli: Cli, alice: Data) -> None:
 
 
 def test_what_is_printed_without_json_opens_the_service(cli: Cli, alice: Data) -> None:
-    outcome = cli.done("key", "add", alice["email"].upper(), "--name", "warehouse")
+    outcome = cli.done("key", "create", alice["email"].upper(), "--name", "warehouse")
     assert cli.status(outcome.out.removesuffix("\n")) == 200
 
 
@@ -87,7 +87,7 @@ def test_without_a_current_plan_no_key_is_made(
     assert database.is_file()
     charlie = cli.account("charlie", *options)
     key = ["--key-file", str(key_file)] if taken_over else []
-    add = ["key", "add", str(charlie["id"]), "--name", "warehouse", *key]
+    add = ["key", "create", str(charlie["id"]), "--name", "warehouse", *key]
     said = cli.refused(*add)
     assert cli.refused(*add, "--json") == said
     assert "charlie@example.com" in said
@@ -123,23 +123,23 @@ def expire(cli: Cli, key: Data) -> None:
 
 
 def test_a_key_that_would_never_work_is_not_made(cli: Cli, alice: Data) -> None:
-    said = cli.refused("key", "add", str(alice["id"]), "--name", "warehouse", "--expires", "2020-01-01")
+    said = cli.refused("key", "create", str(alice["id"]), "--name", "warehouse", "--expires", "2020-01-01")
     assert said == "A key expires in the future: choose a later day"
     assert listed(cli, alice) == []
 
 
 @pytest.mark.parametrize("date", ["", "2031-02-29", "never"])
 def test_what_is_no_date_is_wrong_usage(cli: Cli, date: str) -> None:
-    assert "--expires" in cli.misused("key", "add", "1", "--name", "warehouse", "--expires", date)
+    assert "--expires" in cli.misused("key", "create", "1", "--name", "warehouse", "--expires", date)
 
 
 def test_a_name_is_needed(cli: Cli) -> None:
-    assert "--name" in cli.misused("key", "add", "1")
+    assert "--name" in cli.misused("key", "create", "1")
 
 
 @pytest.mark.parametrize("name", ["", " ", "a" * 201, "two\nlines", "\udcff"])
 def test_a_bad_name_is_refused(cli: Cli, alice: Data, name: str) -> None:
-    assert "name" in cli.refused("key", "add", str(alice["id"]), "--name", name)
+    assert "name" in cli.refused("key", "create", str(alice["id"]), "--name", name)
     assert cli.key(alice)["id"] == 1
 
 
@@ -162,7 +162,7 @@ def test_a_key_is_taken_over_from_standard_input(
     end: str,
 ) -> None:
     reading = Cli(cli.folder, monkeypatch, capsys, stdin=(OLD_KEY + end).encode())
-    outcome = reading.done("key", "add", str(alice["id"]), "--name", "warehouse", "--key-file", "-")
+    outcome = reading.done("key", "create", str(alice["id"]), "--name", "warehouse", "--key-file", "-")
     assert outcome.out == OLD_KEY + "\n"
     assert cli.status(OLD_KEY) == 200
 
@@ -175,7 +175,7 @@ def test_any_16_to_200_visible_characters_can_be_a_key(cli: Cli, alice: Data, ke
 
 
 def test_a_generated_key_can_be_brought_along(cli: Cli, alice: Data, key_file: Path) -> None:
-    key = keys.make()
+    key = api_keys.make()
     key_file.write_text(key)
     assert cli.key(alice, "--key-file", str(key_file))["key"] == key
     assert cli.status(key) == 200
@@ -184,23 +184,23 @@ def test_a_generated_key_can_be_brought_along(cli: Cli, alice: Data, key_file: P
 @pytest.mark.parametrize("key", MALFORMED_KEYS)
 def test_a_malformed_key_is_refused(cli: Cli, alice: Data, key_file: Path, key: str) -> None:
     key_file.write_text(key)
-    assert "key" in cli.refused("key", "add", str(alice["id"]), "--name", "warehouse", "--key-file", str(key_file))
+    assert "key" in cli.refused("key", "create", str(alice["id"]), "--name", "warehouse", "--key-file", str(key_file))
     assert cli.key(alice)["id"] == 1
 
 
 def test_bytes_that_are_no_text_are_refused(cli: Cli, alice: Data, key_file: Path) -> None:
     key_file.write_bytes(b"\xff\xfe" + b"x" * 30)
-    assert "key" in cli.refused("key", "add", str(alice["id"]), "--name", "warehouse", "--key-file", str(key_file))
+    assert "key" in cli.refused("key", "create", str(alice["id"]), "--name", "warehouse", "--key-file", str(key_file))
 
 
 @pytest.mark.parametrize("place", [4, 20, 35, 36, 41])
 def test_a_mistyped_generated_key_is_refused_and_not_repeated(
     cli: Cli, alice: Data, key_file: Path, place: int
 ) -> None:
-    key = keys.make()
+    key = api_keys.make()
     mistyped = key[:place] + ("a" if key[place] != "a" else "b") + key[place + 1 :]
     key_file.write_text(mistyped)
-    said = cli.refused("key", "add", str(alice["id"]), "--name", "warehouse", "--key-file", str(key_file))
+    said = cli.refused("key", "create", str(alice["id"]), "--name", "warehouse", "--key-file", str(key_file))
     assert "checksum" in said
     assert mistyped not in said
 
@@ -209,7 +209,7 @@ def test_a_mistyped_generated_key_is_refused_and_not_repeated(
 def test_a_key_is_taken_over_once(cli: Cli, alice: Data, bob: Data, key_file: Path, owner: str) -> None:
     cli.key(alice, "--key-file", str(key_file))
     again = {"alice": alice, "bob": bob}[owner]
-    said = cli.refused("key", "add", str(again["id"]), "--name", "again", "--key-file", str(key_file))
+    said = cli.refused("key", "create", str(again["id"]), "--name", "again", "--key-file", str(key_file))
     assert "known already" in said
     assert OLD_KEY not in said
     assert cli.status(OLD_KEY) == 200
@@ -217,13 +217,13 @@ def test_a_key_is_taken_over_once(cli: Cli, alice: Data, bob: Data, key_file: Pa
 
 def test_a_revoked_key_cannot_be_taken_over_again(cli: Cli, alice: Data, key_file: Path) -> None:
     cli.done("key", "revoke", str(cli.key(alice, "--key-file", str(key_file))["id"]))
-    cli.refused("key", "add", str(alice["id"]), "--name", "again", "--key-file", str(key_file))
+    cli.refused("key", "create", str(alice["id"]), "--name", "again", "--key-file", str(key_file))
     assert cli.status(OLD_KEY) == 401
 
 
 def test_a_key_file_that_is_missing_is_wrong_usage(cli: Cli, alice: Data) -> None:
     options = ["--name", "warehouse", "--key-file", "missing.txt"]
-    assert "missing.txt" in cli.misused("key", "add", str(alice["id"]), *options)
+    assert "missing.txt" in cli.misused("key", "create", str(alice["id"]), *options)
 
 
 # Revoking
@@ -242,7 +242,7 @@ def test_a_revoked_key_is_printed_without_the_key_itself(cli: Cli, alice: Data) 
     start = int(time.time())
     revoked = cli.data("key", "revoke", str(key["id"]))
     assert list(revoked) == REVOKED_KEY_KEYS
-    assert revoked["revoked_at"] in [dates.text_of(moment) for moment in range(start, int(time.time()) + 1)]
+    assert revoked["revoked_at"] in [timestamps.text_of(moment) for moment in range(start, int(time.time()) + 1)]
     same = [name for name in REVOKED_KEY_KEYS if name in NEW_KEY_KEYS]
     assert [revoked[name] for name in same] == [key[name] for name in same]
 
@@ -270,7 +270,7 @@ def test_what_is_no_id_is_wrong_usage(cli: Cli, key_id: str) -> None:
 
 
 def test_every_event_of_a_key_is_logged_with_its_id_and_who_ran_the_command(program: Program, alice: Data) -> None:
-    added = program.run("key", "add", str(alice["id"]), "--name", "warehouse")
+    added = program.run("key", "create", str(alice["id"]), "--name", "warehouse")
     revoked = program.run("key", "revoke", "1")
     written = [json.loads(outcome.err.splitlines()[0]) for outcome in (added, revoked)]
     assert [line["event"] for line in written] == [
@@ -283,7 +283,7 @@ def test_every_event_of_a_key_is_logged_with_its_id_and_who_ran_the_command(prog
 
 def test_a_refused_key_event_is_not_logged_as_done(program: Program, alice: Data) -> None:
     assert program.run("key", "revoke", "7").sentence == "There is no key with the id 7"
-    assert program.run("key", "add", str(alice["id"]), "--name", "").sentence
+    assert program.run("key", "create", str(alice["id"]), "--name", "").sentence
 
 
 # Listing and rotating
@@ -314,19 +314,19 @@ def test_a_rotated_key_goes_on_for_a_day_beside_the_new_one(cli: Cli, alice: Dat
     assert list(new) == NEW_KEY_KEYS
     assert (new["name"], new["account_id"], new["expires_at"]) == ("warehouse", alice["id"], None)
     assert [cli.status(key["key"]) for key in (old, new)] == [200, 200]
-    ends = [dates.text_of(moment + 24 * 3600) for moment in range(start, int(time.time()) + 1)]
+    ends = [timestamps.text_of(moment + 24 * 3600) for moment in range(start, int(time.time()) + 1)]
     assert listed(cli, alice)[0]["expires_at"] in ends
 
 
 def test_without_a_grace_period_the_old_key_ends_at_once(cli: Cli, alice: Data) -> None:
     old = cli.key(alice)
     outcome = cli.done("key", "rotate", str(old["id"]), "--grace", "0")
-    assert keys.is_well_formed(outcome.out.removesuffix("\n"))
+    assert api_keys.is_well_formed(outcome.out.removesuffix("\n"))
     assert [cli.status(key) for key in (old["key"], outcome.out.strip())] == [401, 200]
 
 
 def test_rotating_never_lets_a_key_live_longer(cli: Cli, alice: Data) -> None:
-    soon = dates.text_of(time.time() + 3600)
+    soon = timestamps.text_of(time.time() + 3600)
     old = cli.key(alice, "--expires", soon)
     outcome = cli.done("key", "rotate", str(old["id"]), "--grace", "48", "--json")
     new = json.loads(outcome.out)
@@ -351,7 +351,7 @@ def test_a_key_that_has_ended_is_not_rotated(cli: Cli, alice: Data, how: str) ->
         cli.done("key", "revoke", str(old["id"]))
     else:
         expire(cli, old)
-    assert "listings key add" in cli.refused("key", "rotate", str(old["id"]))
+    assert "listings key create" in cli.refused("key", "rotate", str(old["id"]))
     assert len(listed(cli, alice)) == 1
 
 
@@ -380,5 +380,5 @@ def test_the_last_use_of_a_key_is_listed_when_the_service_has_stopped(cli: Cli, 
         assert listed(cli, alice)[0]["last_used_at"] is None
         service.stop()
     first, second = (row["last_used_at"] for row in listed(cli, alice))
-    assert first in [dates.text_of(moment) for moment in range(start, int(time.time()) + 1)]
+    assert first in [timestamps.text_of(moment) for moment in range(start, int(time.time()) + 1)]
     assert (second, unused["id"]) == (None, 2)

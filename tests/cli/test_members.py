@@ -13,7 +13,7 @@ import pytest
 
 from listings.service import Service
 from tests.cli.commands import Cli, Data
-from tests.houses import House
+from tests.harness import House
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -101,7 +101,7 @@ def test_who_is_not_there_or_disabled_is_not_invited(cli: Cli, alice: Data) -> N
 @pytest.fixture
 def seller(cli: Cli, alice: Data) -> Data:
     """alice with a key, a password, a session, listings and activity."""
-    key = cli.data("key", "add", alice["email"], "--name", "Alice's phone")["key"]
+    key = cli.data("key", "create", alice["email"], "--name", "Alice's phone")["key"]
     link = cli.done("account", "invite", alice["email"]).out
     with opened(cli) as house:
         session = house.run(house.service.accept_invitation(token_of(link), PASSWORD, "Firefox"))
@@ -129,7 +129,7 @@ def test_of_an_erased_account_nothing_personal_is_left(cli: Cli, seller: Data, d
         assert {event.kind for event in house.run(house.service.activity(owner)).events} == {"created"}
     stored = b"".join(path.read_bytes() for path in database.parent.glob("listings.db-wal"))
     assert b"Alice's phone" not in stored
-    cli.done("account", "add", "--name", "Another", "--email", seller["email"])
+    cli.done("account", "create", "--name", "Another", "--email", seller["email"])
 
 
 def test_an_account_is_erased_after_a_question(cli: Cli, seller: Data) -> None:
@@ -158,7 +158,7 @@ def test_an_account_that_is_erased_already_is_told_so_without_a_question(cli: Cl
         ["account", "enable", "1"],
         ["account", "plan", "1", "--months", "1"],
         ["account", "invite", "1"],
-        ["key", "add", "1", "--name", "warehouse"],
+        ["key", "create", "1", "--name", "warehouse"],
     ],
 )
 def test_an_erased_account_does_not_come_back(cli: Cli, alice: Data, command: list[str]) -> None:

@@ -15,20 +15,20 @@ import apsw
 import click
 import pytest
 
-from listings import __version__, assemble
+from listings import __version__, maintenance, wiring
 from listings.cli import listings
-from listings.model import Caller, NewListing
+from listings.domain.model import Caller, NewListing
 from listings.settings import SETTINGS
 from tests.cli.commands import PROGRAM, Cli, Data, Outcome, Program, clean_environment
-from tests.houses import settings_for
+from tests.harness import settings_for
 
-ADD_ACCOUNT = ["account", "add", "--name", "alice", "--email", "alice@example.com"]
+ADD_ACCOUNT = ["account", "create", "--name", "alice", "--email", "alice@example.com"]
 NEED_A_DATABASE = [
     ADD_ACCOUNT,
     ["account", "plan", "1", "--expire"],
-    ["key", "add", "1", "--name", "warehouse"],
+    ["key", "create", "1", "--name", "warehouse"],
     ["key", "revoke", "1"],
-    ["ls", "1"],
+    ["list", "1"],
 ]
 MAKE_A_DATABASE = [["migrate"], ["serve", "--port", "0"], ["serve", "--port", "0", "--workers", "2"]]
 
@@ -344,7 +344,7 @@ def furnish(cli: Cli, database: Path) -> None:
 
 
 async def create_listing(folder: Path, account_id: int) -> None:
-    async with assemble.opened_service(settings_for(folder / "data")) as service:
+    async with wiring.opened_service(settings_for(folder / "data")) as service:
         caller = Caller(1, account_id, account_id, None, None, None, None)
         added = await service.create_listing(caller, NewListing(title="Bicycle", content="Two wheels."))
         assert added.listing_id == 1025
@@ -356,14 +356,14 @@ SOUND_EXAMPLES = [(names, command) for names, command in COMMANDS if names not i
 
 @pytest.mark.parametrize(("names", "command"), SOUND_EXAMPLES, ids=[" ".join(names) for names, _ in SOUND_EXAMPLES])
 def test_every_example_is_right(cli: Cli, database: Path, names: tuple[str, ...], command: click.Command) -> None:
-    if names != ("account", "add"):
+    if names != ("account", "create"):
         furnish(cli, database)
     example = re.search(r"Example:\s+listings (.+)", command.help or "")
     assert example is not None
     if names == ("restore",):
         cli.done("backup", "listings-backup.db")
-    if names == ("reopen",):
-        cli.done("close", "1025")
+    if names == ("undelete",):
+        cli.done("delete", "1025")
     if names == ("import",):
         (cli.folder / "exported.csv").rename(cli.folder / "alice.csv")
     cli.done(*shlex.split(example[1]))
@@ -390,7 +390,7 @@ def test_the_program_ends_with_the_three_exit_codes(program: Program) -> None:
 
 @pytest.mark.usefixtures("database")
 def test_a_name_of_any_script_is_printed(program: Program) -> None:
-    outcome = program.run("account", "add", "--name", "株式会社 ☃", "--email", "a@example.com")
+    outcome = program.run("account", "create", "--name", "株式会社 ☃", "--email", "a@example.com")
     assert outcome.code == 0
     assert "株式会社 ☃" in outcome.out
 
@@ -417,7 +417,7 @@ def test_an_unexpected_error_is_one_sentence(cli: Cli, monkeypatch: pytest.Monke
     def fail(*_: object) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(assemble, "pending_migrations", fail)
+    monkeypatch.setattr(maintenance, "pending_migrations", fail)
     outcome = cli("migrate", "--dry-run")
     told = "This should not have happened, please report it: OSError: [Errno 5] Input/output error"
     assert (outcome.code, outcome.err) == (1, f"listings: {told}\n")
@@ -439,14 +439,14 @@ def test_output_that_can_not_be_written_is_one_sentence(program: Program, argume
 @pytest.mark.usefixtures("alice")
 def test_a_key_whose_text_is_lost_is_named(program: Program) -> None:
     lost = "was made and its text is lost: end it with `listings key revoke"
-    for number, arguments in enumerate((["add", "1", "--name", "warehouse"], ["rotate", "1"]), start=1):
+    for number, arguments in enumerate((["create", "1", "--name", "warehouse"], ["rotate", "1"]), start=1):
         with Path("/dev/full").open("wb") as full:
             outcome = program.run_into(full, "key", *arguments)
         assert outcome.code == 1
         assert outcome.err.splitlines()[-1] == (
             f"listings: Can't write the output: No space left on device; key {number} {lost} {number}`"
         )
-    outcome = program.pipe_to_nobody("key", "add", "1", "--name", "warehouse", "--json")
+    outcome = program.pipe_to_nobody("key", "create", "1", "--name", "warehouse", "--json")
     assert outcome.err.splitlines()[-1] == f"listings: Can't write the output: Broken pipe; key 3 {lost} 3`"
 
 
@@ -499,6 +499,11 @@ def loaded_by(folder: Path, *arguments: str) -> set[str]:
 def test_a_command_loads_nothing_of_what_only_others_need(tmp_path: Path, arguments: list[str]) -> None:
     assert loaded_by(tmp_path, "migrate") >= {"listings.store", "apsw"}
     loaded = loaded_by(tmp_path, *arguments)
-    assert not loaded & {"listings.api", "listings.metrics", "listings.conform", "listings.transfer"}
-    assert not loaded & {"listings.front", "listings.site"}
+    assert not loaded & {
+        "listings.api",
+        "listings.telemetry.metrics",
+        "listings.conform",
+        "listings.service.transfer.importer",
+    }
+    assert not loaded & {"listings.site.lazy", "listings.site"}
     assert not loaded & {"uvicorn", "httptools", "prometheus_client", "starlette", "jinja2"}

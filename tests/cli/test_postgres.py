@@ -41,25 +41,25 @@ def test_the_schema_is_made_once_and_told_without_the_password(program: Program,
 
 def test_commands_and_the_service_work_as_on_sqlite(program: Program) -> None:
     done(program, "migrate")
-    done(program, "account", "add", "--name", "alice", "--email", "alice@example.com", "--months", "12")
-    key = json.loads(program.run("key", "add", "alice@example.com", "--name", "shop", "--json").out)["key"]
+    done(program, "account", "create", "--name", "alice", "--email", "alice@example.com", "--months", "12")
+    key = json.loads(program.run("key", "create", "alice@example.com", "--name", "shop", "--json").out)["key"]
     with program.serve() as service:
         listing_id = service.create(key)
         assert service.http.get("/readyz").json() == {"status": "ready"}
-        done(program, "close", str(listing_id))
+        done(program, "delete", str(listing_id))
         assert service.read(key, listing_id).status_code == 404
-        done(program, "reopen", str(listing_id), "--active")
+        done(program, "undelete", str(listing_id), "--active")
         assert service.read(key, listing_id).status_code == 200
         stopped = service.stop()
     assert (stopped.code, PASSWORD in stopped.err) == (0, False)
-    assert "Bicycle" in done(program, "ls", "alice@example.com")
+    assert "Bicycle" in done(program, "list", "alice@example.com")
     done(program, "export", "alice@example.com", "alice.csv")
     done(program, "import", "alice@example.com", "alice.csv", "--new-ids")
-    assert done(program, "ls", "alice@example.com").count("Bicycle") == 2
+    assert done(program, "list", "alice@example.com").count("Bicycle") == 2
 
 
 def test_a_start_on_sqlite_does_without_the_driver() -> None:
-    code = "import sys, listings.cli, listings.store.sqlite; sys.exit('asyncpg' in sys.modules)"
+    code = "import sys, listings.cli, listings.store.sqlite.store; sys.exit('asyncpg' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -138,8 +138,8 @@ def test_a_backup_is_the_servers_own_affair(program: Program, command: str, othe
 
 def test_a_dump_that_is_restored_is_the_same_service(program: Program, url: str, postgres: PostgresServer) -> None:
     done(program, "migrate")
-    done(program, "account", "add", "--name", "alice", "--email", "alice@example.com", "--months", "12")
-    key = json.loads(program.run("key", "add", "alice@example.com", "--name", "shop", "--json").out)["key"]
+    done(program, "account", "create", "--name", "alice", "--email", "alice@example.com", "--months", "12")
+    key = json.loads(program.run("key", "create", "alice@example.com", "--name", "shop", "--json").out)["key"]
     with program.serve() as service:
         listing_id = service.create(key)
     file = program.folder / "listings.dump"

@@ -5,12 +5,12 @@ from pathlib import Path
 import apsw
 import pytest
 
-from listings.store import migrate as migrations
-from listings.store.migrate import Migration
+from listings.store.migrations import Migration, shipped_migrations
+from listings.store.sqlite.maintenance import migrate, restore
 from tests.cli.commands import Cli, Data, Program, Serving
 from tests.store.databases import rows
 
-NEXT = Migration(len(migrations.shipped()) + 1, "next", "CREATE TABLE next (a INTEGER) STRICT")
+NEXT = Migration(len(shipped_migrations()) + 1, "next", "CREATE TABLE next (a INTEGER) STRICT")
 
 
 @pytest.fixture
@@ -78,8 +78,9 @@ def test_what_is_no_backup_is_one_sentence(cli: Cli, backup: Path) -> None:
 def test_an_older_backup_is_restored_and_migrated(
     cli: Cli, backup: Path, database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shipped = [*migrations.shipped(), NEXT]
-    monkeypatch.setattr(migrations, "shipped", lambda: shipped)
+    shipped = [*shipped_migrations(), NEXT]
+    for module in (migrate, restore):
+        monkeypatch.setattr(module, "shipped_migrations", lambda: shipped)
     name = f"{NEXT.version:04}_next"
     assert cli.data("restore", str(backup))["pending"] == [name]
     assert "`listings migrate`" in cli.done("restore", str(backup)).err
@@ -108,7 +109,7 @@ def test_a_database_of_an_older_schema_than_the_backups_is_judged_by_what_both_h
     cli.done("backup", "backup.db")
     path = cli.folder / "data" / "listings.db"
     path.unlink()
-    migrations.migrate(path, migrations.shipped()[:1])
+    migrate.migrate(path, shipped_migrations()[:1])
     older = apsw.Connection(str(path))
     new, old = apsw.Connection(str(cli.folder / "backup.db")), older.cursor()
     old.execute("UPDATE database_id SET id = ?", new.execute("SELECT id FROM database_id").fetchall()[0])

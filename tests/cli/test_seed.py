@@ -8,11 +8,11 @@ from typing import Any
 import apsw
 import pytest
 
-from listings import keys
+from listings.domain import api_keys
 from tests.cli.commands import Cli, Data, Program, Serving
 
 ALICE_KEY, BOB_KEY, CHARLIE_KEY, DORA_KEY = (f"{name}-key-of-the-older-system" for name in ("a", "b", "c", "d"))
-GENERATED = keys.make()
+GENERATED = api_keys.make()
 
 ALICE = {
     "name": "Alice's Attic",

@@ -15,10 +15,11 @@ import apsw
 import httpx
 import pytest
 
-from listings import assemble, keys
-from listings.model import Listing
+from listings import wiring
+from listings.domain import api_keys
+from listings.domain.model import Listing
 from tests.cli.commands import DEADLINE, PROGRAM, Cli, Data, Program, Serving
-from tests.houses import settings_for
+from tests.harness import settings_for
 from tests.store import databases
 
 PAGE = {"Accept": "text/html"}
@@ -47,7 +48,7 @@ def listings_of(folder: Path, key: str) -> list[Listing]:
 
 
 async def _listings_of(folder: Path, key: str) -> list[Listing]:
-    async with assemble.opened_service(settings_for(folder / "data")) as service:
+    async with wiring.opened_service(settings_for(folder / "data")) as service:
         caller = await service.find_key(key)
         assert caller is not None
         return await service.list_listings(caller)
@@ -97,7 +98,7 @@ def test_the_demos_accounts_get_into_the_console(demo: Serving) -> None:
 def test_the_demos_keys_are_three_of_our_making(demo: Serving) -> None:
     environment = environment_of(demo.folder)
     assert len({environment[variable] for variable in VARIABLES}) == 3
-    assert all(keys.is_well_formed(environment[variable]) for variable in VARIABLES)
+    assert all(api_keys.is_well_formed(environment[variable]) for variable in VARIABLES)
     assert [demo.status(environment[variable]) for variable in VARIABLES] == [200, 200, 403]
 
 

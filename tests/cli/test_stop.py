@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 import apsw
 import pytest
 
-from tests.api.raw import Connection, request
 from tests.cli.commands import DEADLINE, Program, Serving
 from tests.cli.crowds import QUIET_SECONDS
+from tests.http.raw import Connection, request
 
 PATH = "/api/v1/listings"
 _TURNED_AWAY = 0.2  # seconds after which who asks for a connection needn't wait: the kernel makes one at once

@@ -17,11 +17,11 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from tests.api.raw import Connection, request
-from tests.api.test_metrics import Scrape, metrics_url
 from tests.cli.commands import DEADLINE, PROGRAM, Program, Serving, clean_environment
 from tests.cli.crowds import PATH, Crowd, Worker, connections_to_each, until, workers_of
 from tests.cli.test_stop import READINESS, attempts, demo_key, stored_ids, wait_until_refused
+from tests.http.raw import Connection, request
+from tests.telemetry.test_metrics import Scrape, metrics_url
 
 QUIET = {"LISTINGS_RATE_LIMIT": "0", "LISTINGS_LOG_LEVEL": "error", "LISTINGS_WORKERS": "2"}
 RELOADS = int(os.environ.get("LISTINGS_TEST_RELOADS", "2"))

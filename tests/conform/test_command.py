@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.commands import DEADLINE, PROGRAM, Cli, Outcome, Program, clean_environment
 from tests.conform.faulty_server import KEYS, FaultyServer
-from tests.houses import unused_port
+from tests.harness import unused_port
 
 KEY, OTHER, EXPIRED = "LISTINGS_CONFORM_KEY", "LISTINGS_CONFORM_OTHER_KEY", "LISTINGS_CONFORM_EXPIRED_KEY"
 VARIABLES = {KEY: KEYS["alice"], OTHER: KEYS["bob"], EXPIRED: KEYS["charlie"]}

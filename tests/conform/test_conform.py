@@ -11,10 +11,10 @@ from listings.conform import runner
 from listings.conform.client import address_of
 from listings.conform.session import Keys
 from listings.conform.verdicts import Result, Verdict
-from listings.errors import Problem
+from listings.domain.errors import Problem
 from tests.certificates import self_signed
 from tests.conform.faulty_server import FAULTS, KEYS, LIBERTIES, LIMIT_FAULTS, FaultyServer, Row
-from tests.houses import Cast, RunningService
+from tests.harness import Cast, RunningService
 
 ALL_KEYS = Keys(KEYS["alice"], KEYS["bob"], KEYS["charlie"])
 OF_OTHER = {"list-4", "owner-1", "owner-2"}

@@ -6,10 +6,10 @@ from listings.conform import runner
 from listings.conform.client import Address, address_of
 from listings.conform.session import Keys
 from listings.conform.verdicts import Result, Verdict
-from listings.errors import Problem
+from listings.domain.errors import Problem
 from tests.conform import strange_servers
 from tests.conform.strange_servers import Behaviour, StopsAnsweringAfter, server_that
-from tests.houses import unused_port
+from tests.harness import unused_port
 
 
 def checked(base_url: str, timeout: float = 60) -> list[Result]:

@@ -10,14 +10,15 @@ from uuid import uuid4
 import apsw
 import pytest
 
-from listings.contract import RateLimiter, Store
-from listings.limiter.mapped import MachineClock, MappedLimiter
-from listings.limiter.memory import MemoryLimiter
-from listings.limiter.redis import RedisLimiter
-from listings.store import migrate
-from listings.store.postgres import PostgresStore
-from listings.store.postgres_pool import Bounds
-from listings.store.sqlite import SqliteStore
+from listings.contract.rate_limiter import RateLimiter
+from listings.contract.store import Store
+from listings.ratelimit.mapped import MachineClock, MappedLimiter
+from listings.ratelimit.memory import MemoryLimiter
+from listings.ratelimit.redis import RedisLimiter
+from listings.store.postgres.pool import Bounds
+from listings.store.postgres.store import PostgresStore
+from listings.store.sqlite.maintenance import migrate
+from listings.store.sqlite.store import SqliteStore
 from tests.citus_cluster import ADDRESS
 from tests.redis_server import RedisServer
 

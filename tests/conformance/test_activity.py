@@ -1,25 +1,15 @@
-"""Who did what to an account: what every store guarantees (`listings.console_contract.HistoryStore`)."""
+"""Who did what to an account: what every store guarantees (`listings.contract.history.HistoryStore`)."""
 
 from typing import Any
 
 import pytest
 
-from listings.console_contract import CONSOLE, LATEST, OPERATOR, Author, Event, EventPlace, History
-from listings.contract import (
-    AddStep,
-    Batch,
-    ChangeStep,
-    Claim,
-    ImportBatch,
-    ImportKey,
-    ImportProgress,
-    ImportRow,
-    Position,
-    Step,
-    Store,
-)
-from listings.errors import Problem
-from listings.model import Account, ImportedListing, Listing, ListingChange, NewListing, bucket_of
+from listings.contract.history import CONSOLE, LATEST, OPERATOR, Author, Event, EventPlace, History
+from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, ImportRow, Position
+from listings.contract.listings import AddStep, Batch, ChangeStep, Claim, Step
+from listings.contract.store import Store
+from listings.domain.errors import Problem
+from listings.domain.model import Account, ImportedListing, Listing, ListingChange, NewListing, bucket_of
 from tests.conformance.conftest import Run
 
 CREATED = "2026-11-21 10:00:00"

@@ -1,4 +1,4 @@
-"""Batches, and writes under a claim: what every store guarantees of them (`listings.contract.Store`)."""
+"""Batches, and writes under a claim: what every store guarantees of them (`listings.contract.store.Store`)."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from listings.contract import AddStep, Batch, ChangeStep, Claim, Step, StepResult, Store
-from listings.errors import Problem
-from listings.model import Account, Listing, ListingChange, ListingQuery, NewListing, bucket_of
+from listings.contract.listings import AddStep, Batch, ChangeStep, Claim, Step, StepResult
+from listings.contract.store import Store
+from listings.domain.errors import Problem
+from listings.domain.model import Account, Listing, ListingChange, ListingQuery, NewListing, bucket_of
 from tests.conformance.conftest import Run
 
 CREATED = "2026-11-21 10:00:00"

@@ -1,4 +1,4 @@
-"""What every rate limiter guarantees (`listings.contract.RateLimiter`, decision G28)."""
+"""What every rate limiter guarantees (`listings.contract.rate_limiter.RateLimiter`, decision G28)."""
 
 import asyncio
 from collections import deque
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from listings.contract import RateLimiter, Verdict
+from listings.contract.rate_limiter import RateLimiter, Verdict
 from tests.conformance.conftest import Clock, MakeLimiter, Run
 
 KEY = 7

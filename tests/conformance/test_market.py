@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from listings import words
-from listings.contract import IndexStep, Store
-from listings.model import Account, Entry, Listing, ListingChange, MarketQuery, NewListing, bucket_of
+from listings.contract.listings import IndexStep
+from listings.contract.store import Store
+from listings.domain import tokenizer
+from listings.domain.model import Account, Entry, Listing, ListingChange, MarketQuery, NewListing, bucket_of
 from tests.conformance.conftest import Run
 from tests.conformance.test_search import REGIONS, TYPES, all_of, text
 
@@ -86,7 +87,7 @@ def some_queries(count: int) -> Iterator[MarketQuery]:
     for _ in range(count):
         yield MarketQuery(
             words=tuple(
-                words.words_of(chance.choice(("bike", "cafe", "STRASSE", "bike table", "otago", "自転車", "zz")))
+                tokenizer.words_of(chance.choice(("bike", "cafe", "STRASSE", "bike table", "otago", "自転車", "zz")))
             )
             if chance.random() < 0.4
             else (),
@@ -106,7 +107,7 @@ def place_of(entry: Entry, query: MarketQuery) -> tuple[int, ...]:
 
 def is_asked_for(listing: Listing, query: MarketQuery) -> bool:
     texts = (listing.title, listing.content, listing.category, listing.location, listing.region, listing.district)
-    present = words.words_of(" ".join(texts))
+    present = tokenizer.words_of(" ".join(texts))
     return (
         listing.is_active
         and query.type in {None, listing.type}

@@ -1,13 +1,15 @@
-"""Members, their sessions and invitations: what every store guarantees (`listings.console_contract.MemberStore`)."""
+"""Members, their sessions and invitations: what every store guarantees (`listings.contract.members.MemberStore`)."""
 
 import asyncio
 from typing import Any
 
 import pytest
 
-from listings.console_contract import CONSOLE, LATEST, OPERATOR, Ages, Author, NewSession, Payment
-from listings.contract import NewKey, Rotation, Store
-from listings.model import Account, ApiKey, bucket_of
+from listings.contract.accounts import NewKey, Rotation
+from listings.contract.history import CONSOLE, LATEST, OPERATOR, Author, Payment
+from listings.contract.members import Ages, NewSession
+from listings.contract.store import Store
+from listings.domain.model import Account, ApiKey, bucket_of
 from tests.conformance.conftest import Run
 
 BY_CONSOLE = Author(CONSOLE, 1_500)

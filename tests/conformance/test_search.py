@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from listings import words
-from listings.contract import Decide, Store
-from listings.model import SORTED_BY, Account, Listing, ListingChange, ListingQuery, NewListing, bucket_of
-from listings.store import search
+from listings.contract.listings import Decide
+from listings.contract.store import Store
+from listings.domain import tokenizer
+from listings.domain.model import SORTED_BY, Account, Listing, ListingChange, ListingQuery, NewListing, bucket_of
+from listings.store import search_sql
 from tests.conformance.conftest import Run
 
 TYPES = ("product", "service", "rental", "job")
@@ -112,7 +113,7 @@ def expected(listings: list[Listing], query: ListingQuery) -> list[Listing]:
 
 def _is_asked_for(listing: Listing, query: ListingQuery) -> bool:
     status = "deleted" if listing.deleted_at is not None else "active" if listing.is_active else "inactive"
-    present = words.words_of(listing.title + " " + listing.content)
+    present = tokenizer.words_of(listing.title + " " + listing.content)
     return (
         query.status in {"all", status}
         and query.type in {None, listing.type}
@@ -138,7 +139,9 @@ def some_queries(count: int) -> Iterator[ListingQuery]:
             category=maybe(chance.choice(CATEGORIES)),
             region=maybe(chance.choice(REGIONS)),
             words=tuple(
-                words.words_of(chance.choice(("bike", "cafe", "STRASSE", "bike table", "old school", "自転車", "zzz")))
+                tokenizer.words_of(
+                    chance.choice(("bike", "cafe", "STRASSE", "bike table", "old school", "自転車", "zzz"))
+                )
             )
             if chance.random() < 0.2
             else (),
@@ -199,7 +202,7 @@ def long_one(number: int, word: str) -> NewListing:
 def long_ones(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> Stock:
     """Listings whose texts are long beside a slice, every other with the word oak, one of three with new."""
     account = run(store.add_account("Alice", "alice@example.com", None, 1_000))
-    monkeypatch.setattr(search, "SLICE", SLICE)
+    monkeypatch.setattr(search_sql, "SLICE", SLICE)
     chance = random.Random(2)
     made = [long_one(number, "oak" if number % 2 else "oaken") for number in range(24)]
     ids = all_of(run, [add(store, account, new, chance) for new in made])
@@ -266,7 +269,7 @@ def place_of(stock: Stock) -> tuple[int, int]:
 @settings(max_examples=300)
 @given(st.text(), st.text())
 def test_a_word_of_a_text_is_found_in_it(title: str, content: str) -> None:
-    assert words.contain((title, content), words.words_of(content))
+    assert tokenizer.contain((title, content), tokenizer.words_of(content))
 
 
 @pytest.mark.parametrize("descending", [True, False])

@@ -1,4 +1,4 @@
-"""What every store guarantees (`listings.contract.Store`)."""
+"""What every store guarantees (`listings.contract.store.Store`)."""
 
 import asyncio
 import time
@@ -7,9 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from listings.contract import ImportBatch, ImportKey, ImportProgress, ImportRow, NewKey, Position, Rotation, Store
-from listings.errors import Problem, Unavailable
-from listings.model import (
+from listings.contract.accounts import NewKey, Rotation
+from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, ImportRow, Position
+from listings.contract.store import Store
+from listings.domain.errors import Problem, Unavailable
+from listings.domain.model import (
     Account,
     ApiKey,
     Caller,
@@ -22,7 +24,7 @@ from listings.model import (
     bucket_of,
 )
 from tests.conformance.conftest import Run
-from tests.houses import PATIENCE
+from tests.harness import PATIENCE
 
 CREATED = "2026-11-21 10:00:00"
 NEW = NewListing(

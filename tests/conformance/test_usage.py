@@ -1,13 +1,13 @@
-"""What an account's keys have asked: what every store guarantees (`listings.console_contract.HistoryStore`)."""
+"""What an account's keys have asked: what every store guarantees (`listings.contract.history.HistoryStore`)."""
 
 import asyncio
 from typing import NamedTuple
 
 import pytest
 
-from listings.console_contract import History, Refusal, UsageCount, UsageKey
-from listings.contract import Store
-from listings.model import Account, bucket_of
+from listings.contract.history import History, Refusal, UsageCount, UsageKey
+from listings.contract.store import Store
+from listings.domain.model import Account, bucket_of
 from tests.conformance.conftest import Run
 
 DAY = 20_000

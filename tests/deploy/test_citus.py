@@ -97,7 +97,7 @@ def test_every_statement_fits_the_schema(postgres: PostgresServer, name: str) ->
 
 
 def test_a_role_has_the_settings_of_the_planner_that_a_session_has() -> None:
-    pool = (FILE.parent.parent / "src/listings/store/postgres_pool.py").read_text("utf-8")
+    pool = (FILE.parent.parent / "src/listings/store/postgres/pool.py").read_text("utf-8")
     of_sessions = set(re.findall(r'"(jit|enable_\w+)": "off"', pool))
     assert set(re.findall(r"'(jit|enable_\w+) = off'", TEXT)) == of_sessions
 

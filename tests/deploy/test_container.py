@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]  # its types are a package of their own
 
-from listings.api import server
-from listings.postgres_url import PostgresUrl
+from listings.domain.postgres_url import PostgresUrl
+from listings.http import server
 from listings.settings import SETTINGS, load
 from tests.cli.commands import DEADLINE, Program, clean_environment
 

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from tests.api.test_metrics import Scrape
 from tests.cli.commands import DEADLINE
 from tests.cli.crowds import until
-from tests.houses import Cast, RunningService, unused_port
+from tests.harness import Cast, RunningService, unused_port
+from tests.telemetry.test_metrics import Scrape
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 NAME = "api.example.com"

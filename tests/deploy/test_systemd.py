@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from listings.api import server
+from listings.http import server
 from tests.cli.commands import DEADLINE, PROGRAM, clean_environment
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"

@@ -5,12 +5,14 @@ from functools import partial
 
 import pytest
 
-from listings import fields, transfer
-from listings.console_contract import CONSOLE, OPERATOR, Event, EventPlace
-from listings.contract import Position
+from listings.contract.history import CONSOLE, OPERATOR, Event, EventPlace
+from listings.contract.imports import Position
+from listings.domain import fields
 from listings.service import Member
-from listings.transfer import Import, Options, Row
-from tests.houses import House, Person
+from listings.service.transfer import importer
+from listings.service.transfer.importer import Import, Options
+from listings.service.transfer.rows import Row
+from tests.harness import House, Person
 
 LISTINGS = "/api/v1/listings"
 NEW = {"title": "Lamp", "content": "Brass."}
@@ -101,7 +103,7 @@ class Silence:
 
 @pytest.mark.parametrize("author", [OPERATOR, CONSOLE])
 def test_an_import_is_told_as_whoever_started_it(house: House, alice: Person, author: int) -> None:
-    watch: transfer.Watch = Silence()  # type: ignore[assignment]  # it hears everything
+    watch: importer.Watch = Silence()  # type: ignore[assignment]  # it hears everything
     house.run(Import(house.service, alice.account, Rows(), watch, Options(author=author)).run())
     assert told(activity_of(house, alice))[1:] == [("import", author, 0, '{"created":5,"updated":0}')]
 
@@ -135,7 +137,7 @@ def test_pages_of_any_size_tell_all_in_one_order(house: House, alice: Person, co
     ids = [create(house, alice) for _ in range(4)]
     house.run(house.service.set_plan(str(alice.account.id), int(house.clock.now) + 10**6))
     house.ask("PATCH", f"{LISTINGS}/{ids[0]}", key=alice.key, json={"price": 1})
-    watch: transfer.Watch = Silence()  # type: ignore[assignment]  # it hears everything
+    watch: importer.Watch = Silence()  # type: ignore[assignment]  # it hears everything
     house.run(Import(house.service, alice.account, Rows(), watch, Options()).run())
     ids += [create(house, alice) for _ in range(4)]
     house.ask("DELETE", f"{LISTINGS}/{ids[1]}", key=alice.key)
@@ -162,7 +164,7 @@ def test_a_page_behind_many_imported_listings_is_reached_in_bounded_steps(house:
             for line in range(start.line, 12_000):
                 yield many(end=Position(line + 1, line + 1))
 
-    watch: transfer.Watch = Silence()  # type: ignore[assignment]  # it hears everything
+    watch: importer.Watch = Silence()  # type: ignore[assignment]  # it hears everything
     house.run(Import(house.service, alice.account, Many(), watch, Options()).run())
     last = create(house, alice)
     page = house.run(house.service.activity(alice.account))

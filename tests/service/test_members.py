@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from listings.errors import Problem, Unavailable
-from listings.model import Account
+from listings.domain.errors import Problem, Unavailable
+from listings.domain.model import Account
 from listings.service import Member
 from listings.service.passwords import Cost, Passwords
-from tests.houses import MONTH, House
+from tests.harness import MONTH, House
 
 PASSWORD = "a long and winding road"
 HERE, THERE = "192.0.2.1", "198.51.100.7"

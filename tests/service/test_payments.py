@@ -13,10 +13,10 @@ from urllib.parse import parse_qs
 import pytest
 from stripe import WebhookSignature
 
-from listings import dates
-from listings.errors import Problem, Unavailable
-from listings.service.stripe_payments import StripeAccount, StripePayments
-from tests.houses import House, Person, unused_port
+from listings.domain import timestamps
+from listings.domain.errors import Problem, Unavailable
+from listings.service.payments.stripe import StripeAccount, StripePayments
+from tests.harness import House, Person, unused_port
 
 SECRET = "whsec_of_the_tests"
 BACK = "https://market.example/console/plan"
@@ -72,7 +72,7 @@ def till(tmp_path: Path) -> Iterator[Till]:
 
 def test_a_paid_checkout_extends_the_plan_from_now_by_its_months(till: Till) -> None:
     till.receive(till.event())
-    assert till.paid_until == dates.add_months(till.house.clock.now, 2)
+    assert till.paid_until == timestamps.add_months(till.house.clock.now, 2)
     status = till.house.ask("GET", "/api/v1/listings", key=till.alice.key).status
     assert status == 200
 
@@ -81,7 +81,7 @@ def test_a_plan_that_holds_is_extended_from_its_end(till: Till) -> None:
     till.receive(till.event())
     first = till.paid_until
     till.receive(till.event(id="cs_2", metadata={"months": "1"}, amount_total=4_900))
-    assert till.paid_until == dates.add_months(first, 1)
+    assert till.paid_until == timestamps.add_months(first, 1)
 
 
 def test_an_event_that_comes_again_changes_nothing(till: Till) -> None:

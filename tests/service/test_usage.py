@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from listings import keys
-from listings.model import Caller
+from listings.domain import api_keys
+from listings.domain.model import Caller
 from listings.service.usage import Usage
-from tests.houses import PATIENCE, House, KeptUpHouse, Person
+from tests.harness import PATIENCE, House, KeptUpHouse, Person
 
 HOUR = 3600
 DAY = 24 * HOUR
@@ -163,8 +163,8 @@ def test_a_key_in_a_path_or_in_a_requests_name_is_not_kept(house: House, alice: 
     house.service.note_refusal(caller, "code", 404, "GET", f"/api/v1/listings/{alice.key}", f"r-{alice.key}")
     house.run(house.service.write_usage())
     (refused,) = usage_of(house, alice).refusals
-    assert refused.path == f"/api/v1/listings/{keys.mask(alice.key)}"
-    assert refused.request_id == f"r-{keys.mask(alice.key)}"
+    assert refused.path == f"/api/v1/listings/{api_keys.mask(alice.key)}"
+    assert refused.request_id == f"r-{api_keys.mask(alice.key)}"
 
 
 def test_a_path_is_cut_and_made_storable(house: House, alice: Person) -> None:

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
 
-from listings import fields
+from listings.domain import fields
 from listings.service import Service
-from tests.houses import Person, RunningService
+from tests.harness import Person, RunningService
 
 CHROMIUM = shutil.which("chromium")
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, which .ci/run installs")

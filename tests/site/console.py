@@ -10,7 +10,7 @@ from typing import Self
 from urllib.parse import urlencode
 
 from listings.service.passwords import Cost, Passwords
-from tests.houses import House, Reply
+from tests.harness import House, Reply
 from tests.site.market import PAGE, Reading
 
 PASSWORD = "wide rivers run 7"

@@ -4,8 +4,8 @@ import re
 from html.parser import HTMLParser
 from typing import Any, NamedTuple
 
-from listings import fields
-from tests.houses import House, Person, Reply
+from listings.domain import fields
+from tests.harness import House, Person, Reply
 
 PAGE = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8", "Host": "market.example", "User-Agent": "Mozilla/5.0"}
 VOID = {"br", "img", "input", "link", "meta"}

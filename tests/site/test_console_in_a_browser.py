@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.cli.commands import DEADLINE, PROGRAM
-from tests.houses import RunningService
+from tests.harness import RunningService
 from tests.site.accessibility import DESKTOP, PHONE, objections
 from tests.site.browser import Visit, away_from_midnight, chromium, needs_chromium, views, visit
 from tests.site.console import PASSWORD
@@ -224,7 +224,7 @@ def test_axe_finds_nothing_to_object_to_and_no_page_is_wider_than_the_screen(sel
 
 
 def test_axe_finds_nothing_to_object_to_at_the_door(browser: Browser, place: Place) -> None:
-    place.command("account", "add", "--name", "Moa", "--email", "moa@example.com")
+    place.command("account", "create", "--name", "Moa", "--email", "moa@example.com")
     token = place.service.run(lambda service: service.invite("moa@example.com"))
     with visit(browser, place.service.base_url) as seen:
         doors = ("/sign-in", "/sign-up", f"/invitations/{token}")

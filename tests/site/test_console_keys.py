@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.houses import House
+from tests.harness import House
 from tests.site.console import PASSWORD, Tab, member, open_house
 
 MINUTE, HOUR, DAY = 60, 3600, 24 * 3600

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from listings import fields
-from listings.model import Listing
-from tests.houses import MONTH, House
+from listings.domain import fields
+from listings.domain.model import Listing
+from tests.harness import MONTH, House
 from tests.site.console import Tab, member, open_house
 
 HERE = "/console/listings"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.houses import House
+from tests.harness import House
 from tests.site.console import Tab, member, open_house
 
 STOCK = b"title,content,price\nLamp,A lamp.,12.50\n,No title,cheap\nChair,A chair.,30\n"

@@ -12,7 +12,7 @@ import pytest
 
 from listings.service.usage import Period
 from listings.site.console import charts
-from tests.houses import House, Reply
+from tests.harness import House, Reply
 from tests.service.test_payments import stripe_at_hand
 from tests.site.console import Tab, member, open_house
 

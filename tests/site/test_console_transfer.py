@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from listings import transfer
-from listings.console_contract import CONSOLE
-from listings.errors import Problem
+from listings.contract.history import CONSOLE
+from listings.domain.errors import Problem
+from listings.service.transfer import importer
 from listings.site.console import upload
-from tests.houses import MONTH, House
+from tests.harness import MONTH, House
 from tests.site.console import Tab, member, open_house
 
 HERE = "/console/import"
@@ -234,9 +234,9 @@ def test_an_import_that_was_interrupted_goes_on(house: House, alice: Tab) -> Non
     def stop(_: int) -> None:
         raise Stopped
 
-    half = upload.Upload("stock.csv", content), upload.Report(stop), transfer.Options(author=CONSOLE)
+    half = upload.Upload("stock.csv", content), upload.Report(stop), importer.Options(author=CONSOLE)
     with pytest.raises(Stopped):
-        house.run(transfer.Import(house.service, account, *half).run())
+        house.run(importer.Import(house.service, account, *half).run())
     rehearse(alice, content)
     assert counts(alice) == [300, 0, 0, 0]
     assert "An earlier import of this file came to line 201; this one goes on behind it." in alice.text

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.houses import House, Person
+from tests.harness import House, Person
 from tests.site.market import Reading, create, get, read
 
 EVERY = ["Listing job", "Listing plane", "Listing saw"]

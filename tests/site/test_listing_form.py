@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from starlette.datastructures import FormData
 
-from listings import fields
-from listings.model import Listing
+from listings.domain import fields
+from listings.domain.model import Listing
 from listings.site.console import listing_form
 
 STORED = Listing(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.houses import House, Person
+from tests.harness import House, Person
 from tests.site.market import PAGE, Reading, create, get, read
 
 

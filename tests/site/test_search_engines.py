@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 import apsw
 
-from tests.houses import House
+from tests.harness import House
 from tests.site.market import create, get
 
 NAMES = {"s": "http://www.sitemaps.org/schemas/sitemap/0.9"}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from starlette.datastructures import QueryParams
 
-from listings.model import MarketQuery
+from listings.domain.model import MarketQuery
 from listings.site.search import Search, read
 
 

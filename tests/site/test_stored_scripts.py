@@ -13,9 +13,9 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page
 
-from listings.console_contract import OPERATOR
+from listings.contract.history import OPERATOR
 from listings.service import Service
-from tests.houses import House, Person
+from tests.harness import House, Person
 from tests.site.browser import Stall, Visit, chromium, needs_chromium, stall, visit
 from tests.site.console import PASSWORD, member, open_house
 from tests.site.market import Reading, create, get

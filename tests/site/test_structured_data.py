@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from listings.model import Listing
+from listings.domain.model import Listing
 from listings.site.structured_data import data_of, script_of
 
 ADDRESS = "https://market.example/listings/1025"

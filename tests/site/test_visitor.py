@@ -10,9 +10,9 @@ from starlette.requests import Request
 from listings.settings import load
 from listings.site import visitor
 from listings.site.context import Site, SiteOptions
-from listings.site.counts import KeptCounts
+from listings.site.count_cache import KeptCounts
 from listings.site.pages import environment
-from tests.houses import House
+from tests.harness import House
 from tests.site.market import PAGE, Reading, create
 
 

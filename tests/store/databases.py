@@ -5,7 +5,7 @@ from pathlib import Path
 
 import apsw
 
-from listings.store import migrate
+from listings.store.sqlite.maintenance import migrate
 
 CREATED = "2026-01-02 03:04:05"
 LISTING = (

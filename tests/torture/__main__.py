@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from bench.command import tell, telling
-from tests.torture.roster import chosen, try_all
+from tests.torture.registry import chosen, try_all
 from tests.torture.table import keep, row_of, table
 
 _LONGEST = 60.0  # minutes

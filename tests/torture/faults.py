@@ -10,20 +10,24 @@ from typing import Any
 
 import apsw
 
-from listings import assemble
-from listings.api.guard import GuardedProtocol
-from listings.api.request import ClientGoneError, Request
-from listings.contract import Decide, RateLimiter
-from listings.limiter.mapped import MachineClock, _boot_id
-from listings.limiter.memory import MemoryLimiter
-from listings.model import Caller, Listing
+from listings import wiring
+from listings.api.request import Request
+from listings.contract.listings import Decide
+from listings.contract.rate_limiter import RateLimiter
+from listings.domain.model import Caller, Listing
+from listings.http.asgi import ClientGoneError
+from listings.http.connection import GuardedProtocol
+from listings.ratelimit.mapped import MachineClock, _boot_id
+from listings.ratelimit.memory import MemoryLimiter
 from listings.service import Service
 from listings.settings import Settings
-from listings.store import listing_writes, migrate
-from listings.store import writer as writers
-from listings.store.connection import open_writer
-from listings.store.sqlite import SqliteStore
-from listings.store.writer import Writer
+from listings.store import migrations
+from listings.store.sqlite import listing_writes
+from listings.store.sqlite import writer as writers
+from listings.store.sqlite.connections import open_writer
+from listings.store.sqlite.maintenance import migrate
+from listings.store.sqlite.store import SqliteStore
+from listings.store.sqlite.writer import Writer
 
 _AHEAD = 0.004  # seconds
 _STEPS = (0, 3600, 0, -3600)  # seconds
@@ -111,7 +115,7 @@ def leak_with_every_read() -> None:
 def migrate_without_transactions() -> None:
     """Each statement of a migration is committed by itself."""
 
-    def apply(connection: apsw.Connection, migrations: list[migrate.Migration]) -> list[migrate.Migration]:
+    def apply(connection: apsw.Connection, migrations: list[migrations.Migration]) -> list[migrations.Migration]:
         connection.execute(migrate._TABLE).fetchall()
         missing = migrations[migrate._check(connection, migrations) :]
         for migration in missing:
@@ -203,7 +207,7 @@ def step_the_wall_clock() -> None:
     wall, looks = time.time, itertools.count(1)
     time.time = lambda: wall() + _STEPS[next(looks) // 100 % len(_STEPS)]
     MachineClock.__new__.__defaults__ = (_boot_id, MachineClock().since_boot, time.time)
-    opened: Any = assemble.opened_service
+    opened: Any = wiring.opened_service
     opened.__wrapped__.__kwdefaults__["clock"] = time.time
 
 
@@ -219,7 +223,7 @@ def count_for_itself() -> None:
     def limiter(settings: Settings, database_id: str) -> RateLimiter:  # noqa: ARG001 - of no interest here
         return MemoryLimiter(settings.rate_limit, settings.rate_window)
 
-    assemble._local_limiter = limiter
+    wiring._local_limiter = limiter
 
 
 def log_the_keys() -> None:

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Self
 
-from listings import assemble
+from listings import maintenance, wiring
 from tests.cli.commands import PROGRAM, clean_environment
-from tests.houses import MONTH, Person, make_person, settings_for
+from tests.harness import MONTH, Person, make_person, settings_for
 
 ROOT = Path(__file__).parents[2]
 DEADLINE = 120.0  # seconds
@@ -33,8 +33,8 @@ def die_with_parent() -> None:
 async def make_people(folder: Path, count: int, **flags: str) -> list[Person]:
     """Accounts with a key each, in a database that is made where there is none."""
     settings = settings_for(folder, **flags)
-    assemble.migrate_database(settings)
-    async with assemble.opened_service(settings) as service:
+    maintenance.migrate_database(settings)
+    async with wiring.opened_service(settings) as service:
         return [await make_person(service, f"alice{number}", 12 * MONTH) for number in range(count)]
 
 

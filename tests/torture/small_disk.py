@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import uvloop
 
-from tests.torture.crowd import WRITERS, Crowd
+from tests.torture.clients import WRITERS, Crowd
 from tests.torture.serving import Place, Zygote, make_people
 from tests.torture.writers import compare_all, stored_rows
 

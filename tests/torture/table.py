@@ -13,7 +13,7 @@ import apsw
 from bench.machine import file_system
 from bench.report import today, write
 from tests.postgres_server import programs
-from tests.torture.roster import Trial
+from tests.torture.registry import Trial
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "reliability.md"
 BEGIN = "<!-- made by `make torture ARGS=--write`: begin -->"

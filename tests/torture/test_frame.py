@@ -9,7 +9,7 @@ import pytest
 from bench import Refusal
 from tests.torture import table
 from tests.torture.instrument import Instrument, Outcome, Scale
-from tests.torture.roster import chosen, roster, try_all
+from tests.torture.registry import chosen, roster, try_all
 from tests.torture.table import BEGIN, END, keep, row_of
 
 

@@ -19,11 +19,11 @@ from tests.torture.memory import VARIABLE, watch
 
 _LOADED = (
     "listings.api.handlers",
-    "listings.api.server",
+    "listings.http.server",
     "listings.cli.serve",
-    "listings.limiter.fallback",
-    "listings.store.postgres",
-    "listings.store.postgres_migrate",
+    "listings.ratelimit.fallback",
+    "listings.store.postgres.store",
+    "listings.store.postgres.migrate",
     "tests.torture.faults",
 )
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG

@@ -1,44 +1,30 @@
 """The ASGI application: route, gate, handle, answer. The order of all checks is here (decision G21)."""
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from email.utils import formatdate
 from time import perf_counter
 from typing import TypeAlias
 
 from msgspec import UNSET
 
-from listings.api import cors, kept, wire
+from listings.api import codec, cors, response_cache
+from listings.api.codec import Answer, MethodNotAllowed
 from listings.api.endpoints import Endpoint
-from listings.api.kept import KeptAnswers
-from listings.api.limits import LimitHeaders
-from listings.api.request import (
-    MOST_BODY,
-    AsgiExchange,
-    ClientGoneError,
-    Exchange,
-    Receive,
-    Request,
-    RequestIds,
-    Scope,
-    Send,
-)
+from listings.api.rate_limit_headers import LimitHeaders
+from listings.api.request import MOST_BODY, Request, RequestIds
+from listings.api.response_cache import KeptAnswers
 from listings.api.routes import route
-from listings.api.wire import Answer, MethodNotAllowed
-from listings.errors import Problem
-from listings.logs import RequestLine, RequestLog
-from listings.model import Caller
+from listings.domain.errors import Problem
+from listings.domain.model import Caller
+from listings.http.asgi import AsgiExchange, ClientGoneError, Exchange, Pages, Receive, Scope, Send
 from listings.service import EndedKey, Service
+from listings.telemetry.logs import RequestLine, RequestLog
 
 OnAnswer: TypeAlias = Callable[[RequestLine], None]
 Trace: TypeAlias = Callable[[RequestLine, Mapping[str, str]], str | None]
 """Makes a span of a request that was answered, given the client's headers of W3C Trace Context; returns its trace."""
 
-Pages: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[bool]]
-"""Answers what is no path of the API. False: it has nothing there either, and has sent nothing.
-
-The scope tells it the request's name as "listings.request_id"; it leaves there "listings.route", "listings.status".
-"""
 
 _TRACE_CONTEXT = ("traceparent", "tracestate")
 _CLIENT_GONE = 499  # what is noted of a visitor who has left before the page was sent
@@ -55,7 +41,7 @@ class Application:
         *,
         cors_origins: Collection[str] = (),
         most_body: int = MOST_BODY,
-        most_kept: int = kept.MOST_BYTES,
+        most_kept: int = response_cache.MOST_BYTES,
         request_log: RequestLog | None = None,
         on_answer: OnAnswer | None = None,
         trace: Trace | None = None,
@@ -111,11 +97,11 @@ class Application:
         `method` is what was understood as such.
         """
         request_id = self._ids.next()
-        answer = wire.problem_answer(problem)
+        answer = codec.problem_answer(problem)
         self._tell(RequestLine(status=answer.status, request_id=request_id, code=problem.code))
         date = f"date: {formatdate(self._service.clock(), usegmt=True)}\r\n".encode()
-        head = date + wire.head_of(answer) + f"x-request-id: {request_id}\r\n".encode() + answer.headers
-        return wire.status_line(answer.status) + head + b"connection: close\r\n\r\n" + _body(method, answer)
+        head = date + codec.head_of(answer) + f"x-request-id: {request_id}\r\n".encode() + answer.headers
+        return codec.status_line(answer.status) + head + b"connection: close\r\n\r\n" + _body(method, answer)
 
     async def _answer(self, request: Request) -> Answer:
         try:
@@ -125,17 +111,17 @@ class Application:
         except MethodNotAllowed as refused:
             if cors.is_preflight(request, self._cors_origins):
                 return cors.preflight_answer(refused.allowed)
-            return wire.problem_answer(refused)
+            return codec.problem_answer(refused)
         except EndedKey as ended:
-            return self._counted(request, wire.problem_answer(ended), ended.caller)
+            return self._counted(request, codec.problem_answer(ended), ended.caller)
         except Problem as problem:
-            return self._counted(request, wire.problem_answer(problem, request.verdict))
+            return self._counted(request, codec.problem_answer(problem, request.verdict))
         except ClientGoneError:
             raise
         except Exception:  # noqa: BLE001 - whatever it is, the client gets the one shape of an error
             _log.exception("Request %s failed", request.id)
             failure = Problem("internal_error", "Something went wrong on our side")
-            return self._counted(request, wire.problem_answer(failure, request.verdict))
+            return self._counted(request, codec.problem_answer(failure, request.verdict))
         else:
             if endpoint.needs_key:
                 self._service.note_answer(request.caller, answer.status)
@@ -181,7 +167,7 @@ class Application:
 
     def _head(self, request: Request, answer: Answer) -> bytes:
         head = b"%bx-request-id: %b\r\n%b%b" % (
-            answer.head or wire.head_of(answer),
+            answer.head or codec.head_of(answer),
             request.id.encode(),
             self._limits.headers(request.verdict),
             answer.headers,

@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from listings import fields
-from listings.api import wire
-from listings.contract import Step, StepResult
-from listings.errors import Problem
-from listings.fields import kind_of, shown
-from listings.model import Caller, ListingChange
+from listings.api import codec
+from listings.contract.listings import Step, StepResult
+from listings.domain import fields
+from listings.domain.errors import Problem
+from listings.domain.fields import kind_of, shown
+from listings.domain.model import Caller, ListingChange
 from listings.service import Service
 
 MOST_OPERATIONS = 100
@@ -43,14 +43,14 @@ class AskedBatch(NamedTuple):
                 _told(operation, _FAILED_BESIDE if failed and not isinstance(result, Problem) else result, dry_run)
                 for operation, result in zip(self.operations, results, strict=True)
             ]
-            return wire.encode({"results": told}).decode()
+            return codec.encode({"results": told}).decode()
 
         return record
 
 
 def read(body: bytes, *, strict: bool) -> AskedBatch:
     """What a body asks for. Raises Problem: malformed_json, invalid_request; an operation's own faults are its own."""
-    content = wire.decode_body(body)
+    content = codec.decode_body(body)
     operations, atomic = content.get("operations"), content.get("atomic", False)
     if not isinstance(operations, list) or not 1 <= len(operations) <= MOST_OPERATIONS:
         raise Problem("invalid_request", f"operations must be a list of 1 to {MOST_OPERATIONS} operations")
@@ -148,7 +148,7 @@ def _listing_id(content: Mapping[str, Any]) -> int:
     number = content.get("id")
     if isinstance(number, bool) or not isinstance(number, int):
         raise Problem("invalid_request", f"id must be a whole number, got {shown(number)}")
-    return wire.listing_id(str(number))
+    return codec.listing_id(str(number))
 
 
 def _refused(ref: object, sentence: str) -> Operation:
@@ -163,9 +163,9 @@ def _told(operation: Operation, result: StepResult, dry_run: bool) -> dict[str, 
     """What one operation is answered, as the single request would have been."""
     told: dict[str, object] = {} if operation.ref is None else {"ref": operation.ref}
     if isinstance(result, Problem):
-        return told | {"status": wire.STATUS[result.code], "body": {"error": result.message}}
+        return told | {"status": codec.STATUS[result.code], "body": {"error": result.message}}
     if dry_run:
         return told | {"status": 200, "body": {"message": operation.rehearsed}}
     if isinstance(result, int):
-        return told | {"status": 201, "body": wire.created_body(result)}
+        return told | {"status": 201, "body": codec.created_body(result)}
     return told | {"status": 200, "body": {"message": operation.done}}

@@ -2,8 +2,8 @@
 
 from collections.abc import Collection
 
+from listings.api.codec import Answer
 from listings.api.request import Request
-from listings.api.wire import Answer
 
 ANY = "*"
 _EXPOSED = (

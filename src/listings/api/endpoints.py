@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
-from listings.api.operations import Operation
+from listings.api.codec import Answer
+from listings.api.docs.operations import Operation
 from listings.api.request import Request
-from listings.api.wire import Answer
 from listings.service import Service
 
 Handler: TypeAlias = Callable[[Service, Request], Awaitable[Answer]]

@@ -2,36 +2,36 @@
 
 from hashlib import sha256
 
-from listings.api import batch, limits, query, wire
-from listings.api.kept import WHOLE_LIST
+from listings.api import batch, codec, params, rate_limit_headers
+from listings.api.codec import Answer
 from listings.api.request import Request
-from listings.api.wire import Answer
-from listings.model import Listing
+from listings.api.response_cache import WHOLE_LIST
+from listings.domain.model import Listing
 from listings.service import Service, Terms
 
 
 async def list_listings(service: Service, request: Request) -> Answer:
     """GET /api/v1/listings."""
-    asked = query.read_list(request.query, strict=request.strict)
+    asked = params.read_list(request.query, strict=request.strict)
     revision = await service.get_revision(request.caller)
     tag = asked.tag(request.caller.account_id, revision)
-    if wire.is_current(request.header_values(b"if-none-match"), tag):
-        return wire.not_modified_answer(tag)
-    if asked is query.PLAIN:
+    if codec.is_current(request.header_values(b"if-none-match"), tag):
+        return codec.not_modified_answer(tag)
+    if asked is params.PLAIN:
         return await _whole_list(service, request, revision, tag)
     page = await service.find_listings(request.caller, asked.query)
-    behind = asked.next_address(wire.LISTINGS_PATH, page.next_place) if page.next_place is not None else ""
-    return wire.page_answer(page.listings, asked.include, tag, behind)
+    behind = asked.next_address(codec.LISTINGS_PATH, page.next_place) if page.next_place is not None else ""
+    return codec.page_answer(page.listings, asked.include, tag, behind)
 
 
 async def create_listing(service: Service, request: Request) -> Answer:
     """POST /api/v1/listings."""
-    new, headers = wire.new_listing(request.body, strict=request.strict)
+    new, headers = codec.new_listing(request.body, strict=request.strict)
     terms = _terms(request, claimed=True)
     added = await service.create_listing(request.caller, new, terms)
     if terms.dry_run and not added.replayed:
-        return wire.message_answer("listing would be created", headers)
-    return wire.created_answer(added, headers)
+        return codec.message_answer("listing would be created", headers)
+    return codec.created_answer(added, headers)
 
 
 async def get_listing(service: Service, request: Request) -> Answer:
@@ -39,34 +39,34 @@ async def get_listing(service: Service, request: Request) -> Answer:
     if not request.query:
         answer = await _plain_listing(service, request)
     else:
-        include = query.read_include(request.query, strict=request.strict)
-        answer = wire.listing_answer(await _listing(service, request), include)
-    if wire.is_current(request.header_values(b"if-none-match"), answer.tag):
-        return wire.not_modified_answer(answer.tag)
+        include = params.read_include(request.query, strict=request.strict)
+        answer = codec.listing_answer(await _listing(service, request), include)
+    if codec.is_current(request.header_values(b"if-none-match"), answer.tag):
+        return codec.not_modified_answer(answer.tag)
     return answer
 
 
 async def update_listing(service: Service, request: Request) -> Answer:
     """PUT and PATCH /api/v1/listings/{id}."""
-    listing_id = wire.listing_id(request.segment)
+    listing_id = codec.listing_id(request.segment)
     terms = _terms(request)
-    change, headers = wire.listing_change(request.body, strict=request.strict)
+    change, headers = codec.listing_change(request.body, strict=request.strict)
     listing = await service.update_listing(request.caller, listing_id, change, terms)
-    return _edited("listing updated", "listing would be updated", terms, headers, wire.tag_of(listing))
+    return _edited("listing updated", "listing would be updated", terms, headers, codec.tag_of(listing))
 
 
 async def delete_listing(service: Service, request: Request) -> Answer:
     """DELETE /api/v1/listings/{id}."""
     terms = _terms(request)
-    await service.close_listing(request.caller, wire.listing_id(request.segment), terms)
+    await service.close_listing(request.caller, codec.listing_id(request.segment), terms)
     return _edited("listing deleted", "listing would be deleted", terms)
 
 
 async def restore_listing(service: Service, request: Request) -> Answer:
     """POST /api/v1/listings/{id}/restore."""
     terms = _terms(request)
-    listing = await service.restore_listing(request.caller, wire.listing_id(request.segment), terms)
-    return _edited("listing restored", "listing would be restored", terms, tag=wire.tag_of(listing))
+    listing = await service.restore_listing(request.caller, codec.listing_id(request.segment), terms)
+    return _edited("listing restored", "listing would be restored", terms, tag=codec.tag_of(listing))
 
 
 async def run_batch(service: Service, request: Request) -> Answer:
@@ -76,28 +76,28 @@ async def run_batch(service: Service, request: Request) -> Answer:
     steps = [operation.step(service, request.caller) for operation in asked.operations]
     record = asked.recorder(dry_run=terms.dry_run)
     done = await service.run_batch(request.caller, steps, record, terms, atomic=asked.atomic)
-    headers = wire.treatment_headers(asked.ignored, strict=request.strict)
+    headers = codec.treatment_headers(asked.ignored, strict=request.strict)
     if isinstance(done, str):
-        return Answer(200, done.encode(), wire.REPLAYED + headers)
+        return Answer(200, done.encode(), codec.REPLAYED + headers)
     return Answer(200, record(done).encode(), headers)
 
 
 async def rate_limit(service: Service, request: Request) -> Answer:
     """GET /api/v1/rate_limit: what is left, at no cost."""
-    return wire.answer(limits.content_of(service.limiter, request.verdict, service.clock()))
+    return codec.answer(rate_limit_headers.content_of(service.limiter, request.verdict, service.clock()))
 
 
 async def health(_service: Service, _request: Request) -> Answer:
     """GET /healthz: the process answers."""
-    return wire.answer({"status": "ok"})
+    return codec.answer({"status": "ok"})
 
 
 async def readiness(service: Service, _request: Request) -> Answer:
     """GET /readyz: the service can do its work, and is not about to stop."""
     await service.require_ready()
     if service.limiter is not None and service.limiter.is_shared:
-        return wire.answer({"status": "ready", "rate_limit": service.limiter.reach})
-    return wire.answer({"status": "ready"})
+        return codec.answer({"status": "ready", "rate_limit": service.limiter.reach})
+    return codec.answer({"status": "ready"})
 
 
 async def _whole_list(service: Service, request: Request, revision: int, tag: str) -> Answer:
@@ -105,8 +105,8 @@ async def _whole_list(service: Service, request: Request, revision: int, tag: st
     account_id = request.caller.account_id
     answer = request.kept.find(account_id, revision, WHOLE_LIST)
     if answer is None:
-        body = wire.list_body(await service.list_listings(request.caller))
-        answer = wire.ready(Answer(200, body, tag=tag))
+        body = codec.list_body(await service.list_listings(request.caller))
+        answer = codec.ready(Answer(200, body, tag=tag))
         request.kept.keep(account_id, revision, WHOLE_LIST, answer)
     return answer
 
@@ -119,15 +119,15 @@ async def _plain_listing(service: Service, request: Request) -> Answer:
         settled = await service.get_settled_revision(request.caller)
     answer = request.kept.find(account_id, settled, name) if settled is not None else None
     if answer is None:
-        listing_id = wire.listing_id(request.segment)
+        listing_id = codec.listing_id(request.segment)
         listing, revision = await service.get_listing_and_revision(request.caller, listing_id)
-        answer = wire.ready(wire.listing_answer(listing))
+        answer = codec.ready(codec.listing_answer(listing))
         request.kept.keep(account_id, revision, name, answer)
     return answer
 
 
 async def _listing(service: Service, request: Request) -> Listing:
-    return await service.get_listing(request.caller, wire.listing_id(request.segment))
+    return await service.get_listing(request.caller, codec.listing_id(request.segment))
 
 
 def _terms(request: Request, *, claimed: bool = False) -> Terms:
@@ -135,9 +135,9 @@ def _terms(request: Request, *, claimed: bool = False) -> Terms:
 
     `claimed`: whether it takes an Idempotency-Key; the others are safe to repeat as they are.
     """
-    versions = wire.versions_of(request.header_values(b"if-match"))
-    dry_run = query.is_rehearsal(request.query, strict=request.strict)
-    key = wire.idempotency_key(request.header_values(b"idempotency-key")) if claimed else None
+    versions = codec.versions_of(request.header_values(b"if-match"))
+    dry_run = params.is_rehearsal(request.query, strict=request.strict)
+    key = codec.idempotency_key(request.header_values(b"idempotency-key")) if claimed else None
     if key is None:
         return Terms(versions, dry_run)
     return Terms(versions, dry_run, key, sha256(request.route.encode() + b"\0" + request.body).digest())
@@ -145,5 +145,5 @@ def _terms(request: Request, *, claimed: bool = False) -> Terms:
 
 def _edited(done: str, rehearsed: str, terms: Terms, headers: bytes = b"", tag: str = "") -> Answer:
     if terms.dry_run:
-        return wire.message_answer(rehearsed, headers)
-    return wire.message_answer(done, headers, tag)
+        return codec.message_answer(rehearsed, headers)
+    return codec.message_answer(done, headers, tag)

@@ -2,90 +2,18 @@
 
 import re
 import secrets
-from collections.abc import Awaitable, Callable, MutableMapping
 from itertools import count
-from typing import Any, Protocol, TypeAlias
 
-from listings.api.kept import KeptAnswers
-from listings.contract import Verdict
-from listings.errors import Problem
-from listings.model import Caller
-
-Scope: TypeAlias = MutableMapping[str, Any]
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
-Headers: TypeAlias = list[tuple[bytes, bytes]]
+from listings.api.response_cache import KeptAnswers
+from listings.contract.rate_limiter import Verdict
+from listings.domain.errors import Problem
+from listings.domain.model import Caller
+from listings.http.asgi import ClientGoneError, Exchange
 
 MOST_BODY = 2 * 1024 * 1024
 _MOST_DIGITS = 15  # of a length that could be read at all
 _PREFERENCE = re.compile(r'(?:[^,"]|"[^"]*")+')
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
-
-
-class ClientGoneError(Exception):
-    """The client left before its request was complete: nothing is done and nobody is answered."""
-
-
-class Exchange(Protocol):
-    """A request and the way to answer it: what a server hands over, by ASGI or, in one write, by our own protocol."""
-
-    method: str
-    path: str  # decoded, but for one in which a slash is encoded: that is no slash between segments
-    query: bytes
-    headers: Headers
-
-    @property
-    def scope(self) -> Scope:
-        """The request for an application that speaks ASGI, as `send` is."""
-
-    def whole_body(self) -> bytes | None:
-        """The body where all of it is here; None: it is to be received."""
-
-    async def receive(self) -> Message:
-        """The next piece of the body, as ASGI has it."""
-
-    async def send(self, message: Message) -> None:
-        """A message of ASGI."""
-
-    async def answer(self, status: int, head: bytes, body: bytes) -> None:
-        """A whole answer; `head` is lines, each ended with CR LF."""
-
-
-class AsgiExchange:
-    """`Exchange` by ASGI 3, type http."""
-
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.method: str = scope["method"]
-        self.path = path_of(scope["raw_path"], scope["path"])
-        self.query: bytes = scope["query_string"]
-        self.headers: Headers = scope["headers"]
-        self.scope = scope
-        self._receive = receive
-        self._send = send
-
-    def whole_body(self) -> bytes | None:
-        """Nobody knows what is here."""
-        return None
-
-    async def receive(self) -> Message:
-        """The next piece of the body."""
-        return await self._receive()
-
-    async def send(self, message: Message) -> None:
-        """Hand on."""
-        await self._send(message)
-
-    async def answer(self, status: int, head: bytes, body: bytes) -> None:
-        """In two messages."""
-        headers = [line.split(b": ", 1) for line in head.split(b"\r\n")[:-1]]
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
-        await self._send({"type": "http.response.body", "body": body})
-
-
-def path_of(raw: bytes, decoded: str) -> str:
-    """The path as it is routed."""
-    return raw.decode("latin-1") if b"%" in raw and b"%2f" in raw.lower() else decoded
 
 
 class RequestIds:

@@ -3,12 +3,13 @@
 import re
 from collections.abc import Mapping
 
-from listings.api import handlers, operations
-from listings.api.description import Description
+from listings.api import handlers
+from listings.api.codec import LISTINGS_PATH, MethodNotAllowed
+from listings.api.docs import operations
+from listings.api.docs.handlers import Description
 from listings.api.endpoints import Endpoint, Routes
 from listings.api.request import Request
-from listings.api.wire import LISTINGS_PATH, MethodNotAllowed
-from listings.errors import Problem
+from listings.domain.errors import Problem
 
 _described = Description(lambda: ROUTES)
 

@@ -10,28 +10,28 @@ import click
 from listings import __version__, is_compiled
 from listings.cli.group import LazyGroup
 from listings.cli.parameters import SettingText
-from listings.errors import Problem
+from listings.domain.errors import Problem
 
 EXIT_REFUSED = 1
 
 _PLACES = {
     "account": "listings.cli.accounts:account",
     "backup": "listings.cli.backup:backup",
-    "close": "listings.cli.support:close",
     "completion": "listings.cli.completion:completion",
     "conform": "listings.cli.conform:conform",
-    "copy": "listings.cli.copying:copy",
+    "copy": "listings.cli.copy:copy",
+    "delete": "listings.cli.listing:delete",
     "doctor": "listings.cli.doctor:doctor",
     "export": "listings.cli.transfer:export",
     "import": "listings.cli.transfer:import_",
     "key": "listings.cli.keys:key",
-    "ls": "listings.cli.support:ls",
-    "migrate": "listings.cli.database:migrate",
-    "reopen": "listings.cli.support:reopen",
+    "list": "listings.cli.listing:list_listings",
+    "migrate": "listings.cli.migrate:migrate",
     "restore": "listings.cli.backup:restore",
     "serve": "listings.cli.serve:serve",
-    "settings": "listings.cli.configuration:settings",
-    "show": "listings.cli.support:show_listing",
+    "settings": "listings.cli.settings:settings",
+    "show": "listings.cli.listing:show_listing",
+    "undelete": "listings.cli.listing:undelete",
 }
 
 

@@ -2,12 +2,12 @@
 
 import click
 
-from listings import dates
 from listings.cli import members
 from listings.cli.output import Data, account_data, json_option, show, show_rows, status_data
 from listings.cli.parameters import Date, with_service
-from listings.errors import Problem
-from listings.model import Account
+from listings.domain import timestamps
+from listings.domain.errors import Problem
+from listings.domain.model import Account
 from listings.service import Service
 
 _MONTHS = click.IntRange(1, 12_000)
@@ -29,11 +29,13 @@ for command in (members.invite, members.erase, members.export):
 @click.option("--until", type=Date(), metavar="DATE", help="A Business plan until just before DATE.")
 @json_option
 @click.pass_context
-def add(context: click.Context, name: str, email: str, months: int | None, until: int | None, *, as_json: bool) -> None:
+def create(
+    context: click.Context, name: str, email: str, months: int | None, until: int | None, *, as_json: bool
+) -> None:
     """Open an account, without a plan unless --months or --until is given.
 
     \b
-    Example: listings account add --name "Alice's Attic" --email alice@example.com --months 12
+    Example: listings account create --name "Alice's Attic" --email alice@example.com --months 12
     """
     if months is not None and until is not None:
         raise click.UsageError("Give --months or --until, not both.")
@@ -147,6 +149,6 @@ def enable(context: click.Context, account: str, *, as_json: bool) -> None:
 
 def _end(service: Service, months: int) -> int:
     try:
-        return dates.add_months(service.clock(), months)
+        return timestamps.add_months(service.clock(), months)
     except ValueError as error:
         raise Problem("invalid_request", str(error)) from None

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from listings import assemble
-from listings.cli.database import names_of
+from listings import maintenance
+from listings.cli.migrate import names_of
 from listings.cli.output import json_option, progress_shown, show, tell
 from listings.cli.parameters import settings_of
 
@@ -29,7 +29,7 @@ def backup(context: click.Context, file: Path, *, force: bool, as_json: bool) ->
     settings = settings_of(context)
     start = time.monotonic()
     with progress_shown("Copying") as progress:
-        target = assemble.back_up_database(settings, file, force=force, progress=progress)
+        target = maintenance.back_up_database(settings, file, force=force, progress=progress)
     seconds = round(time.monotonic() - start, 3)
     show({"backup": str(target), "bytes": target.stat().st_size, "seconds": seconds}, as_json=as_json)
 
@@ -49,7 +49,7 @@ def restore(context: click.Context, file: Path, *, force: bool, as_json: bool) -
     """
     settings = settings_of(context)
     with progress_shown("Restoring") as progress:
-        restored = assemble.restore_database(settings, file, force=force, progress=progress)
+        restored = maintenance.restore_database(settings, file, force=force, progress=progress)
     kept = str(restored.kept) if restored.kept is not None else None
     pending = names_of(restored.pending)
     if as_json:

@@ -10,16 +10,17 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from listings import assemble, dates
+from listings import maintenance
 from listings.cli import postgres_checks
-from listings.cli.finding import Finding, mismatched
+from listings.cli.check_result import Finding, mismatched
 from listings.cli.serve import OTHER_FILES
-from listings.errors import Problem, Unavailable
+from listings.domain import timestamps
+from listings.domain.errors import Problem, Unavailable
 from listings.settings import Given, Settings, settings_of
-from listings.store.inspection import Inspection
+from listings.store.sqlite.maintenance.inspection import Inspection
 
 if TYPE_CHECKING:
-    from listings.limiter.redis_inspection import RedisReport
+    from listings.ratelimit.redis_inspection import RedisReport
 
 _GIBIBYTE = 1024**3
 _MEBIBYTE = 1024**2
@@ -61,7 +62,7 @@ def _examine_database(settings: Settings) -> Iterator[Finding]:
         return
     inspection = None
     try:
-        inspection = assemble.inspect_database(settings)
+        inspection = maintenance.inspect_database(settings)
     except Problem as problem:
         yield _unreadable(problem, database)
     if inspection is not None:
@@ -106,7 +107,7 @@ def _settings(given: list[Given], unknown: Sequence[str]) -> Finding:
 
 
 def _database(settings: Settings) -> Finding:
-    left, advice = assemble.left_behind(settings)
+    left, advice = maintenance.left_behind(settings)
     if left is not None:
         found = f"The database {settings.file} is gone, and {left} still holds writes to it"
         return Finding("database", "fault", found, advice[0].upper() + advice[1:])
@@ -220,14 +221,15 @@ def _stored_times(inspection: Inspection) -> Finding:
         return Finding(
             "stored times",
             "warning",
-            f"The latest stored time is {dates.text_of(newest)}, and the clock says {dates.text_of(time.time())}",
+            f"The latest stored time is {timestamps.text_of(newest)}, "
+            f"but the clock says {timestamps.text_of(time.time())}",
             "Set the machine's clock if it is wrong; if it was wrong before, this passes with time",
         )
-    return Finding("stored times", "ok", "-" if newest is None else f"The latest is {dates.text_of(newest)}")
+    return Finding("stored times", "ok", "-" if newest is None else f"The latest is {timestamps.text_of(newest)}")
 
 
 def _room(settings: Settings) -> Finding:
-    free, least = assemble.free_room(settings)
+    free, least = maintenance.free_room(settings)
     found = f"{free // _MEBIBYTE} MiB are free"
     if free < least:
         return Finding("disk", "fault", found, f"Free some: with less than {least // _MEBIBYTE} MiB the service stops")
@@ -249,7 +251,7 @@ def _wal(database: Path) -> Finding:
 
 def _rate_limit(settings: Settings, database_id: str | None) -> Finding:
     name = "rate limit files"
-    files = assemble.limiter_files(settings)
+    files = maintenance.limiter_files(settings)
     if not files:
         return Finding(name, "ok", "There are none to be" if files is None else "There are none yet")
     broken = [str(file.path) for file in files if not file.is_sound]
@@ -272,7 +274,7 @@ def _rate_limit(settings: Settings, database_id: str | None) -> Finding:
 
 
 def _drafts(settings: Settings) -> Finding:
-    drafts = [str(path) for path in assemble.stale_drafts(settings)]
+    drafts = [str(path) for path in maintenance.stale_drafts(settings)]
     if drafts:
         return Finding("drafts", "warning", f"A backup was killed: {', '.join(drafts)}", f"Run `rm {' '.join(drafts)}`")
     return Finding("drafts", "ok", "No backup was cut short here")
@@ -284,24 +286,24 @@ def _drafts(settings: Settings) -> Finding:
 def _clock() -> Finding:
     now = time.time()
     if not _FIRST_YEAR <= time.gmtime(now).tm_year <= _LAST_YEAR:
-        return Finding("clock", "fault", dates.text_of(now), "Set the machine's clock: plans and keys end by it")
-    return Finding("clock", "ok", f"{dates.text_of(now)} UTC")
+        return Finding("clock", "fault", timestamps.text_of(now), "Set the machine's clock: plans and keys end by it")
+    return Finding("clock", "ok", f"{timestamps.text_of(now)} UTC")
 
 
 def _sqlite() -> Finding:
     try:
-        return Finding("SQLite", "ok", assemble.sqlite_version())
+        return Finding("SQLite", "ok", maintenance.sqlite_version())
     except Problem as problem:
         return Finding("SQLite", "fault", problem.message, "Install the packages that Listings is pinned to")
 
 
 def _limit(settings: Settings) -> Finding:
-    reach = assemble.limit_reach(settings)
+    reach = maintenance.limit_reach(settings)
     if reach is None:
         return Finding("rate limit", "ok", "There is none, as LISTINGS_RATE_LIMIT is 0")
     counted = f"{settings.rate_limit} requests in {settings.rate_window} s and key, counted over {reach}"
     try:
-        report = assemble.look_at_redis(settings)
+        report = maintenance.look_at_redis(settings)
     except Unavailable as problem:
         advice = "See that Redis runs, and that LISTINGS_REDIS_URL names it with the right password"
         return Finding("rate limit", "fault", f"Redis can't be asked: {problem.message}", advice)

@@ -6,11 +6,11 @@ import secrets
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from listings import fields, keys
 from listings.cli import seed
 from listings.cli.demo_listings import ALICE, BOB, CHARLIE
 from listings.cli.seed import SeedAccount
-from listings.model import Account, Caller, is_current
+from listings.domain import api_keys, fields
+from listings.domain.model import Account, Caller, is_current
 from listings.service import Service
 
 _LISTINGS = "/api/v1/listings"
@@ -121,14 +121,14 @@ async def _let_in(service: Service, account: Account, password: str) -> None:
 
 async def _key(service: Service, account: Account, known: str | None) -> tuple[str, Caller]:
     """The account's key: the known one while it is good, a new one otherwise."""
-    if known is not None and keys.is_well_formed(known):
+    if known is not None and api_keys.is_well_formed(known):
         caller = await service.find_key(known)
         if caller is None:
             await service.adopt_key(account, "demo", known)
             caller = await service.find_key(known)
         if caller is not None and caller.account_id == account.id and _is_good(service, caller):
             return known, caller
-    issued = await service.adopt_key(account, "demo", keys.make())
+    issued = await service.adopt_key(account, "demo", api_keys.make())
     return await _key(service, account, issued.secret)
 
 

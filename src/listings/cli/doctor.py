@@ -5,7 +5,7 @@ import os
 import click
 
 from listings.cli import checks
-from listings.cli.finding import Finding
+from listings.cli.check_result import Finding
 from listings.cli.output import json_option, show_rows
 from listings.cli.parameters import given_of
 from listings.settings import unknown

@@ -4,12 +4,12 @@ from typing import BinaryIO
 
 import click
 
-from listings import dates
 from listings import service as use_cases
 from listings.cli import unwritten
 from listings.cli.output import Data, json_option, key_data, listed_key_data, show, show_rows, tell
 from listings.cli.parameters import Date, with_service
-from listings.errors import Problem
+from listings.domain import timestamps
+from listings.domain.errors import Problem
 from listings.service import IssuedKey, Service
 
 _MOST_READ = 4096
@@ -34,7 +34,7 @@ def key() -> None:
 )
 @json_option
 @click.pass_context
-def add(
+def create(
     context: click.Context,
     account: str,
     name: str,
@@ -46,7 +46,7 @@ def add(
     """Make a key for ACCOUNT, which needs a current Business plan, and print it: it is shown this once.
 
     \b
-    Example: listings key add alice@example.com --name warehouse
+    Example: listings key create alice@example.com --name warehouse
     """
     secret = _read_key(key_file) if key_file is not None else None
 
@@ -96,7 +96,7 @@ def rotate(context: click.Context, key_id: int, grace: int, *, as_json: bool) ->
     issued = with_service(context, lambda service: service.rotate_key(key_id, grace * 3600))
     _show_issued(issued, as_json=as_json)
     if issued.key.expires_at is not None:
-        tell(f"It expires as the old one was to: {dates.text_of(issued.key.expires_at)}")
+        tell(f"It expires as the old one was to: {timestamps.text_of(issued.key.expires_at)}")
 
 
 @key.command()

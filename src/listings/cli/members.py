@@ -10,16 +10,18 @@ from typing import Any, BinaryIO, TypeVar
 import click
 import msgspec
 
-from listings import dates
 from listings.cli.output import json_option, listed_key_data, listing_data, show, status_data, tell
 from listings.cli.parameters import settings_of, with_service
-from listings.cli.parts import place_of, require_free
-from listings.console_contract import CONSOLE, OPERATOR, Event, Refusal, Session, UsageCount
-from listings.errors import Problem
-from listings.model import Account, bucket_of
+from listings.cli.resumable_file import place_of, require_free
+from listings.contract.history import CONSOLE, OPERATOR, Event, Refusal, UsageCount
+from listings.contract.members import Session
+from listings.domain import timestamps
+from listings.domain.errors import Problem
+from listings.domain.model import Account, bucket_of
 from listings.service import Service
 from listings.service.accounts import is_erased
 from listings.service.members import INVITATION_SECONDS
+from listings.service.transfer import exporter
 from listings.service.usage import MOST_REFUSALS
 
 T = TypeVar("T")
@@ -57,7 +59,7 @@ def invite(context: click.Context, account: str, base_url: str | None, *, as_jso
     token, expires_at = with_service(context, use)
     link = f"{base}/invitations/{token}"
     if as_json:
-        show({"link": link, "expires_at": dates.text_of(expires_at)}, as_json=True)
+        show({"link": link, "expires_at": timestamps.text_of(expires_at)}, as_json=True)
     else:
         click.echo(link)
 
@@ -188,9 +190,8 @@ async def _activity(service: Service, owner: Account) -> AsyncIterator[Any]:
 
 
 async def _listings(service: Service, owner: Account) -> AsyncIterator[Any]:
-    from listings import transfer  # noqa: PLC0415 - the group's other commands need it not
 
-    async for page in transfer.pages(service, owner):
+    async for page in exporter.pages(service, owner):
         for listing in page:
             yield listing_data(listing)
 
@@ -199,14 +200,14 @@ def _session_data(session: Session) -> Mapping[str, object]:
     return {
         "id": session.handle,
         "browser": session.agent,
-        "signed_in_at": dates.text_of(session.created_at),
-        "last_seen_at": dates.text_of(session.seen_at),
+        "signed_in_at": timestamps.text_of(session.created_at),
+        "last_seen_at": timestamps.text_of(session.seen_at),
     }
 
 
 def _event_data(event: Event) -> Mapping[str, object]:
     return {
-        "at": dates.text_of(event.moment),
+        "at": timestamps.text_of(event.moment),
         "what": event.kind,
         "by": {OPERATOR: "operator", CONSOLE: "console"}.get(event.author, f"key {event.author}"),
         "id": event.subject or None,
@@ -216,7 +217,7 @@ def _event_data(event: Event) -> Mapping[str, object]:
 
 def _usage_data(row: UsageCount) -> Mapping[str, object]:
     return {
-        "hour": dates.text_of(row.period * _HOUR),
+        "hour": timestamps.text_of(row.period * _HOUR),
         "key": row.key_id,
         "status": row.status,
         "requests": row.answers,
@@ -225,7 +226,7 @@ def _usage_data(row: UsageCount) -> Mapping[str, object]:
 
 def _refusal_data(refusal: Refusal) -> Mapping[str, object]:
     return {
-        "at": dates.text_of(refusal.moment // _MICROSECOND),
+        "at": timestamps.text_of(refusal.moment // _MICROSECOND),
         "key": refusal.key_id,
         "status": refusal.status,
         "code": refusal.code,

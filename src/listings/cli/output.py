@@ -13,8 +13,8 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from listings import dates
-from listings.model import Account, ApiKey, Listing
+from listings.domain import timestamps
+from listings.domain.model import Account, ApiKey, Listing
 
 Value: TypeAlias = str | float | bool | list[str] | None
 Data: TypeAlias = Mapping[str, Value]
@@ -151,4 +151,4 @@ def _is_control(letter: str) -> bool:
 
 
 def _date(moment: int | None) -> str | None:
-    return None if moment is None else dates.text_of(moment)
+    return None if moment is None else timestamps.text_of(moment)

@@ -9,9 +9,11 @@ from typing import Any, TypeVar
 
 import click
 
-from listings import assemble, dates, logs
+from listings import wiring
+from listings.domain import timestamps
 from listings.service import Service
 from listings.settings import COPY_TARGET, SETTINGS, Given, Settings, load, mask, survey
+from listings.telemetry import logs
 
 T = TypeVar("T")
 
@@ -24,7 +26,7 @@ class Date(click.ParamType[int]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401 - click's signature
         """The moment that the text names."""
         try:
-            return value if isinstance(value, int) else dates.moment_of(value)
+            return value if isinstance(value, int) else timestamps.moment_of(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
@@ -66,7 +68,7 @@ def with_service(
     configure_logs(settings, of=events_of)  # a fault is told in a sentence
 
     async def run() -> T:
-        async with assemble.opened_service(settings) as service:
+        async with wiring.opened_service(settings) as service:
             return await use(service)
 
     with logs.on_behalf_of(_user()):
@@ -76,7 +78,7 @@ def with_service(
 def configure_logs(settings: Settings, of: str = "", pid: int | None = None) -> bool:
     """Send all events, or those `of` one logger, to standard error; returns whether they go there as JSON.
 
-    `pid` as for `listings.logs.configure`.
+    `pid` as for `listings.telemetry.logs.configure`.
     """
     as_json = settings.log_format == "json" or (settings.log_format == "auto" and not sys.stderr.isatty())
     logs.configure(sys.stderr, settings.log_level, as_json=as_json, of=of, pid=pid)

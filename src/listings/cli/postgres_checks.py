@@ -3,11 +3,12 @@
 import time
 from collections.abc import Iterator
 
-from listings import assemble, dates
-from listings.cli.finding import Finding, mismatched
-from listings.errors import Problem
+from listings import maintenance
+from listings.cli.check_result import Finding, mismatched
+from listings.domain import timestamps
+from listings.domain.errors import Problem
 from listings.settings import Settings
-from listings.store.inspection import PostgresInspection
+from listings.store.postgres.inspection import PostgresInspection
 
 _CLOCK_SECONDS = 5
 _STORED_SECONDS = 300
@@ -18,7 +19,7 @@ _OLD_AGE = 1_000_000_000  # of two thousand millions, at which the server stops
 def examine(settings: Settings) -> Iterator[Finding]:
     """All findings about the server and the database."""
     try:
-        found = assemble.inspect_postgres(settings)
+        found = maintenance.inspect_postgres(settings)
     except Problem as problem:
         yield _unreachable(problem)
         return
@@ -59,11 +60,12 @@ def _stored_times(found: PostgresInspection) -> Finding:
         return Finding(
             "stored times",
             "warning",
-            f"The latest stored time is {dates.text_of(found.newest)}, and the clock says {dates.text_of(time.time())}",
+            f"The latest stored time is {timestamps.text_of(found.newest)}, "
+            f"but the clock says {timestamps.text_of(time.time())}",
             "Set the machine's clock if it is wrong; if it was wrong before, this passes with time",
         )
     return Finding(
-        "stored times", "ok", "-" if found.newest is None else f"The latest is {dates.text_of(found.newest)}"
+        "stored times", "ok", "-" if found.newest is None else f"The latest is {timestamps.text_of(found.newest)}"
     )
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from listings import dates, keys
-from listings.errors import Problem
-from listings.model import Account
+from listings.domain import api_keys, timestamps
+from listings.domain.errors import Problem
+from listings.domain.model import Account
 from listings.service import WRONG_KEY, Service, checked_email, checked_name
 
 KEY_NAME = "seed"
@@ -30,7 +30,7 @@ class SeedAccount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """When the plan is to end, given when it ends now."""
         if self.plan_expires_at is None:
             return None
-        return present if self.plan_expires_at is msgspec.UNSET else dates.moment_of(self.plan_expires_at)
+        return present if self.plan_expires_at is msgspec.UNSET else timestamps.moment_of(self.plan_expires_at)
 
 
 class Seed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,7 +85,9 @@ async def _require_free(service: Service, wanted: SeedAccount, secret: str) -> N
     present = await service.find_key(secret)
     account = await _find(service, wanted.email)
     if present is not None and (account is None or present.account_id != account.id):
-        raise Problem("key_taken", f"The seed's key {keys.mask(secret)} belongs to another account than {wanted.email}")
+        raise Problem(
+            "key_taken", f"The seed's key {api_keys.mask(secret)} belongs to another account than {wanted.email}"
+        )
 
 
 def _check(seed: Seed) -> None:
@@ -100,5 +102,5 @@ def _check(seed: Seed) -> None:
         checked_name(wanted.name)
         wanted.plan_end(None)
     for number, secret in enumerate(secrets, 1):
-        if not keys.is_well_formed(secret):
+        if not api_keys.is_well_formed(secret):
             raise ValueError(f"its key number {number} is no key. {WRONG_KEY}")

@@ -14,21 +14,21 @@ from functools import partial
 import click
 import uvloop
 
-from listings import assemble
-from listings.api.server import base_url_of, bound_socket
+from listings import maintenance, wiring
 from listings.cli import demo as demonstration
 from listings.cli import seed as seeding
-from listings.cli.collector import spare_lasting_objects
-from listings.cli.database import tell_kept
+from listings.cli.gc_tuning import spare_lasting_objects
+from listings.cli.migrate import tell_kept
 from listings.cli.output import tell
 from listings.cli.parameters import SettingText, configure_logs, settings_of
-from listings.errors import Problem, Unavailable
-from listings.logs import RequestLog
-from listings.metrics import listener_of
-from listings.processes.supervisor import Supervisor
-from listings.processes.worker import Worker
+from listings.domain.errors import Problem, Unavailable
+from listings.http.server import base_url_of, bound_socket
 from listings.service import Service
 from listings.settings import Settings
+from listings.telemetry.logs import RequestLog
+from listings.telemetry.metrics import listener_of
+from listings.workers.supervisor import Supervisor
+from listings.workers.worker import Worker
 
 OTHER_FILES = 64  # than connections
 _WORKER = (sys.executable, "-P", "-m", "listings.cli.worker")
@@ -63,7 +63,7 @@ def serve(
         _supervise(settings, {**context.obj, **flags}, plan, demo=demo)
         return
     settings = with_possible_connections(settings)
-    with assemble.observed(settings) as observers, bound_socket(settings.host, settings.port) as listener:
+    with wiring.observed(settings) as observers, bound_socket(settings.host, settings.port) as listener:
         uvloop.run(_serve(settings, listener, plan, observers, demo=demo))
 
 
@@ -71,12 +71,12 @@ async def _serve(
     settings: Settings,
     listener: socket.socket,
     plan: seeding.Seed | None,
-    observers: assemble.Observers,
+    observers: wiring.Observers,
     *,
     demo: bool,
 ) -> None:
-    assemble.migrate_database(settings, tell_kept)
-    with assemble.sound_database(settings) as on_damage:
+    maintenance.migrate_database(settings, tell_kept)
+    with maintenance.sound_database(settings) as on_damage:
         await _answer(settings, listener, plan, observers, on_damage, demo=demo)
 
 
@@ -84,8 +84,8 @@ async def _answer(
     settings: Settings,
     listener: socket.socket,
     plan: seeding.Seed | None,
-    observers: assemble.Observers,
-    on_damage: assemble.OnDamage,
+    observers: wiring.Observers,
+    on_damage: maintenance.OnDamage,
     *,
     demo: bool,
 ) -> None:
@@ -94,7 +94,7 @@ async def _answer(
     request_log = RequestLog(sys.stderr.buffer, settings.log_level, as_json=as_json)
     if observers.metrics is not None:
         tell(f"Metrics are at {observers.metrics.url}")
-    async with assemble.opened_service(settings, metrics=observers.metrics) as service:
+    async with wiring.opened_service(settings, metrics=observers.metrics) as service:
         with suppress(Unavailable):
             await service.require_ready()  # which connects to Redis, so that no request waits for that
         prepared = await _prepare(service, settings, plan, demo=demo)
@@ -104,7 +104,7 @@ async def _answer(
             _announce(settings, base_url, prepared)
             on_damage(server.stop)
 
-        server = assemble.server(service, settings, request_log, begin, observers)
+        server = wiring.server(service, settings, request_log, begin, observers)
         _heed_hangups(_tell_no_reload, server.stop)
         await server.serve([listener])
     request_log.close()
@@ -143,13 +143,13 @@ async def _supervised(
         if settings.metrics_address is not None:
             told = stack.enter_context(closing(listener_of(supervisor.report, *settings.metrics_address)))
             tell(f"Metrics are at {told.url}")
-        assemble.migrate_database(settings, tell_kept)
-        on_damage = stack.enter_context(assemble.sound_database(settings))
+        maintenance.migrate_database(settings, tell_kept)
+        on_damage = stack.enter_context(maintenance.sound_database(settings))
         base_url = base_url_of(listener)
         configure_logs(settings, pid=os.getpid())
         prepared = None
         if plan is not None or demo:
-            async with assemble.opened_service(settings) as service:
+            async with wiring.opened_service(settings) as service:
                 prepared = await _prepare(service, settings, plan, demo=demo)
         _heed_hangups(supervisor.reload, supervisor.stop)
 

@@ -12,15 +12,15 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from listings import transfer
 from listings.cli.output import json_option, show, tell
 from listings.cli.parameters import with_service
-from listings.cli.parts import Origin, Part, place_of, require_free
-from listings.contract import ImportProgress, Position, RowOutcome
-from listings.errors import Problem
-from listings.formats import File, Format, format_of
+from listings.cli.resumable_file import Origin, Part, place_of, require_free
+from listings.contract.imports import ImportProgress, Position, RowOutcome
+from listings.domain.errors import Problem
 from listings.service import Service
-from listings.transfer import Row
+from listings.service.transfer import exporter, importer
+from listings.service.transfer.file_formats import File, Format, format_of
+from listings.service.transfer.rows import Row
 
 _PAGES_BETWEEN_SAVES = 10
 _MOST_IGNORED = 20
@@ -66,7 +66,7 @@ def export(context: click.Context, account: str, file: Path, *, force: bool, as_
             _begin(part, form)
             task = progress.add_task("Exporting", total=None, completed=part.progress.listings)
             saves_in = _PAGES_BETWEEN_SAVES
-            async for page in transfer.pages(service, owner, part.progress.last_id):
+            async for page in exporter.pages(service, owner, part.progress.last_id):
                 part.write(form.encode(page), len(page), page[-1].id)
                 progress.update(task, completed=part.progress.listings)
                 saves_in -= 1
@@ -105,13 +105,13 @@ def import_(
         with _opened(file) as opened, _progress() as progress:
             source = File(opened, format_of(file))
             watch = _Watch(file, source.size, progress)
-            options = transfer.Options(new_ids=new_ids, dry_run=dry_run, again=again)
-            done = await transfer.Import(service, owner, source, watch, options).run()
+            options = importer.Options(new_ids=new_ids, dry_run=dry_run, again=again)
+            done = await importer.Import(service, owner, source, watch, options).run()
         return {"account_id": owner.id, "file": str(file)} | {
             name: getattr(done, name) for name in ("made", "changed", "unchanged", "refused")
         }
 
-    counts = with_service(context, use, events_of=transfer.__name__)
+    counts = with_service(context, use, events_of=importer.__name__)
     show(counts, as_json=as_json)
     if dry_run:
         tell("Nothing is written: this was a dry run")
@@ -119,7 +119,7 @@ def import_(
 
 
 class _Watch:
-    """Tells on standard error what becomes of an import (`listings.transfer.Watch`)."""
+    """Tells on standard error what becomes of an import (`listings.service.transfer.importer.Watch`)."""
 
     def __init__(self, path: Path, size: int, progress: Progress) -> None:
         self._path = path

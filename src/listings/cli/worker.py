@@ -15,14 +15,14 @@ from contextlib import suppress
 
 import uvloop
 
-from listings import assemble
-from listings.cli.collector import spare_lasting_objects
+from listings import wiring
+from listings.cli.gc_tuning import spare_lasting_objects
 from listings.cli.parameters import configure_logs
 from listings.cli.serve import with_possible_connections
-from listings.errors import Problem, Unavailable
-from listings.logs import RequestLog
-from listings.processes.overseer import Overseer
+from listings.domain.errors import Problem, Unavailable
 from listings.settings import Settings, load
+from listings.telemetry.logs import RequestLog
+from listings.workers.supervisor_link import Overseer
 
 _REFUSED = 1
 
@@ -47,12 +47,12 @@ async def _serve(settings: Settings, listener: socket.socket, overseer: Overseer
     pid = os.getpid()
     as_json = configure_logs(settings, pid=pid)
     request_log = RequestLog(sys.stderr.buffer, settings.log_level, as_json=as_json, pid=pid)
-    with assemble.observed(settings, listening=False) as observers:
-        async with assemble.opened_service(settings, metrics=observers.metrics) as service:
+    with wiring.observed(settings, listening=False) as observers:
+        async with wiring.opened_service(settings, metrics=observers.metrics) as service:
             with suppress(Unavailable):
                 await service.require_ready()  # which connects to Redis, so that no request waits for that
             spare_lasting_objects()
-            server = assemble.server(service, settings, request_log, overseer.tell_ready, observers)
+            server = wiring.server(service, settings, request_log, overseer.tell_ready, observers)
             heeding = asyncio.create_task(overseer.heed(server, observers.metrics))
             await server.serve([listener])
         heeding.cancel()

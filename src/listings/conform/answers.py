@@ -1,8 +1,8 @@
 """What every answer of the run had to have."""
 
-from listings.conform.checks import Sheet, require
+from listings.conform.context import Trial
 from listings.conform.session import Exchange
-from listings.conform.trial import Trial
+from listings.conform.suite import Sheet, require
 from listings.conform.verdicts import Prevented
 
 SHEET = Sheet()

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from listings.conform.checks import Sheet, require
+from listings.conform.context import NOT_COMPARED, UNKNOWN_ID, Trial
 from listings.conform.session import Credential, Exchange
-from listings.conform.trial import NOT_COMPARED, UNKNOWN_ID, Trial
+from listings.conform.suite import Sheet, require
 from listings.conform.verdicts import Broken, Prevented
 
 SHEET = Sheet()

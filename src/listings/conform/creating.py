@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from listings.conform.checks import Look, Sheet, require
+from listings.conform.context import PLACE, SHOWN, Trial
 from listings.conform.records import PRICE_TYPES, TYPES, is_integer
 from listings.conform.session import Exchange, id_of
-from listings.conform.trial import PLACE, SHOWN, Trial
+from listings.conform.suite import Look, Sheet, require
 from listings.conform.verdicts import Broken, Prevented
 
 SHEET = Sheet()

@@ -1,8 +1,8 @@
 """DELETE: what it answers, and that the listing is closed."""
 
-from listings.conform.checks import Sheet
+from listings.conform.context import Trial
 from listings.conform.reading import ids_of
-from listings.conform.trial import Trial
+from listings.conform.suite import Sheet
 from listings.conform.verdicts import Broken, Prevented
 
 SHEET = Sheet()

@@ -2,8 +2,8 @@
 
 import time
 
-from listings.conform.checks import Sheet
-from listings.conform.trial import Trial
+from listings.conform.context import Trial
+from listings.conform.suite import Sheet
 from listings.conform.verdicts import Broken, NotChecked, Prevented
 
 SHEET = Sheet()

@@ -1,8 +1,8 @@
 """List and get-one."""
 
-from listings.conform.checks import Sheet, require
+from listings.conform.context import Trial, is_off
 from listings.conform.session import LISTINGS, id_of
-from listings.conform.trial import Trial, is_off
+from listings.conform.suite import Sheet, require
 from listings.conform.verdicts import Broken, Prevented
 
 SHEET = Sheet()

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple
 
-from listings.conform.checks import Look, Sheet
+from listings.conform.context import Sample, Trial
 from listings.conform.session import id_of
-from listings.conform.trial import Sample, Trial
+from listings.conform.suite import Look, Sheet
 from listings.conform.verdicts import Broken, Prevented
 
 SHEET = Sheet()

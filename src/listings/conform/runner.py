@@ -6,10 +6,10 @@ from types import ModuleType
 
 from listings.conform import answers, authentication, creating, deleting, limits, reading, records, updating
 from listings.conform.client import Address, Client
+from listings.conform.context import Trial
 from listings.conform.session import CleanUp, Keys, Session
-from listings.conform.trial import Trial
 from listings.conform.verdicts import Broken, Prevented, Result
-from listings.errors import Problem
+from listings.domain.errors import Problem
 
 SUBJECTS = (reading, records, creating, updating, deleting, authentication, answers)
 _REFUSED = {401, 403}

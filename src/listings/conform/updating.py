@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from listings.conform.checks import Look, Sheet
+from listings.conform.context import NOT_COMPARED, SHOWN, UNKNOWN_ID, Trial, Update, is_off
 from listings.conform.creating import is_same
 from listings.conform.session import Exchange, id_of
-from listings.conform.trial import NOT_COMPARED, SHOWN, UNKNOWN_ID, Trial, Update, is_off
+from listings.conform.suite import Look, Sheet
 from listings.conform.verdicts import Broken, Prevented
 
 SHEET = Sheet()

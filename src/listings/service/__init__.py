@@ -11,10 +11,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import cast
 
-from listings import keys
-from listings.contract import RateLimiter, Store, Verdict
-from listings.errors import Problem, Unavailable
-from listings.model import Caller, is_current
+from listings.contract.rate_limiter import RateLimiter, Verdict
+from listings.contract.store import Store
+from listings.domain import api_keys
+from listings.domain.errors import Problem, Unavailable
+from listings.domain.model import Caller, is_current
 from listings.service.accounts import WRONG_KEY, IssuedKey, checked_email, checked_name, has_ended
 from listings.service.activity import Activity, ActivityPage
 from listings.service.indexing import Pause, index
@@ -22,7 +23,7 @@ from listings.service.listings import ANY_TERMS, CLAIM_SECONDS, Listings, Page, 
 from listings.service.market import Market, MarketPage
 from listings.service.members import Member, Members
 from listings.service.passwords import Passwords
-from listings.service.payments import ManualPayments, PaymentProvider, Payments
+from listings.service.payments.manual import ManualPayments, PaymentProvider, Payments
 from listings.service.usage import RequestCounts, Usage
 
 __all__ = [
@@ -92,6 +93,10 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
         self._well_formed: set[bytes] = set()  # digests of keys that were asked with
         Market.__init__(self)
 
+    def begin_shutdown(self) -> None:
+        """Report the service as not ready from now on."""
+        self.stopping = True
+
     async def require_ready(self) -> None:
         """Raises Unavailable unless the service can do its work and is not about to stop."""
         if self.stopping:
@@ -112,7 +117,7 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
         """
         if not key:
             raise Problem("api_key_required", "API key is required")
-        digest = keys.digest(key)
+        digest = api_keys.digest(key)
         if digest in self._well_formed or self._is_well_formed(key, digest):
             caller = await self.store.find_caller(digest)
             now = self.clock()
@@ -128,7 +133,7 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
 
     def _is_well_formed(self, key: str, digest: bytes) -> bool:
         """Remembers those that are: to check one takes longer than all the rest that is asked of a known key."""
-        if not keys.is_well_formed(key):
+        if not api_keys.is_well_formed(key):
             return False
         if len(self._well_formed) >= _MOST_REMEMBERED:
             self._well_formed.clear()

@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
-from listings import dates, keys
-from listings.console_contract import OPERATOR, Author
-from listings.contract import AccountChange, NewKey, Rotation, Store
-from listings.errors import Problem
-from listings.model import Account, ApiKey, Caller, is_current
+from listings.contract.accounts import AccountChange, NewKey, Rotation
+from listings.contract.history import OPERATOR, Author
+from listings.contract.store import Store
+from listings.domain import api_keys, timestamps
+from listings.domain.errors import Problem
+from listings.domain.model import Account, ApiKey, Caller, is_current
 
 _log = logging.getLogger(__name__)
 
@@ -124,7 +125,7 @@ class Accounts:
 
     async def issue_key(self, reference: str, name: str, expires_at: int | None = None) -> IssuedKey:
         """Make a key. Raises Problem: account_not_found, plan_expired, account_disabled, invalid_request."""
-        return await self.register_key(reference, name, keys.make(), expires_at)
+        return await self.register_key(reference, name, api_keys.make(), expires_at)
 
     async def register_key(self, reference: str, name: str, secret: str, expires_at: int | None = None) -> IssuedKey:
         """Take over a key of an older system. Raises Problem as `issue_key` does, and key_taken."""
@@ -137,7 +138,7 @@ class Accounts:
         self, account: Account, name: str, secret: str, expires_at: int | None = None, author: int = OPERATOR
     ) -> IssuedKey:
         """Take over a key whatever the plan is, to set a service up. Raises Problem: invalid_request, key_taken."""
-        if not keys.is_well_formed(secret):
+        if not api_keys.is_well_formed(secret):
             raise Problem("invalid_request", WRONG_KEY)
         new = _new_key(account, checked_name(name), secret, int(self.clock()), expires_at)
         key = await self.store.add_key(new, Author(author, new.created_at))
@@ -148,11 +149,11 @@ class Accounts:
 
     async def make_key(self, account: Account, name: str, expires_at: int | None, author: int) -> IssuedKey:
         """Make a key on somebody's behalf whose right to it is known. Raises Problem("invalid_request")."""
-        return await self.adopt_key(account, name, keys.make(), expires_at, author)
+        return await self.adopt_key(account, name, api_keys.make(), expires_at, author)
 
     async def find_key(self, secret: str) -> Caller | None:
         """The key of this secret with its account, revoked and expired ones included."""
-        return await self.store.find_caller(keys.digest(secret))
+        return await self.store.find_caller(api_keys.digest(secret))
 
     async def list_keys(self, account: Account) -> list[ApiKey]:
         """All keys that the account ever had."""
@@ -168,11 +169,11 @@ class Accounts:
         Raises Problem: key_not_found, key_ended (revoked, expired or rotated already), plan_expired, account_disabled.
         """
         now = int(self.clock())
-        secret = keys.make()
+        secret = api_keys.make()
 
         def decide(old: ApiKey, account: Account, successor: int | None) -> Rotation:
             if has_ended(old.revoked_at, old.expires_at, now):
-                again = f"make a new one with `listings key add {account.id} --name NAME`"
+                again = f"make a new one with `listings key create {account.id} --name NAME`"
                 raise Problem("key_ended", f"Key {key_id} is revoked or has expired: {again}")
             if successor is not None:  # the new one would end with the old one's grace
                 made = f"Key {key_id} was rotated already, into key {successor}"
@@ -249,8 +250,8 @@ def _new_key(account: Account, name: str, secret: str, now: int, expires_at: int
     return NewKey(
         account_id=account.id,
         name=name,
-        digest=keys.digest(secret),
-        hint=keys.mask(secret),
+        digest=api_keys.digest(secret),
+        hint=api_keys.mask(secret),
         created_at=now,
         expires_at=expires_at,
     )
@@ -269,7 +270,7 @@ def _known(account: Account | None, reference: str) -> Account:
 def months_later(moment: float, months: int) -> int:
     """Calendar months behind a moment. Raises Problem("invalid_request") beyond the year 9999."""
     try:
-        return dates.add_months(moment, months)
+        return timestamps.add_months(moment, months)
     except ValueError as error:
         raise Problem("invalid_request", str(error)) from None
 

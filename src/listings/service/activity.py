@@ -5,11 +5,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from listings import dates
-from listings.console_contract import LATEST, Event, EventPlace, History, Made
-from listings.contract import Store
-from listings.errors import Unavailable
-from listings.model import BUCKETS, Account, bucket_of
+from listings.contract.history import LATEST, Event, EventPlace, History, Made
+from listings.contract.store import Store
+from listings.domain import timestamps
+from listings.domain.errors import Unavailable
+from listings.domain.model import BUCKETS, Account, bucket_of
 from listings.service.usage import USAGE_DAYS
 
 ACTIVITY_DAYS = 90
@@ -52,7 +52,7 @@ class Activity:
     async def _creates(self, place: tuple[int, int], before_id: int, count: int, oldest: int) -> "_Creates":
         """The creates of single listings, which the listings themselves tell of."""
         events: list[Event] = []
-        oldest_text = dates.text_of(oldest)
+        oldest_text = timestamps.text_of(oldest)
         for _ in range(_MOST_PAGES):
             page = await self.store.page_made(*place, before_id, _PAGE)
             for made in page:
@@ -95,7 +95,7 @@ def _event_of(made: Made) -> Event:
     return Event(
         revision=made.revision or 0,
         number=0,
-        moment=dates.moment_of(made.created_at),
+        moment=timestamps.moment_of(made.created_at),
         author=made.author or 0,
         kind="created",
         subject=made.listing_id,

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from listings.contract import IndexStep
+from listings.contract.listings import IndexStep
 
 Pause: TypeAlias = Callable[[float], Awaitable[None]]
 """Waits for so many seconds."""

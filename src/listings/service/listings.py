@@ -6,21 +6,12 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from listings import dates
-from listings.console_contract import OPERATOR, Author
-from listings.contract import (
-    Added,
-    AddStep,
-    Batch,
-    ChangeStep,
-    Claim,
-    Decide,
-    Step,
-    StepResult,
-    Store,
-)
-from listings.errors import Problem
-from listings.model import (
+from listings.contract.history import OPERATOR, Author
+from listings.contract.listings import Added, AddStep, Batch, ChangeStep, Claim, Decide, Step, StepResult
+from listings.contract.store import Store
+from listings.domain import timestamps
+from listings.domain.errors import Problem
+from listings.domain.model import (
     Account,
     Caller,
     Listing,
@@ -109,7 +100,7 @@ class Listings:
         if not terms.dry_run:
             now = self.clock()
             author = Author(caller.key_id, int(now))
-            created_at = dates.text_of(now)
+            created_at = timestamps.text_of(now)
             return await self.store.add_listing(caller.bucket, caller.account_id, new, created_at, claim, author)
         batch = Batch([AddStep(new, self._today())], atomic=True, dry_run=True, record=str)
         earlier = await self.store.run_batch(caller.bucket, caller.account_id, batch, claim)
@@ -172,7 +163,7 @@ class Listings:
         def decide(listing: Listing | None) -> ListingChange:
             deletion: ListingChange = {"is_active": False, "deleted_at": int(moment)}
             own = _require_version(_own(listing, caller), terms)
-            return difference(own, deletion, dates.text_of(moment))
+            return difference(own, deletion, timestamps.text_of(moment))
 
         return ChangeStep(listing_id, decide)
 
@@ -200,7 +191,7 @@ class Listings:
         return Claim(terms.idempotency_key, terms.digest, now, now - CLAIM_SECONDS + 1)
 
     def _today(self) -> str:
-        return dates.text_of(self.clock())
+        return timestamps.text_of(self.clock())
 
     # Of any account, by the operator
 
@@ -226,7 +217,7 @@ class Listings:
             present = _present(listing, listing_id)
             if present.deleted_at is not None:
                 return {}
-            return difference(present, {"is_active": False, "deleted_at": moment}, dates.text_of(moment))
+            return difference(present, {"is_active": False, "deleted_at": moment}, timestamps.text_of(moment))
 
         closed = await self.store.change_listing(listing_id, decide, Author(OPERATOR, moment))
         _log.info("Listing %d of account %d is closed for its owner", closed.id, closed.account_id)
@@ -238,7 +229,7 @@ class Listings:
         Raises Problem: listing_not_found, invalid_request (it is not deleted, so that its owner decides what it is).
         """
         moment = int(self.clock())
-        now = dates.text_of(moment)
+        now = timestamps.text_of(moment)
 
         def decide(listing: Listing | None) -> ListingChange:
             present = _present(listing, listing_id)

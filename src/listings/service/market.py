@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from listings.contract import Store
-from listings.errors import Problem, Unavailable
-from listings.model import Entry, Listing, MarketPlaces, MarketQuery, SitemapEntry
+from listings.contract.store import Store
+from listings.domain.errors import Problem, Unavailable
+from listings.domain.model import Entry, Listing, MarketPlaces, MarketQuery, SitemapEntry
 from listings.service.indexing import Pause, index
 
 _DAY = 24 * 3600

@@ -10,11 +10,13 @@ from hashlib import sha256
 
 import msgspec
 
-from listings import dates
-from listings.console_contract import CONSOLE, Ages, Author, NewSession, Session
-from listings.contract import Batch, ChangeStep, Claim, Store
-from listings.errors import Problem, Unavailable
-from listings.model import Account, ApiKey, Caller, Listing, ListingChange, bucket_of, is_current
+from listings.contract.history import CONSOLE, Author
+from listings.contract.listings import Batch, ChangeStep, Claim
+from listings.contract.members import Ages, NewSession, Session
+from listings.contract.store import Store
+from listings.domain import timestamps
+from listings.domain.errors import Problem, Unavailable
+from listings.domain.model import Account, ApiKey, Caller, Listing, ListingChange, bucket_of, is_current
 from listings.service.accounts import (
     Accounts,
     IssuedKey,
@@ -399,7 +401,7 @@ def _deletion(moment: int) -> Callable[[Listing | None], ListingChange]:
     def decide(listing: Listing | None) -> ListingChange:
         if listing is None or listing.deleted_at is not None:
             return {}
-        return difference(listing, {"is_active": False, "deleted_at": moment}, dates.text_of(moment))
+        return difference(listing, {"is_active": False, "deleted_at": moment}, timestamps.text_of(moment))
 
     return decide
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from listings.errors import Problem, Unavailable
+from listings.domain.errors import Problem, Unavailable
 
 if TYPE_CHECKING:  # loaded where a password is met: few commands meet one
     from argon2 import PasswordHasher

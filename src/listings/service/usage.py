@@ -8,11 +8,12 @@ from itertools import chain, islice
 from math import ceil
 from typing import NamedTuple
 
-from listings.console_contract import Refusal, UsageCount, UsageKey
-from listings.contract import RateLimiter, Store, Verdict
-from listings.errors import Unavailable
-from listings.keys import masked
-from listings.model import Account, ApiKey, Caller, bucket_of
+from listings.contract.history import Refusal, UsageCount, UsageKey
+from listings.contract.rate_limiter import RateLimiter, Verdict
+from listings.contract.store import Store
+from listings.domain.api_keys import masked
+from listings.domain.errors import Unavailable
+from listings.domain.model import Account, ApiKey, Caller, bucket_of
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from listings.errors import Problem
+from listings.domain.errors import Problem
 from listings.settings.table import COPY_TARGET, SETTINGS, Setting, Settings
 from listings.settings.values import RedisAddress
 

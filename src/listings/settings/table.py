@@ -5,8 +5,8 @@ from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from listings import postgres_url
-from listings.postgres_url import PostgresUrl
+from listings.domain import postgres_url
+from listings.domain.postgres_url import PostgresUrl
 from listings.settings import values
 from listings.settings.values import Address, RedisAddress
 

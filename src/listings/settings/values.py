@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from listings import postgres_url
-from listings.logs import LEVELS
-from listings.postgres_url import PostgresUrl
+from listings.domain import postgres_url
+from listings.domain.postgres_url import PostgresUrl
+from listings.telemetry.logs import LEVELS
 
 LARGEST_PORT = 65_535
 _ADDRESS = re.compile(r"(?:([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):)?([0-9]{1,5})")

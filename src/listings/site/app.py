@@ -11,12 +11,12 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
-from listings.errors import Problem
+from listings.domain.errors import Problem
 from listings.service import Service
 from listings.site import assets, console, market, pages
 from listings.site.context import Site, SiteOptions
-from listings.site.counts import KeptCounts
-from listings.site.shell import Shell
+from listings.site.count_cache import KeptCounts
+from listings.site.middleware import Shell
 
 _NOTHING = Problem("path_not_found", "There is nothing at this address: it may have been mistyped")
 _UNREADABLE = Problem("malformed_request", "The form could not be read: load the page again, and send it once more")

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from listings.errors import Problem
+from listings.domain.errors import Problem
 
 _KINDS = {
     ".css": "text/css; charset=utf-8",

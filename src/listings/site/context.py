@@ -7,7 +7,7 @@ import jinja2
 from starlette.requests import Request
 
 from listings.service import Service
-from listings.site.counts import KeptCounts
+from listings.site.count_cache import KeptCounts
 
 Network: TypeAlias = IPv4Network | IPv6Network
 

@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from listings.errors import Problem
-from listings.model import MarketQuery, SitemapEntry
+from listings.domain.errors import Problem
+from listings.domain.model import MarketQuery, SitemapEntry
 from listings.site import pages, presentation, search, session, structured_data
 from listings.site.context import site_of
 from listings.site.visitor import address_of, base_url_of

@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Match
 from starlette.types import Scope
 
-from listings.errors import Code, Problem, Unavailable
+from listings.domain.errors import Code, Problem, Unavailable
 from listings.site import assets, presentation, search, security, session
 from listings.site.context import site_of
 from listings.site.visitor import base_url_of

@@ -8,7 +8,7 @@ import secrets
 
 from starlette.requests import Request
 
-from listings.errors import Problem
+from listings.domain.errors import Problem
 from listings.site.visitor import base_url_of, host_of, scheme_of
 
 POLICY = (

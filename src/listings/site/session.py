@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from starlette.requests import Request
 from starlette.responses import Response
 
-from listings.errors import Problem
+from listings.domain.errors import Problem
 from listings.service import Member
 from listings.service.members import LONGEST_SECONDS
 from listings.site import security

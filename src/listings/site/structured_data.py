@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from markupsafe import Markup
 
-from listings.model import Listing
+from listings.domain.model import Listing
 from listings.site import presentation
 
 _UNIT_CODES = {"per_hour": "HUR", "per_night": "DAY"}

@@ -1,1 +1,1 @@
-"""Stores behind `listings.contract.Store`."""
+"""Stores behind `listings.contract.store.Store`."""

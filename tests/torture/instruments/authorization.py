@@ -11,12 +11,12 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple, TypeAlias
 
-from listings import keys
 from listings.api.routes import ROUTES
-from listings.model import Caller, Listing, NewListing
+from listings.domain import api_keys
+from listings.domain.model import Caller, Listing, NewListing
 from listings.service import Service
 from listings.service import listings as rules
-from tests.houses import MONTH, House, Person, Reply, ask
+from tests.harness import MONTH, House, Person, Reply, ask
 from tests.postgres_server import PostgresServer
 from tests.torture.instrument import Instrument, Outcome, Scale
 
@@ -248,7 +248,7 @@ async def _people(house: House) -> People:
     secrets = {
         "none": "",
         "blank": "   ",
-        "unknown": keys.make(),
+        "unknown": api_keys.make(),
         "mistyped": owner.key[:10] + ("a" if owner.key[10] != "a" else "b") + owner.key[11:],
         "malformed": "short",
         "revoked": revoked.secret,

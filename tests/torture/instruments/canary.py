@@ -12,8 +12,9 @@ from urllib.parse import quote
 
 import uvloop
 
-from listings import assemble, keys
-from listings.errors import Problem
+from listings import wiring
+from listings.domain import api_keys
+from listings.domain.errors import Problem
 from listings.settings import load
 from tests.cli.commands import PROGRAM, clean_environment
 from tests.torture.instrument import Instrument, Outcome, Scale
@@ -51,24 +52,24 @@ class Session:
     def set_up(self) -> None:
         """An account with keys of all origins: made, brought along, rotated and revoked."""
         self.run("migrate")
-        self.run("account", "add", "--name", "Alice", "--email", _EMAIL, "--months", "12")
-        made = json.loads(self.run("key", "add", _EMAIL, "--name", "made", "--json", tells_secrets=True))
+        self.run("account", "create", "--name", "Alice", "--email", _EMAIL, "--months", "12")
+        made = json.loads(self.run("key", "create", _EMAIL, "--name", "made", "--json", tells_secrets=True))
         self.secrets["a key that was made"] = made["key"]
         brought = "canary-brought-along-by-an-older-system"
         self.secrets["a key that was brought along"] = brought
-        self.run("key", "add", _EMAIL, "--name", "brought", "--key-file", "-", stdin=brought, tells_secrets=True)
-        old = json.loads(self.run("key", "add", _EMAIL, "--name", "old", "--json", tells_secrets=True))
+        self.run("key", "create", _EMAIL, "--name", "brought", "--key-file", "-", stdin=brought, tells_secrets=True)
+        old = json.loads(self.run("key", "create", _EMAIL, "--name", "old", "--json", tells_secrets=True))
         new = json.loads(self.run("key", "rotate", str(old["id"]), "--json", tells_secrets=True))
         self.secrets |= {"a key that was rotated": old["key"], "a key in its place": new["key"]}
-        self.secrets["a key that is nobody's"] = keys.make()
+        self.secrets["a key that is nobody's"] = api_keys.make()
 
     def look_around(self) -> None:
         """Every command that tells something, and a backup."""
         folder = self._place.folder
         for arguments in (
             ("account", "list"), ("key", "list", _EMAIL), ("key", "revoke", "4"), ("settings",), ("doctor",),
-            ("ls", _EMAIL), ("export", _EMAIL, str(folder / "export.json")), ("backup", str(folder / "backup.db")),
-            ("key", "add", "nobody@example.com", "--name", "none"), ("show", "7"),
+            ("list", _EMAIL), ("export", _EMAIL, str(folder / "export.json")), ("backup", str(folder / "backup.db")),
+            ("key", "create", "nobody@example.com", "--name", "none"), ("show", "7"),
         ):  # fmt: skip
             self.run(*arguments)
 
@@ -82,7 +83,7 @@ class Session:
             "a new password": _PASSWORD[::-1],
         }
         settings = load(self._place.environment | {"LISTINGS_SIGN_UP": "on"}, {})
-        async with assemble.opened_service(settings) as service:
+        async with wiring.opened_service(settings) as service:
             self.secrets["an invitation"] = invitation = await service.invite(_EMAIL)
             accepted = await service.accept_invitation(invitation, _PASSWORD, "canary's browser")
             self.secrets["a session that was invited"] = accepted

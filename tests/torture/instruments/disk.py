@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 import uvloop
 
-from tests.houses import Person, RunningService, make_person
+from tests.harness import Person, RunningService, make_person
 from tests.store import databases
 from tests.torture import faults
-from tests.torture.arms import beside
-from tests.torture.crowd import WRITERS, Crowd
+from tests.torture.clients import WRITERS, Crowd
 from tests.torture.failing_disk import FAILURES, FailingDisk
 from tests.torture.instrument import SHORT, Instrument, Outcome, Scale
 from tests.torture.serving import QUIET, ROOT, Place, Zygote, make_people
+from tests.torture.signals import beside
 from tests.torture.small_disk import Filled
 from tests.torture.wire import LONGEST
 from tests.torture.writers import compare_all, stored_rows

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import uvloop
 
-from tests.torture.arms import beside, cores
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.serving import DEADLINE, Place, Zygote, children_of, make_people
+from tests.torture.signals import beside, cores
 from tests.torture.writers import Writer, compare_all, finish, stored_rows, until_silent
 
 WRITERS, KILLS, WRITES = 16, 1000, 50_000

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import uvloop
 
 from tests.postgres_server import PostgresServer
-from tests.torture.arms import beside, cores
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.linearizability import Kind, Operation, Shown, is_linearizable
 from tests.torture.serving import Place, Zygote, make_people
+from tests.torture.signals import beside, cores
 from tests.torture.wire import PATH, Answer, Line, LostError, UnreachableError
 
 HISTORIES, OPERATIONS, CLIENTS, LISTINGS = 200, 300, 8, 3

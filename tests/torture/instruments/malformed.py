@@ -9,7 +9,7 @@ from typing import NamedTuple
 import apsw
 import uvloop
 
-from tests.houses import Person
+from tests.harness import Person
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.malformed import Case, Maker, Verdict
 from tests.torture.serving import Place, Zygote, children_of, make_people

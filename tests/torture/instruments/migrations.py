@@ -8,9 +8,9 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from listings.store import migrate
+from listings.store.migrations import shipped_migrations
 from tests.postgres_server import PostgresServer
-from tests.torture.grounds import Ground, PostgresGround, SqliteGround
+from tests.torture.environments import Ground, PostgresGround, SqliteGround
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.serving import QUIET, Process, Zygote
 
@@ -114,7 +114,7 @@ def run(scale: Scale) -> Outcome:
             told.append(f"{ground.name}: {result.kills} kills, {result.in_the_middle} of them at work")
             faults += [f"{ground.name}: {fault}" for fault in result.faults]
             whole = whole and result.kills >= KILLS
-    schemas = len(migrate.shipped()) - 1
+    schemas = len(shipped_migrations()) - 1
     return Outcome(f"{rows:,} rows, {schemas} older schemas; {'; '.join(told)}", faults, whole)
 
 

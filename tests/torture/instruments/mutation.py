@@ -32,10 +32,10 @@ import pytest
 from coverage import CoverageData
 
 from tests.torture import pytest_zygote
-from tests.torture.arms import cores
 from tests.torture.instrument import SHORT, Instrument, Outcome, Scale
 from tests.torture.mutants import Mutant, mutants_of
 from tests.torture.serving import ROOT, die_with_parent
+from tests.torture.signals import cores
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -61,7 +61,7 @@ _ON_LISTINGS = tuple(
         "get_listing",
         "list_listings",
         "list_parameters",
-        "kept_answers",
+        "response_cache",
         "conditional_requests",
         "dry_run",
         "batch",
@@ -76,30 +76,34 @@ _AT_THE_GATE = (
     "tests/service/test_usage.py",
 )
 NEAREST: Mapping[str, Sequence[str]] = {
-    "keys.py": ("tests/unit/test_keys.py", "tests/api/test_authentication.py"),
-    "fields.py": ("tests/unit/test_fields.py", "tests/api/test_bad_input.py", "tests/api/test_list_parameters.py"),
-    "model.py": ("tests/api/test_authentication.py", "tests/api/test_list_parameters.py", "tests/test_market.py"),
+    "domain/api_keys.py": ("tests/domain/test_api_keys.py", "tests/api/test_authentication.py"),
+    "domain/fields.py": ("tests/domain/test_fields.py", "tests/api/test_bad_input.py", "tests/api/test_list_parameters.py"),
+    "domain/model.py": (
+        "tests/api/test_authentication.py",
+        "tests/api/test_list_parameters.py",
+        "tests/service/test_market.py",
+    ),
     "api/app.py": (
         *_AT_THE_GATE,
-        "tests/api/test_early_answers.py",
+        "tests/http/test_early_responses.py",
         "tests/api/test_bad_input.py",
-        "tests/api/test_metrics.py",
+        "tests/telemetry/test_metrics.py",
         "tests/api/test_paths.py",
-        "tests/api/test_tracing.py",
-        "tests/site/test_shell.py",
-        "tests/unit/test_logs.py",
+        "tests/telemetry/test_tracing.py",
+        "tests/site/test_middleware.py",
+        "tests/telemetry/test_logs.py",
     ),
     "service/__init__.py": (
         *_AT_THE_GATE,
         "tests/api/test_readiness.py",
         "tests/api/test_idempotency.py",
         "tests/service/test_payments.py",
-        "tests/service/test_upkeep.py",
+        "tests/service/test_maintenance.py",
     ),
     "service/listings.py": (
         *_ON_LISTINGS,
         "tests/cli/test_accounts.py",
-        "tests/cli/test_support.py",
+        "tests/cli/test_listing.py",
         "tests/site/test_console_listings.py",
     ),
     "service/accounts.py": (
@@ -109,18 +113,18 @@ NEAREST: Mapping[str, Sequence[str]] = {
         "tests/service/test_activity.py",
         "tests/site/test_console_keys.py",
     ),
-    "limiter/memory.py": ("tests/limiter/test_memory.py", "tests/conformance/test_limiter.py"),
-    "limiter/mapped.py": (
-        "tests/limiter/test_mapped.py",
-        "tests/limiter/test_alone.py",
+    "ratelimit/memory.py": ("tests/ratelimit/test_memory.py", "tests/conformance/test_limiter.py"),
+    "ratelimit/mapped.py": (
+        "tests/ratelimit/test_mapped.py",
+        "tests/ratelimit/test_exclusive_mode.py",
         "tests/conformance/test_limiter.py",
-        "tests/limiter/test_take_over.py",
+        "tests/ratelimit/test_import_history.py",
     ),
-    "limiter/fallback.py": ("tests/limiter/test_fallback.py",),
-    "limiter/redis.py": (
-        "tests/limiter/test_fallback.py",
-        "tests/limiter/test_redis.py",
-        "tests/limiter/test_take_over.py",
+    "ratelimit/fallback.py": ("tests/ratelimit/test_fallback.py",),
+    "ratelimit/redis.py": (
+        "tests/ratelimit/test_fallback.py",
+        "tests/ratelimit/test_redis.py",
+        "tests/ratelimit/test_import_history.py",
         "tests/conformance/test_limiter.py",
     ),
 }

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 import uvloop
 
-from tests.torture.crowd import WRITERS, Crowd
+from tests.torture.clients import WRITERS, Crowd
 from tests.torture.instrument import SHORT, Instrument, Outcome, Scale
 from tests.torture.serving import Place, Zygote, make_people
 from tests.torture.standby import Pair

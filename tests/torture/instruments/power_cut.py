@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 import apsw
 
-from listings.errors import Problem, Unavailable
-from listings.model import Listing, ListingChange, NewListing
-from listings.store import migrate
-from listings.store.sqlite import SqliteStore
+from listings.domain.errors import Problem, Unavailable
+from listings.domain.model import Listing, ListingChange, NewListing
+from listings.store.sqlite.maintenance import migrate
+from listings.store.sqlite.store import SqliteStore
 from tests.torture import faults
-from tests.torture.arms import beside, cores
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.recorder import Acknowledged, Ask, Disk, Event, Recorder, Suffix
+from tests.torture.signals import beside, cores
 
 STATES = 10_000
 _EACH = 500  # states of a session

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import uvloop
 
-from tests.limiter.locks import is_somebody_alone
+from tests.ratelimit.locks import is_somebody_alone
 from tests.redis_server import RedisServer
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.serving import Place, Zygote, children_of, make_people

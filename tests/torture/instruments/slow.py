@@ -1,6 +1,6 @@
 """Slow and many: a thousand clients of each slow kind, and good ones beside them.
 
-The short form is in tests/api/test_deadlines.py.
+The short form is in tests/http/test_deadlines.py.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.api.test_deadlines import GRACE, Timing, busy_neighbour, steady_client
+from tests.http.test_deadlines import GRACE, Timing, busy_neighbour, steady_client
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.serving import ROOT, Place, Zygote, make_people
 from tests.torture.wire import PATH, Line
@@ -61,7 +61,7 @@ def _round(place: Place, key: str, each: int) -> Round:
     command = [
         sys.executable,
         "-m",
-        "tests.api.slow_clients",
+        "tests.http.slow_clients",
         "127.0.0.1",
         str(place.port),
         key,

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import uvloop
 
-from tests.houses import Person
+from tests.harness import Person
 from tests.torture import memory
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.serving import Place, Zygote, make_people

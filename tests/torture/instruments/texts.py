@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from listings import fields, records
-from tests.houses import House, Person, Reply
+from listings.domain import fields, listing_json
+from tests.harness import House, Person, Reply
 from tests.postgres_server import PostgresServer
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.texts import LONGEST, json_cases, may_be, naughty_strings
@@ -178,7 +178,7 @@ def control(scale: Scale) -> Outcome:
 @contextmanager
 def kind_json() -> Iterator[None]:
     """Bytes that are no UTF-8 are replaced, NaN is a number, a control character is one of a string."""
-    with _replaced(records, "_decode", _kindly):
+    with _replaced(listing_json, "_decode", _kindly):
         yield
 
 
@@ -193,12 +193,12 @@ def _kindly(body: bytes) -> dict[str, Any]:
 @contextmanager
 def tidy_text() -> Iterator[None]:
     """Text is kept without the space around it, and in Unicode's composed form."""
-    as_sent = records._decode  # noqa: SLF001 - where both are broken, since it is never compiled
+    as_sent = listing_json._decode  # noqa: SLF001 - where both are broken, since it is never compiled
 
     def tidied(body: bytes) -> dict[str, Any]:
         return {name: _tidy(value) for name, value in as_sent(body).items()}
 
-    with _replaced(records, "_decode", tidied):
+    with _replaced(listing_json, "_decode", tidied):
         yield
 
 

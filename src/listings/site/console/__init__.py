@@ -5,10 +5,10 @@ Nothing opens it but a session.
 
 from starlette.routing import Route
 
-from listings.site.console import account, activity, door, keys, listings, overview, plan, transfer, usage
+from listings.site.console import account, activity, keys, listings, overview, plan, sign_in, transfer, usage
 
 ROUTES: list[Route] = [
-    *door.ROUTES,
+    *sign_in.ROUTES,
     *overview.ROUTES,
     *keys.ROUTES,
     *usage.ROUTES,

@@ -4,10 +4,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from listings.errors import Problem
+from listings.domain.errors import Problem
 from listings.service import Member
 from listings.site import session
-from listings.site.console.frame import console_page, for_member, read_form, see, see_done, text_of
+from listings.site.console.guards import console_page, for_member, read_form, see, see_done, text_of
 from listings.site.context import site_of
 
 _HERE = "/console/account"

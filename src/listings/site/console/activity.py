@@ -9,11 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from listings.console_contract import CONSOLE, OPERATOR, Event, EventKind, EventPlace
-from listings.model import Account, ApiKey
+from listings.contract.history import CONSOLE, OPERATOR, Event, EventKind, EventPlace
+from listings.domain.model import Account, ApiKey
 from listings.service import ActivityPage, Member, Service
 from listings.site import presentation
-from listings.site.console.frame import console_page, for_member
+from listings.site.console.guards import console_page, for_member
 from listings.site.context import site_of
 
 _PLACE = re.compile(r"([0-9]{1,19})-([0-9]{1,9})-([0-9]{1,19})")

@@ -8,11 +8,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from listings.errors import Problem
+from listings.domain.errors import Problem
 from listings.service import IssuedKey, Member
 from listings.service.usage import KeyUsage
 from listings.site import presentation, session
-from listings.site.console.frame import console_page, for_member, once_of, read_form, see_done, text_of
+from listings.site.console.guards import console_page, for_member, once_of, read_form, see_done, text_of
 from listings.site.context import site_of
 from listings.site.visitor import base_url_of
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import msgspec
 from starlette.datastructures import FormData
 
-from listings.errors import Problem
-from listings.fields import FIELDS, InvalidFields
-from listings.model import Listing, Value
+from listings.domain.errors import Problem
+from listings.domain.fields import FIELDS, InvalidFields
+from listings.domain.model import Listing, Value
 from listings.site.presentation import TYPES
 
 _GROUPING = re.compile(r"[\s,]")

@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 import msgspec
 from starlette.datastructures import FormData, QueryParams
 
-from listings import words
-from listings.model import ListingQuery, SortKey, Status
+from listings.domain import tokenizer
+from listings.domain.model import ListingQuery, SortKey, Status
 from listings.site.presentation import TYPES
 
 STATUSES: Mapping[str, str] = {"": "All", "active": "On the market", "inactive": "Paused", "deleted": "Closed"}
@@ -58,7 +58,7 @@ class Search(NamedTuple):
 
     def query(self) -> tuple[ListingQuery, dict[str, str]]:
         """What to ask for, and what could not be understood, by the field's name."""
-        sought = tuple(dict.fromkeys(words.words_of(self.q)))[:_MOST_WORDS]
+        sought = tuple(dict.fromkeys(tokenizer.words_of(self.q)))[:_MOST_WORDS]
         faults = {"q": "Look for words of letters or digits"} if self.q and not sought else {}
         query = ListingQuery(
             status=_status(self.status),

@@ -11,14 +11,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from listings import fields
-from listings.contract import ChangeStep, Step
-from listings.errors import Problem
-from listings.model import Listing, ListingChange
+from listings.contract.listings import ChangeStep, Step
+from listings.domain import fields
+from listings.domain.errors import Problem
+from listings.domain.model import Listing, ListingChange
 from listings.service import Member, Service, Terms
 from listings.site import presentation
 from listings.site.console import listing_form
-from listings.site.console.frame import (
+from listings.site.console.guards import (
     console_page,
     for_member,
     for_writer,

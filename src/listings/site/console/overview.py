@@ -8,7 +8,7 @@ from listings.service import Member
 from listings.site import presentation
 from listings.site.console.activity import told
 from listings.site.console.charts import chart_of
-from listings.site.console.frame import console_page, for_member
+from listings.site.console.guards import console_page, for_member
 from listings.site.context import site_of
 
 _LATEST = 8

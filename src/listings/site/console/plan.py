@@ -4,11 +4,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from listings.errors import Problem
+from listings.domain.errors import Problem
 from listings.service import Member
-from listings.service.payments import MONTHLY_CENTS, MOST_MONTHS, NextStep
+from listings.service.payments.manual import MONTHLY_CENTS, MOST_MONTHS, NextStep
 from listings.site import pages
-from listings.site.console.frame import console_page, for_member, read_form, text_of
+from listings.site.console.guards import console_page, for_member, read_form, text_of
 from listings.site.context import site_of
 from listings.site.visitor import base_url_of
 

@@ -9,15 +9,16 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from listings import dates, transfer
-from listings.console_contract import CONSOLE
-from listings.contract import ImportProgress
-from listings.errors import Problem
-from listings.formats import Format
-from listings.model import Account
+from listings.contract.history import CONSOLE
+from listings.contract.imports import ImportProgress
+from listings.domain import timestamps
+from listings.domain.errors import Problem
+from listings.domain.model import Account
 from listings.service import Member, Service
+from listings.service.transfer import exporter, importer
+from listings.service.transfer.file_formats import Format
 from listings.site import pages
-from listings.site.console.frame import console_page, for_member, read_form, require_plan, text_of
+from listings.site.console.guards import console_page, for_member, read_form, require_plan, text_of
 from listings.site.console.upload import Report, Upload, named, packed, unpacked
 from listings.site.context import site_of
 
@@ -60,7 +61,7 @@ async def run_import(request: Request, member: Member) -> Response:
         upload = unpacked(text_of(form, "name"), text_of(form, "kept"), site_of(request).options.most_body)
     except Problem as problem:
         return _page(request, problem, new_ids=flags["new_ids"])
-    options = transfer.Options(author=CONSOLE, **flags)
+    options = importer.Options(author=CONSOLE, **flags)
     steps = _steps(request, service, member.account, upload, options)
     return StreamingResponse(steps, 200, _UNBUFFERED, "text/html; charset=utf-8")
 
@@ -70,7 +71,7 @@ async def export(request: Request, member: Member) -> Response:
     """All listings of the account as a file, sent while they are read."""
     name, kind = _FORMATS.get(request.query_params.get("format", ""), _FORMATS["csv"])
     service = site_of(request).service
-    day = dates.text_of(service.clock())[:10]
+    day = timestamps.text_of(service.clock())[:10]
     stem, _, ending = name.partition(".")
     headers = {"Content-Disposition": f'attachment; filename="{stem}-{day}.{ending}"', "Cache-Control": "no-store"}
     return StreamingResponse(_exported(service, member.account, named(name)), 200, headers, kind)
@@ -100,22 +101,22 @@ async def _rehearse(
     service: Service, account: Account, upload: Upload, *, new_ids: bool
 ) -> tuple[Report, ImportProgress, str]:
     """What it comes to, and what is told where the file was imported before. Raises Problem for one without rows."""
-    options = transfer.Options(new_ids=new_ids, dry_run=True, author=CONSOLE)
+    options = importer.Options(new_ids=new_ids, dry_run=True, author=CONSOLE)
     report, earlier = Report(), ""
     try:
-        done = await transfer.Import(service, account, upload, report, options).run()
+        done = await importer.Import(service, account, upload, report, options).run()
     except Problem as problem:
         if problem.code != "already_imported":
             raise
         earlier = "This very file was imported before: importing it once more does all of this again"
-        done = await transfer.Import(service, account, upload, report, options._replace(again=True)).run()
+        done = await importer.Import(service, account, upload, report, options._replace(again=True)).run()
     if not (report.count or report.resumed_behind):
         raise Problem("invalid_request", f"{upload.name} has no rows")
     return report, done, earlier
 
 
 async def _steps(
-    request: Request, service: Service, account: Account, upload: Upload, options: transfer.Options
+    request: Request, service: Service, account: Account, upload: Upload, options: importer.Options
 ) -> AsyncIterator[str]:
     """The page up to where steps come, one for each batch of rows, the end of it all, and the page's rest."""
     shell = pages.text(request, "console/import_run.html", name=upload.name)
@@ -123,7 +124,7 @@ async def _steps(
     yield before
     told: asyncio.Queue[int | None] = asyncio.Queue()
     report = Report(told.put_nowait)
-    running = asyncio.create_task(transfer.Import(service, account, upload, report, options).run())
+    running = asyncio.create_task(importer.Import(service, account, upload, report, options).run())
     running.add_done_callback(lambda _: told.put_nowait(None))
     try:
         while (place := await told.get()) is not None:
@@ -145,5 +146,5 @@ async def _end(request: Request, running: asyncio.Task[ImportProgress], report: 
 
 async def _exported(service: Service, account: Account, form: Format) -> AsyncIterator[bytes]:
     yield form.header
-    async for page in transfer.pages(service, account):
+    async for page in exporter.pages(service, account):
         yield form.encode(page)

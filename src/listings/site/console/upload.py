@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from listings.contract import ImportProgress, Position, RowOutcome
-from listings.errors import Problem
-from listings.formats import Format, format_of
-from listings.transfer import Row
+from listings.contract.imports import ImportProgress, Position, RowOutcome
+from listings.domain.errors import Problem
+from listings.service.transfer.file_formats import Format, format_of
+from listings.service.transfer.rows import Row
 
 _MOST_SHOWN = 500
 _LONGEST_NAME = 100
@@ -21,7 +21,7 @@ _CUT = 80
 
 
 class Upload:
-    """A file in memory (`listings.transfer.Source`)."""
+    """A file in memory (`listings.service.transfer.rows.Source`)."""
 
     def __init__(self, name: str, content: bytes) -> None:
         """Raises Problem("invalid_request") for a name that tells no format, and an empty file."""
@@ -102,7 +102,7 @@ class RowReport(NamedTuple):
 
 
 class Report:
-    """What is told of an import (`listings.transfer.Watch`); of many rows only the first ones, and those refused."""
+    """What is told of an import (`importer.Watch`); of many rows only the first ones, and those refused."""
 
     def __init__(self, on_step: Callable[[int], None] | None = None) -> None:
         """`on_step` is told up to which byte of the file all rows are done."""

@@ -12,7 +12,7 @@ from listings.service import Member, Service
 from listings.service.usage import KeyUsage
 from listings.site import presentation
 from listings.site.console.charts import chart_of
-from listings.site.console.frame import console_page, for_member
+from listings.site.console.guards import console_page, for_member
 from listings.site.context import site_of
 
 _MICROSECOND = 1_000_000

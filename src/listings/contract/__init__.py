@@ -1,0 +1,1 @@
+"""What the service requires of a store and of a rate limiter."""

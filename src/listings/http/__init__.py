@@ -1,0 +1,1 @@
+"""The HTTP server: connections, deadlines, limits and the exchange handed to the application."""

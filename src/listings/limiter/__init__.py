@@ -1,1 +1,0 @@
-"""Rate limiters behind `listings.contract.RateLimiter`."""

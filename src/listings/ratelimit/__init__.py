@@ -1,0 +1,1 @@
+"""Exact sliding-window rate limiters."""

@@ -1,0 +1,1 @@
+"""The store on PostgreSQL and Citus."""

@@ -1,0 +1,1 @@
+"""Transactions written once for both engines, as generators of statements."""

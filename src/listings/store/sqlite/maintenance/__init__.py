@@ -1,0 +1,1 @@
+"""Migrate, back up, restore and inspect a SQLite database."""

@@ -1,0 +1,1 @@
+"""Copy a SQLite database to PostgreSQL."""

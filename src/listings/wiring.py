@@ -1,0 +1,254 @@
+"""Wires store, limiter, service and application out of settings: for the command line, tests and benchmarks alike."""
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from listings.contract.rate_limiter import RateLimiter
+from listings.domain.errors import Problem
+from listings.ratelimit.mapped import MappedLimiter
+from listings.ratelimit.memory import MemoryLimiter
+from listings.service import Service
+from listings.service.payments.manual import ManualPayments, PaymentProvider
+from listings.settings import RedisAddress, Settings
+from listings.store.sqlite.store import SqliteStore
+from listings.telemetry.logs import RequestLog
+
+if TYPE_CHECKING:  # HTTP and metrics are loaded where they are used: most commands need neither
+    from listings.api.app import Application, Trace
+    from listings.http.asgi import Pages
+    from listings.http.server import Server
+    from listings.ratelimit.redis import RedisLimiter
+    from listings.ratelimit.redis_connection import Endpoint
+    from listings.store.postgres.store import PostgresStore
+    from listings.telemetry.metrics import Metrics
+
+T = TypeVar("T")
+
+
+_AMONG_WORKERS = 4  # connections that a worker takes at once, so that the others get some
+
+
+class Observers(NamedTuple):
+    """Who hears what the service does, beside its log."""
+
+    metrics: "Metrics | None" = None
+    trace: "Trace | None" = None
+
+
+NOBODY = Observers()
+
+
+@contextmanager
+def observed(settings: Settings, *, listening: bool = True) -> Iterator[Observers]:
+    """Metrics and traces as far as the settings ask for them. Raises Problem("invalid_setting").
+
+    `listening`: whether metrics are told at the address of the settings; else somebody asks for the reports.
+    """
+    with ExitStack() as stack:
+        trace = stack.enter_context(_tracing()) if settings.tracing else None
+        metrics = None
+        if settings.metrics_address is not None:
+            from listings.telemetry.metrics import Metrics  # noqa: PLC0415 - see above
+
+            metrics = stack.enter_context(closing(Metrics(settings.file)))
+            if listening:
+                metrics.listen(*settings.metrics_address)
+        yield Observers(metrics, trace)
+
+
+@asynccontextmanager
+async def opened_service(
+    settings: Settings, *, clock: Callable[[], float] = time.time, metrics: "Metrics | None" = None
+) -> AsyncIterator[Service]:
+    """A service over the database of the settings, which must exist; everything is committed at the end."""
+    store = _store(settings, metrics)
+    await store.open()
+    if metrics is not None:
+        metrics.watch_writes(lambda: store.writes_waiting)
+    limiter = _limiter(settings, await store.get_id(), metrics)
+    service = Service(
+        store,
+        limiter,
+        clock,
+        sign_up_open=settings.sign_up,
+        market_open=settings.site,
+        payments=_payments(settings),
+    )
+    upkeep = asyncio.create_task(service.keep_up())
+    try:
+        yield service
+    finally:
+        upkeep.cancel()
+        await asyncio.wait([upkeep])  # what it has not stored is the service's again
+        await service.write_key_uses()
+        await service.write_views()
+        await service.write_usage()
+        await store.close()
+        if limiter is not None:
+            await limiter.close()
+
+
+def _store(settings: Settings, metrics: "Metrics | None") -> "SqliteStore | PostgresStore":
+    if isinstance(settings.database, Path):
+        return SqliteStore(settings.database, metrics.note_batch if metrics is not None else None)
+    from listings.store.postgres.pool import Bounds  # noqa: PLC0415
+    from listings.store.postgres.store import PostgresStore  # noqa: PLC0415 - as above
+
+    create_data_folder(settings)
+    return PostgresStore(settings.database, Bounds(settings.database_connections, settings.database_timeout))
+
+
+def create_data_folder(settings: Settings) -> None:
+    """Of the files of this machine."""
+    try:
+        settings.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise Problem(
+            "invalid_setting", f"The folder {settings.file.parent} can't be made: {error.strerror}"
+        ) from error
+
+
+def application(
+    service: Service, settings: Settings, request_log: RequestLog | None = None, observers: Observers = NOBODY
+) -> "Application":
+    """The ASGI application over a service."""
+    from listings.api.app import Application  # noqa: PLC0415 - see above
+    from listings.site.lazy import LatePages  # noqa: PLC0415 - see above
+
+    application = Application(
+        service,
+        cors_origins=settings.cors_origins,
+        most_body=settings.max_body_bytes,
+        most_kept=settings.list_cache_bytes,
+        request_log=request_log,
+        on_answer=observers.metrics.note_answer if observers.metrics is not None else None,
+        trace=observers.trace,
+        pages=LatePages(partial(_pages, service, settings)) if settings.site else None,
+    )
+    service.store.on_replaced = application.forget_answers
+    return application
+
+
+def _pages(service: Service, settings: Settings) -> "Pages":
+    from listings.site import app  # noqa: PLC0415 - see `LatePages`
+    from listings.site.context import SiteOptions  # noqa: PLC0415
+
+    return app.application(
+        service,
+        SiteOptions(
+            base_url=settings.base_url,
+            trusted_proxies=settings.trusted_proxies,
+            most_body=settings.max_body_bytes,
+        ),
+    )
+
+
+def server(
+    service: Service,
+    settings: Settings,
+    request_log: RequestLog | None = None,
+    on_start: Callable[[], None] = lambda: None,
+    observers: Observers = NOBODY,
+) -> "Server":
+    """The HTTP server over a service."""
+    from listings.http.connection import Bounds  # noqa: PLC0415 - see above
+    from listings.http.server import Server  # noqa: PLC0415 - see above
+
+    bounds = Bounds(
+        header_seconds=settings.header_timeout,
+        body_seconds=settings.body_timeout,
+        idle_seconds=settings.idle_timeout,
+        write_seconds=settings.write_timeout,
+        head_bytes=settings.max_header_bytes,
+        head_fields=settings.max_headers,
+        url_bytes=settings.max_url_bytes,
+        connections=settings.max_connections,
+        accepted_at_once=Bounds().accepted_at_once if settings.workers == 1 else _AMONG_WORKERS,
+    )
+    server = Server(
+        application(service, settings, request_log, observers),
+        bounds,
+        on_start,
+        service.begin_shutdown,
+        alone=settings.workers == 1,
+    )
+    if observers.metrics is not None:
+        observers.metrics.watch_connections(lambda: server.open_connections, settings.max_connections)
+    return server
+
+
+@contextmanager
+def _tracing() -> Iterator["Trace"]:
+    try:
+        from listings.telemetry.tracing import Tracing  # noqa: PLC0415 - its packages are an extra
+    except ImportError:
+        raise Problem(
+            "invalid_setting",
+            "LISTINGS_TRACING is on, which needs OpenTelemetry: install it with `pip install 'listings[tracing]'`",
+        ) from None
+    with closing(Tracing()) as tracing:
+        yield tracing.note_answer
+
+
+def _payments(settings: Settings) -> PaymentProvider:
+    if settings.payment_provider == "manual":
+        return ManualPayments()
+    try:
+        from listings.service.payments.stripe import StripeAccount, StripePayments  # noqa: PLC0415 - an extra, too
+    except ImportError:
+        raise Problem(
+            "invalid_setting",
+            "LISTINGS_PAYMENT_PROVIDER is stripe, which needs its library: install it with "
+            "`pip install 'listings[stripe]'`",
+        ) from None
+    for setting, value in (
+        ("LISTINGS_STRIPE_SECRET_KEY", settings.stripe_secret_key),
+        ("LISTINGS_STRIPE_WEBHOOK_SECRET", settings.stripe_webhook_secret),
+    ):
+        if not value:
+            raise Problem("invalid_setting", f"LISTINGS_PAYMENT_PROVIDER is stripe, which needs {setting}: set it")
+    return StripePayments(
+        StripeAccount(settings.stripe_secret_key, settings.stripe_webhook_secret, settings.stripe_currency)
+    )
+
+
+def _limiter(settings: Settings, database_id: str, metrics: "Metrics | None") -> RateLimiter | None:
+    if not settings.rate_limit:
+        return None
+    local = _local_limiter(settings, database_id)
+    if settings.redis is None:
+        return local
+    from listings.ratelimit.fallback import FallbackLimiter  # noqa: PLC0415 - with Redis's client, which few need
+
+    shared = redis_limiter(settings.redis, settings, database_id)
+    if metrics is None:
+        return FallbackLimiter(shared, local, required=settings.redis_required)
+    limiter = FallbackLimiter(shared, local, required=settings.redis_required, on_local=metrics.note_local_count)
+    metrics.watch_limiter(lambda: limiter.is_away)
+    return limiter
+
+
+def redis_limiter(address: RedisAddress, settings: Settings, database_id: str) -> "RedisLimiter":
+    """Build the limiter that counts in Redis."""
+    from listings.ratelimit.redis import RedisLimiter  # noqa: PLC0415 - with Redis's client, which few need
+
+    return RedisLimiter(redis_endpoint(address, settings), database_id, settings.rate_limit, settings.rate_window)
+
+
+def redis_endpoint(address: RedisAddress, settings: Settings) -> "Endpoint":
+    """Return where and how to connect to Redis."""
+    from listings.ratelimit.redis_connection import Endpoint  # noqa: PLC0415 - with Redis's client, which few need
+
+    return Endpoint(**address._asdict(), answer_seconds=settings.redis_timeout / 1000)
+
+
+def _local_limiter(settings: Settings, database_id: str) -> RateLimiter:
+    if sys.platform != "linux":  # the mapped log needs Linux's locks and clock
+        return MemoryLimiter(settings.rate_limit, settings.rate_window)
+    return MappedLimiter(settings.file, database_id, settings.rate_limit, settings.rate_window)

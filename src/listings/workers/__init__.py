@@ -1,0 +1,1 @@
+"""Several processes of the service on one machine."""

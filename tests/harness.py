@@ -1,0 +1,310 @@
+"""The service as tests use it: in this process with a clock to turn, or behind a real socket."""
+
+import asyncio
+import json as jsons
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from io import StringIO
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeVar, cast
+from urllib.parse import unquote
+
+import pytest
+import uvloop
+
+from listings import maintenance, wiring
+from listings.api.app import Application
+from listings.domain import api_keys
+from listings.domain.model import Account
+from listings.http.server import base_url_of, bound_socket
+from listings.service import Service
+from listings.settings import Settings, load
+
+T = TypeVar("T")
+
+MONTH = 31 * 24 * 3600
+START = 1_790_000_000  # 2026-09-21 14:13:20
+PATIENCE = 120  # seconds: whatever takes longer hangs
+
+
+class Clock:
+    """Seconds since 1970, turned by hand."""
+
+    def __init__(self) -> None:
+        self.now = float(START)
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Person(NamedTuple):
+    """Somebody of the cast: an account with a key."""
+
+    account: Account
+    key: str
+    key_id: int
+
+
+class Cast(NamedTuple):
+    """alice, the owner; bob, another account; charlie, whose plan has expired."""
+
+    alice: Person
+    bob: Person
+    charlie: Person
+
+
+class Reply(NamedTuple):
+    """An answer of the application."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    cookies: tuple[str, ...] = ()  # each Set-Cookie
+
+    def json(self) -> Any:
+        return jsons.loads(self.body)
+
+
+@contextmanager
+def unused_port() -> Iterator[int]:
+    """A port on which nobody listens, and nobody else can: tests of another process make theirs meanwhile."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+def in_a_file(folder: Path) -> str:
+    """The address of a house's database: a file in its folder."""
+    return f"sqlite:///{folder}/listings.db"
+
+
+class Ground:
+    """Where houses have their data, unless they are told: one database for each folder."""
+
+    database_of: Callable[[Path], str] = staticmethod(in_a_file)
+
+
+def settings_for(folder: Path, **flags: str) -> Settings:
+    if "database" not in flags:
+        flags["database"] = Ground.database_of(folder)
+    return load({}, {"data_folder": str(folder), "port": "0", "database_timeout": str(PATIENCE), **flags})
+
+
+async def make_person(service: Service, name: str, plan_ends_in: float) -> Person:
+    """An account of its own with a key; the plan may have ended long ago."""
+    count = len(_EMAILS)
+    _EMAILS.append(f"{name}{count}@example.com")
+    account = await service.add_account(name, _EMAILS[-1], int(service.clock() + plan_ends_in))
+    issued = await service.adopt_key(account, "test", api_keys.make())
+    return Person(account, issued.secret, issued.key.id)
+
+
+_EMAILS: list[str] = []
+
+
+async def make_cast(service: Service) -> Cast:
+    return Cast(
+        await make_person(service, "alice", 12 * MONTH),
+        await make_person(service, "bob", 12 * MONTH),
+        await make_person(service, "charlie", -MONTH),
+    )
+
+
+async def _rest(_: Service) -> None:
+    await asyncio.Event().wait()
+
+
+class House:
+    """The whole service in this process, on a loop and a clock of its own.
+
+    What a service does beside the requests is left to `KeptUpHouse`: it goes by the machine's time.
+    """
+
+    _keep_up: Callable[[Service], Coroutine[Any, Any, None]] = staticmethod(_rest)
+
+    def __init__(self, folder: Path, **flags: str) -> None:
+        self.clock = Clock()
+        self.settings = settings_for(folder, **flags)
+        self._runner = asyncio.Runner()
+        self._stack = AsyncExitStack()
+
+    def __enter__(self) -> Self:
+        maintenance.migrate_database(self.settings)
+        opened = wiring.opened_service(self.settings, clock=self.clock)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Service, "keep_up", self._keep_up)
+            self.service = self.run(self._stack.enter_async_context(opened))
+        self.application = wiring.application(self.service, self.settings)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.run(self._stack.aclose())
+        self._runner.close()
+
+    def run(self, task: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(task)
+
+    def person(self, name: str, plan_ends_in: float = 12 * MONTH) -> Person:
+        return self.run(make_person(self.service, name, plan_ends_in))
+
+    def cast(self) -> Cast:
+        return self.run(make_cast(self.service))
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        key: str | None = None,
+        json: Any = None,
+        body: bytes = b"",
+        headers: dict[str, str] | None = None,
+        client: str = "127.0.0.1",
+    ) -> Reply:
+        """Send one request straight into the application; `client` is the address that it comes from."""
+        content = jsons.dumps(json).encode() if json is not None else body
+        sent = [(name.lower().encode(), value.encode("latin-1")) for name, value in (headers or {}).items()]
+        if key is not None:
+            sent.append((b"x-api-key", key.encode("latin-1")))
+        if content:
+            sent.append((b"content-length", b"%d" % len(content)))
+        return self.run(ask(self.application, method, path, sent, [content], client=client))
+
+
+class KeptUpHouse(House):
+    """A house in which that is done, too."""
+
+    _keep_up = staticmethod(Service.keep_up)
+
+
+async def ask(
+    application: Application,
+    method: str,
+    path: str,
+    headers: list[tuple[bytes, bytes]],
+    chunks: list[bytes],
+    *,
+    complete: bool = True,
+    client: str = "127.0.0.1",
+) -> Reply:
+    """One ASGI request whose body comes in these chunks; an incomplete one ends with a disconnect."""
+    raw, _, query = path.partition("?")
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},  # who streams need not listen for a disconnect
+        "scheme": "http",
+        "client": (client, 50_000),
+        "method": method,
+        "path": unquote(raw),
+        "raw_path": raw.encode(),
+        "query_string": query.encode(),
+        "headers": headers,
+    }
+    waiting: list[dict[str, Any]] = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
+    if complete:
+        waiting[-1]["more_body"] = False
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return waiting.pop(0) if waiting else {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await application(scope, receive, send)
+    if not sent:
+        return Reply(0, {}, b"")
+    answer = {name.decode(): value.decode("latin-1") for name, value in sent[0]["headers"]}
+    cookies = tuple(value.decode("latin-1") for name, value in sent[0]["headers"] if name == b"set-cookie")
+    return Reply(sent[0]["status"], answer, b"".join(message["body"] for message in sent[1:]), cookies)
+
+
+class PlainAsgi:
+    """The application as any server of ASGI calls it."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+
+    async def serve(self, exchange: Any) -> None:
+        await self._application(exchange.scope, exchange.receive, exchange.send)
+
+
+class RunningService:
+    """The service behind a real socket, in a thread of this process, as `listings serve` runs it."""
+
+    def __init__(self, folder: Path, *, plain: bool = False, **flags: str) -> None:
+        self.settings = settings_for(folder, **flags)
+        self._plain = plain
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+
+    def __enter__(self) -> Self:
+        maintenance.migrate_database(self.settings)
+        self._thread.start()
+        end = monotonic() + PATIENCE
+        while not self._started.wait(0.1):
+            assert self._thread.is_alive()
+            assert monotonic() < end
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._loop.call_soon_threadsafe(self._stop)
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive(), self._whereabouts()
+
+    def _whereabouts(self) -> str:
+        """What the thread does, and what its tasks wait for."""
+        text = StringIO()
+        traceback.print_stack(sys._current_frames().get(self._thread.ident or 0), file=text)  # noqa: SLF001 - its name
+        for task in asyncio.all_tasks(self._loop):
+            task.print_stack(file=text)
+        return text.getvalue()
+
+    def run(self, use: Callable[[Service], Awaitable[T]]) -> T:
+        """Use the service on its own loop, from the test's thread."""
+
+        async def task() -> T:
+            return await use(self.service)
+
+        return asyncio.run_coroutine_threadsafe(task(), self._loop).result(PATIENCE)
+
+    def cast(self) -> Cast:
+        return self.run(make_cast)
+
+    @property
+    def open_connections(self) -> int:
+        return self._server.open_connections
+
+    def replace_application(self, application: Any) -> None:
+        """Serve another application on connections from now on: what has `serve(exchange)`."""
+        self._server.config.loaded_app = application
+
+    def _stop(self) -> None:
+        self._server.should_exit = True
+
+    def _work(self) -> None:
+        with (
+            wiring.observed(self.settings) as self.observers,
+            bound_socket(self.settings.host, self.settings.port) as listener,
+        ):
+            self.base_url = base_url_of(listener)
+            uvloop.run(self._serve(listener))
+
+    async def _serve(self, listener: Any) -> None:
+        self._loop = asyncio.get_running_loop()
+        observers = self.observers
+        async with wiring.opened_service(self.settings, metrics=observers.metrics) as service:
+            self.service = service
+            self._server = wiring.server(service, self.settings, on_start=self._started.set, observers=observers)
+            if self._plain:
+                self._server.config.app = cast("Any", PlainAsgi(cast("Any", self._server.config.app)))
+            await self._server.serve([listener])

@@ -1,0 +1,49 @@
+"""Backups and restores on a disk that is too small: `python -m tests.store.sqlite.small_disk FOLDER`.
+
+Prints the sentence of each refusal and what is then in the folder.
+"""
+
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from listings.domain.errors import Problem
+from listings.store import migrations
+from listings.store.migrations import Migration
+from listings.store.sqlite.maintenance import migrate
+from listings.store.sqlite.maintenance.backup import back_up
+from listings.store.sqlite.maintenance.restore import restore
+from tests.store import databases
+
+NEXT = Migration(len(migrations.shipped_migrations()) + 1, "next", "CREATE TABLE next (a INTEGER) STRICT")
+
+
+def sentence_of(act: Callable[[], object]) -> str:
+    try:
+        act()
+    except Problem as problem:
+        return problem.message
+    return "done"
+
+
+def main(folder: Path, elsewhere: Path) -> None:
+    databases.make(elsewhere / "small.db", listings=100, size=3000)
+    small = Path(shutil.copy(elsewhere / "small.db", folder / "listings.db"))
+    large = databases.make(elsewhere / "large.db", listings=300, size=3000)
+    back_up(large, elsewhere / "large-backup.db")
+    back_up(small, elsewhere / "backup.db")
+    acts: list[Callable[[], object]] = [
+        lambda: back_up(small, folder / "backup.db"),
+        lambda: migrate.migrate(small, [*migrations.shipped_migrations(), NEXT]),
+        lambda: restore(small, elsewhere / "backup.db"),
+        lambda: restore(folder / "new.db", elsewhere / "large-backup.db"),
+    ]
+    for act in acts:
+        print(sentence_of(act))  # noqa: T201 - what the test reads
+    print(*sorted(path.name for path in folder.iterdir()))  # noqa: T201
+    print(databases.is_sound(small), len(databases.rows(small, "SELECT id FROM listings")))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:3]))

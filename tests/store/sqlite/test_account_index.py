@@ -1,0 +1,274 @@
+"""How a large account comes into the indexes of its searches: step by step, beside what others write."""
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+import pytest
+
+from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
+from listings.contract.listings import IndexStep
+from listings.domain.errors import Unavailable
+from listings.domain.model import ImportedListing, ListingQuery, NewListing
+from listings.store.search_sql import LARGE
+from listings.store.sqlite import account_index
+from listings.store.sqlite.maintenance import migrate
+from listings.store.sqlite.store import SqliteStore
+
+T = TypeVar("T")
+
+ALICE = (1, 1)
+STAMP = "2026-11-22 10:00:00"
+
+
+class Alice:
+    """An account and the store that it is in."""
+
+    def __init__(self, runner: asyncio.Runner, path: Path) -> None:
+        self.path = path
+        self.store = SqliteStore(path)
+        self._runner = runner
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(work)
+
+    def add(self, count: int, content: str = "Two wheels.") -> list[int]:
+        """Listings with one title; returns their ids."""
+
+        async def add() -> list[int]:
+            new, added = NewListing(title="Bike", content=content), []
+            for at in range(0, count, 500):  # never more than may wait
+                some = range(min(500, count - at))
+                added += await asyncio.gather(*(self.store.add_listing(*ALICE, new, STAMP) for _ in some))
+            return [one.listing_id for one in added]
+
+        return self.run(add())
+
+    def bring(self, count: int, number: int) -> None:
+        """So many listings by an import, the `number`-th one."""
+        key = ImportKey(*ALICE, bytes([number]) * 32, "jsonl", new_ids=True)
+        imported = ImportedListing(NewListing(title="Bike", content="Wheels"), 0, STAMP, STAMP, None)
+        batch = ImportBatch(Position(), Position(1, 1), [ImportRow(None, lambda _: imported)] * count)
+        self.run(self.store.begin_import(key, None, 1_000, 0))
+        assert self.run(self.store.import_listings(key, batch)) == ["made"] * count
+
+    def retitle(self, listing_id: int, title: str) -> None:
+        self.run(self.store.change_listing(listing_id, lambda _: {"title": title}))
+
+    def step(self, count: int) -> IndexStep:
+        return self.run(self.store.index_accounts(count))
+
+    def find(self, word: str) -> list[int]:
+        query = ListingQuery(words=(word,), status="all", descending=False)
+        return [listing.id for listing in self.run(self.store.find_listings(*ALICE, query))]
+
+    def indexed(self) -> tuple[int, int, int]:
+        """What the account's state says; how many listings are in the indexes of columns, and how many in the words."""
+        ask = self._ask
+        return (
+            ask("SELECT indexed FROM account_state"),
+            ask("SELECT count(*) FROM listings WHERE indexed"),
+            ask("SELECT count(*) FROM listings_words WHERE listings_words MATCH '\"§1\"'"),
+        )
+
+    def _ask(self, statement: str) -> int:
+        with apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READONLY) as reader:
+            (found,) = reader.execute(statement).fetchall()[0]
+        return int(str(found))
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Alice]:
+    migrate.migrate(path)
+    with asyncio.Runner() as runner:
+        alice = Alice(runner, path)
+        runner.run(alice.store.open())
+        if runner.run(alice.store.find_account("alice@example.com")) is None:
+            runner.run(alice.store.add_account("Alice", "alice@example.com", None, 1_000))
+        yield alice
+        runner.run(alice.store.close())
+
+
+@pytest.fixture
+def alice(tmp_path: Path) -> Iterator[Alice]:
+    with opened(tmp_path / "listings.db") as alice:
+        yield alice
+
+
+def test_the_write_that_makes_an_account_large_indexes_nothing_itself(alice: Alice) -> None:
+    alice.add(LARGE - 1)
+    assert alice.indexed() == (0, 0, 0)
+    assert alice.step(100) == IndexStep(0)
+    alice.add(1)
+    assert alice.indexed() == (2, 0, 0)
+    assert alice.step(100).done == 100
+    assert alice.indexed() == (2, 100, 100)
+
+
+def test_the_last_step_makes_its_searches_go_by_the_indexes(alice: Alice) -> None:
+    ids = alice.add(LARGE)
+    steps = [alice.step(300) for _ in range(5)]
+    assert [(step.done, step.left) for step in steps] == [
+        (300, True),
+        (300, True),
+        (300, True),
+        (100, True),
+        (0, False),
+    ]
+    assert alice.indexed() == (1, LARGE, LARGE)
+    assert alice.find("bike") == ids
+
+
+def test_as_many_listings_as_a_step_has_are_no_sign_of_the_end(alice: Alice) -> None:
+    alice.add(LARGE)
+    assert [alice.step(LARGE // 2).done for _ in range(4)] == [LARGE // 2, LARGE // 2, 0, 0]
+    assert alice.indexed() == (1, LARGE, LARGE)
+
+
+def test_listings_that_are_made_meanwhile_are_left_to_the_steps_too(alice: Alice) -> None:
+    ids = alice.add(LARGE)
+    alice.step(LARGE)
+    ids += alice.add(3)
+    assert alice.indexed() == (2, LARGE, LARGE)
+    assert alice.find("bike") == ids
+    while alice.step(300).left:
+        pass
+    assert alice.indexed() == (1, LARGE + 3, LARGE + 3)
+    assert alice.find("bike") == ids
+    alice.add(1)
+    assert alice.indexed() == (1, LARGE + 4, LARGE + 4)
+
+
+def test_nobody_keeps_ahead_of_the_steps_for_ever(alice: Alice) -> None:
+    alice.add(2 * LARGE)
+    assert alice.indexed() == (2, 0, 0)
+    alice.add(3)
+    assert alice.indexed() == (2, 3, 3)
+    while alice.step(300).left:
+        pass
+    assert alice.indexed() == (1, 2 * LARGE + 3, 2 * LARGE + 3)
+
+
+def test_an_import_leaves_an_account_that_it_makes_large_to_the_steps_as_well(alice: Alice) -> None:
+    alice.bring(LARGE - 1, 1)
+    assert alice.indexed() == (0, 0, 0)
+    alice.bring(10, 2)
+    assert alice.indexed() == (2, 0, 0)
+    alice.bring(5, 3)
+    assert alice.indexed() == (2, 5, 5)
+    while alice.step(300).left:
+        pass
+    alice.bring(1, 4)
+    assert alice.indexed() == (1, LARGE + 15, LARGE + 15)
+    assert len(alice.find("wheels")) == LARGE + 15
+
+
+def test_an_edit_meanwhile_is_found_by_its_new_words_and_no_longer_by_the_old_ones(alice: Alice) -> None:
+    first, *others = alice.add(LARGE)
+    alice.step(10)
+    for listing_id in (first, others[-1]):
+        alice.retitle(listing_id, "Rimu table")
+        alice.retitle(listing_id, "Oak table")
+    assert (alice.find("oak"), alice.find("rimu")) == ([first, others[-1]], [])
+    while alice.step(300).left:
+        pass
+    assert (alice.find("oak"), alice.find("rimu"), alice.find("bike")) == ([first, others[-1]], [], others[:-1])
+    assert alice.indexed() == (1, LARGE, LARGE)
+
+
+def test_listings_that_are_paused_meanwhile_are_not_passed_over(alice: Alice) -> None:
+    ids = alice.add(LARGE)
+    for at in range(4):
+        for listing_id in ids[at * 100 : at * 100 + 5] + ids[-5 * (at + 1) :]:
+            alice.run(alice.store.change_listing(listing_id, lambda _: {"is_active": False}))
+        alice.step(100)
+    while alice.step(300).left:
+        pass
+    assert alice.indexed() == (1, LARGE, LARGE)
+
+
+def test_long_texts_make_a_step_short(alice: Alice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(account_index, "_MOST_CHARACTERS", 10_000)
+    alice.add(LARGE, "word " * 400)
+    assert alice.step(300).done == 5
+    assert alice.step(2).done == 2
+
+
+def test_a_service_that_is_started_anew_goes_on(tmp_path: Path) -> None:
+    with opened(tmp_path / "listings.db") as alice:
+        alice.add(LARGE)
+        alice.step(100)
+    with opened(tmp_path / "listings.db") as alice:
+        assert alice.indexed() == (2, 100, 100)
+        while alice.step(300).left:
+            pass
+        assert alice.indexed() == (1, LARGE, LARGE)
+
+
+def test_several_processes_may_index_an_account_at_once(alice: Alice) -> None:
+    alice.add(LARGE)
+    with opened(alice.path) as other:
+        while alice.step(70).left:
+            other.step(30)
+        assert other.step(30) == IndexStep(0)
+    assert alice.indexed() == (1, LARGE, LARGE)
+
+
+def test_accounts_follow_one_another(alice: Alice) -> None:
+    bob = alice.run(alice.store.add_account("Bob", "bob@example.com", None, 1_000))
+    assert bob is not None
+    alice.add(LARGE)
+
+    async def add_bobs() -> None:
+        for _ in range(2):
+            new = NewListing(title="Lamp", content="Brass")
+            await asyncio.gather(*(alice.store.add_listing(2, bob.id, new, STAMP) for _ in range(LARGE // 2)))
+
+    alice.run(add_bobs())
+    while alice.step(300).left:
+        pass
+    assert alice.run(alice.store.index_accounts(1)) == IndexStep(0)
+    query = ListingQuery(words=("brass",), limit=5)
+    assert len(alice.run(alice.store.find_listings(2, bob.id, query))) == 5
+    with apsw.Connection(str(alice.path), flags=apsw.SQLITE_OPEN_READONLY) as reader:
+        assert reader.execute("SELECT indexed, listings FROM account_state ORDER BY 1").fetchall() == [(1, LARGE)] * 2
+
+
+def test_steps_of_another_index_are_not_taken_for_the_writes_of_others(alice: Alice) -> None:
+    alice.add(LARGE)
+    steps = []
+    for _ in range(3):
+        steps += [alice.step(10), alice.run(alice.store.index_market(10, b"i" * 16, 1_000.0))]
+    assert [step.contended for step in steps[1:]] == [False] * 5
+    alice.add(2)
+    assert alice.step(10).contended
+    assert not alice.step(10).contended
+
+
+def test_a_step_that_fails_leaves_its_listings_to_the_next(alice: Alice, monkeypatch: pytest.MonkeyPatch) -> None:
+    alice.add(LARGE)
+    alice.step(100)
+
+    def fail(*_: object) -> None:
+        raise apsw.FullError("disk full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(account_index, "index_words", fail)
+        with pytest.raises(Unavailable):
+            alice.step(100)
+    while alice.step(300).left:
+        pass
+    assert alice.indexed() == (1, LARGE, LARGE)
+
+
+def test_to_look_for_an_account_reads_no_other(alice: Alice) -> None:
+    with apsw.Connection(str(alice.path), flags=apsw.SQLITE_OPEN_READONLY) as reader:
+        plan = reader.execute(f"EXPLAIN QUERY PLAN {account_index.NEXT_ACCOUNT}").fetchall()
+        steps = reader.execute(
+            "EXPLAIN QUERY PLAN " + account_index.NEXT_LISTINGS.replace("$", "?"), (1, 1, 1, 1)
+        ).fetchall()
+    assert [row[3] for row in plan] == ["SCAN account_state USING COVERING INDEX account_state_indexing"]
+    assert not any("SCAN" in str(row[3]) or "TEMP B-TREE" in str(row[3]) for row in steps)

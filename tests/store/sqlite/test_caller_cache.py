@@ -1,0 +1,71 @@
+"""Whom a key belongs to is kept in memory on SQLite, until any process writes what may change it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from listings.contract.accounts import NewKey, Rotation
+from listings.contract.history import Payment
+from listings.domain.model import NewListing, bucket_of
+from listings.store.sqlite.maintenance import migrate
+from listings.store.sqlite.store import SqliteStore
+from tests.harness import PATIENCE
+
+DIGEST = b"k" * 32
+END = 9_000_000_000
+Change: TypeAlias = Callable[[SqliteStore, int, int], Awaitable[Any]]
+
+
+def new_key(account_id: int, digest: bytes) -> NewKey:
+    return NewKey(account_id=account_id, name="", digest=digest, hint="", created_at=1_000)
+
+
+CHANGES: dict[str, Change] = {
+    "the key is revoked": lambda store, _, key: store.revoke_key(key, 2_000),
+    "the key is rotated": lambda store, account, key: store.rotate_key(
+        key, lambda *_: Rotation(new_key(account, b"n" * 32), 2_000)
+    ),
+    "the plan is extended": lambda store, account, _: store.change_account(account, lambda _: {"plan_expires_at": END}),
+    "the account is disabled": lambda store, account, _: store.change_account(
+        account, lambda _: {"disabled_at": 2_000}
+    ),
+    "the account is erased": lambda store, account, _: store.erase_account(account, "Erased", "e@x.invalid", 2_000),
+    "a payment comes": lambda store, account, _: store.add_payment(
+        Payment("manual", "1", account, 1), lambda _: END, 2_000
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_what_another_process_changes_about_a_caller_is_seen_at_once(
+    tmp_path: Path, change: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "listings.store.sqlite.write_lock.LONGEST_KEPT", PATIENCE
+    )  # else it is read again after a second
+    path = tmp_path / "listings.db"
+    migrate.migrate(path)
+
+    async def run() -> None:
+        one, other = SqliteStore(path), SqliteStore(path)
+        await one.open()
+        await other.open()
+        try:
+            account = await other.add_account("Alice", "alice@example.com", None, 1_000)
+            assert account is not None
+            key = await other.add_key(new_key(account.id, DIGEST))
+            assert key is not None
+            before = await one.find_caller(DIGEST)
+            listing = NewListing(title="A", content="A")
+            await other.add_listing(bucket_of(account.id), account.id, listing, "2026-01-01 00:00:00")
+            assert await one.find_caller(DIGEST) is before  # it was not read again
+            await change(other, account.id, key.id)
+            assert await one.find_caller(DIGEST) != before
+        finally:
+            await one.close()
+            await other.close()
+
+    asyncio.run(run())

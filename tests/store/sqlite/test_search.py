@@ -1,0 +1,186 @@
+"""How a search is carried out: by an index that serves it, in few steps however many listings there are."""
+
+import asyncio
+from collections.abc import Iterator
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from listings.domain.model import SORTED_BY, ListingQuery, NewListing
+from listings.store import search_sql, sql
+from listings.store.sqlite import search as sqlite_search
+from listings.store.sqlite.connections import open_reader
+from listings.store.sqlite.maintenance import migrate
+from listings.store.sqlite.store import SqliteStore
+
+FILTERS: dict[str, Any] = {
+    "category": "Rare",
+    "region": "Rare",
+    "updated_since": "2026-11-21 10:00:00",
+    "price_min": 5,
+    "price_max": 5,
+    "type": "job",
+}
+COUNT = 10_000
+SHARES = {"second": 2, "third": 3, "eleventh": 11}  # of how many listings one has the word
+
+
+def shapes(indexed: bool) -> Iterator[search_sql.Shape]:  # noqa: FBT001 - which kind
+    some = [names for size in range(3) for names in combinations(FILTERS, size)]
+    for status, names, sort, descending, behind, limited in product(
+        ("active", "inactive", "deleted", "all"), some, SORTED_BY, (True, False), (True, False), (True, False)
+    ):
+        query = ListingQuery(
+            status=status,  # type: ignore[arg-type]  # one of them
+            sort=sort,
+            descending=descending,
+            limit=100 if limited else None,
+            after=(1, 1) if behind else None,
+            **{name: FILTERS[name] for name in names},
+        )
+        shape = search_sql.shape_of(query)
+        yield from [search_sql.walk(shape), *search_sql.gatherings(shape)] if indexed else [shape]
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> apsw.Connection:
+    """A file with one large account: its listings are bikes of one kind, a few of them rare."""
+    path = tmp_path_factory.mktemp("search") / "listings.db"
+    migrate.migrate(path)
+    asyncio.run(fill(path))
+    reader = open_reader(path)
+    sqlite_search.prepare(reader)
+    return reader
+
+
+async def fill(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    account = await store.add_account("Alice", "alice@example.com", None, 1_000)
+    assert account is not None
+    for at in range(0, COUNT, 500):
+        await asyncio.gather(*(store.add_listing(1, account.id, listing(n), stamp(n)) for n in range(at, at + 500)))
+    for number in range(1, 6):
+        await store.change_listing(1024 * (number + 100) + 1, lambda _: {"is_active": False})
+        await store.change_listing(1024 * (number + 200) + 1, lambda _: {"is_active": False, "deleted_at": 5})
+    while (await store.index_accounts(1_000)).left:
+        pass
+    await store.close()
+
+
+def listing(number: int) -> NewListing:
+    rare = "Rare" if number < 5 else "Common"
+    return NewListing(
+        title=f"{rare} bike {number}",
+        content=" ".join(["Two wheels.", *(word for word, share in SHARES.items() if number % share == 0)]),
+        type="job" if number < 5 else "product",
+        category=rare,
+        region=rare,
+        price_cents=number,
+    )
+
+
+def stamp(number: int) -> str:
+    return f"2026-11-{21 if number < 5 else 20} 10:00:00"
+
+
+def plan_of(reader: apsw.Connection, statement: str) -> str:
+    cursor = reader.execute(f"EXPLAIN QUERY PLAN {sql.for_sqlite(statement)}", [1] * parameters(statement))
+    return "; ".join(str(row[3]) for row in cursor.fetchall())
+
+
+def parameters(statement: str) -> int:
+    return max(number for number in range(1, 20) if f"${number}" in statement)
+
+
+def test_every_search_of_a_large_account_is_served_by_the_index_it_names(reader: apsw.Connection) -> None:
+    for shape in shapes(indexed=True):
+        plan = plan_of(reader, search_sql.search(shape))
+        assert plan.startswith(f"SEARCH listings USING INDEX {shape.by} (bucket=? AND account_id=?"), (shape, plan)
+
+
+def test_a_walk_sorts_nothing(reader: apsw.Connection) -> None:
+    for shape in shapes(indexed=True):
+        if shape == search_sql.walk(shape):
+            assert "TEMP B-TREE" not in plan_of(reader, search_sql.search(shape)), shape
+
+
+def test_a_small_account_is_looked_through_by_status_and_by_nothing_else(reader: apsw.Connection) -> None:
+    for shape in shapes(indexed=False):
+        plan = plan_of(reader, search_sql.search(shape))
+        assert "SCAN" not in plan, (shape, plan)
+        assert "listings_by" not in plan, (shape, plan)
+
+
+def test_every_count_is_served_by_its_index_alone(reader: apsw.Connection) -> None:
+    for shape in {
+        search_sql.count_few(shape): shape for shape in shapes(indexed=True) if shape != search_sql.walk(shape)
+    }.values():
+        plan = plan_of(reader, search_sql.count_few(shape))
+        assert f"INDEX {shape.by} (bucket=? AND account_id=?" in plan, (shape, plan)
+
+
+class Steps:
+    """Counts what SQLite's virtual machine does, in thousands of instructions."""
+
+    def __init__(self, reader: apsw.Connection) -> None:
+        self._reader = reader
+
+    def of(self, query: ListingQuery) -> tuple[int, int]:
+        """The thousands, and how many listings were found."""
+        thousands = 0
+
+        def note() -> bool:
+            nonlocal thousands
+            thousands += 1
+            return False
+
+        self._reader.set_progress_handler(note, 1_000)
+        try:
+            found = asyncio.run(sqlite_search.find(self._read, (1, 1), query, asyncio.Lock()))
+        finally:
+            self._reader.set_progress_handler(None)
+        return thousands, len(found)
+
+    def _read(self, statement: str, values: Any) -> list[Any]:
+        return self._reader.execute(sql.for_sqlite(statement), values).fetchall()
+
+
+SINGLE = [
+    *({name: value} for name, value in FILTERS.items()),
+    *({"status": status} for status in ("active", "inactive", "deleted", "all")),
+    {"category": "Common"},
+    {"type": "product"},
+    {"price_min": 0},
+    {"updated_since": "2026-11-20 10:00:00"},
+    {"words": ("rare",)},
+    {"words": ("bike",)},
+    *({"words": (word,)} for word in SHARES),
+    {"words": ("second", "third")},
+]
+
+
+@pytest.mark.parametrize("filters", SINGLE, ids=str)
+@pytest.mark.parametrize("sort", SORTED_BY)
+@pytest.mark.parametrize("descending", [True, False])
+def test_a_page_takes_few_steps_whatever_it_is_filtered_and_sorted_by(
+    reader: apsw.Connection,
+    filters: dict[str, Any],
+    sort: Any,
+    descending: bool,  # noqa: FBT001 - which way
+) -> None:
+    # To look through all listings takes 200,000 instructions and more; up to 5,000 ids may be found by their words.
+    steps, found = Steps(reader).of(ListingQuery(sort=sort, descending=descending, limit=100, **filters))
+    assert steps <= (120 if "words" in filters else 60)
+    assert found in {5, 6, 100}
+
+
+def test_what_is_counted_would_show_a_look_through(reader: apsw.Connection) -> None:
+    read = Steps(reader)
+    reader.set_progress_handler(None)
+    rows = reader.execute("SELECT count(*) FROM listings WHERE content LIKE '%x%'").fetchall()
+    assert rows == [(0,)]
+    assert read.of(ListingQuery(region="Rare", limit=None))[0] < read.of(ListingQuery(limit=None))[0]

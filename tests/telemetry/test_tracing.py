@@ -1,0 +1,377 @@
+"""Traces: one span a request at a collector of OpenTelemetry, nothing about anybody in it, and none by default."""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, ClassVar, Self
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+
+from listings.domain.errors import Problem
+from listings.telemetry.logs import RequestLine
+from listings.telemetry.tracing import Tracing
+from tests.cli.commands import DEADLINE, Program, clean_environment
+from tests.http.raw import Connection, request
+
+LISTINGS = "/api/v1/listings"
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+PARENT = "00f067aa0ba902b7"
+FAST = {"OTEL_BSP_SCHEDULE_DELAY": "20", "NO_PROXY": "*"}
+
+
+class Collector:
+    """A collector of OpenTelemetry on this machine, which keeps what it is told."""
+
+    def __init__(self, bound: socket.socket | None = None) -> None:
+        self.bodies: list[bytes] = []
+        self._spans: SimpleQueue[Span] = SimpleQueue()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler(), bind_and_activate=False)
+        if bound is None:
+            self._server.server_bind()
+        else:
+            self._server.socket.close()
+            self._server.socket, self._server.server_port = bound, bound.getsockname()[1]
+        self._server.server_activate()
+        self.environment = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{self._server.server_port}",
+            "LISTINGS_TRACING": "on",
+            **FAST,
+        }
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def span(self) -> Span:
+        """The next span, in the order of their delivery."""
+        return self._spans.get(timeout=DEADLINE)
+
+    def is_empty(self) -> bool:
+        return self._spans.empty()
+
+    def _take(self, body: bytes) -> None:
+        self.bodies.append(body)
+        for of_resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+            for of_scope in of_resource.scope_spans:
+                for span in of_scope.spans:
+                    self._spans.put(span)
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        take = self._take
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                assert self.path == "/v1/traces"
+                take(self.rfile.read(int(self.headers["Content-Length"])))
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        return Handler
+
+
+class Silent:
+    """A collector that takes connections and never says anything."""
+
+    variables: ClassVar[dict[str, str]] = {"LISTINGS_TRACING": "on", **FAST}
+
+    def __enter__(self) -> Self:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        port = self._socket.getsockname()[1]
+        self.environment = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
+            "OTEL_EXPORTER_OTLP_TIMEOUT": str(DEADLINE),
+            **self.variables,
+        }
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+
+def attributes_of(span: Span) -> dict[str, Any]:
+    return {item.key: getattr(item.value, str(item.value.WhichOneof("value"))) for item in span.attributes}
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with Collector() as collector:
+        yield collector
+
+
+@pytest.fixture
+def program(tmp_path: Path, collector: Collector) -> Program:
+    return Program(tmp_path, **collector.environment)
+
+
+@pytest.fixture
+def variables(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name, value in FAST.items():
+        monkeypatch.setenv(name, value)
+    return monkeypatch
+
+
+def demo_keys(folder: Path) -> list[str]:
+    return re.findall(r"lst_\w+", (folder / "data/demo.env").read_text("utf-8"))
+
+
+# Spans
+
+
+def test_a_request_has_one_span_by_the_conventions(program: Program, collector: Collector) -> None:
+    with program.serve("--demo") as serving:
+        key = demo_keys(serving.folder)[0]
+        headers = {"X-API-Key": key, "X-Request-Id": "r-1"}
+        assert serving.http.get(f"{LISTINGS}/1025?secret=1", headers=headers).status_code == 200
+        span = collector.span()
+        serving.stop()
+    assert span.name == "GET /api/v1/listings/{id}"
+    assert span.kind == Span.SPAN_KIND_SERVER
+    assert attributes_of(span) == {
+        "http.request.method": "GET",
+        "http.route": "/api/v1/listings/{id}",
+        "http.response.status_code": 200,
+        "listings.request_id": "r-1",
+    }
+    assert (len(span.trace_id), len(span.span_id), span.parent_span_id) == (16, 8, b"")
+    assert span.status.code == Status.STATUS_CODE_UNSET
+    assert 0 < span.end_time_unix_nano - span.start_time_unix_nano < 20 * 10**9
+    assert collector.is_empty()
+
+
+def test_the_service_is_named_and_may_be_renamed(tmp_path: Path, collector: Collector) -> None:
+    for number, (variable, name) in enumerate([({}, "listings"), ({"OTEL_SERVICE_NAME": "shop"}, "shop")]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with Program(folder, **collector.environment, **variable).serve() as serving:
+            serving.http.get("/healthz")
+            serving.stop()
+        (of_resource,) = ExportTraceServiceRequest.FromString(collector.bodies[-1]).resource_spans
+        named = {item.key: item.value.string_value for item in of_resource.resource.attributes}
+        assert named["service.name"] == name
+
+
+def test_the_trace_of_the_client_is_continued(program: Program, collector: Collector) -> None:
+    with program.serve() as serving:
+        serving.http.get("/healthz", headers={"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "shop=1,till=2"})
+        serving.stop()
+    span = collector.span()
+    assert (span.trace_id.hex(), span.parent_span_id.hex()) == (TRACE, PARENT)
+    assert span.trace_state == "shop=1,till=2"
+
+
+def test_a_trace_that_the_client_does_not_sample_is_not_delivered(program: Program, collector: Collector) -> None:
+    with program.serve() as serving:
+        serving.http.get("/healthz", headers={"traceparent": f"00-{TRACE}-{PARENT}-00"})
+        outcome = serving.stop()
+    assert collector.is_empty()
+    assert f'"trace_id":"{TRACE}"' in outcome.err
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        [b"traceparent: nonsense"],
+        [b"traceparent: 00-" + b"0" * 32 + b"-" + b"0" * 16 + b"-01"],
+        [f"traceparent: 00-{TRACE}-{PARENT}-01".encode(), f"traceparent: 00-{TRACE[::-1]}-{PARENT}-01".encode()],
+    ],
+)
+def test_a_traceparent_at_fault_begins_a_trace_of_its_own(
+    program: Program, collector: Collector, sent: list[bytes]
+) -> None:
+    with program.serve() as serving:
+        with Connection(serving).send(request("GET", "/healthz", None, *sent)) as connection:
+            assert connection.answer().status == 200
+        serving.stop()
+    span = collector.span()
+    assert span.parent_span_id == b""
+    assert span.trace_id.hex() not in {TRACE, TRACE[::-1], "0" * 32}
+
+
+def test_the_line_of_a_request_names_its_trace(program: Program, collector: Collector) -> None:
+    with program.serve() as serving:
+        serving.http.get("/healthz")
+        outcome = serving.stop()
+    (line,) = (json.loads(text) for text in outcome.err.splitlines() if '"request"' in text)
+    assert line["trace_id"] == collector.span().trace_id.hex()
+
+
+def test_unknown_paths_and_methods_and_what_is_no_request(program: Program, collector: Collector) -> None:
+    with program.serve() as serving:
+        for data in (request("GET", "/wp-login.php"), request("PROPFIND", LISTINGS), b"nonsense\r\n\r\n"):
+            with Connection(serving).send(data) as connection:
+                connection.answer()
+        serving.stop()
+    unknown, foreign = collector.span(), collector.span()
+    assert (unknown.name, attributes_of(unknown)["http.response.status_code"]) == ("GET", 404)
+    assert "http.route" not in attributes_of(unknown)
+    assert (foreign.name, attributes_of(foreign)["http.request.method"]) == (f"HTTP {LISTINGS}", "_OTHER")
+    assert collector.is_empty()
+
+
+def test_no_span_tells_of_a_key_an_account_an_id_or_an_address(program: Program, collector: Collector) -> None:
+    with program.serve("--demo") as serving:
+        keys = [*demo_keys(serving.folder), "an-unknown-key-of-somebody"]
+        for key in keys:
+            headers = {"X-API-Key": key, "User-Agent": "agent-of-somebody"}
+            for path in ("/1025", "/77777", "?email=alice@example.com", "/wp-login"):
+                serving.http.get(LISTINGS + path, headers=headers)
+            serving.http.post(LISTINGS, headers=headers, json={"title": "Bicycle", "content": "Two wheels."})
+        host = serving.base_url.removeprefix("http://")
+        serving.stop()
+    told = b"".join(collector.bodies)
+    assert told.count(b"http.request.method") == 5 * len(keys)
+    for secret in (*keys, "1025", "77777", "alice@example.com", "wp-login", "Bicycle", "agent-of", host, "127.0.0.1"):
+        assert secret.encode() not in told
+    allowed = {"http.request.method", "http.route", "http.response.status_code", "listings.request_id"}
+    assert {name for _ in range(5 * len(keys)) for name in attributes_of(collector.span())} == allowed
+
+
+def test_a_failure_of_ours_is_an_error_and_a_refusal_is_none(
+    collector: Collector, variables: pytest.MonkeyPatch
+) -> None:
+    variables.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.environment["OTEL_EXPORTER_OTLP_ENDPOINT"])
+    tracing = Tracing()
+    for status in (404, 503):
+        tracing.note_answer(RequestLine(method="GET", route="/readyz", status=status, milliseconds=2.5), {})
+    tracing.close()
+    refused, failed = collector.span(), collector.span()
+    assert refused.status.code == Status.STATUS_CODE_UNSET
+    assert failed.status.code == Status.STATUS_CODE_ERROR
+    assert attributes_of(failed)["error.type"] == "503"
+    assert failed.end_time_unix_nano - failed.start_time_unix_nano == 2_500_000
+
+
+# The collector
+
+
+def test_a_collector_that_is_away_costs_no_request_and_one_line_of_the_log(tmp_path: Path) -> None:
+    away = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_EXPORTER_OTLP_TIMEOUT": "0.1"}
+    with Program(tmp_path, LISTINGS_TRACING="on", **FAST, **away).serve() as serving:
+        for _ in range(100):  # of which a pipe that nobody reads yet holds all lines, in pieces of whatever size
+            assert serving.http.get("/healthz").status_code == 200
+        outcome = serving.stop()
+    assert outcome.code == 0
+    assert outcome.err.count("Traces can't be delivered") == 1
+    assert outcome.err.count('"event":"request"') == 100
+    assert [text for text in outcome.err.splitlines() if "urllib3" in text or "opentelemetry" in text] == []
+
+
+def test_a_collector_that_never_answers_holds_up_neither_requests_nor_the_stop(tmp_path: Path) -> None:
+    with Silent() as silent, Program(tmp_path, **silent.environment).serve() as serving:
+        for _ in range(100):
+            assert serving.http.get("/healthz").status_code == 200
+        started = time.monotonic()
+        outcome = serving.stop()
+    assert outcome.code == 0
+    assert time.monotonic() - started < DEADLINE / 2  # of the exporter's own patience
+
+
+def is_told(caplog: pytest.LogCaptureFixture, words: str, seconds: float) -> bool:
+    """Whether it is logged before so many seconds are over."""
+    end = time.monotonic() + seconds
+    while words not in caplog.text and time.monotonic() < end:
+        time.sleep(0.001)
+    return words in caplog.text
+
+
+def test_a_collector_that_comes_back_is_told_of_in_a_line(
+    variables: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "listings.telemetry.tracing")
+    bound = socket.socket()
+    bound.bind(("127.0.0.1", 0))
+    variables.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{bound.getsockname()[1]}")
+    variables.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.75")  # less than the exporter's pause before it tries again
+    tracing = Tracing()
+    tracing.note_answer(RequestLine(method="GET", route="/healthz", status=200), {})
+    assert is_told(caplog, "can't be delivered", DEADLINE)
+    with Collector(bound) as collector:
+        for _ in range(60):  # a busy machine may take longer to hear that the first one was taken
+            tracing.note_answer(RequestLine(method="GET", route="/readyz", status=200), {})
+            assert collector.span().name == "GET /readyz"
+            if is_told(caplog, "delivered again", 2):
+                break
+        tracing.close()
+    assert [record.message for record in caplog.records][1:] == ["Traces are delivered again"]
+
+
+# The extra, and the switch
+
+
+def run_without_opentelemetry(folder: Path, *arguments: str, tracing: str) -> subprocess.CompletedProcess[str]:
+    """The program where the extra's packages are not there."""
+    code = (
+        "import sys; sys.modules['opentelemetry'] = None\n"
+        "from listings.cli import main\n"
+        f"sys.exit(main({list(arguments)!r}))"
+    )
+    environment = clean_environment() | {"LISTINGS_TRACING": tracing}
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+
+
+def test_where_the_extra_is_missing_the_start_is_refused_by_its_name(tmp_path: Path) -> None:
+    outcome = run_without_opentelemetry(tmp_path, "serve", "--port", "0", tracing="on")
+    assert (outcome.returncode, outcome.stdout) == (1, "")
+    assert outcome.stderr.startswith("listings: LISTINGS_TRACING is on")
+    assert "'listings[tracing]'" in outcome.stderr
+    assert outcome.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_tracing_is_off_the_extra_is_not_needed(tmp_path: Path) -> None:
+    assert run_without_opentelemetry(tmp_path, "migrate", tracing="off").returncode == 0
+
+
+def test_where_tracing_is_off_nothing_is_loaded_delivered_or_logged(tmp_path: Path, collector: Collector) -> None:
+    with Program(tmp_path, **collector.environment | {"LISTINGS_TRACING": "off"}).serve() as serving:
+        serving.http.get("/healthz", headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})
+        maps = Path(f"/proc/{serving.process.pid}/task").iterdir()
+        threads = {(task / "comm").read_text("utf-8") for task in maps}
+        outcome = serving.stop()
+    assert not [name for name in threads if "Otel" in name]
+    assert "trace_id" not in outcome.err
+    assert collector.bodies == []
+    code = "import sys, listings.cli; print([name for name in sys.modules if name.startswith('opentelemetry')])"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert loaded.stdout == "[]\n"
+
+
+def test_a_variable_that_opentelemetry_does_not_take_is_told_in_a_sentence(variables: pytest.MonkeyPatch) -> None:
+    variables.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "0")
+    with pytest.raises(Problem, match=r"OTEL_ variables: .*max_queue_size") as raised:
+        Tracing()
+    assert raised.value.code == "invalid_setting"
+
+
+def test_where_opentelemetry_itself_is_switched_off_there_is_no_trace_to_name(variables: pytest.MonkeyPatch) -> None:
+    variables.setenv("OTEL_SDK_DISABLED", "true")
+    tracing = Tracing()
+    assert tracing.note_answer(RequestLine(method="GET", route="/healthz", status=200), {}) is None
+    tracing.close()

@@ -1,0 +1,55 @@
+"""Each library is imported by one package; a new package is covered without being listed."""
+
+import sys
+from pathlib import Path
+
+import grimp
+import pytest
+
+ONLY_IN = {
+    "apsw": {"listings.store"},
+    "argon2": {"listings.service"},
+    "asyncpg": {"listings.store"},
+    "click": {"listings.cli"},
+    "hiredis": {"listings.ratelimit"},
+    "httptools": {"listings.http"},
+    "jinja2": {"listings.site"},
+    "opentelemetry": {"listings.telemetry"},
+    "prometheus_client": {"listings.telemetry"},
+    "rich": {"listings.cli"},
+    "starlette": {"listings.site"},
+    "stripe": {"listings.service"},
+    "uvicorn": {"listings.http"},
+}
+SOURCE = Path(__file__).parent.parent / "src" / "listings"
+GRAPH = grimp.build_graph("listings", include_external_packages=True, cache_dir=None)
+
+
+def package_of(module: str) -> str:
+    return ".".join(module.split(".")[:2])
+
+
+@pytest.mark.parametrize("library", ONLY_IN)
+def test_a_library_is_imported_in_one_package(library: str) -> None:
+    importers = GRAPH.find_modules_that_directly_import(library)
+    assert {package_of(module) for module in importers} == ONLY_IN[library]
+
+
+def test_conform_imports_the_standard_library_and_errors_alone() -> None:
+    imported = {
+        target
+        for module in GRAPH.modules
+        if module.startswith("listings.conform")
+        for target in GRAPH.find_modules_directly_imported_by(module)
+        if not target.startswith("listings.conform")
+    }
+    assert imported - set(sys.stdlib_module_names) == {"listings.domain.errors"}
+
+
+def test_a_folder_has_at_most_fifteen_modules() -> None:
+    folders = {file.parent for file in SOURCE.rglob("*.py")} - {SOURCE / "cli"}
+    assert {folder.name: n for folder in folders if (n := len(list(folder.glob("*.py")))) > 15} == {}
+
+
+def test_the_package_root_has_at_most_three_modules() -> None:
+    assert len(list(SOURCE.glob("*.py"))) <= 3

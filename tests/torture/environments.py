@@ -1,0 +1,173 @@
+"""Databases with each released schema and many rows, and what can be told of all that is in them, for each engine."""
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+from typing import Protocol
+
+import apsw
+
+from listings.store import migrations
+from listings.store.postgres import migrate as postgres_migrate
+from listings.store.sqlite.maintenance import migrate
+from tests.postgres_server import PostgresServer
+
+ACCOUNTS = 100
+_LISTING = (
+    "id, bucket, account_id, title, content, type, category, images, price_cents, price_type, location, region,"
+    " district, is_active, created_at, updated_at, deleted_at"
+)
+_ROW = (
+    "i * 1024 + i % 100 + 1, i % 100 + 1, i % 100 + 1, 'Lamp ' || i, 'Bright. Found in an attic, with its cord.',"
+    " 'product', 'Lighting', '[]', i, 'fixed', 'Attic', 'Otago', '', i % 5 <> 0, '2026-01-02 03:04:05',"
+    " '2026-01-02 03:04:05', CASE WHEN i % 7 = 0 THEN 1767323045 END"
+)
+_NUMBERS = "WITH RECURSIVE numbers(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM numbers WHERE i < {most}) "
+_ACCOUNT = "SELECT i, i, 'alice', 'alice' || i || '@example.com', 1767323045 FROM "
+_KEEP = "INSERT INTO accounts (id, bucket, name, email, created_at) "
+_STATE = "INSERT INTO account_state (bucket, account_id, revision) SELECT id, id, 1 FROM accounts"
+_LAST = "INSERT INTO listing_ids (bucket, last) SELECT id, {rows} FROM accounts"
+
+_PG_SHAPE = """
+SELECT 'column', concat_ws(' ', table_name, column_name, data_type, is_nullable, column_default)
+FROM information_schema.columns WHERE table_schema = 'public'
+UNION ALL SELECT 'index', indexdef FROM pg_indexes WHERE schemaname = 'public'
+UNION ALL SELECT 'function', md5(prosrc) FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+UNION ALL SELECT 'constraint', conname || pg_get_constraintdef(oid) FROM pg_constraint
+WHERE connamespace = 'public'::regnamespace
+ORDER BY 1, 2
+"""
+
+
+class Ground(Protocol):
+    """Where databases of an engine are made."""
+
+    name: str
+    known: list[migrations.Migration]
+
+    def prepare(self, rows: int) -> None:
+        """One of each schema, with so many listings."""
+
+    def fresh(self, version: int) -> AbstractContextManager[str]:
+        """The address of a new one with a schema, for a time."""
+
+    def told(self, url: str) -> dict[str, str]:
+        """A digest of everything in it, by its tables, and the migrations that it says were applied."""
+
+    def restart(self) -> None:
+        """As after a crash, where there is anything to restart."""
+
+
+class SqliteGround:
+    """Files in a folder."""
+
+    name = "SQLite"
+
+    def __init__(self, folder: Path) -> None:
+        self.known = migrations.shipped_migrations()
+        self._folder = folder
+        self._number = count(1)
+
+    def prepare(self, rows: int) -> None:
+        first = self._base(1)
+        migrate.migrate(first, self.known[:1])
+        with closing(apsw.Connection(str(first))) as connection, connection:
+            for statement in _sqlite_rows(rows):
+                connection.execute(statement).fetchall()
+        for version in range(2, len(self.known) + 1):
+            shutil.copy(self._base(version - 1), self._base(version))
+            migrate.migrate(self._base(version), self.known[:version])
+
+    @contextmanager
+    def fresh(self, version: int) -> Iterator[str]:
+        folder = self._folder / str(next(self._number))
+        folder.mkdir()
+        shutil.copy(self._base(version), folder / "listings.db")
+        yield f"sqlite:///{folder}/listings.db"
+        shutil.rmtree(folder)
+
+    def told(self, url: str) -> dict[str, str]:
+        with closing(apsw.Connection(url.removeprefix("sqlite:///"))) as connection:
+            sound = connection.execute("PRAGMA integrity_check").fetchall()
+            found = {"integrity": str(sound)}
+            schema = connection.execute("SELECT name, type, sql FROM sqlite_schema ORDER BY name").fetchall()
+            found["schema"] = str(schema)
+            for name in [row[0] for row in schema if row[1] == "table" and row[0] != "schema_migrations"]:
+                digest = sha256()
+                for row in connection.execute(f'SELECT * FROM "{name}"'):
+                    digest.update(repr(row).encode())
+                found[f"table {name}"] = digest.hexdigest()
+            found["applied"] = str(connection.execute(migrations.APPLIED).fetchall())
+        return found
+
+    def restart(self) -> None:
+        """There is nothing that runs."""
+
+    def _base(self, version: int) -> Path:
+        folder = self._folder / f"base-{version}"
+        folder.mkdir(exist_ok=True)
+        return folder / "listings.db"
+
+
+class PostgresGround:
+    """Databases of a server."""
+
+    name = "PostgreSQL"
+
+    def __init__(self, server: PostgresServer) -> None:
+        self.known = migrations.shipped_migrations("postgres")
+        self._server = server
+        self._number = count(1)
+
+    def prepare(self, rows: int) -> None:
+        for version in range(1, len(self.known) + 1):
+            template = f"TEMPLATE base_{version - 1}" if version > 1 else "TEMPLATE template0"
+            self._server.execute(f"CREATE DATABASE base_{version} {template}")
+            asyncio.run(postgres_migrate.migrate(self._server.url(f"base_{version}"), self.known[:version]))
+            if version == 1:
+                for statement in _postgres_rows(rows):
+                    self._server.execute(statement, "base_1")
+
+    @contextmanager
+    def fresh(self, version: int) -> Iterator[str]:
+        name = f"fresh_{next(self._number)}"
+        self._server.execute(f"CREATE DATABASE {name} TEMPLATE base_{version}")
+        yield self._server.url(name)
+        self._server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def told(self, url: str) -> dict[str, str]:
+        name = url.rpartition("/")[2].partition("?")[0]
+        found = {"schema": str(self._server.execute(_PG_SHAPE, name))}
+        tables = self._server.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'", name)
+        digests = " UNION ALL ".join(
+            f"SELECT '{table}', md5(string_agg(md5(CAST(t AS text)), '' ORDER BY CAST(t AS text))) FROM {table} AS t"
+            for table in sorted(str(row[0]) for row in tables if row[0] != "schema_migrations")
+        )
+        found |= {f"table {table}": str(digest) for table, digest in self._server.execute(digests, name)}
+        found["applied"] = str(self._server.execute(migrations.APPLIED, name))
+        return found
+
+    def restart(self) -> None:
+        self._server.restart()
+
+
+def _sqlite_rows(rows: int) -> list[str]:
+    return [
+        _KEEP + _NUMBERS.format(most=ACCOUNTS) + _ACCOUNT + "numbers",
+        _STATE,
+        _LAST.format(rows=rows),
+        f"INSERT INTO listings ({_LISTING}) {_NUMBERS.format(most=rows)}SELECT {_ROW} FROM numbers",
+    ]
+
+
+def _postgres_rows(rows: int) -> list[str]:
+    return [
+        _KEEP + _ACCOUNT + f"generate_series(1, {ACCOUNTS}) AS i",
+        _STATE,
+        _LAST.format(rows=rows),
+        f"INSERT INTO listings ({_LISTING}) SELECT {_ROW} FROM generate_series(1, {rows}) AS i",
+    ]
