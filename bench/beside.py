@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import click
 
-from bench import Refusal, data, machine, servers, wrk
+from bench import RejectedRequest, data, machine, servers, wrk
 from bench.command import tell, telling
 from bench.data import Data
 from bench.rounds import WARM_UP_SECONDS, write_requests
@@ -101,7 +101,7 @@ def _reads(place: Place, number: int) -> Reads:
         beside = _drive(place, port, folder, "get one", READERS, place.seconds)
         creating.join()
     if not created:
-        raise Refusal("The creates beside the reads were not measured")
+        raise RejectedRequest("The creates beside the reads were not measured")
     run = Reads(alone.rate, beside.rate, created[0], beside.p99 / 1000)
     tell(f"reads {number + 1}: {run.kept:.0%} kept, {run.alone:,.0f} alone, p99 {run.p99:.2f} ms")
     return run

@@ -10,7 +10,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from statistics import quantiles
 
-from bench import Refusal
+from bench import RejectedRequest
 from bench.exchange import Request, converse
 from bench.servers import Server
 
@@ -28,7 +28,9 @@ def program() -> str:
     """Where valgrind is. Raises Refusal when it is missing."""
     found = shutil.which("valgrind")
     if found is None or shutil.which("callgrind_control") is None:
-        raise Refusal("valgrind, which counts instructions, is missing: install it with `apt-get install valgrind`")
+        raise RejectedRequest(
+            "valgrind, which counts instructions, is missing: install it with `apt-get install valgrind`"
+        )
     return found
 
 
@@ -68,18 +70,18 @@ def read_total(dump: str) -> int:
     """The instructions of a dump. Raises Refusal for one without."""
     found = _TOTAL.search(dump)
     if found is None:
-        raise Refusal("callgrind has counted nothing")
+        raise RejectedRequest("callgrind has counted nothing")
     return int(found[1])
 
 
 def _ask(server: Server, requests: list[Request]) -> None:
     for answer in converse(server.port, requests):
         if not 200 <= answer.status < 300:  # noqa: PLR2004 - success
-            raise Refusal(f"Not every answer was a success, so nothing was counted: {answer.status}")
+            raise RejectedRequest(f"Not every answer was a success, so nothing was counted: {answer.status}")
 
 
 def _control(server: Server, option: str) -> None:
     command = ["callgrind_control", option, str(server.process.pid)]
     outcome = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
     if outcome.returncode or "OK" not in outcome.stdout:
-        raise Refusal(f"callgrind does not obey: {(outcome.stderr or outcome.stdout).strip()}")
+        raise RejectedRequest(f"callgrind does not obey: {(outcome.stderr or outcome.stdout).strip()}")

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from bench import Refusal
+from bench import RejectedRequest
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 _LONGEST_IN_SECONDS = 100
@@ -50,7 +50,7 @@ def telling() -> Iterator[None]:
     signal.signal(signal.SIGTERM, end)
     try:
         yield
-    except Refusal as refusal:
+    except RejectedRequest as refusal:
         tell(f"bench: {refusal}")
         sys.exit(1)
 

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from bench import Refusal
+from bench import RejectedRequest
 
 _SECONDS = 10.0
 _LENGTH = re.compile(rb"^content-length: *(\d+)\r?$", re.IGNORECASE | re.MULTILINE)
@@ -69,7 +69,7 @@ def exchange(port: int, request: Request) -> Answer:
             connection.sendall(request.wire())
             return _read(connection)
     except (OSError, ValueError) as error:
-        raise Refusal(f"{request.method} {request.path} is not answered: {error}") from None
+        raise RejectedRequest(f"{request.method} {request.path} is not answered: {error}") from None
 
 
 def converse(port: int, requests: Iterable[Request]) -> Iterator[Answer]:
@@ -80,7 +80,7 @@ def converse(port: int, requests: Iterable[Request]) -> Iterator[Answer]:
                 connection.sendall(request.wire())
                 yield _read(connection)
     except (OSError, ValueError) as error:
-        raise Refusal(f"A conversation breaks off: {error}") from None
+        raise RejectedRequest(f"A conversation breaks off: {error}") from None
 
 
 def _read(connection: socket.socket) -> Answer:

@@ -39,7 +39,7 @@ class Count(NamedTuple):
         return self.service / self.reference
 
 
-class Verdict(NamedTuple):
+class Comparison(NamedTuple):
     """A scenario's multiple beside the one that is kept; None where none is."""
 
     scenario: str
@@ -95,9 +95,9 @@ def main(*, writes: bool, folder: Path | None) -> None:
     sys.exit(any(verdict.dearer for verdict in verdicts))
 
 
-def judge(found: Mapping[str, float], kept: Mapping[str, float]) -> list[Verdict]:
+def judge(found: Mapping[str, float], kept: Mapping[str, float]) -> list[Comparison]:
     """A verdict for each scenario that was measured."""
-    return [Verdict(scenario, multiple, kept.get(scenario)) for scenario, multiple in found.items()]
+    return [Comparison(scenario, multiple, kept.get(scenario)) for scenario, multiple in found.items()]
 
 
 def measures() -> dict[str, Scenario]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import click
 
-from bench import Refusal, data, machine, servers, wrk
+from bench import RejectedRequest, data, machine, servers, wrk
 from bench.command import tell, telling
 from bench.exchange import Request, exchange
 from bench.market_data import Seller, open_seller
@@ -131,7 +131,7 @@ def _run(stock: Stock, cores: tuple[int, int], folder: Path, seconds: int) -> Ru
         answer = exchange(server.port, requests[0])
         start = time.monotonic() - began
         if answer.status != 200 or answer.json()["id"] != int(requests[0].path.rpartition("/")[2]):  # noqa: PLR2004
-            raise Refusal(f"A listing is answered by {answer.head!r}")
+            raise RejectedRequest(f"A listing is answered by {answer.head!r}")
         file = write_requests(requests, folder)
         wrk.drive(server.port, file, _CONNECTIONS, WARM_UP_SECONDS, cores[1])
         return Run(start, wrk.drive(server.port, file, _CONNECTIONS, seconds, cores[1]).rate)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import apsw
 
-from bench import Refusal, wrk
+from bench import RejectedRequest, wrk
 from listings import is_compiled
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -21,7 +21,7 @@ def two_cores() -> tuple[int, int]:
     """The server's core and the client's, of two physical ones where there are. Raises Refusal."""
     allowed = sorted(os.sched_getaffinity(0))
     if len(allowed) < 2:  # noqa: PLR2004 - one for the server, one for the client
-        raise Refusal("The benchmark needs two cores: one for the server, one for the client")
+        raise RejectedRequest("The benchmark needs two cores: one for the server, one for the client")
     apart = [core for core in allowed[1:] if core not in siblings(allowed[0])]
     return allowed[0], (apart or allowed[1:])[0]
 

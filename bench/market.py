@@ -15,10 +15,10 @@ import click
 import msgspec
 from starlette.datastructures import QueryParams
 
-from bench import Refusal, machine, market_data, servers
+from bench import RejectedRequest, machine, market_data, servers
 from bench.command import tell, telling
 from listings import maintenance, wiring
-from listings.domain.model import Entry, MarketQuery
+from listings.domain.model import MarketEntry, MarketQuery
 from listings.service import Service
 from listings.settings import load
 from listings.site.search import Search, read
@@ -98,7 +98,7 @@ class Client:
         answer = self._connection.getresponse()
         answer.read()
         if answer.status != http.HTTPStatus.OK:
-            raise Refusal(f"The service answers {answer.status} to {path}")
+            raise RejectedRequest(f"The service answers {answer.status} to {path}")
         return (perf_counter() - began) * 1000
 
     def work(self) -> float:
@@ -159,7 +159,7 @@ async def _row(service: Service, client: Client, sought: Mapping[str, str], repe
     return [(await _times(service, client, page, repeats)).cell() if page is not None else "" for page in pages]
 
 
-async def _find(service: Service, search: Search, limit: int) -> list[Entry]:
+async def _find(service: Service, search: Search, limit: int) -> list[MarketEntry]:
     return await service.store.search_market(msgspec.structs.replace(_query(search), limit=limit))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from statistics import median
 
-from bench import Refusal
+from bench import RejectedRequest
 from bench.rounds import Cell, Plan, Run
 from bench.witness import MOST_LOST, MOST_TRIES, Watched
 
@@ -51,7 +51,7 @@ def write(page: Path, text: str, begin: str = BEGIN, end: str = END) -> None:
     before, found_begin, rest = page.read_text("utf-8").partition(begin)
     _, found_end, after = rest.partition(end)
     if not (found_begin and found_end):
-        raise Refusal(f"{page} has no place for the result: the lines {begin} and {end} are missing")
+        raise RejectedRequest(f"{page} has no place for the result: the lines {begin} and {end} are missing")
     page.write_text(f"{before}{begin}\n\n{text.strip()}\n\n{end}{after}", "utf-8")
 
 

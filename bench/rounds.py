@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import apsw
 
-from bench import Refusal, servers, wrk
+from bench import RejectedRequest, servers, wrk
 from bench.data import Data
 from bench.exchange import Answer, Request, exchange
 from bench.machine import busy_seconds
@@ -200,7 +200,7 @@ def write_requests(requests: list[Request], folder: Path) -> Path:
 def require_same(answer: Answer, wanted: Answer) -> None:
     """Raises Refusal unless the reference's answer is the service's, but for date and order of headers."""
     if (answer.status, answer.header_lines(), answer.body) != (wanted.status, wanted.header_lines(), wanted.body):
-        raise Refusal(f"The reference does not give the service's answer: {answer.head!r} for {wanted.head!r}")
+        raise RejectedRequest(f"The reference does not give the service's answer: {answer.head!r} for {wanted.head!r}")
 
 
 def require_size(count: Count, answer: Answer, connections: int) -> None:
@@ -211,7 +211,7 @@ def require_size(count: Count, answer: Answer, connections: int) -> None:
     least = count.requests * answer.size * (1 - _TOLERANCE)
     most = (count.requests + connections) * answer.size * (1 + _TOLERANCE)
     if not least <= count.size <= most:
-        raise Refusal(
+        raise RejectedRequest(
             f"wrk has read {count.size / count.requests:.0f} bytes an answer, where a right one has {answer.size}"
         )
 
@@ -236,4 +236,6 @@ def require_count(rows: int, wanted: int, connections: int) -> None:
     Those that were under way when wrk ended its two runs may be there as well, one for each connection.
     """
     if not wanted <= rows <= wanted + 2 * connections:
-        raise Refusal(f"{rows} listings are stored where {wanted} should be, so the creates were not what they seemed")
+        raise RejectedRequest(
+            f"{rows} listings are stored where {wanted} should be, so the creates were not what they seemed"
+        )

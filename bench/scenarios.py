@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from bench import Refusal
+from bench import RejectedRequest
 from bench.data import ACTIVE, Data, active_numbers, content_of
 from bench.exchange import Answer, Request, exchange
 
@@ -108,7 +108,7 @@ def require_created(answer: Answer) -> int:
 def _require(holds: bool, answer: Answer, rule: str) -> None:  # noqa: FBT001 - reads as an assertion
     if not holds:
         shown = f"{answer.status} {answer.body[:120].decode('utf-8', 'replace')}"
-        raise Refusal(f"The server answers wrongly ({rule}), so it is not measured: {shown}")
+        raise RejectedRequest(f"The server answers wrongly ({rule}), so it is not measured: {shown}")
 
 
 SCENARIOS = (

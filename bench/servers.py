@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-from bench import Refusal
+from bench import RejectedRequest
 from bench.exchange import Answer
 from bench.machine import family, used_seconds
 from bench.reference import ANSWER_VARIABLE
@@ -181,7 +181,7 @@ def _while_starting(process: subprocess.Popen[bytes], log: Path) -> Iterator[Non
     while time.monotonic() < deadline and process.poll() is None:
         yield
         time.sleep(0.02)
-    raise Refusal(f"A server does not start: {_last_line(log)}")
+    raise RejectedRequest(f"A server does not start: {_last_line(log)}")
 
 
 def _stop(process: subprocess.Popen[bytes], log: Path) -> None:
@@ -189,7 +189,7 @@ def _stop(process: subprocess.Popen[bytes], log: Path) -> None:
     try:
         process.wait(_STOP_SECONDS)
     except subprocess.TimeoutExpired:
-        raise Refusal(f"A server does not stop: {_last_line(log)}") from None
+        raise RejectedRequest(f"A server does not stop: {_last_line(log)}") from None
 
 
 def _last_line(log: Path) -> str:

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Generic, NamedTuple, Self, TypeAlias, TypeVar
 
-from bench import Refusal
+from bench import RejectedRequest
 from bench.machine import used_seconds
 
 T = TypeVar("T")
@@ -76,7 +76,9 @@ class Witness:
     def lost(self, timed: Timed[T]) -> float:
         """Seconds that the machine lost in a run that has just ended. Raises Refusal when a sleeper has ended."""
         if any(sleeper.poll() is not None for sleeper in self.sleepers):
-            raise Refusal("A sleeper of the witness has ended, so nothing tells whether the machine was disturbed")
+            raise RejectedRequest(
+                "A sleeper of the witness has ended, so nothing tells whether the machine was disturbed"
+            )
         time.sleep(0.02)  # a sleeper that is late notes it only when it wakes
         of_cores = [within(read_stretches(notes), timed.since, timed.until) for notes in self._notes.values()]
         return lost(of_cores, any_core=self.goes_first)
@@ -89,7 +91,7 @@ class Witness:
         deadline = time.monotonic() + _START_SECONDS
         while not (text := notes.read_text("ascii")).endswith("\n"):
             if time.monotonic() > deadline:
-                raise Refusal("The sleepers of the witness do not start")
+                raise RejectedRequest("The sleepers of the witness do not start")
             time.sleep(0.01)
         return text.partition("\n")[0]
 

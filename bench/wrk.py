@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import Refusal
+from bench import RejectedRequest
 
 _SCRIPT = Path(__file__).with_name("load.lua")
 _COUNTED = re.compile(
@@ -38,7 +38,7 @@ def program() -> str:
     """Where wrk is. Raises Refusal when it is missing."""
     found = shutil.which("wrk")
     if found is None:
-        raise Refusal("wrk, the client of the benchmark, is missing: install it with `apt-get install wrk`")
+        raise RejectedRequest("wrk, the client of the benchmark, is missing: install it with `apt-get install wrk`")
     return found
 
 
@@ -71,12 +71,12 @@ def parse(output: str, *, least: int = 1) -> Count:
     """What stands in wrk's output. Raises Refusal for an answer that is no success, and for a broken connection."""
     counted = _COUNTED.search(output)
     if counted is None:
-        raise Refusal(f"wrk has counted nothing: {' '.join(output.split())[:300]}")
+        raise RejectedRequest(f"wrk has counted nothing: {' '.join(output.split())[:300]}")
     requests, microseconds, size, p50, p99, refused, broken = map(int, counted.groups())
     complaint = _COMPLAINT.search(output)
     if complaint is not None or refused or broken:
         told = complaint[1] if complaint is not None else f"{refused} refused, {broken} broken"
-        raise Refusal(f"Not every answer was a success, so nothing was measured: {told}")
+        raise RejectedRequest(f"Not every answer was a success, so nothing was measured: {told}")
     if requests < least:
-        raise Refusal("Not one request was answered")
+        raise RejectedRequest("Not one request was answered")
     return Count(requests, microseconds / 1e6, size, p50, p99)

@@ -155,7 +155,7 @@ class CitusCluster:
             self._ask(database, statement, node)
 
     def _ask(self, database: str, statement: str, node: _Node | None = None) -> list[tuple[Any, ...]]:
-        async def ask() -> list[tuple[Any, ...]]:
+        async def fetch() -> list[tuple[Any, ...]]:
             connection = await asyncpg.connect(self.url(database, node))
             try:
                 return [tuple(row) for row in await connection.fetch(statement)]
@@ -163,4 +163,4 @@ class CitusCluster:
                 await connection.close()
 
         with asyncio.Runner() as runner:
-            return runner.run(ask())
+            return runner.run(fetch())

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from listings import is_compiled
 from listings.store.postgres import pool
 from tests.citus_cluster import ADDRESS, CitusCluster
-from tests.harness import PATIENCE, Cast, Ground, House, Person, RunningService, in_a_file
+from tests.harness import TIMEOUT, Cast, DatabaseLocation, Harness, Person, RunningService, in_a_file
 from tests.postgres_server import DatabasesOfFolders, PostgresServer
 from tests.redis_server import RedisServer
 
@@ -57,7 +57,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 def _patient() -> Iterator[None]:
     """What is sent behind a refusal may come late from a machine that stands still for seconds."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("listings.http.connection._DISCARD_SECONDS", PATIENCE / 2)
+        patch.setattr("listings.http.connection._DISCARD_SECONDS", TIMEOUT / 2)
         yield
 
 
@@ -68,7 +68,7 @@ def postgres() -> Iterator[PostgresServer]:
     On a machine that stands still for seconds to connect may take that long.
     """
     with pytest.MonkeyPatch.context() as patch, PostgresServer() as server:
-        patch.setattr(pool, "_CONNECT_SECONDS", PATIENCE)
+        patch.setattr(pool, "_CONNECT_SECONDS", TIMEOUT)
         yield server
 
 
@@ -104,19 +104,19 @@ def engine(request: pytest.FixtureRequest) -> Iterator[str]:
     if "running" in request.fixturenames:
         request.getfixturevalue(f"running_on_{name}")  # before the look at what is lent: it stays for the next test
     before = databases.folders
-    Ground.database_of = databases.of
+    DatabaseLocation.database_of = databases.of
     yield name
-    Ground.database_of = in_a_file
+    DatabaseLocation.database_of = in_a_file
     for folder in databases.folders - before:
         databases.release(folder)
 
 
 @pytest.fixture
-def house(tmp_path: Path, engine: str) -> Iterator[House]:
+def harness(tmp_path: Path, engine: str) -> Iterator[Harness]:
     """The service in this process, with a clock to turn."""
     assert engine
-    with House(tmp_path) as house:
-        yield house
+    with Harness(tmp_path) as harness:
+        yield harness
 
 
 @pytest.fixture(scope="session")
@@ -245,7 +245,7 @@ class OnePerThread(httpx.BaseTransport):
 @pytest.fixture
 def http(running: RunningService) -> Iterator[httpx.Client]:
     """A connection without any key, and one of its own for each thread."""
-    with httpx.Client(base_url=running.base_url, timeout=PATIENCE, transport=OnePerThread()) as client:
+    with httpx.Client(base_url=running.base_url, timeout=TIMEOUT, transport=OnePerThread()) as client:
         yield client
 
 

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 MONTH = 31 * 24 * 3600
 START = 1_790_000_000  # 2026-09-21 14:13:20
-PATIENCE = 120  # seconds: whatever takes longer hangs
+TIMEOUT = 120  # seconds: whatever takes longer hangs
 
 
 class Clock:
@@ -87,7 +87,7 @@ def in_a_file(folder: Path) -> str:
     return f"sqlite:///{folder}/listings.db"
 
 
-class Ground:
+class DatabaseLocation:
     """Where houses have their data, unless they are told: one database for each folder."""
 
     database_of: Callable[[Path], str] = staticmethod(in_a_file)
@@ -95,8 +95,8 @@ class Ground:
 
 def settings_for(folder: Path, **flags: str) -> Settings:
     if "database" not in flags:
-        flags["database"] = Ground.database_of(folder)
-    return load({}, {"data_folder": str(folder), "port": "0", "database_timeout": str(PATIENCE), **flags})
+        flags["database"] = DatabaseLocation.database_of(folder)
+    return load({}, {"data_folder": str(folder), "port": "0", "database_timeout": str(TIMEOUT), **flags})
 
 
 async def make_person(service: Service, name: str, plan_ends_in: float) -> Person:
@@ -123,10 +123,10 @@ async def _rest(_: Service) -> None:
     await asyncio.Event().wait()
 
 
-class House:
+class Harness:
     """The whole service in this process, on a loop and a clock of its own.
 
-    What a service does beside the requests is left to `KeptUpHouse`: it goes by the machine's time.
+    What a service does beside the requests is left to `MaintainedHarness`: it goes by the machine's time.
     """
 
     _keep_up: Callable[[Service], Coroutine[Any, Any, None]] = staticmethod(_rest)
@@ -141,7 +141,7 @@ class House:
         maintenance.migrate_database(self.settings)
         opened = wiring.opened_service(self.settings, clock=self.clock)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Service, "keep_up", self._keep_up)
+            patch.setattr(Service, "run_maintenance", self._keep_up)
             self.service = self.run(self._stack.enter_async_context(opened))
         self.application = wiring.application(self.service, self.settings)
         return self
@@ -159,7 +159,7 @@ class House:
     def cast(self) -> Cast:
         return self.run(make_cast(self.service))
 
-    def ask(
+    def fetch(
         self,
         method: str,
         path: str,
@@ -177,16 +177,16 @@ class House:
             sent.append((b"x-api-key", key.encode("latin-1")))
         if content:
             sent.append((b"content-length", b"%d" % len(content)))
-        return self.run(ask(self.application, method, path, sent, [content], client=client))
+        return self.run(fetch(self.application, method, path, sent, [content], client=client))
 
 
-class KeptUpHouse(House):
+class MaintainedHarness(Harness):
     """A house in which that is done, too."""
 
-    _keep_up = staticmethod(Service.keep_up)
+    _keep_up = staticmethod(Service.run_maintenance)
 
 
-async def ask(
+async def fetch(
     application: Application,
     method: str,
     path: str,
@@ -250,7 +250,7 @@ class RunningService:
     def __enter__(self) -> Self:
         maintenance.migrate_database(self.settings)
         self._thread.start()
-        end = monotonic() + PATIENCE
+        end = monotonic() + TIMEOUT
         while not self._started.wait(0.1):
             assert self._thread.is_alive()
             assert monotonic() < end
@@ -258,7 +258,7 @@ class RunningService:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._loop.call_soon_threadsafe(self._stop)
-        self._thread.join(PATIENCE)
+        self._thread.join(TIMEOUT)
         assert not self._thread.is_alive(), self._whereabouts()
 
     def _whereabouts(self) -> str:
@@ -275,7 +275,7 @@ class RunningService:
         async def task() -> T:
             return await use(self.service)
 
-        return asyncio.run_coroutine_threadsafe(task(), self._loop).result(PATIENCE)
+        return asyncio.run_coroutine_threadsafe(task(), self._loop).result(TIMEOUT)
 
     def cast(self) -> Cast:
         return self.run(make_cast)

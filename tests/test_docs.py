@@ -67,7 +67,7 @@ def test_every_metric_is_in_the_table_with_its_labels(tmp_path: Path) -> None:
     rows = [line.split("|") for line in page.splitlines() if line.startswith("| `listings_")]
     told = {name: labels for _, name, labels, *_ in rows}
     metrics = Metrics(tmp_path / "listings.db")
-    metrics.note_answer(RequestLine(method="GET", route="/healthz", status=200))
+    metrics.record_response(RequestLine(method="GET", route="/healthz", status=200))
     there: dict[str, set[str]] = {}
     for family in metrics.registry.collect():
         name = f"{family.name}{'_total' if family.type == 'counter' else '_info' if family.type == 'info' else ''}"

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
-from bench import Refusal, servers
+from bench import RejectedRequest, servers
 from bench.data import Data, Owner
 from bench.exchange import Answer, exchange
 from bench.peers.installing import filled_in, last_error
@@ -147,9 +147,9 @@ def _run(command: list[str], row: Peer, environment: dict[str, str], log: Path) 
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise Refusal(f"{row.title} does not load the data: {error}") from None
+            raise RejectedRequest(f"{row.title} does not load the data: {error}") from None
     if outcome.returncode:
-        raise Refusal(f"{row.title} does not load the data: {last_error(log)}")
+        raise RejectedRequest(f"{row.title} does not load the data: {last_error(log)}")
     return outcome.stdout
 
 
@@ -157,4 +157,4 @@ def require_repeated(answer: Answer, wanted: Answer) -> None:
     """Raises Refusal unless body and headers are the service's; a server may add headers of its own."""
     missing = {line.lower() for line in wanted.header_lines()} - {line.lower() for line in answer.header_lines()}
     if missing or (answer.status, answer.body) != (wanted.status, wanted.body):
-        raise Refusal(f"it does not repeat the service's answer: {answer.head!r} for {wanted.head!r}")
+        raise RejectedRequest(f"it does not repeat the service's answer: {answer.head!r} for {wanted.head!r}")

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from bench import Refusal
+from bench import RejectedRequest
 from bench.exchange import Answer
 from bench.peers.contenders import Contender, Start
 from bench.rounds import Bench, Load, Plan, Run, require_count
@@ -68,8 +68,8 @@ class Contest(NamedTuple):
         place = f"{load.scenario.name}, {load.connections} connections, {contender.name}"
         try:
             return watch(lambda: self._run(contender, load), self.bench.witness.lost, set_aside)
-        except Refusal as refusal:
-            raise Refusal(f"{place}: {refusal}") from None
+        except RejectedRequest as refusal:
+            raise RejectedRequest(f"{place}: {refusal}") from None
 
     def _run(self, contender: Contender, load: Load) -> Timed[Run]:
         bench = self.bench._replace(data=contender.data)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench import Refusal
+from bench import RejectedRequest
 from bench.data import ACTIVE, Owner
 from bench.exchange import Answer, Request, exchange
 from bench.peers.contenders import Contender, Start
@@ -88,8 +88,8 @@ def require_contract(contender: Contender, records: Records, folder: Path, core:
             _require_records(first, records)
             _require_creates(second)
             _require_limit(third)
-    except Refusal as refusal:
-        raise Refusal(f"{contender.name}: {refusal}") from None
+    except RejectedRequest as refusal:
+        raise RejectedRequest(f"{contender.name}: {refusal}") from None
 
 
 @contextmanager
@@ -116,7 +116,9 @@ def _require_error(answer: Answer, status: int, asked: str) -> None:
     content = answer.json()
     shape = isinstance(content, dict) and list(content) == ["error"] and isinstance(content["error"], str)
     if answer.status != status or not shape:
-        raise Refusal(f'{asked} is to be answered with {status} and {{"error": text}}, not with {shown(answer)}')
+        raise RejectedRequest(
+            f'{asked} is to be answered with {status} and {{"error": text}}, not with {shown(answer)}'
+        )
 
 
 def _require_records(side: Side, records: Records) -> None:
@@ -139,7 +141,7 @@ def _require_creates(side: Side) -> None:
 def _require_times(answer: Answer) -> None:
     content = answer.json() or {}
     if not all(_TIME.fullmatch(str(content.get(name))) for name in ("created_at", "updated_at")):
-        raise Refusal(f"times are YYYY-MM-DD HH:MM:SS, but the answer is {shown(answer)}")
+        raise RejectedRequest(f"times are YYYY-MM-DD HH:MM:SS, but the answer is {shown(answer)}")
 
 
 def _require_limit(side: Side) -> None:
@@ -148,13 +150,13 @@ def _require_limit(side: Side) -> None:
     for _ in range(LIMIT):
         answer = side.get(path)
         if answer.status != 200:  # noqa: PLR2004 - success
-            raise Refusal(f"{LIMIT} requests an hour are to be answered, but one is with {shown(answer)}")
+            raise RejectedRequest(f"{LIMIT} requests an hour are to be answered, but one is with {shown(answer)}")
     _require_error(side.get(path), 429, f"request {LIMIT + 1} of an hour")
 
 
 def _require_content(answer: Answer, status: int, wanted: object, what: str) -> None:
     if answer.status != status or answer.json() != wanted:
-        raise Refusal(f"{what} is to be answered with {status} and {wanted!r:.300}, not with {shown(answer)}")
+        raise RejectedRequest(f"{what} is to be answered with {status} and {wanted!r:.300}, not with {shown(answer)}")
 
 
 def shown(answer: Answer) -> str:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from bench import Refusal
+from bench import RejectedRequest
 from bench.peers.roster import Peer, said
 
 _LONGEST_SECONDS = 1200
@@ -22,7 +22,7 @@ def installed(peers: tuple[Peer, ...], tell: Callable[[str], None]) -> tuple[tup
         try:
             install(peer, tell)
             there.append(peer)
-        except Refusal as refusal:
+        except RejectedRequest as refusal:
             missing[peer.title] = str(refusal)
             tell(f"{peer.title} is left out, since it can't be installed: {refusal}")
     return tuple(there), missing
@@ -76,9 +76,9 @@ def _run(peer: Peer, command: tuple[str, ...]) -> None:
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise Refusal(f"{command[0]} fails: {error}") from None
+            raise RejectedRequest(f"{command[0]} fails: {error}") from None
     if outcome.returncode:
-        raise Refusal(f"`{' '.join(command[:3])}` fails: {last_error(peer.home / 'install.log')}")
+        raise RejectedRequest(f"`{' '.join(command[:3])}` fails: {last_error(peer.home / 'install.log')}")
 
 
 def last_error(log: Path) -> str:

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import Refusal
+from bench import RejectedRequest
 
 SOURCES = Path(__file__).parent
 HOMES = SOURCES.parent.parent / ".peers"
@@ -108,5 +108,5 @@ def said(*command: str) -> str:
     try:
         outcome = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        raise Refusal(f"{command[0]} is missing") from None
+        raise RejectedRequest(f"{command[0]} is missing") from None
     return (outcome.stdout or outcome.stderr).strip()

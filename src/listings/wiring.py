@@ -80,7 +80,7 @@ async def opened_service(
         market_open=settings.site,
         payments=_payments(settings),
     )
-    upkeep = asyncio.create_task(service.keep_up())
+    upkeep = asyncio.create_task(service.run_maintenance())
     try:
         yield service
     finally:
@@ -96,12 +96,12 @@ async def opened_service(
 
 def _store(settings: Settings, metrics: "Metrics | None") -> "SqliteStore | PostgresStore":
     if isinstance(settings.database, Path):
-        return SqliteStore(settings.database, metrics.note_batch if metrics is not None else None)
-    from listings.store.postgres.pool import Bounds  # noqa: PLC0415
+        return SqliteStore(settings.database, metrics.record_batch if metrics is not None else None)
+    from listings.store.postgres.pool import PoolLimits  # noqa: PLC0415
     from listings.store.postgres.store import PostgresStore  # noqa: PLC0415 - as above
 
     create_data_folder(settings)
-    return PostgresStore(settings.database, Bounds(settings.database_connections, settings.database_timeout))
+    return PostgresStore(settings.database, PoolLimits(settings.database_connections, settings.database_timeout))
 
 
 def create_data_folder(settings: Settings) -> None:
@@ -119,7 +119,7 @@ def application(
 ) -> "Application":
     """The ASGI application over a service."""
     from listings.api.app import Application  # noqa: PLC0415 - see above
-    from listings.site.lazy import LatePages  # noqa: PLC0415 - see above
+    from listings.site.lazy import LazyPages  # noqa: PLC0415 - see above
 
     application = Application(
         service,
@@ -127,16 +127,16 @@ def application(
         most_body=settings.max_body_bytes,
         most_kept=settings.list_cache_bytes,
         request_log=request_log,
-        on_answer=observers.metrics.note_answer if observers.metrics is not None else None,
+        on_answer=observers.metrics.record_response if observers.metrics is not None else None,
         trace=observers.trace,
-        pages=LatePages(partial(_pages, service, settings)) if settings.site else None,
+        pages=LazyPages(partial(_pages, service, settings)) if settings.site else None,
     )
-    service.store.on_replaced = application.forget_answers
+    service.store.on_server_replaced = application.clear_response_cache
     return application
 
 
 def _pages(service: Service, settings: Settings) -> "Pages":
-    from listings.site import app  # noqa: PLC0415 - see `LatePages`
+    from listings.site import app  # noqa: PLC0415 - see `LazyPages`
     from listings.site.context import SiteOptions  # noqa: PLC0415
 
     return app.application(
@@ -157,10 +157,10 @@ def server(
     observers: Observers = NOBODY,
 ) -> "Server":
     """The HTTP server over a service."""
-    from listings.http.connection import Bounds  # noqa: PLC0415 - see above
+    from listings.http.connection import ConnectionLimits  # noqa: PLC0415 - see above
     from listings.http.server import Server  # noqa: PLC0415 - see above
 
-    bounds = Bounds(
+    bounds = ConnectionLimits(
         header_seconds=settings.header_timeout,
         body_seconds=settings.body_timeout,
         idle_seconds=settings.idle_timeout,
@@ -169,7 +169,7 @@ def server(
         head_fields=settings.max_headers,
         url_bytes=settings.max_url_bytes,
         connections=settings.max_connections,
-        accepted_at_once=Bounds().accepted_at_once if settings.workers == 1 else _AMONG_WORKERS,
+        accepted_at_once=ConnectionLimits().accepted_at_once if settings.workers == 1 else _AMONG_WORKERS,
     )
     server = Server(
         application(service, settings, request_log, observers),
@@ -193,7 +193,7 @@ def _tracing() -> Iterator["Trace"]:
             "LISTINGS_TRACING is on, which needs OpenTelemetry: install it with `pip install 'listings[tracing]'`",
         ) from None
     with closing(Tracing()) as tracing:
-        yield tracing.note_answer
+        yield tracing.record_response
 
 
 def _payments(settings: Settings) -> PaymentProvider:
@@ -229,7 +229,7 @@ def _limiter(settings: Settings, database_id: str, metrics: "Metrics | None") ->
     shared = redis_limiter(settings.redis, settings, database_id)
     if metrics is None:
         return FallbackLimiter(shared, local, required=settings.redis_required)
-    limiter = FallbackLimiter(shared, local, required=settings.redis_required, on_local=metrics.note_local_count)
+    limiter = FallbackLimiter(shared, local, required=settings.redis_required, on_local=metrics.record_local_count)
     metrics.watch_limiter(lambda: limiter.is_away)
     return limiter
 

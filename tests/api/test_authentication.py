@@ -11,7 +11,7 @@ from listings.domain import api_keys
 from listings.domain.errors import Problem
 from listings.service import Service
 from tests.conftest import Client
-from tests.harness import MONTH, START, Cast, House, Person, Reply, RunningService, ask
+from tests.harness import MONTH, START, Cast, Harness, Person, Reply, RunningService, fetch
 
 LISTINGS = "/api/v1/listings"
 MISSING = (401, {"error": "API key is required"}, "api_key_required", 'Bearer realm="listings"')
@@ -19,10 +19,10 @@ INVALID = (401, {"error": "Invalid API key"}, "invalid_api_key", 'Bearer realm="
 UNKNOWN = "lst_5xw8Wb0bJ3vVYkTzq1Qn7RmCdL2hGfUs3uq1Gu"  # a good checksum, but nobody's
 
 
-def send(house: House, *headers: tuple[str, str], path: str = LISTINGS) -> Reply:
+def send(harness: Harness, *headers: tuple[str, str], path: str = LISTINGS) -> Reply:
     """A request with these headers in this order, repeated and empty ones included."""
     sent = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers]
-    return house.run(ask(house.application, "GET", path, sent, [b""]))
+    return harness.run(fetch(harness.application, "GET", path, sent, [b""]))
 
 
 def told(reply: Reply) -> tuple[int, object, str, str]:
@@ -55,10 +55,10 @@ def test_more_space_behind_bearer_does_no_harm(http: httpx.Client, cast: Cast, s
 
 @pytest.mark.parametrize(("before", "after"), [(" ", ""), ("", "  "), ("\t", " \t")])
 @pytest.mark.parametrize("scheme", [None, "Bearer"])
-def test_space_around_a_header_does_no_harm(house: House, scheme: str | None, before: str, after: str) -> None:
-    key = house.cast().alice.key
+def test_space_around_a_header_does_no_harm(harness: Harness, scheme: str | None, before: str, after: str) -> None:
+    key = harness.cast().alice.key
     name, value = ("Authorization", f"Bearer {key}") if scheme else ("X-API-Key", key)
-    assert send(house, (name, before + value + after)).status == 200
+    assert send(harness, (name, before + value + after)).status == 200
 
 
 def test_a_key_opens_the_listings_of_its_own_account_alone(alice: Client, bob: Client) -> None:
@@ -103,11 +103,11 @@ def test_without_a_key_the_answer_is_that_one_is_required(http: httpx.Client, he
 
 
 @pytest.mark.parametrize("blank", [" ", "\t", "  \t  "])
-def test_white_space_alone_counts_as_not_sent(house: House, blank: str) -> None:
-    assert told(send(house, ("X-API-Key", blank))) == MISSING
-    assert told(send(house, ("Authorization", blank))) == MISSING
-    assert told(send(house, ("Authorization", f"Bearer {blank}"))) == MISSING
-    assert told(send(house, ("X-API-Key", blank), ("Authorization", f"Bearer{blank}"))) == MISSING
+def test_white_space_alone_counts_as_not_sent(harness: Harness, blank: str) -> None:
+    assert told(send(harness, ("X-API-Key", blank))) == MISSING
+    assert told(send(harness, ("Authorization", blank))) == MISSING
+    assert told(send(harness, ("Authorization", f"Bearer {blank}"))) == MISSING
+    assert told(send(harness, ("X-API-Key", blank), ("Authorization", f"Bearer{blank}"))) == MISSING
 
 
 @pytest.mark.parametrize("value", ["Basic {}", "Token {}", "ApiKey {}", "Bearer:{}", "{}", "Bearerx {}", "Digest a={}"])
@@ -190,9 +190,9 @@ def test_an_unknown_or_malformed_key_is_invalid(http: httpx.Client, key: str) ->
 
 
 @pytest.mark.parametrize("key", ["clé" * 10, "\xff" * 20, "k" * 16 + "\x80", "\xa0" * 16])
-def test_a_key_that_is_no_ascii_is_invalid(house: House, key: str) -> None:
-    assert told(send(house, ("X-API-Key", key))) == INVALID
-    assert told(send(house, ("Authorization", f"Bearer {key}"))) == INVALID
+def test_a_key_that_is_no_ascii_is_invalid(harness: Harness, key: str) -> None:
+    assert told(send(harness, ("X-API-Key", key))) == INVALID
+    assert told(send(harness, ("Authorization", f"Bearer {key}"))) == INVALID
 
 
 def test_a_right_key_with_anything_added_left_out_or_changed_is_invalid(http: httpx.Client, cast: Cast) -> None:
@@ -233,10 +233,10 @@ def test_a_right_x_api_key_opens_whatever_authorization_says(http: httpx.Client,
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\t "])
-def test_a_blank_x_api_key_leaves_the_word_to_authorization(house: House, blank: str) -> None:
-    key = house.cast().alice.key
-    assert send(house, ("X-API-Key", blank), ("Authorization", f"Bearer {key}")).status == 200
-    assert told(send(house, ("X-API-Key", blank), ("Authorization", f"Bearer {UNKNOWN}"))) == INVALID
+def test_a_blank_x_api_key_leaves_the_word_to_authorization(harness: Harness, blank: str) -> None:
+    key = harness.cast().alice.key
+    assert send(harness, ("X-API-Key", blank), ("Authorization", f"Bearer {key}")).status == 200
+    assert told(send(harness, ("X-API-Key", blank), ("Authorization", f"Bearer {UNKNOWN}"))) == INVALID
 
 
 # A header twice
@@ -263,11 +263,11 @@ def test_the_same_header_twice_with_one_value_opens(http: httpx.Client, cast: Ca
     assert http.get(LISTINGS, headers=twice).status_code == 200
 
 
-def test_the_same_header_twice_and_one_of_them_blank_opens(house: House) -> None:
-    key = house.cast().alice.key
-    assert send(house, ("X-API-Key", ""), ("X-API-Key", key)).status == 200
-    assert send(house, ("X-API-Key", key), ("X-API-Key", " ")).status == 200
-    assert told(send(house, ("X-API-Key", ""), ("X-API-Key", " "))) == MISSING
+def test_the_same_header_twice_and_one_of_them_blank_opens(harness: Harness) -> None:
+    key = harness.cast().alice.key
+    assert send(harness, ("X-API-Key", ""), ("X-API-Key", key)).status == 200
+    assert send(harness, ("X-API-Key", key), ("X-API-Key", " ")).status == 200
+    assert told(send(harness, ("X-API-Key", ""), ("X-API-Key", " "))) == MISSING
 
 
 def test_two_different_x_api_keys_do_not_fall_back_to_authorization(http: httpx.Client, cast: Cast) -> None:
@@ -305,28 +305,28 @@ def test_a_key_that_was_unknown_opens_as_soon_as_it_is_known(http: httpx.Client,
     assert http.get(LISTINGS, headers={"X-API-Key": secret}).status_code == 200
 
 
-def test_a_key_is_good_until_just_before_its_expiry(house: House) -> None:
-    account = house.cast().alice.account
-    issued = house.run(house.service.issue_key(str(account.id), "short", START + 60))
-    house.clock.advance(59.999)
-    assert send(house, ("X-API-Key", issued.secret)).status == 200
-    house.clock.advance(0.001)
-    assert told(send(house, ("X-API-Key", issued.secret))) == INVALID
-    house.clock.advance(MONTH)
-    assert told(send(house, ("X-API-Key", issued.secret))) == INVALID
+def test_a_key_is_good_until_just_before_its_expiry(harness: Harness) -> None:
+    account = harness.cast().alice.account
+    issued = harness.run(harness.service.issue_key(str(account.id), "short", START + 60))
+    harness.clock.advance(59.999)
+    assert send(harness, ("X-API-Key", issued.secret)).status == 200
+    harness.clock.advance(0.001)
+    assert told(send(harness, ("X-API-Key", issued.secret))) == INVALID
+    harness.clock.advance(MONTH)
+    assert told(send(harness, ("X-API-Key", issued.secret))) == INVALID
 
 
-def test_a_key_without_an_expiry_stays_good_as_long_as_the_plan(house: House) -> None:
-    key = house.person("alice", plan_ends_in=1000 * MONTH).key
-    house.clock.advance(999 * MONTH)
-    assert send(house, ("X-API-Key", key)).status == 200
+def test_a_key_without_an_expiry_stays_good_as_long_as_the_plan(harness: Harness) -> None:
+    key = harness.person("alice", plan_ends_in=1000 * MONTH).key
+    harness.clock.advance(999 * MONTH)
+    assert send(harness, ("X-API-Key", key)).status == 200
 
 
-def test_unknown_malformed_revoked_and_expired_keys_look_alike(house: House) -> None:
-    cast = house.cast()
-    expired = house.run(house.service.adopt_key(cast.alice.account, "short", api_keys.make(), START - 1)).secret
-    house.run(house.service.revoke_key(cast.bob.key_id))
-    replies = [send(house, ("X-API-Key", key)) for key in (UNKNOWN, "malformed", cast.bob.key, expired)]
+def test_unknown_malformed_revoked_and_expired_keys_look_alike(harness: Harness) -> None:
+    cast = harness.cast()
+    expired = harness.run(harness.service.adopt_key(cast.alice.account, "short", api_keys.make(), START - 1)).secret
+    harness.run(harness.service.revoke_key(cast.bob.key_id))
+    replies = [send(harness, ("X-API-Key", key)) for key in (UNKNOWN, "malformed", cast.bob.key, expired)]
     for reply in replies:
         reply.headers.pop("x-request-id")
     assert [reply.status for reply in replies] == [401] * 4
@@ -352,20 +352,20 @@ def test_every_endpoint_asks_for_a_plan(charlie: Client, method: str, path: str)
     assert (response.status_code, response.headers["X-Error-Code"]) == (403, "plan_expired")
 
 
-def test_an_account_without_any_plan_is_as_one_whose_plan_has_expired(house: House) -> None:
-    account = house.run(house.service.add_account("dora", "dora-without-a-plan@example.com", None))
-    issued = house.run(house.service.adopt_key(account, "key", api_keys.make()))
-    reply = send(house, ("X-API-Key", issued.secret))
+def test_an_account_without_any_plan_is_as_one_whose_plan_has_expired(harness: Harness) -> None:
+    account = harness.run(harness.service.add_account("dora", "dora-without-a-plan@example.com", None))
+    issued = harness.run(harness.service.adopt_key(account, "key", api_keys.make()))
+    reply = send(harness, ("X-API-Key", issued.secret))
     assert (reply.status, reply.json()) == (403, {"error": "Business plan expired"})
     assert reply.headers["x-error-code"] == "plan_expired"
 
 
-def test_a_plan_holds_until_just_before_its_end_and_ends_at_the_next_request(house: House) -> None:
-    key = house.person("alice", plan_ends_in=60).key
-    house.clock.advance(59.999)
-    assert send(house, ("X-API-Key", key)).status == 200
-    house.clock.advance(0.001)
-    assert send(house, ("X-API-Key", key)).headers["x-error-code"] == "plan_expired"
+def test_a_plan_holds_until_just_before_its_end_and_ends_at_the_next_request(harness: Harness) -> None:
+    key = harness.person("alice", plan_ends_in=60).key
+    harness.clock.advance(59.999)
+    assert send(harness, ("X-API-Key", key)).status == 200
+    harness.clock.advance(0.001)
+    assert send(harness, ("X-API-Key", key)).headers["x-error-code"] == "plan_expired"
 
 
 def test_a_plan_that_the_operator_ends_ends_at_the_next_request(alice: Client, running: RunningService) -> None:
@@ -375,14 +375,14 @@ def test_a_plan_that_the_operator_ends_ends_at_the_next_request(alice: Client, r
 
 
 @pytest.mark.parametrize("renewed", ["set", "extended"])
-def test_a_renewed_plan_opens_the_same_key_and_the_same_listings(house: House, renewed: str) -> None:
-    person = house.person("alice", plan_ends_in=60)
-    listing = house.ask("POST", LISTINGS, key=person.key, json={"title": "a", "content": "b"}).json()["id"]
-    before = house.ask("GET", f"{LISTINGS}/{listing}", key=person.key).json()
-    house.clock.advance(MONTH)
-    assert house.ask("GET", f"{LISTINGS}/{listing}", key=person.key).status == 403
-    house.run(renew(house.service, person, renewed))
-    reply = house.ask("GET", f"{LISTINGS}/{listing}", key=person.key)
+def test_a_renewed_plan_opens_the_same_key_and_the_same_listings(harness: Harness, renewed: str) -> None:
+    person = harness.person("alice", plan_ends_in=60)
+    listing = harness.fetch("POST", LISTINGS, key=person.key, json={"title": "a", "content": "b"}).json()["id"]
+    before = harness.fetch("GET", f"{LISTINGS}/{listing}", key=person.key).json()
+    harness.clock.advance(MONTH)
+    assert harness.fetch("GET", f"{LISTINGS}/{listing}", key=person.key).status == 403
+    harness.run(renew(harness.service, person, renewed))
+    reply = harness.fetch("GET", f"{LISTINGS}/{listing}", key=person.key)
     assert (reply.status, reply.json()) == (200, before)
 
 
@@ -395,99 +395,99 @@ async def renew(service: Service, person: Person, how: str) -> None:
 
 
 @pytest.mark.parametrize("ends", ["revoked", "expired"])
-def test_a_key_that_has_ended_is_told_before_the_plan_is(house: House, ends: str) -> None:
-    charlie = house.cast().charlie
+def test_a_key_that_has_ended_is_told_before_the_plan_is(harness: Harness, ends: str) -> None:
+    charlie = harness.cast().charlie
     secret = charlie.key
     if ends == "revoked":
-        house.run(house.service.revoke_key(charlie.key_id))
+        harness.run(harness.service.revoke_key(charlie.key_id))
     else:
-        secret = house.run(house.service.adopt_key(charlie.account, "short", api_keys.make(), START)).secret
-    assert told(send(house, ("X-API-Key", secret))) == INVALID
+        secret = harness.run(harness.service.adopt_key(charlie.account, "short", api_keys.make(), START)).secret
+    assert told(send(harness, ("X-API-Key", secret))) == INVALID
 
 
 # What an answer tells of keys
 
 
-def test_no_answer_tells_the_key(house: House) -> None:
-    cast = house.cast()
+def test_no_answer_tells_the_key(harness: Harness) -> None:
+    cast = harness.cast()
     secrets = [person.key for person in cast]
-    replies = [send(house, ("X-API-Key", key)) for key in (*secrets, secrets[0] + "x", "x" + secrets[0])]
+    replies = [send(harness, ("X-API-Key", key)) for key in (*secrets, secrets[0] + "x", "x" + secrets[0])]
     told_texts = [jsons.dumps(reply.headers) + reply.body.decode() for reply in replies]
     assert not [text for text in told_texts for secret in secrets if secret in text or secret[4:] in text]
 
 
-def test_every_answer_has_a_request_id_of_its_own(house: House) -> None:
-    key = house.cast().alice.key
+def test_every_answer_has_a_request_id_of_its_own(harness: Harness) -> None:
+    key = harness.cast().alice.key
     headers: list[tuple[str, str]] = [("X-API-Key", key), ("X-API-Key", UNKNOWN), ("Accept", "a/b")]
-    ids = [send(house, header, path=path).headers["x-request-id"] for header in headers for path in (LISTINGS, "/x")]
+    ids = [send(harness, header, path=path).headers["x-request-id"] for header in headers for path in (LISTINGS, "/x")]
     assert len(set(ids)) == len(ids)
 
 
-def test_many_callers_at_once_are_never_taken_for_each_other(house: House) -> None:
-    people = [house.person(f"person{n}") for n in range(5)]
+def test_many_callers_at_once_are_never_taken_for_each_other(harness: Harness) -> None:
+    people = [harness.person(f"person{n}") for n in range(5)]
     listings = {}
     for person in people:
-        reply = house.ask("POST", LISTINGS, key=person.key, json={"title": person.account.name, "content": "b"})
+        reply = harness.fetch("POST", LISTINGS, key=person.key, json={"title": person.account.name, "content": "b"})
         listings[person.key] = reply.json()["id"]
 
     async def all_at_once() -> list[Reply]:
         headers = [[(b"x-api-key", person.key.encode())] for person in people * 20]
-        return await asyncio.gather(*(ask(house.application, "GET", LISTINGS, sent, [b""]) for sent in headers))
+        return await asyncio.gather(*(fetch(harness.application, "GET", LISTINGS, sent, [b""]) for sent in headers))
 
-    replies = house.run(all_at_once())
+    replies = harness.run(all_at_once())
     found = [[record["id"] for record in reply.json()["listings"]] for reply in replies]
     assert found == [[listings[person.key]] for person in people * 20]
 
 
-def test_a_malformed_key_is_refused_without_a_look_at_the_store(house: House) -> None:
-    house.run(house.service.store.close())
-    assert send(house, ("X-API-Key", "lst_malformed")).status == 401
-    assert send(house, ("X-API-Key", UNKNOWN)).status == 503
+def test_a_malformed_key_is_refused_without_a_look_at_the_store(harness: Harness) -> None:
+    harness.run(harness.service.store.close())
+    assert send(harness, ("X-API-Key", "lst_malformed")).status == 401
+    assert send(harness, ("X-API-Key", UNKNOWN)).status == 503
 
 
 @pytest.mark.sqlite
-def test_at_most_4096_keys_are_remembered_as_well_formed(house: House) -> None:
+def test_at_most_4096_keys_are_remembered_as_well_formed(harness: Harness) -> None:
     async def ask_with(count: int) -> list[int]:
         sizes = []
         for number in range(count):
             with suppress(Problem):
-                await house.service.authenticate(f"older-system-key-{number}")
-            sizes.append(len(house.service._well_formed))  # noqa: SLF001 - what is to be bounded
+                await harness.service.authenticate(f"older-system-key-{number}")
+            sizes.append(len(harness.service._well_formed))  # noqa: SLF001 - what is to be bounded
         return sizes
 
-    assert house.run(ask_with(4098)) == [*range(1, 4097), 1, 2]
+    assert harness.run(ask_with(4098)) == [*range(1, 4097), 1, 2]
 
 
 # The last use of a key
 
 
-def test_the_last_use_of_a_key_is_in_memory_until_it_is_written(house: House) -> None:
-    alice = house.person("alice")
-    assert send(house, ("X-API-Key", alice.key)).status == 200
-    house.clock.advance(30)
-    assert send(house, ("X-API-Key", alice.key)).status == 200
-    (key,) = house.run(house.service.list_keys(alice.account))
+def test_the_last_use_of_a_key_is_in_memory_until_it_is_written(harness: Harness) -> None:
+    alice = harness.person("alice")
+    assert send(harness, ("X-API-Key", alice.key)).status == 200
+    harness.clock.advance(30)
+    assert send(harness, ("X-API-Key", alice.key)).status == 200
+    (key,) = harness.run(harness.service.list_keys(alice.account))
     assert key.last_used_at is None
-    house.run(house.service.write_key_uses())
-    (key,) = house.run(house.service.list_keys(alice.account))
+    harness.run(harness.service.write_key_uses())
+    (key,) = harness.run(harness.service.list_keys(alice.account))
     assert key.last_used_at == START + 30
 
 
-def test_a_refused_key_is_not_used(house: House) -> None:
-    alice = house.person("alice")
-    house.run(house.service.revoke_key(alice.key_id))
-    assert send(house, ("X-API-Key", alice.key)).status == 401
-    house.run(house.service.write_key_uses())
-    (key,) = house.run(house.service.list_keys(alice.account))
+def test_a_refused_key_is_not_used(harness: Harness) -> None:
+    alice = harness.person("alice")
+    harness.run(harness.service.revoke_key(alice.key_id))
+    assert send(harness, ("X-API-Key", alice.key)).status == 401
+    harness.run(harness.service.write_key_uses())
+    (key,) = harness.run(harness.service.list_keys(alice.account))
     assert key.last_used_at is None
 
 
-def test_a_use_that_could_not_be_written_is_written_the_next_time(house: House) -> None:
-    alice = house.person("alice")
-    assert send(house, ("X-API-Key", alice.key)).status == 200
-    house.run(house.service.store.close())
-    house.run(house.service.write_key_uses())
-    house.run(house.service.store.open())
-    house.run(house.service.write_key_uses())
-    (key,) = house.run(house.service.list_keys(alice.account))
+def test_a_use_that_could_not_be_written_is_written_the_next_time(harness: Harness) -> None:
+    alice = harness.person("alice")
+    assert send(harness, ("X-API-Key", alice.key)).status == 200
+    harness.run(harness.service.store.close())
+    harness.run(harness.service.write_key_uses())
+    harness.run(harness.service.store.open())
+    harness.run(harness.service.write_key_uses())
+    (key,) = harness.run(harness.service.list_keys(alice.account))
     assert key.last_used_at == START

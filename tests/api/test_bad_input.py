@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.conftest import Client
-from tests.harness import Cast, House, Reply, RunningService, ask
+from tests.harness import Cast, Harness, Reply, RunningService, fetch
 
 LISTINGS = "/api/v1/listings"
 MOST_BODY = 2 * 1024 * 1024
@@ -160,38 +160,38 @@ WRONG_VALUES: list[tuple[str, object]] = [
 class Sender:
     """Sends one body as a create and as both updates of a listing of its own, and looks at what became of it."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
-        self._key = house.person("alice").key
-        self._path = house.ask("POST", LISTINGS, key=self._key, json=NEEDED).headers["location"]
+    def __init__(self, harness: Harness) -> None:
+        self._house = harness
+        self._key = harness.person("alice").key
+        self._path = harness.fetch("POST", LISTINGS, key=self._key, json=NEEDED).headers["location"]
         self._before = self._look()
 
     def send(self, body: bytes, headers: dict[str, str] | None = None) -> list[Reply]:
         """The answers to POST, PUT and PATCH."""
         targets = (("POST", LISTINGS), ("PUT", self._path), ("PATCH", self._path))
-        return [self._house.ask(method, path, key=self._key, body=body, headers=headers) for method, path in targets]
+        return [self._house.fetch(method, path, key=self._key, body=body, headers=headers) for method, path in targets]
 
     def read(self) -> dict[str, object]:
         """The record as it is now."""
-        record: dict[str, object] = self._house.ask("GET", self._path, key=self._key).json()
+        record: dict[str, object] = self._house.fetch("GET", self._path, key=self._key).json()
         return record
 
     def changed_nothing(self) -> bool:
         return self._look() == self._before
 
     def _look(self) -> list[object]:
-        return [self._house.ask("GET", LISTINGS, key=self._key).json(), self.read()]
+        return [self._house.fetch("GET", LISTINGS, key=self._key).json(), self.read()]
 
 
 @pytest.fixture(scope="module")
-def premises(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def premises(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
     """One house for all senders, since there are hundreds."""
-    with House(tmp_path_factory.mktemp("premises")) as house:
-        yield house
+    with Harness(tmp_path_factory.mktemp("premises")) as harness:
+        yield harness
 
 
 @pytest.fixture
-def sender(premises: House) -> Sender:
+def sender(premises: Harness) -> Sender:
     return Sender(premises)
 
 
@@ -401,16 +401,16 @@ def test_an_encoding_of_identity_is_none(sender: Sender, encoding: str) -> None:
 )
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
 def test_a_body_that_ends_early_is_not_answered_and_writes_nothing(
-    house: House, method: str, chunks: list[bytes]
+    harness: Harness, method: str, chunks: list[bytes]
 ) -> None:
-    alice = house.cast().alice
-    made = house.ask("POST", LISTINGS, key=alice.key, json=NEEDED).headers["location"]
-    before = [house.ask("GET", path, key=alice.key).body for path in (LISTINGS, made)]
+    alice = harness.cast().alice
+    made = harness.fetch("POST", LISTINGS, key=alice.key, json=NEEDED).headers["location"]
+    before = [harness.fetch("GET", path, key=alice.key).body for path in (LISTINGS, made)]
     path = LISTINGS if method == "POST" else made
     headers = [(b"x-api-key", alice.key.encode()), (b"content-length", b"1000")]
-    reply = house.run(ask(house.application, method, path, headers, chunks, complete=False))
+    reply = harness.run(fetch(harness.application, method, path, headers, chunks, complete=False))
     assert reply.status == 0
-    assert [house.ask("GET", path, key=alice.key).body for path in (LISTINGS, made)] == before
+    assert [harness.fetch("GET", path, key=alice.key).body for path in (LISTINGS, made)] == before
 
 
 @pytest.mark.parametrize(
@@ -431,7 +431,7 @@ def test_a_client_that_leaves_before_its_body_is_complete_has_written_nothing(
 
 
 @pytest.mark.parametrize("length", [b"0" * 5000 + b"2", b"0" * 30 + b"2"])
-def test_a_content_length_with_many_zeros_in_front_is_no_fault_of_ours(house: House, length: bytes) -> None:
-    headers = [(b"x-api-key", house.cast().alice.key.encode()), (b"content-length", length)]
-    reply = house.run(ask(house.application, "POST", LISTINGS, headers, [b"{}"]))
+def test_a_content_length_with_many_zeros_in_front_is_no_fault_of_ours(harness: Harness, length: bytes) -> None:
+    headers = [(b"x-api-key", harness.cast().alice.key.encode()), (b"content-length", length)]
+    reply = harness.run(fetch(harness.application, "POST", LISTINGS, headers, [b"{}"]))
     assert reply.status == 400

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import Client
-from tests.harness import House
+from tests.harness import Harness
 
 LAMP = {"title": "Lamp", "content": "Brass."}
 STRICT = {"Prefer": "handling=strict"}
@@ -306,16 +306,16 @@ def test_of_several_failures_each_is_told_as_it_is(alice: Client) -> None:
     assert alice.get(f"/{own}").status_code == 200
 
 
-def test_an_undone_batch_leaves_a_large_account_as_it_was(house: House) -> None:
+def test_an_undone_batch_leaves_a_large_account_as_it_was(harness: Harness) -> None:
     # The account becomes large enough for its indexes within the batch that is undone, then in one that is not.
-    key = house.person("alice").key
+    key = harness.person("alice").key
 
     def run(count: int, *more: Any, **how: Any) -> int:
         body = {"operations": [creating()] * count + list(more), **how}
-        return house.ask("POST", "/api/v1/listings/batch", key=key, json=body).status
+        return harness.fetch("POST", "/api/v1/listings/batch", key=key, json=body).status
 
     def found(query: str) -> int:
-        return len(house.ask("GET", f"/api/v1/listings?{query}", key=key).json()["listings"])
+        return len(harness.fetch("GET", f"/api/v1/listings?{query}", key=key).json()["listings"])
 
     for _ in range(9):
         assert run(100) == 200
@@ -463,11 +463,11 @@ OPERATION = st.fixed_dictionaries(
     more=st.fixed_dictionaries({}, optional={"atomic": st.booleans(), "x": JSON}),
 )
 def test_no_batch_at_all_makes_the_service_fail(
-    fuzzed: tuple[House, str], operations: list[Any], query: str, headers: dict[str, str], more: dict[str, Any]
+    fuzzed: tuple[Harness, str], operations: list[Any], query: str, headers: dict[str, str], more: dict[str, Any]
 ) -> None:
-    house, key = fuzzed
+    harness, key = fuzzed
     body = {"operations": operations, **more}
-    reply = house.ask("POST", f"/api/v1/listings/batch{query}", key=key, json=body, headers=headers)
+    reply = harness.fetch("POST", f"/api/v1/listings/batch{query}", key=key, json=body, headers=headers)
     assert reply.status in {200, 400, 422}, reply
     if reply.status == 200 and "idempotent-replayed" not in reply.headers:
         assert len(reply.json()["results"]) == len(operations)
@@ -476,8 +476,8 @@ def test_no_batch_at_all_makes_the_service_fail(
 
 @pytest.fixture(scope="module")
 def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with House(tmp_path_factory.mktemp("fuzzed"), rate_limit="0") as house:
-        key = house.person("alice").key
+    with Harness(tmp_path_factory.mktemp("fuzzed"), rate_limit="0") as harness:
+        key = harness.person("alice").key
         for _ in range(2):
-            house.ask("POST", "/api/v1/listings", key=key, json=LAMP)
-        yield house, key
+            harness.fetch("POST", "/api/v1/listings", key=key, json=LAMP)
+        yield harness, key

@@ -14,7 +14,7 @@ from listings.domain import api_keys
 from listings.service import Service
 from tests.api.test_update_listing import EVERYTHING
 from tests.conftest import Client
-from tests.harness import PATIENCE, Person, RunningService
+from tests.harness import TIMEOUT, Person, RunningService
 from tests.http.raw import Connection
 from tests.http.raw import request as raw_request
 
@@ -340,12 +340,12 @@ def test_eight_clients_that_read_change_and_write_lose_nothing(unlimited: Runnin
     start = Barrier(8)
 
     def work(_: int) -> int:
-        with closing(httpx.Client(base_url=unlimited.base_url, timeout=PATIENCE)) as http:
+        with closing(httpx.Client(base_url=unlimited.base_url, timeout=TIMEOUT)) as http:
             client = Client(http, with_a_key_of_its_own(unlimited, person))
-            start.wait(PATIENCE)
+            start.wait(TIMEOUT)
             return add_one(client, path, 25)
 
-    with httpx.Client(base_url=unlimited.base_url, timeout=PATIENCE) as http:
+    with httpx.Client(base_url=unlimited.base_url, timeout=TIMEOUT) as http:
         alice = Client(http, person)
         path = f"/{alice.create()}"
         with ThreadPoolExecutor(8) as pool:

@@ -11,7 +11,7 @@ import pytest
 
 from listings.domain.model import Listing
 from tests.conftest import Client
-from tests.harness import MONTH, House, Person, RunningService, make_person
+from tests.harness import MONTH, Harness, Person, RunningService, make_person
 
 LISTINGS = "/api/v1/listings"
 NEEDED = {"title": "Bicycle", "content": "Two wheels."}
@@ -198,11 +198,11 @@ def test_a_trailing_slash_is_the_same_path(alice: Client) -> None:
 # The times
 
 
-def test_both_times_are_the_moment_of_creation(house: House) -> None:
-    key = house.person("alice").key
-    house.clock.advance(0.999)
-    listing = house.ask("POST", LISTINGS, key=key, json=NEEDED).json()["id"]
-    record = house.ask("GET", f"{LISTINGS}/{listing}", key=key).json()
+def test_both_times_are_the_moment_of_creation(harness: Harness) -> None:
+    key = harness.person("alice").key
+    harness.clock.advance(0.999)
+    listing = harness.fetch("POST", LISTINGS, key=key, json=NEEDED).json()["id"]
+    record = harness.fetch("GET", f"{LISTINGS}/{listing}", key=key).json()
     assert record["created_at"] == record["updated_at"] == "2026-09-21 14:13:20"
 
 
@@ -224,16 +224,16 @@ def test_creates_at_the_same_time_get_ids_of_their_own(alice: Client) -> None:
     assert [record["id"] for record in alice.get().json()["listings"]] == sorted(ids, reverse=True)
 
 
-def test_accounts_of_one_bucket_share_no_id(house: House) -> None:
+def test_accounts_of_one_bucket_share_no_id(harness: Harness) -> None:
     async def enough() -> list[Person]:
         some = [
-            await asyncio.gather(*(make_person(house.service, "alice", MONTH) for _ in range(205))) for _ in "12345"
+            await asyncio.gather(*(make_person(harness.service, "alice", MONTH) for _ in range(205))) for _ in "12345"
         ]
         return [person for people in some for person in people]
 
-    people = {person.account.id: person for person in house.run(enough())}
+    people = {person.account.id: person for person in harness.run(enough())}
     keys = [people[1].key, people[1025].key] * 3
-    ids = [house.ask("POST", LISTINGS, key=key, json=NEEDED).json()["id"] for key in keys]
+    ids = [harness.fetch("POST", LISTINGS, key=key, json=NEEDED).json()["id"] for key in keys]
     assert ids == sorted(set(ids))
     assert {listing % 1024 for listing in ids} == {1}
 

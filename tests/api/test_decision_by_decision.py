@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import pytest
 
 from listings.domain import api_keys
-from tests.harness import MONTH, START, House, Person, Reply, ask
+from tests.harness import MONTH, START, Harness, Person, Reply, fetch
 
 ROOT = "/api/v1/listings"
 CHAIR: dict[str, Any] = {
@@ -45,21 +45,21 @@ class Scene:
     def open(self, **flags: str) -> None:
         """Open the house; after it was open, on the same data."""
         self.stack.close()
-        self.house = self.stack.enter_context(House(self.folder, **flags))
+        self.harness = self.stack.enter_context(Harness(self.folder, **flags))
 
     def furnish(self) -> None:
         """Let the cast in."""
-        self.people = self.house.cast()._asdict()
+        self.people = self.harness.cast()._asdict()
         for owner, own, deleted in (("alice", "own", "deleted"), ("bob", "foreign", "foreign_deleted")):
             for place in (own, deleted):
-                self.places[place] = self.ask("POST", json=CHAIR, who=owner).json()["id"]
-            self.ask("DELETE", f"/{{{deleted}}}", who=owner)
+                self.places[place] = self.fetch("POST", json=CHAIR, who=owner).json()["id"]
+            self.fetch("DELETE", f"/{{{deleted}}}", who=owner)
 
-    def ask(self, method: str, path: str = "", *, who: str = "alice", **more: Any) -> Reply:
+    def fetch(self, method: str, path: str = "", *, who: str = "alice", **more: Any) -> Reply:
         """Send a request; `path` is below the listings, and may name a place."""
         key = self.people[who].key if who else None
         path = path if path.startswith("/api") else ROOT + path
-        reply = self.house.ask(method, path.format(**self.places), key=key, **more)
+        reply = self.harness.fetch(method, path.format(**self.places), key=key, **more)
         if reply.status == 201:
             self.places["new"] = reply.json()["id"]
         return reply
@@ -84,7 +84,7 @@ class Case(NamedTuple):
 
 def sends(method: str, path: str = "", **more: Any) -> Step:
     """A request, with alice's key unless `who` says otherwise; "" is nobody."""
-    return lambda scene: scene.ask(method, path, **more)
+    return lambda scene: scene.fetch(method, path, **more)
 
 
 def creates(**fields: Any) -> Step:
@@ -109,7 +109,7 @@ def keyed(*headers: tuple[str, str]) -> Step:
     def step(scene: Scene) -> Reply:
         key = scene.people["alice"].key
         sent = [(name.lower().encode(), value.format(key).encode()) for name, value in headers]
-        return scene.house.run(ask(scene.house.application, "GET", ROOT, sent, [b""]))
+        return scene.harness.run(fetch(scene.harness.application, "GET", ROOT, sent, [b""]))
 
     return step
 
@@ -123,12 +123,12 @@ def follows(path: str, *between: Step, more: str = "") -> Step:
     """The page behind the one at this path, with something done before it is asked for."""
 
     def step(scene: Scene) -> Reply:
-        link = scene.ask("GET", path).headers["link"]
+        link = scene.fetch("GET", path).headers["link"]
         after = scene.places.copy()
         for each in between:
             each(scene)
         scene.places = after
-        return scene.ask("GET", link.partition(">")[0][1:] + more)
+        return scene.fetch("GET", link.partition(">")[0][1:] + more)
 
     return step
 
@@ -143,41 +143,41 @@ def repeated(times: int, step: Step) -> Step:
 
 def waits(seconds: float) -> Step:
     """The house's clock is turned, back too."""
-    return lambda scene: scene.house.clock.advance(seconds)
+    return lambda scene: scene.harness.clock.advance(seconds)
 
 
 def plan_ends_in(seconds: float, who: str = "alice") -> Step:
     def step(scene: Scene) -> None:
-        end = int(scene.house.clock() + seconds)
-        scene.house.run(scene.house.service.set_plan(str(scene.people[who].account.id), end))
+        end = int(scene.harness.clock() + seconds)
+        scene.harness.run(scene.harness.service.set_plan(str(scene.people[who].account.id), end))
 
     return step
 
 
 def revokes(who: str) -> Step:
     def step(scene: Scene) -> None:
-        scene.house.run(scene.house.service.revoke_key(scene.people[who].key_id))
+        scene.harness.run(scene.harness.service.revoke_key(scene.people[who].key_id))
 
     return step
 
 
 def rotates(who: str, grace: int) -> Step:
     def step(scene: Scene) -> None:
-        scene.house.run(scene.house.service.rotate_key(scene.people[who].key_id, grace))
+        scene.harness.run(scene.harness.service.rotate_key(scene.people[who].key_id, grace))
 
     return step
 
 
 def disables(who: str) -> Step:
     def step(scene: Scene) -> None:
-        scene.house.run(scene.house.service.disable_account(scene.people[who].account.email))
+        scene.harness.run(scene.harness.service.disable_account(scene.people[who].account.email))
 
     return step
 
 
 def enables(who: str) -> Step:
     def step(scene: Scene) -> None:
-        scene.house.run(scene.house.service.enable_account(scene.people[who].account.email))
+        scene.harness.run(scene.harness.service.enable_account(scene.people[who].account.email))
 
     return step
 
@@ -187,8 +187,10 @@ def new_key(name: str, secret: str = "", expires_in: int | None = None) -> Step:
 
     def step(scene: Scene) -> None:
         account = scene.people["alice"].account
-        expires_at = None if expires_in is None else int(scene.house.clock()) + expires_in
-        issued = scene.house.run(scene.house.service.adopt_key(account, name, secret or api_keys.make(), expires_at))
+        expires_at = None if expires_in is None else int(scene.harness.clock()) + expires_in
+        issued = scene.harness.run(
+            scene.harness.service.adopt_key(account, name, secret or api_keys.make(), expires_at)
+        )
         scene.people[name] = Person(account, issued.secret, issued.key.id)
 
     return step
@@ -206,11 +208,11 @@ def opens_again(**flags: str) -> Step:
 
 
 def closes_the_store(scene: Scene) -> None:
-    scene.house.run(scene.house.service.store.close())
+    scene.harness.run(scene.harness.service.store.close())
 
 
 def sends_back_what_it_read(scene: Scene) -> Reply:
-    return scene.ask("PUT", "/{own}", json=scene.ask("GET", "/{own}").json())
+    return scene.fetch("PUT", "/{own}", json=scene.fetch("GET", "/{own}").json())
 
 
 # What is answered
@@ -238,7 +240,7 @@ def shows(place: str = "new", **expected: Any) -> Check:
     """The listing has these fields when it is read now."""
 
     def check(scene: Scene, _: Reply) -> None:
-        fields(**expected)(scene, scene.ask("GET", f"/{{{place}}}"))
+        fields(**expected)(scene, scene.fetch("GET", f"/{{{place}}}"))
 
     return check
 
@@ -247,7 +249,7 @@ def keeps(place: str = "new", **expected: Any) -> Check:
     """The stored row has these values, deleted or not."""
 
     def check(scene: Scene, _: Reply) -> None:
-        listing = scene.house.run(scene.house.service.store.get_listing(scene.places[place]))
+        listing = scene.harness.run(scene.harness.service.store.get_listing(scene.places[place]))
         assert {name: getattr(listing, name) for name in expected} == expected
 
     return check

@@ -7,7 +7,7 @@ import pytest
 
 from listings.domain.model import Listing
 from tests.conftest import Client
-from tests.harness import House, RunningService
+from tests.harness import Harness, RunningService
 
 LISTINGS = "/api/v1/listings"
 
@@ -63,14 +63,14 @@ def test_the_row_stays_inactive_and_with_its_time_of_deletion(alice: Client, run
 
 
 def test_the_time_of_deletion_is_the_services(tmp_path: Path) -> None:
-    with House(tmp_path) as house:
-        key = house.person("alice").key
-        listing = house.ask("POST", LISTINGS, key=key, json={"title": "a", "content": "b"}).json()["id"]
-        house.clock.advance(90.5)
-        house.ask("DELETE", f"{LISTINGS}/{listing}", key=key)
-        row = house.run(house.service.store.get_listing(listing))
+    with Harness(tmp_path) as harness:
+        key = harness.person("alice").key
+        listing = harness.fetch("POST", LISTINGS, key=key, json={"title": "a", "content": "b"}).json()["id"]
+        harness.clock.advance(90.5)
+        harness.fetch("DELETE", f"{LISTINGS}/{listing}", key=key)
+        row = harness.run(harness.service.store.get_listing(listing))
         assert row is not None
-        assert row.deleted_at == int(house.clock.now)
+        assert row.deleted_at == int(harness.clock.now)
         assert (row.created_at, row.updated_at) == ("2026-09-21 14:13:20", "2026-09-21 14:14:50")
 
 

@@ -149,10 +149,10 @@ BAD: dict[str, Send] = {
 @pytest.mark.parametrize("kind", BAD)
 def test_a_write_that_would_be_refused_gets_the_very_error(stage: Stage, kind: str) -> None:
     before = stage.state()
-    rehearsed, done = BAD[kind](stage, DRY), BAD[kind](stage, "")
-    assert (rehearsed.status_code, rehearsed.content) == (done.status_code, done.content)
-    assert rehearsed.headers.get("X-Error-Code") == done.headers.get("X-Error-Code")
-    assert "error" in rehearsed.text
+    dry_run_result, done = BAD[kind](stage, DRY), BAD[kind](stage, "")
+    assert (dry_run_result.status_code, dry_run_result.content) == (done.status_code, done.content)
+    assert dry_run_result.headers.get("X-Error-Code") == done.headers.get("X-Error-Code")
+    assert "error" in dry_run_result.text
     assert stage.state() == before
 
 

@@ -14,7 +14,7 @@ from listings.domain.model import Caller
 from listings.ratelimit.memory import MemoryLimiter
 from listings.service import Service
 from listings.store.sqlite.store import SqliteStore
-from tests.harness import Cast, House, Reply, RunningService, ask
+from tests.harness import Cast, Harness, Reply, RunningService, fetch
 from tests.http.raw import Connection
 
 LISTINGS = "/api/v1/listings"
@@ -23,7 +23,7 @@ SOUND = {"title": "Bicycle", "content": "Two wheels."}
 KEYED = {"Idempotency-Key": "first"}
 SECRET_DETAIL = "disk sda1 at /var/lib/listings is on fire"
 
-Provoke: TypeAlias = Callable[[House, Cast], Reply]
+Provoke: TypeAlias = Callable[[Harness, Cast], Reply]
 
 
 class BrokenStore(SqliteStore):
@@ -33,148 +33,153 @@ class BrokenStore(SqliteStore):
         raise RuntimeError(SECRET_DETAIL)
 
 
-def create(house: House, key: str) -> str:
+def create(harness: Harness, key: str) -> str:
     """The path of a new listing."""
-    return house.ask("POST", LISTINGS, key=key, json=SOUND).headers["location"]
+    return harness.fetch("POST", LISTINGS, key=key, json=SOUND).headers["location"]
 
 
-def deleted(house: House, key: str) -> str:
+def deleted(harness: Harness, key: str) -> str:
     """The path of a listing that was deleted."""
-    path = create(house, key)
-    house.ask("DELETE", path, key=key)
+    path = create(harness, key)
+    harness.fetch("DELETE", path, key=key)
     return path
 
 
-def revoked(house: House, cast: Cast) -> str:
-    house.run(house.service.revoke_key(cast.alice.key_id))
+def revoked(harness: Harness, cast: Cast) -> str:
+    harness.run(harness.service.revoke_key(cast.alice.key_id))
     return cast.alice.key
 
 
-def get_from(house: House, service: Service, key: str, times: int = 1) -> Reply:
+def get_from(harness: Harness, service: Service, key: str, times: int = 1) -> Reply:
     """The last of some answers of an application over another service."""
     application = Application(service)
     headers = [(b"x-api-key", key.encode())]
-    return [house.run(ask(application, "GET", LISTINGS, headers, [b""])) for _ in range(times)][-1]
+    return [harness.run(fetch(application, "GET", LISTINGS, headers, [b""])) for _ in range(times)][-1]
 
 
-def beyond_the_limit(house: House, cast: Cast) -> Reply:
-    return get_from(house, Service(house.service.store, MemoryLimiter(2, 60), house.clock), cast.alice.key, times=3)
+def beyond_the_limit(harness: Harness, cast: Cast) -> Reply:
+    return get_from(
+        harness, Service(harness.service.store, MemoryLimiter(2, 60), harness.clock), cast.alice.key, times=3
+    )
 
 
-def disabled(house: House, cast: Cast) -> str:
-    house.run(house.service.disable_account(cast.bob.account.email))
+def disabled(harness: Harness, cast: Cast) -> str:
+    harness.run(harness.service.disable_account(cast.bob.account.email))
     return cast.bob.key
 
 
-def with_a_bug(house: House, cast: Cast) -> Reply:
-    return get_from(house, Service(BrokenStore(house.settings.file), None), cast.alice.key)
+def with_a_bug(harness: Harness, cast: Cast) -> Reply:
+    return get_from(harness, Service(BrokenStore(harness.settings.file), None), cast.alice.key)
 
 
-def with_a_closed_store(house: House, key: str, method: str = "GET") -> Reply:
-    house.run(house.service.store.close())
-    return house.ask(method, LISTINGS, key=key, json=SOUND)
+def with_a_closed_store(harness: Harness, key: str, method: str = "GET") -> Reply:
+    harness.run(harness.service.store.close())
+    return harness.fetch(method, LISTINGS, key=key, json=SOUND)
 
 
-def with_a_key_of_another_body(house: House, key: str) -> Reply:
-    house.ask("POST", LISTINGS, key=key, json=SOUND, headers=KEYED)
-    return house.ask("POST", LISTINGS, key=key, json={**SOUND, "price": 5}, headers=KEYED)
+def with_a_key_of_another_body(harness: Harness, key: str) -> Reply:
+    harness.fetch("POST", LISTINGS, key=key, json=SOUND, headers=KEYED)
+    return harness.fetch("POST", LISTINGS, key=key, json={**SOUND, "price": 5}, headers=KEYED)
 
 
 FAILURES: dict[str, tuple[Code, Provoke]] = {
-    "no key": ("api_key_required", lambda house, _: house.ask("GET", LISTINGS)),
-    "an unknown key": ("invalid_api_key", lambda house, _: house.ask("GET", LISTINGS, key=api_keys.make())),
-    "a malformed key": ("invalid_api_key", lambda house, _: house.ask("DELETE", LISTINGS + "/1", key="x")),
-    "a revoked key": ("invalid_api_key", lambda house, cast: house.ask("GET", LISTINGS, key=revoked(house, cast))),
-    "an expired plan": ("plan_expired", lambda house, cast: house.ask("GET", LISTINGS, key=cast.charlie.key)),
+    "no key": ("api_key_required", lambda harness, _: harness.fetch("GET", LISTINGS)),
+    "an unknown key": ("invalid_api_key", lambda harness, _: harness.fetch("GET", LISTINGS, key=api_keys.make())),
+    "a malformed key": ("invalid_api_key", lambda harness, _: harness.fetch("DELETE", LISTINGS + "/1", key="x")),
+    "a revoked key": (
+        "invalid_api_key",
+        lambda harness, cast: harness.fetch("GET", LISTINGS, key=revoked(harness, cast)),
+    ),
+    "an expired plan": ("plan_expired", lambda harness, cast: harness.fetch("GET", LISTINGS, key=cast.charlie.key)),
     "a disabled account": (
         "account_disabled",
-        lambda house, cast: house.ask("GET", LISTINGS, key=disabled(house, cast)),
+        lambda harness, cast: harness.fetch("GET", LISTINGS, key=disabled(harness, cast)),
     ),
     "reading a foreign listing": (
         "not_owner",
-        lambda house, cast: house.ask("GET", create(house, cast.alice.key), key=cast.bob.key),
+        lambda harness, cast: harness.fetch("GET", create(harness, cast.alice.key), key=cast.bob.key),
     ),
     "editing a foreign listing": (
         "not_owner",
-        lambda house, cast: house.ask("PUT", create(house, cast.alice.key), key=cast.bob.key, json=SOUND),
+        lambda harness, cast: harness.fetch("PUT", create(harness, cast.alice.key), key=cast.bob.key, json=SOUND),
     ),
     "deleting a foreign listing": (
         "not_owner",
-        lambda house, cast: house.ask("DELETE", deleted(house, cast.alice.key), key=cast.bob.key),
+        lambda harness, cast: harness.fetch("DELETE", deleted(harness, cast.alice.key), key=cast.bob.key),
     ),
     "a missing listing": (
         "listing_not_found",
-        lambda house, cast: house.ask("GET", f"{LISTINGS}/1025", key=cast.alice.key),
+        lambda harness, cast: harness.fetch("GET", f"{LISTINGS}/1025", key=cast.alice.key),
     ),
     "what is no id": (
         "listing_not_found",
-        lambda house, cast: house.ask("PATCH", f"{LISTINGS}/abc", key=cast.alice.key, json=SOUND),
+        lambda harness, cast: harness.fetch("PATCH", f"{LISTINGS}/abc", key=cast.alice.key, json=SOUND),
     ),
     "a deleted listing": (
         "listing_not_found",
-        lambda house, cast: house.ask("DELETE", deleted(house, cast.alice.key), key=cast.alice.key),
+        lambda harness, cast: harness.fetch("DELETE", deleted(harness, cast.alice.key), key=cast.alice.key),
     ),
-    "an unknown path": ("path_not_found", lambda house, _: house.ask("GET", "/api/v2/listings")),
-    "another method": ("method_not_allowed", lambda house, _: house.ask("DELETE", LISTINGS)),
+    "an unknown path": ("path_not_found", lambda harness, _: harness.fetch("GET", "/api/v2/listings")),
+    "another method": ("method_not_allowed", lambda harness, _: harness.fetch("DELETE", LISTINGS)),
     "a missing field": (
         "invalid_request",
-        lambda house, cast: house.ask("POST", LISTINGS, key=cast.alice.key, json={"title": "a"}),
+        lambda harness, cast: harness.fetch("POST", LISTINGS, key=cast.alice.key, json={"title": "a"}),
     ),
     "a bad field": (
         "invalid_request",
-        lambda house, cast: house.ask(
-            "PATCH", create(house, cast.alice.key), key=cast.alice.key, json={"price": "5", "type": "car"}
+        lambda harness, cast: harness.fetch(
+            "PATCH", create(harness, cast.alice.key), key=cast.alice.key, json={"price": "5", "type": "car"}
         ),
     ),
     "a bad parameter": (
         "invalid_request",
-        lambda house, cast: house.ask("GET", f"{LISTINGS}?limit=0&sort=colour", key=cast.alice.key),
+        lambda harness, cast: harness.fetch("GET", f"{LISTINGS}?limit=0&sort=colour", key=cast.alice.key),
     ),
     "an update of an older version": (
         "precondition_failed",
-        lambda house, cast: house.ask(
-            "PUT", create(house, cast.alice.key), key=cast.alice.key, json=SOUND, headers={"If-Match": '"v7.0"'}
+        lambda harness, cast: harness.fetch(
+            "PUT", create(harness, cast.alice.key), key=cast.alice.key, json=SOUND, headers={"If-Match": '"v7.0"'}
         ),
     ),
     "a key of another body": (
         "idempotency_key_reused",
-        lambda house, cast: with_a_key_of_another_body(house, cast.alice.key),
+        lambda harness, cast: with_a_key_of_another_body(harness, cast.alice.key),
     ),
     "a batch without operations": (
         "invalid_request",
-        lambda house, cast: house.ask("POST", f"{LISTINGS}/batch", key=cast.alice.key, json={"operations": []}),
+        lambda harness, cast: harness.fetch("POST", f"{LISTINGS}/batch", key=cast.alice.key, json={"operations": []}),
     ),
     "restoring a foreign listing": (
         "not_owner",
-        lambda house, cast: house.ask("POST", deleted(house, cast.alice.key) + "/restore", key=cast.bob.key),
+        lambda harness, cast: harness.fetch("POST", deleted(harness, cast.alice.key) + "/restore", key=cast.bob.key),
     ),
     "malformed JSON": (
         "malformed_json",
-        lambda house, cast: house.ask("POST", LISTINGS, key=cast.alice.key, body=b"{not json"),
+        lambda harness, cast: harness.fetch("POST", LISTINGS, key=cast.alice.key, body=b"{not json"),
     ),
     "invalid UTF-8": (
         "malformed_json",
-        lambda house, cast: house.ask("POST", LISTINGS, key=cast.alice.key, body=b'{"title": "\xff"}'),
+        lambda harness, cast: harness.fetch("POST", LISTINGS, key=cast.alice.key, body=b'{"title": "\xff"}'),
     ),
     "an empty body": (
         "malformed_json",
-        lambda house, cast: house.ask("PUT", create(house, cast.alice.key), key=cast.alice.key),
+        lambda harness, cast: harness.fetch("PUT", create(harness, cast.alice.key), key=cast.alice.key),
     ),
     "a body that is too large": (
         "body_too_large",
-        lambda house, cast: house.ask("POST", LISTINGS, key=cast.alice.key, body=TOO_LARGE),
+        lambda harness, cast: harness.fetch("POST", LISTINGS, key=cast.alice.key, body=TOO_LARGE),
     ),
     "a compressed body": (
         "unsupported_encoding",
-        lambda house, cast: house.ask(
+        lambda harness, cast: harness.fetch(
             "POST", LISTINGS, key=cast.alice.key, body=b"\x1f\x8b", headers={"Content-Encoding": "gzip"}
         ),
     ),
     "too many requests": ("rate_limited", beyond_the_limit),
-    "a store that can't be read": ("unavailable", lambda house, cast: with_a_closed_store(house, cast.alice.key)),
+    "a store that can't be read": ("unavailable", lambda harness, cast: with_a_closed_store(harness, cast.alice.key)),
     "a store that can't be written": (
         "unavailable",
-        lambda house, cast: with_a_closed_store(house, cast.alice.key, "POST"),
+        lambda harness, cast: with_a_closed_store(harness, cast.alice.key, "POST"),
     ),
     "a bug": ("internal_error", with_a_bug),
 }
@@ -210,8 +215,8 @@ def failure(
     if isinstance(provoke, bytes):
         with Connection(impatient).send(provoke) as connection:
             return code, Reply(*connection.answer())
-    with House(tmp_path_factory.mktemp("house")) as house:
-        return code, provoke(house, house.cast())
+    with Harness(tmp_path_factory.mktemp("house")) as harness:
+        return code, provoke(harness, harness.cast())
 
 
 def test_every_failure_is_an_object_with_one_sentence_under_error(failure: tuple[Code, Reply]) -> None:
@@ -284,9 +289,9 @@ def test_the_statuses_are_those_of_the_specification_and_of_the_decisions() -> N
 
 
 def test_a_bug_is_logged_with_the_id_of_its_request_and_told_to_nobody(
-    house: House, caplog: pytest.LogCaptureFixture
+    harness: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    reply = with_a_bug(house, house.cast())
+    reply = with_a_bug(harness, harness.cast())
     assert reply.json() == {"error": "Something went wrong on our side"}
     assert SECRET_DETAIL not in str(reply.headers)
     assert reply.headers["x-request-id"] in caplog.text
@@ -294,27 +299,27 @@ def test_a_bug_is_logged_with_the_id_of_its_request_and_told_to_nobody(
 
 
 def test_a_failure_that_is_the_clients_own_is_not_logged_as_ours(
-    house: House, caplog: pytest.LogCaptureFixture
+    harness: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:
     for code, provoke in FAILURES.values():
         if code not in {"internal_error", "unavailable"}:
-            provoke(house, house.cast())
+            provoke(harness, harness.cast())
     assert not [record for record in caplog.records if record.levelname in {"ERROR", "CRITICAL"}]
 
 
-def test_a_store_that_is_away_says_when_to_come_again(house: House) -> None:
-    reply = with_a_closed_store(house, house.cast().alice.key)
+def test_a_store_that_is_away_says_when_to_come_again(harness: Harness) -> None:
+    reply = with_a_closed_store(harness, harness.cast().alice.key)
     assert int(reply.headers["retry-after"]) >= 1
 
 
-def test_the_answer_to_head_has_the_headers_of_a_failure_and_no_body(house: House) -> None:
-    head, get = house.ask("HEAD", LISTINGS), house.ask("GET", LISTINGS)
+def test_the_answer_to_head_has_the_headers_of_a_failure_and_no_body(harness: Harness) -> None:
+    head, get = harness.fetch("HEAD", LISTINGS), harness.fetch("GET", LISTINGS)
     assert (head.status, head.body) == (401, b"")
     assert head.headers | {"x-request-id": ""} == get.headers | {"x-request-id": ""}
 
 
-def test_several_faults_of_one_body_are_joined_with_semicolons(house: House) -> None:
-    reply = house.ask("POST", LISTINGS, key=house.cast().alice.key, json={"price": -1, "is_active": "no"})
+def test_several_faults_of_one_body_are_joined_with_semicolons(harness: Harness) -> None:
+    reply = harness.fetch("POST", LISTINGS, key=harness.cast().alice.key, json={"price": -1, "is_active": "no"})
     assert reply.json()["error"].split("; ") == [
         "price must be from 0 to 999999999.99, got -1",
         'is_active must be true or false, got "no"',
@@ -323,19 +328,19 @@ def test_several_faults_of_one_body_are_joined_with_semicolons(house: House) -> 
     ]
 
 
-def test_all_checks_come_in_one_order(house: House) -> None:
+def test_all_checks_come_in_one_order(harness: Harness) -> None:
     # A request with every fault at once is healed of one after the other.
-    alice, bob, charlie = house.cast()
-    limited = Application(Service(house.service.store, MemoryLimiter(1, 60), house.clock))
-    house.run(ask(limited, "GET", LISTINGS, [(b"x-api-key", charlie.key.encode())], [b""]))
-    own, foreign, gone = create(house, alice.key), create(house, bob.key), deleted(house, alice.key)
+    alice, bob, charlie = harness.cast()
+    limited = Application(Service(harness.service.store, MemoryLimiter(1, 60), harness.clock))
+    harness.run(fetch(limited, "GET", LISTINGS, [(b"x-api-key", charlie.key.encode())], [b""]))
+    own, foreign, gone = create(harness, alice.key), create(harness, bob.key), deleted(harness, alice.key)
     gzip, stale = {"Content-Encoding": "gzip"}, {"If-Match": '"v7.0"'}
 
     def send(method: str, path: str, key: str | None, body: bytes, headers: dict[str, str]) -> str:
-        return house.ask(method, path, key=key, body=body, headers=headers).headers["x-error-code"]
+        return harness.fetch(method, path, key=key, body=body, headers=headers).headers["x-error-code"]
 
     encoded = [(b"x-api-key", charlie.key.encode()), (b"content-encoding", b"gzip")]
-    over = house.run(ask(limited, "PUT", foreign, encoded, [TOO_LARGE]))
+    over = harness.run(fetch(limited, "PUT", foreign, encoded, [TOO_LARGE]))
     assert [
         send("BREW", foreign + "/x", None, TOO_LARGE, gzip),
         send("BREW", foreign, None, TOO_LARGE, gzip),

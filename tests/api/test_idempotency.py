@@ -17,7 +17,7 @@ from listings.ratelimit.memory import MemoryLimiter
 from listings.service import Service
 from tests.cli.commands import DEADLINE, Program
 from tests.conftest import Client
-from tests.harness import MONTH, House, Reply, ask
+from tests.harness import MONTH, Harness, Reply, fetch
 from tests.http.raw import Connection
 from tests.http.raw import request as raw_request
 
@@ -83,10 +83,10 @@ def test_another_account_has_keys_of_its_own(alice: Client, bob: Client) -> None
     assert "Idempotent-Replayed" not in other.headers
 
 
-def test_another_api_key_of_the_same_account_has_the_same(house: House) -> None:
-    alice = house.person("alice")
-    second = house.run(house.service.adopt_key(alice.account, "second", "another-system-0123456789")).secret
-    replies = [house.ask("POST", LISTINGS, key=key, json=LAMP, headers=keyed("k1")) for key in (alice.key, second)]
+def test_another_api_key_of_the_same_account_has_the_same(harness: Harness) -> None:
+    alice = harness.person("alice")
+    second = harness.run(harness.service.adopt_key(alice.account, "second", "another-system-0123456789")).secret
+    replies = [harness.fetch("POST", LISTINGS, key=key, json=LAMP, headers=keyed("k1")) for key in (alice.key, second)]
     assert replies[0].body == replies[1].body
 
 
@@ -101,12 +101,12 @@ def test_a_key_is_the_same_quoted_and_bare(alice: Client, one: str, other: str) 
 
 
 @pytest.mark.parametrize("key", ["x" * 256, '"' + "x" * 256 + '"', '""', '"', "clé", "a\tb"])
-def test_what_can_be_no_key_is_refused(house: House, key: str) -> None:
-    alice = house.person("alice")
-    reply = house.ask("POST", LISTINGS, key=alice.key, json=LAMP, headers=keyed(key))
+def test_what_can_be_no_key_is_refused(harness: Harness, key: str) -> None:
+    alice = harness.person("alice")
+    reply = harness.fetch("POST", LISTINGS, key=alice.key, json=LAMP, headers=keyed(key))
     assert (reply.status, reply.headers["x-error-code"]) == (400, "invalid_request")
     assert reply.json() == {"error": "Idempotency-Key must stand once and have 1 to 255 visible ASCII characters"}
-    assert house.ask("GET", LISTINGS, key=alice.key).json() == {"listings": []}
+    assert harness.fetch("GET", LISTINGS, key=alice.key).json() == {"listings": []}
 
 
 def test_two_different_keys_in_one_request_are_refused_and_one_twice_is_one(alice: Client) -> None:
@@ -175,49 +175,49 @@ def test_two_bodies_at_the_same_instant_make_one_listing(alice: Client) -> None:
 # How long
 
 
-def test_a_key_is_kept_for_24_hours(house: House) -> None:
-    alice = house.person("alice")
+def test_a_key_is_kept_for_24_hours(harness: Harness) -> None:
+    alice = harness.person("alice")
 
     def send() -> Reply:
-        return house.ask("POST", LISTINGS, key=alice.key, json=LAMP, headers=keyed("k1"))
+        return harness.fetch("POST", LISTINGS, key=alice.key, json=LAMP, headers=keyed("k1"))
 
     first = send()
-    house.clock.advance(DAY - 1)
-    house.run(house.service.forget_claims())
+    harness.clock.advance(DAY - 1)
+    harness.run(harness.service.purge_idempotency_records())
     assert (send().body, send().headers["idempotent-replayed"]) == (first.body, "true")
-    house.clock.advance(1)
+    harness.clock.advance(1)
     later = send()
     assert (later.status, later.json()["id"] > first.json()["id"]) == (201, True)
     assert "idempotent-replayed" not in later.headers
     assert send().body == later.body
 
 
-def test_a_key_is_free_for_another_body_after_24_hours(house: House) -> None:
-    alice = house.person("alice")
-    house.ask("POST", LISTINGS, key=alice.key, json=LAMP, headers=keyed("k1"))
-    house.clock.advance(DAY)
-    assert house.ask("POST", LISTINGS, key=alice.key, json={**LAMP, "price": 5}, headers=keyed("k1")).status == 201
+def test_a_key_is_free_for_another_body_after_24_hours(harness: Harness) -> None:
+    alice = harness.person("alice")
+    harness.fetch("POST", LISTINGS, key=alice.key, json=LAMP, headers=keyed("k1"))
+    harness.clock.advance(DAY)
+    assert harness.fetch("POST", LISTINGS, key=alice.key, json={**LAMP, "price": 5}, headers=keyed("k1")).status == 201
 
 
 @pytest.mark.sqlite
-def test_what_is_a_day_old_is_removed(house: House) -> None:
-    alice = house.person("alice")
+def test_what_is_a_day_old_is_removed(harness: Harness) -> None:
+    alice = harness.person("alice")
     for key in ("k1", "k2"):
-        house.ask("POST", LISTINGS, key=alice.key, json=LAMP, headers=keyed(key))
-        house.clock.advance(DAY / 2)
-    house.run(house.service.forget_claims())
-    connection = apsw.Connection(str(house.settings.database))
+        harness.fetch("POST", LISTINGS, key=alice.key, json=LAMP, headers=keyed(key))
+        harness.clock.advance(DAY / 2)
+    harness.run(harness.service.purge_idempotency_records())
+    connection = apsw.Connection(str(harness.settings.database))
     assert connection.execute("SELECT key FROM idempotency").fetchall() == [("k2",)]
     connection.close()
 
 
 def test_a_replay_outlives_the_service(tmp_path: Path) -> None:
-    with House(tmp_path) as house:
-        alice = house.person("alice")
-        first = house.ask("POST", LISTINGS, key=alice.key, json=LAMP, headers=keyed("k1"))
-    with House(tmp_path) as house:
-        again = house.ask("POST", LISTINGS, key=alice.key, json=LAMP, headers=keyed("k1"))
-        other = house.ask("POST", LISTINGS, key=alice.key, json={**LAMP, "price": 1}, headers=keyed("k1"))
+    with Harness(tmp_path) as harness:
+        alice = harness.person("alice")
+        first = harness.fetch("POST", LISTINGS, key=alice.key, json=LAMP, headers=keyed("k1"))
+    with Harness(tmp_path) as harness:
+        again = harness.fetch("POST", LISTINGS, key=alice.key, json=LAMP, headers=keyed("k1"))
+        other = harness.fetch("POST", LISTINGS, key=alice.key, json={**LAMP, "price": 1}, headers=keyed("k1"))
     assert (again.status, again.body, again.headers["idempotent-replayed"]) == (201, first.body, "true")
     assert other.status == 422
 
@@ -235,39 +235,39 @@ def test_a_replay_outlives_the_service(tmp_path: Path) -> None:
         ({"body": b" " * (2 * 1024 * 1024 + 1)}, 413),
     ],
 )
-def test_a_refused_request_keeps_nothing(house: House, refused: dict[str, Any], status: int) -> None:
-    alice = house.person("alice")
+def test_a_refused_request_keeps_nothing(harness: Harness, refused: dict[str, Any], status: int) -> None:
+    alice = harness.person("alice")
     sent = {"key": alice.key, "headers": keyed("k1"), **refused}
-    assert house.ask("POST", LISTINGS, **sent).status == status
-    good = house.ask("POST", LISTINGS, key=alice.key, json=LAMP, headers=keyed("k1"))
+    assert harness.fetch("POST", LISTINGS, **sent).status == status
+    good = harness.fetch("POST", LISTINGS, key=alice.key, json=LAMP, headers=keyed("k1"))
     assert (good.status, "idempotent-replayed" in good.headers) == (201, False)
 
 
-def test_a_request_without_a_plan_keeps_nothing(house: House) -> None:
-    charlie = house.cast().charlie
-    assert house.ask("POST", LISTINGS, key=charlie.key, json=LAMP, headers=keyed("k1")).status == 403
-    house.run(house.service.set_plan(str(charlie.account.id), int(house.clock()) + MONTH))
-    good = house.ask("POST", LISTINGS, key=charlie.key, json={**LAMP, "price": 1}, headers=keyed("k1"))
+def test_a_request_without_a_plan_keeps_nothing(harness: Harness) -> None:
+    charlie = harness.cast().charlie
+    assert harness.fetch("POST", LISTINGS, key=charlie.key, json=LAMP, headers=keyed("k1")).status == 403
+    harness.run(harness.service.set_plan(str(charlie.account.id), int(harness.clock()) + MONTH))
+    good = harness.fetch("POST", LISTINGS, key=charlie.key, json={**LAMP, "price": 1}, headers=keyed("k1"))
     assert (good.status, "idempotent-replayed" in good.headers) == (201, False)
 
 
-def test_a_request_beyond_the_limit_keeps_nothing(house: House) -> None:
-    alice = house.person("alice")
-    limited = Application(Service(house.service.store, MemoryLimiter(1, 60, house.clock), house.clock))
+def test_a_request_beyond_the_limit_keeps_nothing(harness: Harness) -> None:
+    alice = harness.person("alice")
+    limited = Application(Service(harness.service.store, MemoryLimiter(1, 60, harness.clock), harness.clock))
     headers = [(b"x-api-key", alice.key.encode()), (b"idempotency-key", b"k1")]
     body = b'{"title": "Lamp", "content": "Brass."}'
-    house.run(ask(limited, "GET", LISTINGS, headers, [b""]))
-    assert house.run(ask(limited, "POST", LISTINGS, headers, [body])).status == 429
-    house.clock.advance(60)
-    good = house.run(ask(limited, "POST", LISTINGS, headers, [body]))
+    harness.run(fetch(limited, "GET", LISTINGS, headers, [b""]))
+    assert harness.run(fetch(limited, "POST", LISTINGS, headers, [body])).status == 429
+    harness.clock.advance(60)
+    good = harness.run(fetch(limited, "POST", LISTINGS, headers, [body]))
     assert (good.status, "idempotent-replayed" in good.headers) == (201, False)
 
 
-def test_a_replay_needs_a_plan_as_every_request_does(house: House) -> None:
-    alice = house.person("alice")
-    house.ask("POST", LISTINGS, key=alice.key, json=LAMP, headers=keyed("k1"))
-    house.run(house.service.set_plan(str(alice.account.id), int(house.clock())))
-    assert house.ask("POST", LISTINGS, key=alice.key, json=LAMP, headers=keyed("k1")).status == 403
+def test_a_replay_needs_a_plan_as_every_request_does(harness: Harness) -> None:
+    alice = harness.person("alice")
+    harness.fetch("POST", LISTINGS, key=alice.key, json=LAMP, headers=keyed("k1"))
+    harness.run(harness.service.set_plan(str(alice.account.id), int(harness.clock())))
+    assert harness.fetch("POST", LISTINGS, key=alice.key, json=LAMP, headers=keyed("k1")).status == 403
 
 
 # Crashes

@@ -21,7 +21,7 @@ from listings.domain.model import NewListing
 from listings.service import Service
 from tests.api.test_get_listing import RECORD_FIELDS
 from tests.conftest import Client
-from tests.harness import START, House, Person, RunningService
+from tests.harness import START, Harness, Person, RunningService
 from tests.http.raw import Connection
 from tests.http.raw import request as raw_request
 
@@ -244,15 +244,15 @@ def test_a_cursor_beyond_all_measure_is_refused(alice: Client) -> None:
     assert refusal(alice.get(f"?cursor={'A' * 4001}")) == "cursor must be at most 4000 characters"
 
 
-def test_a_cursor_that_was_cut_or_changed_anywhere_is_refused(house: House) -> None:
-    key = stocked(house).key
-    cursor = house_cursor(house, key, "limit=1")
-    page = house.ask("GET", f"{LISTINGS}?limit=1&cursor={cursor}", key=key).body
+def test_a_cursor_that_was_cut_or_changed_anywhere_is_refused(harness: Harness) -> None:
+    key = stocked(harness).key
+    cursor = house_cursor(harness, key, "limit=1")
+    page = harness.fetch("GET", f"{LISTINGS}?limit=1&cursor={cursor}", key=key).body
     spoiled = [cursor[:end] for end in range(len(cursor))]
     spoiled += [cursor[:at] + ("B" if cursor[at] == "A" else "A") + cursor[at + 1 :] for at in range(len(cursor))]
     spoiled += [cursor + "A", "A" + cursor, cursor + cursor]
     for other in spoiled:
-        reply = house.ask("GET", f"{LISTINGS}?limit=1&cursor={other}", key=key)
+        reply = harness.fetch("GET", f"{LISTINGS}?limit=1&cursor={other}", key=key)
         # The last character holds bits that mean nothing.
         assert reply.status == 400 or (other[:-1] == cursor[:-1] and reply.body == page), other
         assert reply.status == 200 or reply.json() == {"error": NO_CURSOR}
@@ -279,16 +279,16 @@ def test_a_cursor_that_was_cut_or_changed_anywhere_is_refused(house: House) -> N
     ],
 )
 def test_a_cursor_of_the_clients_own_making_does_no_harm(
-    house: House, sort: str, change: dict[int, Any], status: int
+    harness: Harness, sort: str, change: dict[int, Any], status: int
 ) -> None:
-    key = stocked(house).key
-    data = base64.urlsafe_b64decode(house_cursor(house, key, f"limit=1&sort={sort}") + "==")
+    key = stocked(harness).key
+    data = base64.urlsafe_b64decode(house_cursor(harness, key, f"limit=1&sort={sort}") + "==")
     parts = json.loads(data[6:])
     for place, value in change.items():
         parts[place] = value
     content = json.dumps(parts).encode()
     forged = base64.urlsafe_b64encode(sha256(content).digest()[:6] + content).decode()
-    reply = house.ask("GET", f"{LISTINGS}?limit=1&sort={sort}&cursor={quote(forged)}", key=key)
+    reply = harness.fetch("GET", f"{LISTINGS}?limit=1&sort={sort}&cursor={quote(forged)}", key=key)
     assert reply.status == status, reply
 
 
@@ -301,27 +301,27 @@ def test_a_cursor_of_another_account_shows_nothing_of_it(alice: Client, bob: Cli
 
 
 def test_a_cursor_outlives_the_service(tmp_path: Path) -> None:
-    with House(tmp_path) as house:
-        key = stocked(house).key
-        cursor = house_cursor(house, key, "limit=2&sort=price&status=all&q=two")
+    with Harness(tmp_path) as harness:
+        key = stocked(harness).key
+        cursor = house_cursor(harness, key, "limit=2&sort=price&status=all&q=two")
         path = f"{LISTINGS}?limit=2&sort=price&status=all&q=two&cursor={cursor}"
-        before = house.ask("GET", path, key=key)
-    with House(tmp_path) as house:
-        after = house.ask("GET", path, key=key)
+        before = harness.fetch("GET", path, key=key)
+    with Harness(tmp_path) as harness:
+        after = harness.fetch("GET", path, key=key)
     assert (after.status, after.body, after.headers["etag"]) == (200, before.body, before.headers["etag"])
 
 
-def stocked(house: House) -> Person:
+def stocked(harness: Harness) -> Person:
     """alice, with a few listings."""
-    alice = house.person("alice")
+    alice = harness.person("alice")
     for number in range(5):
         fields = {"title": f"Lamp {number}", "content": "Two.", "price": number}
-        assert house.ask("POST", LISTINGS, key=alice.key, json=fields).status == 201
+        assert harness.fetch("POST", LISTINGS, key=alice.key, json=fields).status == 201
     return alice
 
 
-def house_cursor(house: House, key: str, query: str) -> str:
-    link = house.ask("GET", f"{LISTINGS}?{query}", key=key).headers["link"]
+def house_cursor(harness: Harness, key: str, query: str) -> str:
+    link = harness.fetch("GET", f"{LISTINGS}?{query}", key=key).headers["link"]
     found = re.search(r"cursor=([\w-]+)>", link)
     assert found is not None
     return found[1]
@@ -426,14 +426,14 @@ def test_a_good_value_finds_what_it_says(shop: Shop, query: str, found: str) -> 
     assert shop.find(query) == found
 
 
-def test_updated_since_includes_its_own_second(house: House) -> None:
-    key = stocked(house).key
-    house.clock.advance(60)
-    house.ask("PATCH", f"{LISTINGS}/1025", key=key, json={"price": 99})
+def test_updated_since_includes_its_own_second(harness: Harness) -> None:
+    key = stocked(harness).key
+    harness.clock.advance(60)
+    harness.fetch("PATCH", f"{LISTINGS}/1025", key=key, json={"price": 99})
     for query, count in {"14:14:20": 1, "14:14:21": 0, "14:13:20": 5, "14:13:21": 1}.items():
-        reply = house.ask("GET", f"{LISTINGS}?updated_since=2026-09-21T{query}", key=key)
+        reply = harness.fetch("GET", f"{LISTINGS}?updated_since=2026-09-21T{query}", key=key)
         assert len(reply.json()["listings"]) == count, query
-    assert house.clock() == START + 60
+    assert harness.clock() == START + 60
 
 
 NO_MOMENT = "updated_since must be YYYY-MM-DD HH:MM:SS, YYYY-MM-DDTHH:MM:SSZ or YYYY-MM-DD, in UTC"
@@ -559,41 +559,41 @@ def test_coordinates_that_were_never_given_are_null(alice: Client) -> None:
     assert (record["district"], record["latitude"], record["longitude"]) == ("", None, None)
 
 
-def test_tombstones_tell_when_they_were_made(house: House) -> None:
-    key = stocked(house).key
-    house.clock.advance(60)
-    house.ask("DELETE", f"{LISTINGS}/1025", key=key)
-    house.clock.advance(60)
-    house.ask("PATCH", f"{LISTINGS}/2049", key=key, json={"is_active": False})
+def test_tombstones_tell_when_they_were_made(harness: Harness) -> None:
+    key = stocked(harness).key
+    harness.clock.advance(60)
+    harness.fetch("DELETE", f"{LISTINGS}/1025", key=key)
+    harness.clock.advance(60)
+    harness.fetch("PATCH", f"{LISTINGS}/2049", key=key, json={"is_active": False})
     query = "status=all&updated_since=2026-09-21T14:13:21&sort=updated_at&include=deleted_at"
-    changed = house.ask("GET", f"{LISTINGS}?{query}", key=key).json()["listings"]
+    changed = harness.fetch("GET", f"{LISTINGS}?{query}", key=key).json()["listings"]
     assert [(record["id"], record["is_active"], record["deleted_at"]) for record in changed] == [
         (1025, False, "2026-09-21 14:14:20"),
         (2049, False, None),
     ]
 
 
-def test_a_copy_is_kept_in_step_by_what_has_changed_since(house: House) -> None:
-    key = stocked(house).key
+def test_a_copy_is_kept_in_step_by_what_has_changed_since(harness: Harness) -> None:
+    key = stocked(harness).key
     copy: dict[int, dict[str, Any]] = {}
     chance = random.Random(3)
     since = "2026-09-21 14:13:20"
     for _ in range(12):
         query = urlencode({"status": "all", "sort": "updated_at", "include": "deleted_at", "updated_since": since})
-        changed = house.ask("GET", f"{LISTINGS}?{query}", key=key).json()["listings"]
+        changed = harness.fetch("GET", f"{LISTINGS}?{query}", key=key).json()["listings"]
         for record in changed:
             copy.pop(record["id"], None)
             if record.pop("deleted_at") is None and record["is_active"]:
                 copy[record["id"]] = record
-        now = house.ask("GET", LISTINGS, key=key).json()["listings"]
+        now = harness.fetch("GET", LISTINGS, key=key).json()["listings"]
         assert sorted(copy.values(), key=lambda record: -record["id"]) == now
         since = max([since, *(record["updated_at"] for record in changed)])
-        house.clock.advance(chance.choice((0, 1, 90)))
-        house.ask("POST", LISTINGS, key=key, json={"title": "New", "content": "Two."})
+        harness.clock.advance(chance.choice((0, 1, 90)))
+        harness.fetch("POST", LISTINGS, key=key, json={"title": "New", "content": "Two."})
         for number in (1, 2):
             segment = 1024 * chance.randrange(1, 9) + 1
             method, body = (("PATCH", {"price": chance.randrange(99)}), ("DELETE", None))[number == chance.randrange(9)]
-            house.ask(method, f"{LISTINGS}/{segment}", key=key, json=body)
+            harness.fetch(method, f"{LISTINGS}/{segment}", key=key, json=body)
 
 
 @pytest.mark.parametrize(
@@ -616,23 +616,23 @@ def test_a_single_listing_knows_no_other_parameter(alice: Client) -> None:
 # What was there before stays
 
 
-def test_the_plain_answers_are_what_they_were_to_the_byte(house: House) -> None:
-    key = house.person("alice").key
+def test_the_plain_answers_are_what_they_were_to_the_byte(harness: Harness) -> None:
+    key = harness.person("alice").key
     fields = {"title": "Chair", "content": "Oak.", "price": 45, "images": ["/1.jpg"], "latitude": 1, "district": "d"}
-    created = house.ask("POST", LISTINGS, key=key, json=fields)
+    created = harness.fetch("POST", LISTINGS, key=key, json=fields)
     record = (
         b'{"id":1025,"title":"Chair","content":"Oak.","type":"product","category":"","images":["/1.jpg"],'
         b'"price":45.0,"price_type":"fixed","location":"","region":"","is_active":true,"view_count":0,'
         b'"created_at":"2026-09-21 14:13:20","updated_at":"2026-09-21 14:13:20"}'
     )
     assert created.body == b'{"id":1025,"message":"listing created"}'
-    assert house.ask("GET", f"{LISTINGS}/1025", key=key).body == record
+    assert harness.fetch("GET", f"{LISTINGS}/1025", key=key).body == record
     for query in ("", "?", "?colour=red", "?" + "&" * 5000, "?" + "a&" * 2000):
-        reply = house.ask("GET", LISTINGS + query, key=key)
+        reply = harness.fetch("GET", LISTINGS + query, key=key)
         assert reply.body == b'{"listings":[' + record + b"]}"
         assert "link" not in reply.headers
-    assert house.ask("PATCH", f"{LISTINGS}/1025?x=1", key=key, json={}).body == b'{"message":"listing updated"}'
-    assert house.ask("DELETE", f"{LISTINGS}/1025?x=1", key=key).body == b'{"message":"listing deleted"}'
+    assert harness.fetch("PATCH", f"{LISTINGS}/1025?x=1", key=key, json={}).body == b'{"message":"listing updated"}'
+    assert harness.fetch("DELETE", f"{LISTINGS}/1025?x=1", key=key).body == b'{"message":"listing deleted"}'
 
 
 # Anything at all
@@ -653,24 +653,24 @@ QUERIES = st.lists(st.tuples(NAMES, PLAUSIBLE | ANYTHING | ENCODED), max_size=6)
 
 
 @pytest.fixture(scope="module")
-def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[House, str]]:
-    with House(tmp_path_factory.mktemp("fuzzed"), rate_limit="0") as house:
-        yield house, stocked(house).key
+def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Harness, str]]:
+    with Harness(tmp_path_factory.mktemp("fuzzed"), rate_limit="0") as harness:
+        yield harness, stocked(harness).key
 
 
 @settings(max_examples=1500)
 @given(query=QUERIES | ANYTHING | ENCODED, strict=st.booleans(), one=st.booleans())
 def test_no_query_at_all_makes_the_service_fail(
-    fuzzed: tuple[House, str],
+    fuzzed: tuple[Harness, str],
     query: str,
     strict: bool,  # noqa: FBT001 - drawn
     one: bool,  # noqa: FBT001 - drawn
 ) -> None:
-    house, key = fuzzed
+    harness, key = fuzzed
     path = f"{LISTINGS}/1025" if one else LISTINGS
-    reply = house.ask("GET", f"{path}?{query}", key=key, headers=STRICT if strict else {})
+    reply = harness.fetch("GET", f"{path}?{query}", key=key, headers=STRICT if strict else {})
     assert reply.status in {200, 400}, reply
     assert list(reply.json()) == (["error"] if reply.status == 400 else list(reply.json()))
     if "link" in reply.headers:
         following = reply.headers["link"].partition(">")[0][1:]
-        assert house.ask("GET", following, key=key).status == 200
+        assert harness.fetch("GET", following, key=key).status == 200

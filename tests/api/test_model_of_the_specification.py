@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from listings.domain import api_keys
-from tests.harness import MONTH, START, House, Reply
+from tests.harness import MONTH, START, Harness, Reply
 
 PHASES = (Phase.generate, Phase.shrink)  # to explain a failure takes minutes
 LIMIT = 100_000
@@ -278,12 +278,12 @@ class EverybodyAtOnce(RuleBasedStateMachine):
         super().__init__()
         self.stack = ExitStack()
         folder = Path(self.stack.enter_context(TemporaryDirectory()))
-        self.house = self.stack.enter_context(House(folder, rate_limit=str(LIMIT)))
+        self.harness = self.stack.enter_context(Harness(folder, rate_limit=str(LIMIT)))
         self.model = Model(START)
         self.accounts: dict[str, int] = {}
         self.keys = {"unknown": WRONG_KEY, "nobody": ""}
         for name, plan_ends_in in {"alice": 12 * MONTH, "bob": 12 * MONTH, "charlie": -MONTH, "dora": -MONTH}.items():
-            self.accounts[name] = self.house.person(name, plan_ends_in).account.id
+            self.accounts[name] = self.harness.person(name, plan_ends_in).account.id
             self.model.plans[self.accounts[name]] = START + plan_ends_in
             self.make_key(name)
         self.set_plan("dora", None)
@@ -293,22 +293,22 @@ class EverybodyAtOnce(RuleBasedStateMachine):
         self.keys["mistyped"] = self.keys["alice"][:-1] + ("0" if self.keys["alice"][-1] != "0" else "1")
 
     def make_key(self, owner: str, name: str = "", expires_at: int | None = None) -> None:
-        account = self.house.run(self.house.service.find_account(str(self.accounts[owner])))
-        issued = self.house.run(self.house.service.adopt_key(account, "test", api_keys.make(), expires_at))
+        account = self.harness.run(self.harness.service.find_account(str(self.accounts[owner])))
+        issued = self.harness.run(self.harness.service.adopt_key(account, "test", api_keys.make(), expires_at))
         self.keys[name or owner] = issued.secret
         good_until = float("inf") if expires_at is None else expires_at
         self.model.keys[issued.secret] = (account.id, good_until)
 
     def replace_key(self, owner: str) -> None:
         former = self.keys[owner]
-        found = self.house.run(self.house.service.find_key(former))
+        found = self.harness.run(self.harness.service.find_key(former))
         assert found is not None
-        self.house.run(self.house.service.revoke_key(found.key_id))
+        self.harness.run(self.harness.service.revoke_key(found.key_id))
         self.model.keys[former] = (self.accounts[owner], 0.0)
         self.make_key(owner)
 
     def set_plan(self, owner: str, ends_at: int | None) -> None:
-        self.house.run(self.house.service.set_plan(str(self.accounts[owner]), ends_at))
+        self.harness.run(self.harness.service.set_plan(str(self.accounts[owner]), ends_at))
         self.model.plans[self.accounts[owner]] = ends_at or 0
 
     def send(self, sent: Sent, who: str, slash: str = "") -> Reply:
@@ -316,7 +316,7 @@ class EverybodyAtOnce(RuleBasedStateMachine):
         sent = sent._replace(headers={name: form.format(self.keys[who]) for name, form in sent.headers.items()})
         body = sent.body if isinstance(sent.body, bytes) else json.dumps(sent.body).encode()
         path = ROOT + (f"/{sent.segment}" if sent.segment is not None else "") + slash
-        reply = self.house.ask(sent.method, path, body=b"" if sent.body is None else body, headers=sent.headers)
+        reply = self.harness.fetch(sent.method, path, body=b"" if sent.body is None else body, headers=sent.headers)
         compare(reply, self.model.answer(sent), head=sent.method == "HEAD")
         return reply
 
@@ -380,7 +380,7 @@ class EverybodyAtOnce(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.4, 59.7, HOUR, MONTH, -90, -2 * HOUR]))
     def time_passes(self, seconds: float) -> None:
-        self.house.clock.advance(seconds)
+        self.harness.clock.advance(seconds)
         self.model.now += seconds
 
     @rule(who=st.sampled_from(["alice", "bob", "charlie", "dora"]), left=st.sampled_from([-1, 0, 1, HOUR, None]))

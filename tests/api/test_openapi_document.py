@@ -20,11 +20,11 @@ from listings.api.docs import document, operations
 from listings.api.docs.headers import OF_EVERY_ANSWER
 from listings.api.docs.schemas import schema_of
 from listings.api.routes import ROUTES
-from listings.domain.fields import FIELDS, REQUIRED, Choice, Coordinate, Fault, Images, Money, Text
+from listings.domain.fields import FIELDS, REQUIRED, Choice, Coordinate, FieldError, Images, Money, Text
 from listings.domain.listing_json import Record
 from tests.api.fuzzing import fuzz
 from tests.conftest import Client
-from tests.harness import House, RunningService
+from tests.harness import Harness, RunningService
 from tests.http.raw import Connection
 
 DOCUMENT: dict[str, Any] = document.document(ROUTES)
@@ -149,7 +149,7 @@ def test_an_operation_answers_every_code_with_its_status(path: str, method: str,
 def test_every_code_is_answered_somewhere_and_has_its_words() -> None:
     answered = {code for _, _, endpoint in ENDPOINTS for code in document.codes_of(endpoint)}
     assert answered | {"path_not_found", "method_not_allowed", "dependency_failed"} == set(STATUS)
-    assert set(operations.REFUSALS) == set(STATUS)
+    assert set(operations.ERROR_DOCS) == set(STATUS)
 
 
 def test_the_id_has_the_bounds_of_an_id() -> None:
@@ -212,7 +212,7 @@ def test_a_price_of_whole_cents_is_valid_for_any_validator(price: float) -> None
 def follows(rule: Any, value: object) -> bool:
     try:
         rule(value)
-    except Fault:
+    except FieldError:
         return False
     return True
 
@@ -304,28 +304,28 @@ def test_every_example_is_answered_as_described(
         assert set(content["example"]) == set(response.json()) - set(operations.MORE)
 
 
-def test_every_refusal_is_as_its_example(house: House) -> None:
-    cast = house.cast()
-    listing = house.ask("POST", "/api/v1/listings", key=cast.alice.key, json={"title": "a", "content": "b"})
+def test_every_refusal_is_as_its_example(harness: Harness) -> None:
+    cast = harness.cast()
+    listing = harness.fetch("POST", "/api/v1/listings", key=cast.alice.key, json={"title": "a", "content": "b"})
     path = listing.headers["location"]
     asked = {
-        "api_key_required": house.ask("GET", path),
-        "invalid_api_key": house.ask("GET", path, key="wrong"),
-        "plan_expired": house.ask("GET", path, key=cast.charlie.key),
-        "not_owner": house.ask("GET", path, key=cast.bob.key),
-        "listing_not_found": house.ask("GET", "/api/v1/listings/1", key=cast.alice.key),
-        "path_not_found": house.ask("GET", "/api"),
-        "method_not_allowed": house.ask("POST", "/healthz"),
-        "invalid_request": house.ask("POST", "/api/v1/listings", key=cast.alice.key, json={}),
-        "malformed_json": house.ask("POST", "/api/v1/listings", key=cast.alice.key),
-        "precondition_failed": house.ask("DELETE", path, key=cast.alice.key, headers={"If-Match": '"v9.0"'}),
-        "unsupported_encoding": house.ask(
+        "api_key_required": harness.fetch("GET", path),
+        "invalid_api_key": harness.fetch("GET", path, key="wrong"),
+        "plan_expired": harness.fetch("GET", path, key=cast.charlie.key),
+        "not_owner": harness.fetch("GET", path, key=cast.bob.key),
+        "listing_not_found": harness.fetch("GET", "/api/v1/listings/1", key=cast.alice.key),
+        "path_not_found": harness.fetch("GET", "/api"),
+        "method_not_allowed": harness.fetch("POST", "/healthz"),
+        "invalid_request": harness.fetch("POST", "/api/v1/listings", key=cast.alice.key, json={}),
+        "malformed_json": harness.fetch("POST", "/api/v1/listings", key=cast.alice.key),
+        "precondition_failed": harness.fetch("DELETE", path, key=cast.alice.key, headers={"If-Match": '"v9.0"'}),
+        "unsupported_encoding": harness.fetch(
             "PATCH", path, key=cast.alice.key, body=b"{}", headers={"Content-Encoding": "gzip"}
         ),
-        "body_too_large": house.ask("PATCH", path, key=cast.alice.key, body=b" " * 2_097_153),
+        "body_too_large": harness.fetch("PATCH", path, key=cast.alice.key, body=b" " * 2_097_153),
     }
     for code, reply in asked.items():
-        example = operations.REFUSALS[code].example  # type: ignore[index]  # each is a code
+        example = operations.ERROR_DOCS[code].example  # type: ignore[index]  # each is a code
         assert (reply.headers["x-error-code"], reply.json()) == (code, {"error": example})
 
 
@@ -381,10 +381,10 @@ def test_it_is_served_without_a_key_and_may_be_kept(http: httpx.Client) -> None:
 
 
 def test_pages_of_a_named_origin_may_use_every_header_that_is_described(tmp_path: Path) -> None:
-    with House(tmp_path, cors_origins="https://shop.example") as shop:
+    with Harness(tmp_path, cors_origins="https://shop.example") as shop:
         origin = {"Origin": "https://shop.example"}
-        asked = shop.ask("OPTIONS", "/api/v1/listings", headers=origin | {"Access-Control-Request-Method": "POST"})
-        answered = shop.ask("GET", "/healthz", headers=origin)
+        asked = shop.fetch("OPTIONS", "/api/v1/listings", headers=origin | {"Access-Control-Request-Method": "POST"})
+        answered = shop.fetch("GET", "/healthz", headers=origin)
     components = DOCUMENT["components"]
     allowed = set(asked.headers["access-control-allow-headers"].split(", "))
     assert {name.lower() for name in components["parameters"]} | {"x-api-key", "authorization"} <= allowed

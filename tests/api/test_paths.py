@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from tests.conftest import Client
-from tests.harness import House, Reply
+from tests.harness import Harness, Reply
 
 LISTINGS = "/api/v1/listings"
 ORIGIN = "https://shop.example"
@@ -54,9 +54,9 @@ ALLOWED = {
         "/x" * 500,
     ],
 )
-def test_an_unknown_path_is_404_without_a_key_by_any_method(house: House, path: str) -> None:
+def test_an_unknown_path_is_404_without_a_key_by_any_method(harness: Harness, path: str) -> None:
     for method in ("GET", "POST", "DELETE", "OPTIONS", "BREW"):
-        reply = house.ask(method, path)
+        reply = harness.fetch(method, path)
         assert (reply.status, reply.json()) == (404, {"error": "There is nothing at this path"})
         assert reply.headers["x-error-code"] == "path_not_found"
 
@@ -70,9 +70,9 @@ def test_an_unknown_path_is_404_over_http_too(http: httpx.Client, path: str) -> 
 
 
 @pytest.mark.parametrize("path", ["/api/v2/listings", LISTINGS + "/1/x"])
-def test_a_key_makes_an_unknown_path_no_better_known(house: House, path: str) -> None:
-    cast = house.cast()
-    replies = [house.ask("GET", path, key=key) for key in (None, "wrong", cast.alice.key, cast.charlie.key)]
+def test_a_key_makes_an_unknown_path_no_better_known(harness: Harness, path: str) -> None:
+    cast = harness.cast()
+    replies = [harness.fetch("GET", path, key=key) for key in (None, "wrong", cast.alice.key, cast.charlie.key)]
     assert {(reply.status, reply.headers["x-error-code"]) for reply in replies} == {(404, "path_not_found")}
 
 
@@ -95,8 +95,8 @@ def test_a_percent_encoded_digit_is_that_digit(alice: Client) -> None:
     assert alice.get(f"/%{ord(listing[0]):x}{listing[1:]}").json()["id"] == int(listing)
 
 
-def test_what_is_no_id_never_reaches_the_store(house: House) -> None:
-    key = house.cast().alice.key
+def test_what_is_no_id_never_reaches_the_store(harness: Harness) -> None:
+    key = harness.cast().alice.key
     segments = [
         "9223372036854775808",
         "9" * 19,
@@ -113,7 +113,7 @@ def test_what_is_no_id_never_reaches_the_store(house: House) -> None:
     ]
     for segment in segments:
         for method in ("GET", "PUT", "DELETE"):
-            reply = house.ask(method, f"{LISTINGS}/{segment}", key=key, body=b"{}")
+            reply = harness.fetch(method, f"{LISTINGS}/{segment}", key=key, body=b"{}")
             assert (segment, reply.status, reply.json()) == (segment, 404, {"error": "Listing not found"})
 
 
@@ -143,8 +143,8 @@ def test_a_method_that_a_path_does_not_have_is_405_without_a_key(
 
 
 @pytest.mark.parametrize("method", ["BREW", "get", "M-SEARCH", "x" * 1000])
-def test_an_unknown_method_is_405_with_a_sentence_of_bearable_length(house: House, method: str) -> None:
-    reply = house.ask(method, LISTINGS)
+def test_an_unknown_method_is_405_with_a_sentence_of_bearable_length(harness: Harness, method: str) -> None:
+    reply = harness.fetch(method, LISTINGS)
     assert (reply.status, reply.headers["allow"]) == (405, "GET, HEAD, POST")
     assert len(reply.json()["error"]) < 100
 
@@ -158,10 +158,10 @@ def test_a_method_is_never_taken_from_a_header(alice: Client, override: str) -> 
 
 
 @pytest.mark.parametrize("path", ["", "/1025", "/abc", "/healthz", "/api/v2"])
-def test_head_answers_as_get_without_the_body(house: House, path: str) -> None:
-    key = house.cast().alice.key
+def test_head_answers_as_get_without_the_body(harness: Harness, path: str) -> None:
+    key = harness.cast().alice.key
     path = path if path.startswith(("/h", "/api")) else LISTINGS + path
-    head, get = house.ask("HEAD", path, key=key), house.ask("GET", path, key=key)
+    head, get = harness.fetch("HEAD", path, key=key), harness.fetch("GET", path, key=key)
     changing = {"x-request-id": "", "ratelimit": "", "x-ratelimit-remaining": "", "x-ratelimit-reset": ""}
     assert (head.status, head.body, head.headers | changing) == (get.status, b"", get.headers | changing)
 
@@ -173,33 +173,33 @@ def cors_of(reply: Reply) -> dict[str, str]:
     return {name: reply.headers[name] for name in reply.headers if name.startswith("access-control-") or name == "vary"}
 
 
-def preflight(house: House, origin: str, path: str = LISTINGS, method: str = "POST") -> Reply:
+def preflight(harness: Harness, origin: str, path: str = LISTINGS, method: str = "POST") -> Reply:
     headers = {
         "Origin": origin,
         "Access-Control-Request-Method": method,
         "Access-Control-Request-Headers": "content-type, x-api-key",
     }
-    return house.ask("OPTIONS", path, headers=headers)
+    return harness.fetch("OPTIONS", path, headers=headers)
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[House]:
+def shop(tmp_path: Path) -> Iterator[Harness]:
     """A house whose operator named two origins."""
-    with House(tmp_path, cors_origins=f"{ORIGIN}, http://localhost:5173") as house:
-        yield house
+    with Harness(tmp_path, cors_origins=f"{ORIGIN}, http://localhost:5173") as harness:
+        yield harness
 
 
-def test_no_origin_may_do_anything_unless_the_operator_names_it(house: House) -> None:
-    key = house.cast().alice.key
+def test_no_origin_may_do_anything_unless_the_operator_names_it(harness: Harness) -> None:
+    key = harness.cast().alice.key
     for method in ("GET", "POST", "OPTIONS"):
-        assert cors_of(house.ask(method, LISTINGS, key=key, headers={"Origin": ORIGIN})) == {}
-    reply = preflight(house, ORIGIN)
+        assert cors_of(harness.fetch(method, LISTINGS, key=key, headers={"Origin": ORIGIN})) == {}
+    reply = preflight(harness, ORIGIN)
     assert (reply.status, reply.headers["allow"], cors_of(reply)) == (405, "GET, HEAD, POST", {})
 
 
 @pytest.mark.parametrize("origin", [ORIGIN, "http://localhost:5173"])
 @pytest.mark.parametrize("path", ALLOWED)
-def test_a_named_origin_may_ask_before_it_sends(shop: House, origin: str, path: str) -> None:
+def test_a_named_origin_may_ask_before_it_sends(shop: Harness, origin: str, path: str) -> None:
     reply = preflight(shop, origin, path)
     assert reply.status in {200, 204}
     assert reply.headers["access-control-allow-origin"] == origin
@@ -210,24 +210,24 @@ def test_a_named_origin_may_ask_before_it_sends(shop: House, origin: str, path: 
     assert "access-control-allow-credentials" not in reply.headers
 
 
-def test_a_named_origin_may_read_every_answer(shop: House) -> None:
+def test_a_named_origin_may_read_every_answer(shop: Harness) -> None:
     cast = shop.cast()
     headers = {"Origin": ORIGIN}
     replies = [
-        shop.ask("GET", LISTINGS, key=cast.alice.key, headers=headers),
-        shop.ask("POST", LISTINGS, key=cast.alice.key, json={"title": "a", "content": "b"}, headers=headers),
-        shop.ask("POST", LISTINGS, key=cast.alice.key, json={}, headers=headers),
-        shop.ask("GET", LISTINGS, headers=headers),
-        shop.ask("GET", LISTINGS, key=cast.charlie.key, headers=headers),
-        shop.ask("GET", "/api/v2", headers=headers),
-        shop.ask("DELETE", LISTINGS, headers=headers),
+        shop.fetch("GET", LISTINGS, key=cast.alice.key, headers=headers),
+        shop.fetch("POST", LISTINGS, key=cast.alice.key, json={"title": "a", "content": "b"}, headers=headers),
+        shop.fetch("POST", LISTINGS, key=cast.alice.key, json={}, headers=headers),
+        shop.fetch("GET", LISTINGS, headers=headers),
+        shop.fetch("GET", LISTINGS, key=cast.charlie.key, headers=headers),
+        shop.fetch("GET", "/api/v2", headers=headers),
+        shop.fetch("DELETE", LISTINGS, headers=headers),
     ]
     assert [reply.status for reply in replies] == [200, 201, 400, 401, 403, 404, 405]
     assert {reply.headers["access-control-allow-origin"] for reply in replies} == {ORIGIN}
 
 
-def test_a_named_origin_may_read_the_headers_that_the_api_tells_things_by(shop: House) -> None:
-    reply = shop.ask("GET", LISTINGS, key=shop.cast().alice.key, headers={"Origin": ORIGIN})
+def test_a_named_origin_may_read_the_headers_that_the_api_tells_things_by(shop: Harness) -> None:
+    reply = shop.fetch("GET", LISTINGS, key=shop.cast().alice.key, headers={"Origin": ORIGIN})
     exposed = set(reply.headers["access-control-expose-headers"].split(", "))
     told = {name for name in reply.headers if name.startswith(("x-", "ratelimit"))} - {"x-content-type-options"}
     told |= {"location", "retry-after", "x-error-code", "x-ignored-fields", "preference-applied"}
@@ -248,35 +248,35 @@ def test_a_named_origin_may_read_the_headers_that_the_api_tells_things_by(shop: 
         "",
     ],
 )
-def test_any_other_origin_may_do_nothing(shop: House, origin: str) -> None:
+def test_any_other_origin_may_do_nothing(shop: Harness, origin: str) -> None:
     reply = preflight(shop, origin)
     assert (reply.status, cors_of(reply)) == (405, {"vary": "origin"})
-    reply = shop.ask("GET", LISTINGS, key=shop.cast().alice.key, headers={"Origin": origin})
+    reply = shop.fetch("GET", LISTINGS, key=shop.cast().alice.key, headers={"Origin": origin})
     assert (reply.status, cors_of(reply)) == (200, {"vary": "origin"})
 
 
-def test_answers_vary_by_origin_even_without_one(shop: House) -> None:
-    assert cors_of(shop.ask("GET", LISTINGS, key=shop.cast().alice.key)) == {"vary": "origin"}
+def test_answers_vary_by_origin_even_without_one(shop: Harness) -> None:
+    assert cors_of(shop.fetch("GET", LISTINGS, key=shop.cast().alice.key)) == {"vary": "origin"}
 
 
-def test_options_without_a_question_is_405_for_a_named_origin_too(shop: House) -> None:
-    reply = shop.ask("OPTIONS", LISTINGS, headers={"Origin": ORIGIN})
+def test_options_without_a_question_is_405_for_a_named_origin_too(shop: Harness) -> None:
+    reply = shop.fetch("OPTIONS", LISTINGS, headers={"Origin": ORIGIN})
     assert (reply.status, reply.headers["allow"]) == (405, "GET, HEAD, POST")
 
 
-def test_a_preflight_for_an_unknown_path_is_404(shop: House) -> None:
+def test_a_preflight_for_an_unknown_path_is_404(shop: Harness) -> None:
     assert preflight(shop, ORIGIN, "/api/v2").status == 404
 
 
-def test_a_preflight_needs_no_key_and_opens_nothing(shop: House) -> None:
+def test_a_preflight_needs_no_key_and_opens_nothing(shop: Harness) -> None:
     reply = preflight(shop, ORIGIN)
     assert "ratelimit" not in reply.headers
-    assert shop.ask("GET", LISTINGS, headers={"Origin": ORIGIN}).status == 401
+    assert shop.fetch("GET", LISTINGS, headers={"Origin": ORIGIN}).status == 401
 
 
 @pytest.mark.parametrize("origin", [ORIGIN, "http://anything.example:81"])
 def test_a_star_names_every_origin(tmp_path: Path, origin: str) -> None:
-    with House(tmp_path, cors_origins="*") as house:
-        for reply in (preflight(house, origin), house.ask("GET", LISTINGS, headers={"Origin": origin})):
+    with Harness(tmp_path, cors_origins="*") as harness:
+        for reply in (preflight(harness, origin), harness.fetch("GET", LISTINGS, headers={"Origin": origin})):
             assert reply.headers["access-control-allow-origin"] in {"*", origin}
             assert "access-control-allow-credentials" not in reply.headers

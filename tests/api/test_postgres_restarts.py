@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from tests.harness import PATIENCE, Cast, RunningService
+from tests.harness import TIMEOUT, Cast, RunningService
 from tests.postgres_server import PostgresServer
 
 RESTARTS = int(os.environ.get("LISTINGS_TEST_RESTARTS", "3"))
@@ -36,7 +36,7 @@ class Load(threading.Thread):
         self._writes = writes
 
     def run(self) -> None:
-        connection = HTTPConnection(self._host, timeout=PATIENCE)
+        connection = HTTPConnection(self._host, timeout=TIMEOUT)
         while not self.stopping.is_set():
             if self._writes and len(self.acknowledged) % 4:
                 connection.request("PATCH", f"{PATH}/{self.acknowledged[-1]}", b'{"price": 1}', self._headers)
@@ -81,7 +81,7 @@ def test_restarts_of_the_database_lose_nothing_and_are_over_in_five_seconds(
             seconds.append(_wait_for_good(loads, time.monotonic()))
         for load in loads:
             load.stopping.set()
-            load.join(PATIENCE)
+            load.join(TIMEOUT)
         assert [fault for load in loads for fault in load.faults] == []
         assert median(seconds) < 5  # once in a while the machine may stand still
         assert sum(load.refused for load in loads) > 0
@@ -93,7 +93,7 @@ def test_restarts_of_the_database_lose_nothing_and_are_over_in_five_seconds(
 
 def _wait_for_good(loads: list[Any], since: float) -> float:
     """Until each has had a good answer that is later than a moment; returns the seconds."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT
     while not all(load.good and load.good[-1] > since for load in loads):
         assert time.monotonic() < end
         assert all(load.is_alive() for load in loads)

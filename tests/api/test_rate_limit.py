@@ -11,7 +11,7 @@ from listings.api.app import Application
 from listings.ratelimit.memory import MemoryLimiter
 from listings.service import Service
 from tests.conftest import Client
-from tests.harness import START, Clock, House, Person, Reply, ask
+from tests.harness import START, Clock, Harness, Person, Reply, fetch
 
 LISTINGS = "/api/v1/listings"
 HEADERS = ("ratelimit-policy", "ratelimit", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")
@@ -20,31 +20,31 @@ HEADERS = ("ratelimit-policy", "ratelimit", "x-ratelimit-limit", "x-ratelimit-re
 class Counted:
     """The application with a limiter that follows the house's clock."""
 
-    def __init__(self, house: House, limit: int, window: int) -> None:
-        self.clock: Clock = house.clock
-        self.alice, self.bob, self.charlie = house.cast()
-        limiter = MemoryLimiter(limit, window, house.clock)
-        self._application = Application(Service(house.service.store, limiter, house.clock))
-        self._house = house
+    def __init__(self, harness: Harness, limit: int, window: int) -> None:
+        self.clock: Clock = harness.clock
+        self.alice, self.bob, self.charlie = harness.cast()
+        limiter = MemoryLimiter(limit, window, harness.clock)
+        self._application = Application(Service(harness.service.store, limiter, harness.clock))
+        self._house = harness
 
-    def ask(self, person: Person | None, method: str = "GET", path: str = LISTINGS, body: bytes = b"") -> Reply:
+    def fetch(self, person: Person | None, method: str = "GET", path: str = LISTINGS, body: bytes = b"") -> Reply:
         headers = [] if person is None else [(b"x-api-key", person.key.encode())]
         if body:
             headers.append((b"content-length", b"%d" % len(body)))
-        return self._house.run(ask(self._application, method, path, headers, [body]))
+        return self._house.run(fetch(self._application, method, path, headers, [body]))
 
 
 @pytest.fixture
-def five_a_minute(house: House) -> Counted:
+def five_a_minute(harness: Harness) -> Counted:
     """Five requests in any sixty seconds."""
-    return Counted(house, 5, 60)
+    return Counted(harness, 5, 60)
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Iterator[House]:
+def small(tmp_path: Path) -> Iterator[Harness]:
     """A house as the operator sets it up, with five requests in any sixty seconds."""
-    with House(tmp_path, rate_limit="5", rate_window="60") as house:
-        yield house
+    with Harness(tmp_path, rate_limit="5", rate_window="60") as harness:
+        yield harness
 
 
 def shown(reply: Reply) -> dict[str, str]:
@@ -62,65 +62,65 @@ def test_a_request_is_refused_if_and_only_if_the_limit_was_accepted_in_the_windo
     for moment in moments:
         five_a_minute.clock.now = START + moment
         expected = 200 if sum(moment - 60 < earlier for earlier in accepted) < 5 else 429
-        assert (moment, five_a_minute.ask(five_a_minute.alice).status) == (moment, expected)
+        assert (moment, five_a_minute.fetch(five_a_minute.alice).status) == (moment, expected)
         if expected == 200:
             accepted.append(moment)
     assert accepted == [0, 10, 20, 30, 40, 60, 70, 80, 90, 100, 120, 1000]
 
 
 def test_refused_requests_do_not_count(five_a_minute: Counted) -> None:
-    statuses = [five_a_minute.ask(five_a_minute.alice).status for _ in range(5)]
+    statuses = [five_a_minute.fetch(five_a_minute.alice).status for _ in range(5)]
     for _ in range(59):
         five_a_minute.clock.advance(1)
-        statuses.append(five_a_minute.ask(five_a_minute.alice).status)
+        statuses.append(five_a_minute.fetch(five_a_minute.alice).status)
     five_a_minute.clock.advance(1)
     assert statuses == [200] * 5 + [429] * 59
-    assert [five_a_minute.ask(five_a_minute.alice).status for _ in range(6)] == [200] * 5 + [429]
+    assert [five_a_minute.fetch(five_a_minute.alice).status for _ in range(6)] == [200] * 5 + [429]
 
 
 def test_a_client_that_keeps_to_the_limit_is_never_refused(five_a_minute: Counted) -> None:
     for _ in range(100):
-        assert five_a_minute.ask(five_a_minute.alice).status == 200
+        assert five_a_minute.fetch(five_a_minute.alice).status == 200
         five_a_minute.clock.advance(12)
 
 
 @pytest.mark.parametrize("after", [0, 0.001, 15.5, 59, 59.999])
 def test_after_retry_after_a_request_is_accepted(five_a_minute: Counted, after: float) -> None:
     for _ in range(5):
-        five_a_minute.ask(five_a_minute.alice)
+        five_a_minute.fetch(five_a_minute.alice)
     five_a_minute.clock.advance(after)
-    reply = five_a_minute.ask(five_a_minute.alice)
+    reply = five_a_minute.fetch(five_a_minute.alice)
     seconds = int(reply.headers["retry-after"])
     assert (reply.status, 0 <= seconds - (60 - after) < 1) == (429, True)
     five_a_minute.clock.advance(seconds)
-    assert five_a_minute.ask(five_a_minute.alice).status == 200
+    assert five_a_minute.fetch(five_a_minute.alice).status == 200
 
 
-def test_each_key_has_a_limit_of_its_own(small: House) -> None:
+def test_each_key_has_a_limit_of_its_own(small: Harness) -> None:
     alice, bob, _ = small.cast()
     second = small.run(small.service.issue_key(str(alice.account.id), "second")).secret
-    assert [small.ask("GET", LISTINGS, key=alice.key).status for _ in range(6)] == [200] * 5 + [429]
+    assert [small.fetch("GET", LISTINGS, key=alice.key).status for _ in range(6)] == [200] * 5 + [429]
     for key in (second, bob.key):
-        assert small.ask("GET", LISTINGS, key=key).headers["x-ratelimit-remaining"] == "4"
+        assert small.fetch("GET", LISTINGS, key=key).headers["x-ratelimit-remaining"] == "4"
 
 
-def test_all_endpoints_count_on_one_limit(small: House) -> None:
+def test_all_endpoints_count_on_one_limit(small: Harness) -> None:
     key = small.cast().alice.key
     replies = [
-        small.ask("POST", LISTINGS, key=key, json={"title": "a", "content": "b"}),
-        small.ask("GET", LISTINGS, key=key),
-        small.ask("HEAD", LISTINGS + "/", key=key),
-        small.ask("PATCH", f"{LISTINGS}/1", key=key, json={"price": 5}),
-        small.ask("DELETE", f"{LISTINGS}/abc", key=key),
+        small.fetch("POST", LISTINGS, key=key, json={"title": "a", "content": "b"}),
+        small.fetch("GET", LISTINGS, key=key),
+        small.fetch("HEAD", LISTINGS + "/", key=key),
+        small.fetch("PATCH", f"{LISTINGS}/1", key=key, json={"price": 5}),
+        small.fetch("DELETE", f"{LISTINGS}/abc", key=key),
     ]
     assert [reply.headers["x-ratelimit-remaining"] for reply in replies] == ["4", "3", "2", "1", "0"]
-    assert {small.ask(method, LISTINGS, key=key).status for method in ("GET", "HEAD", "POST")} == {429}
+    assert {small.fetch(method, LISTINGS, key=key).status for method in ("GET", "HEAD", "POST")} == {429}
 
 
-def test_both_headers_of_a_key_count_on_one_limit(small: House) -> None:
+def test_both_headers_of_a_key_count_on_one_limit(small: Harness) -> None:
     key = small.cast().alice.key
-    small.ask("GET", LISTINGS, key=key)
-    reply = small.ask("GET", LISTINGS, headers={"Authorization": f"Bearer {key}"})
+    small.fetch("GET", LISTINGS, key=key)
+    reply = small.fetch("GET", LISTINGS, headers={"Authorization": f"Bearer {key}"})
     assert reply.headers["x-ratelimit-remaining"] == "3"
 
 
@@ -153,12 +153,12 @@ def test_fifteen_hundred_requests_from_64_connections_are_accepted_exactly_a_tho
     ],
 )
 def test_every_authenticated_answer_counts_and_tells_what_is_left(
-    five_a_minute: Counted, house: House, who: str, method: str, path: str, body: bytes, status: int
+    five_a_minute: Counted, harness: Harness, who: str, method: str, path: str, body: bytes, status: int
 ) -> None:
-    made = house.ask("POST", LISTINGS, key=five_a_minute.alice.key, json={"title": "a", "content": "b"})
+    made = harness.fetch("POST", LISTINGS, key=five_a_minute.alice.key, json={"title": "a", "content": "b"})
     person: Person = getattr(five_a_minute, who)
     path = LISTINGS + path.replace("{alices}", str(made.json()["id"]))
-    reply = five_a_minute.ask(person, method, path, body)
+    reply = five_a_minute.fetch(person, method, path, body)
     assert (reply.status, shown(reply)) == (
         status,
         {
@@ -172,17 +172,17 @@ def test_every_authenticated_answer_counts_and_tells_what_is_left(
     assert "retry-after" not in reply.headers
 
 
-def test_a_refused_encoding_counts_too(small: House) -> None:
+def test_a_refused_encoding_counts_too(small: Harness) -> None:
     key = small.cast().alice.key
-    reply = small.ask("POST", LISTINGS, key=key, body=b"{}", headers={"Content-Encoding": "gzip"})
+    reply = small.fetch("POST", LISTINGS, key=key, body=b"{}", headers={"Content-Encoding": "gzip"})
     assert (reply.status, reply.headers["x-ratelimit-remaining"]) == (415, "4")
 
 
 def test_a_refused_request_is_told_when_the_next_one_is_accepted(five_a_minute: Counted) -> None:
     for _ in range(5):
-        five_a_minute.ask(five_a_minute.alice)
+        five_a_minute.fetch(five_a_minute.alice)
         five_a_minute.clock.advance(2.5)
-    reply = five_a_minute.ask(five_a_minute.alice)
+    reply = five_a_minute.fetch(five_a_minute.alice)
     assert (reply.status, reply.json()) == (
         429,
         {"error": "At most 5 requests per 60 seconds and key: try again in 48 seconds"},
@@ -202,33 +202,33 @@ def test_what_is_left_grows_again_as_requests_leave_the_window(five_a_minute: Co
     told = []
     for seconds in (0, 20, 20, 20, 20, 100):
         five_a_minute.clock.advance(seconds)
-        told.append(five_a_minute.ask(five_a_minute.alice).headers["ratelimit"])
+        told.append(five_a_minute.fetch(five_a_minute.alice).headers["ratelimit"])
     expected = [(4, 60), (3, 40), (2, 20), (2, 20), (2, 20), (4, 60)]
     assert told == [f'"window";r={left};t={seconds}' for left, seconds in expected]
 
 
-def test_a_request_beyond_the_limit_changes_nothing(small: House) -> None:
+def test_a_request_beyond_the_limit_changes_nothing(small: Harness) -> None:
     key = small.cast().alice.key
-    listing = small.ask("POST", LISTINGS, key=key, json={"title": "a", "content": "b"}).json()["id"]
+    listing = small.fetch("POST", LISTINGS, key=key, json={"title": "a", "content": "b"}).json()["id"]
     for _ in range(4):
-        small.ask("GET", LISTINGS, key=key)
-    assert small.ask("POST", LISTINGS, key=key, json={"title": "c", "content": "d"}).status == 429
-    assert small.ask("DELETE", f"{LISTINGS}/{listing}", key=key).status == 429
-    assert small.ask("PUT", f"{LISTINGS}/{listing}", key=key, json={"title": "c"}).status == 429
+        small.fetch("GET", LISTINGS, key=key)
+    assert small.fetch("POST", LISTINGS, key=key, json={"title": "c", "content": "d"}).status == 429
+    assert small.fetch("DELETE", f"{LISTINGS}/{listing}", key=key).status == 429
+    assert small.fetch("PUT", f"{LISTINGS}/{listing}", key=key, json={"title": "c"}).status == 429
     row = small.run(small.service.store.get_listing(listing))
     assert row is not None
     assert (row.version, row.deleted_at) == (1, None)
 
 
-def test_the_limit_comes_before_the_plan(small: House) -> None:
+def test_the_limit_comes_before_the_plan(small: Harness) -> None:
     key = small.cast().charlie.key
-    assert [small.ask("GET", LISTINGS, key=key).status for _ in range(7)] == [403] * 5 + [429] * 2
+    assert [small.fetch("GET", LISTINGS, key=key).status for _ in range(7)] == [403] * 5 + [429] * 2
 
 
 @pytest.mark.parametrize("key", [None, "", "malformed", "k" * 16])
-def test_a_401_tells_nothing_of_a_limit(small: House, key: str | None) -> None:
+def test_a_401_tells_nothing_of_a_limit(small: Harness, key: str | None) -> None:
     for _ in range(10):
-        reply = small.ask("GET", LISTINGS, key=key)
+        reply = small.fetch("GET", LISTINGS, key=key)
         assert (reply.status, shown(reply)) == (401, {})
         assert "retry-after" not in reply.headers
 
@@ -245,12 +245,12 @@ def test_a_401_tells_nothing_of_a_limit(small: House, key: str | None) -> None:
         ("GET", "/healthz", 200),
     ],
 )
-def test_what_needs_no_key_costs_nothing_even_with_one(small: House, method: str, path: str, status: int) -> None:
+def test_what_needs_no_key_costs_nothing_even_with_one(small: Harness, method: str, path: str, status: int) -> None:
     key = small.cast().alice.key
     for _ in range(10):
-        reply = small.ask(method, path, key=key)
+        reply = small.fetch(method, path, key=key)
         assert (reply.status, shown(reply)) == (status, {})
-    assert small.ask("GET", LISTINGS, key=key).headers["x-ratelimit-remaining"] == "4"
+    assert small.fetch("GET", LISTINGS, key=key).headers["x-ratelimit-remaining"] == "4"
 
 
 # The settings
@@ -263,17 +263,17 @@ def test_a_thousand_an_hour_unless_the_operator_says_otherwise(alice: Client) ->
     assert (headers["X-RateLimit-Limit"], headers["X-RateLimit-Remaining"]) == ("1000", "999")
 
 
-def test_the_default_hour_is_named_in_the_refusal(house: House) -> None:
-    counted = Counted(house, 1000, 3600)
-    statuses = Counter(counted.ask(counted.alice).status for _ in range(1001))
+def test_the_default_hour_is_named_in_the_refusal(harness: Harness) -> None:
+    counted = Counted(harness, 1000, 3600)
+    statuses = Counter(counted.fetch(counted.alice).status for _ in range(1001))
     assert statuses == {200: 1000, 429: 1}
-    reply = counted.ask(counted.alice)
+    reply = counted.fetch(counted.alice)
     assert reply.json() == {"error": "At most 1000 requests per hour and key: try again in 3600 seconds"}
 
 
-def test_the_operator_can_set_another_limit(small: House) -> None:
+def test_the_operator_can_set_another_limit(small: Harness) -> None:
     key = small.cast().alice.key
-    replies = [small.ask("GET", LISTINGS, key=key) for _ in range(8)]
+    replies = [small.fetch("GET", LISTINGS, key=key) for _ in range(8)]
     assert [reply.status for reply in replies] == [200] * 5 + [429] * 3
     assert {reply.headers["ratelimit-policy"] for reply in replies} == {'"window";q=5;w=60'}
     assert [reply.headers["x-ratelimit-remaining"] for reply in replies] == ["4", "3", "2", "1", "0", "0", "0", "0"]
@@ -281,14 +281,14 @@ def test_the_operator_can_set_another_limit(small: House) -> None:
 
 
 def test_a_limit_of_one_accepts_one(tmp_path: Path) -> None:
-    with House(tmp_path, rate_limit="1") as house:
-        key = house.cast().alice.key
-        assert [house.ask("GET", LISTINGS, key=key).status for _ in range(3)] == [200, 429, 429]
+    with Harness(tmp_path, rate_limit="1") as harness:
+        key = harness.cast().alice.key
+        assert [harness.fetch("GET", LISTINGS, key=key).status for _ in range(3)] == [200, 429, 429]
 
 
 def test_a_limit_of_0_turns_it_off(tmp_path: Path) -> None:
-    with House(tmp_path, rate_limit="0") as house:
-        key = house.cast().alice.key
-        replies = [house.ask("GET", LISTINGS, key=key) for _ in range(1100)]
+    with Harness(tmp_path, rate_limit="0") as harness:
+        key = harness.cast().alice.key
+        replies = [harness.fetch("GET", LISTINGS, key=key) for _ in range(1100)]
         assert {reply.status for reply in replies} == {200}
         assert not [reply for reply in replies if shown(reply)]

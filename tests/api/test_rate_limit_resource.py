@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from tests.conftest import Client
-from tests.harness import START, House, Reply
+from tests.harness import START, Harness, Reply
 
 LISTINGS = "/api/v1/listings"
 PATH = "/api/v1/rate_limit"
@@ -39,33 +39,33 @@ def test_it_costs_nothing_and_tells_what_others_cost(http: httpx.Client, alice: 
         alice.get()
 
 
-def test_body_and_headers_tell_the_same(house: House) -> None:
-    alice = house.person("alice")
-    house.ask("GET", LISTINGS, key=alice.key)
-    house.clock.advance(100)
-    reply = house.ask("GET", PATH, key=alice.key)
+def test_body_and_headers_tell_the_same(harness: Harness) -> None:
+    alice = harness.person("alice")
+    harness.fetch("GET", LISTINGS, key=alice.key)
+    harness.clock.advance(100)
+    reply = harness.fetch("GET", PATH, key=alice.key)
     assert reply.json() == {"window": 3600, **told(reply)}
     assert reply.headers["ratelimit-policy"] == '"hour";q=1000;w=3600'
     assert reply.json()["remaining"] == 999
 
 
 def test_it_is_answered_beyond_the_limit_too(tmp_path: Path) -> None:
-    with House(tmp_path, rate_limit="2", rate_window="60") as house:
-        alice = house.person("alice")
-        answers = [house.ask("GET", LISTINGS, key=alice.key).status for _ in range(3)]
+    with Harness(tmp_path, rate_limit="2", rate_window="60") as harness:
+        alice = harness.person("alice")
+        answers = [harness.fetch("GET", LISTINGS, key=alice.key).status for _ in range(3)]
         for _ in range(5):
-            reply = house.ask("GET", PATH, key=alice.key)
+            reply = harness.fetch("GET", PATH, key=alice.key)
             assert (reply.status, reply.json()["remaining"], reply.json()["limit"]) == (200, 0, 2)
             assert reply.json()["window"] == 60
             assert START < reply.json()["reset"] <= START + 61
             assert "retry-after" not in reply.headers
         assert answers == [200, 200, 429]
-        assert house.ask("GET", LISTINGS, key=alice.key).status == 429
+        assert harness.fetch("GET", LISTINGS, key=alice.key).status == 429
 
 
 def test_without_a_limit_there_is_nothing_to_tell(tmp_path: Path) -> None:
-    with House(tmp_path, rate_limit="0") as house:
-        reply = house.ask("GET", PATH, key=house.person("alice").key)
+    with Harness(tmp_path, rate_limit="0") as harness:
+        reply = harness.fetch("GET", PATH, key=harness.person("alice").key)
         assert (reply.status, reply.json()) == (
             200,
             {"limit": None, "window": None, "remaining": None, "reset": None},

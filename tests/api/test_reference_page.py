@@ -15,7 +15,7 @@ from listings.api.docs.html import Html, tag, words
 from listings.api.docs.page import page
 from listings.api.docs.samples import BASE_URL, Call, samples_of
 from listings.api.routes import ROUTES
-from tests.harness import PATIENCE, House, RunningService
+from tests.harness import TIMEOUT, Harness, RunningService
 
 DOCUMENT = document.document(ROUTES)
 FILES = {"/docs": "text/html", "/docs/reference.css": "text/css", "/docs/reference.js": "text/javascript"}
@@ -101,15 +101,15 @@ def test_it_has_every_operation_parameter_field_and_code() -> None:
         ("", "http://localhost:8000"),
     ],
 )
-def test_samples_have_the_address_by_which_the_reader_came(house: House, host: str, address: str) -> None:
-    text = house.ask("GET", "/docs", headers={"Host": host}).body.decode()
+def test_samples_have_the_address_by_which_the_reader_came(harness: Harness, host: str, address: str) -> None:
+    text = harness.fetch("GET", "/docs", headers={"Host": host}).body.decode()
     assert f"curl &quot;{address}/api/v1/listings&quot;" in text
     assert BASE_URL not in text
     assert "<script>" not in text
 
 
-def test_pages_of_two_addresses_have_two_tags(house: House) -> None:
-    tags = {house.ask("GET", "/docs", headers={"Host": host}).headers["etag"] for host in ("a", "b")}
+def test_pages_of_two_addresses_have_two_tags(harness: Harness) -> None:
+    tags = {harness.fetch("GET", "/docs", headers={"Host": host}).headers["etag"] for host in ("a", "b")}
     assert len(tags) == 2
 
 
@@ -159,7 +159,7 @@ def test_a_browser_runs_it_and_blocks_nothing(running: RunningService, tmp_path:
         [*command, f"--user-data-dir={tmp_path}", f"{running.base_url}/docs"],
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=True,
     )
     assert "CONSOLE" not in done.stderr

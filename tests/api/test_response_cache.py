@@ -8,9 +8,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from listings.api.codec import Answer
-from listings.api.response_cache import WHOLE_LIST, KeptAnswers
-from tests.harness import House, Person
+from listings.api.codec import Response
+from listings.api.response_cache import WHOLE_LIST, ResponseCache
+from tests.harness import Harness, Person
 from tests.postgres_server import PostgresServer
 
 PATH = "/api/v1/listings"
@@ -24,18 +24,18 @@ def url(postgres: PostgresServer) -> Iterator[str]:
         yield url
 
 
-def titles(house: House, person: Person, listing_id: int) -> list[Any]:
+def titles(harness: Harness, person: Person, listing_id: int) -> list[Any]:
     """Of the listing, by its own address and in the list."""
-    (listed,) = house.ask("GET", PATH, key=person.key).json()["listings"]
-    return [house.ask("GET", f"{PATH}/{listing_id}", key=person.key).json()["title"], listed["title"]]
+    (listed,) = harness.fetch("GET", PATH, key=person.key).json()["listings"]
+    return [harness.fetch("GET", f"{PATH}/{listing_id}", key=person.key).json()["title"], listed["title"]]
 
 
-def answer(size: int = 100) -> Answer:
-    return Answer(200, bytes(size))
+def answer(size: int = 100) -> Response:
+    return Response(200, bytes(size))
 
 
 def test_an_answer_is_found_by_its_account_and_name_unless_something_has_changed_since() -> None:
-    kept, seven = KeptAnswers(ROOM), answer()
+    kept, seven = ResponseCache(ROOM), answer()
     kept.keep(1, 7, WHOLE_LIST, seven)
     assert kept.find(1, 7, WHOLE_LIST) is seven
     assert kept.find(1, 6, WHOLE_LIST) is seven
@@ -45,7 +45,7 @@ def test_an_answer_is_found_by_its_account_and_name_unless_something_has_changed
 
 
 def test_a_newer_answer_takes_the_place_of_the_older_one_of_its_name_alone() -> None:
-    kept, other, newer = KeptAnswers(2 * ROOM), answer(), answer(50)
+    kept, other, newer = ResponseCache(2 * ROOM), answer(), answer(50)
     kept.keep(1, 7, "1025", answer())
     kept.keep(1, 7, "2049", other)
     kept.keep(1, 8, "1025", newer)
@@ -55,7 +55,7 @@ def test_a_newer_answer_takes_the_place_of_the_older_one_of_its_name_alone() -> 
 
 
 def test_the_account_that_asked_least_recently_goes_first() -> None:
-    kept = KeptAnswers(ROOM)
+    kept = ResponseCache(ROOM)
     for account in range(4):
         kept.keep(account, 1, WHOLE_LIST, answer())
     assert kept.find(0, 1, WHOLE_LIST) is not None
@@ -66,7 +66,7 @@ def test_the_account_that_asked_least_recently_goes_first() -> None:
 
 
 def test_an_answer_that_would_drive_out_the_others_is_not_kept() -> None:
-    kept = KeptAnswers(ROOM)
+    kept = ResponseCache(ROOM)
     kept.keep(1, 1, WHOLE_LIST, answer(100))
     kept.keep(2, 1, WHOLE_LIST, answer(101))
     assert kept.find(1, 1, WHOLE_LIST) is not None
@@ -78,7 +78,7 @@ def test_an_answer_that_would_drive_out_the_others_is_not_kept() -> None:
 
 
 def test_an_account_that_has_asked_for_its_share_begins_anew() -> None:
-    kept = KeptAnswers(3 * ROOM)
+    kept = ResponseCache(3 * ROOM)
     for number in range(4):
         kept.keep(1, 1, str(number), answer())
     assert [kept.find(1, 1, str(number)) is not None for number in range(4)] == [False, False, False, True]
@@ -86,7 +86,7 @@ def test_an_account_that_has_asked_for_its_share_begins_anew() -> None:
 
 
 def test_the_same_answer_again_takes_no_more_room() -> None:
-    kept = KeptAnswers(2 * ROOM)
+    kept = ResponseCache(2 * ROOM)
     for _ in range(2):
         kept.keep(1, 1, "1025", answer())
     assert kept.bytes == OVERHEAD + 100
@@ -94,13 +94,13 @@ def test_the_same_answer_again_takes_no_more_room() -> None:
 
 @pytest.mark.parametrize("size", [0, 1])
 def test_without_memory_nothing_is_kept(size: int) -> None:
-    kept = KeptAnswers(0)
+    kept = ResponseCache(0)
     kept.keep(1, 1, WHOLE_LIST, answer(size))
     assert (kept.find(1, 1, WHOLE_LIST), kept.bytes) == (None, 0)
 
 
 def test_when_it_is_closed_all_is_forgotten_and_nothing_more_is_kept() -> None:
-    kept = KeptAnswers(ROOM)
+    kept = ResponseCache(ROOM)
     kept.keep(1, 1, "1025", answer())
     kept.close()
     kept.keep(1, 1, "2049", answer())
@@ -109,18 +109,20 @@ def test_when_it_is_closed_all_is_forgotten_and_nothing_more_is_kept() -> None:
 
 
 def test_whether_there_is_one_of_a_name_is_told_of_any_revision() -> None:
-    kept = KeptAnswers(ROOM)
+    kept = ResponseCache(ROOM)
     kept.keep(1, 1, "1025", answer())
     assert [kept.holds(*of) for of in ((1, "1025"), (1, "2049"), (2, "1025"))] == [True, False, False]
 
 
-def test_a_listing_that_was_read_is_kept_as_it_was_answered(house: House) -> None:
-    alice = house.person("alice")
-    created = house.ask("POST", "/api/v1/listings", key=alice.key, json={"title": "Lamp", "content": "Brass."}).json()
-    first = house.ask("GET", f"/api/v1/listings/{created['id']}", key=alice.key)
-    kept = house.application._kept.find(alice.account.id, 1, str(created["id"]))  # noqa: SLF001 - no answer tells it
+def test_a_listing_that_was_read_is_kept_as_it_was_answered(harness: Harness) -> None:
+    alice = harness.person("alice")
+    created = harness.fetch(
+        "POST", "/api/v1/listings", key=alice.key, json={"title": "Lamp", "content": "Brass."}
+    ).json()
+    first = harness.fetch("GET", f"/api/v1/listings/{created['id']}", key=alice.key)
+    kept = harness.application._kept.find(alice.account.id, 1, str(created["id"]))  # noqa: SLF001 - no answer tells it
     assert kept is not None
-    assert kept.body == first.body == house.ask("GET", f"/api/v1/listings/{created['id']}", key=alice.key).body
+    assert kept.body == first.body == harness.fetch("GET", f"/api/v1/listings/{created['id']}", key=alice.key).body
 
 
 # On PostgreSQL the revision is read at each request
@@ -132,36 +134,38 @@ def test_what_was_answered_before_is_answered_again_while_the_revision_is_the_sa
         await connection.execute("UPDATE listings SET title = $1", title)
         await connection.close()
 
-    with House(tmp_path, database=url) as house:
-        alice = house.person("alice")
-        listing_id = house.ask("POST", PATH, key=alice.key, json={"title": "Lamp", "content": "Brass."}).json()["id"]
-        assert titles(house, alice, listing_id) == ["Lamp", "Lamp"]
-        house.run(retitle("Stand"))  # which raises no revision, as nothing of ours would do
-        assert titles(house, alice, listing_id) == ["Lamp", "Lamp"]
+    with Harness(tmp_path, database=url) as harness:
+        alice = harness.person("alice")
+        listing_id = harness.fetch("POST", PATH, key=alice.key, json={"title": "Lamp", "content": "Brass."}).json()[
+            "id"
+        ]
+        assert titles(harness, alice, listing_id) == ["Lamp", "Lamp"]
+        harness.run(retitle("Stand"))  # which raises no revision, as nothing of ours would do
+        assert titles(harness, alice, listing_id) == ["Lamp", "Lamp"]
 
 
 def test_what_another_process_edits_is_seen_at_the_next_request(url: str, tmp_path: Path) -> None:
     with ExitStack() as stack:
-        one, two = [stack.enter_context(House(tmp_path / name, database=url)) for name in ("one", "two")]
+        one, two = [stack.enter_context(Harness(tmp_path / name, database=url)) for name in ("one", "two")]
         alice = one.person("alice")
-        listing_id = one.ask("POST", PATH, key=alice.key, json={"title": "Lamp 0", "content": "Brass."}).json()["id"]
+        listing_id = one.fetch("POST", PATH, key=alice.key, json={"title": "Lamp 0", "content": "Brass."}).json()["id"]
         for number in range(1, 6):
             assert titles(one, alice, listing_id) == [f"Lamp {number - 1}"] * 2
             assert titles(one, alice, listing_id) == [f"Lamp {number - 1}"] * 2
-            two.ask("PATCH", f"{PATH}/{listing_id}", key=alice.key, json={"title": f"Lamp {number}"})
-        two.ask("DELETE", f"{PATH}/{listing_id}", key=alice.key)
-        assert one.ask("GET", f"{PATH}/{listing_id}", key=alice.key).status == 404
+            two.fetch("PATCH", f"{PATH}/{listing_id}", key=alice.key, json={"title": f"Lamp {number}"})
+        two.fetch("DELETE", f"{PATH}/{listing_id}", key=alice.key)
+        assert one.fetch("GET", f"{PATH}/{listing_id}", key=alice.key).status == 404
 
 
 def test_nothing_is_answered_again_that_another_server_has_told(tmp_path: Path) -> None:
     with PostgresServer() as server:
         name = server.url("postgres")
-        with House(tmp_path, database=name) as house:
-            alice = house.person("alice")
+        with Harness(tmp_path, database=name) as harness:
+            alice = harness.person("alice")
             asked = {"title": "Lamp", "content": "Brass."}
-            listing_id = house.ask("POST", PATH, key=alice.key, json=asked).json()["id"]
-            assert titles(house, alice, listing_id) == ["Lamp", "Lamp"]
+            listing_id = harness.fetch("POST", PATH, key=alice.key, json=asked).json()["id"]
+            assert titles(harness, alice, listing_id) == ["Lamp", "Lamp"]
             server.restart()
             # As on a standby that was behind, and has come to the same revision by another edit since.
             server.execute("UPDATE listings SET title = 'Stand' WHERE title = 'Lamp'")
-            assert titles(house, alice, listing_id) == ["Stand", "Stand"]
+            assert titles(harness, alice, listing_id) == ["Stand", "Stand"]

@@ -4,7 +4,7 @@ import pytest
 
 from listings.domain.model import Listing
 from tests.conftest import Client
-from tests.harness import House, RunningService
+from tests.harness import Harness, RunningService
 
 LISTINGS = "/api/v1/listings"
 
@@ -49,13 +49,13 @@ def test_it_is_in_the_list_when_it_is_active_again(alice: Client) -> None:
     assert [record["id"] for record in alice.get().json()["listings"]] == [listing]
 
 
-def test_it_moves_updated_at(house: House) -> None:
-    key = house.person("alice").key
-    path = house.ask("POST", LISTINGS, key=key, json={"title": "t", "content": "c"}).headers["location"]
-    house.ask("DELETE", path, key=key)
-    house.clock.advance(60)
-    house.ask("POST", f"{path}/restore", key=key)
-    assert house.ask("GET", path, key=key).json()["updated_at"] == "2026-09-21 14:14:20"
+def test_it_moves_updated_at(harness: Harness) -> None:
+    key = harness.person("alice").key
+    path = harness.fetch("POST", LISTINGS, key=key, json={"title": "t", "content": "c"}).headers["location"]
+    harness.fetch("DELETE", path, key=key)
+    harness.clock.advance(60)
+    harness.fetch("POST", f"{path}/restore", key=key)
+    assert harness.fetch("GET", path, key=key).json()["updated_at"] == "2026-09-21 14:14:20"
 
 
 @pytest.mark.parametrize("active", [True, False])

@@ -24,7 +24,7 @@ from listings.cli.checks import examine
 from listings.ratelimit import redis_inspection
 from listings.settings import survey
 from tests.cli.commands import DEADLINE, PROGRAM, Program, Serving
-from tests.harness import House, Person, RunningService
+from tests.harness import Harness, Person, RunningService
 from tests.redis_server import RedisServer
 from tests.telemetry.test_metrics import Scrape
 
@@ -33,7 +33,7 @@ READY = "/readyz"
 ALL = "all machines that use this Redis"
 MACHINE = "this machine, since Redis is away"
 KEEPS = "maxmemory_policy:noeviction\r\n"
-PATIENCE = "10000"  # milliseconds, for a busy machine, to connect and for each answer
+TIMEOUT = "10000"  # milliseconds, for a busy machine, to connect and for each answer
 ROUNDS = int(os.environ.get("LIMIT_ROUNDS", "2"))
 
 
@@ -49,12 +49,12 @@ class Machines:
 
     def __init__(self, folder: Path, server: RedisServer, count: int) -> None:
         self._stack = ExitStack()
-        with House(folder / "0" / "data") as house:
-            self.people = [house.person(f"alice{number}") for number in range(ROUNDS)]
+        with Harness(folder / "0" / "data") as harness:
+            self.people = [harness.person(f"alice{number}") for number in range(ROUNDS)]
         folders = [folder / str(number) for number in range(count)]
         for other in folders[1:]:
             shutil.copytree(folders[0], other)
-        environment = {"LISTINGS_REDIS_URL": server.url, "LISTINGS_REDIS_TIMEOUT": PATIENCE}
+        environment = {"LISTINGS_REDIS_URL": server.url, "LISTINGS_REDIS_TIMEOUT": TIMEOUT}
         self.services: list[Serving] = [
             self._stack.enter_context(Program(place, **environment, LISTINGS_LOG_LEVEL="error").serve())
             for place in folders
@@ -91,57 +91,57 @@ def test_four_services_accept_exactly_a_thousand_of_a_keys_requests(machines: Ma
 
 
 @pytest.fixture
-def house(tmp_path: Path, server: RedisServer) -> Iterator[House]:
+def harness(tmp_path: Path, server: RedisServer) -> Iterator[Harness]:
     """The service in this process with five requests an hour, counted by Redis."""
-    with House(tmp_path, rate_limit="5", redis=server.url, redis_timeout=PATIENCE) as house:
-        yield house
+    with Harness(tmp_path, rate_limit="5", redis=server.url, redis_timeout=TIMEOUT) as harness:
+        yield harness
 
 
-def test_headers_and_the_resource_tell_what_redis_counts(house: House) -> None:
-    key = house.person("alice").key
+def test_headers_and_the_resource_tell_what_redis_counts(harness: Harness) -> None:
+    key = harness.person("alice").key
     for left in ("4", "3"):
-        assert house.ask("GET", LISTINGS, key=key).headers["x-ratelimit-remaining"] == left
-    told = house.ask("GET", "/api/v1/rate_limit", key=key)
+        assert harness.fetch("GET", LISTINGS, key=key).headers["x-ratelimit-remaining"] == left
+    told = harness.fetch("GET", "/api/v1/rate_limit", key=key)
     assert (told.json()["limit"], told.json()["remaining"]) == (5, 3)
-    statuses = [house.ask("GET", LISTINGS, key=key).status for _ in range(4)]
+    statuses = [harness.fetch("GET", LISTINGS, key=key).status for _ in range(4)]
     assert statuses == [200, 200, 200, 429]
-    refused = house.ask("GET", LISTINGS, key=key)
+    refused = harness.fetch("GET", LISTINGS, key=key)
     assert 3_500 <= int(refused.headers["retry-after"]) <= 3_600
 
 
-def test_readiness_tells_who_counts(house: House, server: RedisServer) -> None:
-    key = house.person("alice").key
-    assert house.ask("GET", READY).body == b'{"status":"ready","rate_limit":"%b"}' % ALL.encode()
+def test_readiness_tells_who_counts(harness: Harness, server: RedisServer) -> None:
+    key = harness.person("alice").key
+    assert harness.fetch("GET", READY).body == b'{"status":"ready","rate_limit":"%b"}' % ALL.encode()
     server.kill()
-    answer = house.ask("GET", READY)
+    answer = harness.fetch("GET", READY)
     assert (answer.status, answer.json()) == (200, {"status": "ready", "rate_limit": MACHINE})
-    assert [house.ask("GET", LISTINGS, key=key).status for _ in range(6)] == [200] * 5 + [429]
+    assert [harness.fetch("GET", LISTINGS, key=key).status for _ in range(6)] == [200] * 5 + [429]
 
 
 def test_without_redis_readiness_says_no_more_than_before(tmp_path: Path) -> None:
-    with House(tmp_path) as house:
-        assert house.ask("GET", READY).body == b'{"status":"ready"}'
+    with Harness(tmp_path) as harness:
+        assert harness.fetch("GET", READY).body == b'{"status":"ready"}'
 
 
 def test_where_redis_is_required_its_absence_is_answered_503(tmp_path: Path, server: RedisServer) -> None:
-    with House(tmp_path, redis=server.url, redis_timeout=PATIENCE, redis_required="on") as house:
-        key = house.person("alice").key
-        assert house.ask("GET", LISTINGS, key=key).status == 200
+    with Harness(tmp_path, redis=server.url, redis_timeout=TIMEOUT, redis_required="on") as harness:
+        key = harness.person("alice").key
+        assert harness.fetch("GET", LISTINGS, key=key).status == 200
         server.kill()
         for path, sent in ((LISTINGS, key), ("/api/v1/rate_limit", key), (READY, None)):
-            refused = house.ask("GET", path, key=sent)
+            refused = harness.fetch("GET", path, key=sent)
             assert (refused.status, refused.headers["retry-after"]) == (503, "1")
             assert refused.json() == {"error": "The rate limit can't be counted: Redis is away"}
         server.start()
-        house.run(back(house))
-        assert house.ask("GET", LISTINGS, key=key).status == 200
+        harness.run(back(harness))
+        assert harness.fetch("GET", LISTINGS, key=key).status == 200
 
 
-async def back(house: House) -> None:
-    limiter = house.service.limiter
+async def back(harness: Harness) -> None:
+    limiter = harness.service.limiter
     assert limiter is not None
     async with asyncio.timeout(DEADLINE):
-        while limiter.reach != ALL:  # noqa: ASYNC110 - another process decides it
+        while limiter.scope != ALL:  # noqa: ASYNC110 - another process decides it
             await asyncio.sleep(0.01)
 
 
@@ -149,7 +149,7 @@ def test_metrics_tell_that_redis_is_away_and_how_many_were_counted_without_it(
     tmp_path: Path, server: RedisServer
 ) -> None:
     with (
-        RunningService(tmp_path, redis=server.url, redis_timeout=PATIENCE, metrics_address="0") as service,
+        RunningService(tmp_path, redis=server.url, redis_timeout=TIMEOUT, metrics_address="0") as service,
         httpx.Client(base_url=service.base_url, timeout=DEADLINE) as http,
     ):
         headers = {"X-API-Key": service.cast().alice.key}
@@ -176,7 +176,7 @@ def events(log: str) -> list[str]:
 
 
 def test_the_program_logs_when_redis_goes_and_when_it_returns(tmp_path: Path, server: RedisServer) -> None:
-    program = Program(tmp_path, LISTINGS_REDIS_URL=server.url, LISTINGS_REDIS_TIMEOUT=PATIENCE)
+    program = Program(tmp_path, LISTINGS_REDIS_URL=server.url, LISTINGS_REDIS_TIMEOUT=TIMEOUT)
     with program.serve("--demo") as service:
         key = re.findall(r"lst_\w+", "\n".join(service.lines))[0]
         assert service.status(key) == 200

@@ -9,7 +9,7 @@ import pytest
 
 from listings.domain.model import Listing
 from tests.conftest import Client
-from tests.harness import House, RunningService
+from tests.harness import Harness, RunningService
 
 LISTINGS = "/api/v1/listings"
 EVERYTHING = {
@@ -332,30 +332,30 @@ def test_a_trailing_slash_is_the_same_listing(alice: Client, method: str) -> Non
 class Edited:
     """alice's listing in a house, with a clock to turn between its edits."""
 
-    def __init__(self, house: House, method: str, fields: Mapping[str, object]) -> None:
-        self.clock = house.clock
-        self._house = house
+    def __init__(self, harness: Harness, method: str, fields: Mapping[str, object]) -> None:
+        self.clock = harness.clock
+        self._house = harness
         self._method = method
-        self._key = house.person("alice").key
+        self._key = harness.person("alice").key
         body = {"title": "Bicycle", "content": "Two wheels.", **fields}
-        self._listing = house.ask("POST", LISTINGS, key=self._key, json=body).json()["id"]
+        self._listing = harness.fetch("POST", LISTINGS, key=self._key, json=body).json()["id"]
 
     def read(self) -> dict[str, Any]:
-        record: dict[str, Any] = self._house.ask("GET", f"{LISTINGS}/{self._listing}", key=self._key).json()
+        record: dict[str, Any] = self._house.fetch("GET", f"{LISTINGS}/{self._listing}", key=self._key).json()
         return record
 
     def edit(self, **fields: object) -> dict[str, Any]:
         """The record after an edit."""
         path = f"{LISTINGS}/{self._listing}"
-        reply = self._house.ask(self._method, path, key=self._key, body=msgspec.json.encode(fields))
+        reply = self._house.fetch(self._method, path, key=self._key, body=msgspec.json.encode(fields))
         assert reply.status == 200, reply.body
         return self.read()
 
 
 @pytest.fixture
-def edited(house: House, method: str) -> Edited:
+def edited(harness: Harness, method: str) -> Edited:
     """A listing with every field given."""
-    return Edited(house, method, EVERYTHING)
+    return Edited(harness, method, EVERYTHING)
 
 
 def test_a_real_change_moves_updated_at_and_never_created_at(edited: Edited) -> None:
@@ -398,9 +398,9 @@ def test_ignored_keys_alone_change_nothing(edited: Edited) -> None:
 
 @pytest.mark.parametrize("given", [EVERYTHING, {}, {"price": 0.1 + 0.2, "images": ['https://a.example/"é"/\u00fc']}])
 def test_a_record_read_back_and_sent_back_changes_nothing(
-    house: House, method: str, given: Mapping[str, object]
+    harness: Harness, method: str, given: Mapping[str, object]
 ) -> None:
-    edited = Edited(house, method, given)
+    edited = Edited(harness, method, given)
     before = edited.read()
     edited.clock.advance(100)
     assert edited.edit(**before) == before
@@ -425,9 +425,9 @@ def test_updated_at_never_goes_back_when_the_clock_does(edited: Edited) -> None:
     assert edited.edit(title="Last")["updated_at"] == "2026-09-21 15:15:00"
 
 
-def test_a_refused_update_moves_nothing(edited: Edited, house: House, method: str) -> None:
+def test_a_refused_update_moves_nothing(edited: Edited, harness: Harness, method: str) -> None:
     before = edited.read()
     edited.clock.advance(100)
-    key = house.person("bob").key
-    house.ask(method, f"{LISTINGS}/{before['id']}", key=key, json={"title": "Taken"})
+    key = harness.person("bob").key
+    harness.fetch(method, f"{LISTINGS}/{before['id']}", key=key, json={"title": "Taken"})
     assert edited.read() == before

@@ -7,15 +7,15 @@ import pytest
 from bench import exchange, witness
 from bench.scale import postgres
 from listings.store.postgres import pool
-from tests.harness import PATIENCE
+from tests.harness import TIMEOUT
 
 
 @pytest.fixture(scope="package", autouse=True)
 def _patient() -> Iterator[None]:
     """A machine that stands still for some seconds is no fault of what is tested on it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exchange, "_SECONDS", PATIENCE)
-        patch.setattr(witness, "_START_SECONDS", PATIENCE)
-        patch.setattr(postgres, "_START_SECONDS", PATIENCE)
-        patch.setattr(pool, "_CONNECT_SECONDS", PATIENCE)
+        patch.setattr(exchange, "_SECONDS", TIMEOUT)
+        patch.setattr(witness, "_START_SECONDS", TIMEOUT)
+        patch.setattr(postgres, "_START_SECONDS", TIMEOUT)
+        patch.setattr(pool, "_CONNECT_SECONDS", TIMEOUT)
         yield

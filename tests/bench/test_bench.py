@@ -13,7 +13,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from bench import Refusal, rounds, scenarios
+from bench import RejectedRequest, rounds, scenarios
 from bench.data import ACCOUNTS, ACTIVE, INACTIVE, Data, fill
 from bench.exchange import Answer, Request, exchange
 from bench.machine import busy_seconds, file_system, two_cores
@@ -23,7 +23,7 @@ from bench.scenarios import SCENARIOS
 from bench.witness import MOST_LOST, Timed, Watched, Witness, lost, read_stretches, watch, within
 from bench.wrk import Count, parse
 from tests.bench.programs import run_program
-from tests.harness import PATIENCE, RunningService
+from tests.harness import TIMEOUT, RunningService
 
 PAGE = Path(__file__).parent.parent.parent / "docs/performance.md"
 
@@ -69,7 +69,7 @@ def test_a_slow_server_may_answer_nothing_while_it_warms_up() -> None:
     ids=["wrk says non-2xx", "wrk says socket errors", "refused", "broken", "no answer", "no server", "no count"],
 )
 def test_a_run_with_anything_but_successes_has_no_result(output: str, told: str) -> None:
-    with pytest.raises(Refusal, match=told):
+    with pytest.raises(RejectedRequest, match=told):
         parse(output)
 
 
@@ -141,7 +141,7 @@ def test_a_busy_core_is_no_standstill(tmp_path: Path) -> None:
     with Witness(two_cores(), tmp_path) as witness:
         loads = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
         try:
-            deadline = time.monotonic() + PATIENCE
+            deadline = time.monotonic() + TIMEOUT
             while watch(lambda: spin(0.5), witness.lost, lambda _: None).disturbed:  # by the host
                 assert time.monotonic() < deadline
         finally:
@@ -161,7 +161,7 @@ def test_a_witness_that_has_died_is_no_witness(tmp_path: Path) -> None:
     with Witness(two_cores(), tmp_path) as witness:
         witness.sleepers[0].kill()
         witness.sleepers[0].wait()
-        with pytest.raises(Refusal, match="sleeper of the witness has ended"):
+        with pytest.raises(RejectedRequest, match="sleeper of the witness has ended"):
             witness.lost(Timed(None, 0, 1))
 
 
@@ -224,14 +224,14 @@ def test_a_wrong_answer_is_not_measured(
     running: RunningService, data: Data, scenario: scenarios.Scenario, values: dict[str, object], told: str
 ) -> None:
     change(running, data, **values)
-    with pytest.raises(Refusal, match=told):
+    with pytest.raises(RejectedRequest, match=told):
         scenario.check(data, port_of(running))
 
 
 def test_an_error_is_not_measured(running: RunningService, data: Data) -> None:
     stranger = data._replace(owners=(data.owners[0]._replace(key="a-key-that-nobody-has"),))
     for scenario in SCENARIOS:
-        with pytest.raises(Refusal, match="401"):
+        with pytest.raises(RejectedRequest, match="401"):
             scenario.check(stranger, port_of(running))
 
 
@@ -251,7 +251,7 @@ def answer(body: object, status: bytes = b"200 OK", headers: bytes = b"") -> Ans
     ids=["another status", "no id", "no message", "a list", "no JSON"],
 )
 def test_a_create_that_is_none_is_not_measured(wrong: Answer) -> None:
-    with pytest.raises(Refusal, match="answers wrongly"):
+    with pytest.raises(RejectedRequest, match="answers wrongly"):
         scenarios.require_created(wrong)
 
 
@@ -276,7 +276,7 @@ def test_the_reference_must_give_the_services_answer() -> None:
         answer({"id": 2}, headers=b"b: 2\r\na: 1\r\n"),
         answer({"id": 1}, b"201 Created", b"b: 2\r\na: 1\r\n"),
     ):
-        with pytest.raises(Refusal, match="does not give the service's answer"):
+        with pytest.raises(RejectedRequest, match="does not give the service's answer"):
             rounds.require_same(other, wanted)
 
 
@@ -285,7 +285,7 @@ def test_answers_that_are_smaller_or_larger_than_a_right_one_are_no_result() -> 
     rounds.require_size(Count(1000, 1.0, 1_000_000, 1, 1), right, 32)
     rounds.require_size(Count(1000, 1.0, 1_032_000, 1, 1), right, 32)
     for size in (900_000, 1_200_000):
-        with pytest.raises(Refusal, match="where a right one has 1000"):
+        with pytest.raises(RejectedRequest, match="where a right one has 1000"):
             rounds.require_size(Count(1000, 1.0, size, 1, 1), right, 32)
 
 
@@ -294,7 +294,7 @@ def test_creates_that_left_no_row_are_no_result(data: Data, wanted: int, *, good
     if good:
         rounds.require_rows(data.database, wanted, connections=32)
         return
-    with pytest.raises(Refusal, match="12000 listings are stored"):
+    with pytest.raises(RejectedRequest, match="12000 listings are stored"):
         rounds.require_rows(data.database, wanted, connections=32)
 
 
@@ -359,7 +359,7 @@ def test_the_result_takes_the_place_of_the_last_one(tmp_path: Path) -> None:
 def test_a_page_without_a_place_for_the_result_stays_as_it_is(tmp_path: Path) -> None:
     page = tmp_path / "performance.md"
     page.write_text(f"{BEGIN}\n", "utf-8")
-    with pytest.raises(Refusal, match="no place for the result"):
+    with pytest.raises(RejectedRequest, match="no place for the result"):
         write(page, "| first |\n")
     assert page.read_text("utf-8") == f"{BEGIN}\n"
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bench import Refusal, callgrind, servers
+from bench import RejectedRequest, callgrind, servers
 from bench.data import ACTIVE, Data, Owner, fill
 from bench.exchange import Answer, Request, converse
-from bench.guard import KEPT, TOLERANCE, Count, Verdict, judge, measures
+from bench.guard import KEPT, TOLERANCE, Comparison, Count, judge, measures
 from bench.machine import two_cores
 from bench.scenarios import SCENARIOS
 
@@ -33,10 +33,10 @@ def test_only_what_grows_by_more_than_is_tolerated_is_too_expensive(
 
 
 def test_a_verdict_is_a_line() -> None:
-    assert Verdict("create", 2.1, 2.0).line() == "create: 2.10 times the constant body, kept 2.00, +5.0 %"
-    assert Verdict("create", 3.0, 2.0).line().endswith("+50.0 %: more than 10 % dearer")
-    assert Verdict("create", 1.0, 2.0).line().endswith("keep it with `make bench-check ARGS=--write`")
-    assert Verdict("create", 1.0, None).line() == "create: 1.00 times the constant body; none is kept"
+    assert Comparison("create", 2.1, 2.0).line() == "create: 2.10 times the constant body, kept 2.00, +5.0 %"
+    assert Comparison("create", 3.0, 2.0).line().endswith("+50.0 %: more than 10 % dearer")
+    assert Comparison("create", 1.0, 2.0).line().endswith("keep it with `make bench-check ARGS=--write`")
+    assert Comparison("create", 1.0, None).line() == "create: 1.00 times the constant body; none is kept"
 
 
 def test_a_scenario_that_none_is_kept_for_does_not_fail() -> None:
@@ -57,7 +57,7 @@ def test_each_scenario_has_its_measure() -> None:
 def test_the_total_of_a_dump_is_read() -> None:
     assert callgrind.read_total("events: Ir\nsummary: 1234\n\nfn=x\n1 2\ntotals: 1234\n") == 1234
     assert callgrind.read_total("events: Ir\n\nfn=x\n1 2\ntotals: 77\n") == 77
-    with pytest.raises(Refusal, match="callgrind has counted nothing"):
+    with pytest.raises(RejectedRequest, match="callgrind has counted nothing"):
         callgrind.read_total("events: Ir\n")
 
 
@@ -119,5 +119,5 @@ def test_instructions_are_the_same_each_time_and_an_error_is_not_counted(tmp_pat
     assert first == pytest.approx(second, rel=0.03)
     assert 20_000 < first < 1_000_000
     wrong = ANSWER._replace(head=ANSWER.head.replace(b"200 OK", b"404 Not Found"))
-    with servers.reference(wrong, tmp_path, two_cores()[0]) as server, pytest.raises(Refusal, match="404"):
+    with servers.reference(wrong, tmp_path, two_cores()[0]) as server, pytest.raises(RejectedRequest, match="404"):
         callgrind.instructions(server, requests, tmp_path)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from bench import Refusal, servers
+from bench import RejectedRequest, servers
 from bench.data import Data, Owner, add_expired, fill
 from bench.exchange import Answer, Request, exchange
 from bench.machine import family, two_cores
@@ -309,7 +309,7 @@ def test_a_peer_that_answers_wrongly_is_not_measured(
             yield peer
 
     peer = Contender("Rival", "peer", service.data, service.expired, running)
-    with pytest.raises(Refusal, match=f"^Rival: .*{told}"):
+    with pytest.raises(RejectedRequest, match=f"^Rival: .*{told}"):
         contract.require_contract(peer, records, tmp_path, two_cores()[0])
 
 
@@ -318,7 +318,7 @@ def test_a_limit_repeats_the_services_answer_and_may_add_headers() -> None:
     right = Answer(b"HTTP/1.1 200 OK\r\nServer: x\r\nContent-Length: 2\r\nEtag: 1\r\n", b"{}")
     contenders.require_repeated(right, wanted)
     for wrong in (with_status(right, 201), right._replace(body=b"[]"), right._replace(head=b"HTTP/1.1 200 OK\r\n")):
-        with pytest.raises(Refusal, match="does not repeat the service's answer"):
+        with pytest.raises(RejectedRequest, match="does not repeat the service's answer"):
             contenders.require_repeated(wrong, wanted)
 
 
@@ -360,7 +360,7 @@ def test_a_server_is_all_of_its_processes_on_its_core_and_none_outlives_it(tmp_p
 def test_a_server_that_does_not_start_is_told_with_its_last_word(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "import sys; sys.exit('no luck today')"]
     with (
-        pytest.raises(Refusal, match="A server does not start: no luck today"),
+        pytest.raises(RejectedRequest, match="A server does not start: no luck today"),
         servers.started(command, {}, tmp_path, two_cores()[0], port=servers.free_port()),
     ):
         pass

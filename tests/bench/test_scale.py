@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from bench import Refusal, servers
+from bench import RejectedRequest, servers
 from bench.data import Data, Owner
 from bench.exchange import Answer
 from bench.machine import two_cores
@@ -30,9 +30,9 @@ from listings.domain import api_keys
 from listings.domain.model import NewListing
 from listings.settings import load
 from listings.store.postgres.batched_lookups import Lookups
-from listings.store.postgres.pool import Bounds
+from listings.store.postgres.pool import PoolLimits
 from listings.store.postgres.store import PostgresStore
-from tests.harness import PATIENCE
+from tests.harness import TIMEOUT
 from tests.postgres_server import PostgresServer
 
 HOME = Path(__file__).parent.parent.parent
@@ -44,7 +44,7 @@ def run(rate: float, p99: int = 4000) -> Watched[Run]:
     return Watched(Run(rate, p50=1500, p99=p99, processor=25.04, peak_mebibytes=47.4, foreign=0.0), 0.0)
 
 
-BOUNDS = Bounds(sessions=2, seconds=PATIENCE)
+BOUNDS = PoolLimits(sessions=2, seconds=TIMEOUT)
 CELL = Cell("list of 100", 32, {ONE: [run(1000), run(3000), run(2000)], TWO: [run(1900), run(5700), run(3800, 16_000)]})
 PART = parts.of_lists(NOTHING, (0, 1))
 
@@ -120,7 +120,7 @@ def test_a_quick_result_and_a_part_are_not_kept(options: list[str], told: str) -
 def test_creates_that_are_not_stored_end_the_benchmark() -> None:
     require_count(105, wanted=100, connections=3)
     for rows in (99, 107):
-        with pytest.raises(Refusal, match=f"{rows} listings are stored where 100 should be"):
+        with pytest.raises(RejectedRequest, match=f"{rows} listings are stored where 100 should be"):
             require_count(rows, wanted=100, connections=3)
 
 
@@ -161,7 +161,7 @@ def test_the_service_runs_each_way_on_a_fresh_copy(ground: Path, variant: str) -
         url = server.new()
         maintenance.migrate_database(load({}, {"database": url, "data_folder": str(ground)}))
         owner = asyncio.run(fill(url, ground))
-        ask(url, "ALTER ROLE CURRENT_USER SET track_functions = 'pl'")
+        fetch(url, "ALTER ROLE CURRENT_USER SET track_functions = 'pl'")
         server.settle()
         way = parts._on_postgres("way", NOTHING, server, variant)  # noqa: SLF001 - what a part is made of
         for name in ("one", "two"):
@@ -171,13 +171,13 @@ def test_the_service_runs_each_way_on_a_fresh_copy(ground: Path, variant: str) -
                 assert created(service, owner) == 201
                 assert service.beside_seconds() > 0
             assert way.stored(folder) == 1
-            called = ask(server.url(server._copies[folder]), "SELECT count(*) FROM pg_stat_user_functions")  # noqa: SLF001 - its name
+            called = fetch(server.url(server._copies[folder]), "SELECT count(*) FROM pg_stat_user_functions")  # noqa: SLF001 - its name
             assert called == (0 if variant == STATEMENTS else 1)
     assert server.process.poll() is not None
     assert not list(ground.glob("postgres-*/data/postmaster.pid"))
 
 
-def ask(url: str, statement: str) -> Any:
+def fetch(url: str, statement: str) -> Any:
     async def fetch() -> Any:
         connection = await asyncpg.connect(url)
         try:
@@ -219,5 +219,5 @@ def test_both_variants_are_measured() -> None:
 
 def test_a_server_that_can_not_start_is_told(ground: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(_SETTINGS, "shared_buffers", "nonsense")
-    with pytest.raises(Refusal, match="PostgreSQL does not start: "), started(ground, two_cores()[1]):
+    with pytest.raises(RejectedRequest, match="PostgreSQL does not start: "), started(ground, two_cores()[1]):
         pass

@@ -19,7 +19,7 @@ import pytest
 
 from listings import wiring
 from listings.cli import main
-from tests.harness import ask, settings_for
+from tests.harness import fetch, settings_for
 
 PROGRAM = Path(sys.executable).with_name("listings")
 DEADLINE = 120  # seconds: whatever takes longer hangs, on a machine with much else to do, too
@@ -109,7 +109,7 @@ async def _status(folder: Path, key: str) -> int:
     settings = settings_for(folder / "data")
     async with wiring.opened_service(settings) as service:
         application = wiring.application(service, settings)
-        return (await ask(application, "GET", "/api/v1/listings", [(b"x-api-key", key.encode())], [b""])).status
+        return (await fetch(application, "GET", "/api/v1/listings", [(b"x-api-key", key.encode())], [b""])).status
 
 
 class Program:

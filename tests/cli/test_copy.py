@@ -18,12 +18,12 @@ import msgspec
 import pytest
 
 from listings.domain.errors import Problem
-from listings.domain.model import BUCKETS, Entry, MarketQuery
+from listings.domain.model import BUCKETS, MarketEntry, MarketQuery
 from listings.store.sqlite_to_postgres import copy as postgres_copy
 from tests.cli import terminal
 from tests.cli.commands import DEADLINE, Cli, Data, Program
 from tests.cli.transfers import memory_of, start
-from tests.harness import Cast, House, Reply
+from tests.harness import Cast, Harness, Reply
 from tests.postgres_server import PostgresServer
 from tests.redis_server import RedisServer
 from tests.store import databases
@@ -100,24 +100,28 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Source:
 
 def fill(folder: Path) -> Cast:
     """What comes by the API."""
-    with open_house(folder) as house:
-        cast = house.cast()
+    with open_house(folder) as harness:
+        cast = harness.cast()
         for first in range(0, MANY, 100):
             items = [item(number) for number in range(first, first + 100)]
-            reply = house.ask("POST", "/api/v1/listings/batch", key=cast.alice.key, json={"operations": items})
+            reply = harness.fetch("POST", "/api/v1/listings/batch", key=cast.alice.key, json={"operations": items})
             assert {result["status"] for result in reply.json()["results"]} == {201}
         for number, more in enumerate(ODDITIES):
             fields = {"title": f"{ODD} {number}", "content": "Two wheels.", **more}
             headers = {"Idempotency-Key": f"odd-{number}"}
-            reply = house.ask("POST", "/api/v1/listings", key=cast.bob.key, json=fields, headers=headers)
+            reply = harness.fetch("POST", "/api/v1/listings", key=cast.bob.key, json=fields, headers=headers)
             assert reply.status == 201, reply
-        ids = [listing["id"] for listing in house.ask("GET", "/api/v1/listings", key=cast.alice.key).json()["listings"]]
+        ids = [
+            listing["id"] for listing in harness.fetch("GET", "/api/v1/listings", key=cast.alice.key).json()["listings"]
+        ]
         for listing_id in ids[::9]:
-            assert house.ask("DELETE", f"/api/v1/listings/{listing_id}", key=cast.alice.key).status == 200
+            assert harness.fetch("DELETE", f"/api/v1/listings/{listing_id}", key=cast.alice.key).status == 200
         for listing_id in ids[1::9]:
-            reply = house.ask("PATCH", f"/api/v1/listings/{listing_id}", key=cast.alice.key, json={"is_active": False})
+            reply = harness.fetch(
+                "PATCH", f"/api/v1/listings/{listing_id}", key=cast.alice.key, json={"is_active": False}
+            )
             assert reply.status == 200
-        house.run(house.service.index_accounts())
+        harness.run(harness.service.index_accounts())
     return cast
 
 
@@ -164,8 +168,8 @@ def furnish(source: Source) -> None:
     )
 
 
-def open_house(folder: Path, database: str | None = None) -> House:
-    return House(folder / "data", database=database or f"sqlite:///{folder}/data/listings.db")
+def open_house(folder: Path, database: str | None = None) -> Harness:
+    return Harness(folder / "data", database=database or f"sqlite:///{folder}/data/listings.db")
 
 
 @pytest.fixture
@@ -223,11 +227,11 @@ def test_every_row_of_every_table_is_copied(cli: Cli, source: Source, target: Ta
     assert done["listings"] == MANY + len(ODDITIES)
 
 
-def market_of(source: Source, database: str | None = None) -> list[Entry]:
-    with open_house(source.folder, database) as house:
-        house.clock.advance(60)  # the house before may have indexed a moment ago
-        house.run(house.service.index_market())
-        entries: list[Entry] = house.run(house.service.search_market(MarketQuery(limit=2_000))).entries
+def market_of(source: Source, database: str | None = None) -> list[MarketEntry]:
+    with open_house(source.folder, database) as harness:
+        harness.clock.advance(60)  # the house before may have indexed a moment ago
+        harness.run(harness.service.index_market())
+        entries: list[MarketEntry] = harness.run(harness.service.search_market(MarketQuery(limit=2_000))).entries
         return sorted(entries, key=lambda entry: entry.id)
 
 
@@ -241,40 +245,40 @@ def test_the_target_makes_its_market_anew(cli: Cli, source: Source, target: Targ
     ]
 
 
-def answers(house: House, cast: Cast) -> list[Any]:
+def answers(harness: Harness, cast: Cast) -> list[Any]:
     """What everybody reads."""
     ids = [f"/{serial * BUCKETS + cast.alice.account.id}" for serial in (1, 2, 3, 500, MANY + 1)]
     found = []
     for person in cast:
         for path in (*PATHS, *ids):
-            reply = house.ask("GET", f"/api/v1/listings{path}", key=person.key)
+            reply = harness.fetch("GET", f"/api/v1/listings{path}", key=person.key)
             found.append((person.account.id, path, reply.status, reply.headers.get("etag"), reply.body))
     return found
 
 
-def repeat(house: House, cast: Cast) -> Reply:
+def repeat(harness: Harness, cast: Cast) -> Reply:
     """The first of bob's creates, sent once more."""
     fields = {"title": f"{ODD} 0", "content": "Two wheels."}
     headers = {"Idempotency-Key": "odd-0"}
-    return house.ask("POST", "/api/v1/listings", key=cast.bob.key, json=fields, headers=headers)
+    return harness.fetch("POST", "/api/v1/listings", key=cast.bob.key, json=fields, headers=headers)
 
 
 def test_the_api_answers_as_before_and_goes_on(cli: Cli, source: Source, target: Target) -> None:
-    with open_house(source.folder) as house:
-        before, first = answers(house, source.cast), repeat(house, source.cast)
+    with open_house(source.folder) as harness:
+        before, first = answers(harness, source.cast), repeat(harness, source.cast)
     cli.done("copy", "--to", target.url)
-    with open_house(source.folder, target.url) as house:
-        assert answers(house, source.cast) == before
-        again = repeat(house, source.cast)
+    with open_house(source.folder, target.url) as harness:
+        assert answers(harness, source.cast) == before
+        again = repeat(harness, source.cast)
         assert (again.status, again.body) == (201, first.body)
         assert again.headers["idempotent-replayed"] == first.headers["idempotent-replayed"] == "true"
         highest = databases.rows(
             source.file, f"SELECT last FROM listing_ids WHERE bucket = {source.cast.bob.account.id}"
         )
         fields = {"title": "new", "content": "new"}
-        created = house.ask("POST", "/api/v1/listings", key=source.cast.bob.key, json=fields).json()["id"]
+        created = harness.fetch("POST", "/api/v1/listings", key=source.cast.bob.key, json=fields).json()["id"]
         assert created // BUCKETS == int(str(highest[0][0])) + 1
-        assert house.person("erin", 1).account.id == 3001
+        assert harness.person("erin", 1).account.id == 3001
 
 
 def test_an_account_that_is_being_indexed_is_indexed_whole_by_its_next_create(
@@ -287,11 +291,11 @@ def test_an_account_that_is_being_indexed_is_indexed_whole_by_its_next_create(
     assert target.run(f"SELECT indexed FROM account_state {of_alice}") == [(False,)]
     assert target.run(f"SELECT count(*) FROM listings {of_alice} AND indexed") == [(0,)]
     assert target.run("SELECT count(*) FROM listing_words") == [(0,)]
-    with open_house(source.folder, target.url) as house:
-        before = house.ask("GET", "/api/v1/listings?q=wheels&limit=5&sort=id", key=alice.key).body
-        created = house.ask("POST", "/api/v1/listings", key=alice.key, json={"title": "new", "content": "new"})
+    with open_house(source.folder, target.url) as harness:
+        before = harness.fetch("GET", "/api/v1/listings?q=wheels&limit=5&sort=id", key=alice.key).body
+        created = harness.fetch("POST", "/api/v1/listings", key=alice.key, json={"title": "new", "content": "new"})
         assert created.status == 201
-        assert house.ask("GET", "/api/v1/listings?q=wheels&limit=5&sort=id", key=alice.key).body == before
+        assert harness.fetch("GET", "/api/v1/listings?q=wheels&limit=5&sort=id", key=alice.key).body == before
     assert target.run(f"SELECT count(*) FROM listings {of_alice} AND indexed") == [(MANY + 1,)]
     assert target.run("SELECT count(*) FROM listing_words") == [(MANY + 1,)]
 
@@ -425,7 +429,7 @@ def copy(file: Path, url: str, progress: Any) -> None:
 
 
 def test_what_is_written_meanwhile_is_told_and_copied_by_the_next_run(cli: Cli, source: Source, target: Target) -> None:
-    with open_house(source.folder) as house:
+    with open_house(source.folder) as harness:
         written: list[int] = []
 
         def write(done: int, total: int) -> None:
@@ -433,7 +437,7 @@ def test_what_is_written_meanwhile_is_told_and_copied_by_the_next_run(cli: Cli, 
             if len(written) < 1:
                 fields = {"title": "Meanwhile", "content": "Two wheels."}
                 written.extend(
-                    house.ask("POST", "/api/v1/listings", key=person.key, json=fields).status
+                    harness.fetch("POST", "/api/v1/listings", key=person.key, json=fields).status
                     for person in source.cast[:2]
                 )
 
@@ -452,13 +456,13 @@ def copy_in_a_thread(file: Path, url: str, progress: Any) -> None:
     asked: Queue[Any] = Queue()
     answered: Queue[Any] = Queue()
 
-    def ask(done: int, total: int) -> None:
+    def fetch(done: int, total: int) -> None:
         asked.put((done, total))
         answered.get()
 
     def run() -> None:
         try:
-            copy(file, url, ask)
+            copy(file, url, fetch)
         finally:
             asked.put(None)
 
@@ -610,34 +614,36 @@ def test_many_listings_are_copied_in_little_memory(program: Program, target: Tar
 
 def test_the_rate_limit_goes_on_where_it_was(cli: Cli, source: Source, target: Target) -> None:
     key = source.cast.bob.key
-    with open_house(source.folder) as house:
-        left = [house.ask("GET", "/api/v1/listings", key=key).headers["x-ratelimit-remaining"] for _ in range(4)][-1]
+    with open_house(source.folder) as harness:
+        left = [harness.fetch("GET", "/api/v1/listings", key=key).headers["x-ratelimit-remaining"] for _ in range(4)][
+            -1
+        ]
     assert cli.data("copy", "--to", target.url)["rate_limits"] == 1
     assert cli.data("copy", "--to", target.url)["rate_limits"] == 1
-    with House(source.folder / "data", database=target.url) as house:
-        assert json.loads(house.ask("GET", "/api/v1/rate_limit", key=key).body)["remaining"] == int(left)
+    with Harness(source.folder / "data", database=target.url) as harness:
+        assert json.loads(harness.fetch("GET", "/api/v1/rate_limit", key=key).body)["remaining"] == int(left)
 
 
 def test_the_rate_limit_goes_on_in_redis_too(
     cli: Cli, source: Source, target: Target, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = source.cast.bob.key
-    with open_house(source.folder) as house:
-        replies = [house.ask("GET", "/api/v1/listings", key=key) for _ in range(4)]
+    with open_house(source.folder) as harness:
+        replies = [harness.fetch("GET", "/api/v1/listings", key=key) for _ in range(4)]
     left = int(replies[-1].headers["x-ratelimit-remaining"])
     monkeypatch.setenv("LISTINGS_REDIS_URL", redis_server.url)
     for _ in range(2):
         assert cli.data("copy", "--to", target.url)["rate_limits"] == 1
     empty = cli.folder / "another machine"
-    with House(empty, database=target.url, redis=redis_server.url, redis_timeout="10000") as house:
-        assert json.loads(house.ask("GET", "/api/v1/rate_limit", key=key).body)["remaining"] == left
+    with Harness(empty, database=target.url, redis=redis_server.url, redis_timeout="10000") as harness:
+        assert json.loads(harness.fetch("GET", "/api/v1/rate_limit", key=key).body)["remaining"] == left
 
 
 def test_a_redis_that_is_away_is_told_and_the_next_run_goes_on(
     cli: Cli, source: Source, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with open_house(source.folder) as house:
-        house.ask("GET", "/api/v1/listings", key=source.cast.bob.key)
+    with open_house(source.folder) as harness:
+        harness.fetch("GET", "/api/v1/listings", key=source.cast.bob.key)
     monkeypatch.setenv("LISTINGS_REDIS_URL", "redis://127.0.0.1:1")
     said = cli.refused("copy", "--to", target.url)
     assert said.startswith("All rows are copied, but not what the rate limit has counted: ")

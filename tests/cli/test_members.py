@@ -13,7 +13,7 @@ import pytest
 
 from listings.service import Service
 from tests.cli.commands import Cli, Data
-from tests.harness import House
+from tests.harness import Harness
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -22,20 +22,20 @@ HERE = "192.0.2.1"
 
 
 @contextmanager
-def opened(cli: Cli) -> Iterator[House]:
+def opened(cli: Cli) -> Iterator[Harness]:
     """The service over the commands' database, at the present time."""
-    with House(cli.folder / "data") as house:
-        house.clock.now = time.time()
-        yield house
+    with Harness(cli.folder / "data") as harness:
+        harness.clock.now = time.time()
+        yield harness
 
 
 def use(cli: Cli, act: Callable[[Service], Awaitable[Any]]) -> Any:
-    with opened(cli) as house:
+    with opened(cli) as harness:
 
         async def run() -> Any:
-            return await act(house.service)
+            return await act(harness.service)
 
-        return house.run(run())
+        return harness.run(run())
 
 
 def token_of(link: str) -> str:
@@ -55,19 +55,19 @@ def test_an_invitation_is_a_link_by_which_its_owner_sets_a_password(cli: Cli, al
 
 
 def test_a_link_begins_where_the_console_is(cli: Cli, alice: Data, monkeypatch: pytest.MonkeyPatch) -> None:
-    ask = ("account", "invite", str(alice["id"]))
-    given = cli.done(*ask, "--base-url", "https://market.example/").out
+    fetch = ("account", "invite", str(alice["id"]))
+    given = cli.done(*fetch, "--base-url", "https://market.example/").out
     assert given.startswith("https://market.example/invitations/")
     monkeypatch.setenv("LISTINGS_BASE_URL", "https://other.example")
-    assert cli.done(*ask).out.startswith("https://other.example/invitations/")
+    assert cli.done(*fetch).out.startswith("https://other.example/invitations/")
     monkeypatch.delenv("LISTINGS_BASE_URL")
     monkeypatch.setenv("LISTINGS_HOST", "::1")
     monkeypatch.setenv("LISTINGS_PORT", "9000")
-    assert cli.done(*ask).out.startswith("http://[::1]:9000/invitations/")
+    assert cli.done(*fetch).out.startswith("http://[::1]:9000/invitations/")
     monkeypatch.setenv("LISTINGS_HOST", "::")
-    assert cli.done(*ask).out.startswith("http://[::1]:9000/invitations/")
+    assert cli.done(*fetch).out.startswith("http://[::1]:9000/invitations/")
     monkeypatch.setenv("LISTINGS_HOST", "0.0.0.0")  # noqa: S104 - nothing listens
-    assert cli.done(*ask).out.startswith("http://127.0.0.1:9000/invitations/")
+    assert cli.done(*fetch).out.startswith("http://127.0.0.1:9000/invitations/")
 
 
 def test_where_no_address_is_known_nobody_is_invited(cli: Cli, alice: Data, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,13 +103,13 @@ def seller(cli: Cli, alice: Data) -> Data:
     """alice with a key, a password, a session, listings and activity."""
     key = cli.data("key", "create", alice["email"], "--name", "Alice's phone")["key"]
     link = cli.done("account", "invite", alice["email"]).out
-    with opened(cli) as house:
-        session = house.run(house.service.accept_invitation(token_of(link), PASSWORD, "Firefox"))
+    with opened(cli) as harness:
+        session = harness.run(harness.service.accept_invitation(token_of(link), PASSWORD, "Firefox"))
         listing = {"title": "Lamp", "content": "Brass."}
-        ids = [house.ask("POST", "/api/v1/listings", key=key, json=listing).json()["id"] for _ in range(3)]
-        house.ask("PATCH", f"/api/v1/listings/{ids[0]}", key=key, json={"price": 5})
-        house.ask("DELETE", f"/api/v1/listings/{ids[2]}", key=key)
-        house.ask("GET", "/api/v1/listings/999999", key=key)
+        ids = [harness.fetch("POST", "/api/v1/listings", key=key, json=listing).json()["id"] for _ in range(3)]
+        harness.fetch("PATCH", f"/api/v1/listings/{ids[0]}", key=key, json={"price": 5})
+        harness.fetch("DELETE", f"/api/v1/listings/{ids[2]}", key=key)
+        harness.fetch("GET", "/api/v1/listings/999999", key=key)
     return {**alice, "key": key, "session": session, "ids": ids}
 
 
@@ -121,12 +121,12 @@ def test_of_an_erased_account_nothing_personal_is_left(cli: Cli, seller: Data, d
     assert (shown["plan"], shown["usable_keys"]) == ("none", 0)
     assert shown["disabled_at"] is not None
     assert (shown["active_listings"], shown["inactive_listings"], shown["deleted_listings"]) == (0, 0, 3)
-    with opened(cli) as house:
-        assert house.ask("GET", "/api/v1/listings", key=seller["key"]).status == 401
-        assert house.run(house.service.session_of(seller["session"])) is None
-        owner = house.run(house.service.find_account(str(seller["id"])))
-        assert [one.code for one in house.run(house.service.usage(owner)).refusals] == ["invalid_api_key"]
-        assert {event.kind for event in house.run(house.service.activity(owner)).events} == {"created"}
+    with opened(cli) as harness:
+        assert harness.fetch("GET", "/api/v1/listings", key=seller["key"]).status == 401
+        assert harness.run(harness.service.session_of(seller["session"])) is None
+        owner = harness.run(harness.service.find_account(str(seller["id"])))
+        assert [one.code for one in harness.run(harness.service.usage(owner)).refusals] == ["invalid_api_key"]
+        assert {event.kind for event in harness.run(harness.service.activity(owner)).events} == {"created"}
     stored = b"".join(path.read_bytes() for path in database.parent.glob("listings.db-wal"))
     assert b"Alice's phone" not in stored
     cli.done("account", "create", "--name", "Another", "--email", seller["email"])

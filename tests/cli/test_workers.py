@@ -172,12 +172,12 @@ def test_a_key_has_one_limit_over_all_workers(tmp_path: Path) -> None:
         asked = request("GET", f"{PATH}?limit=1", demo_key(tmp_path))
         statuses: list[int] = []
 
-        def ask(count: int) -> None:
+        def fetch(count: int) -> None:
             with Connection(serving) as connection:
                 statuses.extend(connection.send(asked).answer().status for _ in range(count))
 
         counts = [1500 // 64 + (number < 1500 % 64) for number in range(64)]
-        clients = [threading.Thread(target=ask, args=(count,)) for count in counts]
+        clients = [threading.Thread(target=fetch, args=(count,)) for count in counts]
         for client in clients:
             client.start()
         for client in clients:

@@ -119,7 +119,7 @@ OTHER_FAULTS = {  # which break whatever comes after them, or nothing at all
 }
 
 
-class Refusal(Exception):
+class RejectedRequest(Exception):
     """A status and an error text."""
 
     def __init__(self, status: int, text: str) -> None:
@@ -152,13 +152,13 @@ class Market:
         """The status of a request and the value of its body."""
         try:
             return self._answer(method, path, headers, body)
-        except Refusal as refusal:
+        except RejectedRequest as refusal:
             return refusal.status, self._error(refusal)
 
     def _answer(self, method: str, path: str, headers: Any, body: bytes) -> tuple[int, Any]:
         prefix = "/api/v2/listings" if "another prefix" in self.faults else "/api/v1/listings"
         if not path.startswith(prefix):
-            raise Refusal(404, "Nothing is here")
+            raise RejectedRequest(404, "Nothing is here")
         item = path.removeprefix(prefix).strip("/")
         caller = self._caller(method, item, headers)
         if not item:
@@ -170,7 +170,7 @@ class Market:
             status, value = self._delete(listing_id) if method == "DELETE" else self._update(method, listing_id, body)
         return 202 if "success is 202" in self.faults else status, value
 
-    def _error(self, refusal: Refusal) -> Any:
+    def _error(self, refusal: RejectedRequest) -> Any:
         if "errors have two fields" in self.faults:
             return {"error": refusal.text, "status": refusal.status}
         if "errors are objects" in self.faults:
@@ -183,17 +183,17 @@ class Market:
             return self.rows[int(item)].owner
         if not key:
             text = "Go away" if "a missing key is told vaguely" in self.faults else "An API key is required"
-            raise Refusal(403 if "401 is 403" in self.faults else 401, text)
+            raise RejectedRequest(403 if "401 is 403" in self.faults else 401, text)
         if key not in KEYS.values():
             wrong = self.faults & {"401 is 403", "an invalid key is 403"}
-            raise Refusal(403 if wrong else 401, "The API key is not known")
+            raise RejectedRequest(403 if wrong else 401, "The API key is not known")
         if "keys are repeated" in self.faults and item:
-            raise Refusal(500, f"{key} may not do that")
+            raise RejectedRequest(500, f"{key} may not do that")
         self._count(method, key)
         caller = key.removesuffix("-key")
         lists = "an expired plan lists" in self.faults and method == "GET" and not item
         if caller == "charlie" and "an expired plan is good" not in self.faults and not lists:
-            raise Refusal(403, "The Business plan has expired")
+            raise RejectedRequest(403, "The Business plan has expired")
         return caller
 
     def _key(self, headers: Any) -> str:
@@ -208,7 +208,7 @@ class Market:
             return
         counted = "all" if "one limit for all keys" in self.faults else key
         if self.served[counted] >= self.limit:
-            raise Refusal(self.refusal_of_limit, "Enough for this hour")
+            raise RejectedRequest(self.refusal_of_limit, "Enough for this hour")
         self.served[counted] += 1
 
     def _list(self, caller: str) -> tuple[int, Any]:
@@ -233,12 +233,12 @@ class Market:
         given = self._checked(self._decoded(body))
         for name in ("title", "content"):
             if name not in given and f"{name} is optional" not in self.faults:
-                raise Refusal(400, f"{name} is required")
+                raise RejectedRequest(400, f"{name} is required")
             if f"{name} in capitals" in self.faults:
                 given[name] = given[name].upper()
         for name in GIVEN:
             if name in given and f"{name} is refused" in self.faults:
-                raise Refusal(400, f"{name} is not taken")
+                raise RejectedRequest(400, f"{name} is not taken")
         number = 1 if "one id for all" in self.faults else len(self.rows) + 1
         self.rows[number] = Row(caller, self._defaults() | given)
         answer = {"id": self._shown_id(number), "message": "made"}
@@ -269,23 +269,23 @@ class Market:
         try:
             value = json.loads(body, parse_constant=nan)
         except ValueError:
-            raise Refusal(500 if "malformed JSON is 500" in self.faults else 400, "This is no JSON") from None
+            raise RejectedRequest(500 if "malformed JSON is 500" in self.faults else 400, "This is no JSON") from None
         if not isinstance(value, dict):
-            raise Refusal(400, "The body has to be an object")
+            raise RejectedRequest(400, "The body has to be an object")
         return value
 
     def _checked(self, value: dict[str, Any]) -> dict[str, Any]:
         """The fields that can be set; a price that is NaN is dropped, so that the list stays JSON."""
         for name, choices in CHOICES.items():
             if value.get(name, choices[0]) not in choices and f"any {name} is taken" not in self.faults:
-                raise Refusal(400, f"{name} is one of {', '.join(choices)}")
+                raise RejectedRequest(400, f"{name} is one of {', '.join(choices)}")
         if isinstance(value.get("price"), str) and "any price is taken" not in self.faults:
-            raise Refusal(400, "price is a number")
+            raise RejectedRequest(400, "price is a number")
         writable = {*GIVEN, "is_active"}
         if "view_count can be created" in self.faults or "view_count can be written" in self.faults:
             writable.add("view_count")
         if "keys that can't be set are refused" in self.faults and value.keys() - writable:
-            raise Refusal(400, "Some of this can't be set")
+            raise RejectedRequest(400, "Some of this can't be set")
         return {name: value[name] for name in value.keys() & writable if value[name] == value[name]}
 
     def _own(self, caller: str, method: str, item: str, body: bytes) -> int:
@@ -293,12 +293,12 @@ class Market:
         number = int(item) if item.isdigit() else 0
         if number not in self.rows or (number in self.deleted and not self._knows_deleted(method)):
             unknown = 400 if "unknown ids are 400" in self.faults else 404
-            raise Refusal(403 if swapped else unknown, "There is no such listing")
+            raise RejectedRequest(403 if swapped else unknown, "There is no such listing")
         if self.rows[number].owner == caller or (method == "GET" and "others read" in self.faults):
             return number
         if method in {"PUT", "PATCH"} and "others change what they are refused" in self.faults:
             self.rows[number].fields.update(self._decoded(body))
-        raise Refusal(404 if swapped else 403, "This listing is another account's")
+        raise RejectedRequest(404 if swapped else 403, "This listing is another account's")
 
     def _knows_deleted(self, method: str) -> bool:
         readable = method == "GET" and "deleted listings can be read" in self.faults
@@ -333,7 +333,7 @@ class Market:
     def _update(self, method: str, number: int, body: bytes) -> tuple[int, Any]:
         value = self._decoded(body)
         if not value and method == "PUT" and "PUT of nothing is 400" in self.faults:
-            raise Refusal(400, "There is nothing to change")
+            raise RejectedRequest(400, "There is nothing to change")
         changes = self._checked(value)
         if "view_count can be created" in self.faults:
             changes.pop("view_count", None)
@@ -350,7 +350,7 @@ class Market:
 
     def _delete(self, number: int) -> tuple[int, Any]:
         if not self.rows[number].fields["is_active"] and "inactive listings can't be deleted" in self.faults:
-            raise Refusal(409, "Make it active first")
+            raise RejectedRequest(409, "Make it active first")
         self.deleted.add(number)
         if "delete is 204" in self.faults:
             return 204, b""

@@ -15,7 +15,7 @@ from listings.contract.store import Store
 from listings.ratelimit.mapped import MachineClock, MappedLimiter
 from listings.ratelimit.memory import MemoryLimiter
 from listings.ratelimit.redis import RedisLimiter
-from listings.store.postgres.pool import Bounds
+from listings.store.postgres.pool import PoolLimits
 from listings.store.postgres.store import PostgresStore
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.store import SqliteStore
@@ -60,7 +60,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, run: Run) -> Iterator[
     """An empty store of each engine."""
     if request.param != "sqlite":
         with request.getfixturevalue(request.param).database() as url:
-            postgres_store = PostgresStore(url, Bounds(sessions=8, seconds=120))
+            postgres_store = PostgresStore(url, PoolLimits(sessions=8, seconds=120))
             run(postgres_store.open())
             yield postgres_store
             run(postgres_store.close())

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from listings.contract.history import CONSOLE, LATEST, OPERATOR, Author, Event, EventPlace, History
+from listings.contract.history import CONSOLE, LATEST, OPERATOR, ActivityCursor, Actor, Event, History
 from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, ImportRow, Position
-from listings.contract.listings import AddStep, Batch, ChangeStep, Claim, Step
+from listings.contract.listings import AddStep, Batch, ChangeStep, IdempotencyRecord, Step
 from listings.contract.store import Store
 from listings.domain.errors import Problem
 from listings.domain.model import Account, ImportedListing, Listing, ListingChange, NewListing, bucket_of
@@ -14,7 +14,7 @@ from tests.conformance.conftest import Run
 
 CREATED = "2026-11-21 10:00:00"
 NEW = NewListing(title="Lamp", content="Brass.")
-KEY = Author(7, 1_500)
+KEY = Actor(7, 1_500)
 NO_LIMIT = 2**62
 
 
@@ -34,11 +34,11 @@ class Diary:
         self.run = run
         self.place = bucket_of(account.id), account.id
 
-    def add(self, author: Author | None = KEY, claim: Claim | None = None) -> int:
-        return int(self.run(self.store.add_listing(*self.place, NEW, CREATED, claim, author)).listing_id)
+    def add(self, actor: Actor | None = KEY, claim: IdempotencyRecord | None = None) -> int:
+        return int(self.run(self.store.add_listing(*self.place, NEW, CREATED, claim, actor)).listing_id)
 
-    def change(self, listing_id: int, author: Author | None = KEY, **values: Any) -> Listing:
-        changed = self.run(self.store.change_listing(listing_id, lambda _: values, author))
+    def change(self, listing_id: int, actor: Actor | None = KEY, **values: Any) -> Listing:
+        changed = self.run(self.store.change_listing(listing_id, lambda _: values, actor))
         assert isinstance(changed, Listing)
         return changed
 
@@ -46,19 +46,19 @@ class Diary:
         batch = Batch(steps, atomic=atomic, dry_run=dry_run, record=str)
         self.run(self.store.run_batch(*self.place, batch, None, KEY))
 
-    def events(self, before: EventPlace = LATEST, count: int = 100) -> list[Event]:
+    def events(self, before: ActivityCursor = LATEST, count: int = 100) -> list[Event]:
         found: list[Event] = self.run(self.store.page_events(*self.place, before, count))
         return found
 
     @property
     def told(self) -> list[tuple[int, int, str, int, str]]:
-        return [(one.revision, one.author, one.kind, one.subject, one.detail) for one in reversed(self.events())]
+        return [(one.revision, one.actor, one.kind, one.subject, one.detail) for one in reversed(self.events())]
 
     @property
     def made(self) -> list[tuple[int, int | None, int | None]]:
         rows = self.run(self.store.page_made(*self.place, NO_LIMIT, 100))
         assert {row.created_at for row in rows} <= {CREATED}
-        return [(row.listing_id, row.author, row.revision) for row in reversed(rows)]
+        return [(row.listing_id, row.actor, row.revision) for row in reversed(rows)]
 
 
 @pytest.fixture
@@ -80,16 +80,16 @@ def refuse(_: Listing | None) -> ListingChange:
 
 def test_a_create_tells_its_author_and_its_edit_by_its_own_row(diary: Diary) -> None:
     first = diary.add()
-    second = diary.add(Author(CONSOLE, 1_600))
+    second = diary.add(Actor(CONSOLE, 1_600))
     third = diary.add(None)
     assert diary.made == [(first, 7, 1), (second, CONSOLE, 2), (third, None, None)]
     assert diary.told == []
 
 
 def test_a_create_under_a_claim_tells_its_author_once(diary: Diary) -> None:
-    claim = Claim("key", b"d" * 32, 1_000, 0)
+    claim = IdempotencyRecord("key", b"d" * 32, 1_000, 0)
     first = diary.add(claim=claim)
-    assert diary.add(Author(8, 1_600), claim) == first
+    assert diary.add(Actor(8, 1_600), claim) == first
     assert diary.made == [(first, 7, 1)]
 
 
@@ -103,7 +103,7 @@ def test_an_update_tells_the_names_of_its_fields(diary: Diary) -> None:
 def test_a_delete_and_a_restore_are_told_by_their_names(diary: Diary) -> None:
     listing_id = diary.add()
     diary.change(listing_id, is_active=False, deleted_at=1_500, updated_at=CREATED)
-    diary.change(listing_id, Author(OPERATOR, 1_700), deleted_at=None, updated_at=CREATED)
+    diary.change(listing_id, Actor(OPERATOR, 1_700), deleted_at=None, updated_at=CREATED)
     assert diary.told == [(2, 7, "deleted", listing_id, ""), (3, OPERATOR, "restored", listing_id, "")]
     assert diary.made == [(listing_id, 7, 1)]
 
@@ -187,7 +187,7 @@ def test_activity_is_read_in_pages_that_skip_and_repeat_nothing(diary: Diary) ->
     before, pages = LATEST, []
     while page := diary.events(before, 3):
         pages.append([(one.revision, one.number) for one in page])
-        before = EventPlace(page[-1].revision, page[-1].number, 0)
+        before = ActivityCursor(page[-1].revision, page[-1].number, 0)
     assert pages == [[(6, 2), (6, 1), (6, 0)], [(5, 0), (4, 0), (3, 0)], [(2, 0)]]
 
 
@@ -211,9 +211,9 @@ def test_each_account_has_an_activity_of_its_own(store: Store, run: Run, diary: 
 def test_what_is_old_is_forgotten_a_few_rows_at_a_time(store: Store, run: Run, diary: Diary) -> None:
     listing_id = diary.add()
     for moment in range(1_000, 1_006):
-        diary.change(listing_id, Author(7, moment), title=f"Title {moment}")
+        diary.change(listing_id, Actor(7, moment), title=f"Title {moment}")
     bucket = diary.place[0]
     oldest = History(events=1_005, hours=0, refusals=0)
-    assert [run(store.forget_history([0, bucket], oldest, 3)) for _ in range(3)] == [3, 2, 0]
-    assert run(store.forget_history([bucket + 1], History(2_000, 0, 0), 3)) == 0
+    assert [run(store.purge_history([0, bucket], oldest, 3)) for _ in range(3)] == [3, 2, 0]
+    assert run(store.purge_history([bucket + 1], History(2_000, 0, 0), 3)) == 0
     assert [one.moment for one in diary.events()] == [1_005]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from listings.contract.listings import AddStep, Batch, ChangeStep, Claim, Step, StepResult
+from listings.contract.listings import AddStep, Batch, ChangeStep, IdempotencyRecord, Step, StepResult
 from listings.contract.store import Store
 from listings.domain.errors import Problem
 from listings.domain.model import Account, Listing, ListingChange, ListingQuery, NewListing, bucket_of
@@ -33,11 +33,13 @@ class Shelf:
         self._run = run
         self.place = bucket_of(account.id), account.id
 
-    def do(self, *steps: Step, atomic: bool = False, dry_run: bool = False, claim: Claim | None = None) -> Any:
+    def do(
+        self, *steps: Step, atomic: bool = False, dry_run: bool = False, claim: IdempotencyRecord | None = None
+    ) -> Any:
         batch = Batch(steps, atomic=atomic, dry_run=dry_run, record=recorded)
         return self._run(self._store.run_batch(*self.place, batch, claim))
 
-    def add(self, claim: Claim | None = None) -> Any:
+    def add(self, claim: IdempotencyRecord | None = None) -> Any:
         return self._run(self._store.add_listing(*self.place, ADD.new, CREATED, claim))
 
     @property
@@ -70,8 +72,8 @@ def renaming(listing_id: int, title: str) -> ChangeStep:
     return ChangeStep(listing_id, decide)
 
 
-def claim(key: str = "k", digest: bytes = b"d" * 32, moment: int = 1_000, oldest: int = 900) -> Claim:
-    return Claim(key, digest, moment, oldest)
+def claim(key: str = "k", digest: bytes = b"d" * 32, moment: int = 1_000, oldest: int = 900) -> IdempotencyRecord:
+    return IdempotencyRecord(key, digest, moment, oldest)
 
 
 # Batches
@@ -175,7 +177,7 @@ def test_a_claim_counts_from_its_oldest_moment_on(shelf: Shelf) -> None:
 def test_forgotten_claims_are_free(shelf: Shelf, store: Store, run: Run) -> None:
     shelf.add(claim("old", moment=1_000))
     shelf.add(claim("new", moment=1_001))
-    run(store.forget_claims(1_001))
+    run(store.purge_idempotency_records(1_001))
     assert [shelf.add(claim(key)).replayed for key in ("old", "new")] == [False, True]
 
 

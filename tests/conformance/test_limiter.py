@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from listings.contract.rate_limiter import RateLimiter, Verdict
+from listings.contract.rate_limiter import RateLimitDecision, RateLimiter
 from tests.conformance.conftest import Clock, MakeLimiter, Run
 
 KEY = 7
@@ -27,19 +27,19 @@ def test_it_tells_its_limit_and_window(make_limiter: MakeLimiter) -> None:
 
 def test_it_tells_whom_it_counts_together(make_limiter: MakeLimiter) -> None:
     limiter = make_limiter(3, 60)
-    assert limiter.reach.startswith("all machines" if limiter.is_shared else "this ")
+    assert limiter.scope.startswith("all machines" if limiter.is_shared else "this ")
 
 
 def test_a_look_counts_nothing(make_limiter: MakeLimiter, run: Run, clock: Clock) -> None:
     limiter = make_limiter(2, 60)
-    assert run(limiter.look(KEY)) == Verdict(accepted=True, left=2, reset=0)
+    assert run(limiter.peek(KEY)) == RateLimitDecision(accepted=True, left=2, reset=0)
     run(limiter.hit(KEY))
     clock.now += 20
-    assert [run(limiter.look(KEY)) for _ in range(3)] == [Verdict(accepted=True, left=1, reset=40)] * 3
+    assert [run(limiter.peek(KEY)) for _ in range(3)] == [RateLimitDecision(accepted=True, left=1, reset=40)] * 3
     run(limiter.hit(KEY))
-    assert run(limiter.look(KEY)) == Verdict(accepted=False, left=0, reset=40)
+    assert run(limiter.peek(KEY)) == RateLimitDecision(accepted=False, left=0, reset=40)
     clock.now += 60
-    assert run(limiter.look(KEY)) == Verdict(accepted=True, left=2, reset=0)
+    assert run(limiter.peek(KEY)) == RateLimitDecision(accepted=True, left=2, reset=0)
 
 
 def test_keys_are_counted_apart(make_limiter: MakeLimiter, run: Run) -> None:
@@ -51,14 +51,14 @@ def test_keys_are_counted_apart(make_limiter: MakeLimiter, run: Run) -> None:
 
 def test_the_window_slides(make_limiter: MakeLimiter, run: Run, clock: Clock) -> None:
     limiter = make_limiter(2, 60)
-    assert run(limiter.hit(KEY)) == Verdict(accepted=True, left=1, reset=60)
+    assert run(limiter.hit(KEY)) == RateLimitDecision(accepted=True, left=1, reset=60)
     clock.now += 20
-    assert run(limiter.hit(KEY)) == Verdict(accepted=True, left=0, reset=40)
+    assert run(limiter.hit(KEY)) == RateLimitDecision(accepted=True, left=0, reset=40)
     clock.now += 39
-    assert run(limiter.hit(KEY)) == Verdict(accepted=False, left=0, reset=1)
+    assert run(limiter.hit(KEY)) == RateLimitDecision(accepted=False, left=0, reset=1)
     clock.now += 1
-    assert run(limiter.hit(KEY)) == Verdict(accepted=True, left=0, reset=20)
-    assert run(limiter.hit(KEY)) == Verdict(accepted=False, left=0, reset=20)
+    assert run(limiter.hit(KEY)) == RateLimitDecision(accepted=True, left=0, reset=20)
+    assert run(limiter.hit(KEY)) == RateLimitDecision(accepted=False, left=0, reset=20)
 
 
 def test_a_refused_request_does_not_count(make_limiter: MakeLimiter, run: Run, clock: Clock) -> None:

@@ -11,7 +11,7 @@ import pytest
 from listings.contract.listings import IndexStep
 from listings.contract.store import Store
 from listings.domain import tokenizer
-from listings.domain.model import Account, Entry, Listing, ListingChange, MarketQuery, NewListing, bucket_of
+from listings.domain.model import Account, Listing, ListingChange, MarketEntry, MarketQuery, NewListing, bucket_of
 from tests.conformance.conftest import Run
 from tests.conformance.test_search import REGIONS, TYPES, all_of, text
 
@@ -87,7 +87,7 @@ def some_queries(count: int) -> Iterator[MarketQuery]:
     for _ in range(count):
         yield MarketQuery(
             words=tuple(
-                tokenizer.words_of(chance.choice(("bike", "cafe", "STRASSE", "bike table", "otago", "自転車", "zz")))
+                tokenizer.tokenize(chance.choice(("bike", "cafe", "STRASSE", "bike table", "otago", "自転車", "zz")))
             )
             if chance.random() < 0.4
             else (),
@@ -101,13 +101,13 @@ def some_queries(count: int) -> Iterator[MarketQuery]:
         )
 
 
-def place_of(entry: Entry, query: MarketQuery) -> tuple[int, ...]:
+def place_of(entry: MarketEntry, query: MarketQuery) -> tuple[int, ...]:
     return (entry.serial,) if query.sort == "newest" else (entry.price_cents, entry.serial)
 
 
 def is_asked_for(listing: Listing, query: MarketQuery) -> bool:
     texts = (listing.title, listing.content, listing.category, listing.location, listing.region, listing.district)
-    present = tokenizer.words_of(" ".join(texts))
+    present = tokenizer.tokenize(" ".join(texts))
     return (
         listing.is_active
         and query.type in {None, listing.type}
@@ -186,7 +186,7 @@ def test_an_entry_shows_the_listing(store: Store, run: Run) -> None:
     listing_id = add(store, run, alice, title="Boat", images=images, price_cents=5_000, **given)
     index(store, run)
     (entry,) = run(store.search_market(MarketQuery()))
-    assert entry == Entry(
+    assert entry == MarketEntry(
         serial=1,
         id=listing_id,
         title="Boat",
@@ -444,9 +444,9 @@ def test_earlier_days_are_forgotten_with_their_salts(store: Store, run: Run) -> 
     salts = [run(store.get_view_salt(day)) for day in (DAY, DAY + 1)]
     for day in (DAY, DAY + 1):
         run(store.record_views(day, {lamp: [visitor(number) for number in range(3)]}))
-    assert run(store.forget_views(DAY + 1, 2)) == 2
-    assert run(store.forget_views(DAY + 1, 2)) == 1
-    assert run(store.forget_views(DAY + 1, 2)) == 0
+    assert run(store.purge_views(DAY + 1, 2)) == 2
+    assert run(store.purge_views(DAY + 1, 2)) == 1
+    assert run(store.purge_views(DAY + 1, 2)) == 0
     assert run(store.get_view_salt(DAY)) != salts[0]
     assert run(store.get_view_salt(DAY + 1)) == salts[1]
     run(store.record_views(DAY + 1, {lamp: [visitor(1)]}))

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from listings.contract.accounts import NewKey, Rotation
-from listings.contract.history import CONSOLE, LATEST, OPERATOR, Author, Payment
+from listings.contract.history import CONSOLE, LATEST, OPERATOR, Actor, Payment
 from listings.contract.members import Ages, NewSession
 from listings.contract.store import Store
 from listings.domain.model import Account, ApiKey, bucket_of
 from tests.conformance.conftest import Run
 
-BY_CONSOLE = Author(CONSOLE, 1_500)
+BY_CONSOLE = Actor(CONSOLE, 1_500)
 SUBJECT, OTHER = b"s" * 32, b"o" * 32
 
 
@@ -141,8 +141,8 @@ def test_sessions_are_listed_the_latest_first_and_only_the_accounts_own(
 
 def test_a_session_is_seen_and_confirmed(store: Store, run: Run, account: Account) -> None:
     begin(run, store, account, 1, 2)
-    run(store.note_session(account.id, "handle1", 5_000))
-    run(store.note_session(account.id, "handle1", 4_000))
+    run(store.touch_session(account.id, "handle1", 5_000))
+    run(store.touch_session(account.id, "handle1", 4_000))
     run(store.confirm_session(account.id, "handle1", SUBJECT, 6_000))
     second, first = run(store.list_sessions(account.id))
     assert (first.seen_at, first.confirmed_at) == (5_000, 6_000)
@@ -171,10 +171,10 @@ def test_all_sessions_are_ended_but_one(store: Store, run: Run, account: Account
 
 def test_sessions_that_are_over_are_forgotten(store: Store, run: Run, account: Account) -> None:
     begin(run, store, account, 1, 2, 3)
-    run(store.note_session(account.id, "handle1", 9_000))
-    run(store.forget_sessions(Ages(seen_at=1_003, created_at=0)))
+    run(store.touch_session(account.id, "handle1", 9_000))
+    run(store.purge_sessions(Ages(seen_at=1_003, created_at=0)))
     assert handles(run, store, account) == ["handle3", "handle1"]
-    run(store.forget_sessions(Ages(seen_at=0, created_at=1_002)))
+    run(store.purge_sessions(Ages(seen_at=0, created_at=1_002)))
     assert handles(run, store, account) == ["handle3"]
 
 
@@ -205,14 +205,14 @@ def test_attempts_of_a_clock_that_was_ahead_count_no_more(store: Store, run: Run
         run(store.count_attempt([SUBJECT, OTHER], 9_000, 8_000))
     assert run(store.count_attempt([SUBJECT], 2_000, 1_000)) == [1]
     assert run(store.count_attempt([SUBJECT], 2_000, 1_000)) == [2]
-    run(store.forget_attempts(1_000, 2_000))
+    run(store.purge_attempts(1_000, 2_000))
     assert run(store.count_attempt([SUBJECT, OTHER], 9_000, 0)) == [3, 1]
 
 
 def test_old_attempts_are_forgotten(store: Store, run: Run) -> None:
     run(store.count_attempt([SUBJECT], 1_000, 0))
     run(store.count_attempt([OTHER], 2_000, 0))
-    run(store.forget_attempts(2_000, 2_000))
+    run(store.purge_attempts(2_000, 2_000))
     assert run(store.count_attempt([SUBJECT, OTHER], 2_000, 0)) == [1, 2]
 
 
@@ -245,16 +245,16 @@ def test_what_is_no_edit_is_told_in_its_order(store: Store, run: Run, account: A
     begin(run, store, account, 1)
     key = run(store.add_key(new_key(account, 1), BY_CONSOLE))
     rotated = run(store.rotate_key(key.id, lambda *_: Rotation(new_key(account, 2), 9_000), BY_CONSOLE))
-    run(store.revoke_key(rotated.id, 1_500, Author(OPERATOR, 1_600)))
-    run(store.revoke_key(rotated.id, 1_700, Author(OPERATOR, 1_700)))
-    run(store.change_account(account.id, lambda _: {"plan_expires_at": 9_000}, Author(OPERATOR, 1_800)))
-    run(store.change_account(account.id, lambda _: {}, Author(OPERATOR, 1_900)))
+    run(store.revoke_key(rotated.id, 1_500, Actor(OPERATOR, 1_600)))
+    run(store.revoke_key(rotated.id, 1_700, Actor(OPERATOR, 1_700)))
+    run(store.change_account(account.id, lambda _: {"plan_expires_at": 9_000}, Actor(OPERATOR, 1_800)))
+    run(store.change_account(account.id, lambda _: {}, Actor(OPERATOR, 1_900)))
     run(store.set_password(account.id, "first", "second", BY_CONSOLE))
     begin(run, store, account, 2)
     run(store.end_session(account.id, "handle2", BY_CONSOLE))
     events = run(store.page_events(bucket_of(account.id), account.id, LATEST, 100))[::-1]
     assert [(event.revision, event.number) for event in events] == [(0, number) for number in range(1, 10)]
-    assert [(event.kind, event.author, event.subject, event.detail) for event in events] == [
+    assert [(event.kind, event.actor, event.subject, event.detail) for event in events] == [
         ("account_opened", CONSOLE, 0, ""),
         ("signed_in", CONSOLE, 0, ""),
         ("key_added", CONSOLE, key.id, ""),

@@ -113,7 +113,7 @@ def expected(listings: list[Listing], query: ListingQuery) -> list[Listing]:
 
 def _is_asked_for(listing: Listing, query: ListingQuery) -> bool:
     status = "deleted" if listing.deleted_at is not None else "active" if listing.is_active else "inactive"
-    present = tokenizer.words_of(listing.title + " " + listing.content)
+    present = tokenizer.tokenize(listing.title + " " + listing.content)
     return (
         query.status in {"all", status}
         and query.type in {None, listing.type}
@@ -139,7 +139,7 @@ def some_queries(count: int) -> Iterator[ListingQuery]:
             category=maybe(chance.choice(CATEGORIES)),
             region=maybe(chance.choice(REGIONS)),
             words=tuple(
-                tokenizer.words_of(
+                tokenizer.tokenize(
                     chance.choice(("bike", "cafe", "STRASSE", "bike table", "old school", "自転車", "zzz"))
                 )
             )
@@ -269,7 +269,7 @@ def place_of(stock: Stock) -> tuple[int, int]:
 @settings(max_examples=300)
 @given(st.text(), st.text())
 def test_a_word_of_a_text_is_found_in_it(title: str, content: str) -> None:
-    assert tokenizer.contain((title, content), tokenizer.words_of(content))
+    assert tokenizer.matches((title, content), tokenizer.tokenize(content))
 
 
 @pytest.mark.parametrize("descending", [True, False])

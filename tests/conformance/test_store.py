@@ -24,7 +24,7 @@ from listings.domain.model import (
     bucket_of,
 )
 from tests.conformance.conftest import Run
-from tests.harness import PATIENCE
+from tests.harness import TIMEOUT
 
 CREATED = "2026-11-21 10:00:00"
 NEW = NewListing(
@@ -204,8 +204,8 @@ def test_a_refused_rotation_changes_nothing(store: Store, run: Run, account: Acc
 
 def test_the_latest_use_of_a_key_stays(store: Store, run: Run, account: Account) -> None:
     keys = [run(store.add_key(new_key(account, bytes([n]) * 32))) for n in range(3)]
-    run(store.note_key_uses({keys[0].id: 5_000, keys[1].id: 6_000, 77: 1}))
-    run(store.note_key_uses({keys[0].id: 4_000, keys[1].id: 7_000}))
+    run(store.record_key_uses({keys[0].id: 5_000, keys[1].id: 6_000, 77: 1}))
+    run(store.record_key_uses({keys[0].id: 4_000, keys[1].id: 7_000}))
     assert [key.last_used_at for key in run(store.list_keys(account.id))] == [5_000, 7_000, None]
 
 
@@ -384,7 +384,7 @@ def test_a_cancelled_caller_does_not_undo_its_write(store: Store, run: Run, acco
         await store.add_listing(bucket_of(account.id), account.id, BARE, CREATED)
 
     run(cancel_one())
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT
     while len(listed(run, store, account)) < 2 and time.monotonic() < end:  # nobody waits for the cancelled one
         run(asyncio.sleep(0.01))
     assert len(listed(run, store, account)) == 2

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from listings.contract.history import History, Refusal, UsageCount, UsageKey
+from listings.contract.history import History, RejectedRequest, UsageCount, UsageKey
 from listings.contract.store import Store
 from listings.domain.model import Account, bucket_of
 from tests.conformance.conftest import Run
@@ -33,8 +33,8 @@ def place_of(account: Account) -> Place:
     return Place(bucket_of(account.id), account.id)
 
 
-def refusal(place: Place, moment: int, request_id: str = "r") -> Refusal:
-    return Refusal(
+def refusal(place: Place, moment: int, request_id: str = "r") -> RejectedRequest:
+    return RejectedRequest(
         account_id=place.account_id,
         moment=moment,
         key_id=7,
@@ -87,14 +87,14 @@ def test_days_are_the_sums_of_their_hours(store: Store, run: Run, alice: Place) 
 def test_the_latest_refusals_of_each_account_stay(store: Store, run: Run, alice: Place, bob: Place) -> None:
     run(store.add_usage({}, [refusal(alice, moment) for moment in range(10)], 5))
     run(store.add_usage({}, [refusal(bob, 3), refusal(alice, 20)], 5))
-    assert [one.moment for one in run(store.list_refusals(*alice, 100))] == [20, 9, 8, 7, 6]
-    assert run(store.list_refusals(*bob, 100)) == [refusal(bob, 3)]
-    assert [one.moment for one in run(store.list_refusals(*alice, 2))] == [20, 9]
+    assert [one.moment for one in run(store.list_rejected_requests(*alice, 100))] == [20, 9, 8, 7, 6]
+    assert run(store.list_rejected_requests(*bob, 100)) == [refusal(bob, 3)]
+    assert [one.moment for one in run(store.list_rejected_requests(*alice, 2))] == [20, 9]
 
 
 def test_a_refusal_that_is_stored_twice_is_there_once(store: Store, run: Run, alice: Place) -> None:
     run(store.add_usage({}, [refusal(alice, 1), refusal(alice, 1), refusal(alice, 1, "s")], 5))
-    assert [one.request_id for one in run(store.list_refusals(*alice, 100))] == ["s", "r"]
+    assert [one.request_id for one in run(store.list_rejected_requests(*alice, 100))] == ["s", "r"]
 
 
 def test_what_is_old_is_forgotten_a_few_rows_at_a_time(store: Store, run: Run, alice: Place, bob: Place) -> None:
@@ -102,7 +102,7 @@ def test_what_is_old_is_forgotten_a_few_rows_at_a_time(store: Store, run: Run, a
     counts[UsageKey(bob.account_id, HOUR, 7, 200)] = 1
     run(store.add_usage(counts, [refusal(alice, moment) for moment in range(5)], 100))
     oldest = History(events=0, hours=HOUR + 3, refusals=4)
-    assert [run(store.forget_history([alice.bucket], oldest, 2)) for _ in range(3)] == [4, 3, 0]
+    assert [run(store.purge_history([alice.bucket], oldest, 2)) for _ in range(3)] == [4, 3, 0]
     assert [row.period for row in run(store.usage_by_hour(*alice, 0))] == [HOUR + 3, HOUR + 4]
-    assert [one.moment for one in run(store.list_refusals(*alice, 9))] == [4]
+    assert [one.moment for one in run(store.list_rejected_requests(*alice, 9))] == [4]
     assert len(run(store.usage_by_hour(*bob, 0))) == 1

@@ -4,7 +4,7 @@ import json
 import socket
 from typing import Any, NamedTuple, Protocol, Self
 
-from tests.harness import PATIENCE
+from tests.harness import TIMEOUT
 
 NOT_MODIFIED = 304  # has no body and tells no length
 
@@ -35,7 +35,7 @@ class Connection:
         self.socket = socket.socket()
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self.socket.settimeout(PATIENCE)
+        self.socket.settimeout(TIMEOUT)
         try:
             self.socket.connect((host, int(port)))
         except OSError:

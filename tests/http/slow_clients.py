@@ -14,7 +14,7 @@ import sys
 import time
 from typing import NamedTuple
 
-PATIENCE = 30.0  # seconds
+TIMEOUT = 30.0  # seconds
 DRIP = 0.4  # seconds
 TICK = 0.01  # seconds
 
@@ -102,7 +102,7 @@ def main(host: str, port: str, key: str, count: str, arrivals: str = "2", manner
     every = float(arrivals) / len(waiting)
     while waiting or (any(client.lasted is None for client in clients.values())):
         now = time.monotonic()
-        if now - began > PATIENCE:
+        if now - began > TIMEOUT:
             break
         while waiting and len(names) * every < now - began:
             name, kind = waiting.pop(0)
@@ -119,7 +119,7 @@ def main(host: str, port: str, key: str, count: str, arrivals: str = "2", manner
             client.drip(now)
     seconds: dict[str, list[float]] = {}
     for number, client in clients.items():
-        seconds.setdefault(names[number], []).append(client.lasted if client.lasted is not None else PATIENCE)
+        seconds.setdefault(names[number], []).append(client.lasted if client.lasted is not None else TIMEOUT)
     print(json.dumps({name: sorted(lasted) for name, lasted in seconds.items()}))  # noqa: T201 - what the test reads
 
 

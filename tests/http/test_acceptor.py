@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from listings.http.acceptor import turn_away
+from listings.http.acceptor import reject_new_connections
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the filter is Linux's")
 
@@ -21,7 +21,7 @@ def connect(listener: socket.socket) -> socket.socket:
 
 
 def test_who_comes_after_others_were_turned_away_is_not_connected(listener: socket.socket) -> None:
-    assert turn_away(listener)
+    assert reject_new_connections(listener)
     with pytest.raises(TimeoutError):
         connect(listener)
 
@@ -29,7 +29,7 @@ def test_who_comes_after_others_were_turned_away_is_not_connected(listener: sock
 def test_who_was_there_before_is_taken_in_and_talked_to(listener: socket.socket) -> None:
     with connect(listener) as early, connect(listener) as other:
         other.send(b"before")
-        assert turn_away(listener)
+        assert reject_new_connections(listener)
         taken = [listener.accept()[0] for _ in range(2)]
         listener.close()
         early.send(b"after")
@@ -43,7 +43,7 @@ def test_who_was_there_before_is_taken_in_and_talked_to(listener: socket.socket)
 def test_who_was_turned_away_is_refused_when_the_socket_is_closed_or_reaches_the_next_that_listens_there(
     listener: socket.socket,
 ) -> None:
-    assert turn_away(listener)
+    assert reject_new_connections(listener)
     address = listener.getsockname()[:2]
     with socket.socket(listener.family) as client:
         client.setblocking(False)  # noqa: FBT003 - the socket module's own signature

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import pytest
 
-from listings.http.connection import GuardedProtocol
+from listings.http.connection import HttpConnection
 from tests.cli.commands import Program, Serving
-from tests.harness import PATIENCE, RunningService
+from tests.harness import TIMEOUT, RunningService
 from tests.http.raw import Connection, request
 
 pytestmark = pytest.mark.alone
@@ -123,7 +123,7 @@ def test_who_reads_nothing_is_cut(impatient: RunningService) -> None:
     with Connection(impatient, receive_buffer=4096).send(request("GET", PATH, alice.key) * 20) as connection:
         poll = select.poll()
         poll.register(connection.socket, 0)
-        assert poll.poll(1000 * PATIENCE) == [(connection.socket.fileno(), select.POLLERR | select.POLLHUP)]
+        assert poll.poll(1000 * TIMEOUT) == [(connection.socket.fileno(), select.POLLERR | select.POLLHUP)]
     assert 1 <= time.monotonic() - started < MUCH_LATER
 
 
@@ -147,14 +147,14 @@ def test_a_refused_body_that_breaks_ends_the_connection(impatient: RunningServic
 def test_a_connection_that_cannot_be_looked_after_leaves_the_deadlines_of_the_others(
     impatient: RunningService, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sweep, failures = GuardedProtocol.sweep, iter([OSError("not connected")])
+    sweep, failures = HttpConnection.sweep, iter([OSError("not connected")])
 
-    def fail_once(protocol: GuardedProtocol, now: float) -> None:
+    def fail_once(protocol: HttpConnection, now: float) -> None:
         for failure in failures:
             raise failure
         sweep(protocol, now)
 
-    monkeypatch.setattr(GuardedProtocol, "sweep", fail_once)
+    monkeypatch.setattr(HttpConnection, "sweep", fail_once)
     with Connection(impatient) as connection:
         assert connection.is_closed()
     assert "could not be looked after" in caplog.text
@@ -212,7 +212,7 @@ def among_a_thousand(serving: Serving, key: str, manner: str) -> tuple[Timing, d
     command = [sys.executable, "-m", "tests.http.slow_clients", host, port, key, "200", str(ARRIVALS), manner]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as others:
         timing = steady_client(serving, key)
-        out, _ = others.communicate(timeout=PATIENCE)
+        out, _ = others.communicate(timeout=TIMEOUT)
     return timing, json.loads(out)
 
 

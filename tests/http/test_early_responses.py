@@ -10,14 +10,14 @@ import httpx
 import pytest
 import requests
 
-from tests.harness import PATIENCE, Person, RunningService
+from tests.harness import TIMEOUT, Person, RunningService
 
 PATH = "/api/v1/listings"
 LARGE = b'{"title": "' + b"x" * 10_000_000 + b'"}'
 
 
 def by_http_client(url: str, key: str) -> int:
-    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=PATIENCE)
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=TIMEOUT)
     connection.request("POST", PATH, LARGE, {"X-API-Key": key})
     status = connection.getresponse().status
     connection.close()
@@ -25,16 +25,16 @@ def by_http_client(url: str, key: str) -> int:
 
 
 def by_requests(url: str, key: str) -> int:
-    return requests.post(url + PATH, data=LARGE, headers={"X-API-Key": key}, timeout=PATIENCE).status_code
+    return requests.post(url + PATH, data=LARGE, headers={"X-API-Key": key}, timeout=TIMEOUT).status_code
 
 
 def by_requests_in_chunks(url: str, key: str) -> int:
     chunks = (LARGE[start : start + 100_000] for start in range(0, len(LARGE), 100_000))
-    return requests.post(url + PATH, data=chunks, headers={"X-API-Key": key}, timeout=PATIENCE).status_code
+    return requests.post(url + PATH, data=chunks, headers={"X-API-Key": key}, timeout=TIMEOUT).status_code
 
 
 def by_httpx(url: str, key: str) -> int:
-    return httpx.post(url + PATH, content=LARGE, headers={"X-API-Key": key}, timeout=PATIENCE).status_code
+    return httpx.post(url + PATH, content=LARGE, headers={"X-API-Key": key}, timeout=TIMEOUT).status_code
 
 
 def by_curl(url: str, key: str, *more: str) -> int:
@@ -78,13 +78,13 @@ def test_413_is_read(limited: RunningService, alice: Person, send: Callable[[str
 @pytest.mark.parametrize("send", CLIENTS)
 def test_429_is_read(limited: RunningService, alice: Person, send: Callable[[str, str], int]) -> None:
     for _ in range(20):
-        assert httpx.get(limited.base_url + PATH, headers={"X-API-Key": alice.key}, timeout=PATIENCE).status_code == 200
+        assert httpx.get(limited.base_url + PATH, headers={"X-API-Key": alice.key}, timeout=TIMEOUT).status_code == 200
     assert send(limited.base_url, alice.key) == 429
 
 
 def test_more_than_64_mib_behind_a_refusal_end_the_connection(limited: RunningService) -> None:
     host, port = limited.base_url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
+    with socket.create_connection((host, int(port)), timeout=TIMEOUT) as connection:
         connection.sendall(b"POST /api HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n")
         assert b"404 Not Found" in connection.recv(1000)
         assert 64 <= mebibytes_taken(connection) < 100

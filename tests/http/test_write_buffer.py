@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from listings import wiring
-from listings.http.connection import GuardedProtocol
-from listings.http.write_buffer import AT_ONCE, MOST, Outbox
-from tests.harness import House
+from listings.http.connection import HttpConnection
+from listings.http.write_buffer import AT_ONCE, MOST, WriteBuffer
+from tests.harness import Harness
 from tests.http.raw import request
 
 HEALTH = request("GET", "/healthz")
@@ -50,15 +50,15 @@ class Line:
     pause_reading = resume_reading
 
 
-def on_a_loop(scene: Callable[[Outbox], Any]) -> None:
+def on_a_loop(scene: Callable[[WriteBuffer], Any]) -> None:
     async def run() -> None:
-        await scene(Outbox())
+        await scene(WriteBuffer())
 
     asyncio.run(run())
 
 
 def test_the_answers_of_a_turn_are_sent_when_all_of_them_are_made() -> None:
-    async def scene(outbox: Outbox) -> None:
+    async def scene(outbox: WriteBuffer) -> None:
         one, other = Line(), Line()
         for data, line in ((b"1", one), (b"2", other), (b"3", one)):
             outbox.put(line, data)
@@ -72,7 +72,7 @@ def test_the_answers_of_a_turn_are_sent_when_all_of_them_are_made() -> None:
 
 
 def test_after_an_answer_that_was_alone_in_its_turn_the_next_ones_wait_for_nothing() -> None:
-    async def scene(outbox: Outbox) -> None:
+    async def scene(outbox: WriteBuffer) -> None:
         line = Line()
         for span in (*AT_ONCE, *AT_ONCE):
             outbox.put(line, b"alone")
@@ -93,7 +93,7 @@ def test_after_an_answer_that_was_alone_in_its_turn_the_next_ones_wait_for_nothi
 
 
 def test_the_last_of_many_was_not_alone_in_its_turn() -> None:
-    async def scene(outbox: Outbox) -> None:
+    async def scene(outbox: WriteBuffer) -> None:
         line = Line()
         for _ in range(MOST + 1):
             outbox.put(line, b"x")
@@ -105,7 +105,7 @@ def test_the_last_of_many_was_not_alone_in_its_turn() -> None:
 
 
 def test_a_client_whose_turns_are_always_as_long_is_found_out_all_the_same() -> None:
-    async def scene(outbox: Outbox) -> None:
+    async def scene(outbox: WriteBuffer) -> None:
         line = Line()
         outbox.put(line, b"alone")
         await asyncio.sleep(0)
@@ -125,7 +125,7 @@ def test_a_client_whose_turns_are_always_as_long_is_found_out_all_the_same() -> 
 
 
 def test_nobody_waits_for_more_than_a_few_others() -> None:
-    async def scene(outbox: Outbox) -> None:
+    async def scene(outbox: WriteBuffer) -> None:
         lines = [Line() for _ in range(MOST + 1)]
         for line in lines:
             outbox.put(line, b"x")
@@ -137,7 +137,7 @@ def test_nobody_waits_for_more_than_a_few_others() -> None:
 
 
 def test_whoever_has_gone_gets_nothing_and_keeps_no_other_from_an_answer() -> None:
-    async def scene(outbox: Outbox) -> None:
+    async def scene(outbox: WriteBuffer) -> None:
         gone, there = Line(), Line()
         outbox.put(gone, b"x")
         outbox.put(there, b"x")
@@ -155,7 +155,7 @@ def test_a_connection_that_takes_nothing_is_ended_and_keeps_no_other_from_an_ans
         def write(self, _: bytes) -> None:
             raise RuntimeError("Cannot call write() after write_eof()")
 
-    async def scene(outbox: Outbox) -> None:
+    async def scene(outbox: WriteBuffer) -> None:
         ended, there = Ended(), Line()
         outbox.put(ended, b"x")
         outbox.put(there, b"x")
@@ -167,7 +167,7 @@ def test_a_connection_that_takes_nothing_is_ended_and_keeps_no_other_from_an_ans
 
 
 def test_a_long_body_goes_out_with_its_head() -> None:
-    async def scene(outbox: Outbox) -> None:
+    async def scene(outbox: WriteBuffer) -> None:
         line = Line()
         outbox.put(line, (b"head", b"body"))
         outbox.flush()
@@ -176,19 +176,19 @@ def test_a_long_body_goes_out_with_its_head() -> None:
     on_a_loop(scene)
 
 
-ENDS: dict[str, Callable[[GuardedProtocol], object]] = {
-    "the client has sent its last": GuardedProtocol.eof_received,
+ENDS: dict[str, Callable[[HttpConnection], object]] = {
+    "the client has sent its last": HttpConnection.eof_received,
     "the client sends what is no HTTP": lambda connection: connection.data_received(b"?\r\n\r\n"),
-    "it is closed": GuardedProtocol.close,
+    "it is closed": HttpConnection.close,
     "it has been idle for too long": lambda connection: connection.sweep(float("inf")),
     "the service stops": lambda connection: connection.end_quiet(float("inf"), 1),
     "more is written": lambda connection: connection.write(b"more"),
 }
 
 
-async def connected(house: House) -> tuple[Any, Line]:
+async def connected(harness: Harness) -> tuple[Any, Line]:
     """A connection without a network, and what it sends."""
-    server = wiring.server(house.service, house.settings)
+    server = wiring.server(harness.service, harness.settings)
     server.config.load()
     connection: Any = server._protocol()  # noqa: SLF001 - as the server makes one for each client
     line = Line()
@@ -198,27 +198,27 @@ async def connected(house: House) -> tuple[Any, Line]:
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=list(ENDS))
 def test_an_answer_that_waits_is_sent_before_anything_else_is_done_with_its_connection(
-    tmp_path: Path, end: Callable[[GuardedProtocol], object]
+    tmp_path: Path, end: Callable[[HttpConnection], object]
 ) -> None:
     async def scene() -> bytes:
-        connection, line = await connected(house)
+        connection, line = await connected(harness)
         connection.data_received(HEALTH)
         assert line.sent == []
         end(connection)
         return line.sent[0]
 
-    with House(tmp_path) as house:
-        assert house.run(scene()).endswith(b'{"status":"ok"}')
+    with Harness(tmp_path) as harness:
+        assert harness.run(scene()).endswith(b'{"status":"ok"}')
 
 
 def test_a_connection_that_lingers_for_a_body_is_ended_behind_its_answer(tmp_path: Path) -> None:
     async def scene() -> list[bytes]:
-        connection, line = await connected(house)
+        connection, line = await connected(harness)
         unfinished = request("POST", "/api/v1/listings", None, b"Connection: close", b"Content-Length: 9")
         connection.data_received(unfinished)
         return line.sent
 
-    with House(tmp_path) as house:
-        answer, end = house.run(scene())
+    with Harness(tmp_path) as harness:
+        answer, end = harness.run(scene())
     assert answer.startswith(b"HTTP/1.1 401 ")
     assert end == b"EOF"

@@ -28,7 +28,7 @@ async def hit(limiter: MappedLimiter, key: int) -> bool:
 async def work(database: Path, key: int, limit: int, hits: int) -> None:
     limiter = MappedLimiter(database, DATABASE_ID, limit, 3600)
     is_first = not file_of(database).exists() or held(file_of(database), USERS) is None
-    keeping_up = asyncio.create_task(limiter.keep_up())
+    keeping_up = asyncio.create_task(limiter.run_maintenance())
     await limiter.check()
     while is_first and not is_somebody_alone(database):  # noqa: ASYNC110 - the kernel knows it
         await asyncio.sleep(0.001)

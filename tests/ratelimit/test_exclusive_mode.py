@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from listings.contract.rate_limiter import Verdict
+from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain.errors import Unavailable
 from listings.ratelimit import mapped
 from listings.ratelimit.mapped import MachineClock, MappedLimiter
 from listings.ratelimit.memory import MemoryLimiter
-from tests.harness import PATIENCE
+from tests.harness import TIMEOUT
 from tests.ratelimit import lone
 from tests.ratelimit.conftest import Machine, Run
 from tests.ratelimit.locks import USERS, Lock, file_of, held, is_somebody_alone
@@ -33,7 +33,7 @@ async def kept_up(
 ) -> AsyncIterator[MappedLimiter]:
     """A limiter that is looked after, as in the service."""
     limiter = MappedLimiter(database, lone.DATABASE_ID, limit, window, clock)
-    keeping_up = asyncio.create_task(limiter.keep_up())
+    keeping_up = asyncio.create_task(limiter.run_maintenance())
     try:
         yield limiter
     finally:
@@ -43,7 +43,7 @@ async def kept_up(
 
 
 async def until_somebody_is_alone(database: Path) -> None:
-    for _ in range(PATIENCE * 100):
+    for _ in range(TIMEOUT * 100):
         if is_somebody_alone(database):
             return
         await asyncio.sleep(0.01)
@@ -53,7 +53,7 @@ async def until_somebody_is_alone(database: Path) -> None:
 async def be_alone(limiter: MappedLimiter, database: Path) -> "asyncio.Task[None]":
     """Looks after a limiter until it is alone, and then whenever its loop runs: between two runs it stands still."""
     await limiter.check()
-    keeping_up = asyncio.create_task(limiter.keep_up())
+    keeping_up = asyncio.create_task(limiter.run_maintenance())
     await until_somebody_is_alone(database)
     return keeping_up
 
@@ -77,7 +77,7 @@ def test_who_is_alone_locks_no_key(run: Run, database: Path, machine: Machine) -
 
 
 def test_a_newcomer_is_let_in_and_both_count_together(run: Run, database: Path, machine: Machine) -> None:
-    async def work() -> list[Verdict]:
+    async def work() -> list[RateLimitDecision]:
         async with kept_up(database, machine.clock(), limit=3) as first:
             await first.check()
             await until_somebody_is_alone(database)
@@ -126,7 +126,7 @@ def test_nobody_is_alone_with_a_file_that_was_replaced(
 ) -> None:
     monkeypatch.setattr(mapped, "_CALM_LOOKS", 0)
 
-    async def work() -> tuple[Verdict, Verdict]:
+    async def work() -> tuple[RateLimitDecision, RateLimitDecision]:
         async with kept_up(database, machine.clock(), limit=3) as small:
             await small.hit(KEY)
             await until_somebody_is_alone(database)
@@ -142,7 +142,7 @@ def test_who_is_not_looked_after_any_more_is_not_alone(run: Run, database: Path,
     async def work() -> None:
         limiter = MappedLimiter(database, lone.DATABASE_ID, 3, 60, machine.clock())
         await limiter.check()
-        keeping_up = asyncio.create_task(limiter.keep_up())
+        keeping_up = asyncio.create_task(limiter.run_maintenance())
         await until_somebody_is_alone(database)
         keeping_up.cancel()
         await asyncio.wait([keeping_up])
@@ -178,9 +178,9 @@ def test_who_is_not_let_in_is_unavailable_and_may_be_later(
     second = MappedLimiter(database, lone.DATABASE_ID, 3, 60, machine.clock())
     keeping_up = run(be_alone(first, database))
     with asyncio.Runner() as other:
-        for ask in (second.hit, second.look, second.ages):
+        for fetch in (second.hit, second.peek, second.ages):
             with pytest.raises(Unavailable, match=r"^The rate limit can't be counted: another process keeps it to"):
-                other.run(ask(KEY))
+                other.run(fetch(KEY))
         assert run(first.hit(KEY)).left == 2
         assert other.run(second.hit(KEY)).left == 1
         other.run(second.close())
@@ -245,7 +245,7 @@ def test_processes_that_come_to_one_that_is_alone_are_granted_exactly_the_limit(
     others = [start_lone(database, limit, 10) for _ in range(2)]
     count += sum(granted(process, 10) for process in others)
     assert held(file_of(database), USERS) == IN_COMMON
-    rests = [process.communicate(b"\n", timeout=PATIENCE)[0] for process in (first, *others)]
+    rests = [process.communicate(b"\n", timeout=TIMEOUT)[0] for process in (first, *others)]
     assert count + sum(map(len, rests)) == limit
 
 
@@ -257,8 +257,8 @@ def test_kills_of_one_that_is_alone_forget_nothing_that_was_acknowledged(databas
         acknowledged += granted(process, choice.randrange(1, 800))
         assert is_somebody_alone(database)
         process.kill()
-        acknowledged += len(process.communicate(timeout=PATIENCE)[0])
+        acknowledged += len(process.communicate(timeout=TIMEOUT)[0])
     limiter = MappedLimiter(database, lone.DATABASE_ID, limit, 3600)
-    remembered = limit - asyncio.run(limiter.look(KEY)).left
+    remembered = limit - asyncio.run(limiter.peek(KEY)).left
     asyncio.run(limiter.close())
     assert acknowledged <= remembered <= acknowledged + kills

@@ -20,7 +20,7 @@ from listings.ratelimit.redis import RedisLimiter
 from listings.ratelimit.redis_connection import Endpoint
 from listings.ratelimit.redis_inspection import inspect
 from tests.certificates import self_signed
-from tests.harness import PATIENCE
+from tests.harness import TIMEOUT
 from tests.ratelimit.conftest import Run
 from tests.raw_http import always_answering, wire_to
 from tests.redis_server import RedisServer
@@ -39,7 +39,7 @@ def server() -> Iterator[RedisServer]:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not holds():  # noqa: ASYNC110 - another process decides it
             await asyncio.sleep(0.01)
 
@@ -61,7 +61,7 @@ class Machine:
         return sum(verdict.accepted for verdict in verdicts)
 
     async def until(self, reach: str) -> None:
-        await until(lambda: self.limiter.reach == reach)
+        await until(lambda: self.limiter.scope == reach)
 
 
 @asynccontextmanager
@@ -103,19 +103,19 @@ def test_when_redis_is_killed_and_returns_no_request_is_lost_and_each_change_is_
         async with machine(tmp_path, server.endpoint(), database_id, limit=100_000) as one:
             answers = 0
 
-            async def ask() -> None:
+            async def fetch() -> None:
                 nonlocal answers
-                while one.limiter.reach == ALL or not answers:
+                while one.limiter.scope == ALL or not answers:
                     await one.limiter.hit(KEY)
                     answers += 1
                 await one.limiter.hit(KEY)
 
-            crowd = [asyncio.create_task(ask()) for _ in range(64)]
+            crowd = [asyncio.create_task(fetch()) for _ in range(64)]
             await until(lambda: answers >= 500)
             server.kill()
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await asyncio.gather(*crowd)
-            assert one.limiter.reach == MACHINE
+            assert one.limiter.scope == MACHINE
             assert one.alone >= 64
             assert told(caplog) == ["counted over", "away"]
             server.start()
@@ -165,7 +165,7 @@ def test_a_redis_that_hangs_holds_up_nobody_after_the_first_timeout(
 ) -> None:
     async def trial() -> None:
         endpoint = server.endpoint(answer_seconds=0.25)
-        async with asyncio.timeout(PATIENCE), machine(tmp_path, endpoint, database_id, limit=1_000) as one:
+        async with asyncio.timeout(TIMEOUT), machine(tmp_path, endpoint, database_id, limit=1_000) as one:
             await one.limiter.hit(KEY)
             await one.until(ALL)
             caplog.clear()
@@ -177,7 +177,7 @@ def test_a_redis_that_hangs_holds_up_nobody_after_the_first_timeout(
                 for _ in range(100):
                     assert (await one.limiter.hit(KEY)).accepted
                 assert time.monotonic() - began < 20  # with the timeout it were 25
-                assert one.limiter.reach == MACHINE
+                assert one.limiter.scope == MACHINE
             await one.until(ALL)
             assert sum("no answer within 250 ms" in record.getMessage() for record in caplog.records) == 1
 
@@ -193,12 +193,12 @@ def test_a_service_that_starts_while_redis_is_away_counts_by_itself_until_it_com
     async def trial() -> None:
         async with machine(tmp_path, server.endpoint(), database_id) as one:
             assert await one.accepted(20) == 10
-            assert (one.limiter.reach, one.alone) == (MACHINE, 20)
-            assert not (await one.limiter.look(KEY)).accepted
+            assert (one.limiter.scope, one.alone) == (MACHINE, 20)
+            assert not (await one.limiter.peek(KEY)).accepted
             await one.limiter.check()
             server.start()
             await one.until(ALL)
-            assert (await one.limiter.look(KEY)).left == 10
+            assert (await one.limiter.peek(KEY)).left == 10
 
     run(trial())
     assert told(caplog) == ["away", "back"]
@@ -211,12 +211,12 @@ def test_where_redis_is_required_requests_are_refused_while_it_is_away(
         async with machine(tmp_path, server.endpoint(), database_id, required=True) as one:
             assert await one.accepted(4) == 4
             server.kill()
-            for ask in (one.limiter.hit, one.limiter.look):
+            for fetch in (one.limiter.hit, one.limiter.peek):
                 with pytest.raises(Unavailable, match=r"^The rate limit can't be counted: Redis is away$"):
-                    await ask(KEY)
+                    await fetch(KEY)
             with pytest.raises(Unavailable, match="Redis is away"):
                 await one.limiter.check()
-            assert one.limiter.reach == "nobody, since Redis is away"
+            assert one.limiter.scope == "nobody, since Redis is away"
             said = caplog.records[-1].getMessage()
             assert said.endswith("requests are answered 503, as LISTINGS_REDIS_REQUIRED asks for")
             server.start()
@@ -289,7 +289,7 @@ def test_more_calls_than_may_be_under_way_are_counted_on_the_machine(
             await one.limiter.hit(KEY)
             assert await one.accepted(17_000) == 17_000
             assert one.alone == 17_000 - 16_384
-            assert one.limiter.reach == ALL
+            assert one.limiter.scope == ALL
 
     run(trial())
     assert told(caplog) == ["counted over"]
@@ -302,11 +302,11 @@ def test_more_calls_than_may_be_under_way_are_counted_on_the_machine(
 def reason(tmp_path: Path, database_id: str, run: Run, caplog: pytest.LogCaptureFixture) -> Callable[..., str]:
     """Asks once at an endpoint where nothing can be counted; returns why, as the log tells it."""
 
-    def ask(endpoint: Endpoint) -> str:
+    def fetch(endpoint: Endpoint) -> str:
         async def trial() -> None:
             async with machine(tmp_path, endpoint, database_id) as one:
                 assert await one.accepted(1) == 1
-                assert (one.alone, one.limiter.reach) == (1, MACHINE)
+                assert (one.alone, one.limiter.scope) == (1, MACHINE)
 
         run(trial())
         (record,) = caplog.records
@@ -316,7 +316,7 @@ def reason(tmp_path: Path, database_id: str, run: Run, caplog: pytest.LogCapture
         assert sentence.endswith(". Until it is back, the rate limit is counted over this machine")
         return sentence.removeprefix("Redis is away: ").partition(". Until")[0]
 
-    return ask
+    return fetch
 
 
 Reason = Callable[[Endpoint], str]
@@ -433,7 +433,7 @@ def test_what_takes_connections_and_says_nothing(
     said: str,
 ) -> None:
     if not tls:  # it connects, and then only the time for an answer may end it
-        monkeypatch.setattr("listings.ratelimit.redis._CONNECT_SECONDS", PATIENCE)
+        monkeypatch.setattr("listings.ratelimit.redis._CONNECT_SECONDS", TIMEOUT)
 
     async def trial() -> None:
         async with always_answering(b"") as port:
@@ -459,7 +459,7 @@ def test_to_close_ends_an_attempt_to_connect(server: RedisServer, database_id: s
             writer.transport.abort()
             left.set()
 
-        async with asyncio.timeout(PATIENCE), await asyncio.start_server(listen, "127.0.0.1", 0) as silent:
+        async with asyncio.timeout(TIMEOUT), await asyncio.start_server(listen, "127.0.0.1", 0) as silent:
             port = silent.sockets[0].getsockname()[1]
             limiter = RedisLimiter(server.endpoint(port=port), database_id, 1, 3600)
             request = asyncio.create_task(limiter.hit(KEY))
@@ -483,7 +483,7 @@ def test_a_redis_that_turns_into_a_replica_meanwhile(
             with server.client() as client:
                 client.replicaof("127.0.0.1", 1)
             await one.limiter.check()
-            assert one.limiter.reach == MACHINE
+            assert one.limiter.scope == MACHINE
             assert await one.accepted(20) == 6
             with server.client() as client:
                 client.replicaof("NO", "ONE")

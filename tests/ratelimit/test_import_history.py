@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from listings.contract.rate_limiter import Verdict
+from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain.errors import Unavailable
 from listings.ratelimit.mapped import MappedLimiter, log_files
 from listings.ratelimit.redis import RedisLimiter
@@ -42,25 +42,25 @@ def make(
     return mapped if request.param == "mapped" else redis
 
 
-async def take_over(old: MappedLimiter, new: Other) -> int:
+async def import_history(old: MappedLimiter, new: Other) -> int:
     keys = 0
     for key_id in await old.keys():
         ages = await old.ages(key_id)
-        await new.take_over(key_id, ages)
+        await new.import_history(key_id, ages)
         keys += bool(ages)
     return keys
 
 
-def hit(run: Run, limiter: Other, machine: Machine, seconds: float, key: int = 1) -> Verdict:
+def hit(run: Run, limiter: Other, machine: Machine, seconds: float, key: int = 1) -> RateLimitDecision:
     """One request, and the seconds until the next."""
-    verdict: Verdict = run(limiter.hit(key))
+    verdict: RateLimitDecision = run(limiter.hit(key))
     machine.pass_time(seconds)
     return verdict
 
 
 def look(run: Run, limiter: Other, key: int = 1) -> tuple[bool, int, int]:
     """Whether a request would be accepted, how many are left, and the milliseconds until one returns."""
-    verdict: Verdict = run(limiter.look(key))
+    verdict: RateLimitDecision = run(limiter.peek(key))
     return verdict.accepted, verdict.left, round(verdict.reset * 1000)
 
 
@@ -71,7 +71,7 @@ def test_what_is_left_and_when_it_returns_is_the_same(
     for number, key in enumerate(KEYS):
         for _ in range(number + 1):
             hit(run, old, machine, 1.5, key)
-    assert run(take_over(old, new)) == len(KEYS)
+    assert run(import_history(old, new)) == len(KEYS)
     for key in (*KEYS, 2):
         assert look(run, old, key) == look(run, new, key)
     machine.pass_time(WINDOW - 8)
@@ -88,8 +88,8 @@ def test_to_take_over_again_counts_nothing_twice(run: Run, old: MappedLimiter, m
     for _ in range(2):
         hit(run, old, machine, 1)
     for left in (3, 2):
-        run(take_over(old, new))
-        run(take_over(old, new))
+        run(import_history(old, new))
+        run(import_history(old, new))
         assert look(run, new)[1] == left
         hit(run, old, machine, 1)
     run(old.close())
@@ -102,7 +102,7 @@ def test_a_limiter_that_counts_more_keeps_its_own(run: Run, old: MappedLimiter, 
     for _ in range(3):
         hit(run, new, machine, 1)
     before = look(run, new)
-    run(take_over(old, new))
+    run(import_history(old, new))
     assert look(run, new) == before
     run(old.close())
     run(new.close())
@@ -112,7 +112,7 @@ def test_what_counts_no_more_is_left_behind(run: Run, old: MappedLimiter, make: 
     new = make()
     hit(run, old, machine, WINDOW)
     hit(run, old, machine, 1, key=2)
-    assert run(take_over(old, new)) == 1
+    assert run(import_history(old, new)) == 1
     assert (look(run, new)[1], look(run, new, 2)[1]) == (LIMIT, LIMIT - 1)
     run(old.close())
     run(new.close())
@@ -123,7 +123,7 @@ def test_a_request_as_old_as_the_window_is_none_that_its_own_make_room_for(
 ) -> None:
     new = make()
     hit(run, new, machine, 0)
-    run(new.take_over(1, [float(WINDOW), 50.0]))
+    run(new.import_history(1, [float(WINDOW), 50.0]))
     assert look(run, new) == (True, LIMIT - 1, WINDOW * 1000)
     run(new.close())
 
@@ -133,8 +133,8 @@ def test_a_request_ages_while_the_machine_is_down(run: Run, old: MappedLimiter, 
     run(old.close())
     machine.reboot(20)
     new = make()
-    run(take_over(old, new))
-    assert run(new.look(1)).reset == pytest.approx(WINDOW - 30, abs=1e-4)
+    run(import_history(old, new))
+    assert run(new.peek(1)).reset == pytest.approx(WINDOW - 30, abs=1e-4)
     run(old.close())
     run(new.close())
 
@@ -159,8 +159,8 @@ def test_a_file_that_was_replaced_meanwhile_is_not_written_to(
     run(small.hit(2))
     large = MappedLimiter(place, database_id, 2000, WINDOW, machine.clock())
     run(large.hit(2))
-    run(small.take_over(1, [3.0, 2.0]))
-    assert run(large.look(1)).left == 2000 - 2
+    run(small.import_history(1, [3.0, 2.0]))
+    assert run(large.peek(1)).left == 2000 - 2
     run(small.close())
     run(large.close())
 
@@ -169,5 +169,5 @@ def test_a_redis_that_is_away_is_told(run: Run, redis_server: RedisServer, datab
     with unused_port() as port:
         limiter = RedisLimiter(redis_server.endpoint(port=port), database_id, LIMIT, WINDOW)
         with pytest.raises(Unavailable):
-            run(limiter.take_over(1, [1.0]))
+            run(limiter.import_history(1, [1.0]))
     run(limiter.close())

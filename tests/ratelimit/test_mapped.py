@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from listings.contract.rate_limiter import Verdict
+from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain.errors import Unavailable
 from listings.ratelimit.mapped import MappedLimiter, log_files
-from tests.harness import PATIENCE
+from tests.harness import TIMEOUT
 from tests.ratelimit import rush
 from tests.ratelimit.conftest import Machine
 from tests.ratelimit.locks import Lock, file_of, held
@@ -28,7 +28,7 @@ class Limiter:
     def __init__(self, database: Path, machine: Machine, limit: int = 3, window: int = 60, of: str = "a" * 32) -> None:
         self._limiter = MappedLimiter(database, of, limit, window, machine.clock())
 
-    def hit(self, key: int = KEY) -> Verdict:
+    def hit(self, key: int = KEY) -> RateLimitDecision:
         return asyncio.run(self._limiter.hit(key))
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ def test_processes_and_threads_together_are_granted_exactly_the_limit(
 ) -> None:
     hits = 1_600 // (processes * threads)
     rushes = [start_rush(database, 1_000, hits, threads) for _ in range(processes)]
-    granted = [process.communicate(timeout=PATIENCE)[0] for process in rushes]
+    granted = [process.communicate(timeout=TIMEOUT)[0] for process in rushes]
     assert sum(map(len, granted)) == 1_000
 
 
@@ -87,7 +87,7 @@ def test_sixty_kills_forget_nothing_that_was_acknowledged(database: Path) -> Non
             assert got
             wanted, acknowledged = wanted - got, acknowledged + got
         process.kill()
-        acknowledged += len(process.communicate(timeout=PATIENCE)[0])
+        acknowledged += len(process.communicate(timeout=TIMEOUT)[0])
     assert acknowledged <= remembered(database, limit) <= acknowledged + kills
 
 
@@ -246,7 +246,7 @@ def test_on_a_full_disk_it_is_unavailable_and_the_process_lives(tmp_path: Path) 
         pytest.skip("this machine lets nobody mount a small disk")
     trial = [sys.executable, "-m", "tests.ratelimit.full_disk", str(tmp_path)]
     command = [*namespace, "sh", "-c", ON_A_SMALL_DISK, "sh", str(tmp_path), *trial]
-    outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     assert outcome.stdout.split() == ["granted", "refused", "granted"], outcome.stderr
 
 
@@ -298,7 +298,7 @@ def test_a_keys_own_byte_is_held_while_it_is_counted_and_nothing_behind(database
     clock = machine.clock()._replace(since_boot=since_boot)
     limiter = MappedLimiter(database, "a" * 32, 3, 60, clock)
     asyncio.run(limiter.hit(KEY))
-    asyncio.run(limiter.take_over(KEY, []))
+    asyncio.run(limiter.import_history(KEY, []))
     assert seen[1:] == [Lock(1 + KEY, 1, is_exclusive=True)] * 2
     assert held(file_of(database)) is None
 
@@ -345,10 +345,10 @@ def test_a_limiter_is_checked_by_its_first_file(database: Path, machine: Machine
 
 
 def ages_of(limiter: MappedLimiter) -> dict[int, list[float]]:
-    async def ask() -> dict[int, list[float]]:
+    async def fetch() -> dict[int, list[float]]:
         return {key: await limiter.ages(key) for key in await limiter.keys()}
 
-    return asyncio.run(ask())
+    return asyncio.run(fetch())
 
 
 def test_keys_of_every_file_are_told_with_the_ages_of_what_counts(database: Path, machine: Machine) -> None:
@@ -368,15 +368,15 @@ def test_a_log_that_can_not_be_read_is_unavailable(database: Path, machine: Mach
     with pytest.raises(Unavailable, match="can't be read"):
         ages_of(limiter)
     with pytest.raises(Unavailable, match="can't be counted"):
-        asyncio.run(limiter.take_over(KEY, [1.0]))
+        asyncio.run(limiter.import_history(KEY, [1.0]))
 
 
 def test_where_as_many_count_already_nothing_is_taken_over(database: Path, machine: Machine) -> None:
     limiter = MappedLimiter(database, "a" * 32, 3, 60, machine.clock())
     asyncio.run(limiter.hit(KEY))
-    asyncio.run(limiter.take_over(KEY, [50.0]))
+    asyncio.run(limiter.import_history(KEY, [50.0]))
     assert ages_of(limiter) == {KEY: [0.0]}
-    asyncio.run(limiter.take_over(KEY, [50.0, 40.0]))
+    asyncio.run(limiter.import_history(KEY, [50.0, 40.0]))
     assert ages_of(limiter) == {KEY: [50.0, 40.0]}
 
 
@@ -388,8 +388,8 @@ def test_a_limiter_whose_log_was_taken_over_meanwhile_counts_on_from_that(databa
     limiter.hit()
     machine.pass_time(61.0)
     other = MappedLimiter(database, "a" * 32, 3, 60, machine.clock())
-    asyncio.run(other.take_over(KEY, [20.0]))
-    assert limiter.hit() == Verdict(accepted=True, left=1, reset=40.0)
+    asyncio.run(other.import_history(KEY, [20.0]))
+    assert limiter.hit() == RateLimitDecision(accepted=True, left=1, reset=40.0)
 
 
 def test_what_was_taken_over_meanwhile_counts_from_its_first_request_on(database: Path, machine: Machine) -> None:
@@ -398,8 +398,8 @@ def test_what_was_taken_over_meanwhile_counts_from_its_first_request_on(database
         limiter.hit()
         machine.pass_time(61.0)
     other = MappedLimiter(database, "a" * 32, 3, 60, machine.clock())
-    asyncio.run(other.take_over(KEY, [20.0, 10.0]))
-    assert limiter.hit() == Verdict(accepted=True, left=0, reset=40.0)
+    asyncio.run(other.import_history(KEY, [20.0, 10.0]))
+    assert limiter.hit() == RateLimitDecision(accepted=True, left=0, reset=40.0)
 
 
 def test_a_log_goes_on_from_its_newest_time_when_the_wall_clock_was_set_back(database: Path, machine: Machine) -> None:
@@ -409,7 +409,7 @@ def test_a_log_goes_on_from_its_newest_time_when_the_wall_clock_was_set_back(dat
         machine.pass_time(10.0)
     limiter.close()
     machine.reboot(-7200.0)
-    assert Limiter(database, machine).hit() == Verdict(accepted=False, left=0, reset=40.0)
+    assert Limiter(database, machine).hit() == RateLimitDecision(accepted=False, left=0, reset=40.0)
 
 
 def test_a_full_log_moves_whole(database: Path, machine: Machine) -> None:

@@ -51,7 +51,7 @@ def test_keys_that_still_count_are_kept(limiter: MemoryLimiter, clock: Clock) ->
     clock.now += WINDOW - 1
     assert hit(limiter, range(1_024, 1_100)) == 1_100
     assert hit(limiter, [0, 0]) == 1_100
-    assert asyncio.run(limiter.look(0)).accepted is False
+    assert asyncio.run(limiter.peek(0)).accepted is False
 
 
 def test_as_many_again_may_come_before_the_idle_are_looked_for_again(limiter: MemoryLimiter, clock: Clock) -> None:

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from listings.contract.rate_limiter import Verdict
+from listings.contract.rate_limiter import RateLimitDecision
 from listings.ratelimit.redis import RedisLimiter
 from tests.conformance.conftest import Clock
-from tests.harness import PATIENCE
+from tests.harness import TIMEOUT
 from tests.ratelimit.conftest import Run
 from tests.redis_server import RedisServer
 
@@ -33,12 +33,12 @@ class Limiter:
         self._limiter = limiter
         self._run = run
 
-    def hit(self, key: int = KEY) -> Verdict:
-        verdict: Verdict = self._run(self._limiter.hit(key))
+    def hit(self, key: int = KEY) -> RateLimitDecision:
+        verdict: RateLimitDecision = self._run(self._limiter.hit(key))
         return verdict
 
-    def look(self, key: int = KEY) -> Verdict:
-        verdict: Verdict = self._run(self._limiter.look(key))
+    def peek(self, key: int = KEY) -> RateLimitDecision:
+        verdict: RateLimitDecision = self._run(self._limiter.peek(key))
         return verdict
 
     def accepted(self, hits: int, key: int = KEY) -> int:
@@ -80,7 +80,7 @@ def test_processes_and_connections_together_are_granted_exactly_the_limit(
         numbers = [str(number) for number in (KEY, 1_000, hits, connections)]
         command = [sys.executable, "-m", "tests.ratelimit.redis_rush", redis_server.socket, uuid4().hex, *numbers]
         rushes = [subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) for _ in range(processes)]
-        assert sum(int(process.communicate(timeout=PATIENCE)[0]) for process in rushes) == 1_000
+        assert sum(int(process.communicate(timeout=TIMEOUT)[0]) for process in rushes) == 1_000
 
 
 def test_by_redis_own_clock_a_request_is_accepted_after_the_told_time_and_not_before(
@@ -91,7 +91,7 @@ def test_by_redis_own_clock_a_request_is_accepted_after_the_told_time_and_not_be
         pass  # three of them come within a second, if not at first
     assert refused.left == 0
     assert 0 < refused.reset < 1
-    while not (verdict := limiter.look()).accepted:
+    while not (verdict := limiter.peek()).accepted:
         assert verdict.reset > 0
         run(asyncio.sleep(verdict.reset / 2 + 0.001))
     assert limiter.hit().accepted
@@ -112,7 +112,7 @@ def test_a_key_holds_no_more_than_the_limit_and_ends_after_the_window(
 
 
 def test_a_look_makes_nothing(make: MakeLimiter, redis_server: RedisServer, database_id: str) -> None:
-    assert make(real=True).look() == Verdict(accepted=True, left=3, reset=0)
+    assert make(real=True).peek() == RateLimitDecision(accepted=True, left=3, reset=0)
     with redis_server.client() as client:
         assert client.exists(f"listings:{database_id}:limit:{KEY}") == 0
 
@@ -217,7 +217,7 @@ def test_a_lowered_limit_tells_when_a_request_is_accepted(make: MakeLimiter, clo
         high.hit()
         clock.now += 10
     refused = low.hit()
-    assert refused == Verdict(accepted=False, left=0, reset=40)
+    assert refused == RateLimitDecision(accepted=False, left=0, reset=40)
     clock.now += 39.999
     assert not low.hit().accepted
     clock.now += 0.001

@@ -8,7 +8,7 @@ import pytest
 from listings.domain.errors import Unavailable
 from listings.ratelimit import redis_inspection
 from listings.ratelimit.redis_connection import Connection, Endpoint, connect
-from tests.harness import PATIENCE
+from tests.harness import TIMEOUT
 from tests.redis_server import RedisServer
 
 
@@ -21,7 +21,7 @@ def server() -> Iterator[RedisServer]:
 def require_alone(server: RedisServer) -> None:
     """The test's own connection is the only one."""
     with server.client() as client:
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT
         while len(client.client_list()) > 1:
             assert time.monotonic() < end, client.client_list()
             time.sleep(0.01)

@@ -5,30 +5,30 @@ from functools import partial
 
 import pytest
 
-from listings.contract.history import CONSOLE, OPERATOR, Event, EventPlace
+from listings.contract.history import CONSOLE, OPERATOR, ActivityCursor, Event
 from listings.contract.imports import Position
 from listings.domain import fields
 from listings.service import Member
 from listings.service.transfer import importer
 from listings.service.transfer.importer import Import, Options
 from listings.service.transfer.rows import Row
-from tests.harness import House, Person
+from tests.harness import Harness, Person
 
 LISTINGS = "/api/v1/listings"
 NEW = {"title": "Lamp", "content": "Brass."}
 
 
 @pytest.fixture
-def alice(house: House) -> Person:
-    return house.person("alice")
+def alice(harness: Harness) -> Person:
+    return harness.person("alice")
 
 
-def activity_of(house: House, person: Person, count: int = 500) -> list[Event]:
+def activity_of(harness: Harness, person: Person, count: int = 500) -> list[Event]:
     """Page by page, the oldest first."""
     events: list[Event] = []
-    place: EventPlace | None = None
+    place: ActivityCursor | None = None
     while True:
-        page = house.run(house.service.activity(person.account, place, count))
+        page = harness.run(harness.service.activity(person.account, place, count))
         events += page.events
         if page.next_place is None:
             return events[::-1]
@@ -36,27 +36,27 @@ def activity_of(house: House, person: Person, count: int = 500) -> list[Event]:
 
 
 def told(events: list[Event]) -> list[tuple[str, int, int, str]]:
-    return [(event.kind, event.author, event.subject, event.detail) for event in events]
+    return [(event.kind, event.actor, event.subject, event.detail) for event in events]
 
 
-def create(house: House, person: Person, **fields: object) -> int:
-    return int(house.ask("POST", LISTINGS, key=person.key, json=NEW | fields).json()["id"])
+def create(harness: Harness, person: Person, **fields: object) -> int:
+    return int(harness.fetch("POST", LISTINGS, key=person.key, json=NEW | fields).json()["id"])
 
 
-def test_what_a_key_does_is_told_with_the_key(house: House, alice: Person) -> None:
+def test_what_a_key_does_is_told_with_the_key(harness: Harness, alice: Person) -> None:
     key = alice.key_id
-    one = create(house, alice)
+    one = create(harness, alice)
     path = f"{LISTINGS}/{one}"
-    house.ask("PATCH", path, key=alice.key, json={"price": 5, "title": "Lamps"})
-    house.ask("PATCH", path, key=alice.key, json={"price": 5})
-    house.ask("DELETE", path, key=alice.key)
-    house.ask("POST", f"{path}/restore", key=alice.key)
+    harness.fetch("PATCH", path, key=alice.key, json={"price": 5, "title": "Lamps"})
+    harness.fetch("PATCH", path, key=alice.key, json={"price": 5})
+    harness.fetch("DELETE", path, key=alice.key)
+    harness.fetch("POST", f"{path}/restore", key=alice.key)
     operations = [{"op": "create", "listing": NEW}, {"op": "delete", "id": one}]
-    house.ask("POST", f"{LISTINGS}/batch", key=alice.key, json={"operations": operations})
+    harness.fetch("POST", f"{LISTINGS}/batch", key=alice.key, json={"operations": operations})
     for dry in ("?dry_run=true",):
-        house.ask("POST", f"{LISTINGS}{dry}", key=alice.key, json=NEW)
-        house.ask("POST", f"{path}/restore{dry}", key=alice.key)
-    assert told(activity_of(house, alice)) == [
+        harness.fetch("POST", f"{LISTINGS}{dry}", key=alice.key, json=NEW)
+        harness.fetch("POST", f"{path}/restore{dry}", key=alice.key)
+    assert told(activity_of(harness, alice)) == [
         ("key_added", OPERATOR, key, ""),
         ("created", key, one, ""),
         ("updated", key, one, '["price_cents","title"]'),
@@ -66,21 +66,21 @@ def test_what_a_key_does_is_told_with_the_key(house: House, alice: Person) -> No
     ]
 
 
-def test_what_the_operator_does_is_told_as_theirs(house: House, alice: Person) -> None:
-    one = create(house, alice)
-    service = house.service
-    house.run(service.close_for_owner(one))
-    house.run(service.reopen_for_owner(one, active=True))
-    house.run(service.extend_plan(str(alice.account.id), 1))
-    house.run(service.rename_account(str(alice.account.id), "Alice's Attic"))
-    house.run(service.rotate_key(alice.key_id, 0))
-    house.run(service.revoke_key(alice.key_id))
-    events = [event for event in activity_of(house, alice) if event.author == OPERATOR]
+def test_what_the_operator_does_is_told_as_theirs(harness: Harness, alice: Person) -> None:
+    one = create(harness, alice)
+    service = harness.service
+    harness.run(service.close_for_owner(one))
+    harness.run(service.reopen_for_owner(one, active=True))
+    harness.run(service.extend_plan(str(alice.account.id), 1))
+    harness.run(service.rename_account(str(alice.account.id), "Alice's Attic"))
+    harness.run(service.rotate_key(alice.key_id, 0))
+    harness.run(service.revoke_key(alice.key_id))
+    events = [event for event in activity_of(harness, alice) if event.actor == OPERATOR]
     assert [event.kind for event in events] == [
         *("key_added", "deleted", "restored", "account_changed", "account_changed", "key_rotated", "key_revoked"),
     ]
     assert events[4].detail == '{"name":"Alice\'s Attic"}'
-    assert {event.moment for event in events} == {int(house.clock.now)}
+    assert {event.moment for event in events} == {int(harness.clock.now)}
 
 
 class Rows:
@@ -101,48 +101,48 @@ class Silence:
         return lambda *_: None
 
 
-@pytest.mark.parametrize("author", [OPERATOR, CONSOLE])
-def test_an_import_is_told_as_whoever_started_it(house: House, alice: Person, author: int) -> None:
-    watch: importer.Watch = Silence()  # type: ignore[assignment]  # it hears everything
-    house.run(Import(house.service, alice.account, Rows(), watch, Options(author=author)).run())
-    assert told(activity_of(house, alice))[1:] == [("import", author, 0, '{"created":5,"updated":0}')]
+@pytest.mark.parametrize("actor", [OPERATOR, CONSOLE])
+def test_an_import_is_told_as_whoever_started_it(harness: Harness, alice: Person, actor: int) -> None:
+    watch: importer.ImportProgressListener = Silence()  # type: ignore[assignment]  # it hears everything
+    harness.run(Import(harness.service, alice.account, Rows(), watch, Options(actor=actor)).run())
+    assert told(activity_of(harness, alice))[1:] == [("import", actor, 0, '{"created":5,"updated":0}')]
 
 
-def test_what_a_member_does_in_the_console_is_told_as_theirs(house: House) -> None:
-    service = house.service
-    token = house.run(service.sign_up("Alice", "alice@example.com", "a long and winding road", "192.0.2.1"))
-    house.run(service.extend_plan("alice@example.com", 1))
-    member = house.run(service.session_of(token))
+def test_what_a_member_does_in_the_console_is_told_as_theirs(harness: Harness) -> None:
+    service = harness.service
+    token = harness.run(service.sign_up("Alice", "alice@example.com", "a long and winding road", "192.0.2.1"))
+    harness.run(service.extend_plan("alice@example.com", 1))
+    member = harness.run(service.session_of(token))
     assert isinstance(member, Member)
-    issued = house.run(service.create_key(member, "warehouse"))
-    rotated = house.run(service.rotate_own_key(member, issued.key.id, 0))
-    house.run(service.revoke_own_key(member, rotated.key.id))
-    listing = house.run(service.create_listing(member.caller, fields.read_new(NEW)[0])).listing_id
-    house.run(service.update_listing(member.caller, listing, {"title": "Lamps"}))
-    house.run(service.close_listing(member.caller, listing))
-    house.run(service.restore_listing(member.caller, listing))
-    house.run(service.change_password(member, "a long and winding road", "another password"))
-    house.run(service.sign_out(token))
+    issued = harness.run(service.create_key(member, "warehouse"))
+    rotated = harness.run(service.rotate_own_key(member, issued.key.id, 0))
+    harness.run(service.revoke_own_key(member, rotated.key.id))
+    listing = harness.run(service.create_listing(member.caller, fields.read_new(NEW)[0])).listing_id
+    harness.run(service.update_listing(member.caller, listing, {"title": "Lamps"}))
+    harness.run(service.close_listing(member.caller, listing))
+    harness.run(service.restore_listing(member.caller, listing))
+    harness.run(service.change_password(member, "a long and winding road", "another password"))
+    harness.run(service.sign_out(token))
     alice = Person(member.account, "", 0)
-    events = activity_of(house, alice)
-    assert [event.kind for event in events if event.author == CONSOLE] == [
+    events = activity_of(harness, alice)
+    assert [event.kind for event in events if event.actor == CONSOLE] == [
         *("account_opened", "signed_in", "key_added", "key_rotated", "key_revoked"),
         *("created", "updated", "deleted", "restored", "password_changed"),
     ]
-    assert [event.kind for event in events if event.author == OPERATOR] == ["account_changed"]
+    assert [event.kind for event in events if event.actor == OPERATOR] == ["account_changed"]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 100])
-def test_pages_of_any_size_tell_all_in_one_order(house: House, alice: Person, count: int) -> None:
-    ids = [create(house, alice) for _ in range(4)]
-    house.run(house.service.set_plan(str(alice.account.id), int(house.clock.now) + 10**6))
-    house.ask("PATCH", f"{LISTINGS}/{ids[0]}", key=alice.key, json={"price": 1})
-    watch: importer.Watch = Silence()  # type: ignore[assignment]  # it hears everything
-    house.run(Import(house.service, alice.account, Rows(), watch, Options()).run())
-    ids += [create(house, alice) for _ in range(4)]
-    house.ask("DELETE", f"{LISTINGS}/{ids[1]}", key=alice.key)
-    house.ask("DELETE", f"{LISTINGS}/{ids[6]}", key=alice.key)
-    events = activity_of(house, alice, count)
+def test_pages_of_any_size_tell_all_in_one_order(harness: Harness, alice: Person, count: int) -> None:
+    ids = [create(harness, alice) for _ in range(4)]
+    harness.run(harness.service.set_plan(str(alice.account.id), int(harness.clock.now) + 10**6))
+    harness.fetch("PATCH", f"{LISTINGS}/{ids[0]}", key=alice.key, json={"price": 1})
+    watch: importer.ImportProgressListener = Silence()  # type: ignore[assignment]  # it hears everything
+    harness.run(Import(harness.service, alice.account, Rows(), watch, Options()).run())
+    ids += [create(harness, alice) for _ in range(4)]
+    harness.fetch("DELETE", f"{LISTINGS}/{ids[1]}", key=alice.key)
+    harness.fetch("DELETE", f"{LISTINGS}/{ids[6]}", key=alice.key)
+    events = activity_of(harness, alice, count)
     assert [(event.revision, event.kind, event.subject) for event in events] == [
         (0, "key_added", alice.key_id),
         *((number + 1, "created", ids[number]) for number in range(4)),
@@ -155,8 +155,8 @@ def test_pages_of_any_size_tell_all_in_one_order(house: House, alice: Person, co
     ]
 
 
-def test_a_page_behind_many_imported_listings_is_reached_in_bounded_steps(house: House, alice: Person) -> None:
-    first = create(house, alice)
+def test_a_page_behind_many_imported_listings_is_reached_in_bounded_steps(harness: Harness, alice: Person) -> None:
+    first = create(harness, alice)
     many = partial(Row, 1, content=dict(NEW))
 
     class Many(Rows):
@@ -164,19 +164,19 @@ def test_a_page_behind_many_imported_listings_is_reached_in_bounded_steps(house:
             for line in range(start.line, 12_000):
                 yield many(end=Position(line + 1, line + 1))
 
-    watch: importer.Watch = Silence()  # type: ignore[assignment]  # it hears everything
-    house.run(Import(house.service, alice.account, Many(), watch, Options()).run())
-    last = create(house, alice)
-    page = house.run(house.service.activity(alice.account))
+    watch: importer.ImportProgressListener = Silence()  # type: ignore[assignment]  # it hears everything
+    harness.run(Import(harness.service, alice.account, Many(), watch, Options()).run())
+    last = create(harness, alice)
+    page = harness.run(harness.service.activity(alice.account))
     assert [event.kind for event in page.events] == ["created", "import", "key_added"]
     assert page.next_place is not None
-    created = [event.subject for event in activity_of(house, alice) if event.kind == "created"]
+    created = [event.subject for event in activity_of(harness, alice) if event.kind == "created"]
     assert sorted(created) == [first, last]
 
 
-def test_activity_is_told_for_ninety_days(house: House, alice: Person) -> None:
-    create(house, alice)
-    house.clock.advance(90 * 24 * 3600)
-    assert len(activity_of(house, alice)) == 2
-    house.clock.advance(1)
-    assert activity_of(house, alice) == []
+def test_activity_is_told_for_ninety_days(harness: Harness, alice: Person) -> None:
+    create(harness, alice)
+    harness.clock.advance(90 * 24 * 3600)
+    assert len(activity_of(harness, alice)) == 2
+    harness.clock.advance(1)
+    assert activity_of(harness, alice) == []

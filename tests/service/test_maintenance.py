@@ -7,10 +7,10 @@ from contextlib import suppress
 import pytest
 
 from listings.domain.errors import Unavailable
-from tests.harness import PATIENCE, House
+from tests.harness import TIMEOUT, Harness
 
 
-async def keep_up(house: House, monkeypatch: pytest.MonkeyPatch, rounds: int) -> list[float]:
+async def run_maintenance(harness: Harness, monkeypatch: pytest.MonkeyPatch, rounds: int) -> list[float]:
     """The pauses that it asks for, with each over at once, and after so many of them never."""
     pauses: list[float] = []
     all_wait = asyncio.Event()
@@ -21,8 +21,8 @@ async def keep_up(house: House, monkeypatch: pytest.MonkeyPatch, rounds: int) ->
             all_wait.set()
         await (asyncio.sleep(0) if len(pauses) <= rounds else asyncio.Event().wait())
 
-    monkeypatch.setattr(house.service, "pause", pause)
-    task = asyncio.create_task(house.service.keep_up())
+    monkeypatch.setattr(harness.service, "pause", pause)
+    task = asyncio.create_task(harness.service.run_maintenance())
     await all_wait.wait()
     task.cancel()
     with suppress(asyncio.CancelledError):
@@ -32,42 +32,42 @@ async def keep_up(house: House, monkeypatch: pytest.MonkeyPatch, rounds: int) ->
 
 
 def test_market_and_searches_are_seen_to_each_second_usage_each_other_and_all_else_each_minute(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert sorted(house.run(keep_up(house, monkeypatch, 0))) == [1, 1, 1, 2, 60]
+    assert sorted(harness.run(run_maintenance(harness, monkeypatch, 0))) == [1, 1, 1, 2, 60]
 
 
-def test_an_account_that_has_become_large_is_indexed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    alice = house.person("alice")
+def test_an_account_that_has_become_large_is_indexed(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    alice = harness.person("alice")
     operations = [{"op": "create", "listing": {"title": "Bike", "content": "Two wheels."}}] * 100
     for _ in range(10):
-        reply = house.ask("POST", "/api/v1/listings/batch", key=alice.key, json={"operations": operations})
+        reply = harness.fetch("POST", "/api/v1/listings/batch", key=alice.key, json={"operations": operations})
         assert {result["status"] for result in reply.json()["results"]} == {201}
     counts: list[int] = []
 
     async def trial() -> None:
-        indexed, index_accounts = asyncio.Event(), house.service.index_accounts
+        indexed, index_accounts = asyncio.Event(), harness.service.index_accounts
 
         async def index_and_tell() -> int:
             counts.append(await index_accounts())
             indexed.set()
             return counts[-1]
 
-        monkeypatch.setattr(house.service, "index_accounts", index_and_tell)
-        task = asyncio.create_task(house.service.keep_up())
-        await asyncio.wait_for(indexed.wait(), PATIENCE)
+        monkeypatch.setattr(harness.service, "index_accounts", index_and_tell)
+        task = asyncio.create_task(harness.service.run_maintenance())
+        await asyncio.wait_for(indexed.wait(), TIMEOUT)
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
 
-    monkeypatch.setattr(house.service, "pause", lambda _: asyncio.sleep(0.001))
-    house.run(trial())
+    monkeypatch.setattr(harness.service, "pause", lambda _: asyncio.sleep(0.001))
+    harness.run(trial())
     assert counts[0] == 1_000
-    assert not house.run(house.service.store.index_accounts(1)).left
+    assert not harness.run(harness.service.store.index_accounts(1)).left
 
 
 def test_a_part_that_fails_when_it_is_cancelled_ends_all_the_same(
-    house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def trial() -> bool:
         begun = asyncio.Event()
@@ -79,42 +79,42 @@ def test_a_part_that_fails_when_it_is_cancelled_ends_all_the_same(
             finally:
                 raise ValueError("no way out")
 
-        monkeypatch.setattr(house.service, "write_views", fail_at_the_end)
-        task = asyncio.create_task(house.service.keep_up())
+        monkeypatch.setattr(harness.service, "write_views", fail_at_the_end)
+        task = asyncio.create_task(harness.service.run_maintenance())
         await begun.wait()
         task.cancel()
-        done, _ = await asyncio.wait([task], timeout=PATIENCE)
+        done, _ = await asyncio.wait([task], timeout=TIMEOUT)
         return task in done
 
     monkeypatch.setattr("listings.service._MARKET_SECONDS", 0)
-    assert house.run(trial())
+    assert harness.run(trial())
     assert "A part of the upkeep failed" in caplog.text
 
 
 def test_a_part_that_fails_is_told_of_and_done_again_with_all_others(
-    house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    alice = house.person("alice")
-    house.run(house.service.authenticate(alice.key))
+    alice = harness.person("alice")
+    harness.run(harness.service.authenticate(alice.key))
 
     async def fail() -> None:
         raise ValueError("never this way")
 
-    monkeypatch.setattr(house.service, "write_usage", fail)
-    monkeypatch.setattr(house.service, "write_views", fail)
+    monkeypatch.setattr(harness.service, "write_usage", fail)
+    monkeypatch.setattr(harness.service, "write_views", fail)
     with caplog.at_level(logging.ERROR):
-        house.run(keep_up(house, monkeypatch, 3))
+        harness.run(run_maintenance(harness, monkeypatch, 3))
     assert [record.message for record in caplog.records].count("A part of the upkeep failed") == 2
-    (key,) = house.run(house.service.list_keys(alice.account))
-    assert key.last_used_at == int(house.clock.now)
+    (key,) = harness.run(harness.service.list_keys(alice.account))
+    assert key.last_used_at == int(harness.clock.now)
 
 
 def test_a_store_that_is_away_is_left_for_the_next_time_without_a_word(
-    house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail() -> None:
         raise Unavailable("not now")
 
-    monkeypatch.setattr(house.service, "write_views", fail)
-    house.run(keep_up(house, monkeypatch, 3))
+    monkeypatch.setattr(harness.service, "write_views", fail)
+    harness.run(run_maintenance(harness, monkeypatch, 3))
     assert "upkeep" not in caplog.text

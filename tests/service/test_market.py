@@ -14,7 +14,7 @@ from listings.service import Service
 from listings.service import market as market_service
 from listings.service.indexing import next_size
 from listings.service.market import is_robot
-from tests.harness import House, KeptUpHouse
+from tests.harness import Harness, MaintainedHarness
 
 BROWSER = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
 ROBOTS = (
@@ -32,116 +32,116 @@ ROBOTS = (
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with House(tmp_path) as house:
-        yield house
+def harness(tmp_path: Path) -> Iterator[Harness]:
+    with Harness(tmp_path) as harness:
+        yield harness
 
 
-def caller(house: House, name: str = "alice") -> Caller:
-    return house.run(house.service.authenticate(house.person(name).key))
+def caller(harness: Harness, name: str = "alice") -> Caller:
+    return harness.run(harness.service.authenticate(harness.person(name).key))
 
 
-def add(house: House, owner: Caller, **fields: Any) -> Listing:
+def add(harness: Harness, owner: Caller, **fields: Any) -> Listing:
     new = NewListing(**{"title": "Lamp", "content": "c", **fields})
-    added = house.run(house.service.create_listing(owner, new))
-    return house.run(house.service.find_listing(added.listing_id))
+    added = harness.run(harness.service.create_listing(owner, new))
+    return harness.run(harness.service.find_listing(added.listing_id))
 
 
-def count_of(house: House, listing: Listing) -> int:
-    house.run(house.service.write_views())
-    return house.run(house.service.find_listing(listing.id)).view_count
+def count_of(harness: Harness, listing: Listing) -> int:
+    harness.run(harness.service.write_views())
+    return harness.run(harness.service.find_listing(listing.id)).view_count
 
 
-def refusal(house: House, listing_id: int) -> str:
+def refusal(harness: Harness, listing_id: int) -> str:
     with pytest.raises(Problem) as caught:
-        house.run(house.service.read_public_listing(listing_id))
+        harness.run(harness.service.read_public_listing(listing_id))
     return caught.value.code
 
 
 # What is public
 
 
-def test_a_page_tells_where_the_next_one_begins(house: House) -> None:
-    alice = caller(house)
-    ids = [add(house, alice, price_cents=price).id for price in (5, 3, 3)]
-    assert house.run(house.service.index_market()) == 3
-    first = house.run(house.service.search_market(MarketQuery(sort="price", limit=2)))
+def test_a_page_tells_where_the_next_one_begins(harness: Harness) -> None:
+    alice = caller(harness)
+    ids = [add(harness, alice, price_cents=price).id for price in (5, 3, 3)]
+    assert harness.run(harness.service.index_market()) == 3
+    first = harness.run(harness.service.search_market(MarketQuery(sort="price", limit=2)))
     assert [entry.id for entry in first.entries] == ids[1:]
-    last = house.run(house.service.search_market(MarketQuery(sort="price", limit=2, after=first.next)))
+    last = harness.run(harness.service.search_market(MarketQuery(sort="price", limit=2, after=first.next)))
     assert ([entry.id for entry in last.entries], last.next) == (ids[:1], None)
 
 
-def test_a_page_has_twenty_four_listings_unless_more_are_asked_for(house: House) -> None:
-    alice = caller(house)
+def test_a_page_has_twenty_four_listings_unless_more_are_asked_for(harness: Harness) -> None:
+    alice = caller(harness)
     for _ in range(25):
-        add(house, alice)
-    house.run(house.service.index_market())
-    assert len(house.run(house.service.search_market(MarketQuery())).entries) == 24
-    assert len(house.run(house.service.search_market(MarketQuery(limit=30))).entries) == 25
+        add(harness, alice)
+    harness.run(harness.service.index_market())
+    assert len(harness.run(harness.service.search_market(MarketQuery())).entries) == 24
+    assert len(harness.run(harness.service.search_market(MarketQuery(limit=30))).entries) == 25
 
 
-def test_a_search_for_too_many_words_is_refused(house: House) -> None:
+def test_a_search_for_too_many_words_is_refused(harness: Harness) -> None:
     words = tuple(f"w{number}" for number in range(20))
-    assert house.run(house.service.search_market(MarketQuery(words=(*words, "w0")))).entries == []
+    assert harness.run(harness.service.search_market(MarketQuery(words=(*words, "w0")))).entries == []
     with pytest.raises(Problem, match="at most 20 words"):
-        house.run(house.service.search_market(MarketQuery(words=(*words, "one more"))))
+        harness.run(harness.service.search_market(MarketQuery(words=(*words, "one more"))))
 
 
-def test_the_public_page_of_a_listing_is_there_while_it_is_on_show(house: House) -> None:
-    alice = caller(house)
-    lamp, boat, draft = add(house, alice), add(house, alice), add(house, alice, is_active=False)
-    assert house.run(house.service.read_public_listing(lamp.id)) == lamp
-    house.run(house.service.close_listing(alice, boat.id))
-    assert refusal(house, boat.id) == "listing_deleted"
-    assert {refusal(house, one) for one in (draft.id, 0, -1, lamp.id + 1024 * 99, 2**63)} == {"listing_not_found"}
-    house.run(house.service.expire_plan(str(alice.account_id)))
-    assert house.run(house.service.read_public_listing(lamp.id)) == lamp
-    house.run(house.service.disable_account(str(alice.account_id)))
-    assert refusal(house, lamp.id) == "listing_not_found"
+def test_the_public_page_of_a_listing_is_there_while_it_is_on_show(harness: Harness) -> None:
+    alice = caller(harness)
+    lamp, boat, draft = add(harness, alice), add(harness, alice), add(harness, alice, is_active=False)
+    assert harness.run(harness.service.read_public_listing(lamp.id)) == lamp
+    harness.run(harness.service.close_listing(alice, boat.id))
+    assert refusal(harness, boat.id) == "listing_deleted"
+    assert {refusal(harness, one) for one in (draft.id, 0, -1, lamp.id + 1024 * 99, 2**63)} == {"listing_not_found"}
+    harness.run(harness.service.expire_plan(str(alice.account_id)))
+    assert harness.run(harness.service.read_public_listing(lamp.id)) == lamp
+    harness.run(harness.service.disable_account(str(alice.account_id)))
+    assert refusal(harness, lamp.id) == "listing_not_found"
 
 
-def test_places_are_sorted_and_kept_for_a_minute(house: House) -> None:
-    alice = caller(house)
+def test_places_are_sorted_and_kept_for_a_minute(harness: Harness) -> None:
+    alice = caller(harness)
     for region in ("Wellington", "otago", "Wellington"):
-        add(house, alice, region=region, category="Lamps")
-    house.run(house.service.index_market())
-    assert house.run(house.service.market_places()) == (["otago", "Wellington"], ["Lamps"])
-    add(house, alice, region="Nelson")
-    house.run(house.service.index_market())
-    assert "Nelson" not in house.run(house.service.market_places()).regions
-    house.clock.now += 60
-    assert "Nelson" in house.run(house.service.market_places()).regions
+        add(harness, alice, region=region, category="Lamps")
+    harness.run(harness.service.index_market())
+    assert harness.run(harness.service.market_places()) == (["otago", "Wellington"], ["Lamps"])
+    add(harness, alice, region="Nelson")
+    harness.run(harness.service.index_market())
+    assert "Nelson" not in harness.run(harness.service.market_places()).regions
+    harness.clock.now += 60
+    assert "Nelson" in harness.run(harness.service.market_places()).regions
 
 
 # Views
 
 
-def test_two_loads_of_one_visitor_on_a_day_count_once_for_each_listing(house: House) -> None:
-    lamp, boat = (add(house, caller(house, name)) for name in ("alice", "bob"))
+def test_two_loads_of_one_visitor_on_a_day_count_once_for_each_listing(harness: Harness) -> None:
+    lamp, boat = (add(harness, caller(harness, name)) for name in ("alice", "bob"))
     for _ in range(2):
-        house.service.note_view(lamp, "192.0.2.1", BROWSER)
-        house.service.note_view(boat, "192.0.2.1", BROWSER)
-        assert count_of(house, lamp) == count_of(house, boat) == 1
-    house.service.note_view(lamp, "192.0.2.2", BROWSER)
-    house.service.note_view(lamp, "192.0.2.1", BROWSER + " x")
-    assert count_of(house, lamp) == 3
+        harness.service.record_view(lamp, "192.0.2.1", BROWSER)
+        harness.service.record_view(boat, "192.0.2.1", BROWSER)
+        assert count_of(harness, lamp) == count_of(harness, boat) == 1
+    harness.service.record_view(lamp, "192.0.2.2", BROWSER)
+    harness.service.record_view(lamp, "192.0.2.1", BROWSER + " x")
+    assert count_of(harness, lamp) == 3
 
 
-def test_the_next_day_in_utc_counts_again(house: House) -> None:
-    lamp = add(house, caller(house))
-    house.clock.now += 86_399 - house.clock.now % 86_400
-    house.service.note_view(lamp, "192.0.2.1", BROWSER)
-    house.clock.now += 1
-    house.service.note_view(lamp, "192.0.2.1", BROWSER)
-    house.service.note_view(lamp, "192.0.2.1", BROWSER)
-    assert count_of(house, lamp) == 2
+def test_the_next_day_in_utc_counts_again(harness: Harness) -> None:
+    lamp = add(harness, caller(harness))
+    harness.clock.now += 86_399 - harness.clock.now % 86_400
+    harness.service.record_view(lamp, "192.0.2.1", BROWSER)
+    harness.clock.now += 1
+    harness.service.record_view(lamp, "192.0.2.1", BROWSER)
+    harness.service.record_view(lamp, "192.0.2.1", BROWSER)
+    assert count_of(harness, lamp) == 2
 
 
 @pytest.mark.parametrize("agent", ROBOTS)
-def test_a_robot_counts_nothing(house: House, agent: str) -> None:
-    lamp = add(house, caller(house))
-    house.service.note_view(lamp, "192.0.2.1", agent)
-    assert count_of(house, lamp) == 0
+def test_a_robot_counts_nothing(harness: Harness, agent: str) -> None:
+    lamp = add(harness, caller(harness))
+    harness.service.record_view(lamp, "192.0.2.1", agent)
+    assert count_of(harness, lamp) == 0
 
 
 @pytest.mark.parametrize(
@@ -160,55 +160,57 @@ def test_a_browser_is_no_robot(agent: str) -> None:
 
 
 def test_views_wait_while_the_store_is_away_and_are_bounded(
-    house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(market_service, "_MOST_VIEWS", 3)
-    lamp = add(house, caller(house))
+    lamp = add(harness, caller(harness))
     for number in range(5):
-        house.service.note_view(lamp, f"192.0.2.{number}", BROWSER)
-    store = house.service.store
-    with House(tmp_path / "other") as other:
+        harness.service.record_view(lamp, f"192.0.2.{number}", BROWSER)
+    store = harness.service.store
+    with Harness(tmp_path / "other") as other:
         other.run(other.service.store.close())
-        house.service.store = other.service.store
-        house.run(house.service.write_views())
-    house.service.store = store
-    assert count_of(house, lamp) == 3
+        harness.service.store = other.service.store
+        harness.run(harness.service.write_views())
+    harness.service.store = store
+    assert count_of(harness, lamp) == 3
 
 
-def test_many_views_are_stored_some_at_a_time_each_on_its_day(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_views_are_stored_some_at_a_time_each_on_its_day(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(market_service, "_VIEWS_AT_ONCE", 2)
-    lamp = add(house, caller(house))
+    lamp = add(harness, caller(harness))
     for _ in range(2):
         for number in range(5):
-            house.service.note_view(lamp, f"192.0.2.{number}", BROWSER)
-        house.clock.now += 86_400
-    assert count_of(house, lamp) == 10
+            harness.service.record_view(lamp, f"192.0.2.{number}", BROWSER)
+        harness.clock.now += 86_400
+    assert count_of(harness, lamp) == 10
 
 
-def test_two_processes_count_one_visitor_once(house: House) -> None:
-    lamp = add(house, caller(house))
-    other = Service(house.service.store, None, house.clock)
-    for service in (house.service, other):
-        service.note_view(lamp, "192.0.2.1", BROWSER)
-        house.run(service.write_views())
-    assert count_of(house, lamp) == 1
+def test_two_processes_count_one_visitor_once(harness: Harness) -> None:
+    lamp = add(harness, caller(harness))
+    other = Service(harness.service.store, None, harness.clock)
+    for service in (harness.service, other):
+        service.record_view(lamp, "192.0.2.1", BROWSER)
+        harness.run(service.write_views())
+    assert count_of(harness, lamp) == 1
 
 
-def test_yesterdays_visitors_are_forgotten_a_minute_after_midnight(house: House) -> None:
-    lamp = add(house, caller(house))
-    house.clock.now += 86_399 - house.clock.now % 86_400
-    day = int(house.clock.now) // 86_400
-    house.service.note_view(lamp, "192.0.2.1", BROWSER)
-    house.run(house.service.write_views())
-    store = house.service.store
-    salt = house.run(store.get_view_salt(day))
-    house.clock.now += 60
-    house.run(house.service.forget_views())
-    assert house.run(store.get_view_salt(day)) == salt
-    house.clock.now += 1
-    house.run(house.service.forget_views())
-    assert house.run(store.forget_views(day + 1, 10)) == 0
-    assert house.run(store.get_view_salt(day)) != salt
+def test_yesterdays_visitors_are_forgotten_a_minute_after_midnight(harness: Harness) -> None:
+    lamp = add(harness, caller(harness))
+    harness.clock.now += 86_399 - harness.clock.now % 86_400
+    day = int(harness.clock.now) // 86_400
+    harness.service.record_view(lamp, "192.0.2.1", BROWSER)
+    harness.run(harness.service.write_views())
+    store = harness.service.store
+    salt = harness.run(store.get_view_salt(day))
+    harness.clock.now += 60
+    harness.run(harness.service.purge_views())
+    assert harness.run(store.get_view_salt(day)) == salt
+    harness.clock.now += 1
+    harness.run(harness.service.purge_views())
+    assert harness.run(store.purge_views(day + 1, 10)) == 0
+    assert harness.run(store.get_view_salt(day)) != salt
 
 
 # The index
@@ -216,27 +218,27 @@ def test_yesterdays_visitors_are_forgotten_a_minute_after_midnight(house: House)
 
 def test_the_upkeep_counts_and_indexes_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("listings.service._MARKET_SECONDS", 0.01)
-    with KeptUpHouse(tmp_path) as house:
-        lamp = add(house, caller(house))
-        house.service.note_view(lamp, "192.0.2.1", BROWSER)
+    with MaintainedHarness(tmp_path) as harness:
+        lamp = add(harness, caller(harness))
+        harness.service.record_view(lamp, "192.0.2.1", BROWSER)
 
         async def is_done() -> bool:
-            page = await house.service.search_market(MarketQuery())
-            return bool(page.entries) and (await house.service.find_listing(lamp.id)).view_count == 1
+            page = await harness.service.search_market(MarketQuery())
+            return bool(page.entries) and (await harness.service.find_listing(lamp.id)).view_count == 1
 
         async def wait() -> None:
             while not await is_done():  # noqa: ASYNC110 - it is a store that is waited for
                 await asyncio.sleep(0.01)
 
-        house.run(asyncio.wait_for(wait(), 120))
+        harness.run(asyncio.wait_for(wait(), 120))
 
 
 def test_views_are_stored_when_the_service_ends(tmp_path: Path) -> None:
-    with House(tmp_path) as house:
-        lamp = add(house, caller(house))
-        house.service.note_view(lamp, "192.0.2.1", BROWSER)
-    with House(tmp_path) as house:
-        assert house.run(house.service.find_listing(lamp.id)).view_count == 1
+    with Harness(tmp_path) as harness:
+        lamp = add(harness, caller(harness))
+        harness.service.record_view(lamp, "192.0.2.1", BROWSER)
+    with Harness(tmp_path) as harness:
+        assert harness.run(harness.service.find_listing(lamp.id)).view_count == 1
 
 
 def test_a_step_grows_slowly_and_shrinks_at_once() -> None:

@@ -16,7 +16,7 @@ from stripe import WebhookSignature
 from listings.domain import timestamps
 from listings.domain.errors import Problem, Unavailable
 from listings.service.payments.stripe import StripeAccount, StripePayments
-from tests.harness import House, Person, unused_port
+from tests.harness import Harness, Person, unused_port
 
 SECRET = "whsec_of_the_tests"
 BACK = "https://market.example/console/plan"
@@ -25,9 +25,9 @@ BACK = "https://market.example/console/plan"
 class Till:
     """A house that takes payments by Stripe, and an account that pays."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
-        self.alice: Person = house.person("alice", plan_ends_in=-1)
+    def __init__(self, harness: Harness) -> None:
+        self.harness = harness
+        self.alice: Person = harness.person("alice", plan_ends_in=-1)
 
     def event(self, *, kind: str = "checkout.session.completed", **changes: Any) -> bytes:
         checkout = {
@@ -43,7 +43,7 @@ class Till:
         return json.dumps(event).encode()
 
     def receive(self, body: bytes, **headers: str) -> None:
-        self.house.run(self.house.service.receive_payment(headers or signed(body), body))
+        self.harness.run(self.harness.service.receive_payment(headers or signed(body), body))
 
     def refusal(self, body: bytes, **headers: str) -> str:
         with pytest.raises(Problem) as caught:
@@ -53,7 +53,7 @@ class Till:
 
     @property
     def paid_until(self) -> int:
-        account = self.house.run(self.house.service.find_account(str(self.alice.account.id)))
+        account = self.harness.run(self.harness.service.find_account(str(self.alice.account.id)))
         assert account.plan_expires_at is not None
         return account.plan_expires_at
 
@@ -66,14 +66,14 @@ def signed(body: bytes, secret: str = SECRET, moment: float | None = None) -> di
 @pytest.fixture
 def till(tmp_path: Path) -> Iterator[Till]:
     settings = {"payment_provider": "stripe", "stripe_secret_key": "sk_test", "stripe_webhook_secret": SECRET}
-    with House(tmp_path, **settings) as house:
-        yield Till(house)
+    with Harness(tmp_path, **settings) as harness:
+        yield Till(harness)
 
 
 def test_a_paid_checkout_extends_the_plan_from_now_by_its_months(till: Till) -> None:
     till.receive(till.event())
-    assert till.paid_until == timestamps.add_months(till.house.clock.now, 2)
-    status = till.house.ask("GET", "/api/v1/listings", key=till.alice.key).status
+    assert till.paid_until == timestamps.add_months(till.harness.clock.now, 2)
+    status = till.harness.fetch("GET", "/api/v1/listings", key=till.alice.key).status
     assert status == 200
 
 
@@ -87,7 +87,7 @@ def test_a_plan_that_holds_is_extended_from_its_end(till: Till) -> None:
 def test_an_event_that_comes_again_changes_nothing(till: Till) -> None:
     till.receive(till.event())
     end = till.paid_until
-    till.house.clock.advance(3600)
+    till.harness.clock.advance(3600)
     till.receive(till.event())
     till.receive(till.event(kind="checkout.session.async_payment_succeeded"))
     assert till.paid_until == end
@@ -199,12 +199,12 @@ def payments_at(address: str) -> StripePayments:
     return StripePayments(StripeAccount("sk_test", SECRET, "nzd", address))
 
 
-def test_a_checkout_is_begun_with_stripe_for_49_dollars_a_month(house: House) -> None:
-    alice = house.person("alice").account
+def test_a_checkout_is_begun_with_stripe_for_49_dollars_a_month(harness: Harness) -> None:
+    alice = harness.person("alice").account
     session = {"id": "cs_1", "object": "checkout.session", "url": "https://checkout.stripe.example/c/pay/cs_1"}
     with stripe_at_hand(200, session) as payments:
-        house.service.payments = payments
-        step = house.run(house.service.start_checkout(alice, 3, BACK))
+        harness.service.payments = payments
+        step = harness.run(harness.service.start_checkout(alice, 3, BACK))
     assert step == ("https://checkout.stripe.example/c/pay/cs_1", "")
     ((path, form, authorization),) = Stripe.asked
     assert (path, authorization) == ("/v1/checkout/sessions", "Bearer sk_test")
@@ -223,39 +223,39 @@ def test_a_checkout_is_begun_with_stripe_for_49_dollars_a_month(house: House) ->
     }
 
 
-def test_a_stripe_that_refuses_or_is_away_is_told_without_its_words(house: House) -> None:
-    alice = house.person("alice").account
+def test_a_stripe_that_refuses_or_is_away_is_told_without_its_words(harness: Harness) -> None:
+    alice = harness.person("alice").account
     unwilling = stripe_at_hand(401, {"error": {"message": "Invalid API Key provided: sk_test"}})
     with unwilling as payments, pytest.raises(Unavailable) as refused:
-        house.run(payments.start_checkout(alice, 1, BACK))
+        harness.run(payments.start_checkout(alice, 1, BACK))
     silent = stripe_at_hand(200, {"id": "cs_1", "object": "checkout.session"})
     with silent as payments, pytest.raises(Unavailable):
-        house.run(payments.start_checkout(alice, 1, BACK))
+        harness.run(payments.start_checkout(alice, 1, BACK))
     with unused_port() as port, pytest.raises(Unavailable) as away:
-        house.run(payments_at(f"http://127.0.0.1:{port}").start_checkout(alice, 1, BACK))
+        harness.run(payments_at(f"http://127.0.0.1:{port}").start_checkout(alice, 1, BACK))
     assert refused.value.message == away.value.message
     assert "sk_test" not in refused.value.message
 
 
 @pytest.mark.parametrize("months", [0, -1, 25])
-def test_a_plan_is_paid_for_one_to_24_months(house: House, months: int) -> None:
+def test_a_plan_is_paid_for_one_to_24_months(harness: Harness, months: int) -> None:
     with pytest.raises(Problem, match="1 to 24 months"):
-        house.run(house.service.start_checkout(house.person("alice").account, months, BACK))
+        harness.run(harness.service.start_checkout(harness.person("alice").account, months, BACK))
 
 
 # By hand
 
 
-def test_by_default_the_operator_takes_the_payment(house: House) -> None:
-    alice = house.person("alice").account
-    step = house.run(house.service.start_checkout(alice, 2, BACK))
+def test_by_default_the_operator_takes_the_payment(harness: Harness) -> None:
+    alice = harness.person("alice").account
+    step = harness.run(harness.service.start_checkout(alice, 2, BACK))
     assert step.address == ""
     assert f"`listings account plan {alice.id} --months 2`" in step.text
 
 
-def test_without_a_provider_nobody_is_believed(house: House) -> None:
+def test_without_a_provider_nobody_is_believed(harness: Harness) -> None:
     with pytest.raises(Problem, match="not taken here"):
-        house.run(house.service.receive_payment({}, b"{}"))
+        harness.run(harness.service.receive_payment({}, b"{}"))
 
 
 @pytest.mark.parametrize(
@@ -266,6 +266,6 @@ def test_without_a_provider_nobody_is_believed(house: House) -> None:
     ],
 )
 def test_stripe_needs_its_secrets(tmp_path: Path, settings: dict[str, str], sentence: str) -> None:
-    with pytest.raises(Problem, match=sentence) as caught, House(tmp_path, payment_provider="stripe", **settings):
+    with pytest.raises(Problem, match=sentence) as caught, Harness(tmp_path, payment_provider="stripe", **settings):
         pytest.fail("it was opened")
     assert caught.value.code == "invalid_setting"

@@ -10,7 +10,7 @@ from typing import Self
 from urllib.parse import urlencode
 
 from listings.service.passwords import Cost, Passwords
-from tests.harness import House, Reply
+from tests.harness import Harness, Reply
 from tests.site.market import PAGE, Reading
 
 PASSWORD = "wide rivers run 7"
@@ -20,8 +20,8 @@ FORM = {"content-type": "application/x-www-form-urlencoded", "sec-fetch-site": "
 class Tab:
     """A browser's tab: it keeps cookies, and sends forms with what the last page has hidden in them."""
 
-    def __init__(self, house: House, host: str = "localhost:8000") -> None:
-        self.house = house
+    def __init__(self, harness: Harness, host: str = "localhost:8000") -> None:
+        self.harness = harness
         self.host = host
         self.cookies: dict[str, str] = {}
         self.token = ""
@@ -73,7 +73,7 @@ class Tab:
         cookie = (
             {"cookie": "; ".join(f"{name}={value}" for name, value in self.cookies.items())} if self.cookies else {}
         )
-        self.reply = self.house.ask(method, path, body=body, headers=PAGE | {"Host": self.host} | cookie | headers)
+        self.reply = self.harness.fetch(method, path, body=body, headers=PAGE | {"Host": self.host} | cookie | headers)
         for name, morsel in (item for text in self.reply.cookies for item in SimpleCookie(text).items()):
             if morsel["max-age"] == "0":
                 self.cookies.pop(name, None)
@@ -85,18 +85,18 @@ class Tab:
 
 
 @contextmanager
-def open_house(folder: Path, **flags: str) -> Iterator[House]:
+def open_house(folder: Path, **flags: str) -> Iterator[Harness]:
     """A house where everybody may sign up, and hashes cost next to nothing."""
-    with House(folder, **{"sign_up": "on", **flags}) as house:
-        house.service.passwords = Passwords(Cost(kibibytes=8, passes=1))
-        yield house
+    with Harness(folder, **{"sign_up": "on", **flags}) as harness:
+        harness.service.passwords = Passwords(Cost(kibibytes=8, passes=1))
+        yield harness
 
 
-def member(house: House, email: str = "alice@example.com", months: int = 12) -> Tab:
+def member(harness: Harness, email: str = "alice@example.com", months: int = 12) -> Tab:
     """Somebody who has signed up, with a plan for so many months."""
-    house.run(house.service.sign_up("Alice", email, PASSWORD, "192.0.2.1"))
+    harness.run(harness.service.sign_up("Alice", email, PASSWORD, "192.0.2.1"))
     if months:
-        house.run(house.service.extend_plan(email, months))
-    tab = Tab(house)
-    tab.cookies["listings_session"] = house.run(house.service.sign_in(email, PASSWORD, "192.0.2.1"))
+        harness.run(harness.service.extend_plan(email, months))
+    tab = Tab(harness)
+    tab.cookies["listings_session"] = harness.run(harness.service.sign_in(email, PASSWORD, "192.0.2.1"))
     return tab.get("/console/account")

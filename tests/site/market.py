@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 from typing import Any, NamedTuple
 
 from listings.domain import fields
-from tests.harness import House, Person, Reply
+from tests.harness import Harness, Person, Reply
 
 PAGE = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8", "Host": "market.example", "User-Agent": "Mozilla/5.0"}
 VOID = {"br", "img", "input", "link", "meta"}
@@ -65,28 +65,28 @@ def _key(name: str) -> str:
     return name.rstrip("_").replace("_", "-")
 
 
-def create(house: House, person: Person, **given: Any) -> int:
+def create(harness: Harness, person: Person, **given: Any) -> int:
     """A listing that the market shows at once; returns its id."""
-    listing_id = house.run(_create(house, person, given))
-    house.run(house.service.index_market())
+    listing_id = harness.run(_create(harness, person, given))
+    harness.run(harness.service.index_market())
     return listing_id
 
 
-async def _create(house: House, person: Person, given: dict[str, Any]) -> int:
-    caller = await house.service.find_key(person.key)
+async def _create(harness: Harness, person: Person, given: dict[str, Any]) -> int:
+    caller = await harness.service.find_key(person.key)
     assert caller is not None
     new, _ = fields.read_new({"title": "Bicycle", "content": "Two wheels.", **given}, strict=False)
-    return (await house.service.create_listing(caller, new)).listing_id
+    return (await harness.service.create_listing(caller, new)).listing_id
 
 
-def get(house: House, path: str, method: str = "GET", **headers: str) -> Reply:
+def get(harness: Harness, path: str, method: str = "GET", **headers: str) -> Reply:
     """What a browser gets; underscores in names are hyphens."""
     more = {name.replace("_", "-"): value for name, value in headers.items()}
-    return house.ask(method, path, headers=PAGE | more)
+    return harness.fetch(method, path, headers=PAGE | more)
 
 
-def read(house: House, path: str, status: int = 200) -> Reading:
+def read(harness: Harness, path: str, status: int = 200) -> Reading:
     """A page, taken apart."""
-    reply = get(house, path)
+    reply = get(harness, path)
     assert (reply.status, reply.headers["content-type"]) == (status, "text/html; charset=utf-8")
     return Reading(reply.body.decode())

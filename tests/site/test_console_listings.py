@@ -9,7 +9,7 @@ import pytest
 
 from listings.domain import fields
 from listings.domain.model import Listing
-from tests.harness import MONTH, House
+from tests.harness import MONTH, Harness
 from tests.site.console import Tab, member, open_house
 
 HERE = "/console/listings"
@@ -17,32 +17,32 @@ LAMP = {"title": "Lamp", "content": "A lamp.", "type": "product", "price": "12.5
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with open_house(tmp_path) as house:
-        yield house
+def harness(tmp_path: Path) -> Iterator[Harness]:
+    with open_house(tmp_path) as harness:
+        yield harness
 
 
 @pytest.fixture
-def alice(house: House) -> Tab:
-    return member(house)
+def alice(harness: Harness) -> Tab:
+    return member(harness)
 
 
-async def _create(house: House, email: str, given: dict[str, Any]) -> int:
-    account = await house.service.find_account(email)
-    key = await house.service.issue_key(email, "test")
-    caller = await house.service.find_key(key.secret)
+async def _create(harness: Harness, email: str, given: dict[str, Any]) -> int:
+    account = await harness.service.find_account(email)
+    key = await harness.service.issue_key(email, "test")
+    caller = await harness.service.find_key(key.secret)
     assert caller is not None
     assert caller.account_id == account.id
     new, _ = fields.read_new({"title": "Bicycle", "content": "Two wheels.", **given})
-    return (await house.service.create_listing(caller, new)).listing_id
+    return (await harness.service.create_listing(caller, new)).listing_id
 
 
-def create(house: House, email: str = "alice@example.com", **given: Any) -> int:
-    return house.run(_create(house, email, given))
+def create(harness: Harness, email: str = "alice@example.com", **given: Any) -> int:
+    return harness.run(_create(harness, email, given))
 
 
-def stored(house: House, listing_id: int) -> Listing:
-    return house.run(house.service.find_listing(listing_id))
+def stored(harness: Harness, listing_id: int) -> Listing:
+    return harness.run(harness.service.find_listing(listing_id))
 
 
 def shown(tab: Tab) -> dict[str, str]:
@@ -69,15 +69,15 @@ def titles(tab: Tab) -> list[str]:
 # Found
 
 
-def test_who_has_no_listing_reads_how_to_begin(house: House, alice: Tab) -> None:
+def test_who_has_no_listing_reads_how_to_begin(harness: Harness, alice: Tab) -> None:
     assert "Nothing listed yet" in alice.get(HERE).text
-    assert "This needs the Business plan" in member(house, "new@example.com", months=0).get(HERE).text
+    assert "This needs the Business plan" in member(harness, "new@example.com", months=0).get(HERE).text
 
 
-def test_listings_are_found_by_state_words_and_type_in_any_order(house: House, alice: Tab) -> None:
+def test_listings_are_found_by_state_words_and_type_in_any_order(harness: Harness, alice: Tab) -> None:
     for title, price in (("Red bicycle", 30), ("Blue bicycle", 10), ("Lamp", 20)):
-        create(house, title=title, price=price, is_active=title != "Lamp")
-    create(house, title="Mowing", type="service")
+        create(harness, title=title, price=price, is_active=title != "Lamp")
+    create(harness, title="Mowing", type="service")
     assert titles(alice.get(HERE)) == ["Mowing", "Lamp", "Blue bicycle", "Red bicycle"]
     assert titles(alice.get(f"{HERE}?status=inactive")) == ["Lamp"]
     assert titles(alice.get(f"{HERE}?q=BICYCLE&sort=price")) == ["Blue bicycle", "Red bicycle"]
@@ -87,11 +87,11 @@ def test_listings_are_found_by_state_words_and_type_in_any_order(house: House, a
     assert "Look for words of letters or digits" in alice.get(f"{HERE}?q=%21").text
 
 
-def test_the_states_are_counted_and_counted_anew_after_an_edit(house: House, alice: Tab) -> None:
+def test_the_states_are_counted_and_counted_anew_after_an_edit(harness: Harness, alice: Tab) -> None:
     def counted() -> list[str]:
         return re.findall(r'class="count">(\d+)<', alice.get(HERE).reply.body.decode())
 
-    ids = [create(house) for _ in range(3)]
+    ids = [create(harness) for _ in range(3)]
     assert counted() == counted() == ["3", "3", "0", "0"]
     alice.post(f"{HERE}/{ids[0]}/state", action="pause")
     alice.post(f"{HERE}/{ids[1]}/state", action="close")
@@ -100,17 +100,17 @@ def test_the_states_are_counted_and_counted_anew_after_an_edit(house: House, ali
         assert 'class="count"' not in alice.get(f"{HERE}{search}").reply.body.decode()
 
 
-def test_only_ones_own_are_found(house: House, alice: Tab) -> None:
-    member(house, "bob@example.com")
-    create(house, "bob@example.com", title="Bob's")
+def test_only_ones_own_are_found(harness: Harness, alice: Tab) -> None:
+    member(harness, "bob@example.com")
+    create(harness, "bob@example.com", title="Bob's")
     assert "Nothing listed yet" in alice.get(HERE).text
 
 
 @pytest.mark.parametrize("sort", ["", "title", "-updated_at", "price"])
-def test_pages_skip_and_repeat_nothing(house: House, alice: Tab, sort: str) -> None:
+def test_pages_skip_and_repeat_nothing(harness: Harness, alice: Tab, sort: str) -> None:
     made = [f"Bicycle {number:03}" for number in range(120)]
     for title in made:
-        create(house, title=title, price=5)
+        create(harness, title=title, price=5)
     seen: list[str] = []
     path: str | None = f"{HERE}?sort={sort}"
     while path:
@@ -122,8 +122,8 @@ def test_pages_skip_and_repeat_nothing(house: House, alice: Tab, sort: str) -> N
 @pytest.mark.parametrize(
     "after", ["x", "W10=", "WzEsIDJd", "WyJ4IiwgMV0=", "WyJcdTAwMDAiLCAxXQ==", "WzFlOTksIDFd", "é"]
 )
-def test_a_place_that_is_none_of_ours_is_the_beginning(house: House, alice: Tab, after: str) -> None:
-    create(house)
+def test_a_place_that_is_none_of_ours_is_the_beginning(harness: Harness, alice: Tab, after: str) -> None:
+    create(harness)
     for sort in ("", "title", "price"):
         assert alice.get(f"{HERE}?sort={sort}&after={after}").reply.status == 200
 
@@ -131,15 +131,15 @@ def test_a_place_that_is_none_of_ours_is_the_beginning(house: House, alice: Tab,
 # Made
 
 
-def test_a_listing_is_made_with_every_field_and_is_on_the_market(house: House, alice: Tab) -> None:
+def test_a_listing_is_made_with_every_field_and_is_on_the_market(harness: Harness, alice: Tab) -> None:
     given = LAMP | {"category": "Lights", "region": "Otago", "district": "Dunedin", "location": "Princes Street"}
     given |= {"latitude": "-45.87", "longitude": "170.5", "images": "https://x.example/1.jpg", "is_active": "true"}
     alice.get(f"{HERE}/new").post(f"{HERE}/new", once=shown(alice)["once"], **given)
     assert "The listing is created" in alice.follow().text
-    made = stored(house, int(alice.page.values("form", "action")[1].split("/")[-2]))  # type: ignore[union-attr]
+    made = stored(harness, int(alice.page.values("form", "action")[1].split("/")[-2]))  # type: ignore[union-attr]
     assert (made.title, made.price_cents, made.latitude, made.is_active) == ("Lamp", 1250, -45.87, True)
     assert made.images == '["https://x.example/1.jpg"]'
-    assert "Lamp" in Tab(house).get(f"/listings/{made.id}").text
+    assert "Lamp" in Tab(harness).get(f"/listings/{made.id}").text
 
 
 def test_a_price_of_very_much_white_space_is_refused_like_any_other(alice: Tab) -> None:
@@ -179,10 +179,10 @@ def test_a_form_that_is_sent_twice_makes_one_listing(alice: Tab) -> None:
     assert titles(alice.get(HERE)) == ["Lamp"]
 
 
-def test_without_a_plan_one_closes_and_pauses_and_brings_nothing_to_the_market(house: House, alice: Tab) -> None:
-    listing_id = create(house)
-    house.clock.advance(13 * MONTH)
-    alice = Tab(house).sign_in("alice@example.com").get("/console/account")
+def test_without_a_plan_one_closes_and_pauses_and_brings_nothing_to_the_market(harness: Harness, alice: Tab) -> None:
+    listing_id = create(harness)
+    harness.clock.advance(13 * MONTH)
+    alice = Tab(harness).sign_in("alice@example.com").get("/console/account")
     assert "This needs the Business plan" in alice.get(f"{HERE}/new").text
     for path, fields_ in (
         (f"{HERE}/new", LAMP),
@@ -194,15 +194,15 @@ def test_without_a_plan_one_closes_and_pauses_and_brings_nothing_to_the_market(h
         assert alice.post(f"{HERE}/{listing_id}/state", action=action).reply.status == 303
     assert alice.post(f"{HERE}/{listing_id}/state", action="restore").reply.status == 403
     assert alice.post(HERE, action="restore", id=str(listing_id)).reply.status == 403
-    assert stored(house, listing_id).deleted_at is not None
+    assert stored(harness, listing_id).deleted_at is not None
 
 
 # Edited
 
 
-def test_an_edit_stores_what_was_changed_alone(house: House, alice: Tab) -> None:
-    listing_id = create(house, content="First.\nSecond.", price=5, images=["https://x.example/1.jpg"])
-    before = stored(house, listing_id)
+def test_an_edit_stores_what_was_changed_alone(harness: Harness, alice: Tab) -> None:
+    listing_id = create(harness, content="First.\nSecond.", price=5, images=["https://x.example/1.jpg"])
+    before = stored(harness, listing_id)
     alice.get(f"{HERE}/{listing_id}")
     form = shown(alice) | {
         "content": "First.\r\nSecond.",
@@ -213,16 +213,16 @@ def test_an_edit_stores_what_was_changed_alone(house: House, alice: Tab) -> None
     }
     del form["token"]
     assert "Nothing was changed" in alice.post(f"{HERE}/{listing_id}", **form).follow().text
-    assert stored(house, listing_id) == before
+    assert stored(harness, listing_id) == before
     alice.post(f"{HERE}/{listing_id}", **form | {"price": "7.25"})
     assert "The listing is saved" in alice.follow().text
-    after = stored(house, listing_id)
+    after = stored(harness, listing_id)
     assert (after.price_cents, after.content, after.version) == (725, "First.\nSecond.", before.version + 1)
     assert "changed price of" in alice.get("/console/activity").text
 
 
-def test_two_tabs_do_not_overwrite_each_other(house: House, alice: Tab) -> None:
-    listing_id = create(house, price=5)
+def test_two_tabs_do_not_overwrite_each_other(harness: Harness, alice: Tab) -> None:
+    listing_id = create(harness, price=5)
     version = shown(alice.get(f"{HERE}/{listing_id}"))["version"]
     form = {"title": "Bicycle", "content": "Two wheels.", "type": "product", "price_type": "fixed", "is_active": "true"}
     alice.post(f"{HERE}/{listing_id}", version=version, **form, price="6")
@@ -232,13 +232,13 @@ def test_two_tabs_do_not_overwrite_each_other(house: House, alice: Tab) -> None:
     for told in ("Price 6.00 5", "Title Bicycle My bicycle"):
         assert told in alice.text
     assert alice.page.values("input", "value", id="listing-title") == ["My bicycle"]
-    assert stored(house, listing_id).title == "Bicycle"
+    assert stored(harness, listing_id).title == "Bicycle"
     alice.post(f"{HERE}/{listing_id}", version=shown(alice)["version"], **form | {"title": "My bicycle"}, price="5")
-    assert (stored(house, listing_id).title, stored(house, listing_id).price_cents) == ("My bicycle", 500)
+    assert (stored(harness, listing_id).title, stored(harness, listing_id).price_cents) == ("My bicycle", 500)
 
 
-def test_a_form_of_an_earlier_session_loses_nothing_and_is_saved_once_more(house: House, alice: Tab) -> None:
-    listing_id = create(house)
+def test_a_form_of_an_earlier_session_loses_nothing_and_is_saved_once_more(harness: Harness, alice: Tab) -> None:
+    listing_id = create(harness)
     for path in (f"{HERE}/new", f"{HERE}/{listing_id}"):
         form = {name: text for name, text in shown(alice.get(path)).items() if name in {"once", "version"}}
         form |= LAMP | {"content": "Much was written.", "is_active": "true"}
@@ -247,32 +247,32 @@ def test_a_form_of_an_earlier_session_loses_nothing_and_is_saved_once_more(house
         assert "You have signed in anew meanwhile, and nothing is stored: save once more." in alice.text
         assert "Much was written." in alice.text
         assert form.items() >= {name: shown(alice)[name] for name in form.keys() & {"once", "version"}}.items()
-        assert stored(house, listing_id).title == "Bicycle"
+        assert stored(harness, listing_id).title == "Bicycle"
         assert alice.post(path, **form).reply.status == 303
     assert titles(alice.get(HERE)) == ["Lamp", "Lamp"]
 
 
-def test_a_form_of_an_earlier_session_overwrites_no_edit_of_another(house: House, alice: Tab) -> None:
-    listing_id = create(house)
+def test_a_form_of_an_earlier_session_overwrites_no_edit_of_another(harness: Harness, alice: Tab) -> None:
+    listing_id = create(harness)
     path = f"{HERE}/{listing_id}"
     version = shown(alice.get(path))["version"]
     alice.post(f"{path}/state", action="pause")
     sign_in_anew(alice)
     assert alice.post(path, **LAMP, version=version).reply.status == 403
     assert alice.post(path, **LAMP, version=shown(alice)["version"]).reply.status == 412
-    assert stored(house, listing_id).title == "Bicycle"
+    assert stored(harness, listing_id).title == "Bicycle"
 
 
 @pytest.mark.parametrize("version", ["", "x", "0", "-1", "99999999999999999999"])
-def test_a_form_without_its_version_stores_nothing(house: House, alice: Tab, version: str) -> None:
-    listing_id = create(house)
+def test_a_form_without_its_version_stores_nothing(harness: Harness, alice: Tab, version: str) -> None:
+    listing_id = create(harness)
     assert alice.post(f"{HERE}/{listing_id}", version=version, **LAMP).reply.status == 412
-    assert stored(house, listing_id).title == "Bicycle"
+    assert stored(harness, listing_id).title == "Bicycle"
 
 
-def test_anothers_listing_is_as_none(house: House, alice: Tab) -> None:
-    member(house, "bob@example.com")
-    listing_id = create(house, "bob@example.com", title="Bob's")
+def test_anothers_listing_is_as_none(harness: Harness, alice: Tab) -> None:
+    member(harness, "bob@example.com")
+    listing_id = create(harness, "bob@example.com", title="Bob's")
     for path in (str(listing_id), "1", "x", "99999999999999999999"):
         told = alice.get(f"{HERE}/{path}")
         assert (told.reply.status, "You have no such listing" in told.text) == (404, True)
@@ -282,27 +282,27 @@ def test_anothers_listing_is_as_none(house: House, alice: Tab) -> None:
         assert alice.post(HERE, action=action, id=str(listing_id)).reply.status == 200
         assert f"1 listing could not be {action}d: Number {listing_id} : This listing belongs to" in alice.text
     assert "Bob's" not in alice.text
-    assert stored(house, listing_id).is_active
+    assert stored(harness, listing_id).is_active
 
 
 # Paused, closed, and come back
 
 
-def test_a_listing_is_paused_resumed_closed_and_restored(house: House, alice: Tab) -> None:
-    listing_id = create(house)
+def test_a_listing_is_paused_resumed_closed_and_restored(harness: Harness, alice: Tab) -> None:
+    listing_id = create(harness)
     path = f"{HERE}/{listing_id}"
     states = []
     for action in ("pause", "resume", "close", "restore"):
         alice.get(path).post(f"{path}/state", action=action)
         alice.follow()
-        listing = stored(house, listing_id)
+        listing = stored(harness, listing_id)
         states.append((listing.is_active, listing.deleted_at is not None))
     assert states == [(False, False), (True, False), (False, True), (False, False)]
     assert alice.post(f"{path}/state", action="explode").reply.status == 400
 
 
-def test_a_closed_listing_shows_no_form_but_how_to_restore_it(house: House, alice: Tab) -> None:
-    listing_id = create(house)
+def test_a_closed_listing_shows_no_form_but_how_to_restore_it(harness: Harness, alice: Tab) -> None:
+    listing_id = create(harness)
     alice.post(f"{HERE}/{listing_id}/state", action="close")
     alice.get(f"{HERE}/{listing_id}")
     assert "This listing is closed" in alice.text
@@ -312,26 +312,26 @@ def test_a_closed_listing_shows_no_form_but_how_to_restore_it(house: House, alic
     assert alice.post(f"{HERE}/{listing_id}", version="2", **LAMP).reply.status == 404
 
 
-def test_many_are_changed_at_once(house: House, alice: Tab) -> None:
-    ids = [str(create(house)) for _ in range(3)]
+def test_many_are_changed_at_once(harness: Harness, alice: Tab) -> None:
+    ids = [str(create(harness)) for _ in range(3)]
     for action, told in (("pause", "paused"), ("resume", "resumed"), ("close", "closed"), ("restore", "restored")):
         alice.get(HERE).post(HERE, action=action, id=ids[:2])
         assert f"2 listings are {told}" in alice.follow().text
-    assert [stored(house, int(one)).version for one in ids] == [5, 5, 1]
+    assert [stored(harness, int(one)).version for one in ids] == [5, 5, 1]
     alice.post(HERE, action="close", id=[ids[0], "1", "x"])
     assert "1 listing is closed. 1 listing could not be closed: Number 1 : Listing not found." in alice.text
     assert alice.post(HERE, action="close").reply.status == 400
     assert alice.post(HERE, action="explode", id=ids).reply.status == 400
 
 
-def test_many_are_restored_in_one_write_and_each_refusal_is_told_by_name(house: House, alice: Tab) -> None:
-    lamp, chair = create(house, title="Lamp"), create(house, title="Chair")
+def test_many_are_restored_in_one_write_and_each_refusal_is_told_by_name(harness: Harness, alice: Tab) -> None:
+    lamp, chair = create(harness, title="Lamp"), create(harness, title="Chair")
     alice.get(HERE).post(HERE, action="close", id=[str(lamp), str(chair)])
     alice.post(HERE, action="restore", id=[str(lamp), "1", str(chair), "2"])
     assert "2 listings are restored. 2 listings could not be restored:" in alice.text
     for number in (1, 2):
         assert f"Number {number} : Listing not found." in alice.text
-    assert [stored(house, one).deleted_at for one in (lamp, chair)] == [None, None]
+    assert [stored(harness, one).deleted_at for one in (lamp, chair)] == [None, None]
     assert "changed many listings at once: 2 restored" in alice.get("/console/activity").text
     alice.get(HERE).post(HERE, action="close", id=str(lamp))
     alice.post(HERE, action="pause", id=str(lamp))
@@ -341,16 +341,16 @@ def test_many_are_restored_in_one_write_and_each_refusal_is_told_by_name(house: 
     assert "0 listings" not in alice.text
 
 
-def test_what_is_not_closed_is_not_restored(house: House, alice: Tab) -> None:
-    lamp = create(house, title="Lamp")
+def test_what_is_not_closed_is_not_restored(harness: Harness, alice: Tab) -> None:
+    lamp = create(harness, title="Lamp")
     alice.get(HERE).post(HERE, action="restore", id=str(lamp))
     assert "1 listing could not be restored: Lamp : It is not closed." in alice.text
     assert "is restored" not in alice.text
 
 
-def test_after_many_are_changed_one_is_on_the_page_that_one_came_from(house: House, alice: Tab) -> None:
+def test_after_many_are_changed_one_is_on_the_page_that_one_came_from(harness: Harness, alice: Tab) -> None:
     for number in range(60):
-        create(house, title=f"Lamp {number:02}", price=5)
+        create(harness, title=f"Lamp {number:02}", price=5)
     alice.get(f"{HERE}?sort=title")
     page = alice.page.values("a", "href", rel="next")[0] or ""
     ids = alice.get(page).page.values("input", "value", name="id")
@@ -364,13 +364,13 @@ def test_after_many_are_changed_one_is_on_the_page_that_one_came_from(house: Hou
     assert titles(alice) == seen
 
 
-def test_the_owner_does_not_count_as_a_visitor(house: House, alice: Tab) -> None:
-    listing_id = create(house)
-    bob = member(house, "bob@example.com")
+def test_the_owner_does_not_count_as_a_visitor(harness: Harness, alice: Tab) -> None:
+    listing_id = create(harness)
+    bob = member(harness, "bob@example.com")
     for tab in (alice, alice):
         assert tab.get(f"/listings/{listing_id}").reply.status == 200
-    house.run(house.service.write_views())
-    assert stored(house, listing_id).view_count == 0
+    harness.run(harness.service.write_views())
+    assert stored(harness, listing_id).view_count == 0
     bob.get(f"/listings/{listing_id}")
-    house.run(house.service.write_views())
-    assert stored(house, listing_id).view_count == 1
+    harness.run(harness.service.write_views())
+    assert stored(harness, listing_id).view_count == 1

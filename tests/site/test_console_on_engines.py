@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import House
+from tests.harness import Harness
 from tests.site.console import Tab, member, open_house
 
 STOCK = b"title,content,price\nLamp,A lamp.,12.50\n,No title,cheap\nChair,A chair.,30\n"
@@ -14,13 +14,13 @@ STOCK = b"title,content,price\nLamp,A lamp.,12.50\n,No title,cheap\nChair,A chai
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"], indirect=True)
 def test_the_console_is_the_same_on_both_engines(tmp_path: Path, engine: str) -> None:
     assert engine
-    with open_house(tmp_path) as house:
-        tab = member(house)
+    with open_house(tmp_path) as harness:
+        tab = member(harness)
         key, listing_id = made(tab)
-        assert house.ask("GET", f"/api/v1/listings/{listing_id}", key=key).status == 200
+        assert harness.fetch("GET", f"/api/v1/listings/{listing_id}", key=key).status == 200
         edited(tab, listing_id)
         imported(tab)
-        looked_at(house, tab, key)
+        looked_at(harness, tab, key)
 
 
 def made(tab: Tab) -> tuple[str, str]:
@@ -56,9 +56,9 @@ def imported(tab: Tab) -> None:
     assert tab.get("/console/export?format=csv").reply.body.count(b"\r\n") == 4
 
 
-def looked_at(house: House, tab: Tab, key: str) -> None:
-    house.ask("GET", "/api/v1/listings/99", key=key)
-    house.run(house.service.write_usage())
+def looked_at(harness: Harness, tab: Tab, key: str) -> None:
+    harness.fetch("GET", "/api/v1/listings/99", key=key)
+    harness.run(harness.service.write_usage())
     assert "200 OK 1 404 Not Found 1" in tab.get("/console/usage").text
     text = tab.get("/console/activity").text
     for told in ("You imported a file: 2 created", "You restored", "You made the key Warehouse", "You signed in"):

@@ -12,7 +12,7 @@ import pytest
 
 from listings.service.usage import Period
 from listings.site.console import charts
-from tests.harness import House, Reply
+from tests.harness import Harness, Reply
 from tests.service.test_payments import stripe_at_hand
 from tests.site.console import Tab, member, open_house
 
@@ -20,47 +20,47 @@ HOUR, DAY = 3600, 24 * 3600
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with open_house(tmp_path) as house:
-        yield house
+def harness(tmp_path: Path) -> Iterator[Harness]:
+    with open_house(tmp_path) as harness:
+        yield harness
 
 
-def key_of(house: House, email: str = "alice@example.com") -> str:
-    return house.run(house.service.issue_key(email, "Warehouse")).secret
+def key_of(harness: Harness, email: str = "alice@example.com") -> str:
+    return harness.run(harness.service.issue_key(email, "Warehouse")).secret
 
 
-def ask(house: House, key: str, path: str = "", method: str = "GET", body: bytes = b"") -> Reply:
-    return house.ask(method, f"/api/v1/listings{path}", key=key, body=body)
+def fetch(harness: Harness, key: str, path: str = "", method: str = "GET", body: bytes = b"") -> Reply:
+    return harness.fetch(method, f"/api/v1/listings{path}", key=key, body=body)
 
 
 # Overview
 
 
-def test_a_new_account_is_led_from_step_to_step(house: House) -> None:
+def test_a_new_account_is_led_from_step_to_step(harness: Harness) -> None:
     def steps() -> list[str]:
         return re.findall(r'<li class="(done|next|later)">', tab.get("/console").reply.body.decode())
 
-    tab = member(house, months=0)
+    tab = member(harness, months=0)
     assert steps() == ["next", "later", "later"]
-    house.run(house.service.extend_plan("alice@example.com", 1))
+    harness.run(harness.service.extend_plan("alice@example.com", 1))
     assert steps() == ["done", "next", "next"]
-    key = key_of(house)
+    key = key_of(harness)
     assert steps() == ["done", "done", "next"]
-    ask(house, key, method="POST", body=b'{"title": "Lamp", "content": "A lamp."}')
+    fetch(harness, key, method="POST", body=b'{"title": "Lamp", "content": "A lamp."}')
     assert steps() == []
     assert "Warehouse" in tab.text
 
 
-def test_where_a_plan_has_ended_each_page_tells_what_waits_for_it(house: House) -> None:
-    tab = member(house, months=1)
-    key = key_of(house)
-    listing_id = ask(house, key, method="POST", body=b'{"title": "Lamp", "content": "A lamp."}').json()["id"]
+def test_where_a_plan_has_ended_each_page_tells_what_waits_for_it(harness: Harness) -> None:
+    tab = member(harness, months=1)
+    key = key_of(harness)
+    listing_id = fetch(harness, key, method="POST", body=b'{"title": "Lamp", "content": "A lamp."}').json()["id"]
     waits = "are answered 403 until you have a plan again"
     paths = ("/console", "/console/keys", "/console/keys/1", f"/console/listings/{listing_id}")
     told = ("until you have a plan again", waits, waits, "save, resume and restore none")
     for path, sentence in zip(paths, told, strict=True):
         assert sentence not in tab.get(path).text
-    house.clock.advance(60 * DAY)
+    harness.clock.advance(60 * DAY)
     tab.sign_in("alice@example.com")
     for path, sentence in zip(paths, told, strict=True):
         assert sentence in tab.get(path).text
@@ -71,8 +71,8 @@ def test_where_a_plan_has_ended_each_page_tells_what_waits_for_it(house: House) 
     assert re.findall(r'<li class="(done|next|later)">', tab.reply.body.decode()) == ["next", "later", "done"]
 
 
-def test_without_a_plan_usage_leads_to_the_plan_and_not_to_a_key(house: House) -> None:
-    tab = member(house, months=0).get("/console/usage")
+def test_without_a_plan_usage_leads_to_the_plan_and_not_to_a_key(harness: Harness) -> None:
+    tab = member(harness, months=0).get("/console/usage")
     assert "A key needs the Business plan" in tab.text
     assert "Make a key" not in tab.text
 
@@ -80,8 +80,8 @@ def test_without_a_plan_usage_leads_to_the_plan_and_not_to_a_key(house: House) -
 # What is refused
 
 
-def test_a_page_that_refuses_knows_who_is_signed_in_and_leads_back_to_the_console(house: House) -> None:
-    tab = member(house)
+def test_a_page_that_refuses_knows_who_is_signed_in_and_leads_back_to_the_console(harness: Harness) -> None:
+    tab = member(harness)
     for path, status, back in (
         ("/nothing", 404, "/console"),
         ("/console/nothing", 404, "/console"),
@@ -100,15 +100,15 @@ def test_a_page_that_refuses_knows_who_is_signed_in_and_leads_back_to_the_consol
         assert tab.page.values("a", "href", class_="button") == [back]
 
 
-def test_a_page_that_refuses_a_stranger_leads_to_what_is_for_sale(house: House) -> None:
-    tab = Tab(house).get("/nothing")
+def test_a_page_that_refuses_a_stranger_leads_to_what_is_for_sale(harness: Harness) -> None:
+    tab = Tab(harness).get("/nothing")
     assert tab.page.values("a", "href", class_="button") == ["/"]
     assert tab.page.values("a", "href", href="/sign-in") == ["/sign-in"]
 
 
-def test_a_page_tells_that_the_store_is_away_though_it_can_ask_nobody_who_is_signed_in(house: House) -> None:
-    tab = member(house)
-    house.run(house.service.store.close())
+def test_a_page_tells_that_the_store_is_away_though_it_can_ask_nobody_who_is_signed_in(harness: Harness) -> None:
+    tab = member(harness)
+    harness.run(harness.service.store.close())
     assert tab.get("/console/keys").reply.status == 503
     assert tab.page.values("a", "href", class_="button") == ["/console"]
 
@@ -116,13 +116,13 @@ def test_a_page_tells_that_the_store_is_away_though_it_can_ask_nobody_who_is_sig
 # Usage
 
 
-def test_usage_tells_the_hour_the_day_the_month_and_each_status(house: House) -> None:
-    tab = member(house)
-    key = key_of(house)
+def test_usage_tells_the_hour_the_day_the_month_and_each_status(harness: Harness) -> None:
+    tab = member(harness)
+    key = key_of(harness)
     for _ in range(3):
-        ask(house, key)
-    house.clock.advance(10 * 60)
-    refused = ask(house, key, "/99?secret=1")
+        fetch(harness, key)
+    harness.clock.advance(10 * 60)
+    refused = fetch(harness, key, "/99?secret=1")
     text = tab.get("/console/usage").text
     assert "4 of 1,000" in text
     assert re.search(r"996 left; the first of those used is free again in \d+ minutes", text)
@@ -133,33 +133,33 @@ def test_usage_tells_the_hour_the_day_the_month_and_each_status(house: House) ->
 
 
 def test_an_hour_that_is_used_up_tells_when_it_goes_on(tmp_path: Path) -> None:
-    with open_house(tmp_path, rate_limit="2") as house:
-        tab = member(house)
-        key = key_of(house)
+    with open_house(tmp_path, rate_limit="2") as harness:
+        tab = member(harness)
+        key = key_of(harness)
         assert "Nothing was asked in the last hour" in tab.get("/console/usage").text
-        assert [ask(house, key).status for _ in range(3)] == [200, 200, 429]
+        assert [fetch(harness, key).status for _ in range(3)] == [200, 200, 429]
         assert "2 of 2 Used up: the next request is accepted in 60 minutes" in tab.get("/console/usage").text
 
 
 def test_without_a_limit_there_is_no_hour(tmp_path: Path) -> None:
-    with open_house(tmp_path, rate_limit="0") as house:
-        tab = member(house)
-        ask(house, key_of(house))
+    with open_house(tmp_path, rate_limit="0") as harness:
+        tab = member(harness)
+        fetch(harness, key_of(harness))
         assert "There is no limit to how much a key may ask here" in tab.get("/console/usage").text
 
 
-def test_a_status_that_has_no_name_is_told_all_the_same(house: House) -> None:
-    tab = member(house)
-    caller = house.run(house.service.find_key(key_of(house)))
+def test_a_status_that_has_no_name_is_told_all_the_same(harness: Harness) -> None:
+    tab = member(harness)
+    caller = harness.run(harness.service.find_key(key_of(harness)))
     assert caller is not None
-    house.service.note_answer(caller, 299)
+    harness.service.record_response(caller, 299)
     assert "299 1" in tab.get("/console/usage").text
 
 
-def test_usage_of_another_account_is_not_shown(house: House) -> None:
-    alice = member(house)
-    member(house, "bob@example.com")
-    ask(house, key_of(house, "bob@example.com"), "/98")
+def test_usage_of_another_account_is_not_shown(harness: Harness) -> None:
+    alice = member(harness)
+    member(harness, "bob@example.com")
+    fetch(harness, key_of(harness, "bob@example.com"), "/98")
     text = alice.get("/console/usage").text
     assert "None. When a request is refused" in text
     assert "/98" not in text
@@ -183,19 +183,19 @@ def test_the_line_above_all_bars_is_a_round_number(most: int, line: int) -> None
 # Plan
 
 
-def test_where_the_operator_takes_the_money_the_plan_tells_how(house: House) -> None:
-    tab = member(house, months=0).get("/console/plan")
+def test_where_the_operator_takes_the_money_the_plan_tells_how(harness: Harness) -> None:
+    tab = member(harness, months=0).get("/console/plan")
     assert "You have none yet" in tab.text
     assert "listings account plan 1 --months 1" in tab.text
-    house.run(house.service.extend_plan("alice@example.com", 1))
+    harness.run(harness.service.extend_plan("alice@example.com", 1))
     assert "It holds until 22 Oct 2026" in tab.get("/console/plan").text
-    house.clock.advance(60 * DAY)
+    harness.clock.advance(60 * DAY)
     assert "It ended on 22 Oct 2026" in tab.sign_in("alice@example.com").get("/console/plan").text
 
 
-def test_nobody_tells_of_payments_where_the_operator_takes_them(house: House) -> None:
+def test_nobody_tells_of_payments_where_the_operator_takes_them(harness: Harness) -> None:
     for name in ("stripe", "manual", "x"):
-        reply = house.ask("POST", f"/payments/{name}/webhook", body=b"{}", headers={"Accept": "text/html"})
+        reply = harness.fetch("POST", f"/payments/{name}/webhook", body=b"{}", headers={"Accept": "text/html"})
         assert reply.status in {400, 404}
 
 
@@ -203,19 +203,19 @@ SECRET = "whsec_of_a_test"
 
 
 @pytest.fixture
-def paid_house(tmp_path: Path) -> Iterator[House]:
+def paid_house(tmp_path: Path) -> Iterator[Harness]:
     flags = {"payment_provider": "stripe", "stripe_secret_key": "sk_test_x", "stripe_webhook_secret": SECRET}
-    with open_house(tmp_path, **flags) as house:
-        yield house
+    with open_house(tmp_path, **flags) as harness:
+        yield harness
 
 
-def tell(house: House, event: dict[str, object], secret: str = SECRET) -> Reply:
+def tell(harness: Harness, event: dict[str, object], secret: str = SECRET) -> Reply:
     """As Stripe sends it: signed, from no page, without a cookie."""
     body = json.dumps(event).encode()
     moment = int(time.time())
     signature = hmac.new(secret.encode(), b"%d." % moment + body, hashlib.sha256).hexdigest()
     headers = {"Stripe-Signature": f"t={moment},v1={signature}", "Content-Type": "application/json"}
-    return house.ask("POST", "/payments/stripe/webhook", body=body, headers=headers)
+    return harness.fetch("POST", "/payments/stripe/webhook", body=body, headers=headers)
 
 
 def paid(account_id: int, currency: str = "nzd", months: int = 2) -> dict[str, object]:
@@ -231,7 +231,7 @@ def paid(account_id: int, currency: str = "nzd", months: int = 2) -> dict[str, o
     return {"id": "evt_1", "object": "event", "type": "checkout.session.completed", "data": {"object": checkout}}
 
 
-def test_a_payment_that_stripe_signs_extends_the_plan_once(paid_house: House) -> None:
+def test_a_payment_that_stripe_signs_extends_the_plan_once(paid_house: Harness) -> None:
     tab = member(paid_house, months=0)
     assert tell(paid_house, paid(1), "whsec_of_another").status == 400
     assert "You have none yet" in tab.get("/console/plan").text
@@ -242,13 +242,13 @@ def test_a_payment_that_stripe_signs_extends_the_plan_once(paid_house: House) ->
     assert "paid for 2 months of the Business plan" in tab.get("/console/activity").text
 
 
-def test_one_month_is_told_as_one(paid_house: House) -> None:
+def test_one_month_is_told_as_one(paid_house: Harness) -> None:
     tab = member(paid_house, months=0)
     tell(paid_house, paid(1, months=1))
     assert "paid for 1 month of the Business plan" in tab.get("/console/activity").text
 
 
-def test_a_plan_is_paid_by_a_button_and_a_wrong_choice_is_told(paid_house: House) -> None:
+def test_a_plan_is_paid_by_a_button_and_a_wrong_choice_is_told(paid_house: Harness) -> None:
     tab = member(paid_house).get("/console/plan")
     assert "12 months: $588" in tab.text
     assert "Pay by card" in tab.text
@@ -257,17 +257,17 @@ def test_a_plan_is_paid_by_a_button_and_a_wrong_choice_is_told(paid_house: House
     assert tab.post("/console/plan", months="x").reply.status == 400
 
 
-def test_from_the_button_one_comes_to_the_payment_by_a_link_and_without_a_click(house: House) -> None:
+def test_from_the_button_one_comes_to_the_payment_by_a_link_and_without_a_click(harness: Harness) -> None:
     address = "https://checkout.stripe.example/c/pay/cs_1?a=1&b=2"
-    tab = member(house).get("/console/plan")
+    tab = member(harness).get("/console/plan")
     with stripe_at_hand(200, {"id": "cs_1", "object": "checkout.session", "url": address}) as payments:
-        house.service.payments = payments
+        harness.service.payments = payments
         tab.post("/console/plan", months="3")
     assert tab.reply.status == 200
     assert tab.page.values("a", "href", class_="button") == [address]
     assert tab.page.values("meta", "content", http_equiv="refresh") == [f"0; url={address}"]
     with stripe_at_hand(500, {}) as payments:
-        house.service.payments = payments
+        harness.service.payments = payments
         tab.post("/console/plan", months="3")
     assert (tab.reply.status, "try again in a minute" in tab.text) == (503, True)
 
@@ -275,22 +275,22 @@ def test_from_the_button_one_comes_to_the_payment_by_a_link_and_without_a_click(
 # Activity
 
 
-def test_activity_tells_who_did_what(house: House) -> None:
-    tab = member(house)
-    key = key_of(house)
-    listing_id = ask(house, key, method="POST", body=b'{"title": "Lamp", "content": "A lamp."}').json()["id"]
-    ask(house, key, f"/{listing_id}", "PATCH", b'{"price": 5, "title": "Lamps"}')
-    ask(house, key, f"/{listing_id}", "DELETE")
-    house.run(house.service.close_for_owner(listing_id))
-    house.run(house.service.rename_account("alice@example.com", "Alice's Attic"))
-    for change in (house.service.disable_account, house.service.enable_account):
-        house.run(change("alice@example.com"))
-    house.run(house.service.set_plan("alice@example.com", None))
-    house.run(house.service.extend_plan("alice@example.com", 1))
+def test_activity_tells_who_did_what(harness: Harness) -> None:
+    tab = member(harness)
+    key = key_of(harness)
+    listing_id = fetch(harness, key, method="POST", body=b'{"title": "Lamp", "content": "A lamp."}').json()["id"]
+    fetch(harness, key, f"/{listing_id}", "PATCH", b'{"price": 5, "title": "Lamps"}')
+    fetch(harness, key, f"/{listing_id}", "DELETE")
+    harness.run(harness.service.close_for_owner(listing_id))
+    harness.run(harness.service.rename_account("alice@example.com", "Alice's Attic"))
+    for change in (harness.service.disable_account, harness.service.enable_account):
+        harness.run(change("alice@example.com"))
+    harness.run(harness.service.set_plan("alice@example.com", None))
+    harness.run(harness.service.extend_plan("alice@example.com", 1))
     tab = tab.sign_in("alice@example.com").get("/console/account")
     tab.post(f"/console/listings/{listing_id}/state", action="restore")
     tab.post(f"/console/listings/{listing_id}/state", action="resume")
-    ask(house, key, f"/{listing_id}", "PATCH", b'{"content": "Bright.", "is_active": false}')
+    fetch(harness, key, f"/{listing_id}", "PATCH", b'{"content": "Bright.", "is_active": false}')
     text = tab.get("/console/activity").text
     hint = f"{key[:4]}…{key[-4:]}"
     for told in (
@@ -312,11 +312,11 @@ def test_activity_tells_who_did_what(house: House) -> None:
         assert told in text, text
 
 
-def test_older_activity_is_a_page_away(house: House) -> None:
-    tab = member(house)
-    key = key_of(house)
+def test_older_activity_is_a_page_away(harness: Harness) -> None:
+    tab = member(harness)
+    key = key_of(harness)
     for number in range(60):
-        ask(house, key, method="POST", body=json.dumps({"title": f"Lamp {number}", "content": "x"}).encode())
+        fetch(harness, key, method="POST", body=json.dumps({"title": f"Lamp {number}", "content": "x"}).encode())
     tab.get("/console/activity")
     first = re.findall(r"/console/listings/(\d+)", tab.reply.body.decode())
     (older,) = tab.page.values("a", "href", rel="next")
@@ -328,11 +328,11 @@ def test_older_activity_is_a_page_away(house: House) -> None:
         assert tab.get(f"/console/activity?before={place}").reply.status == 200
 
 
-def test_texts_of_others_are_texts_here_too(house: House) -> None:
-    tab = member(house)
-    key = key_of(house)
+def test_texts_of_others_are_texts_here_too(harness: Harness) -> None:
+    tab = member(harness)
+    key = key_of(harness)
     evil = "<script>alert(1)</script>"
-    ask(house, key, method="POST", body=json.dumps({"title": evil, "content": evil, "category": evil}).encode())
+    fetch(harness, key, method="POST", body=json.dumps({"title": evil, "content": evil, "category": evil}).encode())
     (listing_id,) = re.findall(r'name="id" value="(\d+)"', tab.get("/console/listings").reply.body.decode())
     for path in (
         "/console/listings",

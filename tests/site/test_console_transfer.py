@@ -13,7 +13,7 @@ from listings.contract.history import CONSOLE
 from listings.domain.errors import Problem
 from listings.service.transfer import importer
 from listings.site.console import upload
-from tests.harness import MONTH, House
+from tests.harness import MONTH, Harness
 from tests.site.console import Tab, member, open_house
 
 HERE = "/console/import"
@@ -21,14 +21,14 @@ BAD = b"title,content,price,colour\nLamp,A lamp.,12.50,blue\n,No title,cheap,red
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with open_house(tmp_path) as house:
-        yield house
+def harness(tmp_path: Path) -> Iterator[Harness]:
+    with open_house(tmp_path) as harness:
+        yield harness
 
 
 @pytest.fixture
-def alice(house: House) -> Tab:
-    return member(house)
+def alice(harness: Harness) -> Tab:
+    return member(harness)
 
 
 def rehearse(tab: Tab, content: bytes, name: str = "stock.csv", **fields: str) -> Tab:
@@ -145,8 +145,8 @@ def test_a_file_that_was_imported_says_so_and_is_imported_once_more_where_one_wa
     assert "Done: 2 created" in run(alice).text
 
 
-def test_ids_of_another_account_are_refused_unless_every_row_is_to_be_new(house: House, alice: Tab) -> None:
-    bob = member(house, "bob@example.com")
+def test_ids_of_another_account_are_refused_unless_every_row_is_to_be_new(harness: Harness, alice: Tab) -> None:
+    bob = member(harness, "bob@example.com")
     run(rehearse(bob, BAD))
     content = exported(bob)
     rehearse(alice, content)
@@ -176,8 +176,8 @@ def test_a_file_that_is_none_is_told(alice: Tab, name: str, content: bytes, told
 
 
 def test_a_file_is_bounded_as_every_body_is(tmp_path: Path) -> None:
-    with open_house(tmp_path, max_body_bytes="50000") as house:
-        alice = member(house)
+    with open_house(tmp_path, max_body_bytes="50000") as harness:
+        alice = member(harness)
         assert "At most 48.8 kB." in alice.get(HERE).text
         assert rehearse(alice, b"title,content\n" + b"x" * 60_000).reply.status == 413
         assert "What you send must be at most 48.8 kB." in alice.text
@@ -227,16 +227,16 @@ class Stopped(Exception):
     """Somebody has closed the page."""
 
 
-def test_an_import_that_was_interrupted_goes_on(house: House, alice: Tab) -> None:
+def test_an_import_that_was_interrupted_goes_on(harness: Harness, alice: Tab) -> None:
     content = b"title,content\n" + b"".join(b"Lamp %d,A lamp.\n" % number for number in range(300))
-    account = house.run(house.service.find_account("alice@example.com"))
+    account = harness.run(harness.service.find_account("alice@example.com"))
 
     def stop(_: int) -> None:
         raise Stopped
 
-    half = upload.Upload("stock.csv", content), upload.Report(stop), importer.Options(author=CONSOLE)
+    half = upload.Upload("stock.csv", content), upload.Report(stop), importer.Options(actor=CONSOLE)
     with pytest.raises(Stopped):
-        house.run(importer.Import(house.service, account, *half).run())
+        harness.run(importer.Import(harness.service, account, *half).run())
     rehearse(alice, content)
     assert counts(alice) == [300, 0, 0, 0]
     assert "An earlier import of this file came to line 201; this one goes on behind it." in alice.text
@@ -245,9 +245,9 @@ def test_an_import_that_was_interrupted_goes_on(house: House, alice: Tab) -> Non
     assert len(exported(alice).splitlines()) == 301
 
 
-def test_without_a_plan_one_exports_and_imports_nothing(house: House, alice: Tab) -> None:
+def test_without_a_plan_one_exports_and_imports_nothing(harness: Harness, alice: Tab) -> None:
     run(rehearse(alice, BAD))
-    house.clock.advance(13 * MONTH)
+    harness.clock.advance(13 * MONTH)
     alice.sign_in("alice@example.com").get(HERE)
     assert "An import needs the Business plan" in alice.text
     assert rehearse(alice, BAD).reply.status == 403

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import House, Person
+from tests.harness import Harness, Person
 from tests.site.market import Reading, create, get, read
 
 EVERY = ["Listing job", "Listing plane", "Listing saw"]
 
 
 @pytest.fixture
-def alice(house: House) -> Person:
-    return house.person("alice")
+def alice(harness: Harness) -> Person:
+    return harness.person("alice")
 
 
 def titles(reading: Reading) -> list[str]:
@@ -22,13 +22,13 @@ def titles(reading: Reading) -> list[str]:
     return [text for text in reading.texts if text.startswith("Listing ")]
 
 
-def test_a_card_tells_title_price_place_and_age(house: House, alice: Person) -> None:
+def test_a_card_tells_title_price_place_and_age(harness: Harness, alice: Person) -> None:
     listing_id = create(
-        house, alice, title="Rimu table", price=1250, price_type="negotiable", location="12 Cuba Street, Te Aro",
+        harness, alice, title="Rimu table", price=1250, price_type="negotiable", location="12 Cuba Street, Te Aro",
         region="Wellington", images=["https://images.example/1.jpg"],
     )  # fmt: skip
-    house.clock.advance(3 * 3600)
-    reading = read(house, "/")
+    harness.clock.advance(3 * 3600)
+    reading = read(harness, "/")
     assert reading.values("a", "href", dir="auto") == [f"/listings/{listing_id}"]
     for text in ("Rimu table", "$1,250 , negotiable", "Te Aro, Wellington", "3 hours ago"):
         assert text in reading.text
@@ -37,21 +37,21 @@ def test_a_card_tells_title_price_place_and_age(house: House, alice: Person) -> 
     assert picture.attributes["referrerpolicy"] == "no-referrer"
 
 
-def test_a_picture_that_is_not_of_the_web_is_not_shown(house: House, alice: Person) -> None:
-    create(house, alice, images=["pictures/1.jpg"])
-    assert read(house, "/").all("img", loading="lazy") == []
+def test_a_picture_that_is_not_of_the_web_is_not_shown(harness: Harness, alice: Person) -> None:
+    create(harness, alice, images=["pictures/1.jpg"])
+    assert read(harness, "/").all("img", loading="lazy") == []
 
 
-def test_what_is_paused_or_closed_is_not_shown(house: House, alice: Person) -> None:
-    create(house, alice, title="Listing A", is_active=False)
-    closed = create(house, alice, title="Listing B")
-    house.ask("DELETE", f"/api/v1/listings/{closed}", key=alice.key)
-    house.run(house.service.index_market())
-    assert "Nothing is listed yet" in read(house, "/").text
+def test_what_is_paused_or_closed_is_not_shown(harness: Harness, alice: Person) -> None:
+    create(harness, alice, title="Listing A", is_active=False)
+    closed = create(harness, alice, title="Listing B")
+    harness.fetch("DELETE", f"/api/v1/listings/{closed}", key=alice.key)
+    harness.run(harness.service.index_market())
+    assert "Nothing is listed yet" in read(harness, "/").text
 
 
-def test_an_empty_market_tells_how_something_gets_there(house: House) -> None:
-    reading = read(house, "/")
+def test_an_empty_market_tells_how_something_gets_there(harness: Harness) -> None:
+    reading = read(harness, "/")
     assert "Nothing is listed yet" in reading.text
     assert reading.all("a", href="/docs", class_="button")
 
@@ -71,16 +71,16 @@ def test_an_empty_market_tells_how_something_gets_there(house: House) -> None:
         ("/?type=nothing&sort=nothing&after=nothing&x=y", EVERY),
     ],
 )  # fmt: skip
-def test_a_search_finds_what_it_asks_for(house: House, alice: Person, address: str, found: list[str]) -> None:
-    create(house, alice, title="Listing saw", content="Steel.", category="Tools", region="Otago", price=180)
-    create(house, alice, title="Listing plane", category="Tools", region="Canterbury", price=40)
-    create(house, alice, title="Listing job", type="job", region="Otago", price=27)
-    assert titles(read(house, address)) == found
+def test_a_search_finds_what_it_asks_for(harness: Harness, alice: Person, address: str, found: list[str]) -> None:
+    create(harness, alice, title="Listing saw", content="Steel.", category="Tools", region="Otago", price=180)
+    create(harness, alice, title="Listing plane", category="Tools", region="Canterbury", price=40)
+    create(harness, alice, title="Listing job", type="job", region="Otago", price=27)
+    assert titles(read(harness, address)) == found
 
 
-def test_the_form_keeps_what_was_filled_in(house: House, alice: Person) -> None:
-    create(house, alice, category="Tools", region="Otago")
-    reading = read(house, "/?q=two&type=product&category=Tools&region=Elsewhere&price_min=1&price_max=2&sort=price")
+def test_the_form_keeps_what_was_filled_in(harness: Harness, alice: Person) -> None:
+    create(harness, alice, category="Tools", region="Otago")
+    reading = read(harness, "/?q=two&type=product&category=Tools&region=Elsewhere&price_min=1&price_max=2&sort=price")
     filled = {one.attributes["name"]: one.attributes.get("value") for one in reading.all("input")}
     assert filled == {"q": "two", "price_min": "1", "price_max": "2"}
     chosen = [one.attributes["value"] for one in reading.all("option") if "selected" in one.attributes]
@@ -88,19 +88,19 @@ def test_the_form_keeps_what_was_filled_in(house: House, alice: Person) -> None:
     assert "open" in reading.all("details")[0].attributes
 
 
-def test_nothing_found_tells_what_to_try(house: House, alice: Person) -> None:
-    create(house, alice)
-    reading = read(house, "/?q=unicorn&region=Otago")
+def test_nothing_found_tells_what_to_try(harness: Harness, alice: Person) -> None:
+    create(harness, alice)
+    reading = read(harness, "/?q=unicorn&region=Otago")
     assert "Nothing found for “unicorn”" in reading.text
     assert {"/?q=unicorn", "/"} <= set(reading.values("a", "href"))
 
 
-def test_an_order_is_no_filter_that_could_be_left_out(house: House) -> None:
-    reading = read(house, "/?q=unicorn&sort=price")
+def test_an_order_is_no_filter_that_could_be_left_out(harness: Harness) -> None:
+    reading = read(harness, "/?q=unicorn&sort=price")
     assert "or fewer filters" not in reading.text
     assert "Search without filters" not in reading.text
     assert "open" in reading.all("details")[0].attributes
-    assert "/?q=unicorn&sort=price" in read(house, "/?q=unicorn&region=Otago&sort=price").values("a", "href")
+    assert "/?q=unicorn&sort=price" in read(harness, "/?q=unicorn&region=Otago&sort=price").values("a", "href")
 
 
 @pytest.mark.parametrize(
@@ -112,10 +112,10 @@ def test_an_order_is_no_filter_that_could_be_left_out(house: House) -> None:
     ],
 )
 def test_what_can_not_be_understood_is_told_beside_its_field(
-    house: House, alice: Person, address: str, field: str, said: str
+    harness: Harness, alice: Person, address: str, field: str, said: str
 ) -> None:
-    create(house, alice)
-    reading = read(house, address)
+    create(harness, alice)
+    reading = read(harness, address)
     (entry,) = reading.all("input", aria_invalid="true")
     assert (entry.attributes["name"], entry.attributes["aria-describedby"]) == (field, f"fault-{field}")
     assert len(reading.all("p", id=f"fault-{field}")) == 1
@@ -123,45 +123,45 @@ def test_what_can_not_be_understood_is_told_beside_its_field(
     assert titles(reading) == []
 
 
-def test_pages_repeat_and_skip_nothing_while_others_list(house: House, alice: Person) -> None:
+def test_pages_repeat_and_skip_nothing_while_others_list(harness: Harness, alice: Person) -> None:
     for number in range(50):
-        create(house, alice, title=f"Listing {number:02}", price=number // 10)
+        create(harness, alice, title=f"Listing {number:02}", price=number // 10)
     for address in ("/?q=wheels", "/?sort=price"):
         seen: list[str] = []
         following: str | None = address
         while following is not None:
-            reading = read(house, following)
+            reading = read(harness, following)
             seen += titles(reading)
-            create(house, alice, title="New", price=0)
+            create(harness, alice, title="New", price=0)
             links = reading.values("a", "href", rel="next")
             following = links[0] if links else None
             assert reading.values("link", "href", rel="canonical") == [f"http://market.example{address}"]
         assert sorted(title for title in seen if title != "New") == [f"Listing {number:02}" for number in range(50)]
 
 
-def test_behind_the_last_page_is_a_way_back(house: House, alice: Person) -> None:
-    create(house, alice)
-    reading = read(house, "/?q=wheels&after=0-1")
+def test_behind_the_last_page_is_a_way_back(harness: Harness, alice: Person) -> None:
+    create(harness, alice)
+    reading = read(harness, "/?q=wheels&after=0-1")
     assert "That was all" in reading.text
     assert "/?q=wheels" in reading.values("a", "href")
 
 
-def test_searches_by_words_and_later_pages_are_not_for_search_engines(house: House) -> None:
-    assert read(house, "/?q=a").values("meta", "content", name="robots") == ["noindex, follow"]
-    assert read(house, "/?region=Otago").values("meta", "content", name="robots") == []
+def test_searches_by_words_and_later_pages_are_not_for_search_engines(harness: Harness) -> None:
+    assert read(harness, "/?q=a").values("meta", "content", name="robots") == ["noindex, follow"]
+    assert read(harness, "/?region=Otago").values("meta", "content", name="robots") == []
 
 
-def test_a_store_that_can_not_answer_is_told_as_a_moment_to_wait(house: House) -> None:
-    house.run(house.service.store.close())
-    reply = get(house, "/")
+def test_a_store_that_can_not_answer_is_told_as_a_moment_to_wait(harness: Harness) -> None:
+    harness.run(harness.service.store.close())
+    reply = get(harness, "/")
     assert (reply.status, reply.headers["retry-after"]) == (503, "1")
     assert "Back in a moment" in Reading(reply.body.decode()).text
     assert reply.headers["cache-control"] == "no-store"
 
 
 def test_without_the_setting_there_are_no_pages(tmp_path: Path) -> None:
-    with House(tmp_path, site="off") as house:
-        reply = get(house, "/")
+    with Harness(tmp_path, site="off") as harness:
+        reply = get(harness, "/")
         assert (reply.status, reply.json()) == (404, {"error": "There is nothing at this path"})
 
 
@@ -184,6 +184,6 @@ def test_without_the_setting_there_are_no_pages(tmp_path: Path) -> None:
         ("/sitemaps/184467440737096.xml", 404),
     ],
 )
-def test_no_address_is_too_odd_to_be_answered(house: House, alice: Person, address: str, status: int) -> None:
-    create(house, alice, price=5)
-    assert get(house, address).status == status
+def test_no_address_is_too_odd_to_be_answered(harness: Harness, alice: Person, address: str, status: int) -> None:
+    create(harness, alice, price=5)
+    assert get(harness, address).status == status

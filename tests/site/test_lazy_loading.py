@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from listings.site.lazy import LatePages
-from tests.harness import House
+from listings.site.lazy import LazyPages
+from tests.harness import Harness
 from tests.site.market import get
 
 CODE = """
 import sys
 from pathlib import Path
-from tests.harness import House
-with House(Path(sys.argv[1])) as house:
+from tests.harness import Harness
+with Harness(Path(sys.argv[1])) as harness:
     for path in ("/healthz", "/api/v1/listings", "/api/nothing"):
-        house.ask("GET", path)
+        harness.fetch("GET", path)
         assert not sys.modules.keys() & {"starlette", "jinja2"}, path
-    assert house.ask("GET", "/").status == 200
+    assert harness.fetch("GET", "/").status == 200
     assert sys.modules.keys() >= {"starlette", "jinja2"}
 """
 
@@ -53,12 +53,12 @@ def test_visitors_who_come_together_load_them_once() -> None:
         loaded.append(1)
         return pages
 
-    async def ask() -> list[bool]:
-        late = LatePages(load)
+    async def fetch() -> list[bool]:
+        late = LazyPages(load)
         scopes: list[dict[str, Any]] = [{"known": True}, {"known": False}, {"known": True}]
         return await asyncio.gather(*(late(scope, _nothing, _nothing) for scope in scopes))  # type: ignore[arg-type]
 
-    assert asyncio.run(ask()) == [True, False, True]
+    assert asyncio.run(fetch()) == [True, False, True]
     assert loaded == [1]
 
 
@@ -74,14 +74,14 @@ def test_what_could_not_be_loaded_is_tried_again_for_the_next_visitor() -> None:
             raise OSError(f"no page at try {len(tries)}")
         return pages
 
-    async def ask() -> list[object]:
-        late = LatePages(load)
+    async def fetch() -> list[object]:
+        late = LazyPages(load)
         together = await asyncio.gather(*(late({}, _nothing, _nothing) for _ in range(3)), return_exceptions=True)  # type: ignore[arg-type]
         with pytest.raises(OSError, match="no page at try 2"):
             await late({}, _nothing, _nothing)  # type: ignore[arg-type]
         return [*map(str, together), await late({}, _nothing, _nothing), await late({}, _nothing, _nothing)]  # type: ignore[arg-type]
 
-    assert asyncio.run(ask()) == [*["no page at try 1"] * 3, True, True]
+    assert asyncio.run(fetch()) == [*["no page at try 1"] * 3, True, True]
     assert len(tries) == 3
 
 
@@ -96,14 +96,16 @@ async def _nothing(*_: object) -> None:
     """Neither receives nor sends."""
 
 
-def test_what_fails_behind_the_first_bytes_ends_the_connection(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fails_behind_the_first_bytes_ends_the_connection(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from starlette.responses import Response  # noqa: PLC0415 - as the pages do
 
     async def fail(self: Response, scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG001 - its signature
         await send({"type": "http.response.start", "status": 200, "headers": []})
         raise RuntimeError("half an answer")
 
-    get(house, "/")
+    get(harness, "/")
     monkeypatch.setattr(Response, "__call__", fail)
     with pytest.raises(RuntimeError, match="half an answer"):
-        get(house, "/")
+        get(harness, "/")

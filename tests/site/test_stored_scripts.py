@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page
 
 from listings.contract.history import OPERATOR
 from listings.service import Service
-from tests.harness import House, Person
+from tests.harness import Harness, Person
 from tests.site.browser import Stall, Visit, chromium, needs_chromium, stall, visit
 from tests.site.console import PASSWORD, member, open_house
 from tests.site.market import Reading, create, get
@@ -59,25 +59,25 @@ def test_there_are_enough_of_them_and_each_is_another() -> None:
 
 
 @pytest.mark.parametrize("field", ["q", "region", "price_min"])
-def test_nothing_in_a_search_adds_an_element_to_the_page(house: House, field: str) -> None:
+def test_nothing_in_a_search_adds_an_element_to_the_page(harness: Harness, field: str) -> None:
     """By an HTML parser, since an address has room for one at a time."""
-    plain = [one.name for one in Reading(get(house, f"/?{field}=words").body.decode()).elements]
+    plain = [one.name for one in Reading(get(harness, f"/?{field}=words").body.decode()).elements]
     for payload in PAYLOADS:
-        reading = Reading(get(house, f"/?{field}={quote(payload)}").body.decode())
+        reading = Reading(get(harness, f"/?{field}={quote(payload)}").body.decode())
         added = [one.name for one in reading.elements if one.name not in {"p", "div", "h2", "a"}]
         assert added == [name for name in plain if name not in {"p", "div", "h2", "a"}], payload
         assert not {key for one in reading.elements for key in one.attributes if key.startswith("on") or key == "style"}
 
 
 def test_nothing_in_a_listing_adds_an_element_to_its_form(tmp_path: Path) -> None:
-    with open_house(tmp_path) as house:
-        tab = member(house)
-        account = house.run(house.service.find_account("alice@example.com"))
-        alice = Person(account, house.run(house.service.issue_key("alice@example.com", "test")).secret, 0)
+    with open_house(tmp_path) as harness:
+        tab = member(harness)
+        account = harness.run(harness.service.find_account("alice@example.com"))
+        alice = Person(account, harness.run(harness.service.issue_key("alice@example.com", "test")).secret, 0)
         path = "/console/listings/{}"
-        plain = [one.name for one in tab.get(path.format(create(house, alice))).page.elements]
+        plain = [one.name for one in tab.get(path.format(create(harness, alice))).page.elements]
         for payload in PAYLOADS:
-            reading = tab.get(path.format(create(house, alice, **listing_of(payload)))).page
+            reading = tab.get(path.format(create(harness, alice, **listing_of(payload)))).page
             assert [one.name for one in reading.elements] == plain, payload
             assert not {
                 key for one in reading.elements for key in one.attributes if key.startswith("on") or key == "style"

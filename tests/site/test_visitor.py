@@ -10,9 +10,9 @@ from starlette.requests import Request
 from listings.settings import load
 from listings.site import visitor
 from listings.site.context import Site, SiteOptions
-from listings.site.count_cache import KeptCounts
+from listings.site.count_cache import CountCache
 from listings.site.pages import environment
-from tests.harness import House
+from tests.harness import Harness
 from tests.site.market import PAGE, Reading, create
 
 
@@ -20,7 +20,7 @@ def request(proxies: str = "", client: str = "10.0.0.1", base_url: str = "", **h
     settings = load({}, {"trusted_proxies": proxies, "base_url": base_url})
     application = Starlette()
     options = SiteOptions(settings.base_url, settings.trusted_proxies)
-    application.state.site = Site(Any, options, environment(), KeptCounts())  # type: ignore[arg-type] # no use case is asked for
+    application.state.site = Site(Any, options, environment(), CountCache())  # type: ignore[arg-type] # no use case is asked for
     sent = [
         (name.replace("_", "-").encode(), value.encode("latin-1"))
         for name, values in headers.items()
@@ -90,18 +90,18 @@ def test_addresses_are_made_of_a_host_that_is_one(host: str, base_url: str) -> N
 
 
 def test_what_the_operator_has_set_is_the_address_whatever_the_visitor_calls_it(tmp_path: Path) -> None:
-    with House(tmp_path, base_url="https://market.example") as house:
-        reply = house.ask("GET", "/", headers=PAGE | {"Host": "elsewhere.example"})
+    with Harness(tmp_path, base_url="https://market.example") as harness:
+        reply = harness.fetch("GET", "/", headers=PAGE | {"Host": "elsewhere.example"})
         assert Reading(reply.body.decode()).values("link", "href", rel="canonical") == ["https://market.example/"]
         assert reply.headers["strict-transport-security"] == "max-age=31536000"
-        assert "strict-transport-security" not in house.ask("GET", "/healthz").headers
+        assert "strict-transport-security" not in harness.fetch("GET", "/healthz").headers
 
 
 def test_visitors_behind_a_proxy_are_counted_each(tmp_path: Path) -> None:
-    with House(tmp_path, trusted_proxies="10.0.0.0/8") as house:
-        listing_id = create(house, house.person("alice"))
+    with Harness(tmp_path, trusted_proxies="10.0.0.0/8") as harness:
+        listing_id = create(harness, harness.person("alice"))
         for hop in ("198.51.100.7", "198.51.100.8", "198.51.100.8"):
             headers = PAGE | {"X-Forwarded-For": hop}
-            house.ask("GET", f"/listings/{listing_id}", headers=headers, client="10.0.0.1")
-        house.run(house.service.write_views())
-        assert house.run(house.service.read_public_listing(listing_id)).view_count == 2
+            harness.fetch("GET", f"/listings/{listing_id}", headers=headers, client="10.0.0.1")
+        harness.run(harness.service.write_views())
+        assert harness.run(harness.service.read_public_listing(listing_id)).view_count == 2

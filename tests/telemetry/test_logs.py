@@ -15,7 +15,7 @@ import pytest
 from listings.api import app
 from listings.telemetry import logs
 from listings.telemetry.logs import RequestLine, RequestLog
-from tests.harness import PATIENCE, House, ask
+from tests.harness import TIMEOUT, Harness, fetch
 
 
 class Lines(io.BytesIO):
@@ -29,7 +29,7 @@ class Lines(io.BytesIO):
         self._written.set()
 
     def wait(self) -> None:
-        assert self._written.wait(PATIENCE)
+        assert self._written.wait(TIMEOUT)
 
     def parsed(self) -> list[Any]:
         return [json.loads(line) for line in self.getvalue().splitlines()]
@@ -38,7 +38,7 @@ class Lines(io.BytesIO):
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine that stands still a second is nothing."""
-    monkeypatch.setattr(logs, "_LAST_SECONDS", PATIENCE)
+    monkeypatch.setattr(logs, "_LAST_SECONDS", TIMEOUT)
 
 
 @pytest.fixture
@@ -53,24 +53,24 @@ def log(lines: Lines) -> Iterator[RequestLog]:
     log.close()
 
 
-def send(house: House, log: RequestLog, method: str, path: str, *headers: tuple[bytes, bytes]) -> None:
-    house.application._request_log = log  # noqa: SLF001 - the house is built without one
-    house.run(ask(house.application, method, path, list(headers), [b""]))
+def send(harness: Harness, log: RequestLog, method: str, path: str, *headers: tuple[bytes, bytes]) -> None:
+    harness.application._request_log = log  # noqa: SLF001 - the house is built without one
+    harness.run(fetch(harness.application, method, path, list(headers), [b""]))
 
 
 def test_a_line_tells_how_long_the_request_took_to_the_hundredth_of_a_millisecond(
-    house: House, log: RequestLog, lines: Lines, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, log: RequestLog, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "perf_counter", iter([10.0, 10.123_456_7]).__next__)
-    send(house, log, "GET", "/healthz")
+    send(harness, log, "GET", "/healthz")
     log.close()
     assert lines.parsed()[0]["milliseconds"] == 123.46
 
 
-def test_a_request_has_one_line_with_all_that_is_needed(house: House, log: RequestLog, lines: Lines) -> None:
-    alice = house.person("alice")
+def test_a_request_has_one_line_with_all_that_is_needed(harness: Harness, log: RequestLog, lines: Lines) -> None:
+    alice = harness.person("alice")
     send(
-        house,
+        harness,
         log,
         "GET",
         "/api/v1/listings/1025?secret=1",
@@ -94,10 +94,10 @@ def test_a_request_has_one_line_with_all_that_is_needed(house: House, log: Reque
     }
 
 
-def test_no_line_holds_a_key_a_body_or_an_address(house: House, log: RequestLog, lines: Lines) -> None:
-    alice, charlie = house.person("alice"), house.person("charlie", -1)
+def test_no_line_holds_a_key_a_body_or_an_address(harness: Harness, log: RequestLog, lines: Lines) -> None:
+    alice, charlie = harness.person("alice"), harness.person("charlie", -1)
     for key in (alice.key, charlie.key, "an-unknown-key-of-somebody"):
-        send(house, log, "GET", "/api/v1/listings/777777777777777", (b"authorization", b"Bearer " + key.encode()))
+        send(harness, log, "GET", "/api/v1/listings/777777777777777", (b"authorization", b"Bearer " + key.encode()))
     log.close()
     written = lines.getvalue().decode()
     for secret in (alice.key, charlie.key, "an-unknown-key", "777777777777777", alice.account.email):

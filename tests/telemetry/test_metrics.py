@@ -420,13 +420,13 @@ def test_a_listener_that_has_ended_leaves_its_port_and_no_thread(tmp_path: Path)
 def test_scrapes_under_load_tell_every_answer(tmp_path: Path) -> None:
     answered: list[int] = []
 
-    def ask(service: RunningService) -> None:
+    def fetch(service: RunningService) -> None:
         with Connection(service) as connection:
             answered.extend(connection.send(request("GET", "/healthz")).answer().status for _ in range(300))
 
     with RunningService(tmp_path, metrics_address="0") as service:
         measured = Measured(service)
-        threads = [threading.Thread(target=ask, args=(service,)) for _ in range(4)]
+        threads = [threading.Thread(target=fetch, args=(service,)) for _ in range(4)]
         for thread in threads:
             thread.start()
         counts = [measured.scrape().requests("GET", "/healthz", 200) for _ in range(20)]

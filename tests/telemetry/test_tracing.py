@@ -251,7 +251,7 @@ def test_a_failure_of_ours_is_an_error_and_a_refusal_is_none(
     variables.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.environment["OTEL_EXPORTER_OTLP_ENDPOINT"])
     tracing = Tracing()
     for status in (404, 503):
-        tracing.note_answer(RequestLine(method="GET", route="/readyz", status=status, milliseconds=2.5), {})
+        tracing.record_response(RequestLine(method="GET", route="/readyz", status=status, milliseconds=2.5), {})
     tracing.close()
     refused, failed = collector.span(), collector.span()
     assert refused.status.code == Status.STATUS_CODE_UNSET
@@ -302,11 +302,11 @@ def test_a_collector_that_comes_back_is_told_of_in_a_line(
     variables.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{bound.getsockname()[1]}")
     variables.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.75")  # less than the exporter's pause before it tries again
     tracing = Tracing()
-    tracing.note_answer(RequestLine(method="GET", route="/healthz", status=200), {})
+    tracing.record_response(RequestLine(method="GET", route="/healthz", status=200), {})
     assert is_told(caplog, "can't be delivered", DEADLINE)
     with Collector(bound) as collector:
         for _ in range(60):  # a busy machine may take longer to hear that the first one was taken
-            tracing.note_answer(RequestLine(method="GET", route="/readyz", status=200), {})
+            tracing.record_response(RequestLine(method="GET", route="/readyz", status=200), {})
             assert collector.span().name == "GET /readyz"
             if is_told(caplog, "delivered again", 2):
                 break
@@ -373,5 +373,5 @@ def test_a_variable_that_opentelemetry_does_not_take_is_told_in_a_sentence(varia
 def test_where_opentelemetry_itself_is_switched_off_there_is_no_trace_to_name(variables: pytest.MonkeyPatch) -> None:
     variables.setenv("OTEL_SDK_DISABLED", "true")
     tracing = Tracing()
-    assert tracing.note_answer(RequestLine(method="GET", route="/healthz", status=200), {}) is None
+    assert tracing.record_response(RequestLine(method="GET", route="/healthz", status=200), {}) is None
     tracing.close()

@@ -74,7 +74,7 @@ class Crowd:
         while True:
             for path in (f"{PATH}?limit=2", f"{PATH}?limit=2&sort=price"):
                 try:
-                    answer = await self._line.ask("GET", path)
+                    answer = await self._line.fetch("GET", path)
                 except LostError:
                     await asyncio.sleep(_PAUSE)
                     continue

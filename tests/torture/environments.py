@@ -43,7 +43,7 @@ ORDER BY 1, 2
 """
 
 
-class Ground(Protocol):
+class DatabaseLocation(Protocol):
     """Where databases of an engine are made."""
 
     name: str

@@ -16,7 +16,7 @@ from listings.contract.listings import Decide
 from listings.contract.rate_limiter import RateLimiter
 from listings.domain.model import Caller, Listing
 from listings.http.asgi import ClientGoneError
-from listings.http.connection import GuardedProtocol
+from listings.http.connection import HttpConnection
 from listings.ratelimit.mapped import MachineClock, _boot_id
 from listings.ratelimit.memory import MemoryLimiter
 from listings.service import Service
@@ -141,9 +141,9 @@ def _statements(text: str) -> list[str]:
 
 def take_any_framing() -> None:
     """The parser takes a length beside chunks, odd codings, and lines that end in any way."""
-    made = GuardedProtocol.connection_made
+    made = HttpConnection.connection_made
 
-    def connection_made(self: GuardedProtocol, transport: object) -> None:
+    def connection_made(self: HttpConnection, transport: object) -> None:
         made(self, transport)
         self.parser.set_dangerous_leniencies(
             lenient_headers=True,
@@ -154,7 +154,7 @@ def take_any_framing() -> None:
             lenient_spaces_after_chunk_size=True,
         )
 
-    GuardedProtocol.connection_made = connection_made  # type: ignore[method-assign]  # that is the fault
+    HttpConnection.connection_made = connection_made  # type: ignore[method-assign]  # that is the fault
 
 
 def take_cut_bodies() -> None:
@@ -177,13 +177,13 @@ def answer_the_last_first() -> None:
         def appendleft(self, item: object) -> None:
             self.append(item)
 
-    made = GuardedProtocol.connection_made
+    made = HttpConnection.connection_made
 
-    def connection_made(self: GuardedProtocol, transport: object) -> None:
+    def connection_made(self: HttpConnection, transport: object) -> None:
         made(self, transport)
         self.pipeline = Stack()  # type: ignore[assignment]  # as above
 
-    GuardedProtocol.connection_made = connection_made  # type: ignore[method-assign]  # that is the fault
+    HttpConnection.connection_made = connection_made  # type: ignore[method-assign]  # that is the fault
 
 
 def have_little_memory() -> None:

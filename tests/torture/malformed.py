@@ -13,7 +13,7 @@ from typing import NamedTuple
 PATH = "/api/v1/listings"
 
 
-class Verdict(Enum):
+class Expectation(Enum):
     """What must become of a shape."""
 
     SERVED = "served"  # every request is answered, in its turn
@@ -29,7 +29,7 @@ class Shape(NamedTuple):
     """
 
     name: str
-    verdict: Verdict
+    verdict: Expectation
     text: str
     makes: bool = False  # whether it makes the listing when it is served
 
@@ -38,7 +38,7 @@ class Case(NamedTuple):
     """What one client sends, and what must come of it."""
 
     name: str
-    verdict: Verdict
+    verdict: Expectation
     pieces: Sequence[bytes]
     marks: Sequence[str]  # names of the requests before the odd one, of itself, and of those behind it
     place: int  # of the odd one among them
@@ -107,106 +107,135 @@ _ODD_FIELDS = (
 def _lengths() -> Iterator[Shape]:
     """Two lengths, or a length and chunks: what one reads as a body, another reads as requests."""
     inner = "0\r\n\r\n{inner}"
-    yield Shape("CL.TE", Verdict.REFUSED, HEAD + _LENGTH + _CHUNKED + "\r\n" + _CHUNK)
-    yield Shape("TE.CL", Verdict.REFUSED, HEAD + _CHUNKED + _LENGTH + "\r\n" + _CHUNK)
-    yield Shape("CL.TE with one inside", Verdict.REFUSED, HEAD + "Content-Length: 4\r\n" + _CHUNKED + "\r\n" + inner)
-    yield Shape("CL.0", Verdict.REFUSED, HEAD + "Content-Length: 0\r\n" + _CHUNKED + "\r\n" + inner)
-    yield Shape("GET with both", Verdict.REFUSED, GET + _LENGTH + _CHUNKED + "\r\n" + inner)
+    yield Shape("CL.TE", Expectation.REFUSED, HEAD + _LENGTH + _CHUNKED + "\r\n" + _CHUNK)
+    yield Shape("TE.CL", Expectation.REFUSED, HEAD + _CHUNKED + _LENGTH + "\r\n" + _CHUNK)
+    yield Shape(
+        "CL.TE with one inside", Expectation.REFUSED, HEAD + "Content-Length: 4\r\n" + _CHUNKED + "\r\n" + inner
+    )
+    yield Shape("CL.0", Expectation.REFUSED, HEAD + "Content-Length: 0\r\n" + _CHUNKED + "\r\n" + inner)
+    yield Shape("GET with both", Expectation.REFUSED, GET + _LENGTH + _CHUNKED + "\r\n" + inner)
     for first, second in (("{size}", "0"), ("0", "{size}"), ("{size}", "{size}"), ("5", "6"), ("", "{size}")):
         for name in ("Content-Length", "content-length"):
             fields = f"Content-Length: {first}\r\n{name}: {second}\r\n"
-            yield Shape(f"lengths {first!r} and {second!r} ({name[0]})", Verdict.REFUSED, HEAD + fields + "\r\n{body}")
+            yield Shape(
+                f"lengths {first!r} and {second!r} ({name[0]})", Expectation.REFUSED, HEAD + fields + "\r\n{body}"
+            )
     for length in _BAD_LENGTHS:
-        yield Shape(f"length {length!r}", Verdict.REFUSED, HEAD + f"Content-Length: {length}\r\n\r\n{{body}}")
+        yield Shape(f"length {length!r}", Expectation.REFUSED, HEAD + f"Content-Length: {length}\r\n\r\n{{body}}")
     for length in ("{size}", "000{size}", " {size}\t "):
-        yield Shape(f"length {length!r}", Verdict.SERVED, HEAD + f"Content-Length:{length}\r\n\r\n{{body}}", makes=True)
-    yield Shape("length behind a space", Verdict.REFUSED, HEAD + "Content-Length : {size}\r\n\r\n{body}")
-    yield Shape("folded length", Verdict.REFUSED, HEAD + "Content-Length:\r\n {size}\r\n\r\n{body}")
+        yield Shape(
+            f"length {length!r}",
+            Expectation.SERVED,
+            HEAD + f"Content-Length:{length}\r\n\r\n{{body}}",
+            makes=True,
+        )
+    yield Shape("length behind a space", Expectation.REFUSED, HEAD + "Content-Length : {size}\r\n\r\n{body}")
+    yield Shape("folded length", Expectation.REFUSED, HEAD + "Content-Length:\r\n {size}\r\n\r\n{body}")
 
 
 def _codings() -> Iterator[Shape]:
     for coding in _BAD_CODINGS:
         field = f"Transfer-Encoding: {coding}\r\n"
-        yield Shape(f"coding {coding!r}", Verdict.REFUSED, HEAD + field + "\r\n" + _CHUNK)
-        yield Shape(f"length and coding {coding!r}", Verdict.REFUSED, HEAD + _LENGTH + field + "\r\n{body}")
+        yield Shape(f"coding {coding!r}", Expectation.REFUSED, HEAD + field + "\r\n" + _CHUNK)
+        yield Shape(f"length and coding {coding!r}", Expectation.REFUSED, HEAD + _LENGTH + field + "\r\n{body}")
     identity = "Transfer-Encoding: identity\r\n"
     for fields in (_CHUNKED + identity, identity + _CHUNKED, _CHUNKED * 2, _CHUNKED + "Transfer-Encoding: x\r\n"):
-        yield Shape(f"codings {fields!r}", Verdict.REFUSED, HEAD + fields + "\r\n" + _CHUNK)
+        yield Shape(f"codings {fields!r}", Expectation.REFUSED, HEAD + fields + "\r\n" + _CHUNK)
     yield Shape(
-        "coding before white space", Verdict.EITHER, HEAD + "Transfer-Encoding: chunked\t \r\n\r\n" + _CHUNK, makes=True
+        "coding before white space",
+        Expectation.EITHER,
+        HEAD + "Transfer-Encoding: chunked\t \r\n\r\n" + _CHUNK,
+        makes=True,
     )
-    yield Shape("coding behind a space", Verdict.REFUSED, HEAD + "Transfer-Encoding : chunked\r\n\r\n" + _CHUNK)
-    yield Shape("folded coding", Verdict.REFUSED, HEAD + "Transfer-Encoding:\r\n chunked\r\n\r\n" + _CHUNK)
+    yield Shape("coding behind a space", Expectation.REFUSED, HEAD + "Transfer-Encoding : chunked\r\n\r\n" + _CHUNK)
+    yield Shape("folded coding", Expectation.REFUSED, HEAD + "Transfer-Encoding:\r\n chunked\r\n\r\n" + _CHUNK)
     yield Shape(
         "coding behind a bare LF",
-        Verdict.EITHER,
+        Expectation.EITHER,
         HEAD + "X-A: b\nTransfer-Encoding: chunked\r\n\r\n" + _CHUNK,
         makes=True,
     )
     yield Shape(
-        "coding behind a bare CR", Verdict.REFUSED, HEAD + "X-A: b\rTransfer-Encoding: chunked\r\n\r\n" + _CHUNK
+        "coding behind a bare CR",
+        Expectation.REFUSED,
+        HEAD + "X-A: b\rTransfer-Encoding: chunked\r\n\r\n" + _CHUNK,
     )
     for coding in ("CHUNKED", "Chunked", " \t chunked"):
         yield Shape(
-            f"coding {coding!r}", Verdict.SERVED, HEAD + f"Transfer-Encoding:{coding}\r\n\r\n" + _CHUNK, makes=True
+            f"coding {coding!r}",
+            Expectation.SERVED,
+            HEAD + f"Transfer-Encoding:{coding}\r\n\r\n" + _CHUNK,
+            makes=True,
         )
     yield Shape(
-        "HTTP/1.0 with chunks", Verdict.EITHER, HEAD.replace("1.1", "1.0", 1) + _CHUNKED + "\r\n" + _CHUNK, makes=True
+        "HTTP/1.0 with chunks",
+        Expectation.EITHER,
+        HEAD.replace("1.1", "1.0", 1) + _CHUNKED + "\r\n" + _CHUNK,
+        makes=True,
     )
 
 
 def _chunks() -> Iterator[Shape]:
     chunked = HEAD + _CHUNKED + "\r\n"
     for size in _BAD_SIZES:
-        yield Shape(f"chunk size {size!r}", Verdict.REFUSED, chunked + f"{size}\r\n{{body}}\r\n0\r\n\r\n")
+        yield Shape(f"chunk size {size!r}", Expectation.REFUSED, chunked + f"{size}\r\n{{body}}\r\n0\r\n\r\n")
     for size in ("{hex}", "000{hex}", "{hex};a", "{hex};a=b", '{hex};a="b c"', "{hex};a=b;c=d", "{hex};" + "a" * 900):
         yield Shape(
-            f"chunk size {size[:20]!r}", Verdict.SERVED, chunked + f"{size}\r\n{{body}}\r\n0\r\n\r\n", makes=True
+            f"chunk size {size[:20]!r}",
+            Expectation.SERVED,
+            chunked + f"{size}\r\n{{body}}\r\n0\r\n\r\n",
+            makes=True,
         )
     for size in ("{hex} ", "{hex}\t", "{hex};", "{hex} ;a", "{hex};a=\x00", "{hex};a\x01", '{hex};a="', "{hex};;"):
-        yield Shape(f"chunk size {size!r}", Verdict.EITHER, chunked + f"{size}\r\n{{body}}\r\n0\r\n\r\n", makes=True)
+        yield Shape(
+            f"chunk size {size!r}", Expectation.EITHER, chunked + f"{size}\r\n{{body}}\r\n0\r\n\r\n", makes=True
+        )
     for end in ("{body}0\r\n\r\n", "{body}x\r\n0\r\n\r\n", "{body}\r\r0\r\n\r\n"):
-        yield Shape(f"chunk ends {end!r}", Verdict.REFUSED, chunked + "{hex}\r\n" + end)
+        yield Shape(f"chunk ends {end!r}", Expectation.REFUSED, chunked + "{hex}\r\n" + end)
     for text in (
         "{hex}\n{body}\n0\n\n",
         "{hex}\n{body}\r\n0\r\n\r\n",
         "{hex}\r\n{body}\n0\r\n\r\n",
         "{hex};a\nb\r\n{body}\r\n0\r\n\r\n",
     ):
-        yield Shape(f"chunks with bare LF {text!r}", Verdict.EITHER, chunked + text, makes=True)
+        yield Shape(f"chunks with bare LF {text!r}", Expectation.EITHER, chunked + text, makes=True)
     end = "{hex}\r\n{body}\r\n0\r\n"
     for trailer in ("X-A: b\r\n", "Host: y\r\nX-API-Key: z\r\n", "Content-Encoding: gzip\r\n"):
-        yield Shape(f"trailer {trailer!r}", Verdict.SERVED, chunked + end + trailer + "\r\n", makes=True)
+        yield Shape(f"trailer {trailer!r}", Expectation.SERVED, chunked + end + trailer + "\r\n", makes=True)
     for trailer in ("Content-Length: 5\r\n", "Transfer-Encoding: x\r\n"):
-        yield Shape(f"trailer {trailer!r}", Verdict.EITHER, chunked + end + trailer + "\r\n", makes=True)
+        yield Shape(f"trailer {trailer!r}", Expectation.EITHER, chunked + end + trailer + "\r\n", makes=True)
     for trailer in ("nonsense\r\n", "X-A : b\r\n", " b\r\n", "X-A: \x00\r\n"):
-        yield Shape(f"trailer {trailer!r}", Verdict.REFUSED, chunked + "{hex}\r\n{body}\r\n0\r\n" + trailer + "\r\n")
+        yield Shape(
+            f"trailer {trailer!r}", Expectation.REFUSED, chunked + "{hex}\r\n{body}\r\n0\r\n" + trailer + "\r\n"
+        )
 
 
 def _heads() -> Iterator[Shape]:
     for line in _BAD_LINES:
-        yield Shape(f"line {line!r}", Verdict.REFUSED, line + GET[GET.index("\r\n") :] + "\r\n")
+        yield Shape(f"line {line!r}", Expectation.REFUSED, line + GET[GET.index("\r\n") :] + "\r\n")
     for line in _ODD_LINES:
-        yield Shape(f"line {line!r}", Verdict.SERVED, line + GET[GET.index("\r\n") :] + "\r\n")
+        yield Shape(f"line {line!r}", Expectation.SERVED, line + GET[GET.index("\r\n") :] + "\r\n")
     for line in _DOUBTFUL_LINES:
-        yield Shape(f"line {line!r}", Verdict.EITHER, line + GET[GET.index("\r\n") :] + "\r\n")
+        yield Shape(f"line {line!r}", Expectation.EITHER, line + GET[GET.index("\r\n") :] + "\r\n")
     for field in _BAD_FIELDS:
-        yield Shape(f"field {field!r}", Verdict.REFUSED, GET + field + "\r\n")
-        yield Shape(f"field {field!r} with a body", Verdict.REFUSED, HEAD + field + _LENGTH + "\r\n{body}")
+        yield Shape(f"field {field!r}", Expectation.REFUSED, GET + field + "\r\n")
+        yield Shape(f"field {field!r} with a body", Expectation.REFUSED, HEAD + field + _LENGTH + "\r\n{body}")
     for field in _ODD_FIELDS:
-        yield Shape(f"field {field[:30]!r}", Verdict.SERVED, GET + field + "\r\n")
-    yield Shape("a field of white space", Verdict.REFUSED, GET + "X-A: b\r\n \r\n\r\n")
-    yield Shape("white space before the first field", Verdict.REFUSED, GET.replace("\r\nHost", "\r\n Host") + "\r\n")
-    yield Shape("no Host", Verdict.REFUSED, GET.replace("Host: x\r\n", "") + "\r\n")
-    yield Shape("bare LF everywhere", Verdict.EITHER, (GET + "\r\n").replace("\r\n", "\n"))
-    yield Shape("bare CR everywhere", Verdict.REFUSED, (GET + "\r\n").replace("\r\n", "\r") + "\r\n\r\n")
-    yield Shape("101 fields", Verdict.REFUSED, GET + "X-A: b\r\n" * 101 + "\r\n")
-    yield Shape("much white space", Verdict.EITHER, GET + "X-A:" + " " * 40_000 + "b\r\n\r\n")
-    yield Shape("many empty lines", Verdict.EITHER, "\r\n" * 500 + GET + "\r\n")
-    yield Shape("an address of 9 KiB", Verdict.REFUSED, GET.replace("{path}", "{path}?" + "a" * 9216) + "\r\n")
-    yield Shape("a body with GET", Verdict.SERVED, GET + _LENGTH + "\r\n{body}")
-    yield Shape("a request as the body of GET", Verdict.SERVED, GET + "Content-Length: {inner_size}\r\n\r\n{inner}")
-    yield Shape("a request as a body", Verdict.SERVED, HEAD + "Content-Length: {inner_size}\r\n\r\n{inner}")
+        yield Shape(f"field {field[:30]!r}", Expectation.SERVED, GET + field + "\r\n")
+    yield Shape("a field of white space", Expectation.REFUSED, GET + "X-A: b\r\n \r\n\r\n")
+    yield Shape(
+        "white space before the first field", Expectation.REFUSED, GET.replace("\r\nHost", "\r\n Host") + "\r\n"
+    )
+    yield Shape("no Host", Expectation.REFUSED, GET.replace("Host: x\r\n", "") + "\r\n")
+    yield Shape("bare LF everywhere", Expectation.EITHER, (GET + "\r\n").replace("\r\n", "\n"))
+    yield Shape("bare CR everywhere", Expectation.REFUSED, (GET + "\r\n").replace("\r\n", "\r") + "\r\n\r\n")
+    yield Shape("101 fields", Expectation.REFUSED, GET + "X-A: b\r\n" * 101 + "\r\n")
+    yield Shape("much white space", Expectation.EITHER, GET + "X-A:" + " " * 40_000 + "b\r\n\r\n")
+    yield Shape("many empty lines", Expectation.EITHER, "\r\n" * 500 + GET + "\r\n")
+    yield Shape("an address of 9 KiB", Expectation.REFUSED, GET.replace("{path}", "{path}?" + "a" * 9216) + "\r\n")
+    yield Shape("a body with GET", Expectation.SERVED, GET + _LENGTH + "\r\n{body}")
+    yield Shape("a request as the body of GET", Expectation.SERVED, GET + "Content-Length: {inner_size}\r\n\r\n{inner}")
+    yield Shape("a request as a body", Expectation.SERVED, HEAD + "Content-Length: {inner_size}\r\n\r\n{inner}")
 
 
 SHAPES: Sequence[Shape] = (*_lengths(), *_codings(), *_chunks(), *_heads())
@@ -247,7 +276,7 @@ class Maker:
         texts.append(GET + "Connection: close\r\n\r\n")
         marks = [f"{self._seed}-{self._number}-{place}" for place in range(len(texts))]
         data = b"".join(self._filled(text, mark) for text, mark in zip(texts, marks, strict=True))
-        last = before if shape.verdict is Verdict.REFUSED else len(marks)
+        last = before if shape.verdict is Expectation.REFUSED else len(marks)
         may_make = [mark for place, mark in enumerate(marks[:last]) if place != before or shape.makes]
         return Case(shape.name, shape.verdict, self._in_pieces(data), marks, before, may_make, is_reset=False)
 
@@ -267,7 +296,7 @@ class Maker:
                 cut = self._filled(text, marks[-1])
                 if end < len(cut):
                     name = f"cut at {end} of {text[-20:]!r}"
-                    yield Case(name, Verdict.CUT, [good + cut[:end]], marks, behind, marks[:-1], is_reset)
+                    yield Case(name, Expectation.CUT, [good + cut[:end]], marks, behind, marks[:-1], is_reset)
 
     def _wild(self) -> Case:
         """A good request, or two, with some bytes changed, left out, doubled or from anywhere."""
@@ -290,7 +319,7 @@ class Maker:
                 case _:
                     data[place:place] = random.randbytes(random.randrange(1, 40))
             data = data or bytearray(b"\0")
-        return Case("bytes by chance", Verdict.ANY, self._in_pieces(bytes(data)), (), 0, (), random.random() < 0.5)
+        return Case("bytes by chance", Expectation.ANY, self._in_pieces(bytes(data)), (), 0, (), random.random() < 0.5)
 
     def _good(self) -> str:
         return self._random.choice((GET + "\r\n", HEAD + _LENGTH + "\r\n{body}", HEAD + _CHUNKED + "\r\n" + _CHUNK))

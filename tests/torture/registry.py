@@ -9,7 +9,7 @@ from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
-from bench import Refusal
+from bench import RejectedRequest
 from tests.torture import instruments
 from tests.torture.instrument import LONGEST_CONTROL, Instrument, Outcome, Scale
 
@@ -50,7 +50,7 @@ def chosen(text: str | None) -> list[Instrument]:
     wanted = [part.strip() for part in text.split(",")]
     unknown = set(wanted) - {str(one.number) for one in found}
     if unknown:
-        raise Refusal(
+        raise RejectedRequest(
             f"There is no instrument {min(unknown)}: choose from {', '.join(str(one.number) for one in found)}"
         )
     return [one for one in found if str(one.number) in wanted]

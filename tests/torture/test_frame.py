@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import Refusal
+from bench import RejectedRequest
 from tests.torture import table
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.registry import chosen, roster, try_all
@@ -53,7 +53,7 @@ def test_instruments_are_chosen_by_number_and_have_each_their_own() -> None:
     numbers = [one.number for one in roster()]
     assert numbers == sorted(set(numbers))
     assert [one.number for one in chosen(None)] == numbers
-    with pytest.raises(Refusal, match="no instrument 99"):
+    with pytest.raises(RejectedRequest, match="no instrument 99"):
         chosen("99")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.torture.instruments.malformed import CONTROLS, INSTRUMENT
-from tests.torture.malformed import SHAPES, Maker, Verdict
+from tests.torture.malformed import SHAPES, Maker, Expectation
 
 pytestmark = pytest.mark.slow
 
@@ -27,4 +27,4 @@ def test_every_shape_has_its_turn_and_a_name_of_its_own() -> None:
     cases = [maker.next() for _ in range(len(SHAPES) * 3)]
     assert {shape.name for shape in SHAPES} <= {case.name for case in cases}
     assert len({shape.name for shape in SHAPES}) == len(SHAPES)
-    assert {case.verdict for case in cases} == set(Verdict)
+    assert {case.verdict for case in cases} == set(Expectation)

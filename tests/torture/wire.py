@@ -41,7 +41,7 @@ class Line:
         self._key = key
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def ask(
+    async def fetch(
         self, method: str, path: str, data: object = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
         """Raises LostError; TimeoutError when nothing comes at all."""

@@ -12,13 +12,13 @@ import apsw
 
 from tests.torture.wire import LONGEST, PATH, Answer, Line, LostError
 
-Rows: TypeAlias = dict[int, "Kept"]
+Rows: TypeAlias = dict[int, "VersionedCache"]
 _MOST_OWN = 40  # live listings of a writer: then it deletes some
 _ROWS = "SELECT id, account_id, title, price_cents, version, deleted_at IS NOT NULL FROM listings"
 _PAUSE = 0.01  # seconds after a refusal
 
 
-class Kept(NamedTuple):
+class VersionedCache(NamedTuple):
     """What a listing must be."""
 
     title: str
@@ -32,7 +32,7 @@ class Ask(NamedTuple):
 
     method: str
     listing_id: int  # 0: a new one
-    after: Kept  # what the listing is then
+    after: VersionedCache  # what the listing is then
     key: str  # of idempotency
 
     @property
@@ -72,10 +72,10 @@ class Writer:
             if self.is_ending and self.doubt is None:
                 break
             is_repeat = self.doubt is not None
-            ask = self.doubt = self.doubt or self._next()
+            fetch = self.doubt = self.doubt or self._next()
             self.is_asking = True
             try:
-                answer = await self._line.ask(ask.method, ask.path, ask.data, self._headers(ask))
+                answer = await self._line.fetch(fetch.method, fetch.path, fetch.data, self._headers(fetch))
             except LostError:
                 self.is_asking = False
                 await asyncio.sleep(_PAUSE)
@@ -87,40 +87,40 @@ class Writer:
                 continue
             self.repeated += is_repeat
             self.doubt = None
-            self._note(ask, answer, is_repeat=is_repeat)
+            self._note(fetch, answer, is_repeat=is_repeat)
         self._line.close()
 
-    def _headers(self, ask: Ask) -> dict[str, str]:
-        return {"Idempotency-Key": ask.key} if ask.method == "POST" else {}
+    def _headers(self, fetch: Ask) -> dict[str, str]:
+        return {"Idempotency-Key": fetch.key} if fetch.method == "POST" else {}
 
     def _next(self) -> Ask:
         self._number += 1
         title = f"{self.name}-{self._number}"
         if not self._live or (self._random.random() < 0.4 and len(self._live) < _MOST_OWN):
-            return Ask("POST", 0, Kept(title, self._number, 1, is_deleted=False), title)
+            return Ask("POST", 0, VersionedCache(title, self._number, 1, is_deleted=False), title)
         listing_id = self._random.choice(self._live)
         before = self.known[listing_id]
         if self._random.random() < 0.2:
             return Ask("DELETE", listing_id, before._replace(version=before.version + 1, is_deleted=True), "")
         return Ask("PATCH", listing_id, before._replace(version=before.version + 1, cents=self._number), "")
 
-    def _note(self, ask: Ask, answer: Answer, *, is_repeat: bool) -> None:
-        done = {"POST": 201, "PATCH": 200, "DELETE": 200}[ask.method]
-        if is_repeat and ask.method == "DELETE" and answer.status == HTTPStatus.NOT_FOUND:
+    def _note(self, fetch: Ask, answer: Answer, *, is_repeat: bool) -> None:
+        done = {"POST": 201, "PATCH": 200, "DELETE": 200}[fetch.method]
+        if is_repeat and fetch.method == "DELETE" and answer.status == HTTPStatus.NOT_FOUND:
             done = HTTPStatus.NOT_FOUND  # it was done at the first time
         if answer.status != done:
-            self.faults.append(f"{self.name}: {ask} was answered {answer.status} {answer.body[:200]!r}")
-            if ask.method != "POST":
-                self._live.remove(ask.listing_id)  # who asked for it again and again would come to nothing else
+            self.faults.append(f"{self.name}: {fetch} was answered {answer.status} {answer.body[:200]!r}")
+            if fetch.method != "POST":
+                self._live.remove(fetch.listing_id)  # who asked for it again and again would come to nothing else
             return
         self.acknowledged += 1
-        listing_id = int(answer.json()["id"]) if ask.method == "POST" else ask.listing_id
-        if ask.method == "POST" and listing_id in self.known:
+        listing_id = int(answer.json()["id"]) if fetch.method == "POST" else fetch.listing_id
+        if fetch.method == "POST" and listing_id in self.known:
             self.faults.append(f"{self.name}: the id {listing_id} was given twice")
-        self.known[listing_id] = ask.after
-        if ask.method == "POST":
+        self.known[listing_id] = fetch.after
+        if fetch.method == "POST":
             self._live.append(listing_id)
-        elif ask.method == "DELETE":
+        elif fetch.method == "DELETE":
             self._live.remove(listing_id)
 
     # What is stored
@@ -171,7 +171,7 @@ def by_account(rows: Iterable[tuple[object, ...]]) -> dict[int, Rows]:
     """Rows of id, account, title, cents, version and whether it is deleted."""
     accounts: dict[int, Rows] = {}
     for listing_id, account_id, title, cents, version, is_deleted in rows:
-        kept = Kept(str(title), int(str(cents)), int(str(version)), bool(is_deleted))
+        kept = VersionedCache(str(title), int(str(cents)), int(str(version)), bool(is_deleted))
         accounts.setdefault(int(str(account_id)), {})[int(str(listing_id))] = kept
     return accounts
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.commands import DEADLINE, Program, Serving
 from tests.cli.crowds import PATH, connections_to_each
-from tests.harness import House, Person
+from tests.harness import Harness, Person
 from tests.http.raw import Connection, request
 from tests.postgres_server import PostgresServer
 from tests.redis_server import RedisServer
@@ -31,8 +31,8 @@ def url(postgres: PostgresServer) -> Iterator[str]:
 
 
 def people(folder: Path, url: str, count: int) -> list[Person]:
-    with House(folder / "data", database=url) as house:
-        return [house.person(f"alice{number}") for number in range(count)]
+    with Harness(folder / "data", database=url) as harness:
+        return [harness.person(f"alice{number}") for number in range(count)]
 
 
 def program(folder: Path, url: str, **environment: str) -> Program:
@@ -103,12 +103,12 @@ def statuses(services: list[Serving], person: Person) -> Counter[int]:
     found: list[int] = []
     asked = request("GET", f"{PATH}?limit=1", person.key)
 
-    def ask(number: int, count: int) -> None:
+    def fetch(number: int, count: int) -> None:
         with Connection(services[number % len(services)]) as connection:
             found.extend(connection.send(asked).answer().status for _ in range(count))
 
     counts = [1500 // 64 + (number < 1500 % 64) for number in range(64)]
-    clients = [threading.Thread(target=ask, args=pair) for pair in enumerate(counts)]
+    clients = [threading.Thread(target=fetch, args=pair) for pair in enumerate(counts)]
     for client in clients:
         client.start()
     for client in clients:

@@ -9,11 +9,11 @@ from typing import TypeAlias
 from msgspec import UNSET
 
 from listings.api import codec, cors, response_cache
-from listings.api.codec import Answer, MethodNotAllowed
+from listings.api.codec import MethodNotAllowed, Response
 from listings.api.endpoints import Endpoint
 from listings.api.rate_limit_headers import LimitHeaders
 from listings.api.request import MOST_BODY, Request, RequestIds
-from listings.api.response_cache import KeptAnswers
+from listings.api.response_cache import ResponseCache
 from listings.api.routes import route
 from listings.domain.errors import Problem
 from listings.domain.model import Caller
@@ -21,7 +21,7 @@ from listings.http.asgi import AsgiExchange, ClientGoneError, Exchange, Pages, R
 from listings.service import EndedKey, Service
 from listings.telemetry.logs import RequestLine, RequestLog
 
-OnAnswer: TypeAlias = Callable[[RequestLine], None]
+OnResponse: TypeAlias = Callable[[RequestLine], None]
 Trace: TypeAlias = Callable[[RequestLine, Mapping[str, str]], str | None]
 """Makes a span of a request that was answered, given the client's headers of W3C Trace Context; returns its trace."""
 
@@ -43,7 +43,7 @@ class Application:
         most_body: int = MOST_BODY,
         most_kept: int = response_cache.MOST_BYTES,
         request_log: RequestLog | None = None,
-        on_answer: OnAnswer | None = None,
+        on_answer: OnResponse | None = None,
         trace: Trace | None = None,
         pages: Pages | None = None,
     ) -> None:
@@ -64,12 +64,12 @@ class Application:
         self._limits = LimitHeaders(service.limiter, service.clock)
         self._ids = RequestIds()
         self._most_kept = most_kept
-        self._kept = KeptAnswers(most_kept)
+        self._kept = ResponseCache(most_kept)
 
-    def forget_answers(self) -> None:
+    def clear_response_cache(self) -> None:
         """Answer nothing again that was kept until now, nor what requests that run are about to keep."""
         self._kept.close()
-        self._kept = KeptAnswers(self._most_kept)
+        self._kept = ResponseCache(self._most_kept)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI 3, type http."""
@@ -97,47 +97,47 @@ class Application:
         `method` is what was understood as such.
         """
         request_id = self._ids.next()
-        answer = codec.problem_answer(problem)
+        answer = codec.problem_response(problem)
         self._tell(RequestLine(status=answer.status, request_id=request_id, code=problem.code))
         date = f"date: {formatdate(self._service.clock(), usegmt=True)}\r\n".encode()
         head = date + codec.head_of(answer) + f"x-request-id: {request_id}\r\n".encode() + answer.headers
         return codec.status_line(answer.status) + head + b"connection: close\r\n\r\n" + _body(method, answer)
 
-    async def _answer(self, request: Request) -> Answer:
+    async def _answer(self, request: Request) -> Response:
         try:
             endpoint = route(request)
             await self._pass_gate(request, endpoint)
             answer = await endpoint.handle(self._service, request)
         except MethodNotAllowed as refused:
             if cors.is_preflight(request, self._cors_origins):
-                return cors.preflight_answer(refused.allowed)
-            return codec.problem_answer(refused)
+                return cors.preflight_response(refused.allowed)
+            return codec.problem_response(refused)
         except EndedKey as ended:
-            return self._counted(request, codec.problem_answer(ended), ended.caller)
+            return self._counted(request, codec.problem_response(ended), ended.caller)
         except Problem as problem:
-            return self._counted(request, codec.problem_answer(problem, request.verdict))
+            return self._counted(request, codec.problem_response(problem, request.verdict))
         except ClientGoneError:
             raise
         except Exception:  # noqa: BLE001 - whatever it is, the client gets the one shape of an error
             _log.exception("Request %s failed", request.id)
             failure = Problem("internal_error", "Something went wrong on our side")
-            return self._counted(request, codec.problem_answer(failure, request.verdict))
+            return self._counted(request, codec.problem_response(failure, request.verdict))
         else:
             if endpoint.needs_key:
-                self._service.note_answer(request.caller, answer.status)
+                self._service.record_response(request.caller, answer.status)
             return answer
 
-    def _counted(self, request: Request, answer: Answer, caller: Caller | None = None) -> Answer:
+    def _counted(self, request: Request, answer: Response, caller: Caller | None = None) -> Response:
         """A refusal, of which the owner of the key is to know."""
         caller = caller if caller is not None else getattr(request, "caller", None)
         if caller is not None:
-            self._service.note_answer(caller, answer.status)
-            self._service.note_refusal(
+            self._service.record_response(caller, answer.status)
+            self._service.record_rejection(
                 caller, answer.code or "", answer.status, request.method, request.path, request.id
             )
         return answer
 
-    async def _show(self, request: Request, exchange: Exchange) -> Answer | None:
+    async def _show(self, request: Request, exchange: Exchange) -> Response | None:
         """Let the pages answer; returns what is to be noted of that, None where they have not answered."""
         if self._pages is None or request.path == "/api" or request.path.startswith("/api/"):
             return None
@@ -146,7 +146,7 @@ class Application:
         if not await self._pages(scope, exchange.receive, exchange.send):
             return None
         request.route = scope["listings.route"]
-        return Answer(scope.get("listings.status", _CLIENT_GONE), b"")
+        return Response(scope.get("listings.status", _CLIENT_GONE), b"")
 
     async def _pass_gate(self, request: Request, endpoint: Endpoint) -> None:
         """401, 429, 403 for the plan, then the body: 415, 413."""
@@ -158,14 +158,14 @@ class Application:
                 if request.verdict is not None and not request.verdict.accepted:
                     raise self._limits.refusal(request.verdict)
             else:
-                request.verdict = await service.look_at_limit(caller)
+                request.verdict = await service.peek_rate_limit(caller)
             service.require_plan(caller)
         if endpoint.takes_body:
             await request.read_body(self._most_body)
         else:
             await request.skip_body()
 
-    def _head(self, request: Request, answer: Answer) -> bytes:
+    def _head(self, request: Request, answer: Response) -> bytes:
         head = b"%bx-request-id: %b\r\n%b%b" % (
             answer.head or codec.head_of(answer),
             request.id.encode(),
@@ -176,7 +176,7 @@ class Application:
             head += cors.origin_headers(request, self._cors_origins)
         return head
 
-    def _note(self, request: Request, answer: Answer, seconds: float) -> None:
+    def _note(self, request: Request, answer: Response, seconds: float) -> None:
         caller = getattr(request, "caller", None)
         account_id, key_id = (caller.account_id, caller.key_id) if caller is not None else (None, None)
         milliseconds = round(seconds * 1000, 2)
@@ -204,7 +204,7 @@ class Application:
             self._on_answer(line)
 
 
-def _body(method: str, answer: Answer) -> bytes:
+def _body(method: str, answer: Response) -> bytes:
     return b"" if method == "HEAD" else answer.body
 
 

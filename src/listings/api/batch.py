@@ -8,7 +8,7 @@ from listings.api import codec
 from listings.contract.listings import Step, StepResult
 from listings.domain import fields
 from listings.domain.errors import Problem
-from listings.domain.fields import kind_of, shown
+from listings.domain.fields import json_type, shown
 from listings.domain.model import Caller, ListingChange
 from listings.service import Service
 
@@ -22,7 +22,7 @@ class Operation(NamedTuple):
 
     ref: object  # what the client calls it; absent: None
     done: str
-    rehearsed: str
+    dry_run_result: str
     step: Callable[[Service, Caller], Step]
     ignored: Sequence[str] = ()  # keys of it that mean nothing
 
@@ -66,7 +66,7 @@ def read(body: bytes, *, strict: bool) -> AskedBatch:
 
 def _operation(content: object, *, strict: bool) -> Operation:
     if not isinstance(content, dict):
-        return _refused(None, f"An operation must be an object, got {kind_of(content)}")
+        return _refused(None, f"An operation must be an object, got {json_type(content)}")
     ref = content.get("ref")
     if ref is not None and not _is_reference(ref):
         return _refused(None, f"ref must be text or a whole number of at most {LONGEST_REF} characters")
@@ -140,7 +140,7 @@ def _change(content: Mapping[str, Any], *, strict: bool) -> tuple[ListingChange 
 def _object(content: Mapping[str, Any], name: str) -> Mapping[str, object]:
     value = content.get(name)
     if not isinstance(value, dict):
-        raise Problem("invalid_request", f"{name} must be an object, got {kind_of(value)}")
+        raise Problem("invalid_request", f"{name} must be an object, got {json_type(value)}")
     return value
 
 
@@ -165,7 +165,7 @@ def _told(operation: Operation, result: StepResult, dry_run: bool) -> dict[str, 
     if isinstance(result, Problem):
         return told | {"status": codec.STATUS[result.code], "body": {"error": result.message}}
     if dry_run:
-        return told | {"status": 200, "body": {"message": operation.rehearsed}}
+        return told | {"status": 200, "body": {"message": operation.dry_run_result}}
     if isinstance(result, int):
         return told | {"status": 201, "body": codec.created_body(result)}
     return told | {"status": 200, "body": {"message": operation.done}}

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from listings.contract.listings import Added
-from listings.contract.rate_limiter import Verdict
+from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain import fields
 from listings.domain.errors import Code, Problem, Unavailable
 from listings.domain.listing_json import NOTHING, decode_object, record_of
@@ -65,7 +65,7 @@ _KEPT = b"cache-control: private, no-cache\r\netag: %b\r\n"
 _NOT_MODIFIED = 304
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """A response but for the headers that every response has; `headers` are lines, each ended with CR LF.
 
     One with an entity tag may be kept by its receiver, who has to ask whether it still holds (decision G35).
@@ -80,7 +80,7 @@ class Answer(NamedTuple):
     head: bytes = b""  # what `head_of` makes of it, where that was made before
 
 
-def head_of(answer: Answer) -> bytes:
+def head_of(answer: Response) -> bytes:
     """The headers that tell the body; an answer that is not modified tells nothing of a body that it hasn't."""
     kept = _KEPT % answer.tag.encode() if answer.tag else _NOT_KEPT
     if answer.status == _NOT_MODIFIED:
@@ -88,7 +88,7 @@ def head_of(answer: Answer) -> bytes:
     return _HEAD % (answer.kind, len(answer.body), kept)
 
 
-def ready(answer: Answer) -> Answer:
+def ready(answer: Response) -> Response:
     """The same, to be sent more than once."""
     return answer._replace(head=head_of(answer))
 
@@ -105,14 +105,14 @@ class MethodNotAllowed(Problem):
 # Answers
 
 
-def answer(content: object, status: int = 200, headers: bytes = b"") -> Answer:
+def answer(content: object, status: int = 200, headers: bytes = b"") -> Response:
     """Any content as a JSON answer."""
-    return Answer(status, encode(content), headers)
+    return Response(status, encode(content), headers)
 
 
-def listing_answer(listing: Listing, include: frozenset[str] = NOTHING) -> Answer:
+def listing_response(listing: Listing, include: frozenset[str] = NOTHING) -> Response:
     """One record, under its tag."""
-    return Answer(200, encode(record_of(listing, include)), tag=tag_of(listing, include))
+    return Response(200, encode(record_of(listing, include)), tag=tag_of(listing, include))
 
 
 def list_body(found: list[Listing], include: frozenset[str] = NOTHING) -> bytes:
@@ -120,18 +120,18 @@ def list_body(found: list[Listing], include: frozenset[str] = NOTHING) -> bytes:
     return encode({"listings": [record_of(listing, include) for listing in found]})
 
 
-def page_answer(found: list[Listing], include: frozenset[str], tag: str, next_address: str) -> Answer:
+def page_response(found: list[Listing], include: frozenset[str], tag: str, next_address: str) -> Response:
     """The records of a list, and where the next page is (RFC 8288); "": nowhere."""
     body = list_body(found, include)
-    return Answer(200, body, f'link: <{next_address}>; rel="next"\r\n'.encode() if next_address else b"", tag=tag)
+    return Response(200, body, f'link: <{next_address}>; rel="next"\r\n'.encode() if next_address else b"", tag=tag)
 
 
-def not_modified_answer(tag: str) -> Answer:
+def not_modified_response(tag: str) -> Response:
     """304: what the client has still holds (RFC 9110, 15.4.5)."""
-    return Answer(304, b"", tag=tag)
+    return Response(304, b"", tag=tag)
 
 
-def created_answer(added: Added, headers: bytes) -> Answer:
+def created_response(added: Added, headers: bytes) -> Response:
     """201 with the new id, and where it is; an answer that is repeated says so."""
     location = f"location: {LISTINGS_PATH}/{added.listing_id}\r\n".encode()
     replayed = REPLAYED if added.replayed else b""
@@ -143,9 +143,9 @@ def created_body(listing_id: int) -> dict[str, object]:
     return {"id": listing_id, "message": "listing created"}
 
 
-def message_answer(message: str, headers: bytes = b"", tag: str = "") -> Answer:
+def message_response(message: str, headers: bytes = b"", tag: str = "") -> Response:
     """200 with a message."""
-    return Answer(200, encode({"message": message}), headers, tag=tag)
+    return Response(200, encode({"message": message}), headers, tag=tag)
 
 
 def tag_of(listing: Listing, include: frozenset[str] = NOTHING) -> str:
@@ -154,7 +154,7 @@ def tag_of(listing: Listing, include: frozenset[str] = NOTHING) -> str:
     return f'"v{listing.version}.{listing.view_count}{more}"'
 
 
-def problem_answer(problem: Problem, verdict: Verdict | None = None) -> Answer:
+def problem_response(problem: Problem, verdict: RateLimitDecision | None = None) -> Response:
     """The one shape of every refusal: {"error": text}, its code in X-Error-Code (decision G27)."""
     headers = [f"x-error-code: {problem.code}\r\n"]
     if problem.code == "api_key_required":
@@ -168,7 +168,7 @@ def problem_answer(problem: Problem, verdict: Verdict | None = None) -> Answer:
     if isinstance(problem, MethodNotAllowed):
         headers.append(f"allow: {problem.allowed}\r\n")
     body = encode({"error": problem.message})
-    return Answer(STATUS[problem.code], body, "".join(headers).encode(), problem.code)
+    return Response(STATUS[problem.code], body, "".join(headers).encode(), problem.code)
 
 
 def status_line(status: int) -> bytes:
@@ -176,7 +176,7 @@ def status_line(status: int) -> bytes:
     return f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode()
 
 
-def treatment_headers(ignored: list[str], *, strict: bool) -> bytes:
+def preference_headers(ignored: list[str], *, strict: bool) -> bytes:
     """Which keys of the body were ignored (decision G6), and that a preference was followed (RFC 7240, 3)."""
     headers = ""
     if ignored:
@@ -255,7 +255,7 @@ def _read(
     strict: bool,
 ) -> tuple[T, bytes]:
     content, ignored = read(decode_body(body), strict=strict)
-    return content, treatment_headers([] if strict else ignored, strict=strict)
+    return content, preference_headers([] if strict else ignored, strict=strict)
 
 
 def decode_body(body: bytes) -> dict[str, object]:

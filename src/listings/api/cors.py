@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from listings.api.codec import Answer
+from listings.api.codec import Response
 from listings.api.request import Request
 
 ANY = "*"
@@ -33,9 +33,9 @@ def origin_headers(request: Request, origins: Collection[str]) -> bytes:
     return lines.encode("latin-1")
 
 
-def preflight_answer(allowed: str) -> Answer:
+def preflight_response(allowed: str) -> Response:
     """Which methods and headers a page may send."""
-    return Answer(200, b"{}", _PREFLIGHT.format(methods=allowed).encode())
+    return Response(200, b"{}", _PREFLIGHT.format(methods=allowed).encode())
 
 
 def _is_named(origin: str, origins: Collection[str]) -> bool:

@@ -3,12 +3,12 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
-from listings.api.codec import Answer
+from listings.api.codec import Response
 from listings.api.docs.operations import Operation
 from listings.api.request import Request
 from listings.service import Service
 
-Handler: TypeAlias = Callable[[Service, Request], Awaitable[Answer]]
+Handler: TypeAlias = Callable[[Service, Request], Awaitable[Response]]
 
 
 class Endpoint(NamedTuple):

@@ -13,7 +13,7 @@ import msgspec
 
 from listings.domain import timestamps, tokenizer
 from listings.domain.errors import Problem
-from listings.domain.fields import FIELDS, Choice, Fault, Money, Text, refuse, shown
+from listings.domain.fields import FIELDS, Choice, FieldError, Money, Text, refuse, shown
 from listings.domain.model import ListingQuery, SortKey, Status
 
 EXTRAS = ("district", "latitude", "longitude")
@@ -46,7 +46,7 @@ class Count:
     def __call__(self, text: str) -> int:
         """The number."""
         if not re.fullmatch("[0-9]{1,9}", text) or not self.least <= int(text) <= self.most:
-            raise Fault(f"must be a whole number from {self.least} to {self.most}, got {shown(text)}")
+            raise FieldError(f"must be a whole number from {self.least} to {self.most}, got {shown(text)}")
         return int(text)
 
 
@@ -59,7 +59,7 @@ class Amount:
     def __call__(self, text: str) -> int:
         """The cents."""
         if not _DECIMAL.fullmatch(text):
-            raise Fault(f"must be a number of dollars like 12.50, got {shown(text)}")
+            raise FieldError(f"must be a number of dollars like 12.50, got {shown(text)}")
         return self.money(float(text))
 
 
@@ -74,7 +74,7 @@ class Several:
         """The names."""
         names = frozenset(text.split(","))
         if not names <= {*self.allowed, "all"}:
-            raise Fault(
+            raise FieldError(
                 f"must be some of {', '.join(self.allowed)}, with commas between them, or all, got {shown(text)}"
             )
         return names - {"all"} | (frozenset(self.all) if "all" in names else frozenset())
@@ -86,16 +86,18 @@ def moment(text: str) -> str:
     try:
         return timestamps.text_of(timestamps.moment_of(" ".join(filter(None, match.groups())) if match else text))
     except ValueError:
-        raise Fault(
+        raise FieldError(
             f"must be YYYY-MM-DD HH:MM:SS, YYYY-MM-DDTHH:MM:SSZ or YYYY-MM-DD, in UTC, got {shown(text)}"
         ) from None
 
 
-def sought_words(text: str) -> tuple[str, ...]:
+def search_terms(text: str) -> tuple[str, ...]:
     """The words of a search."""
-    found = tuple(dict.fromkeys(tokenizer.words_of(text)))
+    found = tuple(dict.fromkeys(tokenizer.tokenize(text)))
     if not found or len(found) > MOST_WORDS or len(text) > LONGEST_SEARCH:
-        raise Fault(f"must have 1 to {MOST_WORDS} words of letters or digits, and at most {LONGEST_SEARCH} characters")
+        raise FieldError(
+            f"must have 1 to {MOST_WORDS} words of letters or digits, and at most {LONGEST_SEARCH} characters"
+        )
     return found
 
 
@@ -104,21 +106,21 @@ def order(text: str) -> tuple[str, bool]:
     name = text.removeprefix("-")
     if name not in get_args(SortKey):
         allowed = ", ".join(get_args(SortKey))
-        raise Fault(f"must be one of {allowed}, with - in front for descending, got {shown(text)}")
+        raise FieldError(f"must be one of {allowed}, with - in front for descending, got {shown(text)}")
     return name, text.startswith("-")
 
 
 def truth(text: str) -> bool:
     """True or false."""
     if text not in {"true", "false"}:
-        raise Fault(f"must be true or false, got {shown(text)}")
+        raise FieldError(f"must be true or false, got {shown(text)}")
     return text == "true"
 
 
 def cursor_text(text: str) -> str:
     """A cursor, which is looked into when everything else is known."""
     if len(text) > LONGEST_CURSOR:
-        raise Fault(f"must be at most {LONGEST_CURSOR} characters")
+        raise FieldError(f"must be at most {LONGEST_CURSOR} characters")
     return text
 
 
@@ -133,7 +135,7 @@ PARAMETERS: Mapping[str, Callable[[str], Any]] = {
     "type": _as_field("type"),
     "category": Text(100),
     "region": Text(100),
-    "q": sought_words,
+    "q": search_terms,
     "price_min": Amount(Money(99_999_999_999)),
     "price_max": Amount(Money(99_999_999_999)),
     "updated_since": moment,
@@ -215,7 +217,7 @@ def _unicode(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise Fault("must be percent-encoded UTF-8") from None
+        raise FieldError("must be percent-encoded UTF-8") from None
     return text
 
 
@@ -234,7 +236,7 @@ def _read(pairs: list[tuple[str, str]], rules: Mapping[str, Callable[[str], Any]
         else:
             try:
                 values[name] = rules[name](_unicode(text))
-            except Fault as fault:
+            except FieldError as fault:
                 faults.append(f"{name} {fault}")
     refuse(list(dict.fromkeys(faults)))
     return values
@@ -282,7 +284,7 @@ def _told(query: ListingQuery) -> dict[str, object]:
 # Writes
 
 
-def is_rehearsal(query_string: bytes, *, strict: bool) -> bool:
+def is_dry_run(query_string: bytes, *, strict: bool) -> bool:
     """Whether a write is only to be checked (`dry_run=true`). Raises as `read_list` does."""
     if not query_string:
         return False

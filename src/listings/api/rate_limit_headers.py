@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from math import ceil
 
-from listings.contract.rate_limiter import RateLimiter, Verdict
+from listings.contract.rate_limiter import RateLimitDecision, RateLimiter
 from listings.domain.errors import Problem
 
 _HOUR = 3600
@@ -27,14 +27,14 @@ class LimitHeaders:
             "x-ratelimit-reset: %d\r\n"
         ).encode()
 
-    def headers(self, verdict: Verdict | None) -> bytes:
+    def headers(self, verdict: RateLimitDecision | None) -> bytes:
         """On every authenticated answer; none where there is no limit."""
         if verdict is None:
             return b""
         left, reset = verdict.left, verdict.reset
         return self._lines % (left, ceil(reset), left, ceil(self._clock() + reset))
 
-    def refusal(self, verdict: Verdict) -> Problem:
+    def refusal(self, verdict: RateLimitDecision) -> Problem:
         """What a request beyond the limit is told."""
         window = "hour" if self._window == _HOUR else f"{self._window} seconds"
         return Problem(
@@ -43,7 +43,7 @@ class LimitHeaders:
         )
 
 
-def content_of(limiter: RateLimiter | None, verdict: Verdict | None, now: float) -> dict[str, int | None]:
+def content_of(limiter: RateLimiter | None, verdict: RateLimitDecision | None, now: float) -> dict[str, int | None]:
     """The same as the body of an answer; nulls where there is no limit."""
     if limiter is None or verdict is None:
         return {"limit": None, "window": None, "remaining": None, "reset": None}

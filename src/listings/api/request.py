@@ -4,8 +4,8 @@ import re
 import secrets
 from itertools import count
 
-from listings.api.response_cache import KeptAnswers
-from listings.contract.rate_limiter import Verdict
+from listings.api.response_cache import ResponseCache
+from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain.errors import Problem
 from listings.domain.model import Caller
 from listings.http.asgi import ClientGoneError, Exchange
@@ -50,7 +50,7 @@ class Request:
 
     caller: Caller  # set by the gate, where a key is needed
 
-    def __init__(self, exchange: Exchange, ids: RequestIds, kept: KeptAnswers) -> None:
+    def __init__(self, exchange: Exchange, ids: RequestIds, kept: ResponseCache) -> None:
         """`kept` is what handlers may answer with again."""
         self.kept = kept
         headers = exchange.headers
@@ -60,7 +60,7 @@ class Request:
         self.route = "-"  # the pattern that the path fits
         self.segment = ""  # what stands in the place of {id}
         self.body = b""
-        self.verdict: Verdict | None = None
+        self.verdict: RateLimitDecision | None = None
         self._receive = exchange.receive
         self._whole_body = exchange.whole_body
         self._headers = dict(headers)

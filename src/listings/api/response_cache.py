@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 
-from listings.api.codec import Answer
+from listings.api.codec import Response
 
 MOST_BYTES = 16 * 1024 * 1024
 _OVERHEAD = 1024  # bytes that an answer takes beside its body, and more
@@ -15,11 +15,11 @@ class _Account:
     __slots__ = ("answers", "bytes")
 
     def __init__(self) -> None:
-        self.answers: dict[str, tuple[int, Answer]] = {}
+        self.answers: dict[str, tuple[int, Response]] = {}
         self.bytes = 0
 
 
-class KeptAnswers:
+class ResponseCache:
     """Answers that show an account's own listings, with the account's revision.
 
     Every edit raises the revision in its own transaction (`contract.store.Store`), so whoever has read the revision
@@ -33,7 +33,7 @@ class KeptAnswers:
         self._accounts: OrderedDict[int, _Account] = OrderedDict()
         self.bytes = 0
 
-    def find(self, account_id: int, since: int, name: str) -> Answer | None:
+    def find(self, account_id: int, since: int, name: str) -> Response | None:
         """The answer of this name, where it was read as of this revision or a later one."""
         kept = self._accounts.get(account_id)
         if kept is None:
@@ -47,7 +47,7 @@ class KeptAnswers:
         kept = self._accounts.get(account_id)
         return kept is not None and name in kept.answers
 
-    def keep(self, account_id: int, revision: int, name: str, answer: Answer) -> None:
+    def keep(self, account_id: int, revision: int, name: str, answer: Response) -> None:
         """Take an answer whose content was read when the revision was, or later, under a name of one's own."""
         size = _size_of(answer)
         kept = self._accounts.get(account_id) or _Account()
@@ -81,5 +81,5 @@ class KeptAnswers:
             self.bytes -= kept.bytes
 
 
-def _size_of(answer: Answer) -> int:
+def _size_of(answer: Response) -> int:
     return len(answer.body) + _OVERHEAD

@@ -298,12 +298,12 @@ def _sqlite() -> Finding:
 
 
 def _limit(settings: Settings) -> Finding:
-    reach = maintenance.limit_reach(settings)
+    reach = maintenance.rate_limit_scope(settings)
     if reach is None:
         return Finding("rate limit", "ok", "There is none, as LISTINGS_RATE_LIMIT is 0")
     counted = f"{settings.rate_limit} requests in {settings.rate_window} s and key, counted over {reach}"
     try:
-        report = maintenance.look_at_redis(settings)
+        report = maintenance.inspect_redis(settings)
     except Unavailable as problem:
         advice = "See that Redis runs, and that LISTINGS_REDIS_URL names it with the right password"
         return Finding("rate limit", "fault", f"Redis can't be asked: {problem.message}", advice)

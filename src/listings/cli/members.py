@@ -13,7 +13,7 @@ import msgspec
 from listings.cli.output import json_option, listed_key_data, listing_data, show, status_data, tell
 from listings.cli.parameters import settings_of, with_service
 from listings.cli.resumable_file import place_of, require_free
-from listings.contract.history import CONSOLE, OPERATOR, Event, Refusal, UsageCount
+from listings.contract.history import CONSOLE, OPERATOR, Event, RejectedRequest, UsageCount
 from listings.contract.members import Session
 from listings.domain import timestamps
 from listings.domain.errors import Problem
@@ -169,7 +169,7 @@ def _parts(service: Service, owner: Account) -> Mapping[str, Callable[[], AsyncI
         "sessions": lambda: _each(store.list_sessions(owner.id), _session_data),
         "activity": lambda: _activity(service, owner),
         "usage": lambda: _each(store.usage_by_hour(*place, 0), _usage_data),
-        "refusals": lambda: _each(store.list_refusals(*place, MOST_REFUSALS), _refusal_data),
+        "refusals": lambda: _each(store.list_rejected_requests(*place, MOST_REFUSALS), _refusal_data),
         "listings": lambda: _listings(service, owner),
     }
 
@@ -209,7 +209,7 @@ def _event_data(event: Event) -> Mapping[str, object]:
     return {
         "at": timestamps.text_of(event.moment),
         "what": event.kind,
-        "by": {OPERATOR: "operator", CONSOLE: "console"}.get(event.author, f"key {event.author}"),
+        "by": {OPERATOR: "operator", CONSOLE: "console"}.get(event.actor, f"key {event.actor}"),
         "id": event.subject or None,
         "detail": msgspec.json.decode(event.detail) if event.detail else None,
     }
@@ -224,7 +224,7 @@ def _usage_data(row: UsageCount) -> Mapping[str, object]:
     }
 
 
-def _refusal_data(refusal: Refusal) -> Mapping[str, object]:
+def _refusal_data(refusal: RejectedRequest) -> Mapping[str, object]:
     return {
         "at": timestamps.text_of(refusal.moment // _MICROSECOND),
         "key": refusal.key_id,

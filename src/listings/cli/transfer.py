@@ -119,7 +119,7 @@ def import_(
 
 
 class _Watch:
-    """Tells on standard error what becomes of an import (`listings.service.transfer.importer.Watch`)."""
+    """Tells on standard error what becomes of an import ."""
 
     def __init__(self, path: Path, size: int, progress: Progress) -> None:
         self._path = path

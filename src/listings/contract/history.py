@@ -14,7 +14,7 @@ CONSOLE = -1
 """Authors that are no API key, whose ids begin at 1: the operator by commands, the account's member by the console."""
 
 
-class Author(NamedTuple):
+class Actor(NamedTuple):
     """Who brings something about, and when in seconds since 1970: an API key by its id, OPERATOR or CONSOLE."""
 
     key_id: int
@@ -40,7 +40,7 @@ EventKind: TypeAlias = Literal[
 ]
 
 
-class EventPlace(NamedTuple):
+class ActivityCursor(NamedTuple):
     """A place in an account's activity, behind which it goes on."""
 
     revision: int
@@ -48,12 +48,12 @@ class EventPlace(NamedTuple):
     listing_id: int
 
 
-LATEST = EventPlace(2**62, 0, 2**62)
+LATEST = ActivityCursor(2**62, 0, 2**62)
 """Before the newest event."""
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something that was done to an account. `moment` is in seconds since 1970, `author` as in `Author`.
+    """Something that was done to an account. `moment` is in seconds since 1970, `actor` as in `Actor`.
 
     `revision` is the account's after it; an edit of listings has the number 0, what is none has one from 1 on.
     `subject` is the id of the listing or the key, 0 where there is none. `detail` is JSON: the names of the changed
@@ -64,17 +64,17 @@ class Event(msgspec.Struct, frozen=True):
     revision: int
     number: int
     moment: int
-    author: int
+    actor: int
     kind: EventKind
     subject: int
     detail: str
 
 
-class Made(NamedTuple):
-    """A listing as its row tells of its making; `author` and `revision` are None where that is no event of its own."""
+class Creation(NamedTuple):
+    """A listing as its row tells of its making; `actor` and `revision` are None where that is no event of its own."""
 
     listing_id: int
-    author: int | None
+    actor: int | None
     revision: int | None
     created_at: str
 
@@ -97,7 +97,7 @@ class UsageCount(NamedTuple):
     answers: int
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class RejectedRequest(msgspec.Struct, frozen=True):
     """A request that was refused. `moment` is in microseconds since 1970, different for all of one process."""
 
     account_id: int
@@ -130,13 +130,13 @@ class Payment(NamedTuple):
 class HistoryStore(Protocol):
     """Where an account's usage and activity are kept, and what was paid."""
 
-    async def page_events(self, bucket: int, account_id: int, before: EventPlace, count: int) -> list[Event]:
+    async def page_events(self, bucket: int, account_id: int, before: ActivityCursor, count: int) -> list[Event]:
         """The account's next older events that are no creates of single listings, `count` at most, the newest first."""
 
-    async def page_made(self, bucket: int, account_id: int, before_id: int, count: int) -> list[Made]:
+    async def page_made(self, bucket: int, account_id: int, before_id: int, count: int) -> list[Creation]:
         """The account's next listings with lower ids, `count` at most, ids descending; deleted ones included."""
 
-    async def add_usage(self, counts: Mapping[UsageKey, int], refusals: Sequence[Refusal], most: int) -> None:
+    async def add_usage(self, counts: Mapping[UsageKey, int], refusals: Sequence[RejectedRequest], most: int) -> None:
         """Add to the counts, and keep the refusals; of these the latest `most` of each account stay."""
 
     async def usage_by_hour(self, bucket: int, account_id: int, since: int) -> list[UsageCount]:
@@ -145,10 +145,10 @@ class HistoryStore(Protocol):
     async def usage_by_day(self, bucket: int, account_id: int, since: int) -> list[UsageCount]:
         """The account's counts from an hour on, summed over days, in the order of days."""
 
-    async def list_refusals(self, bucket: int, account_id: int, count: int) -> list[Refusal]:
+    async def list_rejected_requests(self, bucket: int, account_id: int, count: int) -> list[RejectedRequest]:
         """The account's latest refusals, the latest first."""
 
-    async def forget_history(self, buckets: Sequence[int], oldest: History, most: int) -> int:
+    async def purge_history(self, buckets: Sequence[int], oldest: History, most: int) -> int:
         """Remove what is older from some buckets, of each at most so many rows of a kind; returns how many."""
 
     async def add_payment(self, payment: Payment, decide: Callable[[Account], int], moment: int) -> Account | None:

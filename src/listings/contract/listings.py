@@ -24,7 +24,7 @@ class Promise(asyncio.Future[T]):
     """A result that is sure to come, so that a request may wait for it without a task, which is cheaper."""
 
 
-class Claim(NamedTuple):
+class IdempotencyRecord(NamedTuple):
     """An idempotency key that an account gives to a write, to be kept with what the write came to (decision G36)."""
 
     key: str

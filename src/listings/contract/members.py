@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from listings.contract.history import Author
+from listings.contract.history import Actor
 from listings.domain.model import Account
 
 
@@ -53,7 +53,7 @@ class MemberStore(Protocol):
     async def get_password(self, account_id: int) -> str | None:
         """The hash of the account's password; None when it has none."""
 
-    async def set_password(self, account_id: int, old: str, new: str, author: Author, keep: str | None = None) -> bool:
+    async def set_password(self, account_id: int, old: str, new: str, actor: Actor, keep: str | None = None) -> bool:
         """Store a password's hash, end all sessions but the one of the handle `keep`, and all invitations.
 
         False, and nothing stored, when the hash is no more the old one.
@@ -74,19 +74,19 @@ class MemberStore(Protocol):
     async def list_sessions(self, account_id: int) -> list[Session]:
         """The account's sessions, the latest first."""
 
-    async def note_session(self, account_id: int, handle: str, seen_at: int) -> None:
+    async def touch_session(self, account_id: int, handle: str, seen_at: int) -> None:
         """Keep when a session was last seen; an earlier time changes nothing."""
 
     async def confirm_session(self, account_id: int, handle: str, digest: bytes, confirmed_at: int) -> None:
         """Keep when the password was last given; from now on the session is found by another digest."""
 
-    async def end_session(self, account_id: int, handle: str, author: Author | None = None) -> bool:
+    async def end_session(self, account_id: int, handle: str, actor: Actor | None = None) -> bool:
         """End one session; False when there is none of this handle. Without an author it leaves no event."""
 
     async def end_sessions(self, account_id: int, keep: str | None = None) -> int:
         """End all of an account's sessions but the one of the handle `keep`; returns how many."""
 
-    async def forget_sessions(self, oldest: Ages) -> None:
+    async def purge_sessions(self, oldest: Ages) -> None:
         """Remove the sessions that are over."""
 
     async def count_attempt(self, subjects: Sequence[bytes], moment: int, oldest: int) -> list[int]:
@@ -98,7 +98,7 @@ class MemberStore(Protocol):
     async def forgive_attempt(self, forgotten: bytes, lessened: bytes) -> None:
         """Forget a subject's attempts, and one of another's."""
 
-    async def forget_attempts(self, oldest: int, now: int) -> None:
+    async def purge_attempts(self, oldest: int, now: int) -> None:
         """Remove the subjects whose first attempt was before a moment, or is still to come."""
 
     async def add_invitation(self, account_id: int, digest: bytes, created_at: int, expires_at: int) -> None:

@@ -5,7 +5,7 @@ from typing import Protocol
 import msgspec
 
 
-class Verdict(msgspec.Struct, frozen=True, gc=False):
+class RateLimitDecision(msgspec.Struct, frozen=True, gc=False):
     """A limiter's answer.
 
     `left`: how many more requests would be accepted at once. `reset`: seconds until the oldest request that
@@ -38,16 +38,16 @@ class RateLimiter(Protocol):
         """Whether it was set up to count over machines."""
 
     @property
-    def reach(self) -> str:
+    def scope(self) -> str:
         """Whose requests are counted together at the moment, such as "this machine"."""
 
-    async def hit(self, key_id: int) -> Verdict:
+    async def hit(self, key_id: int) -> RateLimitDecision:
         """Count one request in one atomic step; a refused one does not count. May raise Unavailable."""
 
-    async def look(self, key_id: int) -> Verdict:
+    async def peek(self, key_id: int) -> RateLimitDecision:
         """What `hit` would answer now, without counting. May raise Unavailable."""
 
-    async def keep_up(self) -> None:
+    async def run_maintenance(self) -> None:
         """What is to be done beside the requests, until cancelled; returns where that is nothing."""
 
     async def check(self) -> None:

@@ -4,18 +4,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from listings.contract.accounts import AccountChange, DecideRotation, NewKey
-from listings.contract.history import Author, HistoryStore
+from listings.contract.history import Actor, HistoryStore
 from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, RowOutcome
-from listings.contract.listings import Added, Batch, Claim, Decide, IndexStep, StepResult
+from listings.contract.listings import Added, Batch, Decide, IdempotencyRecord, IndexStep, StepResult
 from listings.contract.members import MemberStore
 from listings.domain.model import (
     Account,
     ApiKey,
     Caller,
-    Entry,
     Listing,
     ListingCounts,
     ListingQuery,
+    MarketEntry,
     MarketPlaces,
     MarketQuery,
     NewListing,
@@ -33,7 +33,7 @@ class Store(MemberStore, HistoryStore, Protocol):
     the account's activity, in the same transaction; without one it leaves none. A batch and an import are one event.
     """
 
-    on_replaced: Callable[[], None]
+    on_server_replaced: Callable[[], None]
     """To be set by who keeps what was read: is called before the first read from a server that may hold less."""
 
     async def open(self) -> None:
@@ -72,8 +72,8 @@ class Store(MemberStore, HistoryStore, Protocol):
         account_id: int,
         new: NewListing,
         created_at: str,
-        claim: Claim | None = None,
-        author: Author | None = None,
+        claim: IdempotencyRecord | None = None,
+        actor: Actor | None = None,
     ) -> Added:
         """Store a listing of an existing account; its id is higher than every earlier one of the account.
 
@@ -87,8 +87,8 @@ class Store(MemberStore, HistoryStore, Protocol):
         bucket: int,
         account_id: int,
         batch: Batch,
-        claim: Claim | None = None,
-        author: Author | None = None,
+        claim: IdempotencyRecord | None = None,
+        actor: Actor | None = None,
     ) -> Sequence[StepResult] | str:
         """Do the steps of a batch; returns what each came to, as it would have alone.
 
@@ -96,10 +96,10 @@ class Store(MemberStore, HistoryStore, Protocol):
         Where all is undone, no claim is kept. Raises Problem("idempotency_key_reused").
         """
 
-    async def forget_claims(self, oldest: int) -> None:
+    async def purge_idempotency_records(self, oldest: int) -> None:
         """Remove the claims from before a moment."""
 
-    async def change_listing(self, listing_id: int, decide: Decide, author: Author | None = None) -> Listing:
+    async def change_listing(self, listing_id: int, decide: Decide, actor: Actor | None = None) -> Listing:
         """Read the row, ask `decide`, write exactly the columns that it returned; returns the listing as it is now.
 
         An empty change writes nothing; any other raises the version by one. What `decide` raises is raised, and
@@ -122,7 +122,7 @@ class Store(MemberStore, HistoryStore, Protocol):
         """
 
     async def import_listings(
-        self, key: ImportKey, batch: ImportBatch, author: Author | None = None
+        self, key: ImportKey, batch: ImportBatch, actor: Actor | None = None
     ) -> list[RowOutcome] | None:
         """Judge the rows of a batch one after the other and write what their judges return, with the progress.
 
@@ -131,7 +131,7 @@ class Store(MemberStore, HistoryStore, Protocol):
         where the batch starts: somebody else has gone on with it, or it was finished.
         """
 
-    async def search_market(self, query: MarketQuery) -> list[Entry]:
+    async def search_market(self, query: MarketQuery) -> list[MarketEntry]:
         """What a query asks for of all accounts' listings that anybody may see, as far as they are indexed.
 
         Those are the active ones of accounts that aren't disabled, which counts at once. A word is looked for in title,
@@ -168,7 +168,7 @@ class Store(MemberStore, HistoryStore, Protocol):
         revision of an account is raised by one where any of its counts has changed.
         """
 
-    async def forget_views(self, oldest: int, count: int) -> int:
+    async def purge_views(self, oldest: int, count: int) -> int:
         """Remove visitors of days before one, at most `count`, and their salts; returns how many visitors."""
 
     async def get_revision(self, bucket: int, account_id: int) -> int:
@@ -193,25 +193,25 @@ class Store(MemberStore, HistoryStore, Protocol):
         """The next accounts behind an id, at most `count`, in the order of their ids."""
 
     async def change_account(
-        self, account_id: int, decide: Callable[[Account], AccountChange], author: Author | None = None
+        self, account_id: int, decide: Callable[[Account], AccountChange], actor: Actor | None = None
     ) -> Account | None:
         """Change an account by a pure function of what it is; None when there is none."""
 
-    async def add_key(self, new: NewKey, author: Author | None = None) -> ApiKey | None:
+    async def add_key(self, new: NewKey, actor: Actor | None = None) -> ApiKey | None:
         """Store a key of an existing account; None, and nothing stored, when the digest is taken."""
 
     async def list_keys(self, account_id: int) -> list[ApiKey]:
         """The account's keys in the order of their ids, revoked and expired ones included."""
 
-    async def rotate_key(self, key_id: int, decide: DecideRotation, author: Author | None = None) -> ApiKey | None:
+    async def rotate_key(self, key_id: int, decide: DecideRotation, actor: Actor | None = None) -> ApiKey | None:
         """Store a new key and set when the old one expires, as a pure function of what is known of it decides.
 
         Returns the new key; None when there is no such key. The new digest must not be taken. That a key was rotated
         before is known for as long as the account's activity is kept, where an author was given.
         """
 
-    async def note_key_uses(self, uses: Mapping[int, int]) -> None:
+    async def record_key_uses(self, uses: Mapping[int, int]) -> None:
         """Keep when keys were last used, by their ids; an earlier time than the one that is kept changes nothing."""
 
-    async def revoke_key(self, key_id: int, revoked_at: int, author: Author | None = None) -> ApiKey | None:
+    async def revoke_key(self, key_id: int, revoked_at: int, actor: Actor | None = None) -> ApiKey | None:
         """Revoke a key for good; one that is revoked keeps its first time. None when there is no such key."""

@@ -1,6 +1,6 @@
 """Every rule and bound of a listing's fields, once: one table from a body's key to its rule.
 
-A rule turns the value that JSON gave into the value that is stored, or raises a `Fault` with the end of a
+A rule turns the value that JSON gave into the value that is stored, or raises a `FieldError` with the end of a
 sentence that begins with the field's name. Rules carry their bounds as attributes, so that the described API
 is made of the same table. All faults of a body are told at once (decisions G2-G6, G32).
 """
@@ -33,7 +33,7 @@ _KINDS: Mapping[type, str] = {
 }
 
 
-class Fault(ValueError):
+class FieldError(ValueError):
     """The end of a sentence that begins with the field's name: "must be text, got a number"."""
 
 
@@ -46,7 +46,7 @@ class InvalidFields(Problem):
         self.faults = faults
 
 
-def kind_of(value: object) -> str:
+def json_type(value: object) -> str:
     """What JSON calls such a value, with an article."""
     return _KINDS[type(value)]
 
@@ -54,7 +54,7 @@ def kind_of(value: object) -> str:
 def shown(value: object) -> str:
     """The value as JSON for a message, cut to 40 characters; of a list or an object only its kind."""
     if isinstance(value, list | dict):
-        return kind_of(value)
+        return json_type(value)
     if isinstance(value, int) and abs(value) >= 10**39:
         return "a number of 40 digits or more"
     text = json.dumps(value, ensure_ascii=False)
@@ -71,13 +71,13 @@ class Text:
     def __call__(self, value: object) -> str:
         """The text itself."""
         if not isinstance(value, str):
-            raise Fault(f"must be text, got {kind_of(value)}")
+            raise FieldError(f"must be text, got {json_type(value)}")
         if len(value) > self.longest:
-            raise Fault(f"must be at most {self.longest} characters, got {len(value)}")
+            raise FieldError(f"must be at most {self.longest} characters, got {len(value)}")
         if "\0" in value:
-            raise Fault("must not contain the character U+0000")
+            raise FieldError("must not contain the character U+0000")
         if not self.blank and (not value or value.isspace()):
-            raise Fault("is required and must not be blank")
+            raise FieldError("is required and must not be blank")
         return value
 
 
@@ -91,7 +91,7 @@ class Choice:
         """The word itself."""
         if isinstance(value, str) and value in self.allowed:
             return value
-        raise Fault(f"must be one of {', '.join(self.allowed)}, got {shown(value)}")
+        raise FieldError(f"must be one of {', '.join(self.allowed)}, got {shown(value)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +102,13 @@ class Flag:
         """The flag itself."""
         if isinstance(value, bool):
             return value
-        raise Fault(f"must be true or false, got {shown(value)}")
+        raise FieldError(f"must be true or false, got {shown(value)}")
 
 
 def _number(value: Any) -> float:  # noqa: ANN401 - what JSON gave; to mypyc an int is a float once it is known as one
     """A whole number that no float holds is beyond every bound, as infinity is."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Fault(f"must be a number, got {shown(value)}")
+        raise FieldError(f"must be a number, got {shown(value)}")
     try:
         return float(value)
     except OverflowError:
@@ -126,9 +126,9 @@ class Money:
         dollars = _number(value)
         cents = round(dollars * 100) if abs(dollars) <= self.most_cents else -1
         if not 0 <= cents <= self.most_cents or dollars < -_NOISE:
-            raise Fault(f"must be from 0 to {self.most_cents / 100}, got {shown(value)}")
+            raise FieldError(f"must be from 0 to {self.most_cents / 100}, got {shown(value)}")
         if abs(dollars - cents / 100) > _NOISE:
-            raise Fault(f"must have at most two decimals, got {shown(value)}")
+            raise FieldError(f"must have at most two decimals, got {shown(value)}")
         return cents
 
 
@@ -143,7 +143,7 @@ class Coordinate:
         """The degrees as a float."""
         degrees = _number(value)
         if not self.least <= degrees <= self.most:
-            raise Fault(f"must be from {self.least} to {self.most}, got {shown(value)}")
+            raise FieldError(f"must be from {self.least} to {self.most}, got {shown(value)}")
         return float(degrees) + 0.0  # -0.0 + 0.0 is 0.0
 
 
@@ -163,13 +163,13 @@ class Images:
     def __call__(self, value: object) -> str:
         """The JSON array of the addresses."""
         if not isinstance(value, list):
-            raise Fault(f"must be a list of addresses, got {kind_of(value)}")
+            raise FieldError(f"must be a list of addresses, got {json_type(value)}")
         if len(value) > self.most:
-            raise Fault(f"must have at most {self.most} addresses, got {len(value)}")
+            raise FieldError(f"must have at most {self.most} addresses, got {len(value)}")
         for place, address in enumerate(value):
             fault = self._fault_of(address)
             if fault is not None:
-                raise Fault(f"[{place}] {fault}, got {shown(address)}")
+                raise FieldError(f"[{place}] {fault}, got {shown(address)}")
         return msgspec.json.encode(value).decode()
 
     def _fault_of(self, address: object) -> str | None:
@@ -260,7 +260,7 @@ def _read(given: Body, *, strict: bool) -> tuple[dict[str, Value], list[str], di
         rule = (field.strict_rule or field.rule) if strict else field.rule
         try:
             values[field.attribute] = rule(value)
-        except Fault as fault:
+        except FieldError as fault:
             faults[name] = f"{name}{'' if str(fault).startswith('[') else ' '}{fault}"
     if strict:
         faults |= {name: f"{shown(name)} is not a field that can be set" for name in ignored}

@@ -87,7 +87,7 @@ class ListingQuery(msgspec.Struct, frozen=True, kw_only=True):
     type: str | None = None
     category: str | None = None
     region: str | None = None
-    words: tuple[str, ...] = ()  # that title or content must have, as `words.words_of` gives them
+    words: tuple[str, ...] = ()  # that title or content must have, as `words.tokenize` gives them
     price_min: int | None = None  # cents, included
     price_max: int | None = None  # cents, included
     updated_since: str | None = None  # included
@@ -115,7 +115,7 @@ SORTED_BY: Mapping[SortKey, str] = {
 class MarketQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which of everybody's listings are asked for, and in which order. None: whatever it is."""
 
-    words: tuple[str, ...] = ()  # that the listing must have, as `words.words_of` gives them
+    words: tuple[str, ...] = ()  # that the listing must have, as `words.tokenize` gives them
     type: str | None = None
     category: str | None = None
     region: str | None = None
@@ -126,7 +126,7 @@ class MarketQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 24
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
+class MarketEntry(msgspec.Struct, frozen=True, gc=False):
     """What the market shows of a listing among others."""
 
     serial: int  # its place in the order in which listings appeared

@@ -10,12 +10,12 @@ _ACCENTS = re.compile("[\u0300-\u036f]")
 _LONGEST = 64  # characters of a word that count
 
 
-def words_of(text: str) -> list[str]:
+def tokenize(text: str) -> list[str]:
     """The words in their order: runs of letters and digits, folded."""
     return [word[:_LONGEST] for word in _WORD.findall(_folded(text))]
 
 
-def contain(texts: Iterable[str], sought: Iterable[str]) -> bool:
+def matches(texts: Iterable[str], sought: Iterable[str]) -> bool:
     """Whether each sought word is a word of one of the texts; the same as to take the words apart, in less time."""
     folded = [_folded(text) for text in texts]
     return all(any(_has(text, word) for text in folded) for word in sought)

@@ -83,7 +83,7 @@ class Acceptor:
             connection.close()
 
 
-def turn_away(listener: socket.socket) -> bool:
+def reject_new_connections(listener: socket.socket) -> bool:
     """Let nobody connect any more who has not begun to; False where this system can't.
 
     The kernel resets what it has accepted when a listening socket is closed. From now on it accepts nothing new, so

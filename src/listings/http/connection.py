@@ -20,8 +20,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from listings.domain.errors import Problem, Unavailable
 from listings.http.asgi import path_of
 from listings.http.eager import Running, run
-from listings.http.exchange import Cycle
-from listings.http.write_buffer import Outbox
+from listings.http.exchange import HttpExchange
+from listings.http.write_buffer import WriteBuffer
 
 _MOST_DISCARDED = 64 * 1024 * 1024
 _DISCARD_SECONDS = 5.0
@@ -45,7 +45,7 @@ Phase: TypeAlias = Literal[
 _log = logging.getLogger(__name__)
 
 
-class Bounds(NamedTuple):
+class ConnectionLimits(NamedTuple):
     """What a connection may take; times in seconds, sizes in bytes."""
 
     header_seconds: float = 10
@@ -59,16 +59,16 @@ class Bounds(NamedTuple):
     accepted_at_once: int = 16  # in a turn of the loop: more would keep those waiting who are there already
 
 
-class GuardedProtocol(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """The protocol of one connection. Its cycles see it as their transport, so that closing may linger."""
 
-    _arriving: Cycle  # the request whose body is coming, or came last
+    _arriving: HttpExchange  # the request whose body is coming, or came last
 
     def __init__(
         self,
-        bounds: Bounds,
+        bounds: ConnectionLimits,
         refusal: Callable[[Problem, str], bytes],
-        outbox: Outbox,
+        outbox: WriteBuffer,
         **of_uvicorn: Any,  # noqa: ANN401 - passed on
     ) -> None:
         """`refusal` makes the whole answer that a problem gets when the application is not asked, to a method.
@@ -82,8 +82,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self.outbox = outbox
         self._phase: Phase = "silent"
         self._since = self.loop.time()
-        self._running: Cycle | None = None
-        self._ready: Cycle | None = None  # what runs next, when the bytes that have come are parsed
+        self._running: HttpExchange | None = None
+        self._ready: HttpExchange | None = None  # what runs next, when the bytes that have come are parsed
         self._stepping = False
         self._problem: Problem | None = None  # what a refused client is to be told
         self._stopping = False  # nothing more is read; the connection ends with the answers that are owed
@@ -241,7 +241,7 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         version = self.parser.get_http_version()
         self._check_head(version)
-        self._arriving = Cycle(
+        self._arriving = HttpExchange(
             self,
             self.parser.get_method().decode("ascii"),
             _split_target(self._target),
@@ -319,7 +319,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.transport.is_closing() or self._phase == "linger":
             return
         if self.pipeline:
-            self._running = self._ready = cast("Cycle", self.pipeline.pop()[0])
+            self._running = self._ready = cast("HttpExchange", self.pipeline.pop()[0])
         if not self.pipeline:  # else there is enough to do, and more would be kept in memory
             self.flow.resume_reading()
         if self._running is not None:
@@ -351,7 +351,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._running is None:
             self._tell_problem(problem)
 
-    def _abandon(self, cycle: Cycle) -> None:
+    def _abandon(self, cycle: HttpExchange) -> None:
         """Its body will never be complete: the application sees the client leave, and answers nothing."""
         cycle.disconnected = True
         cycle.message_event.set()
@@ -364,7 +364,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.write(self._refusal(problem, self.parser.get_method().decode("ascii")))
         self._linger()
 
-    def fail(self, cycle: Cycle) -> None:
+    def fail(self, cycle: HttpExchange) -> None:
         """Answer for an application that can't: 500 where nothing was said yet; the connection ends either way."""
         if cycle.response_started or cycle.disconnected:
             self.drop()
@@ -431,7 +431,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def _disconnect_all(self) -> None:
-        for cycle in [self._running, *(cast("Cycle", cycle) for cycle, _ in self.pipeline)]:
+        for cycle in [self._running, *(cast("HttpExchange", cycle) for cycle, _ in self.pipeline)]:
             if cycle is not None:
                 cycle.disconnected = True
                 cycle.message_event.set()

@@ -12,7 +12,7 @@ from listings.http.asgi import Headers, HttpApplication, Scope
 from listings.http.write_buffer import Data
 
 if TYPE_CHECKING:
-    from listings.http.connection import GuardedProtocol
+    from listings.http.connection import HttpConnection
 
 _LARGE = 16 * 1024  # from here on two buffers are cheaper than a copy
 
@@ -45,12 +45,12 @@ class Signal:
             await self._waiter
 
 
-class Cycle(RequestResponseCycle):
+class HttpExchange(RequestResponseCycle):
     """One request and its answer: `listings.http.asgi.Exchange`."""
 
     def __init__(  # noqa: PLR0913 - a request's parts
         self,
-        protocol: "GuardedProtocol",
+        protocol: "HttpConnection",
         method: str,
         target: tuple[bytes, str, bytes],
         headers: Headers,

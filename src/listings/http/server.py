@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, cast
 import uvicorn
 
 from listings.domain.errors import Problem
-from listings.http.acceptor import HANDSHAKE_SECONDS, Acceptor, turn_away
+from listings.http.acceptor import HANDSHAKE_SECONDS, Acceptor, reject_new_connections
 from listings.http.asgi import HttpApplication
-from listings.http.connection import Bounds, GuardedProtocol
-from listings.http.write_buffer import Outbox
+from listings.http.connection import ConnectionLimits, HttpConnection
+from listings.http.write_buffer import WriteBuffer
 
 _SWEEP_SECONDS = 0.5
 _SWEPT_AT_ONCE = 2
@@ -47,7 +47,7 @@ class Server(uvicorn.Server):
     def __init__(
         self,
         application: HttpApplication,
-        bounds: Bounds,
+        bounds: ConnectionLimits,
         on_start: Callable[[], None] = lambda: None,
         on_stop: Callable[[], None] = lambda: None,
         *,
@@ -57,7 +57,7 @@ class Server(uvicorn.Server):
 
         `alone`: whether no other process accepts from the same sockets.
         """
-        protocol = partial(GuardedProtocol, bounds, application.refusal, Outbox())
+        protocol = partial(HttpConnection, bounds, application.refusal, WriteBuffer())
         super().__init__(
             uvicorn.Config(
                 cast("Any", application),  # uvicorn's own type of a scope is narrower than ASGI's
@@ -118,7 +118,7 @@ class Server(uvicorn.Server):
 
         Beside other processes that listen, those are theirs to take.
         """
-        if self._alone and self._patience is _STOPPING and all(map(turn_away, sockets)):
+        if self._alone and self._patience is _STOPPING and all(map(reject_new_connections, sockets)):
             await asyncio.sleep(HANDSHAKE_SECONDS)
         for server in self.servers:
             server.close()
@@ -142,8 +142,8 @@ class Server(uvicorn.Server):
         """How many there are now; may be asked from any thread."""
         return len(self.server_state.connections)
 
-    def _connections(self) -> list[GuardedProtocol]:
-        return [cast("GuardedProtocol", connection) for connection in self.server_state.connections]
+    def _connections(self) -> list[HttpConnection]:
+        return [cast("HttpConnection", connection) for connection in self.server_state.connections]
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()

@@ -24,7 +24,7 @@ Of two numbers by turns, or it could be the last one of a full turn that is look
 _log = logging.getLogger(__name__)
 
 
-class Outbox:
+class WriteBuffer:
     """What the connections of one event loop are about to send; until then it is not in their transports.
 
     Whoever writes to such a transport otherwise, or closes it, has to `flush` before.

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from listings.contract.rate_limiter import RateLimiter, Verdict
+from listings.contract.rate_limiter import RateLimitDecision, RateLimiter
 from listings.domain.errors import Unavailable
 from listings.ratelimit.redis import RedisLimiter
 
@@ -17,7 +17,7 @@ class FallbackLimiter:
 
     What the shared one accepts is noted in the local one too, so that the local one begins with what this machine
     has accepted, and not with a new hour. What the local one accepts is not told to the shared one later. With
-    `required`, nobody steps in: `hit` and `look` raise Unavailable.
+    `required`, nobody steps in: `hit` and `peek` raise Unavailable.
     """
 
     is_shared = True
@@ -41,18 +41,18 @@ class FallbackLimiter:
         shared.on_change = self._note_change
 
     @property
-    def reach(self) -> str:
+    def scope(self) -> str:
         """Who counts together now."""
         if self._away_since is None:
-            return self._shared.reach
-        return "nobody, since Redis is away" if self._required else f"{self._local.reach}, since Redis is away"
+            return self._shared.scope
+        return "nobody, since Redis is away" if self._required else f"{self._local.scope}, since Redis is away"
 
     @property
     def is_away(self) -> bool:
         """Whether the shared limiter was away when it was last needed."""
         return self._away_since is not None
 
-    async def hit(self, key_id: int) -> Verdict:
+    async def hit(self, key_id: int) -> RateLimitDecision:
         """Count one request. Raises Unavailable as the local one does, or where the shared one is required."""
         try:
             verdict = await self._shared.hit(key_id)
@@ -65,17 +65,17 @@ class FallbackLimiter:
                 await self._local.hit(key_id)
         return verdict
 
-    async def look(self, key_id: int) -> Verdict:
+    async def peek(self, key_id: int) -> RateLimitDecision:
         """Count nothing. Raises Unavailable as `hit` does."""
         try:
-            return await self._shared.look(key_id)
+            return await self._shared.peek(key_id)
         except Unavailable:
             self._require_local()
-            return await self._local.look(key_id)
+            return await self._local.peek(key_id)
 
-    async def keep_up(self) -> None:
+    async def run_maintenance(self) -> None:
         """What the local one has to do; the shared one looks after itself."""
-        await self._local.keep_up()
+        await self._local.run_maintenance()
 
     async def check(self) -> None:
         """Raises Unavailable unless one of them counts, or the shared one where it is required."""
@@ -102,12 +102,12 @@ class FallbackLimiter:
             return
         away_since, self._away_since = self._away_since, None
         if away_since is None:
-            _log.info("The rate limit is counted over %s", self._shared.reach)
+            _log.info("The rate limit is counted over %s", self._shared.scope)
         else:
             away = time.monotonic() - away_since
-            _log.warning("Redis is back after %.0f s: the rate limit is counted over %s", away, self._shared.reach)
+            _log.warning("Redis is back after %.0f s: the rate limit is counted over %s", away, self._shared.scope)
 
     def _consequence(self) -> str:
         if self._required:
             return "requests are answered 503, as LISTINGS_REDIS_REQUIRED asks for"
-        return f"the rate limit is counted over {self._local.reach}"
+        return f"the rate limit is counted over {self._local.scope}"

@@ -37,7 +37,7 @@ from glob import escape
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from listings.contract.rate_limiter import Verdict
+from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain.errors import Unavailable
 
 _MAGIC = b"LSTLIM01"
@@ -119,7 +119,7 @@ class MappedLimiter:
     """`listings.contract.rate_limiter.RateLimiter` over all processes of one machine."""
 
     is_shared: ClassVar[bool] = False
-    reach: ClassVar[str] = "this machine"
+    scope: ClassVar[str] = "this machine"
 
     def __init__(
         self, database: Path, database_id: str, limit: int, window: int, clock: MachineClock | None = None
@@ -133,7 +133,7 @@ class MappedLimiter:
         self._files: dict[int, _File] = {}
         self._threads = threading.Lock()
 
-    async def hit(self, key_id: int) -> Verdict:
+    async def hit(self, key_id: int) -> RateLimitDecision:
         """Count one request of the key. Raises Unavailable when the disk is full or fails."""
         while True:
             try:
@@ -141,7 +141,7 @@ class MappedLimiter:
             except BlockingIOError:
                 await self._enter(key_id >> _KEY_BITS)
 
-    async def look(self, key_id: int) -> Verdict:
+    async def peek(self, key_id: int) -> RateLimitDecision:
         """Count nothing. Raises Unavailable as `hit` does."""
         while True:
             try:
@@ -149,7 +149,7 @@ class MappedLimiter:
             except BlockingIOError:
                 await self._enter(key_id >> _KEY_BITS)
 
-    def _ask(self, key_id: int, taken: int) -> Verdict:
+    def _ask(self, key_id: int, taken: int) -> RateLimitDecision:
         number, slot = key_id >> _KEY_BITS, key_id & (_KEYS - 1)
         try:
             with self._threads:
@@ -180,7 +180,7 @@ class MappedLimiter:
                 return
             await asyncio.sleep(_KNOCK_SECONDS)
 
-    async def keep_up(self) -> None:
+    async def run_maintenance(self) -> None:
         """Find out, until cancelled, of which files there are no other users, to count in them without locks."""
         try:
             while True:
@@ -220,7 +220,7 @@ class MappedLimiter:
         with self._threads:
             return self._file(key_id >> _KEY_BITS).ages(key_id & (_KEYS - 1), self.limit, self.window)
 
-    async def take_over(self, key_id: int, ages: Sequence[float]) -> None:
+    async def import_history(self, key_id: int, ages: Sequence[float]) -> None:
         """Count the requests that another limiter has accepted, unless as many count here: see `ages`.
 
         Raises Unavailable.
@@ -230,7 +230,7 @@ class MappedLimiter:
             await self._enter(number)
             with self._threads:
                 try:
-                    if self._file(number).take_over(slot, self.limit, self.window, ages):
+                    if self._file(number).import_history(slot, self.limit, self.window, ages):
                         return
                 except OSError as error:
                     raise _uncountable(error) from error
@@ -269,7 +269,7 @@ class _File:
         self._is_alone = False
         self._looks_left = 0  # before it is tried to be alone
 
-    def hit(self, slot: int, limit: int, window: int, taken: int) -> Verdict | None:
+    def hit(self, slot: int, limit: int, window: int, taken: int) -> RateLimitDecision | None:
         """Count one request, or none where `taken` is 0; None when the file was replaced meanwhile."""
         place = self._slots.get(slot) or self._allocate(slot)
         if self._is_alone:
@@ -310,7 +310,7 @@ class _File:
             now = self._now()
             return [now - time for time in self._counting(count_at, limit, now - window)]
 
-    def take_over(self, slot: int, limit: int, window: int, ages: Sequence[float]) -> bool:
+    def import_history(self, slot: int, limit: int, window: int, ages: Sequence[float]) -> bool:
         """Let these be the key's requests, unless as many count already; False when the file was replaced meanwhile."""
         with self._locked(slot) as count_at:
             if self._words[_STATE_WORD] == _MOVED:
@@ -344,7 +344,7 @@ class _File:
         first = self._first_after(start, ring, max(0, count - limit), count)
         return [self._times[ring + number % self.header.capacity] for number in range(first, count)]
 
-    def _count(self, place: _Slot, limit: int, window: int, taken: int) -> Verdict:
+    def _count(self, place: _Slot, limit: int, window: int, taken: int) -> RateLimitDecision:
         words, times, capacity, count_at = self._words, self._times, self._capacity, place.count_at
         count, ring = words[count_at], count_at + 1
         now = self._since_boot() + self._anchor
@@ -355,7 +355,7 @@ class _File:
             times[ring + count % capacity] = now
             words[count_at] = count = count + 1
         oldest = times[ring + first % capacity] if first < count else start
-        return Verdict(accepted, limit - (count - first), oldest - start)
+        return RateLimitDecision(accepted, limit - (count - first), oldest - start)
 
     def _first_after(self, start: float, ring: int, low: int, high: int) -> int:
         """The number of the first acceptance after `start`, of those from `low` to before `high`, which ascend."""

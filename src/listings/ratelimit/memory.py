@@ -4,7 +4,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from listings.contract.rate_limiter import Verdict
+from listings.contract.rate_limiter import RateLimitDecision
 
 _FIRST_SWEEP = 1024
 
@@ -13,7 +13,7 @@ class MemoryLimiter:
     """Keeps the times of the accepted requests of each key, at most `limit` of them. For one event loop."""
 
     is_shared = False
-    reach = "this process"
+    scope = "this process"
 
     def __init__(self, limit: int, window: int, clock: Callable[[], float] = time.monotonic) -> None:
         """`window` is in seconds; `clock` never goes back."""
@@ -23,7 +23,7 @@ class MemoryLimiter:
         self._logs: dict[int, deque[float]] = {}
         self._sweep_at = _FIRST_SWEEP
 
-    async def hit(self, key_id: int) -> Verdict:
+    async def hit(self, key_id: int) -> RateLimitDecision:
         """Count one request of the key."""
         now = self._clock()
         log = self._logs.get(key_id)
@@ -33,20 +33,22 @@ class MemoryLimiter:
         accepted = len(log) < self.limit
         if accepted:
             log.append(now)
-        return Verdict(accepted, self.limit - len(log), log[0] + self.window - now)
+        return RateLimitDecision(accepted, self.limit - len(log), log[0] + self.window - now)
 
-    async def look(self, key_id: int) -> Verdict:
+    async def peek(self, key_id: int) -> RateLimitDecision:
         """Count nothing."""
         now = self._clock()
         log = self._logs.get(key_id, deque())
         self._forget(log, now)
-        return Verdict(len(log) < self.limit, self.limit - len(log), log[0] + self.window - now if log else 0.0)
+        return RateLimitDecision(
+            len(log) < self.limit, self.limit - len(log), log[0] + self.window - now if log else 0.0
+        )
 
     def _forget(self, log: deque[float], now: float) -> None:
         while log and log[0] <= now - self.window:
             log.popleft()
 
-    async def keep_up(self) -> None:
+    async def run_maintenance(self) -> None:
         """Nothing is to be done."""
 
     async def check(self) -> None:

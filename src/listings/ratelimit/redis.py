@@ -19,7 +19,7 @@ from contextlib import suppress
 from hashlib import sha1
 from typing import Any
 
-from listings.contract.rate_limiter import Verdict
+from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain.errors import Unavailable
 from listings.ratelimit.redis_connection import NOT_REDIS, Connection, Endpoint, ErrorReply, connect, reason_of
 
@@ -96,11 +96,11 @@ class RedisLimiter:
     """`listings.contract.rate_limiter.RateLimiter` over all that use one Redis. For one event loop.
 
     It connects when it is first asked, and again, at most once a second, whenever the connection is lost. While
-    there is none, `hit` and `look` raise Unavailable at once. A hit whose answer was lost may have been counted.
+    there is none, `hit` and `peek` raise Unavailable at once. A hit whose answer was lost may have been counted.
     """
 
     is_shared = True
-    reach = "all machines that use this Redis"
+    scope = "all machines that use this Redis"
 
     def __init__(
         self,
@@ -124,15 +124,15 @@ class RedisLimiter:
         self._tried = asyncio.Event()
         self._lost = asyncio.Event()
 
-    async def hit(self, key_id: int) -> Verdict:
+    async def hit(self, key_id: int) -> RateLimitDecision:
         """Count one request of the key. Raises Unavailable."""
         return await self._ask(key_id, taken=1)
 
-    async def look(self, key_id: int) -> Verdict:
+    async def peek(self, key_id: int) -> RateLimitDecision:
         """Count nothing. Raises Unavailable."""
         return await self._ask(key_id, taken=0)
 
-    async def take_over(self, key_id: int, ages: Sequence[float]) -> None:
+    async def import_history(self, key_id: int, ages: Sequence[float]) -> None:
         """Count the requests that another limiter has accepted, unless as many count here.
 
         `ages` are the seconds since each of them, the oldest first. Raises Unavailable.
@@ -143,7 +143,7 @@ class RedisLimiter:
         words = (1, f"{self._prefix}{key_id}", self._microseconds, now, *kept)
         _numbers(connection, await connection.call("EVAL", _TAKE_OVER, *words))
 
-    async def keep_up(self) -> None:
+    async def run_maintenance(self) -> None:
         """Nothing is to be done: the connection is kept up from the first request on."""
 
     async def check(self) -> None:
@@ -161,14 +161,14 @@ class RedisLimiter:
             self.on_change = lambda _: None
             self._connection.lose("the limiter was closed")
 
-    async def _ask(self, key_id: int, taken: int) -> Verdict:
+    async def _ask(self, key_id: int, taken: int) -> RateLimitDecision:
         connection = self._connection or await self._first_connection()
         words = self._words(key_id, taken)
         reply = await connection.call("EVALSHA", _DIGEST, *words)
         if isinstance(reply, ErrorReply) and str(reply).startswith("NOSCRIPT"):
             reply = await connection.call("EVAL", _SCRIPT, *words)
         accepted, left, reset = _numbers(connection, reply)
-        return Verdict(accepted == 1, left, reset / _MICROSECONDS)
+        return RateLimitDecision(accepted == 1, left, reset / _MICROSECONDS)
 
     def _words(self, key_id: int, taken: int) -> tuple[str | int, ...]:
         """The keys of the script, how many first, and its arguments."""

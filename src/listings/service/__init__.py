@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import cast
 
-from listings.contract.rate_limiter import RateLimiter, Verdict
+from listings.contract.rate_limiter import RateLimitDecision, RateLimiter
 from listings.contract.store import Store
 from listings.domain import api_keys
 from listings.domain.errors import Problem, Unavailable
@@ -19,7 +19,7 @@ from listings.domain.model import Caller, is_current
 from listings.service.accounts import WRONG_KEY, IssuedKey, checked_email, checked_name, has_ended
 from listings.service.activity import Activity, ActivityPage
 from listings.service.indexing import Pause, index
-from listings.service.listings import ANY_TERMS, CLAIM_SECONDS, Listings, Page, Record, Terms, difference
+from listings.service.listings import ANY_TERMS, CLAIM_SECONDS, Listings, Page, Record, WriteOptions, difference
 from listings.service.market import Market, MarketPage
 from listings.service.members import Member, Members
 from listings.service.passwords import Passwords
@@ -37,8 +37,8 @@ __all__ = [
     "Page",
     "Record",
     "Service",
-    "Terms",
     "Usage",
+    "WriteOptions",
     "checked_email",
     "checked_name",
     "difference",
@@ -140,13 +140,13 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
         self._well_formed.add(digest)
         return True
 
-    async def count_request(self, caller: Caller) -> Verdict | None:
+    async def count_request(self, caller: Caller) -> RateLimitDecision | None:
         """Count a request on the caller's key; None when there is no limit. The caller of this refuses (429)."""
         return await self.limiter.hit(caller.key_id) if self.limiter is not None else None
 
-    async def look_at_limit(self, caller: Caller) -> Verdict | None:
+    async def peek_rate_limit(self, caller: Caller) -> RateLimitDecision | None:
         """What is left of the key's requests, without counting one; None when there is no limit."""
-        return await self.limiter.look(caller.key_id) if self.limiter is not None else None
+        return await self.limiter.peek(caller.key_id) if self.limiter is not None else None
 
     def require_plan(self, caller: Caller) -> None:
         """Raises Problem: plan_expired (the account has no current Business plan), account_disabled."""
@@ -155,7 +155,7 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
         if caller.account_disabled_at is not None:
             raise Problem("account_disabled", "This account is disabled")
 
-    async def keep_up(self) -> None:
+    async def run_maintenance(self) -> None:
         """What is to be done beside the requests, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._repeat(_UPKEEP_SECONDS, self.write_key_uses, self.write_usage, *self._forgetting()))
@@ -163,7 +163,7 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
             group.create_task(self._repeat(_MARKET_SECONDS, self.write_views))
             group.create_task(self._repeat(_INDEX_SECONDS, self.index_accounts))
             if self.limiter is not None:
-                group.create_task(self.limiter.keep_up())
+                group.create_task(self.limiter.run_maintenance())
             if self.market_open:
                 group.create_task(self._repeat(_MARKET_SECONDS, self.index_market))
 
@@ -189,18 +189,18 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
 
     def _forgetting(self) -> tuple[Callable[[], Awaitable[object]], ...]:
         """What removes what is too old."""
-        return self.forget_claims, self.forget_views, self.forget_sessions, self.forget_history
+        return self.purge_idempotency_records, self.purge_views, self.purge_sessions, self.purge_history
 
-    async def forget_claims(self) -> None:
+    async def purge_idempotency_records(self) -> None:
         """Remove what was kept of writes with an Idempotency-Key a day ago (decision G36)."""
         with suppress(Unavailable):
-            await self.store.forget_claims(int(self.clock()) - CLAIM_SECONDS + 1)
+            await self.store.purge_idempotency_records(int(self.clock()) - CLAIM_SECONDS + 1)
 
     async def write_key_uses(self) -> None:
         """Store when keys were last used; while the store can't take it, it is kept for the next time."""
         uses, self._key_uses = self._key_uses, {}
         try:
             if uses:
-                await self.store.note_key_uses(uses)
+                await self.store.record_key_uses(uses)
         except Unavailable:
             self._key_uses = uses | self._key_uses

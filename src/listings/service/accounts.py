@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 
 from listings.contract.accounts import AccountChange, NewKey, Rotation
-from listings.contract.history import OPERATOR, Author
+from listings.contract.history import OPERATOR, Actor
 from listings.contract.store import Store
 from listings.domain import api_keys, timestamps
 from listings.domain.errors import Problem
@@ -118,8 +118,8 @@ class Accounts:
         changed = await self.store.change_account(account.id, decide_unless_erased, self._operator())
         return _known(changed, reference)
 
-    def _operator(self) -> Author:
-        return Author(OPERATOR, int(self.clock()))
+    def _operator(self) -> Actor:
+        return Actor(OPERATOR, int(self.clock()))
 
     # Keys
 
@@ -135,21 +135,21 @@ class Accounts:
         return await self.adopt_key(account, name, secret, expires_at)
 
     async def adopt_key(
-        self, account: Account, name: str, secret: str, expires_at: int | None = None, author: int = OPERATOR
+        self, account: Account, name: str, secret: str, expires_at: int | None = None, actor: int = OPERATOR
     ) -> IssuedKey:
         """Take over a key whatever the plan is, to set a service up. Raises Problem: invalid_request, key_taken."""
         if not api_keys.is_well_formed(secret):
             raise Problem("invalid_request", WRONG_KEY)
         new = _new_key(account, checked_name(name), secret, int(self.clock()), expires_at)
-        key = await self.store.add_key(new, Author(author, new.created_at))
+        key = await self.store.add_key(new, Actor(actor, new.created_at))
         if key is None:
             raise Problem("key_taken", f"The key {new.hint} is known already")
         _log.info("Key %d of account %d is issued", key.id, key.account_id)
         return IssuedKey(secret, key)
 
-    async def make_key(self, account: Account, name: str, expires_at: int | None, author: int) -> IssuedKey:
+    async def make_key(self, account: Account, name: str, expires_at: int | None, actor: int) -> IssuedKey:
         """Make a key on somebody's behalf whose right to it is known. Raises Problem("invalid_request")."""
-        return await self.adopt_key(account, name, api_keys.make(), expires_at, author)
+        return await self.adopt_key(account, name, api_keys.make(), expires_at, actor)
 
     async def find_key(self, secret: str) -> Caller | None:
         """The key of this secret with its account, revoked and expired ones included."""
@@ -163,7 +163,7 @@ class Accounts:
         """Whether a key is revoked or has expired."""
         return has_ended(key.revoked_at, key.expires_at, self.clock())
 
-    async def rotate_key(self, key_id: int, grace: int, author: int = OPERATOR) -> IssuedKey:
+    async def rotate_key(self, key_id: int, grace: int, actor: int = OPERATOR) -> IssuedKey:
         """Make a key of the same name and expiry; the old one ends `grace` seconds from now, or sooner by itself.
 
         Raises Problem: key_not_found, key_ended (revoked, expired or rotated already), plan_expired, account_disabled.
@@ -183,16 +183,16 @@ class Accounts:
             ends = now + grace
             return Rotation(new, ends if old.expires_at is None else min(ends, old.expires_at))
 
-        key = await self.store.rotate_key(key_id, decide, Author(author, now))
+        key = await self.store.rotate_key(key_id, decide, Actor(actor, now))
         if key is None:
             raise _no_key(key_id)
         _log.info("Key %d of account %d is issued in place of key %d", key.id, key.account_id, key_id)
         return IssuedKey(secret, key)
 
-    async def revoke_key(self, key_id: int, author: int = OPERATOR) -> ApiKey:
+    async def revoke_key(self, key_id: int, actor: int = OPERATOR) -> ApiKey:
         """End a key at once and for good; a revoked one stays as it is. Raises Problem("key_not_found")."""
         now = int(self.clock())
-        key = await self.store.revoke_key(key_id, now, Author(author, now))
+        key = await self.store.revoke_key(key_id, now, Actor(actor, now))
         if key is None:
             raise _no_key(key_id)
         _log.info("Key %d of account %d is revoked", key.id, key.account_id)

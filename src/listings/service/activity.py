@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from listings.contract.history import LATEST, Event, EventPlace, History, Made
+from listings.contract.history import LATEST, ActivityCursor, Creation, Event, History
 from listings.contract.store import Store
 from listings.domain import timestamps
 from listings.domain.errors import Unavailable
@@ -26,7 +26,7 @@ class ActivityPage(NamedTuple):
     """Some events, the newest first, and the place behind which there are older ones."""
 
     events: list[Event]
-    next_place: EventPlace | None = None
+    next_place: ActivityCursor | None = None
 
 
 class Activity:
@@ -36,7 +36,7 @@ class Activity:
     clock: Callable[[], float]
     _next_bucket: int = 0
 
-    async def activity(self, account: Account, before: EventPlace | None = None, count: int = 50) -> ActivityPage:
+    async def activity(self, account: Account, before: ActivityCursor | None = None, count: int = 50) -> ActivityPage:
         """What was done in the last 90 days before a place, `count` events at most."""
         start = before if before is not None else LATEST
         oldest = int(self.clock()) - ACTIVITY_DAYS * _DAY
@@ -57,7 +57,7 @@ class Activity:
             page = await self.store.page_made(*place, before_id, _PAGE)
             for made in page:
                 before_id = made.listing_id
-                if made.author is None:
+                if made.actor is None:
                     continue
                 if made.created_at < oldest_text:
                     return _Creates(events, before_id, is_whole=True)
@@ -69,7 +69,7 @@ class Activity:
             await asyncio.sleep(0)  # others want to be answered, too
         return _Creates(events, before_id, is_whole=False)
 
-    async def forget_history(self) -> None:
+    async def purge_history(self) -> None:
         """Remove activity after 90 days and usage after 31, from some buckets each time, in small steps."""
         now = int(self.clock())
         kept_usage = now - USAGE_DAYS * _DAY
@@ -80,7 +80,7 @@ class Activity:
         with suppress(Unavailable):
             while count >= _MOST_FORGOTTEN:
                 buckets = range(first, first + _BUCKETS_AT_ONCE)
-                count = await self.store.forget_history(buckets, oldest, _MOST_FORGOTTEN)
+                count = await self.store.purge_history(buckets, oldest, _MOST_FORGOTTEN)
 
 
 class _Creates(NamedTuple):
@@ -91,23 +91,23 @@ class _Creates(NamedTuple):
     is_whole: bool
 
 
-def _event_of(made: Made) -> Event:
+def _event_of(made: Creation) -> Event:
     return Event(
         revision=made.revision or 0,
         number=0,
         moment=timestamps.moment_of(made.created_at),
-        author=made.author or 0,
+        actor=made.actor or 0,
         kind="created",
         subject=made.listing_id,
         detail="",
     )
 
 
-def _place_behind(shown: list[Event], merged: list[Event], start: EventPlace, creates: _Creates) -> EventPlace:
+def _place_behind(shown: list[Event], merged: list[Event], start: ActivityCursor, creates: _Creates) -> ActivityCursor:
     """Behind the last event and the last create that are shown, each for itself."""
     noted = [event for event in shown if event.kind != "created"]
     made = [event for event in shown if event.kind == "created"]
     revision, number = (noted[-1].revision, noted[-1].number) if noted else (start.revision, start.number)
     if len(shown) == len(merged):  # all that was found: what was passed over need not be looked at again
-        return EventPlace(revision, number, creates.last_id)
-    return EventPlace(revision, number, made[-1].subject if made else start.listing_id)
+        return ActivityCursor(revision, number, creates.last_id)
+    return ActivityCursor(revision, number, made[-1].subject if made else start.listing_id)

@@ -6,8 +6,8 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from listings.contract.history import OPERATOR, Author
-from listings.contract.listings import Added, AddStep, Batch, ChangeStep, Claim, Decide, Step, StepResult
+from listings.contract.history import OPERATOR, Actor
+from listings.contract.listings import Added, AddStep, Batch, ChangeStep, Decide, IdempotencyRecord, Step, StepResult
 from listings.contract.store import Store
 from listings.domain import timestamps
 from listings.domain.errors import Problem
@@ -34,7 +34,7 @@ class Page(NamedTuple):
     next_place: tuple[str | int, int] | None = None
 
 
-class Terms(NamedTuple):
+class WriteOptions(NamedTuple):
     """On what terms a write is asked for."""
 
     versions: frozenset[int] | None = None  # the listing must be one of these; None: any
@@ -43,7 +43,7 @@ class Terms(NamedTuple):
     digest: bytes = b""  # SHA-256 of the request that the key stands for
 
 
-ANY_TERMS = Terms()
+ANY_TERMS = WriteOptions()
 Record: TypeAlias = Callable[[Sequence[StepResult]], str]
 
 
@@ -94,20 +94,20 @@ class Listings:
         listing = await self.store.get_listing(listing_id)
         return listing if listing is not None and listing.account_id == caller.account_id else None
 
-    async def create_listing(self, caller: Caller, new: NewListing, terms: Terms = ANY_TERMS) -> Added:
+    async def create_listing(self, caller: Caller, new: NewListing, terms: WriteOptions = ANY_TERMS) -> Added:
         """Store a listing for the caller; a dry run's has the id 0. Raises Problem("idempotency_key_reused")."""
         claim = self._claim(terms)
         if not terms.dry_run:
             now = self.clock()
-            author = Author(caller.key_id, int(now))
+            actor = Actor(caller.key_id, int(now))
             created_at = timestamps.text_of(now)
-            return await self.store.add_listing(caller.bucket, caller.account_id, new, created_at, claim, author)
+            return await self.store.add_listing(caller.bucket, caller.account_id, new, created_at, claim, actor)
         batch = Batch([AddStep(new, self._today())], atomic=True, dry_run=True, record=str)
         earlier = await self.store.run_batch(caller.bucket, caller.account_id, batch, claim)
         return Added(int(earlier), replayed=True) if isinstance(earlier, str) else Added(0, replayed=False)
 
     async def update_listing(
-        self, caller: Caller, listing_id: int, change: ListingChange | Problem, terms: Terms = ANY_TERMS
+        self, caller: Caller, listing_id: int, change: ListingChange | Problem, terms: WriteOptions = ANY_TERMS
     ) -> Listing:
         """Change the given fields of the caller's listing; returns it as it is then.
 
@@ -119,11 +119,11 @@ class Listings:
             decide(await self.store.get_listing(listing_id))
         return await self._edit(caller, listing_id, decide, terms)
 
-    async def close_listing(self, caller: Caller, listing_id: int, terms: Terms = ANY_TERMS) -> None:
+    async def close_listing(self, caller: Caller, listing_id: int, terms: WriteOptions = ANY_TERMS) -> None:
         """Delete the caller's listing softly (decision G11). Raises Problem as `update_listing` does."""
         await self._edit(caller, listing_id, self.close_step(caller, listing_id, terms).decide, terms)
 
-    async def restore_listing(self, caller: Caller, listing_id: int, terms: Terms = ANY_TERMS) -> Listing:
+    async def restore_listing(self, caller: Caller, listing_id: int, terms: WriteOptions = ANY_TERMS) -> Listing:
         """Undo the deletion of the caller's listing, which comes back inactive (decision G12).
 
         One that is not deleted stays as it is. Raises Problem: listing_not_found, not_owner, precondition_failed.
@@ -131,19 +131,19 @@ class Listings:
         return await self._edit(caller, listing_id, self.restore_step(caller, listing_id, terms).decide, terms)
 
     async def run_batch(
-        self, caller: Caller, steps: Sequence[Step], record: Record, terms: Terms, *, atomic: bool
+        self, caller: Caller, steps: Sequence[Step], record: Record, terms: WriteOptions, *, atomic: bool
     ) -> Sequence[StepResult] | str:
         """Do several writes as one transaction, as `Store.run_batch` does them."""
         batch = Batch(steps, atomic=atomic, dry_run=terms.dry_run, record=record)
-        author = Author(caller.key_id, int(self.clock()))
-        return await self.store.run_batch(caller.bucket, caller.account_id, batch, self._claim(terms), author)
+        actor = Actor(caller.key_id, int(self.clock()))
+        return await self.store.run_batch(caller.bucket, caller.account_id, batch, self._claim(terms), actor)
 
     def create_step(self, new: NewListing) -> Step:
         """A listing to be created in a batch."""
         return AddStep(new, self._today())
 
     def update_step(
-        self, caller: Caller, listing_id: int, change: ListingChange | Problem, terms: Terms = ANY_TERMS
+        self, caller: Caller, listing_id: int, change: ListingChange | Problem, terms: WriteOptions = ANY_TERMS
     ) -> ChangeStep:
         """A listing of the caller's to be changed."""
         now = self._today()
@@ -156,7 +156,7 @@ class Listings:
 
         return ChangeStep(listing_id, decide)
 
-    def close_step(self, caller: Caller, listing_id: int, terms: Terms = ANY_TERMS) -> ChangeStep:
+    def close_step(self, caller: Caller, listing_id: int, terms: WriteOptions = ANY_TERMS) -> ChangeStep:
         """A listing of the caller's to be deleted."""
         moment = self.clock()
 
@@ -167,7 +167,7 @@ class Listings:
 
         return ChangeStep(listing_id, decide)
 
-    def restore_step(self, caller: Caller, listing_id: int, terms: Terms = ANY_TERMS) -> ChangeStep:
+    def restore_step(self, caller: Caller, listing_id: int, terms: WriteOptions = ANY_TERMS) -> ChangeStep:
         """A deleted listing of the caller's to come back."""
         now = self._today()
 
@@ -177,18 +177,18 @@ class Listings:
 
         return ChangeStep(listing_id, decide)
 
-    async def _edit(self, caller: Caller, listing_id: int, decide: Decide, terms: Terms) -> Listing:
+    async def _edit(self, caller: Caller, listing_id: int, decide: Decide, terms: WriteOptions) -> Listing:
         if not terms.dry_run:
-            return await self.store.change_listing(listing_id, decide, Author(caller.key_id, int(self.clock())))
+            return await self.store.change_listing(listing_id, decide, Actor(caller.key_id, int(self.clock())))
         listing = await self.store.get_listing(listing_id)
         decide(listing)
         return _present(listing, listing_id)
 
-    def _claim(self, terms: Terms) -> Claim | None:
+    def _claim(self, terms: WriteOptions) -> IdempotencyRecord | None:
         if terms.idempotency_key is None:
             return None
         now = int(self.clock())
-        return Claim(terms.idempotency_key, terms.digest, now, now - CLAIM_SECONDS + 1)
+        return IdempotencyRecord(terms.idempotency_key, terms.digest, now, now - CLAIM_SECONDS + 1)
 
     def _today(self) -> str:
         return timestamps.text_of(self.clock())
@@ -219,7 +219,7 @@ class Listings:
                 return {}
             return difference(present, {"is_active": False, "deleted_at": moment}, timestamps.text_of(moment))
 
-        closed = await self.store.change_listing(listing_id, decide, Author(OPERATOR, moment))
+        closed = await self.store.change_listing(listing_id, decide, Actor(OPERATOR, moment))
         _log.info("Listing %d of account %d is closed for its owner", closed.id, closed.account_id)
         return closed
 
@@ -238,7 +238,7 @@ class Listings:
             change: ListingChange = {"deleted_at": None, "is_active": active or present.is_active}
             return difference(present, change, now)
 
-        opened = await self.store.change_listing(listing_id, decide, Author(OPERATOR, moment))
+        opened = await self.store.change_listing(listing_id, decide, Actor(OPERATOR, moment))
         _log.info("Listing %d of account %d is reopened for its owner", opened.id, opened.account_id)
         return opened
 
@@ -260,7 +260,7 @@ def _owned(listing: Listing | None, caller: Caller) -> Listing:
     return listing
 
 
-def _require_version(listing: Listing, terms: Terms) -> Listing:
+def _require_version(listing: Listing, terms: WriteOptions) -> Listing:
     if terms.versions is not None and listing.version not in terms.versions:
         raise Problem("precondition_failed", "The listing has changed: read it again, and send its new ETag")
     return listing

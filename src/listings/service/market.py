@@ -11,7 +11,7 @@ import msgspec
 
 from listings.contract.store import Store
 from listings.domain.errors import Problem, Unavailable
-from listings.domain.model import Entry, Listing, MarketPlaces, MarketQuery, SitemapEntry
+from listings.domain.model import Listing, MarketEntry, MarketPlaces, MarketQuery, SitemapEntry
 from listings.service.indexing import Pause, index
 
 _DAY = 24 * 3600
@@ -37,7 +37,7 @@ _ROBOT = re.compile(  # a Cubot is a telephone
 class MarketPage(NamedTuple):
     """Some entries, and the place behind which there are more: what the next query has as `after`."""
 
-    entries: list[Entry]
+    entries: list[MarketEntry]
     next: tuple[int, int] | None = None
 
 
@@ -102,7 +102,7 @@ class Market:
 
     # Views
 
-    def note_view(self, listing: Listing, address: str, agent: str) -> None:
+    def record_view(self, listing: Listing, address: str, agent: str) -> None:
         """Count that somebody looks at a listing's page, unless it is a robot (decision G8).
 
         Its owner is not to be noted, which the caller of this knows.
@@ -124,12 +124,12 @@ class Market:
         finally:
             self._views.update(waiting)  # some of which may be stored: who is counted is not counted again
 
-    async def forget_views(self) -> None:
+    async def purge_views(self) -> None:
         """Remove who was here on earlier days, and what their hashes were made with."""
         oldest = (int(self.clock()) - _GRACE) // _DAY
         self._salts = {day: salt for day, salt in self._salts.items() if day >= oldest}
         with suppress(Unavailable):
-            while await self.store.forget_views(oldest, _FORGET_AT_ONCE) == _FORGET_AT_ONCE:
+            while await self.store.purge_views(oldest, _FORGET_AT_ONCE) == _FORGET_AT_ONCE:
                 pass  # others write between
 
     async def _visitors(self, views: Sequence[_View]) -> dict[int, set[bytes]]:

@@ -10,8 +10,8 @@ from hashlib import sha256
 
 import msgspec
 
-from listings.contract.history import CONSOLE, Author
-from listings.contract.listings import Batch, ChangeStep, Claim
+from listings.contract.history import CONSOLE, Actor
+from listings.contract.listings import Batch, ChangeStep, IdempotencyRecord
 from listings.contract.members import Ages, NewSession, Session
 from listings.contract.store import Store
 from listings.domain import timestamps
@@ -142,7 +142,7 @@ class Members(Accounts):
             return None
         if now - session.seen_at >= _SEEN_SECONDS:
             with suppress(Unavailable):
-                await self.store.note_session(account.id, session.handle, now)
+                await self.store.touch_session(account.id, session.handle, now)
         return Member(account, session.handle, session.created_at, session.confirmed_at, session.csrf_secret)
 
     async def sign_out(self, token: str) -> None:
@@ -173,12 +173,12 @@ class Members(Accounts):
         _log.info("%d other sessions of account %d are ended", count, member.account.id)
         return count
 
-    async def forget_sessions(self) -> None:
+    async def purge_sessions(self) -> None:
         """Remove the sessions that are over, and attempts that count no more."""
         now = int(self.clock())
         with suppress(Unavailable):
-            await self.store.forget_sessions(_oldest(now))
-            await self.store.forget_attempts(now - _ATTEMPTS_SECONDS, now)
+            await self.store.purge_sessions(_oldest(now))
+            await self.store.purge_attempts(now - _ATTEMPTS_SECONDS, now)
 
     # Passwords
 
@@ -326,7 +326,7 @@ class Members(Accounts):
         if not once:
             return
         now = int(self.clock())
-        claim = Claim(f"console key {once}", _digest(once), now, now - CLAIM_SECONDS + 1)
+        claim = IdempotencyRecord(f"console key {once}", _digest(once), now, now - CLAIM_SECONDS + 1)
         nothing = Batch((), atomic=False, dry_run=False, record=str)
         place = bucket_of(member.account.id), member.account.id
         if isinstance(await self.store.run_batch(*place, nothing, claim), str):
@@ -393,8 +393,8 @@ class Members(Accounts):
         await self.store.confirm_session(member.account.id, member.session, _digest(token), int(self.clock()))
         return token
 
-    def _console(self) -> Author:
-        return Author(CONSOLE, int(self.clock()))
+    def _console(self) -> Actor:
+        return Actor(CONSOLE, int(self.clock()))
 
 
 def _deletion(moment: int) -> Callable[[Listing | None], ListingChange]:

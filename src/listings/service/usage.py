@@ -8,8 +8,8 @@ from itertools import chain, islice
 from math import ceil
 from typing import NamedTuple
 
-from listings.contract.history import Refusal, UsageCount, UsageKey
-from listings.contract.rate_limiter import RateLimiter, Verdict
+from listings.contract.history import RejectedRequest, UsageCount, UsageKey
+from listings.contract.rate_limiter import RateLimitDecision, RateLimiter
 from listings.contract.store import Store
 from listings.domain.api_keys import masked
 from listings.domain.errors import Unavailable
@@ -71,7 +71,7 @@ class KeyUsage(NamedTuple):
     """A key with what it has asked; `limit` is None where there is no limit, or it can't be told now."""
 
     key: ApiKey
-    limit: Verdict | None
+    limit: RateLimitDecision | None
     counts: Counts
 
 
@@ -80,7 +80,7 @@ class Usage(NamedTuple):
 
     keys: list[KeyUsage]
     total: Counts
-    refusals: list[Refusal]
+    refusals: list[RejectedRequest]
 
 
 class RequestCounts:
@@ -93,7 +93,7 @@ class RequestCounts:
     def _begin_counting(self) -> None:
         self._answers: dict[tuple[int, int, int], int] = {}  # of the present hour, by account, key and status
         self._unwritten: dict[UsageKey, int] = {}
-        self._refused: dict[int, deque[Refusal]] = {}
+        self._refused: dict[int, deque[RejectedRequest]] = {}
         self._last_refusal = 0
         self._storing = asyncio.Lock()  # what is being stored is neither here nor there
         self._begin_hour(self.clock())
@@ -119,7 +119,7 @@ class RequestCounts:
         for (account_id, key_id, status), count in self._answers.items():
             yield UsageKey(account_id, self._hour, key_id, status), count
 
-    def note_answer(self, caller: Caller, status: int) -> None:
+    def record_response(self, caller: Caller, status: int) -> None:
         """Count an answer. May not wait, and takes well under a microsecond."""
         key = (caller.account_id, caller.key_id, status)
         try:
@@ -128,7 +128,7 @@ class RequestCounts:
             if len(self._answers) < _MOST_COUNTED:
                 self._answers[key] = 1
 
-    def note_refusal(  # noqa: PLR0913, PLR0917 - what is told of a refused request
+    def record_rejection(  # noqa: PLR0913, PLR0917 - what is told of a refused request
         self, caller: Caller, code: str, status: int, method: str, path: str, request_id: str
     ) -> None:
         """Keep what was refused, for its owner to see. `path` has no query, which could hold anything."""
@@ -139,7 +139,7 @@ class RequestCounts:
             refused = self._refused[caller.account_id] = deque(maxlen=MOST_REFUSALS)
         self._last_refusal = self._next_moment()
         refused.append(
-            Refusal(
+            RejectedRequest(
                 account_id=caller.account_id,
                 moment=self._last_refusal,
                 key_id=caller.key_id,
@@ -184,9 +184,9 @@ class RequestCounts:
                 return False
             return True
 
-    def _take_refused(self) -> dict[int, deque[Refusal]]:
+    def _take_refused(self) -> dict[int, deque[RejectedRequest]]:
         """Of as many accounts as are written at once, which is fewer where they have many."""
-        refused: dict[int, deque[Refusal]] = {}
+        refused: dict[int, deque[RejectedRequest]] = {}
         room = _WRITTEN_AT_ONCE
         for account_id in list(islice(self._refused, _ACCOUNTS_AT_ONCE)):
             room -= len(self._refused[account_id])
@@ -195,7 +195,7 @@ class RequestCounts:
             refused[account_id] = self._refused.pop(account_id)
         return refused
 
-    def _take_back(self, refused: dict[int, deque[Refusal]]) -> None:
+    def _take_back(self, refused: dict[int, deque[RejectedRequest]]) -> None:
         for account_id, later in self._refused.items():
             if account_id in refused or len(refused) < _MOST_ACCOUNTS:
                 refused.setdefault(account_id, deque(maxlen=MOST_REFUSALS)).extend(later)
@@ -222,15 +222,15 @@ class RequestCounts:
         ]
         return Usage(keys, _counts(hours, days, now), await self._refusals(account))
 
-    async def _look(self, key: ApiKey) -> Verdict | None:
+    async def _look(self, key: ApiKey) -> RateLimitDecision | None:
         try:
-            return await self.limiter.look(key.id) if self.limiter is not None else None
+            return await self.limiter.peek(key.id) if self.limiter is not None else None
         except Unavailable:
             return None
 
-    async def _refusals(self, account: Account) -> list[Refusal]:
+    async def _refusals(self, account: Account) -> list[RejectedRequest]:
         pending = list(self._refused.get(account.id, ()))[::-1]
-        stored = await self.store.list_refusals(bucket_of(account.id), account.id, MOST_REFUSALS)
+        stored = await self.store.list_rejected_requests(bucket_of(account.id), account.id, MOST_REFUSALS)
         return sorted([*pending, *stored], key=lambda one: -one.moment)[:MOST_REFUSALS]
 
     def _pending(self, account_id: int) -> list[UsageCount]:

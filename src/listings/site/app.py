@@ -15,7 +15,7 @@ from listings.domain.errors import Problem
 from listings.service import Service
 from listings.site import assets, console, market, pages
 from listings.site.context import Site, SiteOptions
-from listings.site.count_cache import KeptCounts
+from listings.site.count_cache import CountCache
 from listings.site.middleware import Shell
 
 _NOTHING = Problem("path_not_found", "There is nothing at this address: it may have been mistyped")
@@ -57,7 +57,7 @@ def application(service: Service, options: SiteOptions) -> Pages:
         exception_handlers={HTTPException: _refuse, Problem: _tell},  # type: ignore[dict-item]
     )
     made.router.redirect_slashes = False
-    made.state.site = Site(service, options, pages.environment(), KeptCounts())
+    made.state.site = Site(service, options, pages.environment(), CountCache())
     return Pages(made, routes)
 
 

@@ -7,7 +7,7 @@ import jinja2
 from starlette.requests import Request
 
 from listings.service import Service
-from listings.site.count_cache import KeptCounts
+from listings.site.count_cache import CountCache
 
 Network: TypeAlias = IPv4Network | IPv6Network
 
@@ -26,7 +26,7 @@ class Site(NamedTuple):
     service: Service
     options: SiteOptions
     templates: jinja2.Environment
-    counts: KeptCounts
+    counts: CountCache
 
 
 def site_of(request: Request) -> Site:

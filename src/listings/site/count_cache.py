@@ -6,7 +6,7 @@ from listings.service import Member, Service
 _MOST_ACCOUNTS = 1_000
 
 
-class KeptCounts:
+class CountCache:
     """Counts by account, each with the revision that it is of."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from listings.http.asgi import Pages, Receive, Scope, Send
 
 
-class LatePages:
+class LazyPages:
     """Loads the pages when the first one is asked for, in a thread, so that no other request waits for that."""
 
     def __init__(self, load: Callable[[], Pages]) -> None:

@@ -48,7 +48,7 @@ async def show_listing(request: Request) -> Response:
     service, member = site_of(request).service, await session.member_of(request)
     listing = await service.read_public_listing(_id_of(request))
     if _is_a_view(request) and (member is None or member.account.id != listing.account_id):
-        service.note_view(listing, address_of(request), request.headers.get("user-agent", ""))
+        service.record_view(listing, address_of(request), request.headers.get("user-agent", ""))
     return pages.page(
         request,
         "listing.html",

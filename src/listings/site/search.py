@@ -63,7 +63,7 @@ class Search(NamedTuple):
     def query(self) -> tuple[MarketQuery, dict[str, str]]:
         """What to ask the market for, and what of the form could not be understood, by the field's name."""
         faults: dict[str, str] = {}
-        sought = tuple(dict.fromkeys(tokenizer.words_of(self.q)))[:_MOST_WORDS]
+        sought = tuple(dict.fromkeys(tokenizer.tokenize(self.q)))[:_MOST_WORDS]
         if self.q.strip() and not sought:
             faults["q"] = "Look for words of letters or digits"
         least = _cents(self.price_min, "price_min", "lowest", faults)

@@ -79,7 +79,7 @@ def word_of(request: Request) -> str:
     return kept if _WORD.fullmatch(kept) else ""
 
 
-def forget_word(request: Request, response: Response) -> Response:
+def clear_flash(request: Request, response: Response) -> Response:
     """Let the browser forget the word, since a page has told it."""
     response.delete_cookie(_word_cookie(request), secure=_is_secure(request), httponly=True, samesite="lax")
     return response

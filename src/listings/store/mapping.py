@@ -8,7 +8,7 @@ from listings.domain.model import Listing
 Row: TypeAlias = tuple[Any, ...]
 
 
-Place: TypeAlias = tuple[int, int]
+Partition: TypeAlias = tuple[int, int]
 """Bucket and account."""
 
 

@@ -22,7 +22,7 @@ HIDDEN, SHOWN, WITHHELD = 0, 1, 2
 ENTRY_COLUMNS = (
     "serial, listing_id, title, type, category, image, price_cents, price_type, location, region, created_at"
 )
-"""What `model.Entry` is made of."""
+"""What `model.MarketEntry` is made of."""
 
 LONGEST_STEP: Final = 200_000
 """Characters of listings that one step takes in, but for the last one's."""
@@ -39,10 +39,10 @@ def state_of(listing: Listing, account_disabled_at: int | None) -> int:
     return SHOWN if account_disabled_at is None else WITHHELD
 
 
-def words_of(listing: Listing) -> list[str]:
+def tokenize(listing: Listing) -> list[str]:
     """All that a listing is found by, each word once."""
     texts = (listing.title, listing.content, listing.category, listing.location, listing.region, listing.district)
-    found = dict.fromkeys(tokenizer.words_of("\n".join(texts)))
+    found = dict.fromkeys(tokenizer.tokenize("\n".join(texts)))
     return [*_facets(listing.type, listing.category, listing.region), price_class(listing.price_cents), *found]
 
 

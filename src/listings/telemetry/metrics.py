@@ -154,11 +154,11 @@ class Metrics:
         """`is_away` tells whether the Redis that should count the rate limit doesn't."""
         self._limiter_away.set_function(is_away)
 
-    def note_local_count(self) -> None:
+    def record_local_count(self) -> None:
         """Count a request whose rate limit this machine counts in the place of Redis."""
         self._counted_locally.inc()
 
-    def note_answer(self, line: RequestLine) -> None:
+    def record_response(self, line: RequestLine) -> None:
         """Count an answer; on the event loop."""
         method = line.method if line.method in _METHODS else _OTHER
         key = (method, line.route, line.status)
@@ -175,7 +175,7 @@ class Metrics:
         if line.status == _RATE_LIMITED:
             self._rate_limited.inc()
 
-    def note_batch(self, size: int, seconds: float, *, committed: bool) -> None:
+    def record_batch(self, size: int, seconds: float, *, committed: bool) -> None:
         """Count a batch of writes; in the writer's thread."""
         self._batch_size.observe(size)
         self._batch_seconds.observe(seconds)

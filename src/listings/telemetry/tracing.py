@@ -47,7 +47,7 @@ class Tracing:
         self._tracer = self._provider.get_tracer("listings", __version__)
         self._context_of = TraceContextTextMapPropagator().extract
 
-    def note_answer(self, line: RequestLine, context: Mapping[str, str]) -> str | None:
+    def record_response(self, line: RequestLine, context: Mapping[str, str]) -> str | None:
         """Make the span of a request that was answered just now, and return its trace's id, if it has one.
 
         `context` is what the client sent of traceparent and tracestate; a trace that these name is continued.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from listings.domain.errors import Problem
-from listings.http.acceptor import HANDSHAKE_SECONDS, turn_away
+from listings.http.acceptor import HANDSHAKE_SECONDS, reject_new_connections
 from listings.telemetry.metrics import Family
 from listings.workers.metrics_sum import Tally, about_workers
 from listings.workers.protocol import Retire
@@ -176,7 +176,7 @@ class Supervisor:
     # The end
 
     async def _end_all(self) -> bool:
-        if turn_away(self._listener):  # of all workers at once: it is their socket too
+        if reject_new_connections(self._listener):  # of all workers at once: it is their socket too
             await asyncio.sleep(HANDSHAKE_SECONDS)
         self._listener.close()  # else connections would be accepted that nobody will take
         for task in self._tasks:

@@ -11,7 +11,7 @@ from listings.domain.errors import Unavailable
 from listings.store.postgres.batched_lookups import MOST, Lookups
 from listings.store.postgres.pool import Rows, Session
 from listings.store.postgres.store import PostgresStore
-from tests.harness import PATIENCE
+from tests.harness import TIMEOUT
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.test_errors import CREATED, NEW, Other, alice, blocked, end_others, opened, rename, session
 
@@ -38,7 +38,7 @@ class Counted(Lookups):
 
 
 @asynccontextmanager
-async def counted(url: str, seconds: float = PATIENCE) -> AsyncIterator[Counted]:
+async def counted(url: str, seconds: float = TIMEOUT) -> AsyncIterator[Counted]:
     async with opened(url, seconds=seconds) as store:
         yield Counted(HALVES, store)
 
@@ -55,7 +55,7 @@ async def held_up(url: str, store: PostgresStore, third: Other, count: int) -> A
 
 
 async def outcomes(*finds: Awaitable[Any]) -> list[Any]:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         return await asyncio.gather(*finds, return_exceptions=True)
 
 

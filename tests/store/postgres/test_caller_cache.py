@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from listings.contract.accounts import NewKey
-from listings.store.postgres.pool import Bounds
+from listings.store.postgres.pool import PoolLimits
 from listings.store.postgres.store import PostgresStore
 from tests.harness import Clock
 from tests.postgres_server import PostgresServer
 
-BOUNDS = Bounds(sessions=2, seconds=60)
+BOUNDS = PoolLimits(sessions=2, seconds=60)
 DIGEST = b"k" * 32
 
 

@@ -12,13 +12,13 @@ from typing import Any, TypeAlias
 import asyncpg
 import pytest
 
-from listings.contract.listings import Batch, ChangeStep, Claim
+from listings.contract.listings import Batch, ChangeStep, IdempotencyRecord
 from listings.domain.errors import Unavailable
 from listings.domain.model import Listing, ListingChange, NewListing
 from listings.store.postgres import pool
-from listings.store.postgres.pool import Bounds
+from listings.store.postgres.pool import PoolLimits
 from listings.store.postgres.store import PostgresStore
-from tests.harness import PATIENCE
+from tests.harness import TIMEOUT
 from tests.postgres_server import PostgresServer
 from tests.raw_http import wire_to
 
@@ -42,8 +42,8 @@ def altered_url(postgres: PostgresServer) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def opened(url: str, sessions: int = 4, seconds: float = PATIENCE) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(url, Bounds(sessions, seconds))
+async def opened(url: str, sessions: int = 4, seconds: float = TIMEOUT) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(url, PoolLimits(sessions, seconds))
     await store.open()
     try:
         yield store
@@ -67,7 +67,7 @@ async def alice(store: PostgresStore) -> int:
 
 
 async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not await holds():  # noqa: ASYNC110 - the server tells of no event
             await asyncio.sleep(0.01)
 
@@ -99,7 +99,7 @@ def rename(title: str) -> Callable[[Listing | None], ListingChange]:
 
 
 def test_after_its_idle_sessions_were_ended_the_store_goes_on(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("listings.store.postgres.store._CHECK_SECONDS", PATIENCE)  # a new session may take as long here
+    monkeypatch.setattr("listings.store.postgres.store._CHECK_SECONDS", TIMEOUT)  # a new session may take as long here
 
     async def scene() -> None:
         async with opened(url) as store, session(url) as other:
@@ -248,7 +248,7 @@ def test_a_lock_that_is_held_too_long_ends_a_write_with_nothing_written(url: str
 def test_a_statement_that_takes_too_long_is_ended_and_its_session_used_again(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "_OVERDUE", PATIENCE)  # the server is to end it, not the pool
+    monkeypatch.setattr(pool, "_OVERDUE", TIMEOUT)  # the server is to end it, not the pool
 
     async def scene() -> None:
         async with opened(url, sessions=1, seconds=3) as store:
@@ -330,7 +330,7 @@ def test_cancelled_callers_keep_no_session_and_undo_no_write(url: str) -> None:
                 for read in reads:
                     read.cancel()
                 await asyncio.wait(reads)
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await asyncio.gather(*(store.get_listing(listing_id) for _ in range(20)))
             await asyncio.gather(*store._writes)  # noqa: SLF001 - what goes on unseen
             listing = await store.get_listing(listing_id)
@@ -380,7 +380,10 @@ def test_batches_in_any_order_and_creates_at_once_all_pass(url: str) -> None:
                 steps = [ChangeStep(one, rename(str(number))) for one in (turned if number % 2 else turned[::-1])]
                 await store.run_batch(1, 1, Batch(steps, atomic=True, dry_run=False, record=str))
 
-            creates = [store.add_listing(1, 1, NEW, CREATED, Claim(f"k{n % 5}", b"d" * 32, 1, 0)) for n in range(20)]
+            creates = [
+                store.add_listing(1, 1, NEW, CREATED, IdempotencyRecord(f"k{n % 5}", b"d" * 32, 1, 0))
+                for n in range(20)
+            ]
             changes = [store.change_listing(ids[n % 6], rename(f"c{n}")) for n in range(20)]
             await asyncio.gather(*(batch(number) for number in range(20)), *creates, *changes)
             return len(await store.list_listings(1, 1))
@@ -439,8 +442,8 @@ def test_a_server_that_falls_silent_while_a_session_begins_is_given_up(postgres:
     async def scene() -> None:
         async with wire_to(postgres.port) as (wire, port):
             wire.keeps_answers_to = b"synchronous_commit"
-            store = PostgresStore(url.replace(f":{postgres.port}/", f":{port}/"), Bounds(4, 5))
-            async with asyncio.timeout(PATIENCE):
+            store = PostgresStore(url.replace(f":{postgres.port}/", f":{port}/"), PoolLimits(4, 5))
+            async with asyncio.timeout(TIMEOUT):
                 with pytest.raises(Unavailable, match="can't be reached"):
                     await store.open()
 
@@ -453,7 +456,7 @@ def test_who_waits_longer_for_a_statement_waits_as_long_for_a_session(
     monkeypatch.setattr(pool, "_CONNECT_SECONDS", 0.2)
 
     async def scene(url: str) -> None:
-        store = PostgresStore(url, Bounds(4, PATIENCE))
+        store = PostgresStore(url, PoolLimits(4, TIMEOUT))
         own_server.pause()
         try:
             opening = asyncio.create_task(store.open())

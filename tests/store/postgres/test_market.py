@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 from msgspec.structs import astuple, replace
 
-from listings.domain.model import Entry, MarketQuery
+from listings.domain.model import MarketEntry, MarketQuery
 from listings.store import sql
 from listings.store.postgres import market, market_index
 from listings.store.postgres.pool import connect
@@ -221,7 +221,7 @@ def test_page_after_page_shows_everything_once_and_in_order(
         rows: Any = Rows(connection)
         found: list[tuple[int, int]] = []
         while page := await market.search(rows, replace(query, after=found[-1] if found else None)):
-            found += [Entry(*row).place for row in page]
+            found += [MarketEntry(*row).place for row in page]
         await connection.close()
         return found
 
@@ -238,7 +238,7 @@ def test_a_page_behind_any_place_is_the_next_one(large: str, after: tuple[int, i
         rows: Any = Rows(connection)
         found = await market.search(rows, query)
         await connection.close()
-        return [Entry(*row).place for row in found]
+        return [MarketEntry(*row).place for row in found]
 
     every = expected(("older", "nth3"), query)
     if sort == "newest":

@@ -10,14 +10,14 @@ from listings.store import migrations
 from listings.store.migrations import Migration
 from listings.store.postgres import inspection
 from listings.store.postgres import migrate as postgres_migrate
-from listings.store.postgres.pool import Bounds
+from listings.store.postgres.pool import PoolLimits
 from listings.store.postgres.store import PostgresStore
 from tests.postgres_server import USER, PostgresServer
 
 ONE = Migration(1, "one", "CREATE TABLE one (a integer); INSERT INTO one VALUES (1)")
 TWO = Migration(2, "two", "INSERT INTO one VALUES (2)")
 BROKEN = Migration(2, "broken", "INSERT INTO one VALUES (2); INSERT INTO nowhere VALUES (3)")
-BOUNDS = Bounds(sessions=2, seconds=60)
+BOUNDS = PoolLimits(sessions=2, seconds=60)
 
 
 @pytest.fixture

@@ -11,20 +11,20 @@ import asyncpg
 import msgspec
 import pytest
 
-from listings.contract.history import Author
+from listings.contract.history import Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
-from listings.contract.listings import Claim
+from listings.contract.listings import IdempotencyRecord
 from listings.domain.model import SORTED_BY, ImportedListing, Listing, ListingQuery, NewListing
 from listings.store import member_sql, search_sql, sql
 from listings.store.migrations import shipped_migrations
 from listings.store.postgres import search as postgres_search
 from listings.store.postgres import store as store_module
 from listings.store.postgres import writes
-from listings.store.postgres.pool import Bounds, Pool, connect
+from listings.store.postgres.pool import Pool, PoolLimits, connect
 from listings.store.postgres.store import PostgresStore
 from tests.postgres_server import PostgresServer
 
-BOUNDS = Bounds(sessions=2, seconds=60)
+BOUNDS = PoolLimits(sessions=2, seconds=60)
 COUNT = 10_000
 _ALL = vars(sql) | vars(member_sql) | vars(writes) | vars(postgres_search) | vars(store_module)
 STATEMENTS = {
@@ -332,7 +332,7 @@ def test_words_are_looked_up(plans: Plans) -> None:
 # The function and the statements
 
 NEW = NewListing(title="Road bike", content="Two wheels.", price_cents=5, latitude=1.5, is_active=False)
-CLAIM = Claim("k", b"d" * 32, 1_000, 900)
+CLAIM = IdempotencyRecord("k", b"d" * 32, 1_000, 900)
 
 
 async def make(url: str, count: int, way: str) -> tuple[list[Any], dict[str, list[Any]]]:
@@ -348,7 +348,7 @@ async def make(url: str, count: int, way: str) -> tuple[list[Any], dict[str, lis
     session = await pool.take()
     outcomes: list[Any] = []
     for claim in (None, CLAIM, CLAIM):
-        terms = writes.Terms(claim, Author(7, 1_000))
+        terms = writes.WriteOptions(claim, Actor(7, 1_000))
         values: Any = (session, (1, 1), NEW, "2026-11-21 10:00:00", terms)
         if way == "function":
             outcomes.append(await writes.create(*values, with_words=count > 0))
@@ -378,20 +378,20 @@ def test_the_function_does_what_the_statements_do(postgres: PostgresServer, coun
 
 
 def test_the_function_leaves_to_the_statements_what_needs_an_index(postgres: PostgresServer) -> None:
-    async def ask(url: str) -> tuple[Any, Any]:
+    async def fetch(url: str) -> tuple[Any, Any]:
         await fill(url, 1000)
         pool = Pool(url, BOUNDS)
         await pool.open()
         session = await pool.take()
         before = await session.fetch("SELECT revision, listings, last FROM account_state, listing_ids")
-        made = await writes.create(session, (1, 1), NEW, "2026", writes.Terms(None, None), with_words=False)
+        made = await writes.create(session, (1, 1), NEW, "2026", writes.WriteOptions(None, None), with_words=False)
         after = await session.fetch("SELECT revision, listings, last FROM account_state, listing_ids")
         await pool.close()
         assert before == after
         return made, after
 
     with postgres.database() as url:
-        made, (row,) = asyncio.run(ask(url))
+        made, (row,) = asyncio.run(fetch(url))
     assert made is None
     assert tuple(row) == (1, 1000, 1000)
 

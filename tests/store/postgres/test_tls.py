@@ -10,12 +10,12 @@ from urllib.parse import quote
 import pytest
 
 from listings.domain.errors import Problem
-from listings.store.postgres.pool import Bounds
+from listings.store.postgres.pool import PoolLimits
 from listings.store.postgres.store import PostgresStore
 from tests.certificates import self_signed
 from tests.postgres_server import USER, PostgresServer
 
-BOUNDS = Bounds(sessions=2, seconds=60)
+BOUNDS = PoolLimits(sessions=2, seconds=60)
 _REQUEST = (8).to_bytes(4, "big") + (80_877_103).to_bytes(4, "big")  # PostgreSQL 15 documentation, 55.2.10
 
 
@@ -66,7 +66,7 @@ async def in_front_of(port: int, signed: Path, key: Path) -> AsyncIterator[tuple
         yield terminator, server.sockets[0].getsockname()[1]
 
 
-def ask(server: PostgresServer, pair: tuple[Path, Path], parameters: str, host: str = "localhost") -> int:
+def fetch(server: PostgresServer, pair: tuple[Path, Path], parameters: str, host: str = "localhost") -> int:
     """Open a store by an address with these parameters and ask it something; returns how many sessions spoke TLS."""
 
     async def run(database: str) -> int:
@@ -90,13 +90,13 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
 
 @pytest.mark.parametrize("mode", ["prefer", "require"])
 def test_sessions_speak_tls_where_the_server_does(postgres: PostgresServer, pair: tuple[Path, Path], mode: str) -> None:
-    assert ask(postgres, pair, f"sslmode={mode}") >= 1
+    assert fetch(postgres, pair, f"sslmode={mode}") >= 1
 
 
 def test_a_certificate_of_the_named_authority_and_host_is_taken(
     postgres: PostgresServer, pair: tuple[Path, Path]
 ) -> None:
-    assert ask(postgres, pair, f"sslmode=verify-full&sslrootcert={quote(str(pair[0]))}") >= 1
+    assert fetch(postgres, pair, f"sslmode=verify-full&sslrootcert={quote(str(pair[0]))}") >= 1
 
 
 def test_a_certificate_of_another_authority_is_refused(
@@ -105,14 +105,14 @@ def test_a_certificate_of_another_authority_is_refused(
     (tmp_path / "other").mkdir()
     other, _ = self_signed(tmp_path / "other", "localhost")
     with pytest.raises(Problem, match=r"can't be reached: .*certificate"):
-        ask(postgres, pair, f"sslmode=verify-full&sslrootcert={quote(str(other))}")
+        fetch(postgres, pair, f"sslmode=verify-full&sslrootcert={quote(str(other))}")
 
 
 def test_a_certificate_of_another_host_is_refused(postgres: PostgresServer, pair: tuple[Path, Path]) -> None:
     root = f"sslrootcert={quote(str(pair[0]))}"
     with pytest.raises(Problem, match=r"can't be reached: .*certificate"):
-        ask(postgres, pair, f"sslmode=verify-full&{root}", host="127.0.0.1")
-    assert ask(postgres, pair, f"sslmode=verify-ca&{root}", host="127.0.0.1") >= 1
+        fetch(postgres, pair, f"sslmode=verify-full&{root}", host="127.0.0.1")
+    assert fetch(postgres, pair, f"sslmode=verify-ca&{root}", host="127.0.0.1") >= 1
 
 
 def test_a_server_without_tls_is_refused_where_it_is_required(postgres: PostgresServer) -> None:

@@ -67,11 +67,11 @@ class Alice:
 
     def indexed(self) -> tuple[int, int, int]:
         """What the account's state says; how many listings are in the indexes of columns, and how many in the words."""
-        ask = self._ask
+        fetch = self._ask
         return (
-            ask("SELECT indexed FROM account_state"),
-            ask("SELECT count(*) FROM listings WHERE indexed"),
-            ask("SELECT count(*) FROM listings_words WHERE listings_words MATCH '\"§1\"'"),
+            fetch("SELECT indexed FROM account_state"),
+            fetch("SELECT count(*) FROM listings WHERE indexed"),
+            fetch("SELECT count(*) FROM listings_words WHERE listings_words MATCH '\"§1\"'"),
         )
 
     def _ask(self, statement: str) -> int:

@@ -20,7 +20,7 @@ from listings.store.sqlite.connections import left_behind, open_alone, open_read
 from listings.store.sqlite.maintenance import backup as backups
 from listings.store.sqlite.maintenance import inspection, migrate, snapshot
 from listings.store.sqlite.maintenance import restore as restores
-from tests.harness import PATIENCE
+from tests.harness import TIMEOUT
 from tests.store import databases
 from tests.store.databases import change, connect, is_sound, rows
 
@@ -83,7 +83,7 @@ def writing(database: Path) -> Iterator[list[int]]:
 
 def wait_for_more(acknowledged: list[int]) -> None:
     """Until the other process has written meanwhile."""
-    before, deadline = len(acknowledged), time.monotonic() + PATIENCE
+    before, deadline = len(acknowledged), time.monotonic() + TIMEOUT
     while len(acknowledged) == before:
         assert time.monotonic() < deadline
         time.sleep(0.001)
@@ -310,7 +310,7 @@ def test_on_a_full_disk_nothing_is_half_written(tmp_path: Path) -> None:
     elsewhere.mkdir()
     trial = [sys.executable, "-m", "tests.store.sqlite.small_disk", str(small), str(elsewhere)]
     command = [*namespace, "sh", "-c", ON_A_SMALL_DISK, "sh", str(small), *trial]
-    outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     *sentences, left, sound = outcome.stdout.splitlines()
     assert len(sentences) == 4, outcome
     for sentence in sentences:

@@ -12,7 +12,7 @@ from listings.contract.history import Payment
 from listings.domain.model import NewListing, bucket_of
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.store import SqliteStore
-from tests.harness import PATIENCE
+from tests.harness import TIMEOUT
 
 DIGEST = b"k" * 32
 END = 9_000_000_000
@@ -44,7 +44,7 @@ def test_what_another_process_changes_about_a_caller_is_seen_at_once(
     tmp_path: Path, change: Change, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "listings.store.sqlite.write_lock.LONGEST_KEPT", PATIENCE
+        "listings.store.sqlite.write_lock.LONGEST_KEPT", TIMEOUT
     )  # else it is read again after a second
     path = tmp_path / "listings.db"
     migrate.migrate(path)

@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
-from listings.domain.model import Entry, ImportedListing, Listing, MarketQuery, NewListing
+from listings.domain.model import ImportedListing, Listing, MarketEntry, MarketQuery, NewListing
 from listings.store import sql
 from listings.store.sqlite import market, market_index
 from listings.store.sqlite.connections import open_reader
@@ -118,7 +118,7 @@ class Steps:
             self._reader.set_progress_handler(None)
         return hundreds, len(found)
 
-    def find(self, query: MarketQuery) -> list[Entry]:
+    def find(self, query: MarketQuery) -> list[MarketEntry]:
         """What a query finds."""
         return market.search(self._read, query)
 

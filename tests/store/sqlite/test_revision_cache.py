@@ -15,16 +15,16 @@ from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Listing, NewListing
 from listings.store.sqlite import listing_writes
 from listings.store.sqlite.maintenance import migrate
-from listings.store.sqlite.revision_cache import Revisions
+from listings.store.sqlite.revision_cache import RevisionCache
 from listings.store.sqlite.store import SqliteStore
-from listings.store.sqlite.write_lock import WritersTurn
+from listings.store.sqlite.write_lock import WriteLock
 
 T = TypeVar("T")
 
 STAMP = "2026-11-22 10:00:00"
 BIKE = NewListing(title="Bike", content="Two wheels.")
 ALICE, BOB = (1, 1), (2, 2)
-PATIENCE = 60  # seconds, on a busy machine
+TIMEOUT = 60  # seconds, on a busy machine
 
 
 class Seconds:
@@ -40,8 +40,8 @@ class Known:
 
     def __init__(self, path: Path) -> None:
         self.seconds = Seconds()
-        self.turn, self.other = WritersTurn(path), WritersTurn(path)
-        self.revisions = Revisions(self.turn, self.seconds)
+        self.turn, self.other = WriteLock(path), WriteLock(path)
+        self.revisions = RevisionCache(self.turn, self.seconds)
 
     def read(self, account_id: int, revision: int) -> None:
         if self.revisions.holds():
@@ -272,7 +272,7 @@ def test_a_create_whose_caller_has_gone_is_known_of_all_the_same(shop: Shop) -> 
         going.cancel()
         with suppress(asyncio.CancelledError):
             await going
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while shop.revision(ALICE) == 0:  # noqa: ASYNC110 - the file tells of no event
                 await asyncio.sleep(0)
         await store.add_listing(*BOB, BIKE, STAMP)

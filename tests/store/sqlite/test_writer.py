@@ -17,9 +17,9 @@ import pytest
 from listings.domain.errors import Problem, Unavailable
 from listings.store.sqlite import writer as writers
 from listings.store.sqlite.connections import open_writer
-from listings.store.sqlite.write_lock import WritersTurn
+from listings.store.sqlite.write_lock import WriteLock
 from listings.store.sqlite.writer import Writer
-from tests.harness import PATIENCE
+from tests.harness import TIMEOUT
 
 
 def insert(text: str) -> Callable[[apsw.Connection], int]:
@@ -70,11 +70,11 @@ def in_one_batch(*operations: Callable[[apsw.Connection], Any]) -> Callable[[Wri
 
     def block(_: apsw.Connection) -> None:
         entered.set()
-        go_on.wait(PATIENCE)
+        go_on.wait(TIMEOUT)
 
     async def use(writer: Writer) -> list[Any]:
         blocked = asyncio.ensure_future(writer.run(block))
-        await asyncio.to_thread(entered.wait, PATIENCE)
+        await asyncio.to_thread(entered.wait, TIMEOUT)
         waiting: asyncio.Future[list[Any]] = asyncio.ensure_future(gathered(*operations)(writer))
         while writer.waiting < len(operations):  # noqa: ASYNC110 - the writer tells of no event
             await asyncio.sleep(0)
@@ -275,11 +275,11 @@ def test_too_many_waiting_writes_are_refused_at_once(path: Path) -> None:
 
     def block(_: apsw.Connection) -> None:
         entered.set()
-        go_on.wait(PATIENCE)
+        go_on.wait(TIMEOUT)
 
     async def use(writer: Writer) -> None:
         blocked = asyncio.ensure_future(writer.run(block))
-        await asyncio.to_thread(entered.wait, PATIENCE)
+        await asyncio.to_thread(entered.wait, TIMEOUT)
         waiting = [asyncio.ensure_future(writer.run(insert(str(number)))) for number in range(1024)]
         await asyncio.sleep(0)
         with pytest.raises(Unavailable, match="Too many"):
@@ -297,7 +297,7 @@ def test_a_batch_has_at_most_256_operations(path: Path) -> None:
 
     def block(_: apsw.Connection) -> None:
         entered.set()
-        go_on.wait(PATIENCE)
+        go_on.wait(TIMEOUT)
 
     def note(connection: apsw.Connection) -> None:
         sizes.append(connection.total_changes())
@@ -306,7 +306,7 @@ def test_a_batch_has_at_most_256_operations(path: Path) -> None:
     async def use(writer: Writer) -> None:
         commits: list[int] = []
         blocked = asyncio.ensure_future(writer.run(block))
-        await asyncio.to_thread(entered.wait, PATIENCE)
+        await asyncio.to_thread(entered.wait, TIMEOUT)
 
         def note_commit() -> bool:
             commits.append(len(sizes))
@@ -345,7 +345,7 @@ def sizes_of_batches(path: Path, use: Callable[[Writer], Any]) -> list[int]:
 def test_a_batch_begins_when_a_turn_of_the_loop_has_brought_nothing_more(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writers, "_LONGEST_GATHERING", PATIENCE)
+    monkeypatch.setattr(writers, "_LONGEST_GATHERING", TIMEOUT)
 
     async def use(writer: Writer) -> None:
         tasks = []
@@ -365,7 +365,7 @@ def test_a_batch_waits_no_longer_than_some_milliseconds_for_more(path: Path, mon
     async def use(writer: Writer) -> None:
         tasks = [asyncio.ensure_future(writer.run(lambda _: begun.set()))]
         began = perf_counter()
-        while not begun.is_set() and perf_counter() < began + PATIENCE:
+        while not begun.is_set() and perf_counter() < began + TIMEOUT:
             tasks.append(asyncio.ensure_future(writer.run(lambda _: None)))
             await asyncio.sleep(0)
         assert begun.is_set()
@@ -471,7 +471,7 @@ def test_a_process_that_reaches_the_file_by_a_link_takes_turns_too(tmp_path: Pat
     link = tmp_path / "elsewhere" / "other.db"
     link.parent.mkdir()
     link.symlink_to(path)
-    turn, other = WritersTurn(path), WritersTurn(link)
+    turn, other = WriteLock(path), WriteLock(link)
     with closing(turn), closing(other), turn.taken(), pytest.raises(BlockingIOError):
         fcntl.flock(other._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # noqa: SLF001 - `taken` would wait for ever
     assert [file.name for file in link.parent.iterdir()] == ["other.db"]
@@ -545,7 +545,7 @@ def test_a_listener_that_fails_keeps_no_caller_from_its_answer(path: Path, caplo
 
     async def run() -> list[int]:
         writer = Writer(path, fail)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             rows = [await writer.run(insert("a")), await writer.run(insert("b"))]
         await writer.close()
         return rows
@@ -560,12 +560,12 @@ def test_operations_that_wait_can_be_counted(path: Path) -> None:
 
     def block(_: apsw.Connection) -> None:
         entered.set()
-        go_on.wait(PATIENCE)
+        go_on.wait(TIMEOUT)
 
     async def use(writer: Writer) -> None:
         assert writer.waiting == 0
         blocked = asyncio.ensure_future(writer.run(block))
-        await asyncio.to_thread(entered.wait, PATIENCE)
+        await asyncio.to_thread(entered.wait, TIMEOUT)
         waiting = [asyncio.ensure_future(writer.run(insert(str(number)))) for number in range(5)]
         await asyncio.sleep(0)
         assert writer.waiting == 5

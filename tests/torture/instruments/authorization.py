@@ -16,7 +16,7 @@ from listings.domain import api_keys
 from listings.domain.model import Caller, Listing, NewListing
 from listings.service import Service
 from listings.service import listings as rules
-from tests.harness import MONTH, House, Person, Reply, ask
+from tests.harness import MONTH, Harness, Person, Reply, fetch
 from tests.postgres_server import PostgresServer
 from tests.torture.instrument import Instrument, Outcome, Scale
 
@@ -160,18 +160,18 @@ def some(part: float) -> list[Cell]:
 class Matrix:
     """The cells, asked of a house."""
 
-    def __init__(self, house: House, asked: Sequence[Cell]) -> None:
+    def __init__(self, harness: Harness, asked: Sequence[Cell]) -> None:
         self.asked = asked
         self.wrong: dict[Cell, str] = {}
         self._refusals: dict[bytes, Cell] = {}
-        self._house = house
-        self._people = house.run(_people(house))
+        self._house = harness
+        self._people = harness.run(_people(harness))
         self._targets = {
             name: self._made(name, sum(cell.target == name for cell in asked))
             for name in ("own", "foreign", "own deleted", "foreign deleted")
         }
 
-    def ask(self) -> None:
+    def fetch(self) -> None:
         """Each cell once; one that changes something has a listing of its own."""
         for number, cell in enumerate(self.asked):
             target = self._target(cell)
@@ -193,7 +193,7 @@ class Matrix:
             sent.append((b"content-length", b"%d" % len(cell.body)))
         if cell.way.startswith("Cookie"):
             path += f"?api_key={self._people.owner.key}"  # G22: never read
-        return self._house.run(ask(self._house.application, cell.method, path, sent, [cell.body]))
+        return self._house.run(fetch(self._house.application, cell.method, path, sent, [cell.body]))
 
     def _headers(self, cell: Cell) -> Iterator[Header]:
         secret = self._people.secrets[cell.caller]
@@ -234,17 +234,17 @@ def _judge(cell: Cell, reply: Reply) -> str:
     return ""
 
 
-async def _people(house: House) -> People:
-    service = house.service
+async def _people(harness: Harness) -> People:
+    service = harness.service
     owner, stranger, planless, disabled = [
-        await _person(house, name) for name in ("alice", "bob", "charlie", "mallory")
+        await _person(harness, name) for name in ("alice", "bob", "charlie", "mallory")
     ]
     revoked = await service.issue_key(str(owner.account.id), "revoked")
     await service.revoke_key(revoked.key.id)
     expired = await service.issue_key(str(owner.account.id), "expired", int(service.clock() + _SOON))
     await service.expire_plan(str(planless.account.id))
     await service.disable_account(str(disabled.account.id))
-    house.clock.advance(_SOON)
+    harness.clock.advance(_SOON)
     secrets = {
         "none": "",
         "blank": "   ",
@@ -261,9 +261,9 @@ async def _people(house: House) -> People:
     return People(owner, stranger, secrets)
 
 
-async def _person(house: House, name: str) -> Person:
-    account = await house.service.add_account(name, f"{name}@example.com", int(house.clock() + 12 * MONTH))
-    issued = await house.service.issue_key(str(account.id), "first")
+async def _person(harness: Harness, name: str) -> Person:
+    account = await harness.service.add_account(name, f"{name}@example.com", int(harness.clock() + 12 * MONTH))
+    issued = await harness.service.issue_key(str(account.id), "first")
     return Person(account, issued.secret, issued.key.id)
 
 
@@ -288,9 +288,9 @@ def fill(folder: Path, asked: Sequence[Cell], database: str | None = None) -> Ma
     """Ask these cells; `database` is an address."""
     folder.mkdir()
     flags = {"database": database} if database is not None else {}
-    with quiet(), House(folder, rate_limit="0", **flags) as house:
-        matrix = Matrix(house, asked)
-        matrix.ask()
+    with quiet(), Harness(folder, rate_limit="0", **flags) as harness:
+        matrix = Matrix(harness, asked)
+        matrix.fetch()
         return matrix
 
 

@@ -123,7 +123,7 @@ async def _work(place: Place, key: str, kinds: Sequence[Large], times: int, besi
     assert place.process is not None
     pid, line = place.process.pid, Line(place.port, key)
     for _ in range(20):  # so that what the first requests load does not count
-        await line.ask("POST", PATH, {"title": "Lamp", "content": "Bright."})
+        await line.fetch("POST", PATH, {"title": "Lamp", "content": "Bright."})
     before, faults, sent = _resident(pid, "VmRSS"), [], 0
     peaks: dict[str, float] = {}
     for large in kinds:
@@ -139,7 +139,7 @@ async def _work(place: Place, key: str, kinds: Sequence[Large], times: int, besi
             faults.append(f"{large.name}: the process grew by {peaks[large.name]:.0f} MiB")
     worst = max(peaks, key=peaks.__getitem__)
     try:
-        if (await line.ask("GET", PATH + "?limit=1")).status != 200:
+        if (await line.fetch("GET", PATH + "?limit=1")).status != 200:
             faults.append("afterwards it does not answer")
     except LostError as error:
         faults.append(f"afterwards it does not answer: {error}")

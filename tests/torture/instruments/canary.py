@@ -99,7 +99,7 @@ class Session:
 
     # Requests
 
-    async def ask(self) -> None:
+    async def fetch(self) -> None:
         """With each secret in each header, well and badly, and where no secret belongs."""
         for name, secret in self.secrets.items():
             cookie = quote(secret)
@@ -190,7 +190,7 @@ async def _work(place: Place, session: Session, workers: int) -> None:
     await place.announced()
     assert place.process is not None
     await session.use_passwords()
-    await session.ask()
+    await session.fetch()
     if not place.is_broken:
         await asyncio.to_thread(session.look_around)
     await session.read_metrics()

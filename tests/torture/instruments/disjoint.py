@@ -65,14 +65,14 @@ async def _work(share: Share, place: Place) -> Result:
     await place.answers()
     (alice,) = await make_people(share.folder, 1, database=place.environment["LISTINGS_DATABASE_URL"])
     with closing(Line(place.port, alice.key)) as line:
-        created = await line.ask("POST", PATH, {"title": "0", "content": "0"})
+        created = await line.fetch("POST", PATH, {"title": "0", "content": "0"})
     assert created.status == HTTPStatus.CREATED
     path = f"{PATH}/{created.json()['id']}"
     scale, each = Scale(share.folder, 1.0, share.seconds), share.updates // len(FIELDS)
     writers = [_write(Line(place.port, alice.key), path, field, each, scale) for field in FIELDS]
     done = await asyncio.gather(*writers)
     with closing(Line(place.port, alice.key)) as line:  # another one: the first would have been idle for too long
-        listing = (await line.ask("GET", f"{path}?include=district,latitude")).json()
+        listing = (await line.fetch("GET", f"{path}?include=district,latitude")).json()
         versions = await _versions(line, path)
     lost = [fault for _, faults in done for fault in faults]
     for (field, value), (count, _) in zip(FIELDS.items(), done, strict=True):
@@ -90,10 +90,10 @@ async def _write(line: Line, path: str, field: str, count: int, scale: Scale) ->
     lost, value, number = [], FIELDS[field], 0
     while number < count and not scale.is_over:
         number += 1
-        answer = await line.ask("PATCH", path, {field: value(number)})
+        answer = await line.fetch("PATCH", path, {field: value(number)})
         assert answer.status == HTTPStatus.OK, answer
         if number % _LOOKED_AT == 0:
-            found = (await line.ask("GET", f"{path}?include=district,latitude")).json()[field]
+            found = (await line.fetch("GET", f"{path}?include=district,latitude")).json()[field]
             if found != value(number):
                 lost.append(f"{field} is {found!r} just after {value(number)!r} was acknowledged")
     line.close()
@@ -102,7 +102,7 @@ async def _write(line: Line, path: str, field: str, count: int, scale: Scale) ->
 
 async def _versions(line: Line, path: str) -> int:
     """The version that the listing has, which its tag begins with."""
-    tag = (await line.ask("GET", path)).headers["etag"]
+    tag = (await line.fetch("GET", path)).headers["etag"]
     return int(tag.removeprefix('"v').partition(".")[0])
 
 

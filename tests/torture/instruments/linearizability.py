@@ -64,7 +64,7 @@ class History:
         line = Line(self._place.port, self._key)
         await _until_ready(line)
         for _ in range(LISTINGS):
-            answer = await line.ask("POST", PATH, {"title": "Lamp", "content": "Bright.", "location": "0"})
+            answer = await line.fetch("POST", PATH, {"title": "Lamp", "content": "Bright.", "location": "0"})
             self.operations[int(answer.json()["id"])] = []
         line.close()
         await asyncio.gather(*(self._client() for _ in range(CLIENTS)))
@@ -110,15 +110,15 @@ class History:
         path = f"{PATH}/{listing_id}"
         match asked.kind:
             case "read":
-                return await line.ask("GET", path)
+                return await line.fetch("GET", path)
             case "delete":
-                return await line.ask("DELETE", path)
+                return await line.fetch("DELETE", path)
             case "set place":
-                return await line.ask("PATCH", path, {"location": str(asked.value)})
+                return await line.fetch("PATCH", path, {"location": str(asked.value)})
             case "set price":
-                return await line.ask("PATCH", path, {"price": asked.value})
+                return await line.fetch("PATCH", path, {"price": asked.value})
             case "swap":
-                return await line.ask("PATCH", path, {"price": asked.value}, {"If-Match": tag})
+                return await line.fetch("PATCH", path, {"price": asked.value}, {"If-Match": tag})
 
     def _note(self, listing_id: int, asked: Operation, answer: Answer | None) -> dict[int, tuple[Shown, str]]:
         """Keep it; returns what was seen."""
@@ -142,7 +142,7 @@ async def _until_ready(line: Line) -> None:
     async with asyncio.timeout(60):
         while True:
             try:
-                if (await line.ask("GET", "/readyz")).status == HTTPStatus.OK:
+                if (await line.fetch("GET", "/readyz")).status == HTTPStatus.OK:
                     return
             except LostError:
                 pass

@@ -11,7 +11,7 @@ import uvloop
 
 from tests.harness import Person
 from tests.torture.instrument import Instrument, Outcome, Scale
-from tests.torture.malformed import Case, Maker, Verdict
+from tests.torture.malformed import Case, Maker, Expectation
 from tests.torture.serving import Place, Zygote, children_of, make_people
 from tests.torture.wire import Answer, Line, answer_of
 
@@ -41,7 +41,7 @@ class Trial:
         self._most = 1 if is_control else _MOST_TOLD
         self._longest = _SHORTEST if is_control else _LONGEST
         self.faults: list[str] = []
-        self.verdicts: Counter[Verdict] = Counter()
+        self.verdicts: Counter[Expectation] = Counter()
         self.acknowledged: set[str] = set()
         self.may_be: set[str] = set()
         self._place = place
@@ -67,7 +67,7 @@ class Trial:
         try:
             async with asyncio.timeout(self._longest):
                 await self._send(case, writer)
-                if case.verdict in {Verdict.CUT, Verdict.ANY}:
+                if case.verdict in {Expectation.CUT, Expectation.ANY}:
                     await _leave(case, reader, writer, answers)
                 else:
                     await _read(reader, answers)
@@ -99,7 +99,7 @@ class Trial:
             faults.append(f"half an answer came: {talk.rest[:80]!r}")
         marks = [answer.headers.get("x-request-id", "") for answer in talk.answers]
         made = [mark for mark, status in zip(marks, statuses, strict=True) if status == HTTPStatus.CREATED]
-        if case.verdict is not Verdict.ANY:
+        if case.verdict is not Expectation.ANY:
             self.acknowledged.update(made)
             faults += _judge_order(case, marks, statuses)
         return faults
@@ -120,7 +120,7 @@ class Trial:
 def _judge_order(case: Case, marks: list[str], statuses: list[int]) -> list[str]:
     """Whether the answers are those that the case may get, in their order."""
     before = list(case.marks[: case.place])
-    if case.verdict is Verdict.CUT:
+    if case.verdict is Expectation.CUT:
         fits = marks == before[: len(marks)] or (marks[: len(before)] == before and len(statuses) == len(before) + 1)
         return (
             []
@@ -130,16 +130,16 @@ def _judge_order(case: Case, marks: list[str], statuses: list[int]) -> list[str]
     is_served = marks == list(case.marks) or _is_served_anonymously(case, marks)
     refused = len(marks) == case.place + 1 and marks[: case.place] == before and statuses[-1] in _STATUSES
     fits = {
-        Verdict.SERVED: is_served,
-        Verdict.REFUSED: refused and marks[-1] not in case.marks[case.place + 1 :],
-        Verdict.EITHER: is_served or refused,
+        Expectation.SERVED: is_served,
+        Expectation.REFUSED: refused and marks[-1] not in case.marks[case.place + 1 :],
+        Expectation.EITHER: is_served or refused,
     }.get(case.verdict, True)
     return [] if fits else [_told(case, marks, statuses)]
 
 
 def _is_served_anonymously(case: Case, marks: list[str]) -> bool:
     """An answer to the odd one that ends the connection, as one to HTTP/1.0 does."""
-    return case.verdict is Verdict.EITHER and marks == list(case.marks[: case.place + 1])
+    return case.verdict is Expectation.EITHER and marks == list(case.marks[: case.place + 1])
 
 
 def _told(case: Case, marks: list[str], statuses: list[int]) -> str:
@@ -177,7 +177,7 @@ async def _work(place: Place, scale: Scale, count: int, maker: Maker, alice: Per
     before = _workers(place)
     await asyncio.gather(*(trial.client(count, scale) for _ in range(_CLIENTS)))
     line = Line(place.port, alice.key)
-    answer = await line.ask("GET", "/healthz")
+    answer = await line.fetch("GET", "/healthz")
     line.close()
     if answer.status != HTTPStatus.OK:
         trial.faults.append(f"afterwards /healthz is {answer.status}")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from listings.store.migrations import shipped_migrations
 from tests.postgres_server import PostgresServer
-from tests.torture.environments import Ground, PostgresGround, SqliteGround
+from tests.torture.environments import DatabaseLocation, PostgresGround, SqliteGround
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.serving import QUIET, Process, Zygote
 
@@ -31,7 +31,7 @@ class Result(NamedTuple):
 class Migrations:
     """Databases of an engine, and commands that migrate them."""
 
-    def __init__(self, ground: Ground, zygote: Zygote, folder: Path, fault: str | None) -> None:
+    def __init__(self, ground: DatabaseLocation, zygote: Zygote, folder: Path, fault: str | None) -> None:
         self._ground = ground
         self._zygote = zygote
         self._log = folder / "log"
@@ -94,7 +94,7 @@ def _wait(*processes: Process) -> None:
 
 
 @contextmanager
-def _grounds(folder: Path) -> Iterator[list[Ground]]:
+def _grounds(folder: Path) -> Iterator[list[DatabaseLocation]]:
     with PostgresServer() as server:
         yield [SqliteGround(folder), PostgresGround(server)]
 

@@ -77,7 +77,11 @@ _AT_THE_GATE = (
 )
 NEAREST: Mapping[str, Sequence[str]] = {
     "domain/api_keys.py": ("tests/domain/test_api_keys.py", "tests/api/test_authentication.py"),
-    "domain/fields.py": ("tests/domain/test_fields.py", "tests/api/test_bad_input.py", "tests/api/test_list_parameters.py"),
+    "domain/fields.py": (
+        "tests/domain/test_fields.py",
+        "tests/api/test_bad_input.py",
+        "tests/api/test_list_parameters.py",
+    ),
     "domain/model.py": (
         "tests/api/test_authentication.py",
         "tests/api/test_list_parameters.py",

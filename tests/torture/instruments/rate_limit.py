@@ -63,7 +63,7 @@ class Asker:
         self._lines = [Line(ports[number % len(ports)], "") for number in range(connections)]
         self._left = 0
 
-    async def ask(self, requests: int) -> None:
+    async def fetch(self, requests: int) -> None:
         """So many in all."""
         self._left = requests
         await asyncio.gather(*(self._ask(number, line) for number, line in enumerate(self._lines)))
@@ -119,7 +119,7 @@ class Trial:
         while self.scene.is_late and not is_somebody_alone(place.database):  # noqa: ASYNC110 - the kernel knows it
             await asyncio.sleep(0.001)
         asker = Asker([place.port for place in self._places], alice.key, self._connections)
-        asking = asyncio.create_task(asker.ask(LIMIT + _EXTRA))
+        asking = asyncio.create_task(asker.fetch(LIMIT + _EXTRA))
         while asker.statuses.total() < LIMIT // 3 and not asking.done():  # noqa: ASYNC110 - it is a number of many
             await asyncio.sleep(0.001)
         await self._disturb()
@@ -135,7 +135,7 @@ class Trial:
         line = Line(place.port, "")
         while not _is_whole(place, self.scene.workers):  # noqa: ASYNC110 - other processes decide it
             await asyncio.sleep(0.01)
-        assert (await line.ask("GET", "/readyz")).status == HTTPStatus.OK
+        assert (await line.fetch("GET", "/readyz")).status == HTTPStatus.OK
         line.close()
 
     async def _disturb(self) -> None:

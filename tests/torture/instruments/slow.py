@@ -85,7 +85,7 @@ def _mebibytes(status: Path, name: str) -> float:
 async def _prepare(place: Place, key: str) -> None:
     await place.answers()
     line = Line(place.port, key)
-    await line.ask("POST", PATH, {"title": "Large", "content": "x" * 30_000})  # so that a list is long enough
+    await line.fetch("POST", PATH, {"title": "Large", "content": "x" * 30_000})  # so that a list is long enough
     line.close()
 
 

@@ -109,7 +109,7 @@ class Load:
             await self._ask(line, "GET", f"{PATH}/{random.choice(own)}", None, 200)
 
     async def _ask(self, line: Line, method: str, path: str, data: object, wanted: int) -> bytes:
-        answer = await line.ask(method, path, data)
+        answer = await line.fetch(method, path, data)
         if answer.status != wanted:
             self.faults.append(f"{method} {path} was answered {answer.status} {answer.body[:200]!r}")
         return answer.body
@@ -147,11 +147,11 @@ async def fill(place: Place, people: Sequence[Person]) -> None:
         for number in range(_BATCHES):
             draft = {"title": f"Draft {number}", "content": "Bright. " * 200, "is_active": False}
             operations = [{"op": "create", "listing": draft}] * 100
-            answer = await line.ask("POST", f"{PATH}/batch", {"operations": operations})
+            answer = await line.fetch("POST", f"{PATH}/batch", {"operations": operations})
             assert answer.status == HTTPStatus.OK, answer
         path = f"{PATH}?status=inactive&limit=200"
         while path:
-            answer = await line.ask("GET", path)
+            answer = await line.fetch("GET", path)
             path = answer.headers.get("link", "").partition(">")[0].removeprefix("<")
         line.close()
 

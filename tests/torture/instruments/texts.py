@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from listings.domain import fields, listing_json
-from tests.harness import House, Person, Reply
+from tests.harness import Harness, Person, Reply
 from tests.postgres_server import PostgresServer
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.texts import LONGEST, json_cases, may_be, naughty_strings
@@ -32,11 +32,11 @@ _FRAMES = (  # where a value stands
 class Trial:
     """A house, and what was wrong with it."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, harness: Harness) -> None:
         self.faults: list[str] = []
         self.counts: Counter[str] = Counter()
-        self._house = house
-        self._alice: Person = house.person("alice")
+        self._house = harness
+        self._alice: Person = harness.person("alice")
 
     def try_json(self, cases: Mapping[str, bytes]) -> None:
         """Each as a value in a create, and those that are no JSON as a whole body, too."""
@@ -115,7 +115,7 @@ class Trial:
         self.counts["requests"] += 1
         headers = {"Content-Length": "0"} if method == "POST" and not body else {}
         try:
-            return self._house.ask(method, path, key=self._alice.key, body=body, headers=headers)
+            return self._house.fetch(method, path, key=self._alice.key, body=body, headers=headers)
         except Exception as error:  # noqa: BLE001 - that, too, is to be told
             self.faults.append(f"{name or path}: {error!r:.200}")
             return Reply(0, {}, b"{}")
@@ -138,8 +138,8 @@ def work(folder: Path, part: float, database: str | None = None) -> Trial:
     """All, or a part of each by chance; `database` is an address."""
     folder.mkdir()
     flags = {"database": database} if database is not None else {}
-    with House(folder, rate_limit="0", **flags) as house:
-        trial = Trial(house)
+    with Harness(folder, rate_limit="0", **flags) as harness:
+        trial = Trial(harness)
         trial.try_json(dict(_some(list(json_cases().items()), part)))
         trial.try_strings(_some(naughty_strings(), part))
         return trial

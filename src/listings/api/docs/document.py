@@ -10,11 +10,11 @@ from listings import __version__
 from listings.api import batch, codec
 from listings.api.docs import headers
 from listings.api.docs.operations import (
+    ERROR_DOCS,
     FIELDS_IN_WORDS,
     LISTING,
     MORE,
     PARAMETERS_IN_WORDS,
-    REFUSALS,
     TAGS,
     Operation,
     Success,
@@ -207,10 +207,13 @@ class _Responses:
 def _refusal(codes: list[Code], *, limited: bool) -> Schema:
     status = codec.STATUS[codes[0]]
     code_schema = {"type": "string", "enum": codes}
-    examples = {code: {"summary": REFUSALS[code].when, "value": {"error": REFUSALS[code].example}} for code in codes}
+    examples = {
+        code: {"summary": ERROR_DOCS[code].when, "value": {"error": ERROR_DOCS[code].example}} for code in codes
+    }
     more = (*_MORE_HEADERS.get(status, ()), *(headers.OF_THE_LIMIT if limited else ()))
     return {
-        "description": f"{HTTPStatus(status).phrase}. {' '.join(f'`{code}`: {REFUSALS[code].when}' for code in codes)}",
+        "description": f"{HTTPStatus(status).phrase}. "
+        + " ".join(f"`{code}`: {ERROR_DOCS[code].when}" for code in codes),
         "headers": {
             "X-Error-Code": {"description": "The error for programs.", "required": True, "schema": code_schema},
             **_header_refs(more),

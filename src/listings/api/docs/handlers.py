@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from listings.api import codec
-from listings.api.codec import Answer
+from listings.api.codec import Response
 from listings.api.docs import document as openapi
 from listings.api.docs import page as reference
 from listings.api.endpoints import Routes
@@ -32,10 +32,10 @@ class _Content(NamedTuple):
     tag: str
     headers: bytes = b""
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: Request) -> Response:
         if codec.is_current(request.header_values(b"if-none-match"), self.tag):
-            return codec.not_modified_answer(self.tag)
-        return Answer(200, self.body, self.headers, tag=self.tag, kind=self.kind)
+            return codec.not_modified_response(self.tag)
+        return Response(200, self.body, self.headers, tag=self.tag, kind=self.kind)
 
 
 class Description:
@@ -45,20 +45,20 @@ class Description:
         """`routes` gives the table, which these very handlers are in."""
         self._routes = routes
 
-    async def document(self, _service: Service, request: Request) -> Answer:
+    async def document(self, _service: Service, request: Request) -> Response:
         """GET /openapi.json."""
         return self._document.answer(request)
 
-    async def page(self, _service: Service, request: Request) -> Answer:
+    async def page(self, _service: Service, request: Request) -> Response:
         """GET /docs, for the address that the reader has come by."""
         content = reference.at(self._page, request.header(b"host"))
         return _content(content, _HTML, _PAGE_HEADERS).answer(request)
 
-    async def style(self, _service: Service, request: Request) -> Answer:
+    async def style(self, _service: Service, request: Request) -> Response:
         """GET /docs/reference.css."""
         return _file("reference.css", _CSS).answer(request)
 
-    async def script(self, _service: Service, request: Request) -> Answer:
+    async def script(self, _service: Service, request: Request) -> Response:
         """GET /docs/reference.js."""
         return _file("reference.js", _SCRIPT).answer(request)
 

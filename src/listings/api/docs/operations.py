@@ -349,61 +349,65 @@ SCRIPT = Operation(
 )
 
 
-class Refusal(NamedTuple):
+class ErrorDoc(NamedTuple):
     """A code in words."""
 
     when: str
     example: str  # what a client may be told
 
 
-REFUSALS: Mapping[Code, Refusal] = {
-    "invalid_request": Refusal("A field or parameter is missing or wrong.", "title is required; content is required"),
-    "malformed_json": Refusal("The body is no JSON object.", "The body must be a JSON object, but it is empty"),
-    "malformed_request": Refusal("What was sent is no HTTP/1.1; the connection ends.", "The request is not valid HTTP"),
-    "api_key_required": Refusal("No key was sent.", "API key is required"),
-    "invalid_api_key": Refusal("The key is unknown, malformed, revoked or expired.", "Invalid API key"),
-    "not_owner": Refusal("The listing belongs to another account.", "This listing belongs to another account"),
-    "plan_expired": Refusal("The account has no current Business plan.", "Business plan expired"),
-    "account_disabled": Refusal("The operator has disabled the account.", "This account is disabled"),
-    "listing_not_found": Refusal("There is no such listing, or it is deleted.", "Listing not found"),
-    "path_not_found": Refusal("There is no such path.", "There is nothing at this path"),
-    "method_not_allowed": Refusal(
+ERROR_DOCS: Mapping[Code, ErrorDoc] = {
+    "invalid_request": ErrorDoc("A field or parameter is missing or wrong.", "title is required; content is required"),
+    "malformed_json": ErrorDoc("The body is no JSON object.", "The body must be a JSON object, but it is empty"),
+    "malformed_request": ErrorDoc(
+        "What was sent is no HTTP/1.1; the connection ends.", "The request is not valid HTTP"
+    ),
+    "api_key_required": ErrorDoc("No key was sent.", "API key is required"),
+    "invalid_api_key": ErrorDoc("The key is unknown, malformed, revoked or expired.", "Invalid API key"),
+    "not_owner": ErrorDoc("The listing belongs to another account.", "This listing belongs to another account"),
+    "plan_expired": ErrorDoc("The account has no current Business plan.", "Business plan expired"),
+    "account_disabled": ErrorDoc("The operator has disabled the account.", "This account is disabled"),
+    "listing_not_found": ErrorDoc("There is no such listing, or it is deleted.", "Listing not found"),
+    "path_not_found": ErrorDoc("There is no such path.", "There is nothing at this path"),
+    "method_not_allowed": ErrorDoc(
         "The path has other methods, which Allow names.", "POST is not possible here, only GET, HEAD"
     ),
-    "request_timeout": Refusal(
+    "request_timeout": ErrorDoc(
         "The request took too long to arrive.", "The request's body took longer than 30 seconds"
     ),
-    "precondition_failed": Refusal(
+    "precondition_failed": ErrorDoc(
         "The listing is no more the version that If-Match names.",
         "The listing has changed: read it again, and send its new ETag",
     ),
-    "body_too_large": Refusal("The body is larger than the operator allows.", "The body must be at most 2097152 bytes"),
-    "uri_too_long": Refusal(
+    "body_too_large": ErrorDoc(
+        "The body is larger than the operator allows.", "The body must be at most 2097152 bytes"
+    ),
+    "uri_too_long": ErrorDoc(
         "The address is longer than the operator allows.", "The address must be at most 8192 bytes"
     ),
-    "unsupported_encoding": Refusal(
+    "unsupported_encoding": ErrorDoc(
         "The body is compressed.", "The body must not have a Content-Encoding other than identity"
     ),
-    "idempotency_key_reused": Refusal(
+    "idempotency_key_reused": ErrorDoc(
         "The Idempotency-Key was sent before with another request.",
         "This Idempotency-Key was sent with another request before",
     ),
-    "dependency_failed": Refusal(
+    "dependency_failed": ErrorDoc(
         "In an atomic batch, another operation failed.", "Not done, because another operation of the batch failed"
     ),
-    "rate_limited": Refusal(
+    "rate_limited": ErrorDoc(
         "The limit of the key is used up; Retry-After tells when to go on.",
         "At most 1000 requests per hour and key: try again in 1800 seconds",
     ),
-    "header_too_large": Refusal(
+    "header_too_large": ErrorDoc(
         "The headers are more or larger than the operator allows.",
         "The headers must be at most 100 fields of 16384 bytes",
     ),
-    "internal_error": Refusal("Our fault; tell us the X-Request-Id.", "Something went wrong on our side"),
-    "unavailable": Refusal(
+    "internal_error": ErrorDoc("Our fault; tell us the X-Request-Id.", "Something went wrong on our side"),
+    "unavailable": ErrorDoc(
         "Try again after Retry-After. A write may or may not have happened.", "Too many connections"
     ),
-    "version_not_supported": Refusal(
+    "version_not_supported": ErrorDoc(
         "Neither HTTP/1.1 nor HTTP/1.0 was spoken.", "Only HTTP/1.1 and HTTP/1.0 are spoken here"
     ),
 }

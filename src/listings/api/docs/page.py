@@ -7,7 +7,7 @@ from typing import Any
 
 from listings.api.docs.headers import OF_EVERY_ANSWER, OF_THE_LIMIT
 from listings.api.docs.html import Html, joined, tag, words
-from listings.api.docs.operations import REFUSALS
+from listings.api.docs.operations import ERROR_DOCS
 from listings.api.docs.samples import BASE_URL, Call, samples_of
 from listings.api.docs.schema_text import rows_of, shape_of
 from listings.api.docs.schemas import Schema
@@ -248,7 +248,7 @@ def _row(name: str, place: str, shape: str, told: str) -> Html:
 
 def _bad(status: str, answer: Schema) -> Html:
     rows = [
-        tag("tr", tag("td", status), tag("td", tag("code", code)), tag("td", words(REFUSALS[code].when)))
+        tag("tr", tag("td", status), tag("td", tag("code", code)), tag("td", words(ERROR_DOCS[code].when)))
         for code in answer["headers"]["X-Error-Code"]["schema"]["enum"]
     ]
     return joined(rows)

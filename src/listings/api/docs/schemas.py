@@ -91,7 +91,7 @@ def _(rule: params.Several) -> Schema:
 
 _OF_FUNCTIONS: Mapping[Callable[[str], Any], Schema] = {
     params.moment: {"type": "string", "pattern": _MOMENT},
-    params.sought_words: {"type": "string", "minLength": 1, "maxLength": params.LONGEST_SEARCH},
+    params.search_terms: {"type": "string", "minLength": 1, "maxLength": params.LONGEST_SEARCH},
     params.order: {"type": "string", "enum": [f"{sign}{name}" for name in get_args(SortKey) for sign in ("", "-")]},
     params.truth: {"type": "boolean"},
     params.cursor_text: {"type": "string", "maxLength": params.LONGEST_CURSOR},

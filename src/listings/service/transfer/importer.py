@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, Protocol, TypeGuard, TypeVar
 
 import msgspec
 
-from listings.contract.history import OPERATOR, Author
+from listings.contract.history import OPERATOR, Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, ImportRow, Position, RowOutcome
 from listings.domain import fields, timestamps
 from listings.domain.errors import Problem
-from listings.domain.fields import Fault, shown
+from listings.domain.fields import FieldError, shown
 from listings.domain.model import BUCKETS, Account, ImportedListing, Listing, ListingChange, NewListing, bucket_of
 from listings.service import Service, difference
 from listings.service.transfer.rows import COLUMNS, Row, Source
@@ -31,7 +31,7 @@ _LARGEST_ID = 2**52  # so that half of the ids that every JSON reader keeps exac
 _MOST_VIEWS = 2**53 - 1
 
 
-class Watch(Protocol):
+class ImportProgressListener(Protocol):
     """What is told of an import while it goes on."""
 
     def resumed(self, done: ImportProgress) -> None:
@@ -53,13 +53,15 @@ class Options(NamedTuple):
     new_ids: bool = False  # every row becomes a new listing, whatever its id
     dry_run: bool = False  # every row is judged, and nothing is written
     again: bool = False  # from its beginning, even where it was imported before
-    author: int = OPERATOR  # on whose behalf, as in `Author`
+    actor: int = OPERATOR  # on whose behalf, as in `Actor`
 
 
 class Import:
     """One import of a file into an account."""
 
-    def __init__(self, service: Service, account: Account, source: Source, watch: Watch, options: Options) -> None:
+    def __init__(
+        self, service: Service, account: Account, source: Source, watch: ImportProgressListener, options: Options
+    ) -> None:
         """`watch` is told of every step."""
         self._service = service
         self._account = account
@@ -131,8 +133,8 @@ class Import:
         if self._options.dry_run:
             outcomes: list[RowOutcome] | None = await self._rehearse(batch)
         else:
-            author = Author(self._options.author, self._now())
-            outcomes = await self._service.store.import_listings(key, batch, author)
+            actor = Actor(self._options.actor, self._now())
+            outcomes = await self._service.store.import_listings(key, batch, actor)
         if outcomes is None:
             raise _overtaken()
         for row, outcome in zip(rows, outcomes, strict=True):
@@ -289,7 +291,7 @@ class _Faults(list[str]):
             return absent
         try:
             return rule(content[name])
-        except Fault as fault:
+        except FieldError as fault:
             self.append(f"{name} {fault}")
             return absent
 
@@ -349,20 +351,20 @@ def listing_change(content: Mapping[str, object], listing: Listing, moment: floa
 
 def _views(value: object) -> int:
     if type(value) is not int or not 0 <= value <= _MOST_VIEWS:
-        raise Fault(f"must be a whole number from 0 to {_MOST_VIEWS}, got {shown(value)}")
+        raise FieldError(f"must be a whole number from 0 to {_MOST_VIEWS}, got {shown(value)}")
     return value
 
 
 def _time(value: object, now: str) -> str:
     """The text itself, which tells a moment up to now."""
     if not isinstance(value, str):
-        raise Fault(f"must be a time like {now}, got {shown(value)}")
+        raise FieldError(f"must be a time like {now}, got {shown(value)}")
     try:
         text = timestamps.text_of(timestamps.moment_of(value))
     except ValueError:
         text = ""
     if text != value:
-        raise Fault(f"must be a time like {now}, got {shown(value)}")
+        raise FieldError(f"must be a time like {now}, got {shown(value)}")
     if text > now:
-        raise Fault(f"must not be in the future, got {value}")
+        raise FieldError(f"must not be in the future, got {value}")
     return text

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from listings.contract.history import CONSOLE, OPERATOR, Event, EventKind, EventPlace
+from listings.contract.history import CONSOLE, OPERATOR, ActivityCursor, Event, EventKind
 from listings.domain.model import Account, ApiKey
 from listings.service import ActivityPage, Member, Service
 from listings.site import presentation
@@ -57,7 +57,7 @@ async def told(service: Service, account: Account, page: ActivityPage) -> list[T
 
 def _told(event: Event, keys: dict[int, ApiKey]) -> Told:
     detail = msgspec.json.decode(event.detail) if event.detail else None
-    who = {CONSOLE: "You", OPERATOR: "The operator"}.get(event.author) or _key_name(event.author, keys)
+    who = {CONSOLE: "You", OPERATOR: "The operator"}.get(event.actor) or _key_name(event.actor, keys)
     is_listing = event.kind in {"created", "updated", "deleted", "restored"}
     what = _WORDS[event.kind](_Subject(event.subject, detail, keys))
     return Told(event.moment, who, what, event.subject if is_listing else 0)
@@ -139,8 +139,8 @@ _WORDS: Mapping[EventKind, Callable[[_Subject], str]] = {
 }
 
 
-def _place(text: str) -> EventPlace | None:
+def _place(text: str) -> ActivityCursor | None:
     match = _PLACE.fullmatch(text)
     if match is None:
         return None
-    return EventPlace(*(min(int(part), _LARGEST) for part in match.groups()))
+    return ActivityCursor(*(min(int(part), _LARGEST) for part in match.groups()))

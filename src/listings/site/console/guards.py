@@ -108,7 +108,7 @@ def console_page(
         now=site_of(request).service.clock(),
         **context,
     )
-    return session.forget_word(request, response) if word else response
+    return session.clear_flash(request, response) if word else response
 
 
 def see(path: str, **parameters: str) -> Response:

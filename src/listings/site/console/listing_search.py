@@ -58,7 +58,7 @@ class Search(NamedTuple):
 
     def query(self) -> tuple[ListingQuery, dict[str, str]]:
         """What to ask for, and what could not be understood, by the field's name."""
-        sought = tuple(dict.fromkeys(tokenizer.words_of(self.q)))[:_MOST_WORDS]
+        sought = tuple(dict.fromkeys(tokenizer.tokenize(self.q)))[:_MOST_WORDS]
         faults = {"q": "Look for words of letters or digits"} if self.q and not sought else {}
         query = ListingQuery(
             status=_status(self.status),

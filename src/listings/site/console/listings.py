@@ -15,7 +15,7 @@ from listings.contract.listings import ChangeStep, Step
 from listings.domain import fields
 from listings.domain.errors import Problem
 from listings.domain.model import Listing, ListingChange
-from listings.service import Member, Service, Terms
+from listings.service import Member, Service, WriteOptions
 from listings.site import presentation
 from listings.site.console import listing_form
 from listings.site.console.guards import (
@@ -171,7 +171,7 @@ ROUTES = [
 async def _create(service: Service, member: Member, sent: listing_form.Texts, once: str) -> int:
     new, _ = fields.read_new(listing_form.new_body(sent), strict=True)
     digest = hashlib.sha256(msgspec.json.encode(sent)).digest()
-    terms = Terms(idempotency_key=f"console {once}" if once else None, digest=digest)
+    terms = WriteOptions(idempotency_key=f"console {once}" if once else None, digest=digest)
     try:
         return (await service.create_listing(member.caller, new, terms)).listing_id
     except Problem as problem:
@@ -187,7 +187,7 @@ async def _save(service: Service, member: Member, listing: Listing, sent: listin
     change: ListingChange = {}
     if listing.version in versions:
         change, _ = fields.read_change(listing_form.changed_body(sent, listing), strict=True)
-    return await service.update_listing(member.caller, listing.id, change, Terms(versions=versions))
+    return await service.update_listing(member.caller, listing.id, change, WriteOptions(versions=versions))
 
 
 async def _change(service: Service, member: Member, action: str, listing_id: int) -> None:
@@ -202,7 +202,7 @@ async def _change(service: Service, member: Member, action: str, listing_id: int
 async def _change_many(service: Service, member: Member, action: str, ids: list[int]) -> _Changed:
     """All in one transaction; what is refused holds up no other."""
     steps = [_step(service, member, action, listing_id) for listing_id in ids]
-    results = await service.run_batch(member.caller, steps, str, Terms(), atomic=False)
+    results = await service.run_batch(member.caller, steps, str, WriteOptions(), atomic=False)
     refused = [
         (await _name_of(service, member, listing_id), result.message)
         for listing_id, result in zip(ids, results, strict=True)

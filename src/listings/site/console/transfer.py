@@ -61,7 +61,7 @@ async def run_import(request: Request, member: Member) -> Response:
         upload = unpacked(text_of(form, "name"), text_of(form, "kept"), site_of(request).options.most_body)
     except Problem as problem:
         return _page(request, problem, new_ids=flags["new_ids"])
-    options = importer.Options(author=CONSOLE, **flags)
+    options = importer.Options(actor=CONSOLE, **flags)
     steps = _steps(request, service, member.account, upload, options)
     return StreamingResponse(steps, 200, _UNBUFFERED, "text/html; charset=utf-8")
 
@@ -101,7 +101,7 @@ async def _rehearse(
     service: Service, account: Account, upload: Upload, *, new_ids: bool
 ) -> tuple[Report, ImportProgress, str]:
     """What it comes to, and what is told where the file was imported before. Raises Problem for one without rows."""
-    options = importer.Options(new_ids=new_ids, dry_run=True, author=CONSOLE)
+    options = importer.Options(new_ids=new_ids, dry_run=True, actor=CONSOLE)
     report, earlier = Report(), ""
     try:
         done = await importer.Import(service, account, upload, report, options).run()

@@ -102,7 +102,7 @@ class RowReport(NamedTuple):
 
 
 class Report:
-    """What is told of an import (`importer.Watch`); of many rows only the first ones, and those refused."""
+    """What is told of an import; of many rows only the first ones, and those refused."""
 
     def __init__(self, on_step: Callable[[int], None] | None = None) -> None:
         """`on_step` is told up to which byte of the file all rows are done."""

@@ -77,14 +77,14 @@ class Lookups:
     async def _ask(self, values: list[tuple[object, ...]]) -> dict[object, Any]:
         """The rows by their ids."""
 
-        async def ask(session: Session) -> Rows:
+        async def query(session: Session) -> Rows:
             if len(values) == 1:
                 return await session.fetch(self._statement, *values[0])
             return await session.fetch_many(self._statement, values)
 
         self._under_way += 1
         try:
-            return {row[0]: row for row in await self._use(ask)}
+            return {row[0]: row for row in await self._use(query)}
         finally:
             self._under_way -= 1
 

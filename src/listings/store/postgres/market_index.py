@@ -193,7 +193,7 @@ def _entries(values: list[Any]) -> list[Row]:
         (
             serial,
             *market_entries.entry_values(listing, state),
-            market_entries.words_of(listing) if state == SHOWN else [],
+            market_entries.tokenize(listing) if state == SHOWN else [],
         )
         for serial, listing, state in values
     ]

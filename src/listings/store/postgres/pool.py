@@ -38,7 +38,7 @@ SELECT pg_postmaster_start_time(), CASE WHEN current_setting('synchronous_commit
 _log = logging.getLogger(__name__)
 
 
-class Bounds(NamedTuple):
+class PoolLimits(NamedTuple):
     """How many sessions there are at most, and how many seconds a statement may take, as may the wait for a session."""
 
     sessions: int
@@ -117,7 +117,7 @@ class Session:
 class Pool:
     """Sessions for those who ask, the last one that was used first. Used on one event loop."""
 
-    def __init__(self, url: str, bounds: Bounds, on_other_server: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, url: str, bounds: PoolLimits, on_other_server: Callable[[], None] = lambda: None) -> None:
         """`url` is the database's, as libpq has it.
 
         `on_other_server` is called before a session is used with another server than the last one was with, be it the

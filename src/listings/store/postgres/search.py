@@ -12,7 +12,7 @@ import msgspec
 from listings.domain import tokenizer
 from listings.domain.model import SORTED_BY, ListingQuery, SortKey
 from listings.store import search_sql
-from listings.store.mapping import Place
+from listings.store.mapping import Partition
 from listings.store.postgres.pool import Rows, Session
 from listings.store.search_sql import Shape
 from listings.store.sql import IS_INDEXED, LISTING_COLUMNS
@@ -43,10 +43,10 @@ _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 def account_words(account_id: int, *texts: str) -> list[str]:
     """The words of texts as `listing_words` has them, each once."""
-    return list(dict.fromkeys(f"{account_id}:{word}" for text in texts for word in tokenizer.words_of(text)))
+    return list(dict.fromkeys(f"{account_id}:{word}" for text in texts for word in tokenizer.tokenize(text)))
 
 
-async def find(session: Session, place: Place, query: ListingQuery) -> Rows:
+async def find(session: Session, place: Partition, query: ListingQuery) -> Rows:
     """The rows of the listings that are asked for, in their order."""
     possible = _possible(query)
     if possible is None:
@@ -80,7 +80,7 @@ def _place(sort: SortKey, after: tuple[str | int, int]) -> tuple[str | int, int]
     return (before, _HIGHEST) if nul else (before, listing_id)
 
 
-async def _find_words(session: Session, place: Place, query: ListingQuery, *, indexed: bool) -> Rows:
+async def _find_words(session: Session, place: Partition, query: ListingQuery, *, indexed: bool) -> Rows:
     if indexed:
         sought = [f"{place[1]}:{word}" for word in query.words]
         ids = await session.fetch(_FIND_WORDS, place[0], sought)
@@ -91,7 +91,7 @@ async def _find_words(session: Session, place: Place, query: ListingQuery, *, in
     return await _look_through(session, place, query, indexed=indexed)
 
 
-async def _search(session: Session, place: Place, query: ListingQuery, *, indexed: bool) -> Rows:
+async def _search(session: Session, place: Partition, query: ListingQuery, *, indexed: bool) -> Rows:
     shape = search_sql.shape_of(query)
     if not indexed:
         return await session.fetch(search_sql.search(shape), *place, *search_sql.values_of(query))
@@ -102,7 +102,7 @@ async def _search(session: Session, place: Place, query: ListingQuery, *, indexe
     return await session.fetch(walk(search_sql.walk(shape)), *place, *search_sql.values_of(query))
 
 
-async def _look_through(session: Session, place: Place, query: ListingQuery, *, indexed: bool) -> Rows:
+async def _look_through(session: Session, place: Partition, query: ListingQuery, *, indexed: bool) -> Rows:
     """Page by page, for the words."""
     found: Rows = []
     page = msgspec.structs.replace(query, words=(), limit=_PAGE)
@@ -120,7 +120,7 @@ async def _having_words(rows: Rows, sought: tuple[str, ...]) -> Rows:
     size = 0
     for row in rows:
         texts = (row["title"], row["content"])
-        if tokenizer.contain(texts, sought):
+        if tokenizer.matches(texts, sought):
             found.append(row)
         size += sum(map(len, texts))
         if size >= search_sql.SLICE:

@@ -9,18 +9,18 @@ from typing import NamedTuple, TypeVar
 from msgspec.structs import astuple
 
 from listings.contract.accounts import AccountChange, DecideRotation, NewKey
-from listings.contract.history import Author
+from listings.contract.history import Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, RowOutcome
-from listings.contract.listings import Added, Batch, Claim, Decide, IndexStep, StepResult
+from listings.contract.listings import Added, Batch, Decide, IdempotencyRecord, IndexStep, StepResult
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import (
     Account,
     ApiKey,
     Caller,
-    Entry,
     Listing,
     ListingCounts,
     ListingQuery,
+    MarketEntry,
     MarketPlaces,
     MarketQuery,
     NewListing,
@@ -34,9 +34,9 @@ from listings.store.postgres import errors as faults
 from listings.store.postgres import market, market_index, migrate, writes
 from listings.store.postgres import search as postgres_search
 from listings.store.postgres.batched_lookups import Lookups
-from listings.store.postgres.pool import Bounds, Pool, Rows, Session
-from listings.store.postgres.transactions import ATTEMPTS, Operation, Transactions, note_error, told
-from listings.store.postgres.writes import Terms, UndoneError, listing_of
+from listings.store.postgres.pool import Pool, PoolLimits, Rows, Session
+from listings.store.postgres.transactions import ATTEMPTS, Operation, Transactions, log_error, told
+from listings.store.postgres.writes import UndoneError, WriteOptions, listing_of
 from listings.store.scripts import accounts, keys
 from listings.store.scripts.member_store import Console
 from listings.store.scripts.script import Script
@@ -73,10 +73,10 @@ class PostgresStore(Transactions, Console):
 
     page_made_statement = PAGE_MADE
 
-    def __init__(self, url: str, bounds: Bounds, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, url: str, bounds: PoolLimits, clock: Callable[[], float] = monotonic) -> None:
         """`url` as libpq has it; `clock` tells seconds."""
         super().__init__(Pool(url, bounds, self._forget))
-        self.on_replaced: Callable[[], None] = lambda: None
+        self.on_server_replaced: Callable[[], None] = lambda: None
         self._clock = clock
         self._listings = Lookups(sql.GET_LISTING, self._use)
         self._listings_and_revisions = Lookups(sql.GET_LISTING_AND_REVISION, self._use)
@@ -108,7 +108,7 @@ class PostgresStore(Transactions, Console):
     async def check(self) -> None:
         """Ask the server for the schema, and whether it takes writes."""
         task = asyncio.get_running_loop().create_task(self._require_ready())
-        task.add_done_callback(note_error)
+        task.add_done_callback(log_error)
         await asyncio.wait([task], timeout=_CHECK_SECONDS)
         if not task.done():
             task.cancel()
@@ -184,45 +184,45 @@ class PostgresStore(Transactions, Console):
         account_id: int,
         new: NewListing,
         created_at: str,
-        claim: Claim | None = None,
-        author: Author | None = None,
+        claim: IdempotencyRecord | None = None,
+        actor: Actor | None = None,
     ) -> Added:
         """By the database's own function, which is one round trip; else in a transaction."""
-        return await self._shielded(self._add((bucket, account_id), new, created_at, Terms(claim, author)))
+        return await self._shielded(self._add((bucket, account_id), new, created_at, WriteOptions(claim, actor)))
 
-    async def change_listing(self, listing_id: int, decide: Decide, author: Author | None = None) -> Listing:
+    async def change_listing(self, listing_id: int, decide: Decide, actor: Actor | None = None) -> Listing:
         """Locked, read, judged and written in one transaction."""
-        return await self._run(lambda session: writes.change(session, listing_id, decide, author))
+        return await self._run(lambda session: writes.change(session, listing_id, decide, actor))
 
     async def run_batch(
         self,
         bucket: int,
         account_id: int,
         batch: Batch,
-        claim: Claim | None = None,
-        author: Author | None = None,
+        claim: IdempotencyRecord | None = None,
+        actor: Actor | None = None,
     ) -> Sequence[StepResult] | str:
         """What is to be undone leaves the transaction by an exception."""
         place = (bucket, account_id)
 
         try:
-            return await self._run(lambda session: writes.run(session, place, batch, Terms(claim, author)))
+            return await self._run(lambda session: writes.run(session, place, batch, WriteOptions(claim, actor)))
         except UndoneError as undone:
             return undone.results
 
-    async def forget_claims(self, oldest: int) -> None:
+    async def purge_idempotency_records(self, oldest: int) -> None:
         """By their age."""
         await self._run(lambda session: session.fetch(sql.FORGET_CLAIMS, oldest))
 
     # The market
 
-    async def search_market(self, query: MarketQuery) -> list[Entry]:
+    async def search_market(self, query: MarketQuery) -> list[MarketEntry]:
         """Looked for among the next ones, else gathered."""
 
         async def search(session: Session) -> Rows:
             return await market.search(session, query)
 
-        return [Entry(*row) for row in await self._use(search)]
+        return [MarketEntry(*row) for row in await self._use(search)]
 
     async def index_accounts(self, count: int) -> IndexStep:  # noqa: ARG002 - as the contract has it
         """Nothing: an account is indexed by the write that makes it large, while all others go on."""
@@ -266,7 +266,7 @@ class PostgresStore(Transactions, Console):
         """All of them in one transaction."""
         await self._run(lambda session: writes.record_views(session, day, views))
 
-    async def forget_views(self, oldest: int, count: int) -> int:
+    async def purge_views(self, oldest: int, count: int) -> int:
         """By their day."""
 
         async def forget(session: Session) -> int:
@@ -305,10 +305,10 @@ class PostgresStore(Transactions, Console):
         return await self._run(lambda session: writes.begin_import(session, key, found, started_at, last_id))
 
     async def import_listings(
-        self, key: ImportKey, batch: ImportBatch, author: Author | None = None
+        self, key: ImportKey, batch: ImportBatch, actor: Actor | None = None
     ) -> list[RowOutcome] | None:
         """All rows and the progress in one transaction."""
-        return await self._run(lambda session: writes.import_rows(session, key, batch, author))
+        return await self._run(lambda session: writes.import_rows(session, key, batch, actor))
 
     # Accounts
 
@@ -331,33 +331,33 @@ class PostgresStore(Transactions, Console):
         return [Account(*row) for row in await self._read(sql.PAGE_ACCOUNTS, after, count)]
 
     async def change_account(
-        self, account_id: int, decide: Callable[[Account], AccountChange], author: Author | None = None
+        self, account_id: int, decide: Callable[[Account], AccountChange], actor: Actor | None = None
     ) -> Account | None:
         """Locked, read, decided and written in one transaction."""
-        return await self._perform(lambda: accounts.change(account_id, decide, author), of_callers=True)
+        return await self._perform(lambda: accounts.change(account_id, decide, actor), of_callers=True)
 
     # Keys
 
-    async def add_key(self, new: NewKey, author: Author | None = None) -> ApiKey | None:
+    async def add_key(self, new: NewKey, actor: Actor | None = None) -> ApiKey | None:
         """Its digest alone is kept."""
-        return await self._perform(lambda: keys.add(new, author))
+        return await self._perform(lambda: keys.add(new, actor))
 
     async def list_keys(self, account_id: int) -> list[ApiKey]:
         """In the order of their ids."""
         return [ApiKey(*row) for row in await self._read(sql.LIST_KEYS, account_id)]
 
-    async def rotate_key(self, key_id: int, decide: DecideRotation, author: Author | None = None) -> ApiKey | None:
+    async def rotate_key(self, key_id: int, decide: DecideRotation, actor: Actor | None = None) -> ApiKey | None:
         """Both keys in one transaction."""
-        return await self._perform(lambda: keys.rotate(key_id, decide, author), of_callers=True)
+        return await self._perform(lambda: keys.rotate(key_id, decide, actor), of_callers=True)
 
-    async def note_key_uses(self, uses: Mapping[int, int]) -> None:
+    async def record_key_uses(self, uses: Mapping[int, int]) -> None:
         """All of them in one transaction, in the order of their ids: two processes may note the same ones."""
         values = [(moment, key_id) for key_id, moment in sorted(uses.items())]
         await self._run(lambda session: session.run_many(sql.NOTE_KEY_USE, values))
 
-    async def revoke_key(self, key_id: int, revoked_at: int, author: Author | None = None) -> ApiKey | None:
+    async def revoke_key(self, key_id: int, revoked_at: int, actor: Actor | None = None) -> ApiKey | None:
         """The first time stands."""
-        return await self._perform(lambda: keys.revoke(key_id, revoked_at, author), of_callers=True)
+        return await self._perform(lambda: keys.revoke(key_id, revoked_at, actor), of_callers=True)
 
     # What the others are made of
 
@@ -366,7 +366,7 @@ class PostgresStore(Transactions, Console):
 
     async def _perform(self, make: Callable[[], Script[T]], *, of_callers: bool = False) -> T:
         async def operate(session: Session) -> T:
-            return await writes.perform(session, make())
+            return await writes.run_script(session, make())
 
         return await (self._change_callers(operate) if of_callers else self._run(operate))
 
@@ -377,14 +377,16 @@ class PostgresStore(Transactions, Console):
         finally:
             self._callers.clear()
 
-    async def _add(self, place: tuple[int, int], new: NewListing, created_at: str, terms: Terms) -> Added:
+    async def _add(self, place: tuple[int, int], new: NewListing, created_at: str, terms: WriteOptions) -> Added:
         added = await self._create(place, new, created_at, terms)
         if added is None:  # the account's listings are indexed, or are to be
             self._note_indexed(place[1])
             added = await self._transact(lambda session: writes.add(session, place, new, created_at, terms))
         return added
 
-    async def _create(self, place: tuple[int, int], new: NewListing, created_at: str, terms: Terms) -> Added | None:
+    async def _create(
+        self, place: tuple[int, int], new: NewListing, created_at: str, terms: WriteOptions
+    ) -> Added | None:
         """One statement, which is its own transaction: again only where it has certainly written nothing."""
         attempts = 0
         while True:
@@ -409,7 +411,7 @@ class PostgresStore(Transactions, Console):
         """Another server answers from now on: a standby, or one whose data was restored, may be behind the last one."""
         self._callers.clear()
         self._indexed.clear()
-        self.on_replaced()
+        self.on_server_replaced()
 
     def _note_indexed(self, account_id: int) -> None:
         if len(self._indexed) >= _MOST_KNOWN:

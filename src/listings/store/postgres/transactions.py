@@ -79,7 +79,7 @@ class Transactions:
     def _note_end(self, task: asyncio.Task[Any]) -> None:
         self._writes.discard(task)
         self._written += 1
-        note_error(task)
+        log_error(task)
 
     async def _transact(self, operation: Operation[T]) -> T:
         """Again from the beginning where the server undid it for another's sake, or was lost before the commit."""
@@ -149,7 +149,7 @@ class Transactions:
                 return session
 
 
-def note_error(task: asyncio.Task[Any]) -> None:
+def log_error(task: asyncio.Task[Any]) -> None:
     """Look at what a task has come to, which nobody may be waiting for any more."""
     if not task.cancelled():
         task.exception()

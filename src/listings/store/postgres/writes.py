@@ -10,13 +10,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import astuple
 
-from listings.contract.history import Author
+from listings.contract.history import Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, ImportRow, RowOutcome
-from listings.contract.listings import Added, AddStep, Batch, ChangeStep, Claim, Decide, Step, StepResult
+from listings.contract.listings import Added, AddStep, Batch, ChangeStep, Decide, IdempotencyRecord, Step, StepResult
 from listings.domain.errors import Problem
 from listings.domain.model import BUCKETS, ImportedListing, Listing, ListingChange, NewListing, bucket_of
 from listings.store import search_sql, sql
-from listings.store.mapping import Place
+from listings.store.mapping import Partition
 from listings.store.postgres.pool import Session
 from listings.store.postgres.search import account_words
 from listings.store.scripts import audit
@@ -50,11 +50,11 @@ ON CONFLICT (bucket, id) DO UPDATE SET words = excluded.words
 """
 
 
-class Terms(NamedTuple):
+class WriteOptions(NamedTuple):
     """On whose behalf something is written, and under which claim."""
 
-    claim: Claim | None
-    author: Author | None
+    claim: IdempotencyRecord | None
+    actor: Actor | None
 
 
 class UndoneError(Exception):
@@ -72,7 +72,7 @@ class State(NamedTuple):
     indexed: bool
 
 
-async def perform(session: Session, script: Script[T]) -> T:
+async def run_script(session: Session, script: Script[T]) -> T:
     """Run a script in the session's transaction."""
     try:
         asked = next(script)
@@ -84,9 +84,9 @@ async def perform(session: Session, script: Script[T]) -> T:
         return result
 
 
-def author_of(author: Author | None) -> int | None:
+def author_of(actor: Actor | None) -> int | None:
     """What of an author a listing's row keeps."""
-    return None if author is None else author.key_id
+    return None if actor is None else actor.key_id
 
 
 def listing_of(row: Any) -> Listing:  # noqa: ANN401 - the driver's
@@ -98,15 +98,15 @@ def listing_of(row: Any) -> Listing:  # noqa: ANN401 - the driver's
 
 
 async def create(  # noqa: PLR0913 - what is to be created, and how
-    session: Session, place: Place, new: NewListing, created_at: str, terms: Terms, *, with_words: bool
+    session: Session, place: Partition, new: NewListing, created_at: str, terms: WriteOptions, *, with_words: bool
 ) -> Added | None:
     """A create by the database's own function, which is a transaction where none is begun.
 
     None, and nothing written, when only `add` can do it.
     """
     found = account_words(place[1], new.title, new.content) if with_words else None
-    claim, author = terms
-    values = (*place, search_sql.LARGE, *astuple(new), created_at, found, *(claim or (None,) * 4), author_of(author))
+    claim, actor = terms
+    values = (*place, search_sql.LARGE, *astuple(new), created_at, found, *(claim or (None,) * 4), author_of(actor))
     listing_id, digest, result = await session.fetch_one(CREATE, *values)
     if listing_id is not None:
         return Added(listing_id)
@@ -115,19 +115,19 @@ async def create(  # noqa: PLR0913 - what is to be created, and how
     return Added(int(_same(claim, digest, result)), replayed=True)
 
 
-async def add(session: Session, place: Place, new: NewListing, created_at: str, terms: Terms) -> Added:
+async def add(session: Session, place: Partition, new: NewListing, created_at: str, terms: WriteOptions) -> Added:
     """The same by single statements, whatever the account's size."""
-    claim, author = terms
+    claim, actor = terms
     await lock_counter(session, place[0])
     earlier = await _claimed(session, place, claim)
     if earlier is not None:
         return Added(int(earlier), replayed=True)
-    listing_id = await _add_new(session, place, new, created_at, author)
+    listing_id = await _add_new(session, place, new, created_at, actor)
     await _keep(session, place, claim, str(listing_id))
     return Added(listing_id)
 
 
-async def change(session: Session, listing_id: int, decide: Decide, author: Author | None) -> Listing:
+async def change(session: Session, listing_id: int, decide: Decide, actor: Actor | None) -> Listing:
     """The listing as `decide` has changed it; without an author it leaves no event."""
     rows = await session.fetch(_LOCK_LISTING, bucket_of(listing_id), listing_id)
     listing = listing_of(rows[0]) if rows else None
@@ -139,8 +139,8 @@ async def change(session: Session, listing_id: int, decide: Decide, author: Auth
     changed = await _apply(session, listing_id, changes)
     place = (bucket_of(listing_id), listing.account_id)
     revision = int((await session.fetch_one(sql.RAISE_REVISION, *place))[0])
-    if author is not None:
-        await perform(session, audit.note_edit(place, revision, author, listing_id, changes))
+    if actor is not None:
+        await run_script(session, audit.record_edit(place, revision, actor, listing_id, changes))
     return changed
 
 
@@ -154,7 +154,7 @@ async def lock_counter(session: Session, bucket: int) -> int:
 
 
 async def _add_new(
-    session: Session, place: Place, new: NewListing, created_at: str, author: Author | None = None
+    session: Session, place: Partition, new: NewListing, created_at: str, actor: Actor | None = None
 ) -> int:
     """Under the counter's lock."""
     await _prepare_for(session, place, 1)
@@ -163,14 +163,14 @@ async def _add_new(
     rows = await session.fetch(sql.COUNT_ONE_MORE, *place, 1)
     indexed = bool(rows and rows[0][1])
     past = (0, created_at, created_at, None)
-    edit = (None, None) if author is None else (author.key_id, rows[0][2] if rows else None)
+    edit = (None, None) if actor is None else (actor.key_id, rows[0][2] if rows else None)
     await session.fetch(sql.ADD_LISTING, listing_id, *place, *astuple(new), *past, indexed, *edit)
     if indexed:
         await session.fetch(_SET_WORDS, place[0], listing_id, account_words(place[1], new.title, new.content))
     return listing_id
 
 
-async def _prepare_for(session: Session, place: Place, more: int) -> State:
+async def _prepare_for(session: Session, place: Partition, more: int) -> State:
     """Index an account that so many more listings make large, before its state is locked."""
     rows = await session.fetch(_GET_STATE, *place)
     state = State(*rows[0]) if rows else State(0, indexed=False)
@@ -199,12 +199,12 @@ async def _apply(session: Session, listing_id: int, changes: ListingChange) -> L
 # Batches
 
 
-async def run(session: Session, place: Place, batch: Batch, terms: Terms) -> list[StepResult] | str:
+async def run(session: Session, place: Partition, batch: Batch, terms: WriteOptions) -> list[StepResult] | str:
     """All steps of a batch. Raises UndoneError where all of it is to be undone.
 
     No step needs a savepoint: what is refused is refused by its judge, before it has written anything.
     """
-    claim, author = terms
+    claim, actor = terms
     if claim is not None or any(isinstance(step, AddStep) for step in batch.steps):
         await lock_counter(session, place[0])
     earlier = await _claimed(session, place, claim)
@@ -219,13 +219,13 @@ async def run(session: Session, place: Place, batch: Batch, terms: Terms) -> lis
     results = [await _attempt(session, place, edits.watched(step), own) for step in batch.steps]
     if batch.dry_run or (batch.atomic and any(isinstance(result, Problem) for result in results)):
         raise UndoneError(results)
-    if author is not None:
-        await perform(session, audit.note_batch(place, author, edits, results))
+    if actor is not None:
+        await run_script(session, audit.record_batch(place, actor, edits, results))
     await _keep(session, place, claim, batch.record(results))
     return results
 
 
-async def _attempt(session: Session, place: Place, step: Step, own: dict[int, Listing]) -> StepResult:
+async def _attempt(session: Session, place: Partition, step: Step, own: dict[int, Listing]) -> StepResult:
     """One step; `own` are the account's listings that are locked."""
     if isinstance(step, Problem):
         return step
@@ -271,7 +271,7 @@ async def record_views(session: Session, day: int, views: Mapping[int, Collectio
 # Claims
 
 
-async def _claimed(session: Session, place: Place, claim: Claim | None) -> str | None:
+async def _claimed(session: Session, place: Partition, claim: IdempotencyRecord | None) -> str | None:
     """What an earlier write under the claim came to. Asked under the counter's lock."""
     if claim is None:
         return None
@@ -279,13 +279,13 @@ async def _claimed(session: Session, place: Place, claim: Claim | None) -> str |
     return _same(claim, *rows[0]) if rows else None
 
 
-def _same(claim: Claim, digest: bytes, result: str) -> str:
+def _same(claim: IdempotencyRecord, digest: bytes, result: str) -> str:
     if digest != claim.digest:
         raise Problem("idempotency_key_reused", "This Idempotency-Key was sent with another request before")
     return result
 
 
-async def _keep(session: Session, place: Place, claim: Claim | None, result: str) -> None:
+async def _keep(session: Session, place: Partition, claim: IdempotencyRecord | None, result: str) -> None:
     if claim is not None:
         await session.fetch(sql.KEEP_CLAIM, *place, claim.key, claim.digest, result, claim.moment)
 
@@ -311,7 +311,7 @@ async def begin_import(
 
 
 async def import_rows(
-    session: Session, key: ImportKey, batch: ImportBatch, author: Author | None
+    session: Session, key: ImportKey, batch: ImportBatch, actor: Actor | None
 ) -> list[RowOutcome] | None:
     """The rows of a batch, and the progress; None when the import is not where the batch starts."""
     last = await lock_counter(session, key.bucket)
@@ -325,8 +325,8 @@ async def import_rows(
     refused = len(outcomes) - made - changed - unchanged
     values = (*batch.end, made, changed, unchanged, refused, batch.finished_at)
     await session.fetch(sql.ADVANCE_IMPORT, *astuple(key), *values)
-    if author is not None and (made or changed):
-        await perform(session, audit.note_import(key, found, outcomes, author))
+    if actor is not None and (made or changed):
+        await run_script(session, audit.record_import(key, found, outcomes, actor))
     return outcomes
 
 

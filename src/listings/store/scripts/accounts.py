@@ -3,37 +3,35 @@
 from collections.abc import Callable
 
 from listings.contract.accounts import AccountChange
-from listings.contract.history import Author
+from listings.contract.history import Actor
 from listings.domain.model import Account, bucket_of
 from listings.store import sql
 from listings.store.scripts.audit import note
-from listings.store.scripts.script import Ask, Script
+from listings.store.scripts.script import Query, Script
 
 
 def add(name: str, email: str, plan_expires_at: int | None, created_at: int) -> Script[Account | None]:
     """With the state that its listings refer to; None when the address is taken."""
-    rows = yield Ask(sql.ADD_ACCOUNT, (name, email, plan_expires_at, created_at))
+    rows = yield Query(sql.ADD_ACCOUNT, (name, email, plan_expires_at, created_at))
     if not rows:
         return None
     account = Account(*rows[0])
     bucket = bucket_of(account.id)
-    yield Ask(sql.SET_BUCKET, (bucket, account.id))
-    yield Ask(sql.ADD_ACCOUNT_STATE, (bucket, account.id))
+    yield Query(sql.SET_BUCKET, (bucket, account.id))
+    yield Query(sql.ADD_ACCOUNT_STATE, (bucket, account.id))
     return account
 
 
-def change(
-    account_id: int, decide: Callable[[Account], AccountChange], author: Author | None
-) -> Script[Account | None]:
+def change(account_id: int, decide: Callable[[Account], AccountChange], actor: Actor | None) -> Script[Account | None]:
     """Read, decided and written."""
-    rows = yield Ask(sql.GET_ACCOUNT, (account_id,), locks=True)
+    rows = yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)
     if not rows:
         return None
     account = Account(*rows[0])
     changes = decide(account)
     if not changes:
         return account
-    rows = yield Ask(sql.change_account(tuple(changes)), (account_id, *changes.values()))
-    if author is not None:
-        yield from note(account_id, author, "account_changed", detail=changes)
+    rows = yield Query(sql.change_account(tuple(changes)), (account_id, *changes.values()))
+    if actor is not None:
+        yield from note(account_id, actor, "account_changed", detail=changes)
     return Account(*rows[0])

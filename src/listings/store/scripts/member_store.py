@@ -4,12 +4,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from listings.contract.history import Author, Event, EventPlace, History, Made, Payment, Refusal, UsageCount, UsageKey
+from listings.contract.history import (
+    ActivityCursor,
+    Actor,
+    Creation,
+    Event,
+    History,
+    Payment,
+    RejectedRequest,
+    UsageCount,
+    UsageKey,
+)
 from listings.contract.members import Ages, NewSession, Session
 from listings.domain.model import Account
 from listings.store import member_sql as console
 from listings.store.scripts import members, usage
-from listings.store.scripts.script import Script, ask
+from listings.store.scripts.script import Script, query
 
 T = TypeVar("T")
 
@@ -41,13 +51,13 @@ class Console(ABC):
         rows = await self._ask(console.GET_PASSWORD, account_id)
         return str(rows[0][0]) if rows else None
 
-    async def set_password(self, account_id: int, old: str, new: str, author: Author, keep: str | None = None) -> bool:
+    async def set_password(self, account_id: int, old: str, new: str, actor: Actor, keep: str | None = None) -> bool:
         """And the end of what the old one has opened."""
-        return await self._perform(lambda: members.change_password(account_id, old, new, author, keep))
+        return await self._perform(lambda: members.change_password(account_id, old, new, actor, keep))
 
     async def replace_password(self, account_id: int, old: str, new: str) -> None:
         """Another hash of it."""
-        await self._perform(lambda: ask(console.REPLACE_PASSWORD, account_id, old, new))
+        await self._perform(lambda: query(console.REPLACE_PASSWORD, account_id, old, new))
 
     async def add_session(self, account_id: int, new: NewSession, password: str) -> bool:
         """Its token's digest alone is kept."""
@@ -62,25 +72,25 @@ class Console(ABC):
         """The latest first."""
         return [Session(*row) for row in await self._ask(console.LIST_SESSIONS, account_id)]
 
-    async def note_session(self, account_id: int, handle: str, seen_at: int) -> None:
+    async def touch_session(self, account_id: int, handle: str, seen_at: int) -> None:
         """Unless a later time is kept."""
-        await self._perform(lambda: ask(console.NOTE_SESSION, account_id, handle, seen_at))
+        await self._perform(lambda: query(console.NOTE_SESSION, account_id, handle, seen_at))
 
     async def confirm_session(self, account_id: int, handle: str, digest: bytes, confirmed_at: int) -> None:
         """The password was given, and the token is another."""
-        await self._perform(lambda: ask(console.CONFIRM_SESSION, account_id, handle, digest, confirmed_at))
+        await self._perform(lambda: query(console.CONFIRM_SESSION, account_id, handle, digest, confirmed_at))
 
-    async def end_session(self, account_id: int, handle: str, author: Author | None = None) -> bool:
+    async def end_session(self, account_id: int, handle: str, actor: Actor | None = None) -> bool:
         """One of the account's own."""
-        return await self._perform(lambda: members.end_session(account_id, handle, author))
+        return await self._perform(lambda: members.end_session(account_id, handle, actor))
 
     async def end_sessions(self, account_id: int, keep: str | None = None) -> int:
         """All but one."""
         return await self._perform(lambda: members.end_sessions(account_id, keep))
 
-    async def forget_sessions(self, oldest: Ages) -> None:
+    async def purge_sessions(self, oldest: Ages) -> None:
         """By their ages."""
-        await self._perform(lambda: members.forget_sessions(oldest))
+        await self._perform(lambda: members.purge_sessions(oldest))
 
     async def count_attempt(self, subjects: Sequence[bytes], moment: int, oldest: int) -> list[int]:
         """Counted and told in one statement each."""
@@ -90,9 +100,9 @@ class Console(ABC):
         """After a right password."""
         await self._perform(lambda: members.forgive_attempt(forgotten, lessened))
 
-    async def forget_attempts(self, oldest: int, now: int) -> None:
+    async def purge_attempts(self, oldest: int, now: int) -> None:
         """By their first one."""
-        await self._perform(lambda: members.forget_attempts(oldest, now))
+        await self._perform(lambda: members.purge_attempts(oldest, now))
 
     async def add_invitation(self, account_id: int, digest: bytes, created_at: int, expires_at: int) -> None:
         """In the place of all earlier ones."""
@@ -113,16 +123,18 @@ class Console(ABC):
 
     # History
 
-    async def page_events(self, bucket: int, account_id: int, before: EventPlace, count: int) -> list[Event]:
+    async def page_events(self, bucket: int, account_id: int, before: ActivityCursor, count: int) -> list[Event]:
         """By their numbers."""
         rows = await self._ask(console.PAGE_EVENTS, bucket, account_id, before.revision, before.number, count)
         return [Event(*row) for row in rows]
 
-    async def page_made(self, bucket: int, account_id: int, before_id: int, count: int) -> list[Made]:
+    async def page_made(self, bucket: int, account_id: int, before_id: int, count: int) -> list[Creation]:
         """By the two indexes that together hold all listings."""
-        return [Made(*row) for row in await self._ask(self.page_made_statement, bucket, account_id, before_id, count)]
+        return [
+            Creation(*row) for row in await self._ask(self.page_made_statement, bucket, account_id, before_id, count)
+        ]
 
-    async def add_usage(self, counts: Mapping[UsageKey, int], refusals: Sequence[Refusal], most: int) -> None:
+    async def add_usage(self, counts: Mapping[UsageKey, int], refusals: Sequence[RejectedRequest], most: int) -> None:
         """All in one transaction."""
         await self._perform(lambda: usage.add(counts, refusals, most))
 
@@ -134,11 +146,11 @@ class Console(ABC):
         """Summed by the engine."""
         return [UsageCount(*row) for row in await self._ask(console.USAGE_BY_DAY, bucket, account_id, since)]
 
-    async def list_refusals(self, bucket: int, account_id: int, count: int) -> list[Refusal]:
+    async def list_rejected_requests(self, bucket: int, account_id: int, count: int) -> list[RejectedRequest]:
         """The latest first."""
-        return [Refusal(*row) for row in await self._ask(console.LIST_REFUSALS, bucket, account_id, count)]
+        return [RejectedRequest(*row) for row in await self._ask(console.LIST_REFUSALS, bucket, account_id, count)]
 
-    async def forget_history(self, buckets: Sequence[int], oldest: History, most: int) -> int:
+    async def purge_history(self, buckets: Sequence[int], oldest: History, most: int) -> int:
         """By its age, bucket by bucket."""
         return await self._perform(lambda: usage.forget(buckets, oldest, most))
 

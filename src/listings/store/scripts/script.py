@@ -8,7 +8,7 @@ from listings.store.mapping import Row
 T = TypeVar("T")
 
 
-class Ask(NamedTuple):
+class Query(NamedTuple):
     """A statement of a script. `locks`: the rows that it reads stay as they are until the transaction ends."""
 
     statement: str
@@ -16,12 +16,12 @@ class Ask(NamedTuple):
     locks: bool = False
 
 
-Script: TypeAlias = Generator[Ask, list[Any], T]
+Script: TypeAlias = Generator[Query, list[Any], T]
 """What a transaction does, statement by statement, for engines of any kind: it is given the rows of each.
 
 It may be run more than once."""
 
 
-def ask(statement: str, *values: object) -> Script[list[Any]]:
+def query(statement: str, *values: object) -> Script[list[Any]]:
     """The script of one statement, and its rows."""
-    return (yield Ask(statement, values))
+    return (yield Query(statement, values))

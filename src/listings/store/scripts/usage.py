@@ -4,22 +4,22 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import astuple
 
-from listings.contract.history import History, Payment, Refusal, UsageKey
+from listings.contract.history import History, Payment, RejectedRequest, UsageKey
 from listings.domain.model import Account, bucket_of
 from listings.store import member_sql as console
 from listings.store import sql
-from listings.store.scripts.audit import note_payment
-from listings.store.scripts.script import Ask, Script
+from listings.store.scripts.audit import record_payment
+from listings.store.scripts.script import Query, Script
 
 
-def add(counts: Mapping[UsageKey, int], refusals: Sequence[Refusal], most: int) -> Script[None]:
+def add(counts: Mapping[UsageKey, int], refusals: Sequence[RejectedRequest], most: int) -> Script[None]:
     """In one order, since several processes add theirs to the same rows."""
     for key, count in sorted(counts.items()):
-        yield Ask(console.ADD_USAGE, (bucket_of(key.account_id), *key, count))
+        yield Query(console.ADD_USAGE, (bucket_of(key.account_id), *key, count))
     for refusal in refusals:
-        yield Ask(console.ADD_REFUSAL, (bucket_of(refusal.account_id), *astuple(refusal)))
+        yield Query(console.ADD_REFUSAL, (bucket_of(refusal.account_id), *astuple(refusal)))
     for account_id in sorted({refusal.account_id for refusal in refusals}):
-        yield Ask(console.KEEP_REFUSALS, (bucket_of(account_id), account_id, most))
+        yield Query(console.KEEP_REFUSALS, (bucket_of(account_id), account_id, most))
 
 
 def forget(buckets: Sequence[int], oldest: History, most: int) -> Script[int]:
@@ -31,20 +31,20 @@ def forget(buckets: Sequence[int], oldest: History, most: int) -> Script[int]:
             (console.FORGET_USAGE, oldest.hours),
             (console.FORGET_REFUSALS, oldest.refusals),
         ):
-            forgotten += len((yield Ask(statement, (bucket, moment, most))))
+            forgotten += len((yield Query(statement, (bucket, moment, most))))
     return forgotten
 
 
 def add_payment(payment: Payment, decide: Callable[[Account], int], moment: int) -> Script[Account | None]:
     """The plan's new end, with the mark that it was paid."""
-    rows = yield Ask(sql.GET_ACCOUNT, (payment.account_id,), locks=True)
+    rows = yield Query(sql.GET_ACCOUNT, (payment.account_id,), locks=True)
     if not rows:
         return None
     account = Account(*rows[0])
     end = decide(account)
     values = (payment.provider, payment.payment_id, payment.account_id, payment.months, end, moment)
-    if not (yield Ask(console.ADD_PAYMENT, values)):
+    if not (yield Query(console.ADD_PAYMENT, values)):
         return account
-    rows = yield Ask(sql.change_account(("plan_expires_at",)), (account.id, end))
-    yield from note_payment(payment, end, moment)
+    rows = yield Query(sql.change_account(("plan_expires_at",)), (account.id, end))
+    yield from record_payment(payment, end, moment)
     return Account(*rows[0])

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from apsw import Connection
 
 from listings.contract.listings import IndexStep
-from listings.store.mapping import Place
+from listings.store.mapping import Partition
 from listings.store.search_sql import LARGE
 from listings.store.sql import IS_INDEXED
 from listings.store.sqlite.rows import Read, write, write_one
@@ -39,11 +39,11 @@ _INDEX_LISTING = "UPDATE listings SET indexed = TRUE WHERE bucket = $1 AND id = 
 class Walk(NamedTuple):
     """Through an account's listings in the order of their ids; all up to `after` are in."""
 
-    place: Place
+    place: Partition
     after: int = 0
 
 
-def begin(connection: Connection, place: Place) -> None:
+def begin(connection: Connection, place: Partition) -> None:
     """Let an account that has become large be indexed."""
     write(connection, _MARK_ACCOUNT, (*place, _IN_STEPS))
 
@@ -82,7 +82,7 @@ def step(connection: Connection, count: int, walk: Walk | None) -> tuple[IndexSt
     return IndexStep(done, left=True), None
 
 
-def _index(connection: Connection, place: Place, listing_id: int) -> int:
+def _index(connection: Connection, place: Partition, listing_id: int) -> int:
     """Returns how many characters its texts have."""
     title, content = write_one(connection, _INDEX_LISTING, (place[0], listing_id))
     index_words(connection, place[1], listing_id, title, content)

@@ -3,15 +3,15 @@
 from apsw import Connection
 from msgspec.structs import astuple
 
-from listings.contract.history import Author
+from listings.contract.history import Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, ImportRow, RowOutcome
 from listings.domain.errors import Problem
 from listings.domain.model import BUCKETS, ImportedListing
 from listings.store import search_sql, sql
-from listings.store.mapping import Place, Row, listing_of
+from listings.store.mapping import Partition, Row, listing_of
 from listings.store.scripts import audit
 from listings.store.sqlite import account_index, listing_writes
-from listings.store.sqlite.rows import Read, perform, write
+from listings.store.sqlite.rows import Read, run_script, write
 
 
 def find(read: Read, key: ImportKey) -> ImportProgress | None:
@@ -31,9 +31,7 @@ def begin(
     return ImportProgress(started_at=started_at)
 
 
-def advance(
-    connection: Connection, key: ImportKey, batch: ImportBatch, author: Author | None
-) -> list[RowOutcome] | None:
+def advance(connection: Connection, key: ImportKey, batch: ImportBatch, actor: Actor | None) -> list[RowOutcome] | None:
     """The rows of a batch, and the progress; None when the import is not where the batch starts."""
     found = _find(connection, key)
     if found is None or found.finished_at is not None or found.position != batch.start:
@@ -47,8 +45,8 @@ def advance(
         sql.ADVANCE_IMPORT,
         (*astuple(key), *batch.end, *counts, len(outcomes) - sum(counts), batch.finished_at),
     )
-    if author is not None and (counts[0] or counts[1]):
-        perform(connection, audit.note_import(key, found, outcomes, author))
+    if actor is not None and (counts[0] or counts[1]):
+        run_script(connection, audit.record_import(key, found, outcomes, actor))
     return outcomes
 
 
@@ -62,7 +60,7 @@ def _find(connection: Connection, key: ImportKey) -> ImportProgress | None:
 class _Importing:
     """One batch of an import: what it draws of ids and adds to the account is written once, at its end."""
 
-    def __init__(self, connection: Connection, place: Place) -> None:
+    def __init__(self, connection: Connection, place: Partition) -> None:
         self._connection = connection
         self._place = place
         self._last = _one_or_nought(connection, sql.GET_LAST_SERIAL, place[:1])

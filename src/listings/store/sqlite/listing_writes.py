@@ -5,17 +5,17 @@ from typing import TypeAlias
 from apsw import Connection
 from msgspec.structs import astuple
 
-from listings.contract.history import Author
-from listings.contract.listings import Added, AddStep, Batch, Claim, Decide, Step, StepResult
+from listings.contract.history import Actor
+from listings.contract.listings import Added, AddStep, Batch, Decide, IdempotencyRecord, Step, StepResult
 from listings.domain.errors import Problem
 from listings.domain.model import BUCKETS, ImportedListing, Listing, ListingChange, NewListing, bucket_of
 from listings.store import search_sql, sql
-from listings.store.mapping import Place, listing_of
+from listings.store.mapping import Partition, listing_of
 from listings.store.scripts import audit
 from listings.store.scripts.audit import Edits
 from listings.store.sqlite import account_index
 from listings.store.sqlite import search as sqlite_search
-from listings.store.sqlite.rows import perform, write, write_one
+from listings.store.sqlite.rows import run_script, write, write_one
 
 Edit: TypeAlias = tuple[int | None, int | None]
 """Who has made a listing, and which edit of its account that was; neither where it was no edit of its own."""
@@ -33,18 +33,23 @@ class UndoneError(Exception):
 
 
 def add(  # noqa: PLR0913, PLR0917 - what is to be added, and on whose behalf
-    connection: Connection, place: Place, new: NewListing, created_at: str, claim: Claim | None, author: Author | None
+    connection: Connection,
+    place: Partition,
+    new: NewListing,
+    created_at: str,
+    claim: IdempotencyRecord | None,
+    actor: Actor | None,
 ) -> Added:
     """A new listing, or the one that was made under the claim before."""
     earlier = _claimed(connection, place, claim)
     if earlier is not None:
         return Added(int(earlier), replayed=True)
-    listing_id, revision = _add_new(connection, place, new, created_at, author.key_id if author is not None else None)
+    listing_id, revision = _add_new(connection, place, new, created_at, actor.key_id if actor is not None else None)
     _keep(connection, place, claim, str(listing_id))
     return Added(listing_id, revision=revision)
 
 
-def change(connection: Connection, listing_id: int, decide: Decide, author: Author | None = None) -> Listing:
+def change(connection: Connection, listing_id: int, decide: Decide, actor: Actor | None = None) -> Listing:
     """The listing as `decide` has changed it; without an author it leaves no event."""
     rows = write(connection, sql.GET_LISTING, (bucket_of(listing_id), listing_id))
     listing = listing_of(rows[0]) if rows else None
@@ -56,13 +61,13 @@ def change(connection: Connection, listing_id: int, decide: Decide, author: Auth
     changed = apply(connection, listing_id, changes)
     place = (bucket_of(listing_id), listing.account_id)
     revision = int(write_one(connection, sql.RAISE_REVISION, place)[0])
-    if author is not None:
-        perform(connection, audit.note_edit(place, revision, author, listing_id, changes))
+    if actor is not None:
+        run_script(connection, audit.record_edit(place, revision, actor, listing_id, changes))
     return changed
 
 
 def run(
-    connection: Connection, place: Place, batch: Batch, claim: Claim | None, author: Author | None
+    connection: Connection, place: Partition, batch: Batch, claim: IdempotencyRecord | None, actor: Actor | None
 ) -> list[StepResult] | str:
     """All steps of a batch, each in a savepoint. Raises UndoneError where all of it is to be undone."""
     earlier = _claimed(connection, place, claim)
@@ -72,8 +77,8 @@ def run(
     results = [_attempt(connection, place, edits.watched(step)) for step in batch.steps]
     if batch.dry_run or (batch.atomic and any(isinstance(result, Problem) for result in results)):
         raise UndoneError(results)
-    if author is not None:
-        perform(connection, audit.note_batch(place, author, edits, results))
+    if actor is not None:
+        run_script(connection, audit.record_batch(place, actor, edits, results))
     _keep(connection, place, claim, batch.record(results))
     return results
 
@@ -81,7 +86,7 @@ def run(
 def insert(  # noqa: PLR0913 - a row, and what it is beside its listing
     connection: Connection,
     listing_id: int,
-    place: Place,
+    place: Partition,
     listing: ImportedListing,
     *,
     indexed: bool,
@@ -104,29 +109,29 @@ def apply(connection: Connection, listing_id: int, changes: ListingChange) -> Li
     return changed
 
 
-def _is_indexed(connection: Connection, place: Place) -> bool:
+def _is_indexed(connection: Connection, place: Partition) -> bool:
     """By the listing itself: of an account that is being indexed some are."""
     return bool(write_one(connection, _IS_LISTING_INDEXED, place)[0])
 
 
 def _add_new(
-    connection: Connection, place: Place, new: NewListing, created_at: str, author: int | None = None
+    connection: Connection, place: Partition, new: NewListing, created_at: str, actor: int | None = None
 ) -> tuple[int, int]:
-    """Its id, and the account's revision. `author`: of a create that is an event of its own.
+    """Its id, and the account's revision. `actor`: of a create that is an event of its own.
 
     Its words, and the rest that searches go by, may be left to the steps that index its account.
     """
     listing_id = int(write_one(connection, sql.NEXT_SERIAL, place[:1])[0]) * BUCKETS + place[0]
     count, indexed, revision = (write(connection, sql.COUNT_ONE_MORE, (*place, 1)) or [(0, 0, 0)])[0]
     listing = ImportedListing(new, view_count=0, created_at=created_at, updated_at=created_at, deleted_at=None)
-    edit = NO_EDIT if author is None else (author, revision)
+    edit = NO_EDIT if actor is None else (actor, revision)
     insert(connection, listing_id, place, listing, indexed=account_index.takes(indexed, count), edit=edit)
     if count >= search_sql.LARGE and not indexed:
         account_index.begin(connection, place)
     return listing_id, revision
 
 
-def _attempt(connection: Connection, place: Place, step: Step) -> StepResult:
+def _attempt(connection: Connection, place: Partition, step: Step) -> StepResult:
     """One step, which undoes only itself when it is refused."""
     if isinstance(step, Problem):
         return step
@@ -143,7 +148,7 @@ def _attempt(connection: Connection, place: Place, step: Step) -> StepResult:
     return result
 
 
-def _claimed(connection: Connection, place: Place, claim: Claim | None) -> str | None:
+def _claimed(connection: Connection, place: Partition, claim: IdempotencyRecord | None) -> str | None:
     """What an earlier write under the claim came to."""
     if claim is None:
         return None
@@ -153,6 +158,6 @@ def _claimed(connection: Connection, place: Place, claim: Claim | None) -> str |
     return str(rows[0][1]) if rows else None
 
 
-def _keep(connection: Connection, place: Place, claim: Claim | None, result: str) -> None:
+def _keep(connection: Connection, place: Partition, claim: IdempotencyRecord | None, result: str) -> None:
     if claim is not None:
         write(connection, sql.KEEP_CLAIM, (*place, claim.key, claim.digest, result, claim.moment))

@@ -4,7 +4,7 @@ An index of words gives its rows by rowid alone, so there are two: one whose row
 begin with the price. A page is then the first rows that have all the words, wherever it begins.
 """
 
-from listings.domain.model import Entry, MarketPlaces, MarketQuery, SitemapEntry
+from listings.domain.model import MarketEntry, MarketPlaces, MarketQuery, SitemapEntry
 from listings.store import market_entries
 from listings.store.mapping import Row
 from listings.store.sqlite.rows import Read
@@ -50,9 +50,9 @@ ORDER BY serial LIMIT $2
 """
 
 
-def search(read: Read, query: MarketQuery) -> list[Entry]:
+def search(read: Read, query: MarketQuery) -> list[MarketEntry]:
     """The entries that are asked for, in their order."""
-    return [Entry(*row) for row in _search(read, query)]
+    return [MarketEntry(*row) for row in _search(read, query)]
 
 
 def places(read: Read, count: int) -> MarketPlaces:

@@ -144,7 +144,7 @@ def step(connection: Connection, coming: Next, count: int, indexer: bytes, now: 
 def _prepare(row: Row) -> Prepared:
     listing = listing_of(row)
     is_shown = market_entries.state_of(listing, None) == SHOWN
-    return Prepared(listing, " ".join(market_entries.words_of(listing)) if is_shown else "")
+    return Prepared(listing, " ".join(market_entries.tokenize(listing)) if is_shown else "")
 
 
 def _is_free(rows: list[Row], indexer: bytes, now: float) -> bool:

@@ -7,15 +7,15 @@ told what they have done: a new listing raises its account's revision by one and
 from collections.abc import Callable
 from time import monotonic
 
-from listings.store.sqlite.write_lock import LONGEST_KEPT, MOST_KEPT, WritersTurn
+from listings.store.sqlite.write_lock import LONGEST_KEPT, MOST_KEPT, WriteLock
 
 _OWN_TURN = (1, 2)  # by which the number is raised while it lasts, and from its end on
 
 
-class Revisions:
+class RevisionCache:
     """Accounts' revisions, and since when their listings are as they are. For the event loop's thread."""
 
-    def __init__(self, turn: WritersTurn, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, turn: WriteLock, clock: Callable[[], float] = monotonic) -> None:
         """`turn` is that of this process's writer; `clock` tells seconds."""
         self._turn = turn
         self._clock = clock

@@ -30,7 +30,7 @@ def write_many(connection: apsw.Connection, statement: str, many: Iterable[Row])
     return connection.executemany(for_sqlite(statement), many).fetchall()
 
 
-def perform(connection: apsw.Connection, script: Script[T]) -> T:
+def run_script(connection: apsw.Connection, script: Script[T]) -> T:
     """Run a script in the writer's transaction, which locks everything."""
     rows: list[Row] = []
     try:

@@ -9,7 +9,7 @@ from apsw import Connection
 from listings.domain import tokenizer
 from listings.domain.model import ListingQuery
 from listings.store import search_sql, sql
-from listings.store.mapping import Place, Row
+from listings.store.mapping import Partition, Row
 from listings.store.sqlite.rows import Read, write
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def prepare(connection: Connection) -> None:
     connection.create_scalar_function("has_words", _has_words, 3, deterministic=True)
 
 
-async def find(read: Read, place: Place, query: ListingQuery, turn: asyncio.Lock) -> list[Row]:
+async def find(read: Read, place: Partition, query: ListingQuery, turn: asyncio.Lock) -> list[Row]:
     """The rows of the listings that are asked for, in their order; `turn` is had for as long as others have to wait."""
     indexed = read(sql.IS_INDEXED, place)[0][0] == 1  # and not in the middle of it
     if not query.words:
@@ -49,14 +49,14 @@ async def find(read: Read, place: Place, query: ListingQuery, turn: asyncio.Lock
     return _walk_through(read, place, query, _way(read, place, query, search_sql.shape_of(query)))
 
 
-def _search(read: Read, place: Place, query: ListingQuery, *, indexed: bool) -> list[Row]:
+def _search(read: Read, place: Partition, query: ListingQuery, *, indexed: bool) -> list[Row]:
     shape = search_sql.shape_of(query)
     if indexed:
         shape = _way(read, place, query, shape)
     return read(search_sql.search(shape), (*place, *search_sql.values_of(query)))
 
 
-def _way(read: Read, place: Place, query: ListingQuery, shape: search_sql.Shape) -> search_sql.Shape:
+def _way(read: Read, place: Partition, query: ListingQuery, shape: search_sql.Shape) -> search_sql.Shape:
     """Gather where a filter leaves few listings, else walk: then those that are sought lie close enough."""
     for gathering in search_sql.gatherings(shape):
         values = (getattr(query, name) for name in search_sql.served(gathering))
@@ -65,7 +65,7 @@ def _way(read: Read, place: Place, query: ListingQuery, shape: search_sql.Shape)
     return search_sql.walk(shape)
 
 
-def _among_indexed(read: Read, place: Place, query: ListingQuery, ids: list[int]) -> list[Row]:
+def _among_indexed(read: Read, place: Partition, query: ListingQuery, ids: list[int]) -> list[Row]:
     """Few are gathered and sorted; many lie close enough along an index that has the order."""
     shape = search_sql.shape_of(query)
     if len(ids) >= _FEW_FOUND:
@@ -73,18 +73,18 @@ def _among_indexed(read: Read, place: Place, query: ListingQuery, ids: list[int]
     return _among(read, place, query, shape, ids)
 
 
-def _among(read: Read, place: Place, query: ListingQuery, shape: search_sql.Shape, ids: list[int]) -> list[Row]:
+def _among(read: Read, place: Partition, query: ListingQuery, shape: search_sql.Shape, ids: list[int]) -> list[Row]:
     shape = msgspec.structs.replace(shape, among=True)
     return read(search_sql.search(shape), (*place, *search_sql.values_of(query), _json(ids)))
 
 
-def _walk_through(read: Read, place: Place, query: ListingQuery, shape: search_sql.Shape) -> list[Row]:
+def _walk_through(read: Read, place: Partition, query: ListingQuery, shape: search_sql.Shape) -> list[Row]:
     """One listing after the other, for the words, until the page is full."""
     shape = msgspec.structs.replace(shape, worded=True)
     return read(search_sql.search(shape), (*place, *search_sql.values_of(query), *_sought(query)))
 
 
-async def _look_through(read: Read, place: Place, query: ListingQuery, turn: asyncio.Lock) -> list[Row]:
+async def _look_through(read: Read, place: Partition, query: ListingQuery, turn: asyncio.Lock) -> list[Row]:
     """An account that is not indexed: long texts in slices, between which others have their turns.
 
     What was found out of a version of a listing stands, so that a change in between costs one more look at what it has
@@ -123,7 +123,7 @@ def _next_slice(rows: list[Row], found: dict[_Version, bool], limit: int | None)
     return coming
 
 
-def _judge(read: Read, place: Place, query: ListingQuery, versions: list[_Version]) -> dict[_Version, bool]:
+def _judge(read: Read, place: Partition, query: ListingQuery, versions: list[_Version]) -> dict[_Version, bool]:
     """Which versions have the words; of one that has changed since it doesn't matter."""
     rows = read(_JUDGE, (place[0], *_sought(query), _json([listing_id for listing_id, _ in versions])))
     return dict.fromkeys(versions, False) | {(listing_id, version): has == 1 for listing_id, version, has in rows}
@@ -140,10 +140,10 @@ def _json(ids: list[int]) -> str:
 def _has_words(*values: "SQLiteValue") -> bool:
     """For SQL: whether title and content have all the words of the third value, which have spaces between them."""
     title, content, sought = map(str, values)
-    return tokenizer.contain((title, content), sought.split(" "))
+    return tokenizer.matches((title, content), sought.split(" "))
 
 
-def _expression(place: Place, sought: tuple[str, ...]) -> str:
+def _expression(place: Partition, sought: tuple[str, ...]) -> str:
     """The account's word and all sought ones."""
     return " AND ".join(f'"{word}"' for word in (_account_word(place[1]), *sought))
 
@@ -154,7 +154,7 @@ def _expression(place: Place, sought: tuple[str, ...]) -> str:
 def index_words(connection: Connection, account_id: int, listing_id: int, title: str, content: str) -> None:
     """Make the listing findable by its words, and no longer by those that it had."""
     write(connection, _REMOVE_WORDS, (listing_id,))
-    of_listing = dict.fromkeys(tokenizer.words_of(title) + tokenizer.words_of(content))
+    of_listing = dict.fromkeys(tokenizer.tokenize(title) + tokenizer.tokenize(content))
     write(connection, _ADD_WORDS, (listing_id, " ".join([_account_word(account_id), *of_listing])))
 
 

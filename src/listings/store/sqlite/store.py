@@ -10,18 +10,18 @@ from time import perf_counter
 import apsw
 
 from listings.contract.accounts import AccountChange, DecideRotation, NewKey
-from listings.contract.history import Author
+from listings.contract.history import Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, RowOutcome
-from listings.contract.listings import Added, Batch, Claim, Decide, IndexStep, StepResult
+from listings.contract.listings import Added, Batch, Decide, IdempotencyRecord, IndexStep, StepResult
 from listings.domain.errors import Unavailable
 from listings.domain.model import (
     Account,
     ApiKey,
     Caller,
-    Entry,
     Listing,
     ListingCounts,
     ListingQuery,
+    MarketEntry,
     MarketPlaces,
     MarketQuery,
     NewListing,
@@ -37,9 +37,9 @@ from listings.store.sqlite import account_index, imports, listing_writes, market
 from listings.store.sqlite import views as sqlite_views
 from listings.store.sqlite.connections import LEAST_ROOM, free_room, open_reader, require_file, require_sound_sqlite
 from listings.store.sqlite.maintenance import migrate
-from listings.store.sqlite.revision_cache import Revisions
-from listings.store.sqlite.rows import perform, write, write_one
-from listings.store.sqlite.write_lock import Kept
+from listings.store.sqlite.revision_cache import RevisionCache
+from listings.store.sqlite.rows import run_script, write, write_one
+from listings.store.sqlite.write_lock import VersionedCache
 from listings.store.sqlite.writer import OnBatch, Operation, T, Writer
 
 _FIND_CALLER = sql.for_sqlite(sql.FIND_CALLER)
@@ -56,11 +56,11 @@ class SqliteStore(Console):
     def __init__(self, path: Path, on_batch: OnBatch | None = None) -> None:
         """`path` is the database file's; `on_batch` hears of every batch of writes."""
         self.path = path
-        self.on_replaced: Callable[[], None] = lambda: None  # a file that was replaced is read no more
+        self.on_server_replaced: Callable[[], None] = lambda: None  # a file that was replaced is read no more
         self._on_batch = on_batch
         self._reader: apsw.Connection | None = None
-        self._revisions: Revisions | None = None
-        self._callers: Kept | None = None  # by their key's digest
+        self._revisions: RevisionCache | None = None
+        self._callers: VersionedCache | None = None  # by their key's digest
         self._writer: Writer | None = None
         self._look_through = asyncio.Lock()  # had by one search at a time, for a slice of long texts
         self._walk: account_index.Walk | None = None  # of the account that is being indexed
@@ -76,7 +76,7 @@ class SqliteStore(Console):
             migrate.require_current(reader)
             self._writer = Writer(self.path, self._on_batch)
             self._revisions = self._writer.revisions
-            self._callers = Kept(self._writer.turn.callers_number)
+            self._callers = VersionedCache(self._writer.turn.callers_number)
         except (apsw.Error, OSError) as error:
             raise Unavailable(f"The database {self.path} can't be opened: {error}") from error
         self._reader = reader
@@ -164,8 +164,8 @@ class SqliteStore(Console):
         account_id: int,
         new: NewListing,
         created_at: str,
-        claim: Claim | None = None,
-        author: Author | None = None,
+        claim: IdempotencyRecord | None = None,
+        actor: Actor | None = None,
     ) -> Added:
         """The id is drawn in the same transaction."""
         place = (bucket, account_id)
@@ -177,38 +177,38 @@ class SqliteStore(Console):
                 known.follow(account_id, added.revision)
 
         return await self._run(
-            lambda connection: listing_writes.add(connection, place, new, created_at, claim, author),
+            lambda connection: listing_writes.add(connection, place, new, created_at, claim, actor),
             of_callers=False,
             follow=follow,
         )
 
-    async def change_listing(self, listing_id: int, decide: Decide, author: Author | None = None) -> Listing:
+    async def change_listing(self, listing_id: int, decide: Decide, actor: Actor | None = None) -> Listing:
         """Read, judge and write in one write transaction."""
-        return await self._edit(lambda connection: listing_writes.change(connection, listing_id, decide, author))
+        return await self._edit(lambda connection: listing_writes.change(connection, listing_id, decide, actor))
 
     async def run_batch(
         self,
         bucket: int,
         account_id: int,
         batch: Batch,
-        claim: Claim | None = None,
-        author: Author | None = None,
+        claim: IdempotencyRecord | None = None,
+        actor: Actor | None = None,
     ) -> Sequence[StepResult] | str:
         """Each step in a savepoint; what is to be undone leaves the operation by an exception."""
         place = (bucket, account_id)
 
         try:
-            return await self._edit(lambda connection: listing_writes.run(connection, place, batch, claim, author))
+            return await self._edit(lambda connection: listing_writes.run(connection, place, batch, claim, actor))
         except listing_writes.UndoneError as undone:
             return undone.results
 
-    async def forget_claims(self, oldest: int) -> None:
+    async def purge_idempotency_records(self, oldest: int) -> None:
         """By their age."""
         await self._run(lambda connection: write(connection, sql.FORGET_CLAIMS, (oldest,)))
 
     # The market
 
-    async def search_market(self, query: MarketQuery) -> list[Entry]:
+    async def search_market(self, query: MarketQuery) -> list[MarketEntry]:
         """Along an index of words in the order that is asked for."""
         return market.search(self._read_any, query)
 
@@ -278,7 +278,7 @@ class SqliteStore(Console):
         """All of them in one write transaction."""
         await self._edit(lambda connection: sqlite_views.record(connection, day, views))
 
-    async def forget_views(self, oldest: int, count: int) -> int:
+    async def purge_views(self, oldest: int, count: int) -> int:
         """By their day."""
         return await self._run(lambda connection: sqlite_views.forget(connection, oldest, count))
 
@@ -315,10 +315,10 @@ class SqliteStore(Console):
         return await self._run(lambda connection: imports.begin(connection, key, found, started_at, last_id))
 
     async def import_listings(
-        self, key: ImportKey, batch: ImportBatch, author: Author | None = None
+        self, key: ImportKey, batch: ImportBatch, actor: Actor | None = None
     ) -> list[RowOutcome] | None:
         """All rows and the progress in one write transaction."""
-        return await self._edit(lambda connection: imports.advance(connection, key, batch, author))
+        return await self._edit(lambda connection: imports.advance(connection, key, batch, actor))
 
     # Accounts
 
@@ -341,26 +341,26 @@ class SqliteStore(Console):
         return [Account(*row) for row in self._read(sql.for_sqlite(sql.PAGE_ACCOUNTS), (after, count))]
 
     async def change_account(
-        self, account_id: int, decide: Callable[[Account], AccountChange], author: Author | None = None
+        self, account_id: int, decide: Callable[[Account], AccountChange], actor: Actor | None = None
     ) -> Account | None:
         """Read, decide and write in one write transaction."""
-        return await self._perform(lambda: accounts.change(account_id, decide, author))
+        return await self._perform(lambda: accounts.change(account_id, decide, actor))
 
     # Keys
 
-    async def add_key(self, new: NewKey, author: Author | None = None) -> ApiKey | None:
+    async def add_key(self, new: NewKey, actor: Actor | None = None) -> ApiKey | None:
         """Its digest alone is kept."""
-        return await self._perform(lambda: keys.add(new, author))
+        return await self._perform(lambda: keys.add(new, actor))
 
     async def list_keys(self, account_id: int) -> list[ApiKey]:
         """In the order of their ids."""
         return [ApiKey(*row) for row in self._read(sql.for_sqlite(sql.LIST_KEYS), (account_id,))]
 
-    async def rotate_key(self, key_id: int, decide: DecideRotation, author: Author | None = None) -> ApiKey | None:
+    async def rotate_key(self, key_id: int, decide: DecideRotation, actor: Actor | None = None) -> ApiKey | None:
         """Both keys in one write transaction."""
-        return await self._perform(lambda: keys.rotate(key_id, decide, author))
+        return await self._perform(lambda: keys.rotate(key_id, decide, actor))
 
-    async def note_key_uses(self, uses: Mapping[int, int]) -> None:
+    async def record_key_uses(self, uses: Mapping[int, int]) -> None:
         """All of them in one write transaction."""
 
         def note(connection: apsw.Connection) -> None:
@@ -369,9 +369,9 @@ class SqliteStore(Console):
 
         await self._run(note)
 
-    async def revoke_key(self, key_id: int, revoked_at: int, author: Author | None = None) -> ApiKey | None:
+    async def revoke_key(self, key_id: int, revoked_at: int, actor: Actor | None = None) -> ApiKey | None:
         """The first time stands."""
-        return await self._perform(lambda: keys.revoke(key_id, revoked_at, author))
+        return await self._perform(lambda: keys.revoke(key_id, revoked_at, actor))
 
     # The ways to the file
 
@@ -385,7 +385,7 @@ class SqliteStore(Console):
             raise Unavailable("The database can't be read") from error
 
     @property
-    def _known(self) -> Revisions:
+    def _known(self) -> RevisionCache:
         if self._revisions is None:
             raise Unavailable("The service is stopping")
         return self._revisions
@@ -405,7 +405,7 @@ class SqliteStore(Console):
         return self._read_any(statement, values)
 
     async def _perform(self, make: Callable[[], Script[T]], *, of_callers: bool = False) -> T:  # noqa: ARG002 - all of them may be about callers
-        return await self._run(lambda connection: perform(connection, make()))
+        return await self._run(lambda connection: run_script(connection, make()))
 
     async def _run(
         self, operation: Operation[T], *, of_callers: bool = True, follow: Callable[[T], None] | None = None

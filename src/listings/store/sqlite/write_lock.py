@@ -27,7 +27,7 @@ Number: TypeAlias = Callable[[], int]
 """Even while nobody has a turn of its kind; raised by every such turn."""
 
 
-class WritersTurn:
+class WriteLock:
     """The right to write: one process at a time has it.
 
     The kernel wakes the next one at once; SQLite's own busy handler sleeps and starves.
@@ -82,7 +82,7 @@ class WritersTurn:
         os.close(self._descriptor)
 
 
-class Kept:
+class VersionedCache:
     """What was read of the database, for as long as nobody has written to it. For one thread."""
 
     def __init__(self, number: Number, clock: Callable[[], float] = monotonic) -> None:

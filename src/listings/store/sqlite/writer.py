@@ -25,8 +25,8 @@ from listings.contract.listings import Promise
 from listings.domain.errors import Unavailable
 from listings.store.sqlite.connections import open_writer
 from listings.store.sqlite.file_identity import OpenFiles
-from listings.store.sqlite.revision_cache import Revisions
-from listings.store.sqlite.write_lock import UNKNOWN, WritersTurn
+from listings.store.sqlite.revision_cache import RevisionCache
+from listings.store.sqlite.write_lock import UNKNOWN, WriteLock
 
 T = TypeVar("T")
 Operation: TypeAlias = Callable[[apsw.Connection], T]
@@ -78,8 +78,8 @@ class Writer:
         """Starts the thread. OSError when the lock file beside `path` can't be opened."""
         self._path = path
         self._on_batch = on_batch
-        self.turn = WritersTurn(path)
-        self.revisions = Revisions(self.turn)
+        self.turn = WriteLock(path)
+        self.revisions = RevisionCache(self.turn)
         self._connection: apsw.Connection | None = None
         self._files: OpenFiles | None = None  # of the connection, once it has begun to write
         self._loop = asyncio.get_running_loop()

@@ -18,7 +18,7 @@ from listings.store.sqlite.connections import (
     require_sound_sqlite,
 )
 from listings.store.sqlite.maintenance import snapshot
-from listings.store.sqlite.write_lock import WritersTurn
+from listings.store.sqlite.write_lock import WriteLock
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS schema_migrations (
@@ -52,7 +52,7 @@ def migrate(
         require_kind(path)
         _require_own_untouched(path)
         create_file(path)
-        with closing(WritersTurn(path)) as turn, turn.taken(), closing(open_writer(path)) as connection:
+        with closing(WriteLock(path)) as turn, turn.taken(), closing(open_writer(path)) as connection:
             missing = migrations[count_applied(connection, migrations) :]
             if missing and len(missing) < len(migrations):
                 on_backup(snapshot.keep(connection, path, f"before-{missing[0].version:04}"))

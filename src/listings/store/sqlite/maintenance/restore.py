@@ -31,7 +31,7 @@ from listings.store.sqlite.connections import (
 from listings.store.sqlite.maintenance import migrate, snapshot
 from listings.store.sqlite.maintenance.backup import belongs_to
 from listings.store.sqlite.maintenance.snapshot import Progress, ignore_progress
-from listings.store.sqlite.write_lock import WritersTurn
+from listings.store.sqlite.write_lock import WriteLock
 
 _OCCASION = "before-restore"
 _LOCK_START, _LOCK_LENGTH = 0x40000000, 512  # the bytes that SQLite locks on every platform with POSIX locks
@@ -212,7 +212,7 @@ def _replace(database: Path, backup: _Backup, *, force: bool) -> Path | None:
     if left is not None and not force:
         raise _refused(database, f"is gone, and {left} still holds writes to it")
     create_file(database)
-    with closing(WritersTurn(database)) as turn, turn.taken():
+    with closing(WriteLock(database)) as turn, turn.taken():
         if left is not None:
             kept = _set_aside_and_replace(database.resolve(), backup)
             return kept.with_name(f"{kept.name}-{left.name.rpartition('-')[2]}")
