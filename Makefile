@@ -1,4 +1,4 @@
-# Everything a newcomer needs: make run, make test, make check.
+# Start here: make run, make test, make check.
 PYTHON ?= python3
 JOBS ?= $(shell $(PYTHON) -c 'import os; print(1 + len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1 + os.cpu_count())')
 VENV := .venv
@@ -7,90 +7,120 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SOURCES := setup.py pyproject.toml $(shell find src/listings -type f -not -path '*/__pycache__/*')
 COMPILE ?= 1
 
-# Runs a command that builds the package, compiled where that can be done.
+# Run a command that builds the package, compiled with mypyc if that is possible.
 define compiling
-@if [ "$(COMPILE)" = 1 ]; then echo "Compiling the way of a request, for half a minute"; fi
-@COMPILE=$(COMPILE) $(1) >$(VENV)/build.log 2>&1 || { echo "It can't be compiled, which $(VENV)/build.log tells more of: it runs as it is written, at two thirds of the speed"; COMPILE=0 $(1); }
+@if [ "$(COMPILE)" = 1 ]; then echo "Compiling the request path with mypyc (about a minute, once)"; fi
+@COMPILE=$(COMPILE) $(1) >$(VENV)/build.log 2>&1 || { echo "Compilation failed (see $(VENV)/build.log); installing plain Python, which is about a third slower"; COMPILE=0 $(1); }
 endef
 AS_USED := PYTHONPATH=$(CURDIR)/.compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev compiled run test test-compiled fuzz bench bench-peers bench-scale bench-check torture check lint types imports coverage format lock clean
+.PHONY: help setup dev compiled run clean-data test test-coverage test-timing test-compiled fuzz bench bench-peers bench-scale bench-check torture check lint types imports prose screenshots format lock clean
 
-help:  ## show this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 15
 
-setup: $(if $(wildcard $(VENV)/.development),dev,$(VENV)/.program)  ## make .venv with the pinned dependencies; .venv/bin/listings is the command
+setup: $(if $(wildcard $(VENV)/.development),dev,$(VENV)/.program)  ## install into .venv for production, compiled; the command is .venv/bin/listings
 
-dev: $(VENV)/.development
+dev: $(VENV)/.development  ## install into .venv for development: editable, with all tools
 
-$(VENV)/.packages: requirements/runtime.txt requirements/build.txt
+$(VENV)/.packages: requirements/runtime.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Listings needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) --require-hashes -r requirements/runtime.txt -r requirements/build.txt
+	$(PIP) --require-hashes -r requirements/runtime.txt
 	@touch $@
 
-# For those who use it: compiled, anew when it has changed.
-$(VENV)/.program: $(VENV)/.packages $(SOURCES)
+$(VENV)/.build-packages: $(VENV)/.packages requirements/build.txt
+	$(PIP) --require-hashes -r requirements/build.txt
+	@touch $@
+
+# For production: compiled again when a source has changed.
+$(VENV)/.program: $(VENV)/.build-packages $(SOURCES)
 	@rm -rf build
 	$(call compiling,$(PIP) --no-build-isolation --no-deps --force-reinstall .)
 	@rm -rf build .compiled $(VENV)/.development
 	@touch $@
 
-# For those who change it: as it is written.
-$(VENV)/.development: $(VENV)/.packages requirements/dev.txt pyproject.toml
+# For development: plain Python from src/.
+$(VENV)/.development: $(VENV)/.build-packages requirements/dev.txt pyproject.toml
 	$(PIP) --require-hashes -r requirements/dev.txt
 	$(PIP) --no-build-isolation --no-deps --editable .
 	@rm -f $(VENV)/.program
 	@touch $@
 
-# As it is used, beside what is changed.
+# The compiled package next to the editable one.
 compiled: $(if $(wildcard $(VENV)/.development),.compiled/.built,$(VENV)/.program)
 
-.compiled/.built: $(VENV)/.packages $(SOURCES)
+.compiled/.built: $(VENV)/.build-packages $(SOURCES)
 	@rm -rf build .compiled
 	$(call compiling,$(BIN)/python setup.py --quiet build --build-lib .compiled)
 	@rm -rf build
 	@touch $@
 
-run: setup  ## run the service with demo accounts on SQLite in data/
-	@$(BIN)/listings serve --demo
+# Plain Python from src/: a demo that starts in seconds is worth more than a faster one.
+run: $(VENV)/.packages  ## run a demo on SQLite in data/, uncompiled; PORT=9000 make run for another port
+	@PYTHONPATH=src $(BIN)/python -m listings.cli serve --demo
 
-# Those that nothing may run beside come behind all others, which run in as many processes as JOBS tells.
-BESIDE = --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder
-unexport PYTHONDONTWRITEBYTECODE  # or each of the programs that tests start would be compiled anew
+clean-data:  ## delete the demo's data
+	rm -rf data
 
-test: dev  ## run every test; JOBS=4 in four processes, by default in one more than there are cores
-	$(BIN)/python -m pytest $(BESIDE) -m "not alone and not timing"
-	$(BIN)/python -m pytest -m "alone or timing"
+# Tests marked `alone` or `timing` run after all others, which run in JOBS processes.
+PARALLEL = --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder
+unexport PYTHONDONTWRITEBYTECODE  # otherwise each program that a test starts is compiled to bytecode again
 
-test-compiled: dev .compiled/.built  ## run the tests over what users have, which is compiled
-	LISTINGS_TEST_COMPILED=1 $(AS_USED) $(BIN)/python -m pytest $(BESIDE) -m "not alone and not timing and not as_written" --ignore=tests/bench
+test: test-coverage test-timing  ## run every test once, with branch coverage; JOBS=4 for four processes
 
-fuzz: dev  ## send more than 20,000 requests that schemathesis makes of the description; CASES=1600 for each operation
+test-coverage: dev
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest $(PARALLEL) -m "not alone and not timing"
+	$(BIN)/coverage run -m pytest -m "alone and not timing"
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+test-timing: dev
+	$(BIN)/python -m pytest -m timing
+
+# The tests that reach the compiled modules, on SQLite and over the server's own protocol.
+COMPILED_TESTS = tests/api tests/http tests/ratelimit tests/conformance tests/domain/test_fields.py \
+    tests/domain/test_api_keys.py tests/store/sqlite/test_write_lock.py tests/store/sqlite/test_revision_cache.py \
+    tests/cli/test_serve.py tests/cli/test_stop.py tests/workers tests/telemetry tests/conform/test_conform.py \
+    tests/site/test_middleware.py tests/torture/test_rate_limit.py tests/torture/test_linearizability.py
+
+test-compiled: dev .compiled/.built  ## run the tests that reach compiled modules over the compiled program
+	LISTINGS_TEST_COMPILED=1 $(AS_USED) $(BIN)/python -m pytest $(PARALLEL) \
+	    -m "not alone and not timing and not as_written" -k "not postgres and not citus and not asgi" $(COMPILED_TESTS)
+
+fuzz: dev  ## send more than 20,000 requests generated from the OpenAPI document; CASES=1600 for each operation
 	$(BIN)/python -m tests.api.fuzzing $(or $(CASES),1600)
 
-bench: setup compiled  ## measure the speed, about 20 minutes; ARGS=--quick to try it, ARGS=--write to keep the result
+bench: setup compiled  ## measure the speed, about 20 minutes; ARGS=--quick to try it, ARGS=--write to store the result
 	$(AS_USED) $(BIN)/python -m bench $(ARGS)
 
-bench-peers: setup compiled  ## measure it beside FastAPI, Django and fastify, about an hour; ARGS=--quick to try it
+bench-peers: setup compiled  ## compare with FastAPI, Django and fastify, about an hour; ARGS=--quick to try it
 	$(AS_USED) $(BIN)/python -m bench.peers $(ARGS)
 
-bench-scale: dev .compiled/.built  ## measure two processes, and PostgreSQL, about 15 minutes; ARGS=--quick to try it, ARGS=--write to keep it
+bench-scale: dev .compiled/.built  ## measure two processes, and PostgreSQL, about 15 minutes; ARGS=--quick, ARGS=--write
 	$(AS_USED) $(BIN)/python -m bench.scale $(ARGS)
 
-bench-check: setup compiled  ## tell whether an answer takes more instructions than it did; needs valgrind, a minute or two
+bench-check: setup compiled  ## fail if a response takes more CPU instructions than recorded; needs valgrind, two minutes
 	$(AS_USED) $(BIN)/python -m bench.guard $(ARGS)
 
-torture: dev  ## kill it, cut its power, fill its disk, flood it: an hour; ARGS=--short to try it, ARGS=--write to keep it
+torture: dev  ## kills, power cuts, full disks, floods: an hour; ARGS=--short to try it, ARGS=--write to store the result
 	$(BIN)/python -m tests.torture $(ARGS)
 
-check: lint types imports coverage  ## lint, types, import rules, and every test with branch coverage
+screenshots: dev  ## draw the pictures of the README with Chromium
+	$(BIN)/python -m tests.site.screenshots docs
+
+check: lint types imports prose  ## lint, spelling, types, import rules and wording
 
 lint: dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	@if test -x $(BIN)/hadolint; then $(BIN)/hadolint Dockerfile; else echo "hadolint is for Linux: Dockerfile not checked"; fi
+	$(BIN)/codespell
+	@if test -x $(BIN)/hadolint; then $(BIN)/hadolint Dockerfile; else echo "hadolint runs on Linux only: Dockerfile not checked"; fi
+
+prose: dev
+	$(BIN)/python -m tests.prose
 
 types: dev
 	$(BIN)/mypy
@@ -98,21 +128,14 @@ types: dev
 imports: dev
 	$(BIN)/lint-imports
 
-coverage: dev
-	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest $(BESIDE) -m "not alone and not timing"
-	$(BIN)/coverage run -m pytest -m "alone and not timing"
-	$(BIN)/coverage combine --quiet
-	$(BIN)/coverage report
-
-format: dev  ## put the code into its one format
+format: dev  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lock: dev  ## pin the newest allowed dependencies that are a week old, with hashes
+lock: dev  ## pin the newest allowed dependencies that are at least a week old, with hashes
 	$(BIN)/uv pip compile --quiet --universal --upgrade --exclude-newer "7 days" --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --python-version 3.11 pyproject.toml -o requirements/runtime.txt
 	$(BIN)/uv pip compile --quiet --universal --upgrade --exclude-newer "7 days" --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --python-version 3.11 --group dev -c requirements/runtime.txt -o requirements/dev.txt
 	$(BIN)/uv pip compile --quiet --universal --upgrade --exclude-newer "7 days" --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --python-version 3.11 --group build -c requirements/dev.txt -o requirements/build.txt
 
-clean:  ## remove what the other targets made, but for the data
+clean:  ## delete everything that the other targets create, except the data
 	rm -rf $(VENV) .compiled build .peers .coverage .coverage.* .mypy_cache .ruff_cache .hypothesis htmlcov dist

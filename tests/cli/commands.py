@@ -208,7 +208,7 @@ def _end(process: subprocess.Popen[str]) -> Outcome:
 
 def _announcement(process: subprocess.Popen[str], *, demo: bool) -> list[str]:
     """What is said when the port is open: a line on standard error, or a demo's banner on standard output."""
-    stream, begin, count = (process.stdout, "curl", 5) if demo else (process.stderr, "Listings answers at", 1)
+    stream, begin, count = (process.stdout, "Stop: ", 1) if demo else (process.stderr, "Listings answers at", 1)
     assert stream is not None
     lines: list[str] = []
     watch = threading.Timer(DEADLINE, process.kill)  # ends the loop below

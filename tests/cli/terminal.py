@@ -2,7 +2,10 @@
 
 import os
 import pty
+import re
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -24,6 +27,32 @@ def run(
         code = process.wait(DEADLINE)
     os.close(ours)
     return code, written.decode()
+
+
+@contextmanager
+def demo(folder: Path, *options: str) -> Iterator[tuple[str, list[str]]]:
+    """Run `serve --demo` with a terminal for both streams; yields its URL and the lines written, until it is stopped.
+
+    The list is complete once the block has ended.
+    """
+    ours, theirs = pty.openpty()
+    lines: list[str] = []
+    command = [PROGRAM, "serve", "--demo", "--port", "0", *options]
+    with subprocess.Popen(command, cwd=folder, env=clean_environment(), stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        text = ""
+        while "Stop: " not in text:
+            read = _read(ours)
+            assert read, text
+            text += read.decode()
+        url = re.search(r"http://[\d.]+:\d+", text)
+        assert url is not None
+        try:
+            yield url[0], lines
+        finally:
+            process.terminate()
+            lines += (text + b"".join(iter(lambda: _read(ours), b"")).decode()).splitlines()
+    os.close(ours)
 
 
 def _read(descriptor: int) -> bytes:

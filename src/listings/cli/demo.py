@@ -70,7 +70,7 @@ def write_environment(demo: Demo, base_url: str, folder: Path) -> Path:
     """Write `demo.env`, for its owner alone, whole or not at all."""
     path = folder / "demo.env"
     values = {"BASE_URL": base_url, **demo.keys, _PASSWORD: demo.password}
-    text = "".join(f"{name}={value}\n" for name, value in values.items())
+    text = "".join(f"export {name}={value}\n" for name, value in values.items())
     draft = folder / "demo.env.new"
     draft.unlink(missing_ok=True)
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:  # noqa: PTH123 - a descriptor with its mode
@@ -80,31 +80,27 @@ def write_environment(demo: Demo, base_url: str, folder: Path) -> Path:
 
 
 def banner(demo: Demo, base_url: str, database: str, environment: Path) -> str:
-    """What is printed when the service answers: address, data, keys, and lines that work as pasted."""
-    yours, expired = demo.keys["API_KEY"], demo.keys["EXPIRED_API_KEY"]
-    address = base_url + _LISTINGS
+    """Return what the demo prints once the service accepts requests; the curl lines work as pasted."""
+    key = demo.keys["API_KEY"]
+    url = base_url + _LISTINGS
     curl = "curl -sw '\\n%{http_code}\\n'"
     body = '{"title": "Road bike", "content": "Alloy frame, 56 cm, ridden twice.", "price": 450}'
     lines = [
         f"Listings answers at {base_url}",
-        f"Data    {database}",
-        f"Keys    {environment.absolute()}",
-        "",
+        f"Console: sign in at {base_url}/sign-in as {_PEOPLE[0].account.email}",
+        f"{_PASSWORD:<16} {demo.password}  (for all three accounts)",
         *(f"{person.variable:<16} {demo.keys[person.variable]}  ({person.role})" for person in _PEOPLE),
         "",
-        f"{_PASSWORD} {demo.password}  (of all three, in the console)",
-        f"Sign in at {base_url}/sign-in as {_PEOPLE[0].account.email}",
-        "",
         "# list your listings: 200",
-        f"{curl} '{address}' -H 'X-API-Key: {yours}'",
+        f"{curl} '{url}' -H 'X-API-Key: {key}'",
         "# create one: 201",
-        f"{curl} '{address}' -H 'X-API-Key: {yours}' -H 'Content-Type: application/json' -d '{body}'",
+        f"{curl} '{url}' -H 'X-API-Key: {key}' -H 'Content-Type: application/json' -d '{body}'",
         "# read one: 200",
-        f"{curl} '{address}/{demo.own_listing}' -H 'Authorization: Bearer {yours}'",
-        "# another account's listing: 403",
-        f"{curl} '{address}/{demo.other_listing}' -H 'X-API-Key: {yours}'",
-        "# an expired plan: 403",
-        f"{curl} '{address}' -H 'X-API-Key: {expired}'",
+        f"{curl} '{url}/{demo.own_listing}' -H 'Authorization: Bearer {key}'",
+        "",
+        f"Data: {database}",
+        f"Keys and password: . {environment.absolute()}",
+        "Stop: Ctrl+C. Start over: make clean-data. Log every request: serve --demo --verbose.",
     ]
     return "\n".join(lines)
 
@@ -153,5 +149,5 @@ async def _first_listing(service: Service, caller: Caller, person: _Person) -> i
 def _read_environment(path: Path) -> dict[str, str]:
     if not path.exists():
         return {}
-    lines = (line.partition("=") for line in path.read_text("utf-8", "replace").splitlines())
+    lines = (line.removeprefix("export ").partition("=") for line in path.read_text("utf-8", "replace").splitlines())
     return {name: value for name, _, value in lines}

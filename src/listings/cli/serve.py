@@ -40,7 +40,10 @@ _log = logging.getLogger(__name__)
 @click.option("--host", type=SettingText("host"), help="The address to listen on. Default: 127.0.0.1")
 @click.option("--port", type=SettingText("port"), help="The port to listen on; 0 lets the system choose. Default: 8000")
 @click.option("--workers", type=SettingText("workers"), help="How many processes answer requests. Default: 1")
-@click.option("--demo", is_flag=True, help="Make three demo accounts with keys and listings, and print curl lines.")
+@click.option(
+    "--demo", is_flag=True, help="Create three demo accounts with keys and listings, and print curl commands to try."
+)
+@click.option("-v", "--verbose", is_flag=True, help="With --demo on a terminal: log every request.")
 @click.option(
     "--seed",
     type=SettingText("seed_file"),
@@ -49,7 +52,14 @@ _log = logging.getLogger(__name__)
 )
 @click.pass_context
 def serve(
-    context: click.Context, host: str | None, port: str | None, workers: str | None, *, demo: bool, seed: str | None
+    context: click.Context,
+    host: str | None,
+    port: str | None,
+    workers: str | None,
+    *,
+    demo: bool,
+    verbose: bool,
+    seed: str | None,
 ) -> None:
     """Create the database where there is none, bring it up to date, and answer requests until stopped.
 
@@ -57,6 +67,8 @@ def serve(
     Example: listings serve --port 8080 --seed accounts.json
     """
     flags = {"host": host, "port": port, "workers": workers, "seed_file": seed}
+    if demo and not verbose and sys.stderr.isatty() and "LISTINGS_LOG_LEVEL" not in os.environ:
+        flags["log_level"] = "error"  # so that the banner stays in view
     settings = settings_of(context, **flags)
     plan = seeding.read(settings.seed_file) if settings.seed_file is not None else None
     if settings.workers > 1:
