@@ -15,7 +15,7 @@ import pytest
 from listings.api.app import Application
 from listings.ratelimit.memory import MemoryLimiter
 from listings.service import Service
-from tests.cli.commands import DEADLINE, Program
+from tests.cli.commands import DEADLINE, Program, demo_environment
 from tests.conftest import Client
 from tests.harness import MONTH, Harness, Reply, fetch
 from tests.http.raw import Connection
@@ -274,8 +274,7 @@ def test_a_replay_needs_a_plan_as_every_request_does(harness: Harness) -> None:
 
 
 def demo_key(folder: Path) -> str:
-    lines = (folder / "data/demo.env").read_text("utf-8").splitlines()
-    return dict(line.split("=", 1) for line in lines)["API_KEY"]
+    return demo_environment(folder)["API_KEY"]
 
 
 def stored(folder: Path) -> list[str]:

@@ -221,3 +221,9 @@ def _announcement(process: subprocess.Popen[str], *, demo: bool) -> list[str]:
     finally:
         watch.cancel()
     raise AssertionError(f"No announcement, exit code {process.wait(DEADLINE)}: {lines}, {process.communicate()}")
+
+
+def demo_environment(folder: Path) -> dict[str, str]:
+    """Return the variables of a demo's demo.env."""
+    lines = (folder / "data/demo.env").read_text("utf-8").splitlines()
+    return dict(line.removeprefix("export ").split("=", 1) for line in lines)

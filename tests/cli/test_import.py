@@ -257,7 +257,7 @@ def test_a_dry_run_tells_the_same_and_writes_nothing(cli: Cli) -> None:
     file = write_lines(cli, "more.jsonl", *rows)
     rehearsed, said = data_of(cli, "1", file, "--dry-run", code=1)
     assert stored(cli.folder) == before
-    assert said.endswith("Nothing is written: this was a dry run\n")
+    assert said.endswith("This was a dry run: nothing was written\n")
     assert query(cli.folder, "SELECT last FROM listing_ids") == [(2,)]
     done, really_said = data_of(cli, "1", file, code=1)
     assert done == rehearsed

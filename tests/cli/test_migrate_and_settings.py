@@ -83,7 +83,7 @@ def test_migrate_tells_where_the_data_is_and_what_was_applied(cli: Cli) -> None:
 
 
 def test_migrating_twice_keeps_what_is_there(cli: Cli, alice: Data) -> None:
-    assert "nothing" in cli.done("migrate").err
+    assert "none" in cli.done("migrate").err
     assert cli.data("account", "plan", str(alice["id"]), "--until", alice["plan_expires_at"]) == alice
 
 

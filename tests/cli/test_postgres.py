@@ -34,9 +34,9 @@ def done(program: Program, *arguments: str) -> str:
 
 def test_the_schema_is_made_once_and_told_without_the_password(program: Program, url: str) -> None:
     place = url.replace(f"listings:{PASSWORD}@", "").partition("?")[0]
-    assert done(program, "migrate", "--dry-run").startswith(f"{place} is as it was; would be applied: 0001_listings")
-    assert done(program, "migrate").startswith(f"{place} is up to date; applied: 0001_listings, ")
-    assert done(program, "migrate") == f"{place} is up to date; applied: nothing\n"
+    assert done(program, "migrate", "--dry-run").startswith(f"Pending migrations of {place}: 0001_listings")
+    assert done(program, "migrate").startswith(f"{place} is up to date; applied migrations: 0001_listings, ")
+    assert done(program, "migrate") == f"{place} is up to date; applied migrations: none\n"
 
 
 def test_commands_and_the_service_work_as_on_sqlite(program: Program) -> None:

@@ -26,7 +26,7 @@ def test_a_restore_tells_what_it_did(cli: Cli, backup: Path, database: Path) -> 
     assert rows(Path(told["kept"]), "SELECT id FROM accounts") == [(1,)]
     said = cli.done("restore", str(backup)).err
     assert "is kept in" in said
-    assert f"{database} is restored" in said
+    assert f"Restored {database} from" in said
 
 
 def test_a_restore_to_where_there_is_no_database_keeps_nothing(cli: Cli, backup: Path) -> None:

@@ -19,18 +19,12 @@ from listings import wiring
 from listings.domain import api_keys
 from listings.domain.model import Listing
 from tests.cli import terminal
-from tests.cli.commands import DEADLINE, PROGRAM, Cli, Data, Program, Serving
+from tests.cli.commands import DEADLINE, PROGRAM, Cli, Data, Program, Serving, demo_environment
 from tests.harness import settings_for
 from tests.store import databases
 
 PAGE = {"Accept": "text/html"}
 VARIABLES = ["API_KEY", "OTHER_API_KEY", "EXPIRED_API_KEY"]
-
-
-def environment_of(folder: Path) -> dict[str, str]:
-    """What stands in demo.env."""
-    lines = (folder / "data/demo.env").read_text("utf-8").splitlines()
-    return dict(line.removeprefix("export ").split("=", 1) for line in lines)
 
 
 def curl_lines(serving: Serving) -> list[str]:
@@ -76,7 +70,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 def test_the_demo_tells_its_address_its_data_and_its_keys(demo: Serving) -> None:
     banner = "\n".join(demo.lines)
-    environment = environment_of(demo.folder)
+    environment = demo_environment(demo.folder)
     assert demo.base_url in banner
     assert str(demo.folder / "data/listings.db") in banner
     for variable in VARIABLES:
@@ -84,7 +78,7 @@ def test_the_demo_tells_its_address_its_data_and_its_keys(demo: Serving) -> None
 
 
 def test_the_demos_accounts_get_into_the_console(demo: Serving) -> None:
-    password = environment_of(demo.folder)["CONSOLE_PASSWORD"]
+    password = demo_environment(demo.folder)["CONSOLE_PASSWORD"]
     assert f"CONSOLE_PASSWORD {password}" in "\n".join(demo.lines)
     for name in ("alice", "bob", "charlie"):
         with httpx.Client(base_url=demo.base_url, timeout=DEADLINE) as browser:
@@ -97,7 +91,7 @@ def test_the_demos_accounts_get_into_the_console(demo: Serving) -> None:
 
 
 def test_the_demos_keys_are_three_of_our_making(demo: Serving) -> None:
-    environment = environment_of(demo.folder)
+    environment = demo_environment(demo.folder)
     assert len({environment[variable] for variable in VARIABLES}) == 3
     assert all(api_keys.is_well_formed(environment[variable]) for variable in VARIABLES)
     assert [demo.status(environment[variable]) for variable in VARIABLES] == [200, 200, 403]
@@ -130,8 +124,8 @@ def test_a_verbose_demo_logs_every_request(tmp_path: Path) -> None:
 def test_demo_env_is_for_its_owner_alone_and_for_a_shell(demo: Serving) -> None:
     path = demo.folder / "data/demo.env"
     assert path.stat().st_mode & 0o777 == 0o600
-    assert list(environment_of(demo.folder)) == ["BASE_URL", *VARIABLES, "CONSOLE_PASSWORD"]
-    assert environment_of(demo.folder)["BASE_URL"] == demo.base_url
+    assert list(demo_environment(demo.folder)) == ["BASE_URL", *VARIABLES, "CONSOLE_PASSWORD"]
+    assert demo_environment(demo.folder)["BASE_URL"] == demo.base_url
     url = '"$BASE_URL/api/v1/listings"'
     asked = [f"curl -so /dev/null -w '%{{http_code}} ' {url} -H \"X-API-Key: ${variable}\"" for variable in VARIABLES]
     assert bash("; ".join([". data/demo.env", *asked]), demo.folder) == "200 200 403 "
@@ -146,7 +140,7 @@ def test_all_of_the_data_is_for_its_owner_alone(demo: Serving) -> None:
 def test_the_demo_has_a_dozen_listings_of_all_types_over_all_accounts(program: Program) -> None:
     with program.serve("--demo") as serving:
         serving.stop()
-    environment = environment_of(program.folder)
+    environment = demo_environment(program.folder)
     listings = {variable: listings_of(program.folder, environment[variable]) for variable in VARIABLES}
     types = Counter(listing.type for of_one in listings.values() for listing in of_one)
     assert all(listings.values())
@@ -156,7 +150,7 @@ def test_the_demo_has_a_dozen_listings_of_all_types_over_all_accounts(program: P
 
 def test_a_second_demo_keeps_data_and_keys_and_prints_the_same(program: Program) -> None:
     with program.serve("--demo") as first:
-        key = environment_of(program.folder)["API_KEY"]
+        key = demo_environment(program.folder)["API_KEY"]
         created = first.create(key, "Kept")
         listed = first.http.get("/api/v1/listings", headers={"X-API-Key": key}).json()
         first.stop()
@@ -165,16 +159,16 @@ def test_a_second_demo_keeps_data_and_keys_and_prints_the_same(program: Program)
         assert second.http.get("/api/v1/listings", headers={"X-API-Key": key}).json() == listed
         printed = [line.replace(second.base_url, first.base_url) for line in second.lines]
         assert printed == first.lines
-        assert environment_of(program.folder)["BASE_URL"] == second.base_url
+        assert demo_environment(program.folder)["BASE_URL"] == second.base_url
 
 
 def test_a_demo_without_its_demo_env_makes_new_keys_and_no_new_listings(program: Program) -> None:
     with program.serve("--demo") as first:
         first.stop()
-    before = environment_of(program.folder)
+    before = demo_environment(program.folder)
     (program.folder / "data/demo.env").unlink()
     with program.serve("--demo") as second:
-        after = environment_of(program.folder)
+        after = demo_environment(program.folder)
         assert all(after[variable] != before[variable] for variable in VARIABLES)
         assert [second.status(after[variable]) for variable in VARIABLES] == [200, 200, 403]
         assert second.status(before["API_KEY"]) == 200
@@ -185,11 +179,11 @@ def test_a_demo_without_its_demo_env_makes_new_keys_and_no_new_listings(program:
 def test_a_demo_without_its_database_makes_it_again_with_the_same_keys(program: Program) -> None:
     with program.serve("--demo") as first:
         first.stop()
-    before = environment_of(program.folder)
+    before = demo_environment(program.folder)
     for file in (program.folder / "data").glob("listings.db*"):
         file.unlink()
     with program.serve("--demo") as second:
-        after = environment_of(program.folder)
+        after = demo_environment(program.folder)
         assert [after[variable] for variable in VARIABLES] == [before[variable] for variable in VARIABLES]
         assert [second.status(after[variable]) for variable in VARIABLES] == [200, 200, 403]
 
@@ -197,12 +191,12 @@ def test_a_demo_without_its_database_makes_it_again_with_the_same_keys(program: 
 def test_a_revoked_or_damaged_key_of_the_demo_is_replaced(program: Program, cli: Cli) -> None:
     with program.serve("--demo") as first:
         first.stop()
-    before = environment_of(program.folder)
+    before = demo_environment(program.folder)
     cli.done("key", "revoke", "1")
     path = program.folder / "data/demo.env"
     path.write_text(path.read_text("utf-8").replace(before["OTHER_API_KEY"], "lst_damaged"), "utf-8")
     with program.serve("--demo") as second:
-        after = environment_of(program.folder)
+        after = demo_environment(program.folder)
         assert after["API_KEY"] != before["API_KEY"]
         assert after["OTHER_API_KEY"] not in {before["OTHER_API_KEY"], "lst_damaged"}
         assert after["EXPIRED_API_KEY"] == before["EXPIRED_API_KEY"]
@@ -217,7 +211,7 @@ def test_a_demo_env_of_any_content_is_written_anew(program: Program, content: by
     (program.folder / "data").mkdir()
     (program.folder / "data/demo.env").write_bytes(content)
     with program.serve("--demo") as serving:
-        environment = environment_of(program.folder)
+        environment = demo_environment(program.folder)
         assert [serving.status(environment[variable]) for variable in VARIABLES] == [200, 200, 403]
 
 
@@ -247,7 +241,7 @@ def test_another_address_can_be_set(tmp_path: Path, environment: str, flags: lis
 def test_a_service_on_all_addresses_tells_one_to_use(program: Program) -> None:
     with program.serve("--demo", "--host", "0.0.0.0") as serving:  # noqa: S104 - what is tested
         assert serving.base_url.startswith("http://127.0.0.1:")
-        assert environment_of(program.folder)["BASE_URL"] == serving.base_url
+        assert demo_environment(program.folder)["BASE_URL"] == serving.base_url
 
 
 def test_an_announcement_goes_to_standard_error_and_names_the_data(service: Serving) -> None:
@@ -261,7 +255,7 @@ def test_health_needs_no_key(service: Serving) -> None:
 
 def test_the_rate_limit_is_a_setting(tmp_path: Path) -> None:
     with Program(tmp_path, LISTINGS_RATE_LIMIT="2", LISTINGS_RATE_WINDOW="60").serve("--demo") as serving:
-        key = environment_of(tmp_path)["API_KEY"]
+        key = demo_environment(tmp_path)["API_KEY"]
         answers = [serving.http.get("/api/v1/listings", headers={"X-API-Key": key}) for _ in range(3)]
         assert [answer.status_code for answer in answers] == [200, 200, 429]
         assert answers[0].headers["X-RateLimit-Limit"] == "2"
@@ -269,7 +263,7 @@ def test_the_rate_limit_is_a_setting(tmp_path: Path) -> None:
 
 def test_a_rate_limit_of_0_is_none(tmp_path: Path) -> None:
     with Program(tmp_path, LISTINGS_RATE_LIMIT="0").serve("--demo") as serving:
-        answer = serving.http.get("/api/v1/listings", headers={"X-API-Key": environment_of(tmp_path)["API_KEY"]})
+        answer = serving.http.get("/api/v1/listings", headers={"X-API-Key": demo_environment(tmp_path)["API_KEY"]})
         assert answer.status_code == 200
         assert not [name for name in answer.headers if "ratelimit" in name]
 

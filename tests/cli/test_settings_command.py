@@ -76,9 +76,7 @@ def test_names_that_are_no_settings_are_told(cli: Cli, monkeypatch: pytest.Monke
     for name in (*known, "LISTINGS_RATELIMIT", "LISTINGS_HOST_FILE", "RATE_LIMIT"):
         monkeypatch.setenv(name, "")
     told = cli.done("settings").err.splitlines()
-    assert told == [
-        f"{name} is no setting, and changes nothing" for name in ("LISTINGS_HOST_FILE", "LISTINGS_RATELIMIT")
-    ]
+    assert told == [f"{name} is not a setting; it is ignored" for name in ("LISTINGS_HOST_FILE", "LISTINGS_RATELIMIT")]
 
 
 # Secrets

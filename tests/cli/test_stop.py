@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import apsw
 import pytest
 
-from tests.cli.commands import DEADLINE, Program, Serving
+from tests.cli.commands import DEADLINE, Program, Serving, demo_environment
 from tests.cli.crowds import QUIET_SECONDS
 from tests.http.raw import Connection, request
 
@@ -24,8 +24,7 @@ QUIET = {"LISTINGS_RATE_LIMIT": "0", "LISTINGS_LOG_LEVEL": "error"}
 
 
 def demo_key(folder: Path) -> str:
-    lines = (folder / "data/demo.env").read_text("utf-8").splitlines()
-    return dict(line.split("=", 1) for line in lines)["API_KEY"]
+    return demo_environment(folder)["API_KEY"]
 
 
 def stored_ids(folder: Path) -> set[int]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from tests.cli.commands import DEADLINE, PROGRAM, Program, Serving, clean_environment
+from tests.cli.commands import DEADLINE, PROGRAM, Program, Serving, clean_environment, demo_environment
 from tests.cli.crowds import PATH, Crowd, Worker, connections_to_each, until, workers_of
 from tests.cli.test_stop import READINESS, attempts, demo_key, stored_ids, wait_until_refused
 from tests.http.raw import Connection, request
@@ -510,8 +510,7 @@ def version_of(scrape: Scrape) -> str:
 
 
 def test_every_worker_shows_what_the_others_have_counted(many: Many) -> None:
-    lines = (many.serving.folder / "data/demo.env").read_text("utf-8").splitlines()
-    demo = dict(line.split("=", 1) for line in lines)
+    demo = demo_environment(many.serving.folder)
     cookie = signed_in(many.serving, "bob@demo.example", demo["CONSOLE_PASSWORD"])  # whom nobody else uses here
     with connections_to_each(many.serving) as connections:
         workers = [of_one[0] for of_one in connections]

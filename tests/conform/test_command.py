@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import DEADLINE, PROGRAM, Cli, Outcome, Program, clean_environment
+from tests.cli.commands import DEADLINE, PROGRAM, Cli, Outcome, Program, clean_environment, demo_environment
 from tests.conform.faulty_server import KEYS, FaultyServer
 from tests.harness import unused_port
 
@@ -108,7 +108,7 @@ def test_a_key_that_no_header_can_carry_is_not_repeated(cli: Cli) -> None:
 
 def test_our_service_is_checked_as_its_page_tells(tmp_path: Path) -> None:
     with Program(tmp_path).serve("--demo") as serving:
-        keys = dict(line.split("=") for line in (tmp_path / "data" / "demo.env").read_text().split())
+        keys = demo_environment(tmp_path)
         variables = {KEY: keys["API_KEY"], OTHER: keys["OTHER_API_KEY"], EXPIRED: keys["EXPIRED_API_KEY"]}
         outcome = Program(tmp_path, **variables).run("conform", serving.base_url)
     assert outcome.code == 0, outcome

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from listings.http.connection import HttpConnection
-from tests.cli.commands import Program, Serving
+from tests.cli.commands import Program, Serving, demo_environment
 from tests.harness import TIMEOUT, RunningService
 from tests.http.raw import Connection, request
 
@@ -244,7 +244,7 @@ def test_a_thousand_who_hold_on_are_cut_and_a_good_client_does_not_notice(tmp_pa
         if len(cores) > 1:  # so that clients cost the service no time
             os.sched_setaffinity(serving.process.pid, {min(cores)})
             os.sched_setaffinity(0, cores - {min(cores)})
-        key = dict(line.split("=", 1) for line in (tmp_path / "data/demo.env").read_text().split())["API_KEY"]
+        key = demo_environment(tmp_path)["API_KEY"]
         large = {"title": "Large", "content": "x" * 30_000}  # so that a list is long enough to be read slowly
         assert serving.http.post(PATH, headers={"X-API-Key": key}, json=large).status_code == 201
         while len(trials) < 12 and not (within_twice(trials) and not late(trials)):

@@ -1,4 +1,4 @@
-"""`listings account`: open accounts, set their plans, look at them, disable them; the rest is in `members`."""
+"""`listings account`: create, list, show, disable and enable accounts and set plans; `members` has the rest."""
 
 import click
 
@@ -15,7 +15,7 @@ _MONTHS = click.IntRange(1, 12_000)
 
 @click.group()
 def account() -> None:
-    """Accounts and their plans. ACCOUNT is an id or an e-mail address; dates are UTC."""
+    """Manage accounts and their plans. ACCOUNT is an id or an email address; dates are UTC."""
 
 
 for command in (members.invite, members.erase, members.export):
@@ -23,16 +23,16 @@ for command in (members.invite, members.erase, members.export):
 
 
 @account.command()
-@click.option("--name", required=True, help="What the account is called.")
-@click.option("--email", required=True, help="Its e-mail address, which no other account has.")
-@click.option("--months", type=_MONTHS, metavar="N", help="A Business plan for N calendar months from now.")
-@click.option("--until", type=Date(), metavar="DATE", help="A Business plan until just before DATE.")
+@click.option("--name", required=True, help="The name of the account.")
+@click.option("--email", required=True, help="Its email address, unique among accounts.")
+@click.option("--months", type=_MONTHS, metavar="N", help="Start a Business plan that lasts N calendar months.")
+@click.option("--until", type=Date(), metavar="DATE", help="Start a Business plan that ends at DATE.")
 @json_option
 @click.pass_context
 def create(
     context: click.Context, name: str, email: str, months: int | None, until: int | None, *, as_json: bool
 ) -> None:
-    """Open an account, without a plan unless --months or --until is given.
+    """Create an account, without a plan unless you give --months or --until.
 
     \b
     Example: listings account create --name "Alice's Attic" --email alice@example.com --months 12
@@ -49,8 +49,8 @@ def create(
 
 @account.command()
 @click.argument("account")
-@click.option("--months", type=_MONTHS, metavar="N", help="N calendar months more, from now or the present end.")
-@click.option("--until", type=Date(), metavar="DATE", help="Until just before DATE; a past one is allowed.")
+@click.option("--months", type=_MONTHS, metavar="N", help="Extend the plan by N months, from its end or from now.")
+@click.option("--until", type=Date(), metavar="DATE", help="End the plan at DATE, which may be in the past.")
 @click.option("--expire", is_flag=True, help="End the plan now.")
 @json_option
 @click.pass_context
@@ -63,7 +63,7 @@ def plan(
     expire: bool,
     as_json: bool,
 ) -> None:
-    """Set until when the Business plan of ACCOUNT holds.
+    """Set when the Business plan of ACCOUNT ends.
 
     \b
     Example: listings account plan alice@example.com --months 1
@@ -100,7 +100,7 @@ def list_accounts(context: click.Context, *, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def show_account(context: click.Context, account: str, *, as_json: bool) -> None:
-    """Show ACCOUNT, and how many listings and usable keys it has.
+    """Show ACCOUNT with its number of listings and usable keys.
 
     \b
     Example: listings account show alice@example.com
@@ -126,7 +126,7 @@ def show_account(context: click.Context, account: str, *, as_json: bool) -> None
 @json_option
 @click.pass_context
 def disable(context: click.Context, account: str, *, as_json: bool) -> None:
-    """Refuse all keys of ACCOUNT from now on, with 403, until it is enabled, and end its sessions. Nothing is deleted.
+    """Reject all keys of ACCOUNT with 403 until it is enabled, and sign its owner out. Nothing is deleted.
 
     \b
     Example: listings account disable alice@example.com
@@ -139,7 +139,7 @@ def disable(context: click.Context, account: str, *, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def enable(context: click.Context, account: str, *, as_json: bool) -> None:
-    """Let the keys of ACCOUNT work again.
+    """Enable a disabled ACCOUNT: its keys work again.
 
     \b
     Example: listings account enable alice@example.com

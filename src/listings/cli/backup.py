@@ -1,4 +1,4 @@
-"""`listings backup` and `listings restore`: copies of the database, and back."""
+"""`listings backup` and `listings restore`."""
 
 import time
 from pathlib import Path
@@ -13,15 +13,16 @@ from listings.cli.parameters import settings_of
 _FILE = click.Path(path_type=Path)
 
 
-@click.command(short_help="Copy the database to a file, while the service runs.")
+@click.command(short_help="Back up the database to a file.")
 @click.argument("file", type=_FILE)
-@click.option("--force", is_flag=True, help="Replace FILE where it is there already.")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @json_option
 @click.pass_context
 def backup(context: click.Context, file: Path, *, force: bool, as_json: bool) -> None:
-    """Copy the database to FILE as it is at one moment, while the service runs and writes.
+    """Back up the database to FILE; the service may be running.
 
-    The copy is checked. FILE is whole or not there, and for its owner alone.
+    The backup is a consistent snapshot and is checked for damage. FILE is either complete or not created, and only its
+    owner may read it.
 
     \b
     Example: listings backup listings-backup.db
@@ -34,15 +35,15 @@ def backup(context: click.Context, file: Path, *, force: bool, as_json: bool) ->
     show({"backup": str(target), "bytes": target.stat().st_size, "seconds": seconds}, as_json=as_json)
 
 
-@click.command(short_help="Make the database what a backup is.")
+@click.command(short_help="Restore the database from a backup.")
 @click.argument("file", type=_FILE)
-@click.option("--force", is_flag=True, help="Give up what the present database has and the backup has not.")
+@click.option("--force", is_flag=True, help="Discard the data that the current database has and the backup lacks.")
 @json_option
 @click.pass_context
 def restore(context: click.Context, file: Path, *, force: bool, as_json: bool) -> None:
-    """Make the database what the backup in FILE is. Stop the service first.
+    """Restore the database from the backup FILE. Stop the service first.
 
-    FILE is checked before anything is changed, and the present database is kept in a file beside it.
+    FILE is checked before anything changes. The current database is kept in a file next to it.
 
     \b
     Example: listings restore listings-backup.db
@@ -56,7 +57,7 @@ def restore(context: click.Context, file: Path, *, force: bool, as_json: bool) -
         show({"database": str(restored.database), "kept": kept, "pending": pending}, as_json=True)
         return
     if kept is not None:
-        tell(f"The database as it was is kept in {kept}")
-    tell(f"{restored.database} is restored from {file}")
+        tell(f"The previous database is kept in {kept}")
+    tell(f"Restored {restored.database} from {file}")
     if pending:
-        tell("Its schema is an older one: `listings migrate` or `listings serve` brings it up to date")
+        tell("Its schema is older: run `listings migrate` or `listings serve` to update it")

@@ -1,4 +1,4 @@
-"""What a check of `listings doctor` ends in."""
+"""The result of one check of `listings doctor`."""
 
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -6,7 +6,7 @@ Verdict: TypeAlias = Literal["ok", "warning", "fault"]
 
 
 class Finding(NamedTuple):
-    """What a check found, and what to do unless all is well."""
+    """What a check found, and how to fix it unless it is ok."""
 
     check: str
     verdict: Verdict
@@ -15,8 +15,8 @@ class Finding(NamedTuple):
 
 
 def mismatched(sentence: str) -> Finding:
-    """A schema that is not this program's; the sentence about it may end in what to do."""
+    """Return the result for a schema that is not this program's; `sentence` may end with `: advice`."""
     found, _, advice = sentence.rpartition(": ")
     if found:
         return Finding("schema", "fault", found, advice[0].upper() + advice[1:])
-    return Finding("schema", "fault", sentence, "Run the Listings that made it, or restore a backup")
+    return Finding("schema", "fault", sentence, "Run the version of Listings that created it, or restore a backup")

@@ -1,16 +1,16 @@
-"""`listings completion`: what makes a shell complete the commands."""
+"""`listings completion`."""
 
 import click
 from click.shell_completion import get_completion_class
 
-_VARIABLE = "_LISTINGS_COMPLETE"  # which click looks at for a program of this name
+_VARIABLE = "_LISTINGS_COMPLETE"  # the variable that click reads for a program of this name
 
 
-@click.command(short_help="Print the script that makes a shell complete commands.")
+@click.command(short_help="Print a shell completion script.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the script with which SHELL completes the commands and options of listings.
+    """Print the script that completes commands and options in SHELL.
 
     \b
     For bash, add to ~/.bashrc:   eval "$(listings completion bash)"
@@ -22,5 +22,5 @@ def completion(context: click.Context, shell: str) -> None:
     """
     kind = get_completion_class(shell)
     if kind is None:
-        raise click.UsageError(f"Nothing is known of the shell {shell}.")
+        raise click.UsageError(f"The shell {shell} is not supported.")
     click.echo(kind(context.find_root().command, {}, "listings", _VARIABLE).source())

@@ -1,4 +1,4 @@
-"""`listings copy`: everything from a SQLite database to PostgreSQL."""
+"""`listings copy`: copy a SQLite database to PostgreSQL."""
 
 import os
 import time
@@ -13,29 +13,29 @@ from listings.domain.postgres_url import PostgresUrl
 from listings.settings import COPY_TARGET, resolve
 
 
-@click.command(short_help="Copy everything from SQLite to PostgreSQL.")
+@click.command(short_help="Copy the SQLite database to PostgreSQL.")
 @click.option(
     "--to",
     type=SettingText("copy_to"),
     metavar="URL",
-    help="The PostgreSQL database; without a password, which others on this machine could see here.",
+    help="The PostgreSQL database. Leave out the password: other users of this machine could see it here.",
 )
-@click.option("--dry-run", is_flag=True, help="Tell what would be copied, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be copied and change nothing.")
 @json_option
 @click.pass_context
 def copy(context: click.Context, to: str | None, *, dry_run: bool, as_json: bool) -> None:
-    """Copy everything from the SQLite database to an empty PostgreSQL database, and verify it row by row.
+    """Copy the SQLite database to an empty PostgreSQL database, and verify every row.
 
-    Ids, keys and plans stay as they are, and so does what the rate limit has counted. Stop the service first. A copy
-    that was interrupted goes on when it is run again, and one that is complete copies only what differs.
+    Ids, keys, plans and rate limit counts are preserved. Stop the service first. Run the command again to continue an
+    interrupted copy; after a complete one it copies only the differences.
 
-    Where the URL has a password, put it into a file that LISTINGS_COPY_TO_FILE names, or into LISTINGS_COPY_TO.
+    If the URL has a password, put it into LISTINGS_COPY_TO, or into a file named by LISTINGS_COPY_TO_FILE.
 
     \b
     Example: listings copy --to postgresql://listings@db.example/listings --dry-run
     """
     settings = settings_of(context)
-    target = _target(to)
+    target = _parse_target(to)
     start = time.monotonic()
     with progress_shown("Comparing" if dry_run else "Copying") as progress:
         copied = maintenance.copy_database(settings, target, dry_run=dry_run, progress=progress)
@@ -50,14 +50,14 @@ def copy(context: click.Context, to: str | None, *, dry_run: bool, as_json: bool
         data["rate_limits"] = maintenance.copy_limits(settings, target, copied.database_id)
     show(data | {"seconds": round(time.monotonic() - start, 3)}, as_json=as_json)
     if dry_run:
-        tell("Nothing is written: this was a dry run")
+        tell("This was a dry run: nothing was written")
 
 
-def _target(to: str | None) -> PostgresUrl:
+def _parse_target(to: str | None) -> PostgresUrl:
     given = resolve(COPY_TARGET, os.environ, to)
     if given.source == "default":
         raise Problem(
-            "invalid_setting", "Where to copy to is not told: name a database with --to or LISTINGS_COPY_TO_FILE"
+            "invalid_setting", "No target database given: use --to or LISTINGS_COPY_TO_FILE"
         )
     if given.fault:
         raise Problem("invalid_setting", given.fault)

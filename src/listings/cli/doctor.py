@@ -1,4 +1,4 @@
-"""`listings doctor`: look whether all is well, and say what to do where it is not."""
+"""`listings doctor`: check the installation and suggest fixes."""
 
 import os
 
@@ -14,13 +14,13 @@ _STYLES = {"ok": "green", "warning": "yellow", "fault": "bold red"}
 EXIT_FAULT = 1
 
 
-@click.command(short_help="Look whether all is well, and say what to do where it is not.")
+@click.command(short_help="Check the installation and suggest fixes.")
 @json_option
 @click.pass_context
 def doctor(context: click.Context, *, as_json: bool) -> int:
-    """Check settings, database, rights, disk, clock and service; for all that is not well, say what to do.
+    """Check settings, database, permissions, disk, clock and service, and suggest how to fix each problem.
 
-    Nothing is changed, and the service may run. The exit code is 1 when there is a fault.
+    Nothing is changed, and the service may be running. The exit code is 1 if there is a fault.
 
     \b
     Example: listings doctor

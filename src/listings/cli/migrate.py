@@ -1,4 +1,4 @@
-"""`listings migrate`: make the database, or bring its schema up to date."""
+"""`listings migrate`: create the database or update its schema."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,14 +11,14 @@ from listings.cli.parameters import settings_of
 from listings.store.migrations import Migration
 
 
-@click.command(short_help="Make the database, or bring its schema up to date.")
-@click.option("--dry-run", is_flag=True, help="Tell what would be applied, and change nothing.")
+@click.command(short_help="Create the database or update its schema.")
+@click.option("--dry-run", is_flag=True, help="Show the pending migrations and change nothing.")
 @json_option
 @click.pass_context
 def migrate(context: click.Context, *, dry_run: bool, as_json: bool) -> None:
-    """Create the database where there is none, and bring its schema up to date.
+    """Create the database if it does not exist, or update its schema.
 
-    Before the schema of a database that is there already is changed, the database is copied to a file beside it.
+    An existing SQLite database is first backed up to a file next to it.
 
     \b
     Example: listings migrate
@@ -30,23 +30,23 @@ def migrate(context: click.Context, *, dry_run: bool, as_json: bool) -> None:
         if as_json:
             show({"database": path, "pending": pending}, as_json=True)
         else:
-            tell(f"{path} is as it was; would be applied: {', '.join(pending) or 'nothing'}")
+            tell(f"Pending migrations of {path}: {', '.join(pending) or 'none'} (dry run, nothing changed)")
         return
-    kept: list[Path] = []
-    applied = names_of(maintenance.migrate_database(settings, kept.append))
+    backups: list[Path] = []
+    applied = names_of(maintenance.migrate_database(settings, backups.append))
     if as_json:
-        show({"database": path, "applied": applied, "backup": str(kept[0]) if kept else None}, as_json=True)
+        show({"database": path, "applied": applied, "backup": str(backups[0]) if backups else None}, as_json=True)
         return
-    for backup in kept:
-        tell_kept(backup)
-    tell(f"{path} is up to date; applied: {', '.join(applied) or 'nothing'}")
+    for backup in backups:
+        report_backup(backup)
+    tell(f"{path} is up to date; applied migrations: {', '.join(applied) or 'none'}")
 
 
 def names_of(migrations: Iterable[Migration]) -> list[str]:
-    """Such as 0001_listings."""
+    """Return names such as 0001_listings."""
     return [f"{migration.version:04}_{migration.name}" for migration in migrations]
 
 
-def tell_kept(backup: Path) -> None:
-    """Say where the database is kept as it was before a migration."""
-    tell(f"The database as it was is kept in {backup}")
+def report_backup(backup: Path) -> None:
+    """Print where the database was backed up before a migration."""
+    tell(f"The previous database is kept in {backup}")

@@ -1,4 +1,4 @@
-"""What commands print: for people a line a field or a table, for programs JSON."""
+"""Output of commands: text or a table for people, JSON for programs."""
 
 import sys
 import unicodedata
@@ -20,13 +20,13 @@ Value: TypeAlias = str | float | bool | list[str] | None
 Data: TypeAlias = Mapping[str, Value]
 C = TypeVar("C", bound=Callable[..., Any])
 
-_WIDEST = 10_000  # where no terminal tells how wide a line may be
-_JOINER = "\N{ZERO WIDTH JOINER}"  # of which many emoji consist
+_WIDEST = 10_000  # columns, where no terminal limits them
+_JOINER = "\N{ZERO WIDTH JOINER}"  # part of many emoji
 
 
 def json_option(command: C) -> C:
-    """The --json flag of every command that prints data."""
-    return click.option("--json", "as_json", is_flag=True, help="Print the data as JSON, a line for each row.")(command)
+    """Add the --json flag to a command that prints data."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, one line per row.")(command)
 
 
 def show(data: Data, *, as_json: bool) -> None:
@@ -42,9 +42,9 @@ def show(data: Data, *, as_json: bool) -> None:
 def show_rows(
     names: tuple[str, ...], rows: Iterable[Data], *, as_json: bool, styles: Mapping[str, str] | None = None
 ) -> None:
-    """Print rows on standard output: a line of JSON each, or a table of the named values.
+    """Print rows on standard output: one line of JSON each, or a table of the named values.
 
-    `styles` are how values look on a terminal that are exactly these texts, such as {"fault": "bold red"}.
+    `styles` maps cell texts to terminal styles, such as {"fault": "bold red"}.
     """
     if as_json:
         for row in rows:
@@ -61,7 +61,7 @@ def show_rows(
 
 @contextmanager
 def progress_shown(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error while something lasts, when that is a terminal; it is told what is done, of how much."""
+    """Show a progress bar on standard error if that is a terminal. Yields a callback that takes (done, total)."""
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=None)
@@ -69,12 +69,12 @@ def progress_shown(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def tell(sentence: str) -> None:
-    """Say something to the person on standard error."""
+    """Print a message on standard error."""
     click.echo(_text(sentence), err=True)
 
 
 def account_data(account: Account) -> Data:
-    """An account as commands print it. Its plan is "business" from the day it had one; see when it ends."""
+    """Return an account as commands print it. `plan` is "business" once it had one, even if it has expired."""
     return {
         "id": account.id,
         "name": account.name,
@@ -86,12 +86,12 @@ def account_data(account: Account) -> Data:
 
 
 def status_data(account: Account) -> Data:
-    """An account with since when it is disabled."""
+    """Return an account with the date on which it was disabled."""
     return {**account_data(account), "disabled_at": _date(account.disabled_at)}
 
 
 def listing_data(listing: Listing) -> Data:
-    """A listing with all that is stored of it, as the API writes it."""
+    """Return all stored fields of a listing, named as in the API."""
     return {
         "id": listing.id,
         "account_id": listing.account_id,
@@ -123,12 +123,12 @@ def _state(listing: Listing) -> str:
 
 
 def listed_key_data(key: ApiKey) -> Data:
-    """A key as a list of keys shows it."""
+    """Return a key as `listings key list` prints it."""
     return {**key_data(key), "last_used_at": _date(key.last_used_at)}
 
 
 def key_data(key: ApiKey, secret: str | None = None) -> Data:
-    """A key as commands print it: a new one with its secret, any other by its hint and whether it is revoked."""
+    """Return a key as commands print it: a new one with its secret, any other with its hint and revocation date."""
     data: dict[str, Value] = {"id": key.id}
     data |= {"hint": key.hint} if secret is None else {"key": secret}
     data |= {
@@ -141,7 +141,7 @@ def key_data(key: ApiKey, secret: str | None = None) -> Data:
 
 
 def _text(value: Value) -> str:
-    """For a person's eyes: sellers' text can hold what a terminal would obey."""
+    """Return printable text: control characters in sellers' text could control the terminal."""
     text = "-" if value is None else ", ".join(value) if isinstance(value, list) else str(value)
     return "".join("\N{REPLACEMENT CHARACTER}" if _is_control(letter) else letter for letter in text)
 

@@ -1,4 +1,4 @@
-"""Kinds of command line parameters, and the way from a command to the service."""
+"""Parameter types of commands, and access from a command to settings and service."""
 
 import asyncio
 import os
@@ -19,12 +19,11 @@ T = TypeVar("T")
 
 
 class Date(click.ParamType[int]):
-    """`YYYY-MM-DD` or `YYYY-MM-DD HH:MM:SS` in UTC, as seconds since 1970."""
+    """`YYYY-MM-DD` or `YYYY-MM-DD HH:MM:SS` in UTC, converted to a Unix timestamp."""
 
     name = "date"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401 - click's signature
-        """The moment that the text names."""
         try:
             return value if isinstance(value, int) else timestamps.moment_of(value)
         except ValueError as error:
@@ -32,7 +31,7 @@ class Date(click.ParamType[int]):
 
 
 class SettingText(click.ParamType[str]):
-    """The text of a setting, refused as wrong usage when the setting's parser refuses it."""
+    """The value of a setting; a value that the setting rejects is a usage error."""
 
     name = "text"
 
@@ -41,7 +40,6 @@ class SettingText(click.ParamType[str]):
         self._setting = next(one for one in (*SETTINGS, COPY_TARGET) if one.attribute == attribute)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401 - click's signature
-        """The text as it is."""
         try:
             self._setting.parse(value)
         except ValueError as error:
@@ -51,21 +49,21 @@ class SettingText(click.ParamType[str]):
 
 
 def settings_of(context: click.Context, **flags: str | None) -> Settings:
-    """The settings in force for a command. Raises Problem("invalid_setting")."""
+    """Return the settings of a command. Raises Problem("invalid_setting")."""
     return load(os.environ, {**context.obj, **flags})
 
 
 def given_of(context: click.Context) -> list[Given]:
-    """What each setting is set to for a command, faults included."""
+    """Return the value and source of each setting for a command, invalid ones included."""
     return survey(os.environ, context.obj)
 
 
 def with_service(
     context: click.Context, use: Callable[[Service], Awaitable[T]], *, events_of: str = Service.__module__
 ) -> T:
-    """Run one use of the service on the database, which must exist; its events name who runs the command."""
+    """Run `use` with a service on the existing database; log events carry the system user's name as operator."""
     settings = settings_of(context)
-    configure_logs(settings, of=events_of)  # a fault is told in a sentence
+    configure_logs(settings, of=events_of)
 
     async def run() -> T:
         async with wiring.opened_service(settings) as service:
@@ -76,9 +74,9 @@ def with_service(
 
 
 def configure_logs(settings: Settings, of: str = "", pid: int | None = None) -> bool:
-    """Send all events, or those `of` one logger, to standard error; returns whether they go there as JSON.
+    """Log all events, or those `of` one logger, to standard error; return whether they are JSON.
 
-    `pid` as for `listings.telemetry.logs.configure`.
+    For `pid` see `listings.telemetry.logs.configure`.
     """
     as_json = settings.log_format == "json" or (settings.log_format == "auto" and not sys.stderr.isatty())
     logs.configure(sys.stderr, settings.log_level, as_json=as_json, of=of, pid=pid)
@@ -86,7 +84,7 @@ def configure_logs(settings: Settings, of: str = "", pid: int | None = None) -> 
 
 
 def _user() -> str:
-    """The name of the system's user, or its number where it has no name, as in many containers."""
+    """Return the name of the system user, or its number if it has no name, as in many containers."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

@@ -18,7 +18,7 @@ from listings import maintenance, wiring
 from listings.cli import demo as demonstration
 from listings.cli import seed as seeding
 from listings.cli.gc_tuning import spare_lasting_objects
-from listings.cli.migrate import tell_kept
+from listings.cli.migrate import report_backup
 from listings.cli.output import tell
 from listings.cli.parameters import SettingText, configure_logs, settings_of
 from listings.domain.errors import Problem, Unavailable
@@ -87,7 +87,7 @@ async def _serve(
     *,
     demo: bool,
 ) -> None:
-    maintenance.migrate_database(settings, tell_kept)
+    maintenance.migrate_database(settings, report_backup)
     with maintenance.sound_database(settings) as on_damage:
         await _answer(settings, listener, plan, observers, on_damage, demo=demo)
 
@@ -155,7 +155,7 @@ async def _supervised(
         if settings.metrics_address is not None:
             told = stack.enter_context(closing(listener_of(supervisor.report, *settings.metrics_address)))
             tell(f"Metrics are at {told.url}")
-        maintenance.migrate_database(settings, tell_kept)
+        maintenance.migrate_database(settings, report_backup)
         on_damage = stack.enter_context(maintenance.sound_database(settings))
         base_url = base_url_of(listener)
         configure_logs(settings, pid=os.getpid())

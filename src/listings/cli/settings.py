@@ -1,4 +1,4 @@
-"""`listings settings`: every setting, its value, and where that came from."""
+"""`listings settings`: show every setting, its value and the source of the value."""
 
 import os
 
@@ -10,14 +10,14 @@ from listings.domain.errors import Problem
 from listings.settings import Given, unknown
 
 
-@click.command(short_help="Show every setting and where its value came from.")
+@click.command(short_help="Show every setting and the source of its value.")
 @json_option
 @click.pass_context
 def settings(context: click.Context, *, as_json: bool) -> None:
-    """Show every setting, the value in force, and where it came from: the default, a variable, a file or a flag.
+    """Show every setting, its value, and its source: the default, an environment variable, a file or a flag.
 
-    Passwords are not shown. A wrong value is named, and the exit code is 1. Variables that are called like settings and
-    are none are named, too.
+    Passwords are masked. Invalid values are reported, and the exit code is then 1. Unknown variables that begin with
+    LISTINGS_ are reported too.
 
     \b
     Example: listings settings
@@ -25,7 +25,7 @@ def settings(context: click.Context, *, as_json: bool) -> None:
     given = given_of(context)
     show_rows(("setting", "value", "from"), map(_row, given), as_json=as_json)
     for name in unknown(os.environ):
-        tell(f"{name} is no setting, and changes nothing")
+        tell(f"{name} is not a setting; it is ignored")
     faults = [one.fault for one in given if one.fault]
     if faults:
         raise Problem("invalid_setting", "; ".join(faults))

@@ -114,7 +114,7 @@ def import_(
     counts = with_service(context, use, events_of=importer.__name__)
     show(counts, as_json=as_json)
     if dry_run:
-        tell("Nothing is written: this was a dry run")
+        tell("This was a dry run: nothing was written")
     return 1 if counts["refused"] else 0
 
 
