@@ -1,4 +1,4 @@
-"""A benchmark of the service that anyone can repeat: `make bench`. docs/performance.md tells how it measures."""
+"""A benchmark of the service that anyone can repeat: `make bench`. docs/benchmarks.md describes the method."""
 
 
 class RejectedRequest(Exception):

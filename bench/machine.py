@@ -65,11 +65,11 @@ def facts(cores: tuple[int, int], folder: Path) -> Mapping[str, str]:
     return {
         "Machine": f"{_processor()}, {os.cpu_count()} cores{_virtual()}, {_memory()} of memory",
         "Cores": _cores(*cores),
-        "Data": f"on {file_system(folder, Path('/proc/self/mounts').read_text('utf-8'))}",
+        "File system": file_system(folder, Path("/proc/self/mounts").read_text("utf-8")),
         "System": f"Linux {platform.release()}",
         "Versions": ", ".join(
             [
-                f"Listings {version('listings')}{', compiled' if is_compiled() else ', as it is written'}",
+                f"Listings {version('listings')}{', compiled' if is_compiled() else ', interpreted'}",
                 f"Python {platform.python_version()}",
                 *(f"{name} {version(name)}" for name in ("uvicorn", "uvloop", "httptools")),
                 f"apsw {version('apsw')} with {sqlite}",
@@ -91,7 +91,7 @@ def file_system(folder: Path, mounts: str) -> str:
 
 def _cores(server: int, client: int) -> str:
     shared = "two hyperthreads of one physical core" if client in siblings(server) else "two physical cores"
-    return f"the server on core {server}, wrk on core {client}: {shared}, as far as the system tells"
+    return f"the server on core {server}, wrk on core {client} ({shared}, according to the kernel)"
 
 
 def _processor() -> str:

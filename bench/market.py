@@ -26,36 +26,36 @@ from listings.site.search import Search, read
 _DEEP = 1_800  # listings before a deep page
 _SEARCHES: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
-        "no words": {},
-        "a word that is not there": {"q": "missing"},
-        "a word of 300 listings": {"q": "word20000"},
-        "of a thousandth": {"q": "thousandth"},
-        "of a hundredth": {"q": "hundredth"},
-        "of nearly all": {"q": "word0"},
-        "of the older half": {"q": "early"},
-        "two common words that meet": {"q": "word0 word1"},
-        "a hundredth of the older half": {"q": "early hundredth"},
-        "two halves that never meet": {"q": "even odd"},
+        "no search words": {},
+        "a word without matches": {"q": "missing"},
+        "a word in 300 listings": {"q": "word20000"},
+        "a word in 0.1 % of listings": {"q": "thousandth"},
+        "a word in 1 %": {"q": "hundredth"},
+        "a word in nearly all": {"q": "word0"},
+        "a word in the older half": {"q": "early"},
+        "two common words": {"q": "word0 word1"},
+        "the older half and 1 %": {"q": "early hundredth"},
+        "two halves, never together": {"q": "even odd"},
         "the older and the newer half": {"q": "early late"},
         "five common words": {"q": "word0 word1 word2 word3 word4"},
-        "five words of a tenth and less": {"q": "word10 word20 word30 word40 word50"},
-        "the ten commonest words": {"q": " ".join(f"word{rank}" for rank in range(10))},
+        "five words in 10 % or fewer": {"q": "word10 word20 word30 word40 word50"},
+        "the ten most common words": {"q": " ".join(f"word{rank}" for rank in range(10))},
         "a word and a type": {"q": "word0", "type": "job"},
         "a word and a category": {"q": "word0", "category": "Category 1"},
         "a word and a region": {"q": "word0", "region": "Region 3"},
-        "a word and all three": {"q": "word0", "type": "product", "category": "Category 30", "region": "Region 3"},
-        "halves that never meet, and a type": {"q": "even odd", "type": "product"},
+        "a word and three filters": {"q": "word0", "type": "product", "category": "Category 30", "region": "Region 3"},
+        "two halves, never together, and a type": {"q": "even odd", "type": "product"},
         "a region": {"region": "Region 3"},
-        "a rare choice": {"type": "job", "region": "Region 3"},
-        "a wide range of prices": {"price_min": "10"},
-        "a narrow one": {"price_min": "19.99", "price_max": "20.01"},
-        "one that only old listings have": {"price_min": "770000", "price_max": "770600"},
-        "a word and a range": {"q": "word0", "price_min": "10", "price_max": "90"},
-        "a rarer word and a range": {"q": "hundredth", "price_min": "10", "price_max": "90"},
-        "halves that never meet, and a range": {"q": "even odd", "price_min": "10"},
+        "a rare type and region": {"type": "job", "region": "Region 3"},
+        "a wide price range": {"price_min": "10"},
+        "a narrow price range": {"price_min": "19.99", "price_max": "20.01"},
+        "a price range of old listings only": {"price_min": "770000", "price_max": "770600"},
+        "a word and a price range": {"q": "word0", "price_min": "10", "price_max": "90"},
+        "a rarer word and a price range": {"q": "hundredth", "price_min": "10", "price_max": "90"},
+        "two halves, never together, and a price range": {"q": "even odd", "price_min": "10"},
     }
 )
-_PAGES = ("newest", "its second page", "a deep page", "price", "-price")
+_PAGES = ("newest", "second page", "deep page", "price", "-price")
 
 
 class Times(NamedTuple):

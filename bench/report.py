@@ -19,15 +19,15 @@ _COLUMNS = (
     "Scenario",
     "Connections",
     "Requests/s",
-    "Constant body",
-    "Ratio (least-most)",
+    "Constant body, requests/s",
+    "Ratio (min-max)",
     "p50 ms",
     "p99 ms",
-    "Constant p99 ms",
+    "Constant body, p99 ms",
     "CPU µs/request",
-    "Constant CPU µs",
+    "Constant body, CPU µs",
     "Peak MiB",
-    "Set aside",
+    "Repeated runs",
 )
 
 
@@ -63,13 +63,13 @@ def today() -> str:
 def conditions(plan: Plan, *, goes_first: bool) -> list[str]:
     """How often and how long it was measured, and what watched over it."""
     kind = (
-        "sleepers with SCHED_FIFO, so that load can't make them late"
+        "sleepers with real-time priority (SCHED_FIFO), which load does not delay"
         if goes_first
-        else "ordinary sleepers (SCHED_FIFO is not allowed here), of which only what both cores lost together counts"
+        else "sleepers without real-time priority (SCHED_FIFO is not permitted); only stalls of both cores count"
     )
     return [
         f"- Runs: {plan.rounds} round{'' if plan.rounds == 1 else 's'} of {plan.seconds} s, on {today()}.",
-        f"- Witness: {kind}.",
+        f"- Stall detection: {kind}.",
     ]
 
 
@@ -106,7 +106,7 @@ def others(runs: list[Watched[Run]]) -> str:
     """How much of the two cores went to programs that have no part in the benchmark, and what to think of it."""
     shares = [watched.run.foreign for watched in runs]
     told = (
-        f"Other programs and the kernel's own threads used {median(shares) * 100:.0f} % of a core in the median run, "
+        f"Other programs and kernel threads used {median(shares) * 100:.0f} % of a core in the median run, and "
         f"{max(shares) * 100:.0f} % in the worst."
     )
     return told if median(shares) <= MOST_FOREIGN else f"{told} The machine was too busy for these numbers to count."
@@ -119,7 +119,7 @@ def disturbances(runs: list[Watched[Run]]) -> list[str]:
         return []
     worst = max(watched.lost for watched in kept) * 1000
     meaning = (
-        f"A star is a run that was disturbed each of {MOST_TRIES} times, the machine standing still for more than "
-        f"{MOST_LOST * 1000:.0f} ms; the least disturbed was taken. The worst of these lost {worst:.0f} ms."
+        f"A star marks a run during which the machine stalled for more than {MOST_LOST * 1000:.0f} ms in each of "
+        f"{MOST_TRIES} attempts; the least disturbed attempt counts. The worst of these lost {worst:.0f} ms."
     )
     return [meaning]

@@ -38,8 +38,14 @@ def pytest_sessionstart() -> None:
         raise pytest.UsageError("Nothing is compiled that could be tested: see `make test-compiled`")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take long begin first, so that none of them is left over when the other processes are done."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--decision", metavar="ROW", help="run only the tests of this row of docs/decisions.md")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Start the slow files first, so that the last process does not run one of them alone."""
+    if decision := config.getoption("decision"):
+        items[:] = [item for item in items if any(decision in mark.args for mark in item.iter_markers("decision"))]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 

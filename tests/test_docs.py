@@ -21,6 +21,7 @@ from tests.cli.test_doctor import CHECKS
 DOCS = Path(__file__).parent.parent / "docs"
 API = (DOCS / "api.md").read_text("utf-8")
 OPERATING = (DOCS / "operating.md").read_text("utf-8")
+TROUBLESHOOTING = (DOCS / "troubleshooting.md").read_text("utf-8")
 ROWS = [line for line in (DOCS / "settings.md").read_text("utf-8").splitlines() if line.startswith("| `")]
 
 
@@ -43,7 +44,7 @@ def test_the_file_of_every_secret_is_told(name: str) -> None:
 
 
 def test_every_check_of_the_doctor_is_in_the_table() -> None:
-    section = OPERATING.partition("\n## When something is wrong\n")[2].partition("\n## ")[0]
+    section = TROUBLESHOOTING.partition("\n## Checks of listings doctor\n")[2].partition("\n## ")[0]
     assert re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE) == CHECKS
 
 

@@ -1,4 +1,4 @@
-"""docs/operating.md does what it says: every command in its `sh` blocks is run as it stands there."""
+"""The operator's pages in docs/: the tests run every command in their `sh` blocks, unchanged."""
 
 import os
 import re
@@ -18,25 +18,27 @@ from tests.cli.crowds import until
 from tests.postgres_server import USER, PostgresServer, programs
 
 HOME = Path(__file__).parent.parent
-PAGE = (HOME / "docs" / "operating.md").read_text("utf-8")
-BLOCKS = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
-CONSOLE = "\n".join(re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL))
+NAMES = ("operating", "install", "accounts", "backups", "upgrading", "workers", "postgresql", "troubleshooting")
+PAGES = {name: (HOME / "docs" / f"{name}.md").read_text("utf-8") for name in NAMES}
+BLOCKS = [text for page in PAGES.values() for text in re.findall(r"```sh\n(.*?)```", page, re.DOTALL)]
+CONSOLE = "\n".join(re.findall(r"```console\n(.*?)```", PAGES["troubleshooting"], re.DOTALL))
+LONGEST_PAGE = 250  # lines
 INSTALLED = ["python3 -m venv /opt/listings\n", "pip wheel", "dist/listings-*.whl"]
 
 HEADERS = Path(sysconfig.get_path("include"), "Python.h")
 COMPILES = shutil.which("cc") is not None and HEADERS.exists()
-"""Whether this machine can; one on which CI runs must."""
+"""Whether this machine can compile. A machine that runs CI must."""
 
 SERVES, STOPPED = True, False
 
 
 class Scene(NamedTuple):
-    """A block, by what stands in it; where it is run; and what its commands print, as a pattern."""
+    """A block of commands, and how to run it."""
 
-    mark: str
+    mark: str  # text that only this block contains
     folder: str
     serving: bool
-    prints: str
+    prints: str  # a pattern for the output
 
 
 SCENES = [
@@ -59,7 +61,7 @@ SCENES = [
 
 
 def block(mark: str) -> str:
-    """The block that is this one line and no more, else the only one that holds it."""
+    """Return the block that consists of the mark alone, or the only block that contains it."""
     if f"{mark}\n" in BLOCKS:
         return f"{mark}\n"
     (found,) = (text for text in BLOCKS if mark in text)
@@ -68,7 +70,7 @@ def block(mark: str) -> str:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """empty: a new database; used: alice with a key, and a backup of that; new: a backup alone."""
+    """Create three folders. empty: a new database; used: alice with a key, and a backup; new: only the backup."""
     home = tmp_path_factory.mktemp("folders")
     found = {name: home / name for name in ("empty", "used", "new")}
     found["empty"].mkdir()
@@ -89,7 +91,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @contextmanager
 def port_of(folder: Path, *, serving: bool) -> Iterator[str]:
-    """Where the service over this folder's database answers; 0 where none runs."""
+    """Serve the folder's database and yield the port, or 0 if `serving` is false."""
     if not serving:
         yield "0"
         return
@@ -98,12 +100,12 @@ def port_of(folder: Path, *, serving: bool) -> Iterator[str]:
 
 
 def run(script: str, folder: Path, **environment: str) -> str:
-    """What a script prints, each of whose commands must be carried out."""
+    """Return the output of a script. Fail if one of its commands fails."""
     path = f"{PROGRAM.parent}{os.pathsep}{os.environ['PATH']}"
     outcome = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,
-        env=clean_environment() | {"PATH": path, "PIP_NO_COMPILE": "1", **environment},  # of which most is never loaded
+        env=clean_environment() | {"PATH": path, "PIP_NO_COMPILE": "1", **environment},  # most modules are never loaded
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -115,23 +117,23 @@ def run(script: str, folder: Path, **environment: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scene", SCENES, ids=[scene.mark for scene in SCENES])
-def test_the_commands_of_a_block_are_carried_out(scene: Scene, folders: dict[str, Path], tmp_path: Path) -> None:
+def test_the_commands_of_a_block_work(scene: Scene, folders: dict[str, Path], tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     shutil.copytree(folders[scene.folder], folder)
     with port_of(folder, serving=scene.serving) as port:
         script = block(scene.mark).replace("http://127.0.0.1:8000", f"http://127.0.0.1:{port}")
-        if scene.mark == "listings doctor":  # which gives a service two seconds to answer
+        if scene.mark == "listings doctor":  # it waits only two seconds for the service
             until(lambda: re.search(scene.prints, run(script, folder, LISTINGS_PORT=port)))
         else:
             assert re.search(scene.prints, run(script, folder, LISTINGS_PORT=port))
 
 
-def test_the_commands_of_the_copy_to_postgresql_are_carried_out(
+def test_the_commands_for_the_copy_to_postgresql_work(
     folders: dict[str, Path], tmp_path: Path, postgres: PostgresServer
 ) -> None:
     folder = tmp_path / "folder"
     shutil.copytree(folders["used"], folder)
-    section = PAGE.partition("\n## From SQLite to PostgreSQL\n")[2].partition("\n## ")[0]
+    section = PAGES["postgresql"].partition("\n## From SQLite to PostgreSQL\n")[2].partition("\n## ")[0]
     copy, doctor = re.findall(r"```console\n(.*?)```", section, re.DOTALL)
     (lines,) = re.findall(r"```text\n(.*?)```", section, re.DOTALL)
     place = folder / "database-url"
@@ -143,13 +145,19 @@ def test_the_commands_of_the_copy_to_postgresql_are_carried_out(
         assert "alice@example.com" in run("listings account list", folder, **settings)
 
 
-def test_every_block_is_run_by_a_test() -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_is_short_and_listed_in_the_overview(name: str) -> None:
+    assert len(PAGES[name].splitlines()) <= LONGEST_PAGE
+    assert name == "operating" or f"({name}.md)" in PAGES["operating"]
+
+
+def test_a_test_runs_every_block() -> None:
     ran = [block(mark) for mark in [*INSTALLED, *(scene.mark for scene in SCENES)]]
     assert sorted(ran) == sorted(BLOCKS)
 
 
 @pytest.mark.slow
-def test_an_install_from_a_checkout_and_one_from_its_wheel_work_without_either(tmp_path: Path) -> None:
+def test_an_installation_needs_neither_the_checkout_nor_the_wheel(tmp_path: Path) -> None:
     assert COMPILES or not os.environ.get("CI")
     checkout, carried = tmp_path / "checkout", tmp_path / "carried"
     checkout.mkdir()
@@ -159,11 +167,11 @@ def test_an_install_from_a_checkout_and_one_from_its_wheel_work_without_either(t
     for name in ("requirements", "src"):
         shutil.copytree(HOME / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
     install, wheel, other = (block(mark).replace("COMPILE=1", f"COMPILE={COMPILES:d}") for mark in INSTALLED)
-    run(of_opt(install + wheel, tmp_path / "opt"), checkout)
+    run(installed_in(install + wheel, tmp_path / "opt"), checkout)
     for name in ("dist", "requirements"):
         shutil.move(checkout / name, carried / name)
     shutil.rmtree(checkout)
-    run(of_opt(install.splitlines()[0] + "\n" + other, tmp_path / "other"), carried)
+    run(installed_in(install.splitlines()[0] + "\n" + other, tmp_path / "other"), carried)
     for place in ("opt", "other"):
         (tmp_path / f"folder-{place}").mkdir()
         program = tmp_path / place / "bin" / "listings"
@@ -171,8 +179,8 @@ def test_an_install_from_a_checkout_and_one_from_its_wheel_work_without_either(t
         serve_and_stop(program, tmp_path / f"folder-{place}")
 
 
-def of_opt(script: str, place: Path) -> str:
-    """Installed elsewhere, from the packages that this interpreter's own pip is told of."""
+def installed_in(script: str, place: Path) -> str:
+    """Return the script with another folder, and with this interpreter, whose pip knows where packages are."""
     assert "/opt/listings" in script
     return script.replace("/opt/listings", str(place)).replace("python3 ", f"{sys.executable} ")
 
@@ -187,9 +195,7 @@ def serve_and_stop(program: Path, folder: Path) -> None:
         assert process.wait(DEADLINE) == 0
 
 
-def test_a_request_is_found_by_its_id_and_a_keys_requests_by_its_number(
-    folders: dict[str, Path], tmp_path: Path
-) -> None:
+def test_the_log_can_be_searched_by_request_id_and_by_key_id(folders: dict[str, Path], tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     shutil.copytree(folders["used"], folder)
     (key,) = re.findall(r"lst_\w{38}", run("listings key create 1 --name other", folder))
@@ -201,23 +207,23 @@ def test_a_request_is_found_by_its_id_and_a_keys_requests_by_its_number(
     filters = [line.partition(" | ")[2] for line in CONSOLE.splitlines() if " | grep " in line]
     by_id, by_id_in_docker, by_key = filters
     assert by_id == by_id_in_docker
-    example = re.findall(r'"request_id":("\w+")', PAGE)[0]
+    (example,) = re.findall(r'"request_id":("\w+")', PAGES["troubleshooting"])
     found = run(f"{by_id.replace(example, chr(34) + request_id + chr(34))} log", folder)
     assert [request_id in line for line in found.splitlines()] == [True]
     of_key = run(f"{by_key.replace(':1,', ':2,')} log", folder).splitlines()
     assert len(of_key) == 2
 
 
-def test_the_files_that_the_page_names_are_there() -> None:
-    named = re.findall(r"deploy/[\w.-]+", PAGE)
+def test_the_pages_name_every_file_for_deployment_and_no_other() -> None:
+    named = re.findall(r"deploy/[\w.-]+", "\n".join(PAGES.values()))
     assert {"deploy/listings.service", "deploy/nginx.conf", "deploy/Caddyfile", "deploy/listings.sh"} <= set(named)
     assert {str(path.relative_to(HOME)) for path in (HOME / "deploy").iterdir()} == set(named)
 
 
-def test_the_commands_for_postgresql_are_carried_out(postgres: PostgresServer, tmp_path: Path) -> None:
-    section = PAGE.partition("\n## On PostgreSQL\n")[2].partition("\n## ")[0]
+def test_the_commands_for_postgresql_work(postgres: PostgresServer, tmp_path: Path) -> None:
+    section = PAGES["postgresql"].partition("\n## From SQLite to PostgreSQL\n")[0]
     made, migrated, dumped = re.findall(r"```console\n(.*?)```", section, re.DOTALL)
-    assert "--pwprompt listings\n" in made  # the server of the tests has the role, and asks for no password
+    assert "--pwprompt listings\n" in made  # the test server has the role already, and needs no password
     made = made.replace("--pwprompt listings\n", "another_role\n")
     environment = {
         "PATH": f"{PROGRAM.parent}{os.pathsep}{programs()}{os.pathsep}{os.environ['PATH']}",

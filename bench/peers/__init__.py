@@ -1,1 +1,1 @@
-"""The service beside what its users would pick instead: `make bench-peers`. docs/performance.md tells how."""
+"""Compare the service with programs on other stacks: `make bench-peers`. docs/benchmarks.md describes the method."""

@@ -129,8 +129,7 @@ def _tell_estimate(plan: Plan, rivals: tuple[Contender, ...]) -> None:
 
 def _keep(told: str, picture: str) -> None:
     _PICTURE.write_text(picture, "utf-8")
-    shown = f"![Requests a second of Listings, its peers and two limits]({_PICTURE.name})\n\n{told}"
-    write(PAGE, shown, table.BEGIN, table.END)
+    write(PAGE, told, table.BEGIN, table.END)
 
 
 if __name__ == "__main__":

@@ -44,8 +44,8 @@ _STYLE = """
 """
 _LEGEND = (
     ("service", "this service"),
-    ("peer", "peers: the same work"),
-    ("limit", "limits: one answer known by heart"),
+    ("peer", "peers doing the same work"),
+    ("limit", "upper limits: one constant response"),
 )
 
 
@@ -70,14 +70,14 @@ def plot(cells: list[Cell], contenders: tuple[Contender, ...]) -> str:
 
 
 def _heading(height: int) -> Iterator[str]:
-    label = "Requests a second on one core: Listings, its peers, and two limits"
+    label = "Requests per second on one core: Listings, its peers, and two upper limits"
     yield (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" '
         f'height="{height}" role="img" aria-label="{label}">'
     )
     yield f"<style>{_STYLE}</style>"
     yield f'<rect class="page" width="{_WIDTH}" height="{height}"/>'
-    yield _text(_MARGIN, 30, "Requests a second on one core; longer is better", "title")
+    yield _text(_MARGIN, 30, "Requests per second on one core (longer is better)", "title")
     left = _MARGIN
     for kind, words in _LEGEND:
         yield f'<rect class="{kind}" x="{left}" y="44" width="12" height="12"/>'
@@ -115,7 +115,7 @@ def _bars(panel: Panel, kinds: Mapping[str, str]) -> Iterator[str]:
     for place, (name, kind) in enumerate(kinds.items()):
         y = top + place * _STEP
         if name not in cell.runs:
-            yield _text(left + 5, y + 12, "does not do it", "small")
+            yield _text(left + 5, y + 12, "not supported", "small")
             continue
         rate = cell.rate(name)
         width = max(1.0, rate * scale)

@@ -13,25 +13,24 @@ END = "<!-- made by `make bench-peers`: end -->"
 
 NOT_MEASURED = {
     "Directus": (
-        "version 11.3.5, which npm takes for Node 20, installs in about six minutes and starts, but can't do this work "
-        "unless somebody writes the service anew as an extension: its rate limit goes by address, not by key, and "
-        "starts anew with each window; a listing that does not exist and somebody else's are both 403; lists and "
-        "errors have shapes of their own"
+        "version 11.3.5, the newest for Node 20, cannot do this work without an extension that implements the whole "
+        "service: it limits requests by IP address instead of by key, and in fixed windows; it responds 403 for a "
+        "missing listing as well as for another account's; lists and errors have other formats"
     )
 }
-"""Peers that were tried and can't be compared, and why."""
+"""Peers that we tried but cannot compare, each with the reason."""
 
 _COLUMNS = (
     "Scenario",
     "Connections",
     "Server",
     "Requests/s",
-    "Of the fastest peer",
+    "Relative to the fastest peer",
     "p50 ms",
     "p99 ms",
     "CPU µs/request",
     "Peak MiB",
-    "Set aside",
+    "Repeated runs",
 )
 
 

@@ -94,8 +94,8 @@ def _parts(names: tuple[str, ...], place: Path, cores: tuple[int, int], stack: E
 
 def _facts() -> dict[str, str]:
     return {
-        "PostgreSQL": f"{postgres.version()}, on the client's core, asyncpg {version('asyncpg')}",
-        "Two processes": "on both cores, the second of which they share with wrk",
+        "PostgreSQL": f"{postgres.version()} on the client's core, asyncpg {version('asyncpg')}",
+        "Two processes": "on both cores, the second one shared with wrk",
     }
 
 

@@ -43,7 +43,7 @@ class Goal(NamedTuple):
     def line(self, cell: Cell) -> str:
         """For people."""
         word, verdict = "most" if self.at_most else "least", "reached" if self.is_reached(cell) else "missed"
-        found = f"{self.value(cell):.2f} (to be at {word} {self.bound:g}): {verdict}"
+        found = f"{self.value(cell):.2f} (target: at {word} {self.bound:g}): {verdict}"
         return f"{self.text}, {cell.connections} connections: {found}."
 
 
@@ -62,7 +62,7 @@ def of_lists(data: Data, cores: tuple[int, int]) -> Part:
     A list that is kept in memory costs wrk nearly as much as the service, and wrk is on these cores as well.
     """
     goals = (
-        Goal("Lists of two processes as a multiple of one's", "list of 100", lambda cell: cell.ratio(TWO, ONE), 1.85),
+        Goal("Rate of lists, two processes relative to one", "list of 100", lambda cell: cell.ratio(TWO, ONE), 1.85),
         _p99_goal("list of 100"),
     )
     made_anew = {"LISTINGS_LIST_CACHE_BYTES": "0"}
@@ -73,7 +73,7 @@ def of_lists(data: Data, cores: tuple[int, int]) -> Part:
 def of_processes(data: Data, cores: tuple[int, int]) -> Part:
     """Two processes on both cores beside one on the first, by default settings."""
     goals = (
-        Goal("Creates of two processes as a multiple of one's", "create", lambda cell: cell.ratio(TWO, ONE), 1),
+        Goal("Rate of creates, two processes relative to one", "create", lambda cell: cell.ratio(TWO, ONE), 1),
         _p99_goal("create"),
     )
     contenders = (_on_sqlite(ONE, data, cores[0], {}), _on_sqlite(TWO, data, cores, _TWO_WORKERS))
@@ -84,21 +84,21 @@ def of_reads(data: Data, on_postgres: Data, server: Postgres, core: int) -> Part
     """PostgreSQL beside SQLite, beside the same store on the driver's own pool, and beside doing nothing at all."""
     goals = (
         Goal(
-            "Microseconds of the process's CPU for a read over PostgreSQL",
+            "Processor time for a read from PostgreSQL, in µs",
             "get one",
             lambda cell: _processor(cell, POSTGRES),
             50,
             at_most=True,
         ),
         Goal(
-            "That CPU as a multiple of the constant body's, which was 18.3 where 50 were set",
+            "That time relative to the constant body's (18.3 µs on the machine where the target of 50 µs was set)",
             "get one",
             lambda cell: _processor(cell, POSTGRES) / _processor(cell, CONSTANT),
             2.7,
             at_most=True,
         ),
         Goal(
-            "That CPU on asyncpg's own pool as a multiple of it",
+            "That time with asyncpg's own pool, relative to ours",
             "get one",
             lambda cell: _processor(cell, POOL) / _processor(cell, POSTGRES),
             2,
@@ -115,7 +115,7 @@ def of_reads(data: Data, on_postgres: Data, server: Postgres, core: int) -> Part
 
 def of_creates(on_postgres: Data, server: Postgres) -> Part:
     """Creates in one round trip beside those in several."""
-    text = "Creates in one round trip as a multiple of those by statements"
+    text = "Rate of creates, one round trip relative to single statements"
     goal = Goal(text, "create", lambda cell: cell.ratio(AT_ONCE, BY_STATEMENTS), 1.8)
     contenders = (
         _on_postgres(BY_STATEMENTS, on_postgres, server, STATEMENTS),
@@ -125,7 +125,7 @@ def of_creates(on_postgres: Data, server: Postgres) -> Part:
 
 
 def _p99_goal(scenario: str) -> Goal:
-    return Goal(f"p99 of two processes as a multiple of one's, {scenario}", scenario, _p99_multiple, 3, at_most=True)
+    return Goal(f"p99 ({scenario}), two processes relative to one", scenario, _p99_multiple, 3, at_most=True)
 
 
 def _p99_multiple(cell: Cell) -> float:

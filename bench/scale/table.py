@@ -15,14 +15,14 @@ _COLUMNS = (
     "Part",
     "Scenario",
     "Connections",
-    "Way",
+    "Variant",
     "Requests/s",
-    "Of the first",
+    "Relative to the first",
     "p50 ms",
     "p99 ms",
     "CPU µs/request",
     "Peak MiB",
-    "Set aside",
+    "Repeated runs",
 )
 
 

@@ -85,6 +85,7 @@ def test_a_key_brought_along_opens_in_either_header(http: httpx.Client, running:
 # No key
 
 
+@pytest.mark.decision("G23")
 @pytest.mark.parametrize(
     "headers",
     [
@@ -102,6 +103,7 @@ def test_without_a_key_the_answer_is_that_one_is_required(http: httpx.Client, he
     assert refused(http.get(LISTINGS, headers=headers)) == MISSING
 
 
+@pytest.mark.decision("G22")
 @pytest.mark.parametrize("blank", [" ", "\t", "  \t  "])
 def test_white_space_alone_counts_as_not_sent(harness: Harness, blank: str) -> None:
     assert told(send(harness, ("X-API-Key", blank))) == MISSING
@@ -115,6 +117,7 @@ def test_an_authorization_of_another_scheme_is_no_key(http: httpx.Client, cast: 
     assert refused(http.get(LISTINGS, headers={"Authorization": value.format(cast.alice.key)})) == MISSING
 
 
+@pytest.mark.decision("G22")
 @pytest.mark.parametrize("parameter", ["api_key", "key", "X-API-Key", "x-api-key", "access_token", "authorization"])
 def test_a_key_in_the_query_is_never_read(http: httpx.Client, cast: Cast, parameter: str) -> None:
     assert refused(http.get(LISTINGS, params={parameter: cast.alice.key})) == MISSING
@@ -211,6 +214,7 @@ def test_the_text_that_is_shown_of_a_key_opens_nothing(http: httpx.Client, cast:
 # Both headers
 
 
+@pytest.mark.decision("G22")
 def test_x_api_key_wins_over_authorization(http: httpx.Client, cast: Cast) -> None:
     client = Client(http, cast.alice)
     listing = client.create()
@@ -220,6 +224,7 @@ def test_x_api_key_wins_over_authorization(http: httpx.Client, cast: Cast) -> No
     assert http.get(f"{LISTINGS}/{listing}", headers=both).status_code == 403
 
 
+@pytest.mark.decision("G22")
 @pytest.mark.parametrize("wrong", [UNKNOWN, "x", "lst_", "Bearer"])
 def test_a_wrong_x_api_key_does_not_fall_back_to_authorization(http: httpx.Client, cast: Cast, wrong: str) -> None:
     both = {"X-API-Key": wrong, "Authorization": f"Bearer {cast.alice.key}"}
@@ -242,6 +247,7 @@ def test_a_blank_x_api_key_leaves_the_word_to_authorization(harness: Harness, bl
 # A header twice
 
 
+@pytest.mark.decision("G22")
 def test_the_same_header_twice_with_different_values_is_invalid(http: httpx.Client, cast: Cast) -> None:
     alice, bob = cast.alice.key, cast.bob.key
     for one, other in ((alice, bob), (alice, UNKNOWN), (UNKNOWN, alice)):
@@ -284,6 +290,7 @@ def test_other_headers_that_stand_twice_do_no_harm(http: httpx.Client, cast: Cas
 # A key that ends
 
 
+@pytest.mark.decision("G25")
 def test_a_revoked_key_is_invalid_at_the_next_request(alice: Client, running: RunningService) -> None:
     assert alice.get().status_code == 200
     running.run(lambda service: service.revoke_key(alice.person.key_id))
@@ -305,6 +312,7 @@ def test_a_key_that_was_unknown_opens_as_soon_as_it_is_known(http: httpx.Client,
     assert http.get(LISTINGS, headers={"X-API-Key": secret}).status_code == 200
 
 
+@pytest.mark.decision("G25")
 def test_a_key_is_good_until_just_before_its_expiry(harness: Harness) -> None:
     account = harness.cast().alice.account
     issued = harness.run(harness.service.issue_key(str(account.id), "short", START + 60))
@@ -322,6 +330,7 @@ def test_a_key_without_an_expiry_stays_good_as_long_as_the_plan(harness: Harness
     assert send(harness, ("X-API-Key", key)).status == 200
 
 
+@pytest.mark.decision("G23")
 def test_unknown_malformed_revoked_and_expired_keys_look_alike(harness: Harness) -> None:
     cast = harness.cast()
     expired = harness.run(harness.service.adopt_key(cast.alice.account, "short", api_keys.make(), START - 1)).secret
@@ -374,6 +383,7 @@ def test_a_plan_that_the_operator_ends_ends_at_the_next_request(alice: Client, r
     assert alice.get().headers["X-Error-Code"] == "plan_expired"
 
 
+@pytest.mark.decision("G13", "G26")
 @pytest.mark.parametrize("renewed", ["set", "extended"])
 def test_a_renewed_plan_opens_the_same_key_and_the_same_listings(harness: Harness, renewed: str) -> None:
     person = harness.person("alice", plan_ends_in=60)
@@ -394,6 +404,7 @@ async def renew(service: Service, person: Person, how: str) -> None:
         await service.extend_plan(email, 1)
 
 
+@pytest.mark.decision("G26")
 @pytest.mark.parametrize("ends", ["revoked", "expired"])
 def test_a_key_that_has_ended_is_told_before_the_plan_is(harness: Harness, ends: str) -> None:
     charlie = harness.cast().charlie
@@ -416,6 +427,7 @@ def test_no_answer_tells_the_key(harness: Harness) -> None:
     assert not [text for text in told_texts for secret in secrets if secret in text or secret[4:] in text]
 
 
+@pytest.mark.decision("G27")
 def test_every_answer_has_a_request_id_of_its_own(harness: Harness) -> None:
     key = harness.cast().alice.key
     headers: list[tuple[str, str]] = [("X-API-Key", key), ("X-API-Key", UNKNOWN), ("Accept", "a/b")]
@@ -461,6 +473,7 @@ def test_at_most_4096_keys_are_remembered_as_well_formed(harness: Harness) -> No
 # The last use of a key
 
 
+@pytest.mark.decision("G25")
 def test_the_last_use_of_a_key_is_in_memory_until_it_is_written(harness: Harness) -> None:
     alice = harness.person("alice")
     assert send(harness, ("X-API-Key", alice.key)).status == 200

@@ -269,6 +269,7 @@ def test_a_long_whole_number_is_refused(sender: Sender, name: str, sign: bytes, 
 # What is not as bad as it looks
 
 
+@pytest.mark.decision("G20")
 def test_a_byte_order_mark_is_skipped(sender: Sender) -> None:
     body = codecs.BOM_UTF8 + '{"title": "Straße", "content": "b"}'.encode()
     assert [reply.status for reply in sender.send(body)] == [201, 200, 200]
@@ -361,6 +362,7 @@ def test_a_refusal_can_be_read_although_the_body_is_still_arriving(
     assert response.status_code == (413 if key == "right" else 401)
 
 
+@pytest.mark.decision("G20")
 @pytest.mark.parametrize("encoding", ["gzip", "GZIP", "deflate", "br", "zstd", "gzip, identity", "x"])
 def test_an_encoded_body_is_refused_with_415(sender: Sender, encoding: str) -> None:
     for reply in sender.send(jsons.dumps(NEEDED).encode(), {"Content-Encoding": encoding}):

@@ -279,6 +279,7 @@ def test_an_atomic_batch_that_passes_is_done(alice: Client) -> None:
     assert [record["title"] for record in alice.get().json()["listings"]] == ["Lamp"]
 
 
+@pytest.mark.decision("G31")
 @pytest.mark.parametrize("place", range(4))
 @pytest.mark.parametrize(
     ("failing", "status"),
@@ -385,6 +386,7 @@ def keyed(key: str) -> dict[str, str]:
     return {"Idempotency-Key": key}
 
 
+@pytest.mark.decision("G36")
 @pytest.mark.parametrize("atomic", [False, True])
 def test_a_repeated_batch_gives_the_same_bytes_and_does_nothing(alice: Client, *, atomic: bool) -> None:
     own = alice.create()

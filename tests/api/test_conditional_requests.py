@@ -47,6 +47,7 @@ def test_lists_of_two_accounts_have_different_tags(alice: Client, bob: Client) -
 # The tag of a listing
 
 
+@pytest.mark.decision("G35")
 @pytest.mark.parametrize("field", EVERYTHING)
 def test_every_edit_of_a_listing_changes_its_tag(alice: Client, field: str) -> None:
     path = f"/{alice.create()}"
@@ -81,6 +82,7 @@ NO_EDITS: dict[str, Callable[[Client, str, str], Any]] = {
 }
 
 
+@pytest.mark.decision("G35")
 @pytest.mark.parametrize("kind", NO_EDITS)
 def test_nothing_else_changes_it(alice: Client, kind: str) -> None:
     own, other = f"/{alice.create()}", f"/{alice.create()}"
@@ -100,6 +102,7 @@ def test_what_is_included_is_in_the_tag(alice: Client) -> None:
 # The tag of a list
 
 
+@pytest.mark.decision("G35")
 def test_the_tag_of_a_list_changes_with_every_edit_of_the_account(alice: Client) -> None:
     tags = [tag_of(alice, "")]
     path = f"/{alice.create()}"
@@ -144,6 +147,7 @@ def test_every_query_has_a_tag_of_its_own(alice: Client) -> None:
 # 304
 
 
+@pytest.mark.decision("G35")
 @pytest.mark.parametrize("path", ["", "?limit=1&sort=price&include=all", "/{own}", "/{own}?include=all"])
 @pytest.mark.parametrize(
     ("sent", "status"),
@@ -211,6 +215,7 @@ def test_whose_it_is_comes_before_what_is_known_of_it(alice: Client, bob: Client
     assert outcome(alice.get("?limit=0", headers=known)) == (400, "invalid_request")
 
 
+@pytest.mark.decision("G35")
 def test_what_has_no_tag_is_not_to_be_stored(alice: Client) -> None:
     made = alice.post(json={"title": "t", "content": "c"})
     path = f"/{made.json()['id']}"
@@ -241,6 +246,7 @@ def twice_edited(client: Client, write: str) -> str:
     return path
 
 
+@pytest.mark.decision("G35")
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("sent", GOOD)
 def test_a_write_is_done_where_if_match_names_the_version(alice: Client, write: str, sent: str) -> None:
@@ -249,6 +255,7 @@ def test_a_write_is_done_where_if_match_names_the_version(alice: Client, write: 
     assert response.status_code == 200, response.text
 
 
+@pytest.mark.decision("G35")
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("sent", BAD)
 def test_a_write_is_refused_where_it_does_not(alice: Client, write: str, sent: str) -> None:
@@ -270,6 +277,7 @@ def test_the_tag_that_was_read_is_the_one_that_a_write_accepts(alice: Client) ->
         assert WRITES[write](alice, path, {"If-Match": tag_of(alice, path)}).status_code == 200
 
 
+@pytest.mark.decision("G35")
 def test_the_tag_that_a_write_answers_is_the_one_that_the_next_accepts(alice: Client) -> None:
     path = f"/{alice.create()}"
     tag = tag_of(alice, path)
@@ -335,6 +343,7 @@ def add_one(client: Client, path: str, times: int) -> int:
     return beaten
 
 
+@pytest.mark.decision("G35")
 def test_eight_clients_that_read_change_and_write_lose_nothing(unlimited: RunningService) -> None:
     person = unlimited.cast().alice
     start = Barrier(8)

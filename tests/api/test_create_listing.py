@@ -55,6 +55,7 @@ def stores_nothing(client: Client, running: RunningService) -> bool:
 # The answer
 
 
+@pytest.mark.decision("G15")
 def test_a_listing_is_created_with_201_an_id_and_a_message(alice: Client) -> None:
     response = alice.post(json=NEEDED)
     content = response.json()
@@ -64,6 +65,7 @@ def test_a_listing_is_created_with_201_an_id_and_a_message(alice: Client) -> Non
     assert content["message"] == "listing created"
 
 
+@pytest.mark.decision("G14")
 def test_the_location_is_where_the_listing_can_be_read(alice: Client, http: httpx.Client) -> None:
     response = alice.post(json=NEEDED)
     listing = response.json()["id"]
@@ -79,6 +81,7 @@ def test_a_refused_listing_has_no_location(alice: Client) -> None:
 # What is stored
 
 
+@pytest.mark.decision("G5", "G9")
 def test_what_was_never_given_is_empty_and_the_listing_is_active(alice: Client) -> None:
     record = alice.read(alice.create(**NEEDED))
     assert {name: value for name, value in record.items() if name in DEFAULTS} == DEFAULTS
@@ -89,6 +92,7 @@ def test_everything_given_is_read_back(alice: Client) -> None:
     assert {name: value for name, value in record.items() if name in EVERYTHING} == EVERYTHING
 
 
+@pytest.mark.decision("G1")
 def test_district_and_coordinates_are_stored_and_not_shown(alice: Client, running: RunningService) -> None:
     listing = alice.create(district="Te Aro", latitude=-41.29, longitude=174.78)
     row = row_of(running, listing)
@@ -101,6 +105,7 @@ def test_district_and_coordinates_never_given_are_empty(alice: Client, running: 
     assert (row.district, row.latitude, row.longitude) == ("", None, None)
 
 
+@pytest.mark.decision("G5")
 @pytest.mark.parametrize("name", [*DEFAULTS, "district", "latitude", "longitude"])
 def test_null_for_an_optional_field_means_not_given(alice: Client, name: str) -> None:
     record = alice.read(alice.create(**{name: None}))
@@ -115,6 +120,7 @@ def test_an_empty_value_is_as_good_as_none(alice: Client, name: str, value: obje
     assert {name: value for name, value in record.items() if name in DEFAULTS} == DEFAULTS
 
 
+@pytest.mark.decision("G9")
 @pytest.mark.parametrize("flag", [True, False])
 def test_a_listing_can_begin_as_a_draft(alice: Client, *, flag: bool) -> None:
     listing = alice.create(is_active=flag)
@@ -122,6 +128,7 @@ def test_a_listing_can_begin_as_a_draft(alice: Client, *, flag: bool) -> None:
     assert [record["id"] for record in alice.get().json()["listings"]] == [listing] * flag
 
 
+@pytest.mark.decision("G2")
 @pytest.mark.parametrize(
     "text",
     [
@@ -173,6 +180,7 @@ def test_a_price_is_shown_as_it_was_meant(alice: Client, sent: bytes, shown: flo
     assert not match[1].startswith("-")
 
 
+@pytest.mark.decision("G3")
 def test_images_keep_their_order_and_their_duplicates(alice: Client) -> None:
     images = ["https://a.example/b.jpg", "/a.jpg", "https://a.example/b.jpg", 'https://bücher.example/"鳥".png']
     assert alice.read(alice.create(images=images))["images"] == images
@@ -183,6 +191,7 @@ def test_of_duplicate_keys_the_last_wins(alice: Client) -> None:
     assert alice.read(response.json()["id"])["title"] == "last"
 
 
+@pytest.mark.decision("G20")
 @pytest.mark.parametrize("content_type", [None, "text/plain", "application/x-www-form-urlencoded", "application/xml"])
 def test_the_content_type_is_not_enforced(alice: Client, content_type: str | None) -> None:
     headers = {"Content-Type": content_type} if content_type is not None else {}
@@ -198,6 +207,7 @@ def test_a_trailing_slash_is_the_same_path(alice: Client) -> None:
 # The times
 
 
+@pytest.mark.decision("G7")
 def test_both_times_are_the_moment_of_creation(harness: Harness) -> None:
     key = harness.person("alice").key
     harness.clock.advance(0.999)
@@ -209,6 +219,7 @@ def test_both_times_are_the_moment_of_creation(harness: Harness) -> None:
 # The id
 
 
+@pytest.mark.decision("G7a")
 def test_ids_ascend_and_carry_the_accounts_bucket(alice: Client, bob: Client) -> None:
     for client in (alice, bob):
         ids = [client.create() for _ in range(5)]
@@ -308,6 +319,7 @@ def test_ignored_keys_are_named_percent_encoded(alice: Client, name: str) -> Non
     assert "Set-Cookie" not in response.headers
 
 
+@pytest.mark.decision("G6")
 def test_only_the_first_twenty_ignored_keys_are_named(alice: Client) -> None:
     response = alice.post(json={**NEEDED, **{f"key{n}": n for n in range(1000)}})
     assert response.status_code == 201

@@ -1176,7 +1176,13 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     scene.stack.close()
 
 
-@pytest.mark.parametrize("case", CASES, ids=[f"{case.decision}: {case.situation}" for case in CASES])
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=f"{case.decision}: {case.situation}", marks=pytest.mark.decision(case.decision))
+        for case in CASES
+    ],
+)
 def test_it_is_as_decided(scene: Scene, case: Case) -> None:
     *before, last = case.steps
     for step in before:

@@ -12,11 +12,13 @@ from tests.harness import Harness, RunningService
 LISTINGS = "/api/v1/listings"
 
 
+@pytest.mark.decision("G14", "G15")
 def test_the_owner_gets_200_and_a_message(alice: Client) -> None:
     response = alice.delete(f"/{alice.create()}")
     assert (response.status_code, response.json()) == (200, {"message": "listing deleted"})
 
 
+@pytest.mark.decision("G11")
 @pytest.mark.parametrize(
     ("method", "body"),
     [
@@ -43,6 +45,7 @@ def test_an_inactive_listing_can_be_deleted(alice: Client) -> None:
     assert alice.get(f"/{listing}").status_code == 404
 
 
+@pytest.mark.decision("G11")
 def test_the_row_stays_inactive_and_with_its_time_of_deletion(alice: Client, running: RunningService) -> None:
     listing = alice.create(title="Kept", price=5)
 
@@ -109,6 +112,7 @@ def test_a_trailing_slash_is_the_same_listing(alice: Client) -> None:
     assert alice.get(f"/{listing}").status_code == 404
 
 
+@pytest.mark.decision("G20")
 @pytest.mark.parametrize("body", [b"{not json", b"\xff", json.dumps({"id": 5}).encode(), b"x" * 3_000_000])
 def test_a_body_is_ignored(alice: Client, body: bytes) -> None:
     kept, deleted = alice.create(), alice.create()
@@ -116,6 +120,7 @@ def test_a_body_is_ignored(alice: Client, body: bytes) -> None:
     assert [record["id"] for record in alice.get().json()["listings"]] == [kept]
 
 
+@pytest.mark.decision("G7a")
 def test_the_id_of_a_deleted_listing_is_never_given_again(alice: Client) -> None:
     deleted = alice.create()
     alice.delete(f"/{deleted}")

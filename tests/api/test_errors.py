@@ -219,6 +219,7 @@ def failure(
         return code, provoke(harness, harness.cast())
 
 
+@pytest.mark.decision("G31")
 def test_every_failure_is_an_object_with_one_sentence_under_error(failure: tuple[Code, Reply]) -> None:
     content = failure[1].json()
     assert list(content) == ["error"]
@@ -226,6 +227,7 @@ def test_every_failure_is_an_object_with_one_sentence_under_error(failure: tuple
     assert re.fullmatch(r"[A-Za-z][^\n]+[^\n.]", content["error"])
 
 
+@pytest.mark.decision("G27")
 def test_every_failure_has_the_status_of_its_code(failure: tuple[Code, Reply]) -> None:
     code, reply = failure
     assert (reply.headers["x-error-code"], reply.status) == (code, codec.STATUS[code])
@@ -240,6 +242,7 @@ def test_every_failure_has_the_headers_of_every_answer(failure: tuple[Code, Repl
     assert headers["x-request-id"]
 
 
+@pytest.mark.decision("G31")
 def test_only_the_failures_that_call_for_it_have_a_header_more(failure: tuple[Code, Reply]) -> None:
     code, reply = failure
     assert ("www-authenticate" in reply.headers) == (code in {"api_key_required", "invalid_api_key"})
@@ -252,6 +255,7 @@ def test_no_failure_tells_of_the_programs_inside(failure: tuple[Code, Reply]) ->
     assert not re.search(r"Traceback|Error\b|apsw|sqlite|SQL|msgspec|`|\.py|/var/|None|0x", text)
 
 
+@pytest.mark.decision("G31")
 def test_every_code_that_a_client_can_meet_is_provoked_here() -> None:
     # An answer as a whole is never dependency_failed, only that to an operation of a batch (test_batch.py).
     provoked = {code for code, _ in (*FAILURES.values(), *ON_THE_WIRE.values())}
@@ -318,6 +322,7 @@ def test_the_answer_to_head_has_the_headers_of_a_failure_and_no_body(harness: Ha
     assert head.headers | {"x-request-id": ""} == get.headers | {"x-request-id": ""}
 
 
+@pytest.mark.decision("G32")
 def test_several_faults_of_one_body_are_joined_with_semicolons(harness: Harness) -> None:
     reply = harness.fetch("POST", LISTINGS, key=harness.cast().alice.key, json={"price": -1, "is_active": "no"})
     assert reply.json()["error"].split("; ") == [
@@ -328,6 +333,7 @@ def test_several_faults_of_one_body_are_joined_with_semicolons(harness: Harness)
     ]
 
 
+@pytest.mark.decision("G21")
 def test_all_checks_come_in_one_order(harness: Harness) -> None:
     # A request with every fault at once is healed of one after the other.
     alice, bob, charlie = harness.cast()

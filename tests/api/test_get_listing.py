@@ -22,6 +22,7 @@ RECORD_FIELDS = [
 ]
 
 
+@pytest.mark.decision("G1")
 def test_the_owner_reads_exactly_the_fourteen_fields_in_their_order(alice: Client) -> None:
     record = alice.read(alice.create(district="Te Aro", latitude=-41.3, longitude=174.8))
     assert list(record) == RECORD_FIELDS
@@ -33,6 +34,7 @@ def test_another_account_gets_403(alice: Client, bob: Client) -> None:
     assert response.headers["X-Error-Code"] == "not_owner"
 
 
+@pytest.mark.decision("G11")
 def test_another_accounts_deleted_listing_looks_as_any_other_of_its_listings(alice: Client, bob: Client) -> None:
     kept, deleted = alice.create(), alice.create()
     alice.delete(f"/{deleted}")

@@ -38,6 +38,7 @@ def count(client: Client) -> int:
     return len(client.get("?status=all").json()["listings"])
 
 
+@pytest.mark.decision("G36")
 def test_the_same_request_again_gives_the_first_answer_again(alice: Client) -> None:
     first, *again = [create(alice, "k1") for _ in range(3)]
     assert first.status_code == 201
@@ -61,6 +62,7 @@ def test_a_replay_tells_again_how_the_body_was_taken(alice: Client) -> None:
     assert [response.headers["X-Ignored-Fields"] for response in responses] == ["colour", "colour"]
 
 
+@pytest.mark.decision("G36")
 @pytest.mark.parametrize("change", [{"price": 0}, {"title": "lamp"}, {"colour": "red"}])
 def test_another_body_under_the_same_key_is_refused(alice: Client, change: dict[str, Any]) -> None:
     create(alice, "k1")
@@ -120,6 +122,7 @@ def test_an_empty_key_counts_as_not_sent(alice: Client) -> None:
     assert len({create(alice, "").json()["id"] for _ in range(2)}) == 2
 
 
+@pytest.mark.decision("G36")
 @pytest.mark.parametrize("key", ["k1", "x" * 300, '""'])
 def test_what_is_safe_to_repeat_takes_no_key(alice: Client, key: str) -> None:
     path = f"/{alice.create()}"
@@ -141,6 +144,7 @@ def test_a_listing_that_was_deleted_since_is_not_made_again(alice: Client) -> No
 # At the same instant
 
 
+@pytest.mark.decision("G36")
 @pytest.mark.parametrize("clients", [2, 20])
 def test_the_same_request_at_the_same_instant_makes_one_listing(alice: Client, clients: int) -> None:
     start = Barrier(clients)
@@ -175,6 +179,7 @@ def test_two_bodies_at_the_same_instant_make_one_listing(alice: Client) -> None:
 # How long
 
 
+@pytest.mark.decision("G36")
 def test_a_key_is_kept_for_24_hours(harness: Harness) -> None:
     alice = harness.person("alice")
 
@@ -225,6 +230,7 @@ def test_a_replay_outlives_the_service(tmp_path: Path) -> None:
 # What was refused
 
 
+@pytest.mark.decision("G36")
 @pytest.mark.parametrize(
     ("refused", "status"),
     [
@@ -287,6 +293,7 @@ def stored(folder: Path) -> list[str]:
         connection.close()
 
 
+@pytest.mark.decision("G36")
 @pytest.mark.sqlite
 @pytest.mark.slow
 def test_a_service_that_is_killed_before_it_answers_makes_each_listing_once(tmp_path: Path) -> None:

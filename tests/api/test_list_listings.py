@@ -34,6 +34,7 @@ def test_each_record_is_the_one_that_get_one_gives(alice: Client) -> None:
     assert alice.get().json()["listings"] == [alice.read(listing) for listing in reversed(listings)]
 
 
+@pytest.mark.decision("G16")
 def test_the_newest_comes_first(alice: Client) -> None:
     listings = [alice.create() for _ in range(5)]
     assert ids_of(alice) == sorted(listings, reverse=True) == listings[::-1]
@@ -45,6 +46,7 @@ def test_an_edit_moves_nothing(alice: Client) -> None:
     assert ids_of(alice) == listings[::-1]
 
 
+@pytest.mark.decision("G16")
 def test_there_is_no_hidden_page_size(alice: Client, running: RunningService) -> None:
     account = alice.person.account.id
 
@@ -60,6 +62,7 @@ def test_there_is_no_hidden_page_size(alice: Client, running: RunningService) ->
     assert "Link" not in response.headers
 
 
+@pytest.mark.decision("G16")
 @pytest.mark.parametrize("method", ["PUT", "PATCH"])
 def test_inactive_listings_are_left_out_until_they_are_active_again(alice: Client, method: str) -> None:
     draft, kept, paused = alice.create(is_active=False), alice.create(), alice.create()
@@ -113,6 +116,7 @@ def test_a_body_is_ignored(alice: Client, body: bytes) -> None:
     assert [record["id"] for record in response.json()["listings"]] == [listing]
 
 
+@pytest.mark.decision("G35")
 def test_a_list_is_to_be_asked_for_again_whenever_it_is_used(alice: Client) -> None:
     assert alice.get().headers["Cache-Control"] == "private, no-cache"
 

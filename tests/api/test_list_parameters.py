@@ -121,6 +121,7 @@ class Meddler:
         assert self._client.delete(f"/{gone}").status_code == 200
 
 
+@pytest.mark.decision("G17")
 @pytest.mark.parametrize("sort", [f"{sign}{name}" for name in SORTS for sign in ("", "-")])
 def test_a_walk_skips_and_repeats_nothing_that_was_left_alone_while_others_write(
     alice: Client, running: RunningService, sort: str
@@ -217,6 +218,7 @@ def test_head_answers_as_get_without_the_body(alice: Client) -> None:
 # Cursors
 
 
+@pytest.mark.decision("G17")
 @pytest.mark.parametrize(
     "other",
     [
@@ -244,6 +246,7 @@ def test_a_cursor_beyond_all_measure_is_refused(alice: Client) -> None:
     assert refusal(alice.get(f"?cursor={'A' * 4001}")) == "cursor must be at most 4000 characters"
 
 
+@pytest.mark.decision("G17")
 def test_a_cursor_that_was_cut_or_changed_anywhere_is_refused(harness: Harness) -> None:
     key = stocked(harness).key
     cursor = house_cursor(harness, key, "limit=1")
@@ -300,6 +303,7 @@ def test_a_cursor_of_another_account_shows_nothing_of_it(alice: Client, bob: Cli
     assert {record["title"] for record in response.json()["listings"]} <= {"Bob's"}
 
 
+@pytest.mark.decision("G17")
 def test_a_cursor_outlives_the_service(tmp_path: Path) -> None:
     with Harness(tmp_path) as harness:
         key = stocked(harness).key
@@ -359,6 +363,7 @@ def shop(alice: Client) -> Shop:
     return Shop(alice)
 
 
+@pytest.mark.decision("G17")
 @pytest.mark.parametrize(
     ("query", "found"),
     [
@@ -489,6 +494,7 @@ BAD = {
 }
 
 
+@pytest.mark.decision("G17")
 @pytest.mark.parametrize("query", BAD, ids=[query[:40] for query in BAD])
 def test_a_bad_value_is_told_in_a_sentence(alice: Client, query: str) -> None:
     sentence = refusal(alice.get(f"?{query}"))
@@ -534,6 +540,7 @@ def test_strict_handling_has_nothing_against_known_parameters(shop: Shop) -> Non
 HIDDEN = {"district": "Te Aro", "latitude": -41.29, "longitude": 174.78}
 
 
+@pytest.mark.decision("G1")
 @pytest.mark.parametrize(
     ("include", "names"),
     [
@@ -573,6 +580,7 @@ def test_tombstones_tell_when_they_were_made(harness: Harness) -> None:
     ]
 
 
+@pytest.mark.decision("G17")
 def test_a_copy_is_kept_in_step_by_what_has_changed_since(harness: Harness) -> None:
     key = stocked(harness).key
     copy: dict[int, dict[str, Any]] = {}
@@ -616,6 +624,7 @@ def test_a_single_listing_knows_no_other_parameter(alice: Client) -> None:
 # What was there before stays
 
 
+@pytest.mark.decision("G1", "G33")
 def test_the_plain_answers_are_what_they_were_to_the_byte(harness: Harness) -> None:
     key = harness.person("alice").key
     fields = {"title": "Chair", "content": "Oak.", "price": 45, "images": ["/1.jpg"], "latitude": 1, "district": "d"}
@@ -658,6 +667,7 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Harness, 
         yield harness, stocked(harness).key
 
 
+@pytest.mark.decision("G17")
 @settings(max_examples=1500)
 @given(query=QUERIES | ANYTHING | ENCODED, strict=st.booleans(), one=st.booleans())
 def test_no_query_at_all_makes_the_service_fail(

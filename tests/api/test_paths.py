@@ -24,6 +24,7 @@ ALLOWED = {
 # Paths
 
 
+@pytest.mark.decision("G21", "G33")
 @pytest.mark.parametrize(
     "path",
     [
@@ -76,6 +77,7 @@ def test_a_key_makes_an_unknown_path_no_better_known(harness: Harness, path: str
     assert {(reply.status, reply.headers["x-error-code"]) for reply in replies} == {(404, "path_not_found")}
 
 
+@pytest.mark.decision("G19")
 def test_a_path_without_its_trailing_slash_is_answered_without_a_redirect(alice: Client) -> None:
     for path in ("", "/", f"/{alice.create()}", f"/{alice.create()}/"):
         response = alice.get(path)
@@ -95,6 +97,7 @@ def test_a_percent_encoded_digit_is_that_digit(alice: Client) -> None:
     assert alice.get(f"/%{ord(listing[0]):x}{listing[1:]}").json()["id"] == int(listing)
 
 
+@pytest.mark.decision("G19")
 def test_what_is_no_id_never_reaches_the_store(harness: Harness) -> None:
     key = harness.cast().alice.key
     segments = [
@@ -157,6 +160,7 @@ def test_a_method_is_never_taken_from_a_header(alice: Client, override: str) -> 
     assert alice.get(f"/{listing}").status_code == 200
 
 
+@pytest.mark.decision("G19")
 @pytest.mark.parametrize("path", ["", "/1025", "/abc", "/healthz", "/api/v2"])
 def test_head_answers_as_get_without_the_body(harness: Harness, path: str) -> None:
     key = harness.cast().alice.key
@@ -189,6 +193,7 @@ def shop(tmp_path: Path) -> Iterator[Harness]:
         yield harness
 
 
+@pytest.mark.decision("G19")
 def test_no_origin_may_do_anything_unless_the_operator_names_it(harness: Harness) -> None:
     key = harness.cast().alice.key
     for method in ("GET", "POST", "OPTIONS"):

@@ -54,6 +54,7 @@ def shown(reply: Reply) -> dict[str, str]:
 # The window
 
 
+@pytest.mark.decision("G28")
 def test_a_request_is_refused_if_and_only_if_the_limit_was_accepted_in_the_window_before_it(
     five_a_minute: Counted,
 ) -> None:
@@ -68,6 +69,7 @@ def test_a_request_is_refused_if_and_only_if_the_limit_was_accepted_in_the_windo
     assert accepted == [0, 10, 20, 30, 40, 60, 70, 80, 90, 100, 120, 1000]
 
 
+@pytest.mark.decision("G28")
 def test_refused_requests_do_not_count(five_a_minute: Counted) -> None:
     statuses = [five_a_minute.fetch(five_a_minute.alice).status for _ in range(5)]
     for _ in range(59):
@@ -84,6 +86,7 @@ def test_a_client_that_keeps_to_the_limit_is_never_refused(five_a_minute: Counte
         five_a_minute.clock.advance(12)
 
 
+@pytest.mark.decision("G29")
 @pytest.mark.parametrize("after", [0, 0.001, 15.5, 59, 59.999])
 def test_after_retry_after_a_request_is_accepted(five_a_minute: Counted, after: float) -> None:
     for _ in range(5):
@@ -124,6 +127,7 @@ def test_both_headers_of_a_key_count_on_one_limit(small: Harness) -> None:
     assert reply.headers["x-ratelimit-remaining"] == "3"
 
 
+@pytest.mark.decision("G28")
 def test_fifteen_hundred_requests_from_64_connections_are_accepted_exactly_a_thousand_times(alice: Client) -> None:
     with ThreadPoolExecutor(64) as pool:
         statuses = Counter(pool.map(lambda _: alice.get("/1").status_code, range(1500)))
@@ -133,6 +137,7 @@ def test_fifteen_hundred_requests_from_64_connections_are_accepted_exactly_a_tho
 # What counts and what is told
 
 
+@pytest.mark.decision("G29")
 @pytest.mark.parametrize(
     ("who", "method", "path", "body", "status"),
     [
@@ -286,6 +291,7 @@ def test_a_limit_of_one_accepts_one(tmp_path: Path) -> None:
         assert [harness.fetch("GET", LISTINGS, key=key).status for _ in range(3)] == [200, 429, 429]
 
 
+@pytest.mark.decision("G30")
 def test_a_limit_of_0_turns_it_off(tmp_path: Path) -> None:
     with Harness(tmp_path, rate_limit="0") as harness:
         key = harness.cast().alice.key

@@ -30,6 +30,7 @@ def test_a_key_that_was_never_used_has_all_of_its_hour(http: httpx.Client, alice
     assert (content["limit"], content["window"], content["remaining"]) == (1000, 3600, 1000)
 
 
+@pytest.mark.decision("G29")
 def test_it_costs_nothing_and_tells_what_others_cost(http: httpx.Client, alice: Client) -> None:
     for used in range(4):
         for _ in range(3):
@@ -39,6 +40,7 @@ def test_it_costs_nothing_and_tells_what_others_cost(http: httpx.Client, alice: 
         alice.get()
 
 
+@pytest.mark.decision("G29")
 def test_body_and_headers_tell_the_same(harness: Harness) -> None:
     alice = harness.person("alice")
     harness.fetch("GET", LISTINGS, key=alice.key)
@@ -49,6 +51,7 @@ def test_body_and_headers_tell_the_same(harness: Harness) -> None:
     assert reply.json()["remaining"] == 999
 
 
+@pytest.mark.decision("G29")
 def test_it_is_answered_beyond_the_limit_too(tmp_path: Path) -> None:
     with Harness(tmp_path, rate_limit="2", rate_window="60") as harness:
         alice = harness.person("alice")

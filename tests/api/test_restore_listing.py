@@ -29,6 +29,7 @@ def test_the_owner_gets_200_and_a_message_and_the_tag(alice: Client) -> None:
     assert response.headers["ETag"] == alice.get(f"/{listing}").headers["ETag"]
 
 
+@pytest.mark.decision("G12")
 def test_it_comes_back_inactive_and_otherwise_as_it_was(alice: Client, running: RunningService) -> None:
     listing = alice.create(price=5, images=["/1.jpg"], district="Te Aro", latitude=-41.3)
     before = alice.get(f"/{listing}?include=all").json()
@@ -58,6 +59,7 @@ def test_it_moves_updated_at(harness: Harness) -> None:
     assert harness.fetch("GET", path, key=key).json()["updated_at"] == "2026-09-21 14:14:20"
 
 
+@pytest.mark.decision("G12")
 @pytest.mark.parametrize("active", [True, False])
 def test_what_is_not_deleted_stays_as_it_is(alice: Client, running: RunningService, *, active: bool) -> None:
     listing = alice.create(is_active=active)
@@ -75,6 +77,7 @@ def test_it_can_be_done_again_and_again(alice: Client) -> None:
         assert alice.read(listing)["is_active"] is False
 
 
+@pytest.mark.decision("G12")
 def test_another_account_gets_403_and_changes_nothing(alice: Client, bob: Client, running: RunningService) -> None:
     for listing in (alice.create(), deleted(alice)):
         before = row_of(running, listing)
@@ -108,6 +111,7 @@ def test_it_is_a_post_and_nothing_else(alice: Client) -> None:
     assert alice.post(f"{path}/").status_code == 200
 
 
+@pytest.mark.decision("G12")
 def test_an_update_does_not_restore(alice: Client) -> None:
     listing = deleted(alice)
     for body in ({"is_active": True}, {"deleted_at": None}):

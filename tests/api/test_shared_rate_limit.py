@@ -85,6 +85,7 @@ def machines(tmp_path: Path, server: RedisServer) -> Iterator[Machines]:
     machines.close()
 
 
+@pytest.mark.decision("G28")
 def test_four_services_accept_exactly_a_thousand_of_a_keys_requests(machines: Machines) -> None:
     for person in machines.people:
         assert machines.statuses(person, 1_536, 64) == {404: 1_000, 429: 536}

@@ -45,11 +45,13 @@ def row_of(running: RunningService, listing_id: int) -> Listing:
 # What changes
 
 
+@pytest.mark.decision("G14", "G15")
 def test_the_owner_gets_200_and_a_message(alice: Client, method: str) -> None:
     response = alice.request(method, f"/{alice.create()}", json={"price": 5})
     assert (response.status_code, response.json()) == (200, {"message": "listing updated"})
 
 
+@pytest.mark.decision("G18")
 @pytest.mark.parametrize(("name", "value"), EVERYTHING.items())
 def test_each_field_can_be_changed_and_no_other_changes(
     alice: Client, running: RunningService, method: str, name: str, value: object
@@ -85,6 +87,7 @@ def test_other_fields_are_updated_together_with_is_active(alice: Client, method:
     assert (record["is_active"], record["price"], record["title"]) == (False, 4.5, "Sold")
 
 
+@pytest.mark.decision("G10")
 @pytest.mark.parametrize("flag", [True, False])
 @pytest.mark.parametrize("before", [True, False])
 def test_is_active_can_be_set_either_way_again_and_again(
@@ -96,6 +99,7 @@ def test_is_active_can_be_set_either_way_again_and_again(
         assert alice.read(listing)["is_active"] is flag
 
 
+@pytest.mark.decision("G35")
 def test_updates_of_different_fields_at_the_same_time_all_last(alice: Client, method: str) -> None:
     listing = alice.create()
     with ThreadPoolExecutor(8) as pool:
@@ -112,6 +116,7 @@ def test_updates_of_different_fields_at_the_same_time_all_last(alice: Client, me
 # Empty values and null
 
 
+@pytest.mark.decision("G5")
 @pytest.mark.parametrize(("name", "empty"), EMPTY.items())
 def test_null_clears_an_optional_field(alice: Client, method: str, name: str, empty: object) -> None:
     listing = alice.create(**EVERYTHING)
@@ -137,6 +142,7 @@ def test_an_empty_value_clears_as_null_does(alice: Client, method: str, name: st
 # What is refused
 
 
+@pytest.mark.decision("G18")
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -169,6 +175,7 @@ def test_one_bad_field_refuses_the_whole_update(
     assert row_of(running, listing) == before
 
 
+@pytest.mark.decision("G18")
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'"text"', b"5", b'{"title": "a",}', b"\xff"])
 def test_a_body_that_is_no_json_object_is_refused(alice: Client, method: str, body: bytes) -> None:
     listing = alice.create()
@@ -232,6 +239,7 @@ def test_ones_own_deleted_listing_does_not_exist(alice: Client, method: str, bod
     assert (response.status_code, response.json()) == (404, {"error": "Listing not found"})
 
 
+@pytest.mark.decision("G11")
 def test_an_update_can_not_undelete(alice: Client, running: RunningService, method: str) -> None:
     listing = alice.create()
     alice.delete(f"/{listing}")
@@ -251,6 +259,7 @@ def test_an_expired_plan_gets_403(charlie: Client, method: str, body: bytes) -> 
 # Keys that can't be set
 
 
+@pytest.mark.decision("G6")
 def test_what_only_the_service_sets_is_ignored_and_named(alice: Client, running: RunningService, method: str) -> None:
     listing = alice.create()
     before = row_of(running, listing)
@@ -279,6 +288,7 @@ def test_ignored_keys_are_named_percent_encoded_and_twenty_at_most(alice: Client
     assert names == ["%D0%BA%D0%BB%D1%8E%D1%87%2C%201", *(f"key{n}" for n in range(19))]
 
 
+@pytest.mark.decision("G6")
 def test_strict_handling_refuses_keys_that_can_not_be_set(alice: Client, method: str) -> None:
     listing = alice.create()
     before = alice.read(listing)
@@ -358,6 +368,7 @@ def edited(harness: Harness, method: str) -> Edited:
     return Edited(harness, method, EVERYTHING)
 
 
+@pytest.mark.decision("G7")
 def test_a_real_change_moves_updated_at_and_never_created_at(edited: Edited) -> None:
     edited.clock.advance(100)
     record = edited.edit(price=20)
@@ -370,6 +381,7 @@ def test_a_change_of_a_field_that_is_not_shown_is_a_real_change(edited: Edited, 
     assert edited.edit(**{name: None})["updated_at"] == "2026-09-21 14:15:00"
 
 
+@pytest.mark.decision("G7")
 @pytest.mark.parametrize(("name", "value"), EVERYTHING.items())
 def test_the_same_value_again_changes_nothing(edited: Edited, name: str, value: object) -> None:
     before = edited.read()
@@ -384,6 +396,7 @@ def test_a_price_of_the_same_cents_changes_nothing(edited: Edited, price: float)
     assert edited.edit(price=price) == before
 
 
+@pytest.mark.decision("G18")
 def test_an_empty_object_changes_nothing(edited: Edited) -> None:
     before = edited.read()
     edited.clock.advance(100)
@@ -415,6 +428,7 @@ def test_a_record_sent_back_over_http_is_taken_whole(alice: Client, method: str)
     assert alice.read(listing) == record
 
 
+@pytest.mark.decision("G7")
 def test_updated_at_never_goes_back_when_the_clock_does(edited: Edited) -> None:
     edited.clock.advance(100)
     edited.edit(title="Later")

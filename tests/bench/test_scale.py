@@ -54,8 +54,8 @@ PART = parts.of_lists(NOTHING, (0, 1))
 
 def test_a_goal_is_told_with_what_it_has_come_to() -> None:
     assert table.goal_lines(PART, [CELL]) == [
-        "Lists of two processes as a multiple of one's, 32 connections: 1.90 (to be at least 1.85): reached.",
-        "p99 of two processes as a multiple of one's, list of 100, 32 connections: 1.00 (to be at most 3): reached.",
+        "Rate of lists, two processes relative to one, 32 connections: 1.90 (target: at least 1.85): reached.",
+        "p99 (list of 100), two processes relative to one, 32 connections: 1.00 (target: at most 3): reached.",
     ]
 
 
@@ -77,7 +77,7 @@ def test_a_row_tells_medians_and_the_ratio_to_the_first_way() -> None:
 def test_the_report_has_facts_table_and_goals() -> None:
     text = table.report({PART: [CELL]}, Plan((), rounds=3), {"PostgreSQL": "18"}, goes_first=True)
     assert text.startswith("- PostgreSQL: 18.\n- Runs: 3 rounds of 10 s")
-    assert text.index("| Part |") < text.index("\n- Lists of two processes") < text.index("Other programs")
+    assert text.index("| Part |") < text.index("\n- Rate of lists") < text.index("Other programs")
 
 
 @pytest.fixture

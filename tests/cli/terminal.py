@@ -37,7 +37,7 @@ def demo(folder: Path, *options: str) -> Iterator[tuple[str, list[str]]]:
     """
     ours, theirs = pty.openpty()
     lines: list[str] = []
-    command = [PROGRAM, "serve", "--demo", "--port", "0", *options]
+    command = [str(PROGRAM), "serve", "--demo", "--port", "0", *options]
     with subprocess.Popen(command, cwd=folder, env=clean_environment(), stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         text = ""

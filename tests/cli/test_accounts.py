@@ -350,6 +350,7 @@ def test_an_account_that_is_not_there_is_refused(cli: Cli, alice: Data, command:
 # Disabling
 
 
+@pytest.mark.decision("G26")
 def test_a_disabled_account_is_refused_at_once_until_it_is_enabled(cli: Cli, alice: Data, service: Serving) -> None:
     key = cli.key(alice)["key"]
     assert service.status(key) == 200

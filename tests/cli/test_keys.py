@@ -68,17 +68,20 @@ def test_what_is_printed_without_json_opens_the_service(cli: Cli, alice: Data) -
     assert cli.status(outcome.out.removesuffix("\n")) == 200
 
 
+@pytest.mark.decision("G25")
 def test_an_account_has_several_keys_even_of_one_name(cli: Cli, alice: Data) -> None:
     made = [cli.key(alice) for _ in range(3)]
     assert len({key["key"] for key in made}) == len({key["id"] for key in made}) == 3
     assert [cli.status(key["key"]) for key in made] == [200, 200, 200]
 
 
+@pytest.mark.decision("G24")
 def test_the_key_itself_is_not_in_the_database(cli: Cli, alice: Data, database: Path) -> None:
     key = cli.key(alice)["key"]
     assert all(key.encode() not in file.read_bytes() for file in database.parent.iterdir())
 
 
+@pytest.mark.decision("G25")
 @pytest.mark.parametrize("options", [[], ["--until", "2020-01-01"]])
 @pytest.mark.parametrize("taken_over", [False, True])
 def test_without_a_current_plan_no_key_is_made(
@@ -307,6 +310,7 @@ def test_the_keys_of_an_account_are_listed_by_their_hints_alone(cli: Cli, alice:
     assert all(key["key"] not in shown and key["key"][-4:] in shown for key in made)
 
 
+@pytest.mark.decision("G25")
 def test_a_rotated_key_goes_on_for_a_day_beside_the_new_one(cli: Cli, alice: Data) -> None:
     old = cli.key(alice)
     start = int(time.time())
@@ -325,6 +329,7 @@ def test_without_a_grace_period_the_old_key_ends_at_once(cli: Cli, alice: Data) 
     assert [cli.status(key) for key in (old["key"], outcome.out.strip())] == [401, 200]
 
 
+@pytest.mark.decision("G25")
 def test_rotating_never_lets_a_key_live_longer(cli: Cli, alice: Data) -> None:
     soon = timestamps.text_of(time.time() + 3600)
     old = cli.key(alice, "--expires", soon)
@@ -335,6 +340,7 @@ def test_rotating_never_lets_a_key_live_longer(cli: Cli, alice: Data) -> None:
     assert new["expires_at"] == soon
 
 
+@pytest.mark.decision("G25")
 def test_a_key_is_rotated_once(cli: Cli, alice: Data) -> None:
     old = cli.key(alice)
     new = cli.data("key", "rotate", str(old["id"]))

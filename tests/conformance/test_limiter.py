@@ -117,6 +117,7 @@ class Reference:
         return accepted, self._limit - len(counted) - accepted
 
 
+@pytest.mark.decision("G28")
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(limit=st.integers(1, 7), window=st.integers(1, 20), steps=st.lists(st.integers(0, 12), max_size=60))
 def test_it_does_as_the_sentence_says(

@@ -387,6 +387,7 @@ def count_of(store: Store, run: Run, listing_id: int) -> int:
     return int(run(store.get_listing(listing_id)).view_count)
 
 
+@pytest.mark.decision("G8")
 def test_a_visitor_counts_once_a_day_for_each_listing(store: Store, run: Run) -> None:
     alice = open_account(store, run, "alice")
     lamp, boat = add(store, run, alice), add(store, run, alice)
@@ -439,6 +440,7 @@ def test_a_day_has_one_salt(store: Store, run: Run) -> None:
     assert run(store.get_view_salt(DAY + 1)) != salts[0]
 
 
+@pytest.mark.decision("G8")
 def test_earlier_days_are_forgotten_with_their_salts(store: Store, run: Run) -> None:
     lamp = add(store, run, open_account(store, run, "alice"))
     salts = [run(store.get_view_salt(day)) for day in (DAY, DAY + 1)]

@@ -16,6 +16,7 @@ MADE = "lst_Zc4HnP9tXo6eArMq8LbWy2KvSj0dRiUg2u3Uiw"
 VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
 
 
+@pytest.mark.decision("G24")
 def test_a_made_key_is_its_prefix_and_38_base62_characters() -> None:
     assert all(re.fullmatch("lst_[0-9A-Za-z]{38}", api_keys.make()) for _ in range(100))
 
@@ -40,6 +41,7 @@ def test_every_base62_character_is_drawn() -> None:
     assert set("".join(api_keys.make()[4:-6] for _ in range(1000))) == set(BASE62)
 
 
+@pytest.mark.decision("G24")
 @given(st.integers(4, 41), st.sampled_from(BASE62))
 def test_one_mistyped_character_is_noticed(place: int, character: str) -> None:
     typed = MADE[:place] + character + MADE[place + 1 :]
@@ -70,6 +72,7 @@ def test_what_begins_as_a_made_key_but_is_none_is_refused(key: str) -> None:
     assert not api_keys.is_well_formed(key)
 
 
+@pytest.mark.decision("G24")
 @pytest.mark.parametrize("length", [16, 17, 199, 200])
 def test_a_key_brought_along_has_16_to_200_characters(length: int) -> None:
     assert api_keys.is_well_formed("k" * length)

@@ -75,11 +75,13 @@ def test_text_may_be_as_long_as_its_bound(name: str, longest: int) -> None:
     assert stored(name, "x" * longest) == "x" * longest
 
 
+@pytest.mark.decision("G2")
 @pytest.mark.parametrize(("name", "longest"), TEXTS.items())
 def test_text_that_is_one_character_longer_is_refused(name: str, longest: int) -> None:
     assert refusal(name, "x" * (longest + 1)) == f"{name} must be at most {longest} characters, got {longest + 1}"
 
 
+@pytest.mark.decision("G2")
 @pytest.mark.parametrize(("name", "longest"), TEXTS.items())
 @pytest.mark.parametrize("character", ["é", "中", "😀", "\u0301"])
 def test_lengths_are_counted_in_code_points(name: str, longest: int, character: str) -> None:
@@ -193,6 +195,7 @@ def test_what_is_no_flag_is_refused(value: object, got: str) -> None:
 # Money
 
 
+@pytest.mark.decision("G4")
 @pytest.mark.parametrize(
     ("price", "cents"),
     [
@@ -231,6 +234,7 @@ def test_every_price_in_cents_is_read_back_from_what_is_shown(cents: int) -> Non
     assert stored("price", float(f"{cents // 100}.{cents % 100:02}")) == cents
 
 
+@pytest.mark.decision("G4")
 @given(st.integers(0, MOST // 1000 * 1000), st.integers(1, 9))
 def test_every_third_decimal_is_refused(cents: int, third: int) -> None:
     price = float(f"{cents // 100}.{cents % 100:02}{third}")
@@ -261,6 +265,7 @@ def test_a_price_out_of_its_bounds_is_refused(price: float, got: str) -> None:
 # Coordinates
 
 
+@pytest.mark.decision("G4")
 @pytest.mark.parametrize(("name", "bound"), [("latitude", 90), ("longitude", 180)])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_coordinates_reach_their_bounds(name: str, bound: int, sign: int) -> None:
@@ -292,6 +297,7 @@ def test_one_coordinate_does_not_need_the_other(name: str) -> None:
     assert {new.latitude, new.longitude} == {12.5, None}
 
 
+@pytest.mark.decision("G4")
 @pytest.mark.parametrize("name", NUMBERS)
 @pytest.mark.parametrize(
     ("value", "got"),
@@ -312,6 +318,7 @@ def test_what_is_no_number_is_refused(name: str, value: object, got: str) -> Non
 # Images
 
 
+@pytest.mark.decision("G3")
 @pytest.mark.parametrize(
     "address",
     [
@@ -342,6 +349,7 @@ def test_an_address_is_kept_as_sent(address: str) -> None:
     assert json.loads(str(stored("images", [address]))) == [address]
 
 
+@pytest.mark.decision("G3")
 @pytest.mark.parametrize(
     ("address", "fault"),
     [
@@ -478,6 +486,7 @@ def test_null_on_update_clears_every_optional_field() -> None:
     assert fields.read_change(dict.fromkeys(optional)) == (CLEARED, [])
 
 
+@pytest.mark.decision("G5")
 @pytest.mark.parametrize(
     ("name", "fault"),
     [
@@ -519,6 +528,7 @@ def test_strict_handling_refuses_other_keys() -> None:
         assert (caught.value.code, caught.value.message) == ("invalid_request", message)
 
 
+@pytest.mark.decision("G32")
 def test_all_faults_of_a_body_are_told_at_once() -> None:
     with pytest.raises(Problem) as caught:
         fields.read_new({"price": "5", "type": "car", "images": ["a b"], "content": 5})

@@ -71,6 +71,7 @@ MALFORMED = {
 }
 
 
+@pytest.mark.decision("G31")
 @pytest.mark.parametrize("name", MALFORMED)
 def test_what_is_no_http_is_400_and_the_end_of_the_connection(running: RunningService, name: str) -> None:
     with Connection(running).send(MALFORMED[name]) as connection:
@@ -118,6 +119,7 @@ def test_a_refused_head_request_gets_no_body(running: RunningService, line: byte
     assert b"content-length: 0" not in received
 
 
+@pytest.mark.decision("G31")
 def test_an_address_over_8_kib_is_414(running: RunningService, cast: Cast) -> None:
     longest = LISTINGS + "?" + "a" * (8192 - len(LISTINGS) - 1)
     with Connection(running).send(request("GET", longest, cast.alice.key)) as connection:
@@ -132,6 +134,7 @@ def test_a_megabyte_of_address_is_414_and_readable(running: RunningService) -> N
         assert_refused(connection.answer(), 414, "uri_too_long")
 
 
+@pytest.mark.decision("G31")
 def test_more_than_100_fields_are_431(running: RunningService, cast: Cast) -> None:
     fields = [b"X-%d: y" % number for number in range(98)]
     with Connection(running).send(request("GET", LISTINGS, cast.alice.key, *fields)) as connection:

@@ -51,6 +51,7 @@ def test_who_is_not_read_is_not_late(impatient: RunningService) -> None:
         assert connection.send(last[20:]).answer().status == 200
 
 
+@pytest.mark.decision("G31")
 @pytest.mark.parametrize(
     ("sent", "said"),
     [

@@ -70,6 +70,7 @@ def test_401_is_read(limited: RunningService, send: Callable[[str, str], int]) -
     assert send(limited.base_url, "no-such-key-anywhere") == 401
 
 
+@pytest.mark.decision("G31")
 @pytest.mark.parametrize("send", CLIENTS)
 def test_413_is_read(limited: RunningService, alice: Person, send: Callable[[str, str], int]) -> None:
     assert send(limited.base_url, alice.key) == 413
@@ -82,6 +83,7 @@ def test_429_is_read(limited: RunningService, alice: Person, send: Callable[[str
     assert send(limited.base_url, alice.key) == 429
 
 
+@pytest.mark.decision("G31")
 def test_more_than_64_mib_behind_a_refusal_end_the_connection(limited: RunningService) -> None:
     host, port = limited.base_url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=TIMEOUT) as connection:

@@ -188,6 +188,7 @@ def test_who_is_not_let_in_is_unavailable_and_may_be_later(
     assert not keeping_up.done()
 
 
+@pytest.mark.decision("G28")
 def test_whoever_comes_and_goes_the_limit_is_exact(
     run: Run, database: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

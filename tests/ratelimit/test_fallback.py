@@ -25,7 +25,7 @@ from tests.ratelimit.conftest import Run
 from tests.raw_http import always_answering, wire_to
 from tests.redis_server import RedisServer
 
-OPERATING = Path(__file__).parents[2] / "docs" / "operating.md"
+WORKERS_PAGE = Path(__file__).parents[2] / "docs" / "workers.md"
 KEY = 7
 MACHINE = "this machine, since Redis is away"
 ALL = "all machines that use this Redis"
@@ -128,6 +128,7 @@ def test_when_redis_is_killed_and_returns_no_request_is_lost_and_each_change_is_
     run(trial())
 
 
+@pytest.mark.decision("G30")
 def test_while_redis_is_away_the_machine_goes_on_from_what_it_had_accepted(
     server: RedisServer, tmp_path: Path, database_id: str, run: Run
 ) -> None:
@@ -512,7 +513,7 @@ def test_by_a_unix_socket_with_a_password_in_another_database(database_id: str, 
 
 
 def test_as_the_user_of_the_operators_page_who_may_do_no_more_than_is_needed(database_id: str, run: Run) -> None:
-    (configuration,) = re.findall(r"```text\n(# redis\.conf.*?)```", OPERATING.read_text("utf-8"), re.DOTALL)
+    (configuration,) = re.findall(r"```text\n(# redis\.conf.*?)```", WORKERS_PAGE.read_text("utf-8"), re.DOTALL)
     with RedisServer(configuration=configuration) as server:
         endpoint = server.endpoint(user="listings", password="PASSWORD", database=1)
         assert run(counts(endpoint, database_id))

@@ -74,6 +74,7 @@ def test_processes_and_threads_together_are_granted_exactly_the_limit(
     assert sum(map(len, granted)) == 1_000
 
 
+@pytest.mark.decision("G30")
 @pytest.mark.slow
 def test_sixty_kills_forget_nothing_that_was_acknowledged(database: Path) -> None:
     choice = random.Random(60)
@@ -94,6 +95,7 @@ def test_sixty_kills_forget_nothing_that_was_acknowledged(database: Path) -> Non
 # What is remembered
 
 
+@pytest.mark.decision("G30")
 def test_a_new_process_goes_on_where_the_last_one_ended(database: Path, machine: Machine) -> None:
     first = Limiter(database, machine)
     assert accepted(first, 2) == 2
@@ -143,6 +145,7 @@ def test_a_log_that_was_taken_into_use_after_a_reboot_is_there_for_the_next_proc
     assert accepted(Limiter(database, machine), 5) == 0
 
 
+@pytest.mark.decision("G30")
 def test_beside_another_database_the_log_starts_empty(database: Path, machine: Machine) -> None:
     accepted(Limiter(database, machine), 3)
     theirs = Limiter(database, machine, of="b" * 32)

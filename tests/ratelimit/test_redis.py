@@ -131,6 +131,7 @@ def test_what_counts_no_more_is_taken_off(
         assert client.llen(f"listings:{database_id}:limit:{KEY}") == counted + 1
 
 
+@pytest.mark.decision("G30")
 def test_two_services_on_one_redis_do_not_mix(make: MakeLimiter) -> None:
     assert make().accepted(5) == 3
     assert make(of=uuid4().hex).accepted(5) == 3

@@ -127,6 +127,7 @@ def test_two_loads_of_one_visitor_on_a_day_count_once_for_each_listing(harness: 
     assert count_of(harness, lamp) == 3
 
 
+@pytest.mark.decision("G8")
 def test_the_next_day_in_utc_counts_again(harness: Harness) -> None:
     lamp = add(harness, caller(harness))
     harness.clock.now += 86_399 - harness.clock.now % 86_400
@@ -137,6 +138,7 @@ def test_the_next_day_in_utc_counts_again(harness: Harness) -> None:
     assert count_of(harness, lamp) == 2
 
 
+@pytest.mark.decision("G8")
 @pytest.mark.parametrize("agent", ROBOTS)
 def test_a_robot_counts_nothing(harness: Harness, agent: str) -> None:
     lamp = add(harness, caller(harness))

@@ -519,6 +519,7 @@ def test_a_disabled_account_is_not_invited(open_house: Harness, bob: Account) ->
 # Keys
 
 
+@pytest.mark.decision("G25")
 def test_a_key_needs_a_current_plan(open_house: Harness, alice: str) -> None:
     member = member_of(open_house, alice)
     assert code_of(open_house, open_house.service.create_key(member, "warehouse")) == "plan_expired"
@@ -529,6 +530,7 @@ def test_a_key_needs_a_current_plan(open_house: Harness, alice: str) -> None:
     assert code_of(open_house, open_house.service.create_key(member_of(open_house, token), "b")) == "plan_expired"
 
 
+@pytest.mark.decision("G25")
 def test_a_key_is_made_and_rotated_within_fifteen_minutes_of_the_password(open_house: Harness, alice: str) -> None:
     member = seller(open_house, alice)
     open_house.clock.advance(15 * 60 - 1)
@@ -569,6 +571,7 @@ def test_keys_of_others_are_as_if_they_were_not(open_house: Harness, alice: str)
     assert open_house.fetch("GET", "/api/v1/listings", key=bob.key).status == 200
 
 
+@pytest.mark.decision("G25")
 def test_an_account_has_twenty_usable_keys_of_its_own_making(open_house: Harness, alice: str) -> None:
     member = seller(open_house, alice)
     keys = [open_house.run(open_house.service.create_key(member, f"key {number}")) for number in range(20)]

@@ -83,6 +83,7 @@ def test_a_key_needs_a_current_plan(harness: Harness) -> None:
     assert tab.post("/console/keys", name="Till").reply.status == 403
 
 
+@pytest.mark.decision("G25")
 def test_after_15_minutes_a_key_asks_for_the_password_again(harness: Harness) -> None:
     tab = member(harness)
     harness.clock.advance(15 * MINUTE - 1)

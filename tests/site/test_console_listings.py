@@ -364,6 +364,7 @@ def test_after_many_are_changed_one_is_on_the_page_that_one_came_from(harness: H
     assert titles(alice) == seen
 
 
+@pytest.mark.decision("G8")
 def test_the_owner_does_not_count_as_a_visitor(harness: Harness, alice: Tab) -> None:
     listing_id = create(harness)
     bob = member(harness, "bob@example.com")

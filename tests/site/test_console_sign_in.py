@@ -199,6 +199,7 @@ def test_the_console_is_for_members_and_kept_by_nobody(harness: Harness) -> None
         assert (tab.get(path).reply.status, tab.reply.headers["cache-control"]) == (200, "no-store"), path
 
 
+@pytest.mark.decision("G25")
 def test_no_api_key_opens_the_console(harness: Harness) -> None:
     alice = harness.person("alice")
     tab = Tab(harness)

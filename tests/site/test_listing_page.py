@@ -87,6 +87,7 @@ def test_a_slash_behind_it_leads_to_the_one_address(harness: Harness, alice: Per
     assert (reply.status, reply.headers["location"]) == (308, f"/listings/{listing_id}")
 
 
+@pytest.mark.decision("G8")
 def test_a_visitor_counts_once_a_day_and_another_counts_too(harness: Harness, alice: Person) -> None:
     listing_id = create(harness, alice)
     for _ in range(3):
@@ -99,6 +100,7 @@ def test_a_visitor_counts_once_a_day_and_another_counts_too(harness: Harness, al
     assert views(harness, listing_id) == 3
 
 
+@pytest.mark.decision("G8")
 @pytest.mark.parametrize(
     ("method", "headers"),
     [

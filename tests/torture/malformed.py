@@ -17,7 +17,7 @@ class Expectation(Enum):
     """What must become of a shape."""
 
     SERVED = "served"  # every request is answered, in its turn
-    REFUSED = "refused"  # it is answered 4xx or 505 and the connection ends; nothing behind it is answered
+    REFUSED = "rejected"  # it is answered 4xx or 505 and the connection ends; nothing behind it is answered
     EITHER = "either"  # one of the two
     CUT = "cut"  # the client leaves before its end: it is not answered, and nothing of it is done
     ANY = "any"  # bytes by chance: no more than that the service bears it

@@ -18,7 +18,7 @@ from tests.torture.registry import Trial
 PAGE = Path(__file__).parent.parent.parent / "docs" / "reliability.md"
 BEGIN = "<!-- made by `make torture ARGS=--write`: begin -->"
 END = "<!-- made by `make torture ARGS=--write`: end -->"
-COLUMNS = ("#", "Instrument", "Target", "Done", "Found", "Control", "Result", "Date")
+COLUMNS = ("#", "Test", "Target", "Run", "Failures", "Control", "Result", "Date")
 _MOST_TOLD = 300  # characters of a cell
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.torture.instruments.malformed import CONTROLS, INSTRUMENT
-from tests.torture.malformed import SHAPES, Maker, Expectation
+from tests.torture.malformed import SHAPES, Expectation, Maker
 
 pytestmark = pytest.mark.slow
 

@@ -56,9 +56,7 @@ def copy(context: click.Context, to: str | None, *, dry_run: bool, as_json: bool
 def _parse_target(to: str | None) -> PostgresUrl:
     given = resolve(COPY_TARGET, os.environ, to)
     if given.source == "default":
-        raise Problem(
-            "invalid_setting", "No target database given: use --to or LISTINGS_COPY_TO_FILE"
-        )
+        raise Problem("invalid_setting", "No target database given: use --to or LISTINGS_COPY_TO_FILE")
     if given.fault:
         raise Problem("invalid_setting", given.fault)
     return PostgresUrl(given.text)

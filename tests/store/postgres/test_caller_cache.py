@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from listings.contract.accounts import NewKey
 from listings.store.postgres.pool import PoolLimits
 from listings.store.postgres.store import PostgresStore
@@ -46,6 +48,7 @@ async def is_revoked(store: PostgresStore) -> bool:
     return caller.key_revoked_at is not None
 
 
+@pytest.mark.decision("G25")
 def test_what_another_process_revokes_is_seen_within_a_second(postgres: PostgresServer) -> None:
     async def use(one: PostgresStore, other: PostgresStore, clock: Clock) -> None:
         key = await add_key(other)
@@ -73,6 +76,7 @@ def test_what_a_process_changes_itself_it_sees_at_once(postgres: PostgresServer)
     with_two(postgres, use)
 
 
+@pytest.mark.decision("G25")
 def test_a_key_that_was_unknown_is_looked_up_again(postgres: PostgresServer) -> None:
     async def use(one: PostgresStore, other: PostgresStore, _clock: Clock) -> None:
         assert await one.find_caller(DIGEST) is None

@@ -39,6 +39,7 @@ CHANGES: dict[str, Change] = {
 }
 
 
+@pytest.mark.decision("G25")
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_what_another_process_changes_about_a_caller_is_seen_at_once(
     tmp_path: Path, change: Change, monkeypatch: pytest.MonkeyPatch

@@ -163,6 +163,7 @@ SINGLE = [
 ]
 
 
+@pytest.mark.decision("G17")
 @pytest.mark.parametrize("filters", SINGLE, ids=str)
 @pytest.mark.parametrize("sort", SORTED_BY)
 @pytest.mark.parametrize("descending", [True, False])

@@ -84,6 +84,7 @@ def test_callers_are_kept_over_turns_that_are_not_about_them(path: Path, callers
     assert callers.values() == {"a": 1}
 
 
+@pytest.mark.decision("G25")
 @pytest.mark.parametrize("of_callers", [False, True])
 def test_a_turn_that_may_change_callers_ends_what_was_kept_of_them(
     path: Path, callers: VersionedCache, *, of_callers: bool

@@ -332,7 +332,7 @@ def run(scale: Scale) -> Outcome:
         for name, matrix in (("SQLite", on_sqlite), ("PostgreSQL", on_postgres))
         for cell, fault in matrix.wrong.items()
     ]
-    told = f"{len(on_sqlite.asked):,} cells on SQLite, {len(on_postgres.asked):,} on PostgreSQL"
+    told = f"{len(on_sqlite.asked):,} combinations on SQLite, {len(on_postgres.asked):,} on PostgreSQL"
     return Outcome(told, faults, len(on_postgres.asked) >= CELLS)
 
 
@@ -349,7 +349,7 @@ def control(scale: Scale) -> Outcome:
 INSTRUMENT = Instrument(
     11,
     "authorization: every endpoint, caller, header and listing",
-    "600 cells on each engine, every one as decided",
+    "600 combinations on each engine, each as specified",
     1,
     run,
     control,

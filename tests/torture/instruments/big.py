@@ -145,7 +145,7 @@ async def _work(place: Place, key: str, kinds: Sequence[Large], times: int, besi
         faults.append(f"afterwards it does not answer: {error}")
     line.close()
     place.stop()
-    told = f"{sent:,} requests of {len(peaks)} kinds, {beside} beside each other"
+    told = f"{sent:,} requests of {len(peaks)} kinds, {beside} concurrent"
     return f"{told}, peak {peaks[worst]:+.0f} MiB ({worst})", faults
 
 
@@ -174,8 +174,8 @@ def control(scale: Scale) -> Outcome:
 
 INSTRUMENT = Instrument(
     10,
-    "big: bodies, heads and lists far beyond their bounds, in 512 MiB",
-    "the right status each time, peak +50 MiB at most",
+    "large requests: bodies, heads and arrays far beyond the limits, in 512 MiB",
+    "the correct status each time, peak at most +50 MiB",
     2,
     run,
     control,

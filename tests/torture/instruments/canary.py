@@ -204,7 +204,7 @@ def run(scale: Scale) -> Outcome:
     """With two workers in a long run."""
     is_long = scale.part >= 1
     session, hits = work(scale, workers=2 if is_long else 1)
-    told = f"{len(session.secrets)} secrets, looked for in {len(session.seen)} outputs and answers and in all files"
+    told = f"{len(session.secrets)} secrets, searched for in {len(session.seen)} outputs and responses and in all files"
     return Outcome(told, hits, is_long)
 
 
@@ -216,8 +216,8 @@ def control(scale: Scale) -> Outcome:
 
 INSTRUMENT = Instrument(
     12,
-    "canary: keys, passwords and session tokens through a whole session",
-    "found nowhere: logs, database, backup, metrics, answers, process lists",
+    "canary: search for keys, passwords and session tokens after a whole session",
+    "found nowhere: logs, database, backup, metrics, responses, process list",
     1,
     run,
     control,

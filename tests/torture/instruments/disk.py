@@ -66,8 +66,8 @@ def fail(share: Share) -> Part:
         crowd, slowest = uvloop.run(_fail(disk, port, people, share.rounds))
     disk.unregister()
     found = crowd.faults + compare_all(crowd.writers, stored_rows(share.folder / "listings.db"))
-    told = f"{share.rounds * len(FAILURES)} times EIO at fsync, no writing, no room ({disk.failed:,} calls failed)"
-    return Part(f"{told}: {crowd.acknowledged:,} acknowledged, {crowd.refused:,} refused", found, slowest)
+    told = f"{share.rounds * len(FAILURES)} times EIO at fsync, read-only or full ({disk.failed:,} failed calls)"
+    return Part(f"{told}: {crowd.acknowledged:,} acknowledged, {crowd.refused:,} rejected", found, slowest)
 
 
 async def _fail(disk: FailingDisk, port: int, people: list[Person], rounds: int) -> tuple[Crowd, float]:
@@ -101,7 +101,8 @@ def fill(folder: Path, rounds: int) -> Part:
     starts = range(0, rounds, _ROUNDS_OF_DISK)
     disks = [_fill(folder / str(start), min(_ROUNDS_OF_DISK, rounds - start)) for start in starts]
     acknowledged, refused = (sum(disk.acknowledged for disk in disks), sum(disk.refused for disk in disks))
-    told = f"{sum(disk.rounds for disk in disks)} times full: {acknowledged:,} acknowledged, {refused:,} refused"
+    times = sum(disk.rounds for disk in disks)
+    told = f"{times} times a full disk: {acknowledged:,} acknowledged, {refused:,} rejected"
     return Part(told, [fault for disk in disks for fault in disk.faults], max(disk.slowest for disk in disks))
 
 
@@ -150,7 +151,7 @@ async def _remove(place: Place, zygote: Zygote, rounds: int) -> Part:
     await crowd.finish()
     place.kill()
     found = crowd.faults + _start_without(place, zygote) + compare_all(crowd.writers, stored_rows(place.database))
-    return Part(f"{rounds} times a file removed: {crowd.refused:,} refused", found, slowest)
+    return Part(f"{rounds} times a removed file: {crowd.refused:,} rejected", found, slowest)
 
 
 def _start_without(place: Place, zygote: Zygote) -> list[str]:
@@ -183,7 +184,7 @@ def damage(folder: Path, count: int, random: Random) -> Part:
             for command, sign in ((["doctor", "--json"], _told_by_doctor), (["serve"], _told_by_start)):
                 if not sign(_said(zygote, database, command)):
                     found.append(f"{command[0]} says nothing of a damaged page {page + 1} of {pages}")
-    return Part(f"{len(chosen)} damaged pages of {pages}", found)
+    return Part(f"{len(chosen)} of {pages} pages damaged", found)
 
 
 def _said(zygote: Zygote, database: Path, command: list[str]) -> str:
@@ -223,7 +224,7 @@ def run(scale: Scale) -> Outcome:
     if slowest > (_LONGEST if scale.part > SHORT else _LONGEST_BESIDE):
         found.append(f"it took {slowest:.1f} s until it was good again")
     told = "; ".join(part.told for part in parts)
-    return Outcome(f"{told}; good again after {slowest * 1000:.0f} ms at most", found, rounds >= ROUNDS)
+    return Outcome(f"{told}; recovery within {slowest * 1000:.0f} ms", found, rounds >= ROUNDS)
 
 
 def control(scale: Scale) -> Outcome:
@@ -234,9 +235,9 @@ def control(scale: Scale) -> Outcome:
 
 INSTRUMENT = Instrument(
     3,
-    "EIO at fsync, a full disk, no more writing, damaged pages, removed files",
-    "0 acknowledged writes lost, only 503 for writes and 200 for reads, good again within 2 s, damage named by `doctor`"
-    " and at the start",
+    "failing disk: EIO at fsync, read-only, full; damaged pages; removed files",
+    "0 acknowledged writes lost, writes get only 503 and reads 200, recovery within 2 s, damage reported by `doctor`"
+    " and at startup",
     3,
     run,
     control,

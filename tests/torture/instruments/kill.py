@@ -152,7 +152,7 @@ def run(scale: Scale) -> Outcome:
     ]
     results = beside(work, shares)
     done, acknowledged = sum(it.kills for it in results), sum(it.acknowledged for it in results)
-    told = f"{done:,} kills, {acknowledged:,} acknowledged writes, {sum(it.repeated for it in results):,} repeated"
+    told = f"{done:,} kills, {acknowledged:,} acknowledged writes, {sum(it.repeated for it in results):,} retried"
     faults = [fault for result in results for fault in result.faults]
     return Outcome(told, faults, done >= KILLS and acknowledged >= WRITES)
 
@@ -165,8 +165,8 @@ def control(scale: Scale) -> Outcome:
 
 INSTRUMENT = Instrument(
     1,
-    "`kill -9` at random moments under 16 writers",
-    "1,000 kills, 50,000 acknowledged writes: 0 lost, 0 doubled, file sound",
+    "`kill -9` at random moments with 16 writers",
+    "1,000 kills, 50,000 acknowledged writes: 0 lost, 0 duplicated, file intact",
     6,
     run,
     control,

@@ -218,7 +218,7 @@ def _added(total: Result, history: History, *, disturbed: bool) -> Result:
 
 def _told(name: str, results: list[Result]) -> str:
     histories, operations, unknown, kills = map(sum, zip(*(one[:4] for one in results), strict=True))
-    return f"{name}: {histories} histories, {operations:,} operations, {kills} kills, {unknown} without an answer"
+    return f"{name}: {histories} histories, {operations:,} operations, {kills} kills, {unknown} without a response"
 
 
 def run(scale: Scale) -> Outcome:

@@ -111,7 +111,7 @@ def run(scale: Scale) -> Outcome:
             migrations = Migrations(ground, zygote, scale.folder, None)
             share = Scale(scale.folder, 1.0, scale.left / (2 - number))
             result = migrations.run(kills, share, Random(number))
-            told.append(f"{ground.name}: {result.kills} kills, {result.in_the_middle} of them at work")
+            told.append(f"{ground.name}: {result.kills} kills, {result.in_the_middle} of them in a migration")
             faults += [f"{ground.name}: {fault}" for fault in result.faults]
             whole = whole and result.kills >= KILLS
     schemas = len(shipped_migrations()) - 1
@@ -130,8 +130,8 @@ def control(scale: Scale) -> Outcome:
 
 INSTRUMENT = Instrument(
     14,
-    "migrations from every released schema, two processes at once, killed",
-    "100,000 rows, 50 kills on each engine: 0 differences, 0 double runs",
+    "migrations from every released schema, two concurrent processes, killed",
+    "100,000 rows, 50 kills on each engine: 0 differences, 0 applied twice",
     6,
     run,
     control,

@@ -404,8 +404,8 @@ def control(scale: Scale) -> Outcome:
 
 INSTRUMENT = Instrument(
     16,
-    "mutation: small faults in gate, service, rules, limiters and keys",
-    "90 % of the mutants are killed by the tests nearest to them",
+    "mutation: small bugs in request checks, service, field rules, limiters and keys",
+    "the nearest tests kill 90 % of the mutants",
     9,
     run,
     control,

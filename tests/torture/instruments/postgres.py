@@ -148,9 +148,9 @@ def run(scale: Scale) -> Outcome:
     if result.slowest_promotion > (_LONGEST_PROMOTION if is_alone else _LONGEST_BESIDE):
         found.append(f"after a promotion it took {result.slowest_promotion:.1f} s until it was good again")
     disturbed = f"{result.restarts} crashes, {result.terminations} times all sessions ended"
-    slowest = f"{result.slowest_restart:.1f} s, after {result.promotions} promotions {result.slowest_promotion:.1f} s"
-    answers = f"{result.acknowledged:,} acknowledged, {result.refused:,} refused"
-    told = f"{disturbed}: good again after {slowest} at most; {answers}"
+    slowest = f"{result.slowest_restart:.1f} s; {result.promotions} promotions: within {result.slowest_promotion:.1f} s"
+    answers = f"{result.acknowledged:,} acknowledged, {result.refused:,} rejected"
+    told = f"{disturbed}: recovery within {slowest}; {answers}"
     whole = result[:3] >= (RESTARTS, TERMINATIONS, PROMOTIONS)
     return Outcome(told, found, whole)
 
@@ -163,8 +163,8 @@ def control(scale: Scale) -> Outcome:
 
 INSTRUMENT = Instrument(
     13,
-    "PostgreSQL crashes, ends sessions, is replaced by its standby, under 16 writers",
-    "0 acknowledged lost, only 503, good again within 5 s (crash) and 15 s (promotion)",
+    "PostgreSQL: crashes, ended sessions, failover to a standby, with 16 writers",
+    "0 acknowledged writes lost, only 503, recovery within 5 s (crash) and 15 s (promotion)",
     2.5,
     run,
     control,

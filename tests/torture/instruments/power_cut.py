@@ -202,8 +202,9 @@ def run(scale: Scale) -> Outcome:
         Share(scale.folder / str(arm), states // arms + (arm < states % arms), scale.left, arm) for arm in range(arms)
     ]
     total = _total(beside(work, shares))
-    told = f"{total.states:,} states of {total.events:,} writes, syncs and answers"
-    return Outcome(f"{told}, {len(total.faults)} with a loss, {total.damaged} damaged", total.faults, states >= STATES)
+    told = f"{total.states:,} states from {total.events:,} writes, syncs and responses"
+    told += f": {len(total.faults)} with lost writes, {total.damaged} damaged"
+    return Outcome(told, total.faults, states >= STATES)
 
 
 def control(scale: Scale) -> Outcome:
@@ -217,7 +218,7 @@ def control(scale: Scale) -> Outcome:
 
 INSTRUMENT = Instrument(
     2,
-    "power cut: every write and sync recorded, cut anywhere, the unsynced dropped or torn",
+    "power cut: writes and syncs recorded, cut anywhere, unsynced writes dropped or torn",
     "10,000 states: 0 acknowledged writes lost, 0 damaged",
     3,
     run,

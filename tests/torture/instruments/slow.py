@@ -130,7 +130,7 @@ def run(scale: Scale) -> Outcome:
     each = scale.amount(EACH, 20)
     done = work(scale, each, _DEADLINE, _ROUNDS)
     best = min(done, key=lambda it: it.beside.p99 - 2 * it.alone.p99)
-    times = f"p99 {best.alone.p99:.1f} ms without them, {best.beside.p99:.1f} ms beside"
+    times = f"p99 {best.alone.p99:.1f} ms without them, {best.beside.p99:.1f} ms with them"
     longest = max(max(seconds) for it in done for seconds in it.held.values())
     told = f"{each:,} of each of 5 kinds: {times}, longest {longest:.1f} s, memory {done[0].grown:+.0f} MiB"
     return Outcome(told, judge(done, each), each >= EACH)
@@ -144,8 +144,8 @@ def control(scale: Scale) -> Outcome:
 
 INSTRUMENT = Instrument(
     9,
-    "slow and many: slow heads, slow bodies, silent, idle, slow readers, beside good clients",
-    "1,000 of each: good clients 0 errors, p99 at most 2 × alone + 10 ms; cut in time; memory +100 MiB at most",
+    "slow clients: slow heads, slow bodies, silent, idle, slow readers, next to good clients",
+    "1,000 of each: good clients 0 errors, p99 at most 2 × alone + 10 ms; cut off in time; memory at most +100 MiB",
     3,
     run,
     control,

@@ -199,8 +199,8 @@ def judge(samples: Sequence[Sample], seconds: float) -> tuple[str, list[str]]:
         found.append(f"{descriptors} more descriptors are open than after the warm-up")
     if wal > _MOST_WAL:
         found.append(f"the WAL was {wal // 1024**2} MiB long")
-    told = f"memory {warm[-1].resident:.0f} MiB, of that in use {warm[-1].mebibytes:.1f}"
-    told += f", slope {slope:+.2f} ± {error:.2f} MiB/h"
+    told = f"memory {warm[-1].resident:.0f} MiB, {warm[-1].mebibytes:.1f} of them in use"
+    told += f", growth {slope:+.2f} ± {error:.2f} MiB/h"
     return f"{told}, {descriptors:+} descriptors, WAL at most {wal / 1024**2:.1f} MiB", found
 
 
@@ -276,7 +276,7 @@ def control(scale: Scale) -> Outcome:
 INSTRUMENT = Instrument(
     15,
     "soak: mixed load with 5 % errors and 1 % aborted requests",
-    "memory slope at most 1 MiB/h after the warm-up, no growth in descriptors, WAL bounded",
+    "memory growth at most 1 MiB/h after the warm-up, no growth in descriptors, WAL bounded",
     _MINUTES,
     run,
     control,

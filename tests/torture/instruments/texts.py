@@ -219,7 +219,7 @@ def _replaced(owner: Any, name: str, other: Callable[..., object]) -> Iterator[N
 INSTRUMENT = Instrument(
     8,
     "JSON and text in every field",
-    "250 JSON texts and 400 strings on each engine: 0 wrongly accepted, 0 5xx, the same bytes back",
+    "250 JSON texts and 400 strings on each engine: 0 wrongly accepted, no 5xx, the same bytes returned",
     1,
     run,
     control,
