@@ -1,4 +1,4 @@
-"""README.md does what it says: its lines are run as they stand there."""
+"""README.md: the tests run its commands and compare the output."""
 
 import json
 import re
@@ -11,11 +11,12 @@ from tests.cli.commands import PROGRAM, Program
 
 HOME = Path(__file__).parent.parent
 README = (HOME / "README.md").read_text("utf-8")
-STATUS_OF_EACH = """curl() { command curl -w '\\n%{http_code}\\n' "$@"; }\n"""
+MAX_LINES = 130
+WITH_STATUS = """curl() { command curl "$@" -w '\\n%{http_code}\\n'; }\n"""
 
 
 def block(language: str, mark: str) -> str:
-    """The fenced block of a language that holds a mark."""
+    """Return the only fenced block in this language that contains `mark`."""
     (found,) = (text for text in re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL) if mark in text)
     return str(found)
 
@@ -29,23 +30,23 @@ def program(tmp_path: Path) -> Program:
     return Program(tmp_path)
 
 
-def test_the_curl_lines_answer_what_stands_below_them(program: Program) -> None:
-    script = STATUS_OF_EACH + block("sh", ". data/demo.env")
+def test_the_curl_lines_return_the_responses_below_them(program: Program) -> None:
+    script = WITH_STATUS + block("sh", ". data/demo.env")
     with program.serve("--demo"):
         outcome = subprocess.run(["bash", "-c", script], cwd=program.folder, capture_output=True, text=True, check=True)
     lines = outcome.stdout.splitlines()
-    answers = [f"{status} {body}" for body, status in zip(lines[::2], lines[1::2], strict=True)]
-    promised = block("text", "listing created").splitlines()
-    assert len(answers) == len(promised) == 7
-    for answer, promise in zip(answers, promised, strict=True):
-        if promise.endswith("…"):
-            assert answer.startswith(promise.removesuffix(" …").rstrip(", "))
+    responses = [f"{status} {body}" for body, status in zip(lines[::2], lines[1::2], strict=True)]
+    documented = block("text", "listing created").splitlines()
+    assert len(responses) == len(documented) == 7
+    for response, expected in zip(responses, documented, strict=True):
+        if expected.endswith("…"):
+            assert response.startswith(expected.removesuffix(" …").rstrip(", "))
         else:
-            assert without_times(answer) == without_times(promise)
-        json.loads(answer.partition(" ")[2])
+            assert without_times(response) == without_times(expected)
+        json.loads(response.partition(" ")[2])
 
 
-def test_the_lines_for_a_real_service_work(program: Program) -> None:
+def test_the_lines_for_production_work(program: Program) -> None:
     lines = [
         line for line in block("sh", "account create").splitlines() if "account create" in line or "key create" in line
     ]
@@ -55,16 +56,22 @@ def test_the_lines_for_a_real_service_work(program: Program) -> None:
     assert re.fullmatch(r"lst_\w{38}", outcome.stdout.splitlines()[-1])
 
 
-PAGES = ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{path.name}" for path in (HOME / "docs").glob("*.md"))]
+PAGES = sorted(
+    str(path.relative_to(HOME)) for folder in ("*.md", "docs/**/*.md", ".github/**/*.md") for path in HOME.glob(folder)
+)
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_between_pages_lead_somewhere(page: str) -> None:
+def test_links_between_pages_are_not_broken(page: str) -> None:
     text = (HOME / page).read_text("utf-8")
     for target in re.findall(r"\]\((?!https?://)([^)#]+)", text):
         assert ((HOME / page).parent / target).exists(), target
 
 
-@pytest.mark.parametrize("folder", ["api", "cli", "conform", "limiter", "store"])
-def test_the_tour_names_every_room(folder: str) -> None:
-    assert f"`src/listings/{folder}/`" in README
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= MAX_LINES
+
+
+@pytest.mark.parametrize("folder", ["src", "tests", "bench", "deploy", "docs"])
+def test_the_readme_describes_every_folder(folder: str) -> None:
+    assert re.search(rf"^\| `{folder}/", README, re.MULTILINE)
