@@ -1,4 +1,4 @@
-"""Databases of a Citus cluster for tests, which is there already: its address is LISTINGS_TEST_CITUS_URL."""
+"""Test databases on an existing Citus cluster, whose URL is LISTINGS_TEST_CITUS_URL."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ import asyncpg
 from listings.store.postgres import migrate
 
 ADDRESS = os.environ.get("LISTINGS_TEST_CITUS_URL", "")
-"""Of a database on the coordinator that has the extension and knows the nodes; its user may make databases."""
+"""URL of a coordinator's database with the extension and all nodes. Its user must be allowed to create databases."""
 
 FILE = Path(__file__).parent.parent / "deploy" / "citus.sql"
 _STATEMENT = re.compile(r"(?:[^;$']|'[^']*'|\$\$.*?\$\$|\$\d)+;", re.DOTALL)
@@ -50,24 +50,24 @@ WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_n
 """
 _EMPTY = (
     _END_SESSIONS,
-    *(f"DELETE FROM {table}" for table in _TABLES),  # noqa: S608 - of this list
+    *(f"DELETE FROM {table}" for table in _TABLES),  # noqa: S608 - names from this file
     "SELECT setval(pg_get_serial_sequence('accounts', 'id'), 1, false)",
     "SELECT setval(pg_get_serial_sequence('api_keys', 'id'), 1, false)",
     "UPDATE database_id SET id = replace(CAST(gen_random_uuid() AS text), '-', '')",
 )
-_COUNTED = "SELECT query_execution_multi_shard FROM citus_stat_counters WHERE name = current_database()"
+_COUNT_MULTI_SHARD = "SELECT query_execution_multi_shard FROM citus_stat_counters WHERE name = current_database()"
 
 
 class _Node(NamedTuple):
-    """A PostgreSQL of the cluster."""
+    """A node of the cluster."""
 
     name: str
     port: int
-    group: int  # the coordinator's is 0
+    group: int  # 0 for the coordinator
 
 
-def statements_of(text: str) -> list[str]:
-    """The statements of a file, as psql takes them apart, without its comments."""
+def split_statements(text: str) -> list[str]:
+    """Split a SQL file into its statements like psql does, without its comments."""
     code = re.sub(r"^--.*\n", "", text, flags=re.MULTILINE)
     found = [match[0].strip() for match in _STATEMENT.finditer(code)]
     assert re.sub(r"\s", "", "".join(found)) == re.sub(r"\s", "", code)
@@ -75,70 +75,71 @@ def statements_of(text: str) -> list[str]:
 
 
 class CitusCluster:
-    """Databases with the schema, distributed by deploy/citus.sql, made when they are needed and dropped at the end."""
+    """Provides databases distributed by deploy/citus.sql. They are created on demand and dropped at the end."""
 
     def __init__(self, address: str) -> None:
         self._parts = urlsplit(address)
         self._prefix = f"listings_test_{uuid4().hex[:8]}_"
         self._numbers = count(1)
-        self._made: list[str] = []
-        self._emptied: list[str] = []
+        self._created: list[str] = []
+        self._reusable: list[str] = []
         self._nodes: list[_Node] = []
-        self._own: dict[str, int] = {}
+        self._base_counts: dict[str, int] = {}  # multi-shard statements before a database was handed out
 
     def __enter__(self) -> Self:
-        self._nodes = [_Node(*row) for row in self._ask(self._parts.path[1:], _NODES)]
+        self._nodes = [_Node(*row) for row in self._execute(self._parts.path[1:], _NODES)]
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name in self._made:
+        for name in self._created:
             self._on_all_nodes(self._parts.path[1:], f"DROP DATABASE {name} WITH (FORCE)")
 
     def url(self, database: str, node: _Node | None = None) -> str:
-        place = self._parts.netloc
+        netloc = self._parts.netloc
         if node is not None:
-            place = f"{place.rpartition('@')[0]}@{node.name}:{node.port}"
-        return self._parts._replace(netloc=place, path=f"/{database}").geturl()
+            netloc = f"{netloc.rpartition('@')[0]}@{node.name}:{node.port}"
+        return self._parts._replace(netloc=netloc, path=f"/{database}").geturl()
 
     @contextmanager
     def database(self) -> Iterator[str]:
-        """The address of a database with the schema and nothing in it; it is emptied and used again."""
-        name = self._emptied.pop() if self._emptied else self._make()
+        """Yield the URL of a database with the schema and no rows. It is emptied and reused afterwards."""
+        name = self._reusable.pop() if self._reusable else self._create()
         yield self.url(name)
-        for statement in _EMPTY:  # each by itself: rows of shards and of reference tables don't go together
-            self._ask(name, statement)
-        self._emptied.append(name)
-        self._own[name] = self._count(name)
+        for statement in _EMPTY:  # one at a time, because Citus can't change shards and reference tables together
+            self._execute(name, statement)
+        self._reusable.append(name)
+        self._base_counts[name] = self._count(name)
 
     def count_multi_shard(self) -> int:
-        """How many statements of those databases that are lent went to more than one shard, since each was lent."""
-        return sum(self._count(name) - self._own[name] for name in self._made if name not in self._emptied)
+        """Return how many statements on the databases in use went to more than one shard."""
+        in_use = (name for name in self._created if name not in self._reusable)
+        return sum(self._count(name) - self._base_counts[name] for name in in_use)
 
     def _count(self, database: str) -> int:
-        return int(self._ask(database, _COUNTED)[0][0])
+        return int(self._execute(database, _COUNT_MULTI_SHARD)[0][0])
 
-    def _make(self) -> str:
+    def _create(self) -> str:
         name = f"{self._prefix}{next(self._numbers)}"
-        self._made.append(name)
+        self._created.append(name)
         self._on_all_nodes(self._parts.path[1:], f"CREATE DATABASE {name} TEMPLATE template0")
         self._on_all_nodes(name, f"ALTER DATABASE {name} SET citus.enable_stat_counters = on")
         self._on_all_nodes(name, "CREATE EXTENSION citus")
         for node in self._nodes:
             call = "citus_set_coordinator_host" if node.group == 0 else "citus_add_node"
-            self._ask(name, f"SELECT {call}('{node.name}', {node.port})")
+            self._execute(name, f"SELECT {call}('{node.name}', {node.port})")
         if not self._workers:
-            held = "SELECT citus_set_node_property(nodename, nodeport, 'shouldhaveshards', true) FROM pg_dist_node"
-            self._ask(name, held)
+            statement = "SELECT citus_set_node_property(nodename, nodeport, 'shouldhaveshards', true) FROM pg_dist_node"
+            self._execute(name, statement)
         asyncio.run(migrate.migrate(self.url(name)))
         self._distribute(name)
-        self._own[name] = self._count(name)
+        self._base_counts[name] = self._count(name)
         return name
 
     def _distribute(self, database: str) -> None:
         async def distribute() -> None:
             connection = await asyncpg.connect(self.url(database))
             try:
-                for statement in statements_of(FILE.read_text("utf-8")):
+                for statement in split_statements(FILE.read_text("utf-8")):
                     rows = await connection.fetch(statement)
                     assert not rows or "run_command_on_shards" not in statement, rows
             finally:
@@ -152,9 +153,9 @@ class CitusCluster:
 
     def _on_all_nodes(self, database: str, statement: str) -> None:
         for node in (None, *self._workers):
-            self._ask(database, statement, node)
+            self._execute(database, statement, node)
 
-    def _ask(self, database: str, statement: str, node: _Node | None = None) -> list[tuple[Any, ...]]:
+    def _execute(self, database: str, statement: str, node: _Node | None = None) -> list[tuple[Any, ...]]:
         async def fetch() -> list[tuple[Any, ...]]:
             connection = await asyncpg.connect(self.url(database, node))
             try:

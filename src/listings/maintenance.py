@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # loaded where they are used: most commands need none of them
     from listings.ratelimit.redis import RedisLimiter
     from listings.ratelimit.redis_inspection import RedisReport
     from listings.store.postgres.inspection import PostgresInspection
-    from listings.store.sqlite_to_postgres.copy import Copied
+    from listings.store.sqlite_to_postgres.copy import CopyResult
 
 OnDamage: TypeAlias = Callable[[Callable[[], None]], None]
 """Is given what ends the service once damage is found, to be called on the event loop that runs."""
@@ -98,7 +98,7 @@ def pending_migrations(settings: Settings) -> list[Migration]:
     if isinstance(settings.database, PostgresUrl):
         from listings.store.postgres import migrate as postgres_migrate  # noqa: PLC0415 - as above
 
-        return _finished(postgres_migrate.pending(settings.database))
+        return _finished(postgres_migrate.list_pending(settings.database))
     return migrate.pending(settings.database)
 
 
@@ -116,7 +116,7 @@ def restore_database(settings: Settings, file: Path, *, force: bool, progress: P
     return restore.restore(settings.database, file, force=force, progress=progress)
 
 
-def copy_database(settings: Settings, target: PostgresUrl, *, dry_run: bool, progress: Progress) -> "Copied":
+def copy_database(settings: Settings, target: PostgresUrl, *, dry_run: bool, progress: Progress) -> "CopyResult":
     """Make a PostgreSQL database what the SQLite database of the settings is; `dry_run`: only count what differs."""
     if isinstance(settings.database, PostgresUrl):
         raise Problem("copy_refused", f"{_IN_POSTGRES} already: let LISTINGS_DATABASE_URL name the SQLite database")

@@ -71,7 +71,7 @@ async def opened_service(
     await store.open()
     if metrics is not None:
         metrics.watch_writes(lambda: store.writes_waiting)
-    limiter = _limiter(settings, await store.get_id(), metrics)
+    limiter = _limiter(settings, await store.get_database_id(), metrics)
     service = Service(
         store,
         limiter,

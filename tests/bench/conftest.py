@@ -17,5 +17,5 @@ def _patient() -> Iterator[None]:
         patch.setattr(exchange, "_SECONDS", TIMEOUT)
         patch.setattr(witness, "_START_SECONDS", TIMEOUT)
         patch.setattr(postgres, "_START_SECONDS", TIMEOUT)
-        patch.setattr(pool, "_CONNECT_SECONDS", TIMEOUT)
+        patch.setattr(pool, "_MIN_CONNECT_TIMEOUT_SECONDS", TIMEOUT)
         yield

@@ -29,7 +29,7 @@ from listings import maintenance, wiring
 from listings.domain import api_keys
 from listings.domain.model import NewListing
 from listings.settings import load
-from listings.store.postgres.batched_lookups import Lookups
+from listings.store.postgres.batched_lookups import BatchedLookups
 from listings.store.postgres.pool import PoolLimits
 from listings.store.postgres.store import PostgresStore
 from tests.harness import TIMEOUT
@@ -209,7 +209,7 @@ def test_what_is_read_on_the_drivers_own_pool_is_read_each_by_itself_and_is_the_
         asyncio.run(write(PostgresStore(url, BOUNDS)))
         usual = asyncio.run(read(PostgresStore(url, BOUNDS)))
         assert usual[1][1] == usual[3] == 1
-        monkeypatch.delattr(Lookups, "find")
+        monkeypatch.delattr(BatchedLookups, "find")
         assert asyncio.run(read(VARIANTS[OWN_POOL](url, BOUNDS))) == usual
 
 

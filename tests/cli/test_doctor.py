@@ -300,7 +300,10 @@ def test_another_programs_database(cli: Cli, database: Path) -> None:
 def test_an_unfinished_copy(cli: Cli, database: Path) -> None:
     change(database, f"INSERT INTO schema_migrations VALUES ({UNFINISHED_COPY}, 'copy', 'x', 0)")  # noqa: S608 - ours
     row = finding(cli, "schema", "fault")
-    assert (row["found"], row["advice"]) == ("The database is a copy that is not finished", "Run `listings copy` again")
+    assert (row["found"], row["advice"]) == (
+        "The database is an unfinished copy",
+        "Run `listings copy` again to finish it",
+    )
 
 
 @pytest.mark.usefixtures("alice")
@@ -320,8 +323,8 @@ def test_what_a_look_would_change(cli: Cli, database: Path, beside: str) -> None
 def test_a_newer_schema(cli: Cli, database: Path) -> None:
     change(database, "INSERT INTO schema_migrations VALUES (9999, 'later', 'x', 0)")
     row = finding(cli, "schema", "fault")
-    assert row["found"] == "The database has a newer schema than this program knows"
-    assert row["advice"] == "Install a newer Listings"
+    assert row["found"] == "The database has a newer schema than this program"
+    assert row["advice"] == "Install a newer version of Listings"
 
 
 def test_an_altered_schema(cli: Cli, database: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import Program
-from tests.postgres_server import PostgresServer, programs
+from tests.postgres_server import PostgresServer, find_programs
 
 PASSWORD = "hunter2"
 
@@ -143,10 +143,10 @@ def test_a_dump_that_is_restored_is_the_same_service(program: Program, url: str,
     with program.serve() as service:
         listing_id = service.create(key)
     file = program.folder / "listings.dump"
-    subprocess.run([programs() / "pg_dump", "--format=custom", f"--file={file}", url], check=True)
+    subprocess.run([find_programs() / "pg_dump", "--format=custom", f"--file={file}", url], check=True)
     with postgres.bare_database() as trial:
         restore: list[str | Path] = [
-            programs() / "pg_restore",
+            find_programs() / "pg_restore",
             f"--dbname={trial}",
             "--no-owner",
             "--role=listings",

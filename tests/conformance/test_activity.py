@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from listings.contract.history import CONSOLE, LATEST, OPERATOR, ActivityCursor, Actor, Event, History
+from listings.contract.history import CONSOLE, LATEST, OPERATOR, ActivityCursor, Actor, Event, HistoryCutoffs
 from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, ImportRow, Position
 from listings.contract.listings import AddStep, Batch, ChangeStep, IdempotencyRecord, Step
 from listings.contract.store import Store
@@ -34,8 +34,8 @@ class Diary:
         self.run = run
         self.place = bucket_of(account.id), account.id
 
-    def add(self, actor: Actor | None = KEY, claim: IdempotencyRecord | None = None) -> int:
-        return int(self.run(self.store.add_listing(*self.place, NEW, CREATED, claim, actor)).listing_id)
+    def add(self, actor: Actor | None = KEY, idempotency: IdempotencyRecord | None = None) -> int:
+        return int(self.run(self.store.add_listing(*self.place, NEW, CREATED, idempotency, actor)).listing_id)
 
     def change(self, listing_id: int, actor: Actor | None = KEY, **values: Any) -> Listing:
         changed = self.run(self.store.change_listing(listing_id, lambda _: values, actor))
@@ -56,7 +56,7 @@ class Diary:
 
     @property
     def made(self) -> list[tuple[int, int | None, int | None]]:
-        rows = self.run(self.store.page_made(*self.place, NO_LIMIT, 100))
+        rows = self.run(self.store.page_creations(*self.place, NO_LIMIT, 100))
         assert {row.created_at for row in rows} <= {CREATED}
         return [(row.listing_id, row.actor, row.revision) for row in reversed(rows)]
 
@@ -87,9 +87,9 @@ def test_a_create_tells_its_author_and_its_edit_by_its_own_row(diary: Diary) -> 
 
 
 def test_a_create_under_a_claim_tells_its_author_once(diary: Diary) -> None:
-    claim = IdempotencyRecord("key", b"d" * 32, 1_000, 0)
-    first = diary.add(claim=claim)
-    assert diary.add(Actor(8, 1_600), claim) == first
+    idempotency = IdempotencyRecord("key", b"d" * 32, 1_000, 0)
+    first = diary.add(idempotency=idempotency)
+    assert diary.add(Actor(8, 1_600), idempotency) == first
     assert diary.made == [(first, 7, 1)]
 
 
@@ -195,10 +195,10 @@ def test_made_listings_are_read_in_pages_whatever_their_state(diary: Diary) -> N
     ids = [diary.add() for _ in range(5)]
     diary.change(ids[1], is_active=False)
     diary.change(ids[3], is_active=False, deleted_at=5)
-    first = diary.run(diary.store.page_made(*diary.place, NO_LIMIT, 3))
-    second = diary.run(diary.store.page_made(*diary.place, first[-1].listing_id, 3))
+    first = diary.run(diary.store.page_creations(*diary.place, NO_LIMIT, 3))
+    second = diary.run(diary.store.page_creations(*diary.place, first[-1].listing_id, 3))
     assert [row.listing_id for row in first + second] == ids[::-1]
-    assert diary.run(diary.store.page_made(*diary.place, ids[0], 3)) == []
+    assert diary.run(diary.store.page_creations(*diary.place, ids[0], 3)) == []
 
 
 def test_each_account_has_an_activity_of_its_own(store: Store, run: Run, diary: Diary) -> None:
@@ -213,7 +213,7 @@ def test_what_is_old_is_forgotten_a_few_rows_at_a_time(store: Store, run: Run, d
     for moment in range(1_000, 1_006):
         diary.change(listing_id, Actor(7, moment), title=f"Title {moment}")
     bucket = diary.place[0]
-    oldest = History(events=1_005, hours=0, refusals=0)
+    oldest = HistoryCutoffs(events=1_005, hours=0, rejections=0)
     assert [run(store.purge_history([0, bucket], oldest, 3)) for _ in range(3)] == [3, 2, 0]
-    assert run(store.purge_history([bucket + 1], History(2_000, 0, 0), 3)) == 0
+    assert run(store.purge_history([bucket + 1], HistoryCutoffs(2_000, 0, 0), 3)) == 0
     assert [one.moment for one in diary.events()] == [1_005]

@@ -355,11 +355,11 @@ def test_places_are_those_of_what_is_shown(store: Store, run: Run) -> None:
     add(store, run, alice, region="Nelson", category="Boats", is_active=False)
     add(store, run, alice)
     index(store, run)
-    assert run(store.list_market_places(5)) == (["Wellington", "Otago"], ["Bikes", "Lamps"])
-    assert run(store.list_market_places(1)) == (["Wellington"], ["Bikes"])
+    assert run(store.list_market_facets(5)) == (["Wellington", "Otago"], ["Bikes", "Lamps"])
+    assert run(store.list_market_facets(1)) == (["Wellington"], ["Bikes"])
     change(store, run, lamp, region="Wellington", category="")
     index(store, run)
-    assert run(store.list_market_places(5)) == (["Wellington"], ["Bikes"])
+    assert run(store.list_market_facets(5)) == (["Wellington"], ["Bikes"])
 
 
 def test_the_sitemap_goes_on_behind_a_serial(store: Store, run: Run) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from listings.contract.accounts import NewKey, Rotation
 from listings.contract.history import CONSOLE, LATEST, OPERATOR, Actor, Payment
-from listings.contract.members import Ages, NewSession
+from listings.contract.members import NewSession, SessionCutoffs
 from listings.contract.store import Store
 from listings.domain.model import Account, ApiKey, bucket_of
 from tests.conformance.conftest import Run
@@ -172,9 +172,9 @@ def test_all_sessions_are_ended_but_one(store: Store, run: Run, account: Account
 def test_sessions_that_are_over_are_forgotten(store: Store, run: Run, account: Account) -> None:
     begin(run, store, account, 1, 2, 3)
     run(store.touch_session(account.id, "handle1", 9_000))
-    run(store.purge_sessions(Ages(seen_at=1_003, created_at=0)))
+    run(store.purge_sessions(SessionCutoffs(seen_at=1_003, created_at=0)))
     assert handles(run, store, account) == ["handle3", "handle1"]
-    run(store.purge_sessions(Ages(seen_at=0, created_at=1_002)))
+    run(store.purge_sessions(SessionCutoffs(seen_at=0, created_at=1_002)))
     assert handles(run, store, account) == ["handle3"]
 
 
@@ -196,7 +196,7 @@ def test_attempts_at_the_same_time_are_all_counted(store: Store, run: Run) -> No
 def test_one_subject_is_forgiven_and_another_by_one(store: Store, run: Run) -> None:
     for _ in range(3):
         run(store.count_attempt([SUBJECT, OTHER], 1_000, 0))
-    run(store.forgive_attempt(SUBJECT, OTHER))
+    run(store.clear_attempts(SUBJECT, OTHER))
     assert run(store.count_attempt([SUBJECT, OTHER], 1_000, 0)) == [1, 3]
 
 
@@ -221,13 +221,13 @@ def test_an_invitation_is_good_once_and_until_it_expires(store: Store, run: Run,
     run(store.add_invitation(account.id, SUBJECT, 1_000, 2_000))
     assert run(store.find_invitation(SUBJECT, 1_999)) == account
     assert run(store.find_invitation(SUBJECT, 2_000)) is None
-    assert run(store.take_invitation(SUBJECT, "late", 2_000)) is None
-    assert run(store.take_invitation(OTHER, "other", 1_500)) is None
+    assert run(store.accept_invitation(SUBJECT, "late", 2_000)) is None
+    assert run(store.accept_invitation(OTHER, "other", 1_500)) is None
     assert run(store.get_password(account.id)) == "first"
-    assert run(store.take_invitation(SUBJECT, "second", 1_999)) == account
+    assert run(store.accept_invitation(SUBJECT, "second", 1_999)) == account
     assert run(store.get_password(account.id)) == "second"
     assert handles(run, store, account) == []
-    assert run(store.take_invitation(SUBJECT, "third", 1_999)) is None
+    assert run(store.accept_invitation(SUBJECT, "third", 1_999)) is None
 
 
 def test_a_new_invitation_takes_the_place_of_the_old_one(store: Store, run: Run, account: Account) -> None:

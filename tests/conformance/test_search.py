@@ -202,7 +202,7 @@ def long_one(number: int, word: str) -> NewListing:
 def long_ones(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> Stock:
     """Listings whose texts are long beside a slice, every other with the word oak, one of three with new."""
     account = run(store.add_account("Alice", "alice@example.com", None, 1_000))
-    monkeypatch.setattr(search_sql, "SLICE", SLICE)
+    monkeypatch.setattr(search_sql, "SLICE_BYTES", SLICE)
     chance = random.Random(2)
     made = [long_one(number, "oak" if number % 2 else "oaken") for number in range(24)]
     ids = all_of(run, [add(store, account, new, chance) for new in made])

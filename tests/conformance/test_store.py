@@ -69,8 +69,8 @@ def change_to(**values: Any) -> Any:
 
 
 def test_a_database_has_one_id(store: Store, run: Run) -> None:
-    assert len(run(store.get_id())) == 32
-    assert run(store.get_id()) == run(store.get_id())
+    assert len(run(store.get_database_id())) == 32
+    assert run(store.get_database_id()) == run(store.get_database_id())
 
 
 # Accounts
@@ -422,7 +422,7 @@ def test_since_its_settled_revision_no_listing_of_an_account_has_changed(
         run(store.get_listing_and_revision(listing_id))
         run(store.change_listing(listing_id, change_to(title=str(changed))))
         for present in (changed, changed + 1):
-            known = store.known_settled_revision(*place)
+            known = store.get_cached_settled_revision(*place)
             assert known is None or changed <= known <= present
             assert changed <= run(store.get_settled_revision(*place)) <= present
             assert run(store.get_revision(*place)) == present

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from listings.contract.history import History, RejectedRequest, UsageCount, UsageKey
+from listings.contract.history import HistoryCutoffs, RejectedRequest, UsageCount, UsageKey
 from listings.contract.store import Store
 from listings.domain.model import Account, bucket_of
 from tests.conformance.conftest import Run
@@ -50,14 +50,14 @@ def test_counts_are_added_to_those_that_are_there(store: Store, run: Run, alice:
     one = UsageKey(alice.account_id, HOUR, 7, 200)
     run(store.add_usage({one: 3, one._replace(status=404): 1, one._replace(account_id=bob.account_id): 9}, [], 100))
     run(store.add_usage({one: 4, one._replace(key_id=8): 2, one._replace(hour=HOUR + 1): 1}, [], 100))
-    assert run(store.usage_by_hour(*alice, HOUR)) == [
+    assert run(store.list_usage_by_hour(*alice, HOUR)) == [
         UsageCount(HOUR, 7, 200, 7),
         UsageCount(HOUR, 7, 404, 1),
         UsageCount(HOUR, 8, 200, 2),
         UsageCount(HOUR + 1, 7, 200, 1),
     ]
-    assert run(store.usage_by_hour(*alice, HOUR + 1)) == [UsageCount(HOUR + 1, 7, 200, 1)]
-    assert run(store.usage_by_hour(*bob, 0)) == [UsageCount(HOUR, 7, 200, 9)]
+    assert run(store.list_usage_by_hour(*alice, HOUR + 1)) == [UsageCount(HOUR + 1, 7, 200, 1)]
+    assert run(store.list_usage_by_hour(*bob, 0)) == [UsageCount(HOUR, 7, 200, 9)]
 
 
 def test_counts_that_are_added_at_the_same_time_all_count(store: Store, run: Run, alice: Place) -> None:
@@ -68,20 +68,20 @@ def test_counts_that_are_added_at_the_same_time_all_count(store: Store, run: Run
         await asyncio.gather(*(store.add_usage(counts, [], 100) for _ in range(5)))
 
     run(rush())
-    assert {row.answers for row in run(store.usage_by_hour(*alice, HOUR))} == {10}
+    assert {row.responses for row in run(store.list_usage_by_hour(*alice, HOUR))} == {10}
 
 
 def test_days_are_the_sums_of_their_hours(store: Store, run: Run, alice: Place) -> None:
     one = UsageKey(alice.account_id, HOUR - 1, 7, 200)
     hours = {one._replace(hour=hour): 1 for hour in (HOUR - 1, HOUR, HOUR + 5, HOUR + 23, HOUR + 24)}
     run(store.add_usage(hours | {one._replace(hour=HOUR, status=404): 5}, [], 100))
-    assert run(store.usage_by_day(*alice, HOUR - 1)) == [
+    assert run(store.list_usage_by_day(*alice, HOUR - 1)) == [
         UsageCount(DAY - 1, 7, 200, 1),
         UsageCount(DAY, 7, 200, 3),
         UsageCount(DAY, 7, 404, 5),
         UsageCount(DAY + 1, 7, 200, 1),
     ]
-    assert run(store.usage_by_day(*alice, HOUR + 24)) == [UsageCount(DAY + 1, 7, 200, 1)]
+    assert run(store.list_usage_by_day(*alice, HOUR + 24)) == [UsageCount(DAY + 1, 7, 200, 1)]
 
 
 def test_the_latest_refusals_of_each_account_stay(store: Store, run: Run, alice: Place, bob: Place) -> None:
@@ -101,8 +101,8 @@ def test_what_is_old_is_forgotten_a_few_rows_at_a_time(store: Store, run: Run, a
     counts = {UsageKey(alice.account_id, HOUR + hour, 7, 200): 1 for hour in range(5)}
     counts[UsageKey(bob.account_id, HOUR, 7, 200)] = 1
     run(store.add_usage(counts, [refusal(alice, moment) for moment in range(5)], 100))
-    oldest = History(events=0, hours=HOUR + 3, refusals=4)
+    oldest = HistoryCutoffs(events=0, hours=HOUR + 3, rejections=4)
     assert [run(store.purge_history([alice.bucket], oldest, 2)) for _ in range(3)] == [4, 3, 0]
-    assert [row.period for row in run(store.usage_by_hour(*alice, 0))] == [HOUR + 3, HOUR + 4]
+    assert [row.period for row in run(store.list_usage_by_hour(*alice, 0))] == [HOUR + 3, HOUR + 4]
     assert [one.moment for one in run(store.list_rejected_requests(*alice, 9))] == [4]
-    assert len(run(store.usage_by_hour(*bob, 0))) == 1
+    assert len(run(store.list_usage_by_hour(*bob, 0))) == 1

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import asyncpg
 import pytest
 
-from tests.citus_cluster import FILE, statements_of
+from tests.citus_cluster import FILE, split_statements
 from tests.postgres_server import PostgresServer
 
 TEXT = FILE.read_text("utf-8")
-STATEMENTS = statements_of(TEXT)
+STATEMENTS = split_statements(TEXT)
 LOCAL = set(re.findall(r"\w+", re.findall(r"^-- Stays local, on the coordinator: (.*)$", TEXT, re.MULTILINE)[0]))
 REFERENCE = re.findall(r"create_reference_table\('(\w+)'\)", TEXT)
 DISTRIBUTED = re.findall(r"create_distributed_table\('(\w+)', 'bucket'", TEXT)
@@ -103,4 +103,4 @@ def test_a_role_has_the_settings_of_the_planner_that_a_session_has() -> None:
 
 
 def test_statements_are_taken_apart_as_psql_does() -> None:
-    assert statements_of("-- a; b\nSELECT 'x;y';\nDO $$ a; b; $$;\n") == ["SELECT 'x;y';", "DO $$ a; b; $$;"]
+    assert split_statements("-- a; b\nSELECT 'x;y';\nDO $$ a; b; $$;\n") == ["SELECT 'x;y';", "DO $$ a; b; $$;"]

@@ -264,7 +264,7 @@ class Backlog:
         if len(self.counts) == 20:
             raise Unavailable("Enough")
         self.counts.append(count)
-        return IndexStep(count, left=True, seconds=0.03, preparing=0.02, contended=self._contended)
+        return IndexStep(count, left=True, seconds=0.03, preparing_seconds=0.02, contended=self._contended)
 
 
 @pytest.mark.parametrize(("contended", "least", "most"), [(True, 0.03, 0.06), (False, 0.7, 0.9)])

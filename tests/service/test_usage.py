@@ -1,4 +1,4 @@
-"""Usage over a whole service: what the API's answers count as, and what is kept of refusals."""
+"""Usage over a whole service: what the API's responses count as, and what is kept of refusals."""
 
 import asyncio
 from pathlib import Path
@@ -60,8 +60,8 @@ def test_hours_and_days_have_no_gap_and_end_now(harness: Harness, alice: Person)
     usage = usage_of(harness, alice).total
     assert [period.start for period in usage.hours] == [(now // HOUR - back) * HOUR for back in range(23, -1, -1)]
     assert [period.start for period in usage.days] == [(now // DAY - back) * DAY for back in range(29, -1, -1)]
-    assert [period.answers for period in usage.hours] == [0] * 23 + [1]
-    assert [period.answers for period in usage.days] == [0] * 29 + [1]
+    assert [period.responses for period in usage.hours] == [0] * 23 + [1]
+    assert [period.responses for period in usage.days] == [0] * 29 + [1]
 
 
 def test_an_hour_counts_by_when_it_was(harness: Harness, alice: Person) -> None:
@@ -74,14 +74,14 @@ def test_an_hour_counts_by_when_it_was(harness: Harness, alice: Person) -> None:
         harness.clock.advance(1 if count == 1 else HOUR)
     for _ in range(2):
         hours = usage_of(harness, alice).total.hours
-        assert [(hour.answers, hour.refused) for hour in hours[-4:]] == [(2, 1), (3, 1), (4, 1), (0, 0)]
+        assert [(hour.responses, hour.refused) for hour in hours[-4:]] == [(2, 1), (3, 1), (4, 1), (0, 0)]
         harness.run(harness.service.write_usage())
     hours = usage_of(harness, alice).total.hours
-    assert [(hour.answers, hour.refused) for hour in hours[-4:]] == [(2, 1), (3, 1), (4, 1), (0, 0)]
+    assert [(hour.responses, hour.refused) for hour in hours[-4:]] == [(2, 1), (3, 1), (4, 1), (0, 0)]
     harness.clock.advance(DAY)
     usage = usage_of(harness, alice).total
     assert usage.last_day == 0
-    assert [day.answers for day in usage.days if day.answers] == [9]
+    assert [day.responses for day in usage.days if day.responses] == [9]
 
 
 def test_what_comes_after_a_clock_was_ahead_counts_by_when_it_is(harness: Harness, alice: Person) -> None:
@@ -92,7 +92,7 @@ def test_what_comes_after_a_clock_was_ahead_counts_by_when_it_is(harness: Harnes
     harness.fetch("GET", f"{LISTINGS}/999", key=alice.key)
     for _ in range(2):
         usage = usage_of(harness, alice)
-        assert [hour.answers for hour in usage.total.hours[-2:]] == [0, 2]
+        assert [hour.responses for hour in usage.total.hours[-2:]] == [0, 2]
         moments = [refusal.moment / 1_000_000 - harness.clock.now for refusal in usage.refusals]
         assert [round(moment) for moment in moments] == [DAY, 0, 0]
         assert len(set(moments)) == 3
@@ -310,7 +310,7 @@ def test_usage_is_forgotten_after_31_days_and_activity_after_90(harness: Harness
         store = harness.service.store
 
         async def count() -> tuple[int, int, int]:
-            rows = await asyncio.gather(store.usage_by_hour(*place, 0), store.list_rejected_requests(*place, 9))
+            rows = await asyncio.gather(store.list_usage_by_hour(*place, 0), store.list_rejected_requests(*place, 9))
             activity = await harness.service.activity(alice.account)
             return len(rows[0]), len(rows[1]), len(activity.events)
 

@@ -12,7 +12,7 @@ import apsw
 
 from bench.machine import file_system
 from bench.report import today, write
-from tests.postgres_server import programs
+from tests.postgres_server import find_programs
 from tests.torture.registry import Trial
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "reliability.md"
@@ -82,7 +82,9 @@ def _kind_of(folder: Path) -> str:
 
 
 def _postgres() -> str:
-    said = subprocess.run([programs() / "postgres", "--version"], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [find_programs() / "postgres", "--version"], capture_output=True, text=True, check=True
+    ).stdout
     return "PostgreSQL " + said.split()[-1] if "(" not in said else "PostgreSQL " + said.split()[2]
 
 

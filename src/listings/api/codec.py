@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from listings.contract.listings import Added
+from listings.contract.listings import AddResult
 from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain import fields
 from listings.domain.errors import Code, Problem, Unavailable
@@ -131,7 +131,7 @@ def not_modified_response(tag: str) -> Response:
     return Response(304, b"", tag=tag)
 
 
-def created_response(added: Added, headers: bytes) -> Response:
+def created_response(added: AddResult, headers: bytes) -> Response:
     """201 with the new id, and where it is; an answer that is repeated says so."""
     location = f"location: {LISTINGS_PATH}/{added.listing_id}\r\n".encode()
     replayed = REPLAYED if added.replayed else b""

@@ -114,7 +114,7 @@ async def _whole_list(service: Service, request: Request, revision: int, tag: st
 async def _plain_listing(service: Service, request: Request) -> Response:
     """A listing without parameters; one that was answered before holds if no listing has changed since."""
     account_id, name = request.caller.account_id, request.segment
-    settled = service.known_settled_revision(request.caller)
+    settled = service.get_cached_settled_revision(request.caller)
     if settled is None and request.kept.holds(account_id, name):
         settled = await service.get_settled_revision(request.caller)
     answer = request.kept.find(account_id, settled, name) if settled is not None else None

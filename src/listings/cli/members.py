@@ -168,7 +168,7 @@ def _parts(service: Service, owner: Account) -> Mapping[str, Callable[[], AsyncI
         "keys": lambda: _each(store.list_keys(owner.id), listed_key_data),
         "sessions": lambda: _each(store.list_sessions(owner.id), _session_data),
         "activity": lambda: _activity(service, owner),
-        "usage": lambda: _each(store.usage_by_hour(*place, 0), _usage_data),
+        "usage": lambda: _each(store.list_usage_by_hour(*place, 0), _usage_data),
         "refusals": lambda: _each(store.list_rejected_requests(*place, MOST_REFUSALS), _refusal_data),
         "listings": lambda: _listings(service, owner),
     }
@@ -220,7 +220,7 @@ def _usage_data(row: UsageCount) -> Mapping[str, object]:
         "hour": timestamps.text_of(row.period * _HOUR),
         "key": row.key_id,
         "status": row.status,
-        "requests": row.answers,
+        "requests": row.responses,
     }
 
 

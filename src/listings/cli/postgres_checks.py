@@ -45,33 +45,35 @@ def _unreachable(problem: Problem) -> Finding:
 def _schema(found: PostgresInspection) -> Finding:
     if found.mismatch is not None:
         return mismatched(found.mismatch)
-    if found.pending:
+    if found.pending_migrations:
         return Finding(
             "schema",
             "warning",
-            f"The schema lacks {found.pending} of this program's migrations",
+            f"The schema lacks {found.pending_migrations} of this program's migrations",
             "Run `listings migrate`; the service does the same when it starts",
         )
     return Finding("schema", "ok", "It is this program's")
 
 
 def _stored_times(found: PostgresInspection) -> Finding:
-    if found.newest is not None and found.newest > time.time() + _STORED_SECONDS:
+    if found.newest_time is not None and found.newest_time > time.time() + _STORED_SECONDS:
         return Finding(
             "stored times",
             "warning",
-            f"The latest stored time is {timestamps.text_of(found.newest)}, "
+            f"The latest stored time is {timestamps.text_of(found.newest_time)}, "
             f"but the clock says {timestamps.text_of(time.time())}",
             "Set the machine's clock if it is wrong; if it was wrong before, this passes with time",
         )
     return Finding(
-        "stored times", "ok", "-" if found.newest is None else f"The latest is {timestamps.text_of(found.newest)}"
+        "stored times",
+        "ok",
+        "-" if found.newest_time is None else f"The latest is {timestamps.text_of(found.newest_time)}",
     )
 
 
 def _durability(found: PostgresInspection) -> Finding:
-    if found.unsafe:
-        names = " and ".join(found.unsafe)
+    if found.unsafe_settings:
+        names = " and ".join(found.unsafe_settings)
         return Finding(
             "durability",
             "fault",
@@ -97,25 +99,25 @@ def _connections(found: PostgresInspection, wanted: int) -> Finding:
 
 
 def _server_clock(found: PostgresInspection) -> Finding:
-    text = f"The server's clock differs by {abs(found.ahead):.1f} seconds"
-    if abs(found.ahead) > _CLOCK_SECONDS:
+    text = f"The server's clock differs by {abs(found.clock_ahead_seconds):.1f} seconds"
+    if abs(found.clock_ahead_seconds) > _CLOCK_SECONDS:
         return Finding("server clock", "warning", text, "Let both machines keep their clocks by NTP")
     return Finding("server clock", "ok", text)
 
 
 def _transactions(found: PostgresInspection) -> Finding:
-    if found.age > _OLD_AGE:
+    if found.transaction_age > _OLD_AGE:
         return Finding(
             "transactions",
             "warning",
-            f"The oldest transaction id is {found.age} transactions old; at 2,000,000,000 the server stops",
+            f"The oldest transaction id is {found.transaction_age} transactions old; at 2,000,000,000 the server stops",
             "See why autovacuum does not freeze: open transactions, prepared ones, replication slots",
         )
-    if found.longest > _OLD_TRANSACTION:
+    if found.longest_transaction_seconds > _OLD_TRANSACTION:
         return Finding(
             "transactions",
             "warning",
-            f"A transaction has been open for {found.longest} seconds",
+            f"A transaction has been open for {found.longest_transaction_seconds} seconds",
             "End it (pg_stat_activity names it): nothing that was deleted since can be cleaned up",
         )
-    return Finding("transactions", "ok", f"The oldest id is {found.age} transactions old")
+    return Finding("transactions", "ok", f"The oldest id is {found.transaction_age} transactions old")

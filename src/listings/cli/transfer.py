@@ -61,7 +61,7 @@ def export(context: click.Context, account: str, file: Path, *, force: bool, as_
 
     async def use(service: Service) -> dict[str, Any]:
         owner = await service.find_account(account)
-        origin = Origin(owner.id, await service.store.get_id(), form.name)
+        origin = Origin(owner.id, await service.store.get_database_id(), form.name)
         with _told_of(file), Part(place, origin, force=force) as part, _progress() as progress:
             _begin(part, form)
             task = progress.add_task("Exporting", total=None, completed=part.progress.listings)

@@ -1,1 +1,1 @@
-"""What the service requires of a store and of a rate limiter."""
+"""The interfaces that stores and rate limiters implement."""

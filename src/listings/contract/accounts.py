@@ -1,4 +1,4 @@
-"""Types of the store's methods on accounts and keys."""
+"""Types for the store's methods on accounts and keys."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
@@ -11,11 +11,11 @@ from listings.domain.model import (
 )
 
 AccountChange: TypeAlias = Mapping[str, str | int | None]
-"""New values of `name`, `plan_expires_at` and `disabled_at`, only of what changes."""
+"""New values for `name`, `plan_expires_at` and `disabled_at`. Contains only the fields to change."""
 
 
 class NewKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key to be stored: everything of it but the key itself. Times are seconds since 1970."""
+    """A key to be stored: everything except the key itself. Times are Unix times in seconds."""
 
     account_id: int
     name: str
@@ -26,11 +26,11 @@ class NewKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rotation(NamedTuple):
-    """A key to be stored in the place of another, and the moment at which that one ends."""
+    """The key that replaces another one, and the Unix time at which the old key expires."""
 
     new: NewKey
     old_expires_at: int
 
 
 DecideRotation: TypeAlias = Callable[[ApiKey, Account, int | None], Rotation]
-"""Of a key, its account, and the id of the key that was made in its place before, as far as that is known."""
+"""Receives a key, its account, and the id of the key that already replaced it (None if none is known)."""

@@ -11,11 +11,11 @@ OPERATOR = 0
 
 
 CONSOLE = -1
-"""Authors that are no API key, whose ids begin at 1: the operator by commands, the account's member by the console."""
+"""Actors without an API key (key ids start at 1): the operator on the command line, a member in the console."""
 
 
 class Actor(NamedTuple):
-    """Who brings something about, and when in seconds since 1970: an API key by its id, OPERATOR or CONSOLE."""
+    """Who made a change (the id of an API key, OPERATOR or CONSOLE) and the Unix time of the change in seconds."""
 
     key_id: int
     moment: int
@@ -41,7 +41,7 @@ EventKind: TypeAlias = Literal[
 
 
 class ActivityCursor(NamedTuple):
-    """A place in an account's activity, behind which it goes on."""
+    """A position in an account's activity. The next page starts after it."""
 
     revision: int
     number: int
@@ -49,16 +49,19 @@ class ActivityCursor(NamedTuple):
 
 
 LATEST = ActivityCursor(2**62, 0, 2**62)
-"""Before the newest event."""
+"""The cursor of the first page, which starts with the newest event."""
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something that was done to an account. `moment` is in seconds since 1970, `actor` as in `Actor`.
+    """An audit event of an account.
 
-    `revision` is the account's after it; an edit of listings has the number 0, what is none has one from 1 on.
-    `subject` is the id of the listing or the key, 0 where there is none. `detail` is JSON: the names of the changed
-    fields; the ids that a batch has made, changed and deleted; how many listings an import has made and changed; the
-    new values of an account's fields; the id of the key that a new one replaces.
+    - `revision` is the account's revision after the event.
+    - `number` is 0 for edits of listings. All other events of a revision are numbered from 1.
+    - `moment` is a Unix time in seconds, and `actor` is the `key_id` of an `Actor`.
+    - `subject` is the id of the listing or key, or 0 if there is none.
+    - `detail` is JSON. Its content depends on the kind: the names of the changed fields, the ids of the listings that
+      a batch created, updated or deleted, the number of listings that an import created and updated, the new values
+      of the account's fields, or the id of the key that the new one replaces.
     """
 
     revision: int
@@ -71,7 +74,10 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Creation(NamedTuple):
-    """A listing as its row tells of its making; `actor` and `revision` are None where that is no event of its own."""
+    """When and by whom a listing was created.
+
+    `actor` and `revision` are None if the creation is not an event of its own (a batch or an import, for example).
+    """
 
     listing_id: int
     actor: int | None
@@ -80,7 +86,7 @@ class Creation(NamedTuple):
 
 
 class UsageKey(NamedTuple):
-    """What requests are counted by; `hour` is in hours since 1970."""
+    """The key by which requests are counted. `hour` is in hours since 1970 (UTC)."""
 
     account_id: int
     hour: int
@@ -89,16 +95,16 @@ class UsageKey(NamedTuple):
 
 
 class UsageCount(NamedTuple):
-    """How many answers of a status a key got in an hour, or on a day, since 1970 (UTC)."""
+    """The number of responses with one status that a key received in one hour or day (counted from 1970, UTC)."""
 
     period: int
     key_id: int
     status: int
-    answers: int
+    responses: int
 
 
 class RejectedRequest(msgspec.Struct, frozen=True):
-    """A request that was refused. `moment` is in microseconds since 1970, different for all of one process."""
+    """A rejected request. `moment` is a Unix time in microseconds and is unique within a process."""
 
     account_id: int
     moment: int
@@ -110,16 +116,16 @@ class RejectedRequest(msgspec.Struct, frozen=True):
     request_id: str
 
 
-class History(NamedTuple):
-    """From when on history is kept: events in seconds, usage in hours, refusals in microseconds since 1970."""
+class HistoryCutoffs(NamedTuple):
+    """The start of the retained history since 1970: events in seconds, usage in hours, rejections in microseconds."""
 
     events: int
     hours: int
-    refusals: int
+    rejections: int
 
 
 class Payment(NamedTuple):
-    """A payment as its provider tells of it; `payment_id` is what the provider calls it, each time."""
+    """A confirmed payment for a number of months. The provider repeats `payment_id` when it reports one again."""
 
     provider: str
     payment_id: str
@@ -128,31 +134,47 @@ class Payment(NamedTuple):
 
 
 class HistoryStore(Protocol):
-    """Where an account's usage and activity are kept, and what was paid."""
+    """Stores activity, usage, rejected requests and payments."""
 
     async def page_events(self, bucket: int, account_id: int, before: ActivityCursor, count: int) -> list[Event]:
-        """The account's next older events that are no creates of single listings, `count` at most, the newest first."""
+        """Return at most `count` events of the account that are older than the cursor, newest first.
 
-    async def page_made(self, bucket: int, account_id: int, before_id: int, count: int) -> list[Creation]:
-        """The account's next listings with lower ids, `count` at most, ids descending; deleted ones included."""
+        The creation of a single listing is not among them: use `page_creations`.
+        """
 
-    async def add_usage(self, counts: Mapping[UsageKey, int], refusals: Sequence[RejectedRequest], most: int) -> None:
-        """Add to the counts, and keep the refusals; of these the latest `most` of each account stay."""
+    async def page_creations(self, bucket: int, account_id: int, before_id: int, count: int) -> list[Creation]:
+        """Return when and by whom listings of the account with ids below `before_id` were created, highest id first.
 
-    async def usage_by_hour(self, bucket: int, account_id: int, since: int) -> list[UsageCount]:
-        """The account's counts from an hour on, in the order of hours."""
+        At most `count` are returned. Deleted listings are included.
+        """
 
-    async def usage_by_day(self, bucket: int, account_id: int, since: int) -> list[UsageCount]:
-        """The account's counts from an hour on, summed over days, in the order of days."""
+    async def add_usage(
+        self, counts: Mapping[UsageKey, int], rejections: Sequence[RejectedRequest], max_rejections: int
+    ) -> None:
+        """Add to the usage counts and store rejected requests.
+
+        Only the latest `max_rejections` rejected requests of an account are retained.
+        """
+
+    async def list_usage_by_hour(self, bucket: int, account_id: int, since: int) -> list[UsageCount]:
+        """Return the account's usage from the hour `since` on, in order of the hours."""
+
+    async def list_usage_by_day(self, bucket: int, account_id: int, since: int) -> list[UsageCount]:
+        """Return the account's usage from the hour `since` on, summed by day, in order of the days."""
 
     async def list_rejected_requests(self, bucket: int, account_id: int, count: int) -> list[RejectedRequest]:
-        """The account's latest refusals, the latest first."""
+        """Return the account's `count` latest rejected requests, latest first."""
 
-    async def purge_history(self, buckets: Sequence[int], oldest: History, most: int) -> int:
-        """Remove what is older from some buckets, of each at most so many rows of a kind; returns how many."""
+    async def purge_history(self, buckets: Sequence[int], oldest: HistoryCutoffs, max_rows: int) -> int:
+        """Delete history before the cutoffs from some buckets and return the number of deleted rows.
+
+        In each bucket, at most `max_rows` events, `max_rows` usage counts and `max_rows` rejected requests are deleted.
+        """
 
     async def add_payment(self, payment: Payment, decide: Callable[[Account], int], moment: int) -> Account | None:
-        """Let a plan that is paid end when a pure function of its account tells; None when there is no such account.
+        """Store a payment received at the Unix time `moment` and extend the account's plan.
 
-        A payment that was stored before changes nothing: the account is returned as it is.
+        `decide` is a pure function that receives the account and returns the new end of the plan as a Unix time.
+        Return the updated account, or None if it does not exist. If the payment is already stored, change nothing and
+        return the account as it is.
         """

@@ -1,4 +1,4 @@
-"""Types of the store's import methods."""
+"""Types for the store's import methods."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, TypeAlias
@@ -14,7 +14,7 @@ from listings.domain.model import (
 
 
 class ImportKey(msgspec.Struct, frozen=True):
-    """What tells imports apart: the account, the file's SHA-256, its format, and whether its ids are passed over."""
+    """Identifies an import: the account, the file's SHA-256 and format, and whether its ids are ignored."""
 
     bucket: int
     account_id: int
@@ -24,14 +24,14 @@ class ImportKey(msgspec.Struct, frozen=True):
 
 
 class Position(NamedTuple):
-    """A place between two rows of a file: how many bytes and how many lines lie before it."""
+    """A position between two rows of a file: the number of bytes and of lines before it."""
 
     offset: int = 0
     line: int = 0
 
 
 class ImportProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far an import is and what became of the rows so far. Times are seconds since 1970."""
+    """The position that an import has reached and the outcomes of the rows so far. Times are Unix times in seconds."""
 
     offset: int = 0
     line: int = 0
@@ -44,15 +44,15 @@ class ImportProgress(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def position(self) -> Position:
-        """Behind the last row that is done."""
+        """The position after the last processed row."""
         return Position(self.offset, self.line)
 
 
 class ImportRow(NamedTuple):
-    """A row to be imported: whose id it has, if any, and its judge.
+    """A row to be imported: the id that it names, if any, and the function that decides what to do with it.
 
-    `decide` is given the listing of that id, or None. It returns a listing to be made (with that id, or a new one
-    where there is none) or what to change of the listing that is there, or raises a Problem. It is pure.
+    `decide` is pure. It receives the listing with that id, or None. It returns a listing to create (with that id, or
+    with a new one if the row has none) or the changes to the existing listing, or it raises a Problem.
     """
 
     listing_id: int | None
@@ -63,7 +63,7 @@ RowOutcome: TypeAlias = Literal["made", "changed", "unchanged"] | Problem
 
 
 class ImportBatch(NamedTuple):
-    """The rows between two places of a file; `finished_at` is given with the last ones."""
+    """The rows between two positions of a file. The last batch of a file sets `finished_at`."""
 
     start: Position
     end: Position

@@ -1,4 +1,4 @@
-"""Types of the store's methods on listings."""
+"""Types for the store's methods on listings."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -12,71 +12,71 @@ from listings.domain.model import (
 )
 
 Decide: TypeAlias = Callable[[Listing | None], ListingChange]
-"""Judges a row inside the transaction that may change it: returns what to write, or raises a Problem.
+"""Receives a row inside the transaction and returns the changes to write, or raises a Problem.
 
-Pure, since it may be called again."""
+It must be pure, because a store may call it again when it repeats a transaction."""
 
 
 T = TypeVar("T")
 
 
 class Promise(asyncio.Future[T]):
-    """A result that is sure to come, so that a request may wait for it without a task, which is cheaper."""
+    """A future that is always resolved. A request can await it without a task, which is cheaper."""
 
 
 class IdempotencyRecord(NamedTuple):
-    """An idempotency key that an account gives to a write, to be kept with what the write came to (decision G36)."""
+    """An idempotency key of an account, stored with the result of the write that used it (decision G36)."""
 
     key: str
     digest: bytes  # SHA-256 of the request
-    moment: int  # seconds since 1970
-    oldest: int  # claims before this moment count no more
+    moment: int  # Unix time in seconds
+    oldest: int  # Unix time in seconds; stored records from before it are ignored
 
 
-class Added(NamedTuple):
-    """A new listing, or the one that an earlier write under the same claim has made."""
+class AddResult(NamedTuple):
+    """The id of the new listing, or of the original one if the idempotency key was already used."""
 
     listing_id: int
     replayed: bool = False
-    revision: int | None = None  # the account's, to which this has raised it, where the store tells it
+    revision: int | None = None  # the account's revision after the write, if the store knows it
 
 
 class AddStep(NamedTuple):
-    """A listing to be made."""
+    """Create a listing."""
 
     new: NewListing
     created_at: str
 
 
 class ChangeStep(NamedTuple):
-    """A listing to be changed."""
+    """Change a listing."""
 
     listing_id: int
     decide: Decide
 
 
 Step: TypeAlias = AddStep | ChangeStep | Problem
-"""What is to be done; a Problem is refused as it is."""
+"""A step of a batch. A Problem is a step that was rejected before; it is its own result."""
 
 
 StepResult: TypeAlias = int | Listing | Problem
-"""The new listing's id, the changed listing, or why the step was refused."""
+"""The id of the new listing, the changed listing, or the reason why the step was rejected."""
 
 
 class Batch(NamedTuple):
-    """Steps to be done in one transaction, in their order."""
+    """Steps to run in one transaction, in order."""
 
     steps: Sequence[Step]
-    atomic: bool  # one refused step undoes all
-    dry_run: bool  # all is undone
-    record: Callable[[Sequence[StepResult]], str]  # what to keep with a claim: pure
+    atomic: bool  # roll back everything if a step is rejected
+    dry_run: bool  # always roll back
+    record: Callable[[Sequence[StepResult]], str]  # pure; returns the result to store with the idempotency key
 
 
 class IndexStep(NamedTuple):
-    """What a step of `Store.index_market` or `Store.index_accounts` did."""
+    """The outcome of a call of `Store.index_market` or `Store.index_accounts`."""
 
-    done: int  # listings
-    left: bool = False  # whether there is more to do
-    seconds: float = 0.0  # for which writes of others may have had to wait
-    preparing: float = 0.0  # seconds that it took before, in parts between which others had their turns
-    contended: bool = False  # whether others have written since the step before, or with this one
+    done: int  # listings indexed
+    left: bool = False  # whether more work is left
+    seconds: float = 0.0  # during which other writers may have been blocked
+    preparing_seconds: float = 0.0  # before that, with pauses in which others can write
+    contended: bool = False  # whether others have written since the previous step or together with this one

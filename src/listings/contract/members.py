@@ -1,4 +1,4 @@
-"""What the console asks of a store: members and their sessions, the account's usage, and who did what."""
+"""The store's contract for members of the console: passwords, sessions, sign-in attempts and invitations."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -10,7 +10,11 @@ from listings.domain.model import Account
 
 
 class NewSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A session to be stored: SHA-256 of its token, the name by which its owner may end it, the secret of its forms."""
+    """A session to be stored.
+
+    `digest` is the SHA-256 of the session token. `handle` is the public name by which the owner can end the session.
+    `agent` describes the browser.
+    """
 
     digest: bytes
     handle: str
@@ -20,9 +24,9 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Session(msgspec.Struct, frozen=True):
-    """A session as it is stored. Times are seconds since 1970; `seen_at` may be a minute behind.
+    """A stored session. Times are Unix times in seconds.
 
-    `confirmed_at`: when its owner last gave the password.
+    `seen_at` may lag by a minute. `confirmed_at` is the last time that the owner entered the password.
     """
 
     account_id: int
@@ -34,88 +38,94 @@ class Session(msgspec.Struct, frozen=True):
     agent: str
 
 
-class Ages(NamedTuple):
-    """Moments before which a session is over, by when it was last seen and by when it began."""
+class SessionCutoffs(NamedTuple):
+    """A session has expired if it was last seen, or created, before these Unix times in seconds."""
 
     seen_at: int
     created_at: int
 
 
 class MemberStore(Protocol):
-    """Where the console's members, sessions and invitations are kept, with what `contract.store.Store` promises."""
+    """Stores members, their sessions and invitations, with the guarantees of `contract.store.Store`."""
 
     async def add_member(self, name: str, email: str, password: str, created_at: int) -> Account | None:
-        """Store an account without a plan and its password's hash.
+        """Store an account without a plan, together with its password hash.
 
-        None, and nothing stored, when the e-mail address is taken.
+        Return None and store nothing if the email address is taken.
         """
 
     async def get_password(self, account_id: int) -> str | None:
-        """The hash of the account's password; None when it has none."""
+        """Return the account's password hash, or None if it has no password."""
 
     async def set_password(self, account_id: int, old: str, new: str, actor: Actor, keep: str | None = None) -> bool:
-        """Store a password's hash, end all sessions but the one of the handle `keep`, and all invitations.
+        """Replace the password hash `old` by `new` and delete the account's sessions and invitations.
 
-        False, and nothing stored, when the hash is no more the old one.
+        The session with the handle `keep` stays. Return False and store nothing if the current hash is not `old`.
         """
 
     async def replace_password(self, account_id: int, old: str, new: str) -> None:
-        """Store another hash of the same password, unless the hash is no more the old one."""
+        """Store a new hash of the same password, unless the current hash is not `old`."""
 
     async def add_session(self, account_id: int, new: NewSession, password: str) -> bool:
-        """Store a session of an existing account, which has given the password of a hash.
+        """Store a session of an existing account that signed in with the password of this hash.
 
-        False, and nothing stored, when that is no more its hash, or the account is disabled.
+        Return False and store nothing if the hash has changed or the account is disabled.
         """
 
     async def find_session(self, digest: bytes) -> tuple[Session, Account] | None:
-        """The session of this digest with its account, however old."""
+        """Return the session with this digest and its account, even if it has expired."""
 
     async def list_sessions(self, account_id: int) -> list[Session]:
-        """The account's sessions, the latest first."""
+        """Return the account's sessions, latest first."""
 
     async def touch_session(self, account_id: int, handle: str, seen_at: int) -> None:
-        """Keep when a session was last seen; an earlier time changes nothing."""
+        """Record when a session was last seen. An earlier time than the stored one changes nothing."""
 
     async def confirm_session(self, account_id: int, handle: str, digest: bytes, confirmed_at: int) -> None:
-        """Keep when the password was last given; from now on the session is found by another digest."""
+        """Record when the owner entered the password, and replace the session's digest."""
 
     async def end_session(self, account_id: int, handle: str, actor: Actor | None = None) -> bool:
-        """End one session; False when there is none of this handle. Without an author it leaves no event."""
+        """Delete a session. Return False if the account has no session with this handle.
 
-    async def end_sessions(self, account_id: int, keep: str | None = None) -> int:
-        """End all of an account's sessions but the one of the handle `keep`; returns how many."""
-
-    async def purge_sessions(self, oldest: Ages) -> None:
-        """Remove the sessions that are over."""
-
-    async def count_attempt(self, subjects: Sequence[bytes], moment: int, oldest: int) -> list[int]:
-        """Count one attempt of each subject (32 bytes); returns how many there were since its first one.
-
-        One whose first attempt was at `oldest` or before, or is still to come, begins anew, with this as its first.
+        An audit event is written only if `actor` is given.
         """
 
-    async def forgive_attempt(self, forgotten: bytes, lessened: bytes) -> None:
-        """Forget a subject's attempts, and one of another's."""
+    async def end_sessions(self, account_id: int, keep: str | None = None) -> int:
+        """Delete all sessions of the account except the one with the handle `keep`. Return how many were deleted."""
+
+    async def purge_sessions(self, oldest: SessionCutoffs) -> None:
+        """Delete the expired sessions."""
+
+    async def count_attempt(self, subjects: Sequence[bytes], moment: int, oldest: int) -> list[int]:
+        """Count one sign-in attempt for each subject (32 bytes) and return their counts.
+
+        The count restarts at 1 if the subject's first attempt was at `oldest` or before, or lies in the future.
+        """
+
+    async def clear_attempts(self, cleared: bytes, decremented: bytes) -> None:
+        """Delete the attempts of the subject `cleared`, and lower the count of the subject `decremented` by one.
+
+        If both are the same subject, only its count is lowered.
+        """
 
     async def purge_attempts(self, oldest: int, now: int) -> None:
-        """Remove the subjects whose first attempt was before a moment, or is still to come."""
+        """Delete subjects whose first attempt was before `oldest` or lies after `now`."""
 
     async def add_invitation(self, account_id: int, digest: bytes, created_at: int, expires_at: int) -> None:
-        """Store an invitation of an existing account, in the place of all earlier ones."""
+        """Store an invitation for an existing account. It replaces all earlier ones."""
 
     async def find_invitation(self, digest: bytes, now: int) -> Account | None:
-        """The account of an invitation that has not expired."""
+        """Return the account of an invitation, or None if there is no such invitation or it has expired."""
 
-    async def take_invitation(self, digest: bytes, password: str, now: int) -> Account | None:
-        """Set the password of the account that an invitation is for, as `set_password` does, and remove it.
+    async def accept_invitation(self, digest: bytes, password: str, now: int) -> Account | None:
+        """Set the password hash of the invited account, as `set_password` does, and delete the invitation.
 
-        None, and nothing written, when there is no such invitation or it has expired.
+        Return None and write nothing if there is no such invitation or it has expired.
         """
 
     async def erase_account(self, account_id: int, name: str, email: str, now: int) -> None:
-        """Take everything personal from an account but its listings, and disable it.
+        """Erase an account's personal data, except its listings, and disable it.
 
-        It gets another name and address, loses plan, password, sessions, invitations, activity, usage and what was
-        kept for its Idempotency-Keys; its keys are revoked, and get that name.
+        The account and its keys get the given name, and the account gets the given email address. Its keys are revoked.
+        Its plan, password, sessions, invitations, activity, usage and idempotency records are deleted.
         """

@@ -1,4 +1,4 @@
-"""The rate limiter's contract."""
+"""The contract for rate limiters."""
 
 from typing import Protocol
 
@@ -6,10 +6,10 @@ import msgspec
 
 
 class RateLimitDecision(msgspec.Struct, frozen=True, gc=False):
-    """A limiter's answer.
+    """The decision on one request.
 
-    `left`: how many more requests would be accepted at once. `reset`: seconds until the oldest request that
-    counts leaves the window; for a refused request, until one is accepted again.
+    `left` is the number of requests that would be accepted now. `reset` is the number of seconds until the oldest
+    counted request leaves the window. For a rejected request, that is when the next one can be accepted.
     """
 
     accepted: bool
@@ -20,9 +20,9 @@ class RateLimitDecision(msgspec.Struct, frozen=True, gc=False):
 class RateLimiter(Protocol):
     """An exact sliding log (decision G28).
 
-    A request is refused if, and only if, `limit` requests of its key were accepted in the `window` seconds before
-    it; one accepted exactly `window` seconds ago counts no more. Each limiter reads its own clock, since one that
-    is shared must read it under its lock.
+    A request is rejected if, and only if, `limit` requests with its key were accepted in the `window` seconds before
+    it. A request accepted exactly `window` seconds ago is no longer counted. Each limiter reads its own clock, because
+    a shared limiter must read it under its lock.
     """
 
     @property
@@ -31,27 +31,27 @@ class RateLimiter(Protocol):
 
     @property
     def window(self) -> int:
-        """Seconds."""
+        """Length of the window in seconds."""
 
     @property
     def is_shared(self) -> bool:
-        """Whether it was set up to count over machines."""
+        """Whether the limiter is configured to count across machines."""
 
     @property
     def scope(self) -> str:
-        """Whose requests are counted together at the moment, such as "this machine"."""
+        """The processes whose requests are currently counted together, such as "this machine"."""
 
     async def hit(self, key_id: int) -> RateLimitDecision:
-        """Count one request in one atomic step; a refused one does not count. May raise Unavailable."""
+        """Count a request in one atomic step. Rejected requests are not counted. May raise Unavailable."""
 
     async def peek(self, key_id: int) -> RateLimitDecision:
-        """What `hit` would answer now, without counting. May raise Unavailable."""
+        """Return what `hit` would return now, without counting a request. May raise Unavailable."""
 
     async def run_maintenance(self) -> None:
-        """What is to be done beside the requests, until cancelled; returns where that is nothing."""
+        """Run background work until cancelled. Returns immediately if there is none."""
 
     async def check(self) -> None:
-        """Raises Unavailable unless requests can be counted."""
+        """Raise Unavailable if requests can't be counted."""
 
     async def close(self) -> None:
-        """Give back what is held."""
+        """Release files and connections."""

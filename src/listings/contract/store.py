@@ -1,4 +1,4 @@
-"""What the service asks of a store and of a rate limiter. `tests/conformance` holds every engine to it."""
+"""The contract between the service and its stores. `tests/conformance` runs against every engine."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
@@ -6,7 +6,7 @@ from typing import Protocol
 from listings.contract.accounts import AccountChange, DecideRotation, NewKey
 from listings.contract.history import Actor, HistoryStore
 from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, RowOutcome
-from listings.contract.listings import Added, Batch, Decide, IdempotencyRecord, IndexStep, StepResult
+from listings.contract.listings import AddResult, Batch, Decide, IdempotencyRecord, IndexStep, StepResult
 from listings.contract.members import MemberStore
 from listings.domain.model import (
     Account,
@@ -16,7 +16,7 @@ from listings.domain.model import (
     ListingCounts,
     ListingQuery,
     MarketEntry,
-    MarketPlaces,
+    MarketFacets,
     MarketQuery,
     NewListing,
     SitemapEntry,
@@ -24,62 +24,71 @@ from listings.domain.model import (
 
 
 class Store(MemberStore, HistoryStore, Protocol):
-    """Where listings, accounts and keys are kept.
+    """Stores listings, accounts and keys.
 
-    Each method is one transaction. An answer to a write means: durable. Every method may raise Unavailable and
-    lets no driver's error escape; a write that ends with Unavailable is unknown, not undone. Cancelling a caller
-    does not undo its write. Every edit of an account's listings raises the account's revision by one in the same
-    transaction; all edits of one batch of an import are one. A write that is given an author leaves an event of it in
-    the account's activity, in the same transaction; without one it leaves none. A batch and an import are one event.
+    Every method guarantees the following:
+
+    - It runs in one transaction. When a write returns, it is durable.
+    - It may raise Unavailable. Errors of the database driver are never raised. The outcome of a write that raises
+      Unavailable is unknown: it may or may not be stored.
+    - Cancelling the caller does not roll back its write.
+    - Every edit of an account's listings raises the account's revision by one, in the same transaction. All edits of
+      one import batch together count as one.
+    - A write with an `actor` stores an audit event in the same transaction, and one without an `actor` stores none.
+      A batch is one event, and so is an import.
     """
 
     on_server_replaced: Callable[[], None]
-    """To be set by who keeps what was read: is called before the first read from a server that may hold less."""
+    """Hook to invalidate caches. Called before the first read from a server whose data may be older."""
 
     async def open(self) -> None:
         """Connect. Raises Problem("database_missing") or Problem("schema_mismatch")."""
 
     async def close(self) -> None:
-        """Finish the writes that wait, then disconnect. A write after this raises Unavailable."""
+        """Finish the queued writes, then disconnect. Later writes raise Unavailable."""
 
     async def check(self) -> None:
-        """Raises Problem unless the store answers, has this program's schema, and has room to write."""
+        """Raise Problem if the database doesn't respond, has another schema, or has no room for writes."""
 
-    async def get_id(self) -> str:
-        """32 hexadecimal digits, drawn when the database was made: what is kept beside it is known by them."""
+    async def get_database_id(self) -> str:
+        """Return the 32 random hexadecimal digits that identify the database, also to files stored next to it."""
 
     async def find_caller(self, digest: bytes) -> Caller | None:
-        """The key of this digest with its account, revoked and expired ones included; None when unknown."""
+        """Return the key with this digest and its account, or None if the key is unknown.
+
+        Revoked and expired keys are included.
+        """
 
     async def list_listings(self, bucket: int, account_id: int) -> list[Listing]:
-        """The account's active listings, newest (highest id) first."""
+        """Return the account's active listings, newest (highest id) first."""
 
     async def get_listing(self, listing_id: int) -> Listing | None:
-        """The listing of any account, deleted ones included; None when no such row was ever made."""
+        """Return the listing of any account, including deleted ones, or None if it does not exist."""
 
     async def get_listing_and_revision(self, listing_id: int) -> tuple[Listing, int] | None:
-        """The same, and the revision of its account at the same moment."""
+        """Return the listing like `get_listing`, with the account's revision from the same snapshot."""
 
     async def count_listings(self, bucket: int, account_id: int) -> ListingCounts:
-        """How many listings the account has, deleted ones apart."""
+        """Return the number of the account's listings by status."""
 
     async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> list[Listing]:
-        """The account's listings that a query asks for, in its order, equal ones in the order of their ids."""
+        """Return the account's listings that match a query, in the order of the query and then by id."""
 
-    async def add_listing(  # noqa: PLR0913, PLR0917 - what is to be stored, where, and on whose behalf
+    async def add_listing(  # noqa: PLR0913, PLR0917 - what to store, where, and on whose behalf
         self,
         bucket: int,
         account_id: int,
         new: NewListing,
         created_at: str,
-        claim: IdempotencyRecord | None = None,
+        idempotency: IdempotencyRecord | None = None,
         actor: Actor | None = None,
-    ) -> Added:
-        """Store a listing of an existing account; its id is higher than every earlier one of the account.
+    ) -> AddResult:
+        """Store a listing of an existing account. Its id is higher than all earlier ids of the account.
 
-        Ids are `serial * 1024 + bucket`, given once and never again. Under a claim that the account has made
-        before, nothing is stored, and the listing of then is returned. Raises Problem("idempotency_key_reused")
-        when that was for another request.
+        An id is `serial * 1024 + bucket` and is never reused. If the idempotency key was already used, store nothing
+        and return the original listing.
+
+        Raises Problem("idempotency_key_reused") if the key was used for a different request.
         """
 
     async def run_batch(
@@ -87,131 +96,149 @@ class Store(MemberStore, HistoryStore, Protocol):
         bucket: int,
         account_id: int,
         batch: Batch,
-        claim: IdempotencyRecord | None = None,
+        idempotency: IdempotencyRecord | None = None,
         actor: Actor | None = None,
     ) -> Sequence[StepResult] | str:
-        """Do the steps of a batch; returns what each came to, as it would have alone.
+        """Run the steps of a batch and return the result of each, which is the same as if it had run on its own.
 
-        Under a claim that the account has made before, nothing is done, and what was recorded then is returned.
-        Where all is undone, no claim is kept. Raises Problem("idempotency_key_reused").
+        If the idempotency key was already used, do nothing and return the string that `batch.record` returned then.
+        If the batch is rolled back, no idempotency record is stored.
+
+        Raises Problem("idempotency_key_reused") if the key was used for a different request.
         """
 
     async def purge_idempotency_records(self, oldest: int) -> None:
-        """Remove the claims from before a moment."""
+        """Delete the idempotency records from before `oldest`, a Unix time in seconds."""
 
     async def change_listing(self, listing_id: int, decide: Decide, actor: Actor | None = None) -> Listing:
-        """Read the row, ask `decide`, write exactly the columns that it returned; returns the listing as it is now.
+        """Read a listing, pass it to `decide`, write exactly the columns it returns, and return the new listing.
 
-        An empty change writes nothing; any other raises the version by one. What `decide` raises is raised, and
-        nothing is written. `decide` returns no change for a missing row (it raises).
+        An empty change writes nothing, and any other change raises the version by one. If `decide` raises, nothing is
+        written and the exception is raised. `decide` must raise if the listing does not exist.
         """
 
     async def page_listings(self, bucket: int, account_id: int, after_id: int, count: int) -> list[Listing]:
-        """The account's next listings behind an id, `count` at most, ids ascending; deleted ones included."""
+        """Return at most `count` listings of the account with ids above `after_id`, lowest first.
+
+        Deleted listings are included.
+        """
 
     async def find_import(self, key: ImportKey) -> ImportProgress | None:
-        """How far an import is; None when it was never begun."""
+        """Return the progress of an import, or None if it was never started."""
 
     async def begin_import(
         self, key: ImportKey, found: ImportProgress | None, started_at: int, last_id: int
     ) -> ImportProgress | None:
-        """Set an import of an existing account to its beginning; returns its progress.
+        """Start an import of an existing account from the beginning and return its progress.
 
-        From now on no id up to `last_id`, which is of the account's bucket or 0, is given to a new listing. None,
-        and nothing written, when the import is no more as it was `found`: somebody else has begun it.
+        Ids up to `last_id`, which is 0 or an id in the account's bucket, are not given to new listings from now on.
+        Return None and write nothing if the progress is not `found`, because another process started the import.
         """
 
     async def import_listings(
         self, key: ImportKey, batch: ImportBatch, actor: Actor | None = None
     ) -> list[RowOutcome] | None:
-        """Judge the rows of a batch one after the other and write what their judges return, with the progress.
+        """Call `decide` of each row in order, write its decisions, and store the progress.
 
-        A row that is made with an id of its own is made with it, and no id up to it is ever given to another. What
-        a judge raises is the outcome of its row and of no other. None, and nothing written, when the import is not
-        where the batch starts: somebody else has gone on with it, or it was finished.
+        If a new listing's row has an id, the listing gets that id, and no id up to it is given to another listing. If
+        `decide` raises a Problem, it is the outcome of that row only. Return None and write nothing if the import is
+        not at the start of the batch, because another process continued or finished it.
         """
 
     async def search_market(self, query: MarketQuery) -> list[MarketEntry]:
-        """What a query asks for of all accounts' listings that anybody may see, as far as they are indexed.
+        """Return the publicly visible listings of all accounts that match a query, as far as they are indexed.
 
-        Those are the active ones of accounts that aren't disabled, which counts at once. A word is looked for in title,
-        content, category and place. The newest come first, or the cheapest or dearest, and among equal prices the
-        oldest or the newest.
+        Visible are the active listings of accounts that aren't disabled. Disabling an account hides its listings
+        immediately. Terms match the title, content, category, location, region and district. Listings are sorted by
+        newest first, or by price: among equal prices, oldest first if prices ascend, newest first if they descend.
         """
 
     async def index_market(self, count: int, indexer: bytes, now: float) -> IndexStep:
-        """Make the market show at most `count` more of the listings that were written since it took them in.
+        """Index at most `count` created or changed listings for the market.
 
-        Of several indexers one goes on until it hasn't asked for a few seconds; the others are told that nothing is
-        left. `now` is in seconds since 1970.
+        `indexer` identifies the calling process, and `now` is a Unix time in seconds. Only the indexer that holds a
+        lease does the work. The lease expires a few seconds after its last call. Until then, others find no work.
         """
 
     async def index_accounts(self, count: int) -> IndexStep:
-        """Bring at most `count` more listings of accounts that have become large into the indexes of their searches.
+        """Index at most `count` listings of accounts that have become large.
 
-        Searches find the same before and afterwards. An engine that indexes them as they are written has nothing to do.
+        The index changes only the speed of searches, not their results. An engine that indexes listings as they are
+        written does nothing here.
         """
 
-    async def list_market_places(self, count: int) -> MarketPlaces:
-        """The regions and categories with the most listings, at most `count` of each."""
+    async def list_market_facets(self, count: int) -> MarketFacets:
+        """Return the regions and the categories with the most listings, at most `count` of each."""
 
     async def page_sitemap(self, after: int, count: int) -> list[SitemapEntry]:
-        """The next listings that the market shows behind a serial, `count` at most, in the order of their serials."""
+        """Return at most `count` visible listings with market serials above `after`, lowest first."""
 
     async def get_view_salt(self, day: int) -> bytes:
-        """32 random bytes, drawn once for each day (days since 1970), the same for all processes."""
+        """Return the 32 random bytes of a day (days since 1970). All processes get the same ones."""
 
     async def record_views(self, day: int, views: Mapping[int, Collection[bytes]]) -> None:
-        """Count the visitors of listings, 16 bytes each, who are new on that day, into each listing's view_count.
+        """Raise the view_count of each listing by the number of its visitors (16 bytes each) who are new on that day.
 
-        A listing that is missing, inactive or deleted counts nothing. Neither version nor updated_at changes; the
-        revision of an account is raised by one where any of its counts has changed.
+        Listings that are missing, inactive or deleted are ignored. version and updated_at don't change. An account's
+        revision is raised by one if any of its counts changes.
         """
 
     async def purge_views(self, oldest: int, count: int) -> int:
-        """Remove visitors of days before one, at most `count`, and their salts; returns how many visitors."""
+        """Delete at most `count` visitors of days before `oldest`, and the salts of those days.
+
+        Return the number of deleted visitors.
+        """
 
     async def get_revision(self, bucket: int, account_id: int) -> int:
-        """How often the account's listings were edited; 0 at first."""
+        """Return how often the account's listings were edited, 0 at first."""
 
     async def get_settled_revision(self, bucket: int, account_id: int) -> int:
-        """One since which none of the account's listings has changed, new ones aside; at most the present one."""
+        """Return the last revision that changed an existing listing, or any later one up to the current revision.
 
-    def known_settled_revision(self, bucket: int, account_id: int) -> int | None:
-        """The same where the store need not read for it; None otherwise."""
+        The creation of a listing does not count as a change.
+        """
+
+    def get_cached_settled_revision(self, bucket: int, account_id: int) -> int | None:
+        """Like `get_settled_revision`, but from memory only. Return None if a read would be needed."""
 
     async def add_account(self, name: str, email: str, plan_expires_at: int | None, created_at: int) -> Account | None:
-        """Store an account; None, and nothing stored, when the e-mail address is taken."""
+        """Store an account. Return None and store nothing if the email address is taken."""
 
     async def get_account(self, account_id: int) -> Account | None:
-        """The account of this id."""
+        """Return the account with this id, or None if it does not exist."""
 
     async def find_account(self, email: str) -> Account | None:
-        """The account of exactly this e-mail address."""
+        """Return the account with exactly this email address, or None if there is none."""
 
     async def page_accounts(self, after: int, count: int) -> list[Account]:
-        """The next accounts behind an id, at most `count`, in the order of their ids."""
+        """Return at most `count` accounts with ids above `after`, lowest first."""
 
     async def change_account(
         self, account_id: int, decide: Callable[[Account], AccountChange], actor: Actor | None = None
     ) -> Account | None:
-        """Change an account by a pure function of what it is; None when there is none."""
+        """Write the changes that the pure function `decide` returns for an account.
+
+        Return the updated account, or None if it does not exist.
+        """
 
     async def add_key(self, new: NewKey, actor: Actor | None = None) -> ApiKey | None:
-        """Store a key of an existing account; None, and nothing stored, when the digest is taken."""
+        """Store a key of an existing account. Return None and store nothing if the digest is taken."""
 
     async def list_keys(self, account_id: int) -> list[ApiKey]:
-        """The account's keys in the order of their ids, revoked and expired ones included."""
+        """Return the account's keys in order of their ids, including revoked and expired ones."""
 
     async def rotate_key(self, key_id: int, decide: DecideRotation, actor: Actor | None = None) -> ApiKey | None:
-        """Store a new key and set when the old one expires, as a pure function of what is known of it decides.
+        """Store a new key and set the expiry of the old one, as the pure function `decide` returns them.
 
-        Returns the new key; None when there is no such key. The new digest must not be taken. That a key was rotated
-        before is known for as long as the account's activity is kept, where an author was given.
+        Return the new key, or None if the old one does not exist. The new digest must not be taken. `decide` learns of
+        an earlier rotation from its audit event: only if that had an `actor`, and only while activity is retained.
         """
 
     async def record_key_uses(self, uses: Mapping[int, int]) -> None:
-        """Keep when keys were last used, by their ids; an earlier time than the one that is kept changes nothing."""
+        """Record when keys (by id) were last used. A time before the stored one changes nothing."""
 
     async def revoke_key(self, key_id: int, revoked_at: int, actor: Actor | None = None) -> ApiKey | None:
-        """Revoke a key for good; one that is revoked keeps its first time. None when there is no such key."""
+        """Revoke a key permanently and return it, or None if it does not exist.
+
+        A key that is already revoked keeps its first `revoked_at`.
+        """

@@ -147,7 +147,7 @@ class MarketEntry(msgspec.Struct, frozen=True, gc=False):
         return self.price_cents, self.serial
 
 
-class MarketPlaces(NamedTuple):
+class MarketFacets(NamedTuple):
     """The regions and the categories of what the market shows, those with the most listings first."""
 
     regions: list[str]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from listings.contract.history import LATEST, ActivityCursor, Creation, Event, History
+from listings.contract.history import LATEST, ActivityCursor, Creation, Event, HistoryCutoffs
 from listings.contract.store import Store
 from listings.domain import timestamps
 from listings.domain.errors import Unavailable
@@ -54,7 +54,7 @@ class Activity:
         events: list[Event] = []
         oldest_text = timestamps.text_of(oldest)
         for _ in range(_MOST_PAGES):
-            page = await self.store.page_made(*place, before_id, _PAGE)
+            page = await self.store.page_creations(*place, before_id, _PAGE)
             for made in page:
                 before_id = made.listing_id
                 if made.actor is None:
@@ -73,7 +73,7 @@ class Activity:
         """Remove activity after 90 days and usage after 31, from some buckets each time, in small steps."""
         now = int(self.clock())
         kept_usage = now - USAGE_DAYS * _DAY
-        oldest = History(now - ACTIVITY_DAYS * _DAY, kept_usage // _HOUR, kept_usage * _MICROSECOND)
+        oldest = HistoryCutoffs(now - ACTIVITY_DAYS * _DAY, kept_usage // _HOUR, kept_usage * _MICROSECOND)
         first = self._next_bucket
         self._next_bucket = (first + _BUCKETS_AT_ONCE) % BUCKETS
         count = _MOST_FORGOTTEN

@@ -29,7 +29,7 @@ async def index(take_step: Callable[[int], Awaitable[IndexStep]], pause: Pause) 
             return done
         size = next_size(size, step)
         share = _SHARE_OF_BUSY if step.contended else _SHARE_OF_IDLE
-        await pause(min((step.seconds + step.preparing) * (1 / share - 1), _LONGEST_PAUSE))
+        await pause(min((step.seconds + step.preparing_seconds) * (1 / share - 1), _LONGEST_PAUSE))
 
 
 def next_size(size: int, step: IndexStep) -> int:

@@ -7,7 +7,16 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from listings.contract.history import OPERATOR, Actor
-from listings.contract.listings import Added, AddStep, Batch, ChangeStep, Decide, IdempotencyRecord, Step, StepResult
+from listings.contract.listings import (
+    AddResult,
+    AddStep,
+    Batch,
+    ChangeStep,
+    Decide,
+    IdempotencyRecord,
+    Step,
+    StepResult,
+)
 from listings.contract.store import Store
 from listings.domain import timestamps
 from listings.domain.errors import Problem
@@ -76,9 +85,9 @@ class Listings:
         """One since which none of the caller's listings has changed, new ones aside."""
         return await self.store.get_settled_revision(caller.bucket, caller.account_id)
 
-    def known_settled_revision(self, caller: Caller) -> int | None:
+    def get_cached_settled_revision(self, caller: Caller) -> int | None:
         """The same, where it is known without a read."""
-        return self.store.known_settled_revision(caller.bucket, caller.account_id)
+        return self.store.get_cached_settled_revision(caller.bucket, caller.account_id)
 
     async def get_listing(self, caller: Caller, listing_id: int) -> Listing:
         """The caller's listing. Raises Problem: listing_not_found (missing or deleted), not_owner."""
@@ -94,17 +103,17 @@ class Listings:
         listing = await self.store.get_listing(listing_id)
         return listing if listing is not None and listing.account_id == caller.account_id else None
 
-    async def create_listing(self, caller: Caller, new: NewListing, terms: WriteOptions = ANY_TERMS) -> Added:
+    async def create_listing(self, caller: Caller, new: NewListing, terms: WriteOptions = ANY_TERMS) -> AddResult:
         """Store a listing for the caller; a dry run's has the id 0. Raises Problem("idempotency_key_reused")."""
-        claim = self._claim(terms)
+        idempotency = self._claim(terms)
         if not terms.dry_run:
             now = self.clock()
             actor = Actor(caller.key_id, int(now))
             created_at = timestamps.text_of(now)
-            return await self.store.add_listing(caller.bucket, caller.account_id, new, created_at, claim, actor)
+            return await self.store.add_listing(caller.bucket, caller.account_id, new, created_at, idempotency, actor)
         batch = Batch([AddStep(new, self._today())], atomic=True, dry_run=True, record=str)
-        earlier = await self.store.run_batch(caller.bucket, caller.account_id, batch, claim)
-        return Added(int(earlier), replayed=True) if isinstance(earlier, str) else Added(0, replayed=False)
+        earlier = await self.store.run_batch(caller.bucket, caller.account_id, batch, idempotency)
+        return AddResult(int(earlier), replayed=True) if isinstance(earlier, str) else AddResult(0, replayed=False)
 
     async def update_listing(
         self, caller: Caller, listing_id: int, change: ListingChange | Problem, terms: WriteOptions = ANY_TERMS

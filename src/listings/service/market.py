@@ -11,7 +11,7 @@ import msgspec
 
 from listings.contract.store import Store
 from listings.domain.errors import Problem, Unavailable
-from listings.domain.model import Listing, MarketEntry, MarketPlaces, MarketQuery, SitemapEntry
+from listings.domain.model import Listing, MarketEntry, MarketFacets, MarketQuery, SitemapEntry
 from listings.service.indexing import Pause, index
 
 _DAY = 24 * 3600
@@ -60,7 +60,7 @@ class Market:
         self._views: set[_View] = set()
         self._salts: dict[int, bytes] = {}
         self._indexer = secrets.token_bytes(16)
-        self._places: tuple[float, MarketPlaces] | None = None
+        self._places: tuple[float, MarketFacets] | None = None
 
     # What anybody sees
 
@@ -87,12 +87,12 @@ class Market:
             raise Problem("listing_not_found", "There is no such listing")
         return listing
 
-    async def market_places(self) -> MarketPlaces:
+    async def market_places(self) -> MarketFacets:
         """The regions and categories with the most listings, in alphabetical order; up to a minute old."""
         now = self.clock()
         if self._places is None or not 0 <= now - self._places[0] < _PLACES_SECONDS:
-            found = await self.store.list_market_places(_PLACES)
-            places = MarketPlaces(*(sorted(names, key=str.casefold) for names in found))
+            found = await self.store.list_market_facets(_PLACES)
+            places = MarketFacets(*(sorted(names, key=str.casefold) for names in found))
             self._places = (now, places)
         return self._places[1]
 

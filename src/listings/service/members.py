@@ -12,7 +12,7 @@ import msgspec
 
 from listings.contract.history import CONSOLE, Actor
 from listings.contract.listings import Batch, ChangeStep, IdempotencyRecord
-from listings.contract.members import Ages, NewSession, Session
+from listings.contract.members import NewSession, Session, SessionCutoffs
 from listings.contract.store import Store
 from listings.domain import timestamps
 from listings.domain.errors import Problem, Unavailable
@@ -126,7 +126,7 @@ class Members(Accounts):
             raise _too_many()
         found = await self.store.find_account(email) if email.isprintable() else None
         account, hashed = await self._require_password(found, password)
-        await self.store.forgive_attempt(of_account, of_address)
+        await self.store.clear_attempts(of_account, of_address)
         if account.disabled_at is not None:
             raise Problem("account_disabled", "This account is disabled: ask the operator")
         return await self._begin_session(account, hashed, agent)
@@ -212,7 +212,7 @@ class Members(Accounts):
         if counts[0] > _MOST_OF_ACCOUNT:
             raise _too_many()
         _, hashed = await self._require_password(member.account, password, _WRONG_PASSWORD)
-        await self.store.forgive_attempt(subject, subject)
+        await self.store.clear_attempts(subject, subject)
         return hashed
 
     async def _require_password(
@@ -267,7 +267,7 @@ class Members(Accounts):
         account = await self.find_invitation(token)
         require_good(password, account.name, account.email)
         hashed = await self.passwords.hash(password)
-        taken = await self.store.take_invitation(_digest(token), hashed, int(self.clock()))
+        taken = await self.store.accept_invitation(_digest(token), hashed, int(self.clock()))
         if taken is None:
             raise _no_invitation()
         _log.info("The invitation of account %d is accepted", taken.id)
@@ -326,10 +326,10 @@ class Members(Accounts):
         if not once:
             return
         now = int(self.clock())
-        claim = IdempotencyRecord(f"console key {once}", _digest(once), now, now - CLAIM_SECONDS + 1)
+        idempotency = IdempotencyRecord(f"console key {once}", _digest(once), now, now - CLAIM_SECONDS + 1)
         nothing = Batch((), atomic=False, dry_run=False, record=str)
         place = bucket_of(member.account.id), member.account.id
-        if isinstance(await self.store.run_batch(*place, nothing, claim), str):
+        if isinstance(await self.store.run_batch(*place, nothing, idempotency), str):
             told = "This form was sent before and has made its key, which was shown then: it is among your keys"
             raise Problem("idempotency_key_reused", told)
 
@@ -406,8 +406,8 @@ def _deletion(moment: int) -> Callable[[Listing | None], ListingChange]:
     return decide
 
 
-def _oldest(now: int) -> Ages:
-    return Ages(seen_at=now - IDLE_SECONDS + 1, created_at=now - LONGEST_SECONDS + 1)
+def _oldest(now: int) -> SessionCutoffs:
+    return SessionCutoffs(seen_at=now - IDLE_SECONDS + 1, created_at=now - LONGEST_SECONDS + 1)
 
 
 def _is_over(session: Session, now: int) -> bool:

@@ -34,13 +34,13 @@ _LEAST_AT_ONCE = _WRITTEN_AT_ONCE // MOST_REFUSALS  # accounts
 
 
 class Period(NamedTuple):
-    """An hour or a day: its start in seconds since 1970, and the answers by their status."""
+    """An hour or a day: its start in seconds since 1970, and the responses by their status."""
 
     start: int
     by_status: dict[int, int]
 
     @property
-    def answers(self) -> int:
+    def responses(self) -> int:
         """All of them."""
         return sum(self.by_status.values())
 
@@ -59,7 +59,7 @@ class Counts(NamedTuple):
     @property
     def last_day(self) -> int:
         """Answers in the last 24 hours."""
-        return sum(period.answers for period in self.hours)
+        return sum(period.responses for period in self.hours)
 
     @property
     def by_status(self) -> dict[int, int]:
@@ -210,10 +210,10 @@ class RequestCounts:
         place = (bucket_of(account.id), account.id)
         now = int(self.clock() // _HOUR)
         pending = self._pending(account.id)
-        hours = [*await self.store.usage_by_hour(*place, now - _HOURS_SHOWN + 1), *pending]
+        hours = [*await self.store.list_usage_by_hour(*place, now - _HOURS_SHOWN + 1), *pending]
         first_day = now // _DAY - _DAYS_SHOWN + 1
         days = [
-            *await self.store.usage_by_day(*place, first_day * _DAY),
+            *await self.store.list_usage_by_day(*place, first_day * _DAY),
             *(row._replace(period=row.period // _DAY) for row in pending),
         ]
         keys = [
@@ -266,7 +266,7 @@ def _periods(rows: Iterable[UsageCount], shown: range, seconds: int) -> list[Per
     for row in rows:
         if row.period in periods:
             by_status = periods[row.period].by_status
-            by_status[row.status] = by_status.get(row.status, 0) + row.answers
+            by_status[row.status] = by_status.get(row.status, 0) + row.responses
     return list(periods.values())
 
 

@@ -1,1 +1,1 @@
-"""Stores behind `listings.contract.store.Store`."""
+"""Implementations of `listings.contract.store.Store`."""

@@ -1,4 +1,4 @@
-"""Rows of the database and the listings they hold."""
+"""Build listings from database rows."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -9,14 +9,14 @@ Row: TypeAlias = tuple[Any, ...]
 
 
 Partition: TypeAlias = tuple[int, int]
-"""Bucket and account."""
+"""Bucket and account id."""
 
 
-_IS_ACTIVE = 15  # its place among sql.LISTING_COLUMNS
+_IS_ACTIVE = 15  # its index in sql.LISTING_COLUMNS
 
 
-def listing_of(row: Sequence[Any]) -> Listing:
-    """The listing of a row. SQLite has no booleans: is_active comes back as 0 or 1."""
+def build_listing(row: Sequence[Any]) -> Listing:
+    """Return the listing in a row. SQLite has no booleans, so its is_active is 0 or 1."""
     values = list(row)
     values[_IS_ACTIVE] = row[_IS_ACTIVE] == 1
     return Listing(*values)

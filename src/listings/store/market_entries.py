@@ -1,7 +1,7 @@
-"""What every engine's index of the market holds of a listing: the words it is found by, and what a card shows.
+"""The market index entry of a listing, for every engine: the terms that find it and the fields that a card shows.
 
-A filter is a word too, one that no text can have. Each listing has one for every choice of its type, category and
-region, so that a search has one word for all of its filters together, however they are combined.
+Filters are indexed as terms, too, with characters that no word of a text has. Each listing has one filter term for
+every combination of its type, category and region. So a search needs a single term for all of its filters.
 """
 
 from collections.abc import Iterator
@@ -17,60 +17,68 @@ from listings.domain.model import Listing, MarketQuery, bucket_of
 from listings.store.mapping import Row
 
 HIDDEN, SHOWN, WITHHELD = 0, 1, 2
-"""States of a listing in the market: withheld is one whose account is disabled."""
+"""States of a listing in the market. A withheld listing is an active one whose account is disabled."""
 
 ENTRY_COLUMNS = (
     "serial, listing_id, title, type, category, image, price_cents, price_type, location, region, created_at"
 )
-"""What `model.MarketEntry` is made of."""
+"""The columns of a `model.MarketEntry`."""
 
-LONGEST_STEP: Final = 200_000
-"""Characters of listings that one step takes in, but for the last one's."""
+MAX_STEP_CHARACTERS: Final = 200_000
+"""Characters of text after which an indexing step ends. The last listing may exceed it."""
 
-_FACETS_KEPT: Final = 512  # of as many kinds of listings
+_FACET_CACHE_SIZE: Final = 512  # combinations of type, category and region
 
-KINDS = ("category", "region")
+FACET_KINDS = ("category", "region")
 
 
-def state_of(listing: Listing, account_disabled_at: int | None) -> int:
-    """What is to become of a listing in the market."""
+def choose_state(listing: Listing, account_disabled_at: int | None) -> int:
+    """Return the state that a listing should have in the market."""
     if not listing.is_active or listing.deleted_at is not None:
         return HIDDEN
     return SHOWN if account_disabled_at is None else WITHHELD
 
 
-def tokenize(listing: Listing) -> list[str]:
-    """All that a listing is found by, each word once."""
+def build_terms(listing: Listing) -> list[str]:
+    """Return all terms that find a listing, without duplicates."""
     texts = (listing.title, listing.content, listing.category, listing.location, listing.region, listing.district)
     found = dict.fromkeys(tokenizer.tokenize("\n".join(texts)))
-    return [*_facets(listing.type, listing.category, listing.region), price_class(listing.price_cents), *found]
+    return [
+        *_build_facet_terms(listing.type, listing.category, listing.region),
+        price_class(listing.price_cents),
+        *found,
+    ]
 
 
-def sought(query: MarketQuery) -> list[str]:
-    """The words of a search; that of its filters first, but where it is every listing's and there are others."""
+def build_query_terms(query: MarketQuery) -> list[str]:
+    """Return the terms of a search, the filter term first.
+
+    The filter term is left out if the search has words but no filters, because every listing has that term.
+    """
     is_filtered = any(it is not None for it in (query.type, query.category, query.region))
-    return [filters_of(query), *query.words] if is_filtered or not query.words else list(query.words)
+    return [build_filter_term(query), *query.words] if is_filtered or not query.words else list(query.words)
 
 
-def filters_of(query: MarketQuery) -> str:
-    """The word of what is asked for by type, category and region."""
-    return _facet(query.type, query.category, query.region)
+def build_filter_term(query: MarketQuery) -> str:
+    """Return the term for the filters by type, category and region."""
+    return _build_facet_term(query.type, query.category, query.region)
 
 
 def price_class(price_cents: int) -> str:
-    """A word for all prices of about the same size."""
-    return _class(price_cents.bit_length() // 2)
+    """Return the term shared by all prices of about the same size."""
+    return _build_class_term(price_cents.bit_length() // 2)
 
 
-def price_classes(least: int, most: int) -> tuple[list[str], list[str]]:
-    """The words of all prices that are in a range, or may be; and those of all others."""
-    first, last = least.bit_length() // 2, max(most, 0).bit_length() // 2
-    every = range(_LAST_CLASS + 1)
-    return [_class(it) for it in every if first <= it <= last], [_class(it) for it in every if not first <= it <= last]
+def split_price_classes(min_cents: int, max_cents: int) -> tuple[list[str], list[str]]:
+    """Return the price class terms that overlap a price range, and all other ones."""
+    first, last = min_cents.bit_length() // 2, max(max_cents, 0).bit_length() // 2
+    inside = [_build_class_term(it) for it in range(_LAST_CLASS + 1) if first <= it <= last]
+    outside = [_build_class_term(it) for it in range(_LAST_CLASS + 1) if not first <= it <= last]
+    return inside, outside
 
 
-def entry_values(listing: Listing, state: int) -> Row:
-    """What the market keeps of a listing, behind its serial."""
+def build_entry_values(listing: Listing, state: int) -> Row:
+    """Return the values of a market row, which follow its serial."""
     return (
         bucket_of(listing.id),
         listing.id,
@@ -79,7 +87,7 @@ def entry_values(listing: Listing, state: int) -> Row:
         listing.title,
         listing.type,
         listing.category,
-        _image_of(listing),
+        _first_image(listing),
         listing.price_cents,
         listing.price_type,
         listing.location,
@@ -89,30 +97,29 @@ def entry_values(listing: Listing, state: int) -> Row:
     )
 
 
-def places_of(category: str, region: str) -> Iterator[tuple[str, str]]:
-    """What a listing counts for."""
-    return ((kind, name) for kind, name in zip(KINDS, (category, region), strict=True) if name)
+def list_facets(category: str, region: str) -> Iterator[tuple[str, str]]:
+    """Return the facets (kind and name) that count a listing."""
+    return ((kind, name) for kind, name in zip(FACET_KINDS, (category, region), strict=True) if name)
 
 
 _LAST_CLASS = (99_999_999_999).bit_length() // 2
 
 
-def _class(number: int) -> str:
+def _build_class_term(number: int) -> str:
     return f"§p{number}"
 
 
-def _image_of(listing: Listing) -> str:
-    """The first picture's address."""
+def _first_image(listing: Listing) -> str:
     images: list[str] = msgspec.json.decode(listing.images, type=list[str])
     return images[0] if images else ""
 
 
-@lru_cache(_FACETS_KEPT)
-def _facets(*values: str) -> tuple[str, ...]:
-    """Of a listing's type, category and region: most listings share them with others."""
-    return tuple(_facet(*choice) for choice in product(*((None, value) for value in values)))
+@lru_cache(_FACET_CACHE_SIZE)
+def _build_facet_terms(*values: str) -> tuple[str, ...]:
+    """Return the filter terms for a type, category and region. Cached because most listings share them with others."""
+    return tuple(_build_facet_term(*choice) for choice in product(*((None, value) for value in values)))
 
 
-def _facet(kind: str | None, category: str | None, region: str | None) -> str:
-    """A hash, since a region may be any text, and a word has bounds."""
+def _build_facet_term(kind: str | None, category: str | None, region: str | None) -> str:
+    """Return a hash, because a region may be any text and the length of a term is limited."""
     return "§" + blake2b(msgspec.json.encode((kind, category, region)), digest_size=12).hexdigest()

@@ -1,10 +1,10 @@
-"""The statements of members, sessions, activity and usage, for all engines, written as those of `sql` are."""
+"""The SQL statements for members, sessions, activity and usage. See `sql` for the conventions."""
 
 from listings.store.sql import ACCOUNT_COLUMNS
 
 SESSION_COLUMNS = "account_id, handle, csrf_secret, created_at, seen_at, confirmed_at, agent"
 EVENT_COLUMNS = "revision, number, moment, author, kind, subject, detail"
-REFUSAL_COLUMNS = "account_id, moment, key_id, code, status, method, path, request_id"
+REJECTED_REQUEST_COLUMNS = "account_id, moment, key_id, code, status, method, path, request_id"
 
 # Members
 
@@ -17,18 +17,18 @@ GET_PASSWORD = "SELECT password FROM members WHERE account_id = $1"  # noqa: S10
 
 REPLACE_PASSWORD = "UPDATE members SET password = $3 WHERE account_id = $1 AND password = $2"  # noqa: S105 - a statement
 
-REMOVE_MEMBER = "DELETE FROM members WHERE account_id = $1"
+DELETE_MEMBER = "DELETE FROM members WHERE account_id = $1"
 
 ADD_SESSION = """
 INSERT INTO sessions (account_id, digest, handle, csrf_secret, created_at, seen_at, confirmed_at, agent)
 VALUES ($1, $2, $3, $4, $5, $5, $5, $6)
 """
 
-ITS_ACCOUNT_COLUMNS = ", ".join(f"a.{column}" for column in ACCOUNT_COLUMNS.split(", "))
-THE_SESSION_COLUMNS = ", ".join(f"s.{column}" for column in SESSION_COLUMNS.split(", "))
+QUALIFIED_ACCOUNT_COLUMNS = ", ".join(f"a.{column}" for column in ACCOUNT_COLUMNS.split(", "))
+QUALIFIED_SESSION_COLUMNS = ", ".join(f"s.{column}" for column in SESSION_COLUMNS.split(", "))
 
 FIND_SESSION = f"""
-SELECT {THE_SESSION_COLUMNS}, {ITS_ACCOUNT_COLUMNS}
+SELECT {QUALIFIED_SESSION_COLUMNS}, {QUALIFIED_ACCOUNT_COLUMNS}
 FROM sessions s JOIN accounts a ON a.id = s.account_id
 WHERE s.digest = $1
 """
@@ -37,17 +37,17 @@ LIST_SESSIONS = f"""
 SELECT {SESSION_COLUMNS} FROM sessions WHERE account_id = $1 ORDER BY created_at DESC, handle
 """
 
-NOTE_SESSION = "UPDATE sessions SET seen_at = $3 WHERE account_id = $1 AND handle = $2 AND seen_at < $3"
+TOUCH_SESSION = "UPDATE sessions SET seen_at = $3 WHERE account_id = $1 AND handle = $2 AND seen_at < $3"
 
 CONFIRM_SESSION = "UPDATE sessions SET digest = $3, confirmed_at = $4 WHERE account_id = $1 AND handle = $2"
 
-END_SESSION = "DELETE FROM sessions WHERE account_id = $1 AND handle = $2 RETURNING handle"
+DELETE_SESSION = "DELETE FROM sessions WHERE account_id = $1 AND handle = $2 RETURNING handle"
 
-END_SESSIONS = "DELETE FROM sessions WHERE account_id = $1 AND handle <> $2 RETURNING handle"
+DELETE_SESSIONS = "DELETE FROM sessions WHERE account_id = $1 AND handle <> $2 RETURNING handle"
 
-FORGET_IDLE_SESSIONS = "DELETE FROM sessions WHERE seen_at < $1"
+PURGE_IDLE_SESSIONS = "DELETE FROM sessions WHERE seen_at < $1"
 
-FORGET_OLD_SESSIONS = "DELETE FROM sessions WHERE created_at < $1"
+PURGE_OLD_SESSIONS = "DELETE FROM sessions WHERE created_at < $1"
 
 COUNT_ATTEMPT = """
 INSERT INTO sign_in_attempts (subject, started_at, count) VALUES ($1, $2, 1)
@@ -59,25 +59,25 @@ SET count = CASE WHEN sign_in_attempts.started_at > $3 AND sign_in_attempts.star
 RETURNING count
 """
 
-FORGET_SUBJECT = "DELETE FROM sign_in_attempts WHERE subject = $1"
+DELETE_ATTEMPTS = "DELETE FROM sign_in_attempts WHERE subject = $1"
 
-LESSEN_ATTEMPTS = "UPDATE sign_in_attempts SET count = count - 1 WHERE subject = $1 AND count > 0"
+DECREMENT_ATTEMPTS = "UPDATE sign_in_attempts SET count = count - 1 WHERE subject = $1 AND count > 0"
 
-FORGET_ATTEMPTS = "DELETE FROM sign_in_attempts WHERE started_at < $1"
+PURGE_ATTEMPTS = "DELETE FROM sign_in_attempts WHERE started_at < $1"
 
-FORGET_ATTEMPTS_TO_COME = "DELETE FROM sign_in_attempts WHERE started_at > $1"
+PURGE_FUTURE_ATTEMPTS = "DELETE FROM sign_in_attempts WHERE started_at > $1"
 
 ADD_INVITATION = "INSERT INTO invitations (account_id, digest, created_at, expires_at) VALUES ($1, $2, $3, $4)"
 
 FIND_INVITATION = f"""
-SELECT {ITS_ACCOUNT_COLUMNS}
+SELECT {QUALIFIED_ACCOUNT_COLUMNS}
 FROM invitations i JOIN accounts a ON a.id = i.account_id
 WHERE i.digest = $1 AND i.expires_at > $2
 """
 
-TAKE_INVITATION = "DELETE FROM invitations WHERE digest = $1 AND expires_at > $2 RETURNING account_id"
+ACCEPT_INVITATION = "DELETE FROM invitations WHERE digest = $1 AND expires_at > $2 RETURNING account_id"
 
-REMOVE_INVITATIONS = "DELETE FROM invitations WHERE account_id = $1"
+DELETE_INVITATIONS = "DELETE FROM invitations WHERE account_id = $1"
 
 ERASE_ACCOUNT = """
 UPDATE accounts SET name = $2, email = $3, plan_expires_at = NULL, disabled_at = COALESCE(disabled_at, $4)
@@ -86,30 +86,30 @@ WHERE id = $1
 
 ERASE_KEYS = "UPDATE api_keys SET name = $2, revoked_at = COALESCE(revoked_at, $3) WHERE account_id = $1"
 
-ERASE_ACTIVITY = "DELETE FROM activity WHERE bucket = $1 AND account_id = $2"
+DELETE_ACTIVITY = "DELETE FROM activity WHERE bucket = $1 AND account_id = $2"
 
-ERASE_USAGE = "DELETE FROM usage_hours WHERE bucket = $1 AND account_id = $2"
+DELETE_USAGE = "DELETE FROM usage_hours WHERE bucket = $1 AND account_id = $2"
 
-ERASE_REFUSALS = "DELETE FROM refusals WHERE bucket = $1 AND account_id = $2"
+DELETE_REJECTED_REQUESTS = "DELETE FROM refusals WHERE bucket = $1 AND account_id = $2"
 
-ERASE_CLAIMS = "DELETE FROM idempotency WHERE bucket = $1 AND account_id = $2"
+DELETE_IDEMPOTENCY_RECORDS = "DELETE FROM idempotency WHERE bucket = $1 AND account_id = $2"
 
 # Activity
-
-GET_STATE = "SELECT revision FROM account_state WHERE bucket = $1 AND account_id = $2"
 
 ADD_EVENT = f"""
 INSERT INTO activity (bucket, account_id, {EVENT_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 """
 
-LAST_NUMBER = "SELECT COALESCE(MAX(number), 0) FROM activity WHERE bucket = $1 AND account_id = $2 AND revision = $3"
+GET_LAST_NUMBER = (
+    "SELECT COALESCE(MAX(number), 0) FROM activity WHERE bucket = $1 AND account_id = $2 AND revision = $3"
+)
 
-SET_DETAIL = """
+SET_EVENT_DETAIL = """
 UPDATE activity SET detail = $4 WHERE bucket = $1 AND account_id = $2 AND revision = $3 AND number = 0
 RETURNING number
 """
 
-MARK_IMPORT = """
+SET_IMPORT_REVISION = """
 UPDATE imports SET revision = $6
 WHERE bucket = $1 AND account_id = $2 AND digest = $3 AND format = $4 AND new_ids = $5
 """
@@ -124,7 +124,7 @@ WHERE bucket = $1 AND account_id = $2 AND (revision, number) < ($3, $4)
 ORDER BY revision DESC, number DESC LIMIT $5
 """
 
-PAGE_MADE = """
+PAGE_CREATIONS = """
 SELECT id, author, revision, created_at FROM listings
 WHERE bucket = $1 AND account_id = $2 AND id < $3 AND is_active AND deleted_at IS NULL
 UNION ALL
@@ -133,7 +133,7 @@ WHERE bucket = $1 AND account_id = $2 AND id < $3 AND NOT (is_active AND deleted
 ORDER BY id DESC LIMIT $4
 """
 
-FORGET_EVENTS = """
+PURGE_EVENTS = """
 DELETE FROM activity WHERE bucket = $1 AND (account_id, revision, number) IN (
     SELECT account_id, revision, number FROM activity WHERE bucket = $1 AND moment < $2 ORDER BY moment LIMIT $3)
 RETURNING number
@@ -146,41 +146,41 @@ INSERT INTO usage_hours (bucket, account_id, hour, key_id, status, count) VALUES
 ON CONFLICT (bucket, account_id, hour, key_id, status) DO UPDATE SET count = usage_hours.count + excluded.count
 """
 
-USAGE_BY_HOUR = """
+LIST_USAGE_BY_HOUR = """
 SELECT hour, key_id, status, count FROM usage_hours
 WHERE bucket = $1 AND account_id = $2 AND hour >= $3
 ORDER BY hour, key_id, status
 """
 
-USAGE_BY_DAY = """
+LIST_USAGE_BY_DAY = """
 SELECT hour / 24, key_id, status, CAST(SUM(count) AS bigint) FROM usage_hours
 WHERE bucket = $1 AND account_id = $2 AND hour >= $3
 GROUP BY hour / 24, key_id, status
 ORDER BY hour / 24, key_id, status
 """
 
-FORGET_USAGE = """
+PURGE_USAGE = """
 DELETE FROM usage_hours WHERE bucket = $1 AND (account_id, hour, key_id, status) IN (
     SELECT account_id, hour, key_id, status FROM usage_hours WHERE bucket = $1 AND hour < $2 ORDER BY hour LIMIT $3)
 RETURNING hour
 """
 
-ADD_REFUSAL = f"""
-INSERT INTO refusals (bucket, {REFUSAL_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+ADD_REJECTED_REQUEST = f"""
+INSERT INTO refusals (bucket, {REJECTED_REQUEST_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 ON CONFLICT (bucket, account_id, moment, request_id) DO NOTHING
 """
 
-KEEP_REFUSALS = """
+TRIM_REJECTED_REQUESTS = """
 DELETE FROM refusals WHERE bucket = $1 AND account_id = $2 AND moment <= (
     SELECT moment FROM refusals WHERE bucket = $1 AND account_id = $2 ORDER BY moment DESC LIMIT 1 OFFSET $3)
 """
 
-LIST_REFUSALS = f"""
-SELECT {REFUSAL_COLUMNS} FROM refusals WHERE bucket = $1 AND account_id = $2
+LIST_REJECTED_REQUESTS = f"""
+SELECT {REJECTED_REQUEST_COLUMNS} FROM refusals WHERE bucket = $1 AND account_id = $2
 ORDER BY moment DESC, request_id DESC LIMIT $3
 """
 
-FORGET_REFUSALS = """
+PURGE_REJECTED_REQUESTS = """
 DELETE FROM refusals WHERE bucket = $1 AND (account_id, moment, request_id) IN (
     SELECT account_id, moment, request_id FROM refusals WHERE bucket = $1 AND moment < $2 ORDER BY moment LIMIT $3)
 RETURNING moment

@@ -1,4 +1,4 @@
-"""Numbered migrations of both engines, identified by a checksum of their text."""
+"""Numbered migrations for both engines, identified by the checksum of their text."""
 
 import re
 from collections.abc import Sequence
@@ -15,11 +15,14 @@ APPLIED = "SELECT version, name, checksum FROM schema_migrations ORDER BY versio
 
 
 UNFINISHED_COPY = 1_000_000
-"""Higher than any migration: marks a database as a copy which is not finished, so that nothing uses it."""
+"""Version in schema_migrations that marks a database as an unfinished copy, so that the service rejects it.
+
+It is higher than the version of any migration.
+"""
 
 
 class Migration(NamedTuple):
-    """One step of the schema."""
+    """A numbered change of the schema."""
 
     version: int
     name: str
@@ -27,12 +30,12 @@ class Migration(NamedTuple):
 
     @property
     def checksum(self) -> str:
-        """SHA-256 of the text."""
+        """The SHA-256 of the text in hexadecimal digits."""
         return sha256(self.text.encode()).hexdigest()
 
 
 def shipped_migrations(engine: Literal["sqlite", "postgres"] = "sqlite") -> list[Migration]:
-    """The migrations of this program for an engine, in order."""
+    """Return this program's migrations for an engine, in order."""
     found = []
     for file in files("listings.store").joinpath("schema", engine).iterdir():
         match = _NAME.fullmatch(file.name)
@@ -41,24 +44,27 @@ def shipped_migrations(engine: Literal["sqlite", "postgres"] = "sqlite") -> list
     return sorted(found)
 
 
-def older() -> Problem:
-    """What a schema is told as that lacks migrations."""
-    return Problem("schema_mismatch", "The database has an older schema: bring it up to date with `listings migrate`")
+def build_older_schema_problem() -> Problem:
+    """Return the error for a schema with pending migrations."""
+    return Problem("schema_mismatch", "The database has an older schema: run `listings migrate` to update it")
 
 
 def count_known(applied: Sequence[Any], migrations: list[Migration]) -> int:
-    """How many rows of APPLIED there are. Raises Problem("schema_mismatch") unless they are the first of ours."""
+    """Return the number of applied migrations, given the rows of APPLIED.
+
+    Raises Problem("schema_mismatch") if they are not the first ones of this program's migrations.
+    """
     if applied and applied[-1][0] == UNFINISHED_COPY:
-        raise Problem("schema_mismatch", "The database is a copy that is not finished: run `listings copy` again")
+        raise Problem("schema_mismatch", "The database is an unfinished copy: run `listings copy` again to finish it")
     if len(applied) > len(migrations):
         raise Problem(
             "schema_mismatch",
-            "The database has a newer schema than this program knows: install a newer Listings",
+            "The database has a newer schema than this program: install a newer version of Listings",
         )
     for (version, name, checksum), migration in zip(applied, migrations, strict=False):
         if (version, checksum) != (migration.version, migration.checksum):
             raise Problem(
                 "schema_mismatch",
-                f"Migration {version:04}_{name} of the database differs from this program's",
+                f"Migration {version:04}_{name} in the database differs from the one in this program",
             )
     return len(applied)

@@ -1,10 +1,10 @@
-"""The statements of a search in an account's listings (decision G17).
+"""The statements that search an account's listings (decision G17).
 
-The listings of a small account are looked through: all of a status, filtered and sorted. Those of a large account
-are indexed, and then a search either walks one index in the order that is asked for, until the page is full, or,
-where one of its filters leaves few listings, gathers those and sorts them.
+A small account is scanned: all listings with a status are filtered and sorted. The listings of a large account are
+indexed, and a search has two plans. A walk follows an index in the requested order until the page is full. A gather
+plan first collects all listings that match one selective filter, and then sorts them.
 
-The index is named in a comment, which is an order to SQLite and nothing to any other engine.
+The index is named in a comment. `sql.to_sqlite` turns it into a hint; other engines ignore it.
 """
 
 from collections.abc import Iterator
@@ -16,16 +16,16 @@ from msgspec.structs import replace
 from listings.domain.model import SORTED_BY, ListingQuery, SortKey, Status, Value
 from listings.store.sql import LISTING_COLUMNS
 
-LARGE = 1000
-"""Listings from which on an account is indexed."""
+MIN_INDEXED_LISTINGS = 1000
+"""An account with at least this many listings is indexed."""
 
-FEW = 2000
-"""Listings that are gathered and sorted at once."""
+MAX_GATHERED = 2000
+"""A filter is selective enough for a gather plan if it matches fewer listings than this."""
 
-SLICE = 256 * 1024
-"""Bytes of texts that are looked through at once."""
+SLICE_BYTES = 256 * 1024
+"""Bytes of text that a scan for words processes before it yields to the event loop."""
 
-_HIDDEN = "NOT (is_active AND deleted_at IS NULL)"  # as the index listings_hidden has it
+_HIDDEN = "NOT (is_active AND deleted_at IS NULL)"  # the condition of the partial index listings_hidden
 _STATUS: dict[Status, str] = {
     "active": "is_active AND deleted_at IS NULL",
     "inactive": f"{_HIDDEN} AND NOT is_active AND deleted_at IS NULL",
@@ -53,7 +53,7 @@ _INDEXES = {
     "price_max": "listings_by_price",
     "type": "listings_by_type",
 }
-# Of a text in ASCII, LIKE tells at once that it has not even the letters; others are taken apart to be sure.
+# LIKE quickly rules out most texts in ASCII. All other texts pass, because LIKE does not fold their letters.
 MAY_HAVE_WORD = (
     "(title LIKE ${0} OR content LIKE ${0} OR octet_length(title) + octet_length(content) > "
     "length(title) + length(content))"
@@ -62,27 +62,27 @@ _EQUALITIES = ("category", "region", "type")
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """What of a search decides its statement: all but the values."""
+    """Everything about a search that determines its statement, which is all but the values."""
 
     status: Status
     filters: tuple[str, ...]
     sort: SortKey
     descending: bool
-    behind: bool  # goes on behind a listing
-    limited: bool
-    among: bool = False  # only among given ids
-    worded: bool = False  # only with given words, which each listing's texts are searched for
-    by: str = ""  # the index; empty: the account is not indexed
+    has_cursor: bool  # starts after a given listing
+    has_limit: bool
+    by_ids: bool = False  # only listings with given ids
+    by_terms: bool = False  # only listings whose texts have given words
+    index: str = ""  # empty if the account is not indexed
 
 
-def shape_of(query: ListingQuery) -> Shape:
-    """The shape of a search in an account that is not indexed."""
+def build_shape(query: ListingQuery) -> Shape:
+    """Return the shape of a search in an account that is not indexed."""
     filters = tuple(name for name in CONDITIONS if getattr(query, name) is not None)
     return Shape(query.status, filters, query.sort, query.descending, query.after is not None, query.limit is not None)
 
 
-def values_of(query: ListingQuery) -> Iterator[Value]:
-    """The values behind bucket and account, in the order in which a statement numbers them."""
+def build_parameters(query: ListingQuery) -> Iterator[Value]:
+    """Return the parameters of a statement that follow the bucket and the account, in their order."""
     for name in CONDITIONS:
         value = getattr(query, name)
         if value is not None:
@@ -93,96 +93,104 @@ def values_of(query: ListingQuery) -> Iterator[Value]:
         yield query.limit
 
 
-def walk(shape: Shape) -> Shape:
-    """The search along the index that has the order which is asked for."""
+def plan_walk(shape: Shape) -> Shape:
+    """Return the plan that follows the index with the requested order."""
     if shape.sort != "id":
-        return replace(shape, by=f"listings_by_{shape.sort}")
+        return replace(shape, index=f"listings_by_{shape.sort}")
     equal = [name for name in shape.filters if name in _EQUALITIES]
-    return replace(shape, by=_INDEXES[equal[0]] if equal else STATUS_INDEX[shape.status])
+    return replace(shape, index=_INDEXES[equal[0]] if equal else STATUS_INDEX[shape.status])
 
 
-def served(shape: Shape) -> tuple[str, ...]:
-    """The filters that the shape's index is for; none when it is for the status."""
-    return tuple(name for name in shape.filters if _INDEXES[name] == shape.by)
+def find_served_filters(shape: Shape) -> tuple[str, ...]:
+    """Return the filters that the plan's index serves. The index of a status serves none."""
+    return tuple(name for name in shape.filters if _INDEXES[name] == shape.index)
 
 
-def gatherings(shape: Shape) -> Iterator[Shape]:
-    """The searches by one filter that may leave few listings, where the walk does not go by that filter already."""
-    walked = walk(shape).by
+def list_gather_plans(shape: Shape) -> Iterator[Shape]:
+    """Return a gather plan for each filter and for the status, unless the walk already follows that index."""
+    walked = plan_walk(shape).index
     indexes = [_INDEXES[name] for name in shape.filters]
     if shape.status != "all":
         indexes.append(STATUS_INDEX[shape.status])
     for index in dict.fromkeys(indexes):
         if index != walked:
-            yield replace(shape, by=index)
+            yield replace(shape, index=index)
 
 
 @lru_cache(maxsize=2048)
-def search(shape: Shape, columns: str = LISTING_COLUMNS) -> str:
-    """The statement: `$1` bucket, `$2` account, then `values_of`, then what `among` or `worded` is about.
+def build_search(shape: Shape, columns: str = LISTING_COLUMNS) -> str:
+    """Return the statement of a search.
 
-    Ids are a JSON array; words have spaces between them, and the longest follows, between two %.
+    Its parameters are the bucket, the account and `build_parameters`, followed by those of `by_ids` or `by_terms`.
+    Ids are a JSON array. Words are a string with spaces between them, and the next parameter is a LIKE pattern for the
+    longest word.
     """
-    parts = ["active", "all"] if shape.status == "all" and not shape.by else [shape.status]
-    conditions = _conditions(shape)
-    selects = " UNION ALL ".join(_select(shape, _status_condition(part, shape), conditions, columns) for part in parts)
-    return f"{selects} {order(shape)}"
+    parts = ["active", "all"] if shape.status == "all" and not shape.index else [shape.status]
+    conditions = _build_conditions(shape)
+    selects = (_build_select(shape, _build_status(part, shape), conditions, columns) for part in parts)
+    return f"{' UNION ALL '.join(selects)} {build_order(shape)}"
 
 
-def candidates(shape: Shape) -> str:
-    """The same statement for id, version and bytes of the texts alone; the column of the order comes with them."""
-    return search(shape, f"id, version, octet_length(title) + octet_length(content), {SORTED_BY[shape.sort]}")
+def build_candidate_search(shape: Shape) -> str:
+    """Return the statement that selects only the id, the version, the bytes of text and the sorted column."""
+    return build_search(shape, f"id, version, octet_length(title) + octet_length(content), {SORTED_BY[shape.sort]}")
 
 
-def order(shape: Shape) -> str:
-    """The end of a statement: its order, and how many rows it may have."""
-    column, way = SORTED_BY[shape.sort], "DESC" if shape.descending else "ASC"
-    by = f"id {way}" if shape.sort == "id" else f"{column} {way}, id {way}"
-    return f"ORDER BY {by}" + (f" LIMIT ${count_parameters(shape)}" if shape.limited else "")
+def build_order(shape: Shape) -> str:
+    """Return the ORDER BY and LIMIT clauses."""
+    column, direction = SORTED_BY[shape.sort], "DESC" if shape.descending else "ASC"
+    by = f"id {direction}" if shape.sort == "id" else f"{column} {direction}, id {direction}"
+    return f"ORDER BY {by}" + (f" LIMIT ${find_limit_number(shape)}" if shape.has_limit else "")
 
 
-def behind(shape: Shape) -> list[str]:
-    """The condition that a row comes after the place of the page before; none for a first page."""
+def build_cursor_conditions(shape: Shape) -> list[str]:
+    """Return the condition that a row comes after the cursor, or nothing for a first page."""
     number = 3 + len(shape.filters)
     sign = "<" if shape.descending else ">"
-    if shape.behind and shape.sort == "id":
+    if shape.has_cursor and shape.sort == "id":
         return [f"id {sign} ${number}"]
-    return [f"({SORTED_BY[shape.sort]}, id) {sign} (${number}, ${number + 1})"] if shape.behind else []
+    return [f"({SORTED_BY[shape.sort]}, id) {sign} (${number}, ${number + 1})"] if shape.has_cursor else []
 
 
 @lru_cache(maxsize=512)
-def count_few(shape: Shape) -> str:
-    """How many listings a gathering's index leaves, up to FEW: `$1` bucket, `$2` account, the values `served`."""
-    conditions = [CONDITIONS[name] % number for number, name in enumerate(served(shape), 3)]
-    inner = _select(shape, "" if conditions else _STATUS[shape.status], conditions, columns="1")
-    return f"SELECT count(*) FROM ({inner} LIMIT {FEW}) AS few"
+def build_count(shape: Shape) -> str:
+    """Return the statement that counts the listings a gather plan would collect, up to MAX_GATHERED.
+
+    Its parameters are the bucket, the account, and the values of `find_served_filters`.
+    """
+    conditions = [CONDITIONS[name] % number for number, name in enumerate(find_served_filters(shape), 3)]
+    inner = _build_select(shape, "" if conditions else _STATUS[shape.status], conditions, columns="1")
+    return f"SELECT count(*) FROM ({inner} LIMIT {MAX_GATHERED}) AS few"
 
 
-def _select(shape: Shape, status: str, conditions: list[str], columns: str = LISTING_COLUMNS) -> str:
-    source = f"listings /*INDEXED BY {shape.by}*/" if shape.by else "listings"
-    where = ["bucket = $1", "account_id = $2", *(["indexed"] if shape.by else []), status, *conditions]
+def _build_select(shape: Shape, status: str, conditions: list[str], columns: str = LISTING_COLUMNS) -> str:
+    source = f"listings /*INDEXED BY {shape.index}*/" if shape.index else "listings"
+    where = ["bucket = $1", "account_id = $2", *(["indexed"] if shape.index else []), status, *conditions]
     return f"SELECT {columns} FROM {source} WHERE {' AND '.join(filter(None, where))}"
 
 
-def _status_condition(status: str, shape: Shape) -> str:
-    """Of the two parts of "all" in an account that is not indexed, "all" stands for what is not active."""
+def _build_status(status: str, shape: Shape) -> str:
+    """Return the condition for a status.
+
+    In an account that is not indexed, a search for "all" has two halves, and "all" is the half that is not active.
+    """
     if status != "all":
         return _STATUS[status]  # type: ignore[index]  # one of its keys
-    return "" if shape.by else _HIDDEN
+    return "" if shape.index else _HIDDEN
 
 
-def _conditions(shape: Shape) -> list[str]:
+def _build_conditions(shape: Shape) -> list[str]:
     conditions = [CONDITIONS[name] % number for number, name in enumerate(shape.filters, 3)]
-    conditions += behind(shape)
-    if shape.among:
-        conditions.append(f"id IN (SELECT value FROM json_each(${count_parameters(shape) + shape.limited}))")
-    if shape.worded:
-        number = count_parameters(shape) + shape.limited
+    conditions += build_cursor_conditions(shape)
+    number = find_limit_number(shape) + shape.has_limit
+    if shape.by_ids:
+        conditions.append(f"id IN (SELECT value FROM json_each(${number}))")
+    if shape.by_terms:
         conditions.append(MAY_HAVE_WORD.format(number + 1))
         conditions.append(f"has_words(title, content, ${number})")
     return conditions
 
 
-def count_parameters(shape: Shape) -> int:
-    """The number of the parameter behind those of the conditions."""
-    return 3 + len(shape.filters) + (0 if not shape.behind else 1 if shape.sort == "id" else 2)
+def find_limit_number(shape: Shape) -> int:
+    """Return the number of the parameter that follows those of the conditions, which is the limit if there is one."""
+    return 3 + len(shape.filters) + (0 if not shape.has_cursor else 1 if shape.sort == "id" else 2)

@@ -1,8 +1,8 @@
-"""Every statement once, for all engines, with parameters written `$n`.
+"""The SQL statements shared by all engines. Parameters are written `$n`.
 
-Statements on listings and account_state carry the bucket, so that a distributed engine runs each on one shard.
-Columns are always named, so that a later migration that adds one changes no answer. There are no casts by `::`,
-which SQLite would take for part of the parameter's name.
+Statements on listings and account_state name the bucket, so that a distributed engine runs each on one shard.
+Columns are always listed by name, so that a later migration can add one without changing a result. Casts are written
+with CAST, because SQLite would read `::` as part of the parameter's name.
 """
 
 import re
@@ -129,23 +129,23 @@ RETURNING id, title, content
 
 GET_REVISION = "SELECT revision FROM account_state WHERE bucket = $1 AND account_id = $2"
 
-FIND_CLAIM = """
+FIND_IDEMPOTENCY_RECORD = """
 SELECT digest, result FROM idempotency WHERE bucket = $1 AND account_id = $2 AND key = $3 AND created_at >= $4
 """
 
-KEEP_CLAIM = """
+STORE_IDEMPOTENCY_RECORD = """
 INSERT INTO idempotency (bucket, account_id, key, digest, result, created_at) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (bucket, account_id, key) DO UPDATE
 SET digest = excluded.digest, result = excluded.result, created_at = excluded.created_at
 """
 
-FORGET_CLAIMS = "DELETE FROM idempotency WHERE created_at < $1"
+PURGE_IDEMPOTENCY_RECORDS = "DELETE FROM idempotency WHERE created_at < $1"
 
 GET_VIEW_SALT = "SELECT salt FROM view_salts WHERE day = $1"
 
 ADD_VIEW_SALT = "INSERT INTO view_salts (day, salt) VALUES ($1, $2) ON CONFLICT (day) DO NOTHING"
 
-FORGET_VIEW_SALTS = "DELETE FROM view_salts WHERE day < $1"
+PURGE_VIEW_SALTS = "DELETE FROM view_salts WHERE day < $1"
 
 ADD_VIEW = """
 INSERT INTO views (bucket, listing_id, day, visitor) VALUES ($1, $2, $3, $4)
@@ -153,7 +153,7 @@ ON CONFLICT (day, bucket, listing_id, visitor) DO NOTHING
 RETURNING bucket
 """
 
-FORGET_VIEWS = """
+PURGE_VIEWS = """
 DELETE FROM views WHERE (day, bucket, listing_id, visitor) IN (
     SELECT day, bucket, listing_id, visitor FROM views WHERE day < $1 LIMIT $2)
 RETURNING bucket
@@ -197,7 +197,7 @@ ORDER BY revision, number LIMIT 1
 
 SET_KEY_EXPIRY = "UPDATE api_keys SET expires_at = $1 WHERE id = $2"
 
-NOTE_KEY_USE = """
+RECORD_KEY_USE = """
 UPDATE api_keys SET last_used_at = $1 WHERE id = $2 AND (last_used_at IS NULL OR last_used_at < $1)
 """
 
@@ -208,25 +208,32 @@ RETURNING {KEY_COLUMNS}
 
 
 @lru_cache(maxsize=1024)
-def change_listing(columns: tuple[str, ...]) -> str:
-    """Set just these columns and raise the version: `$1` bucket, `$2` id, then the columns' values."""
+def build_listing_update(columns: tuple[str, ...]) -> str:
+    """Return the statement that sets these columns and raises the version.
+
+    Its parameters are the bucket, the id, and the values of the columns.
+    """
     return (
-        f"UPDATE listings SET version = version + 1, {_assignments(columns, 3)} WHERE bucket = $1 AND id = $2 "
+        f"UPDATE listings SET version = version + 1, {_build_assignments(columns, 3)} WHERE bucket = $1 AND id = $2 "
         f"RETURNING {LISTING_COLUMNS}"
     )
 
 
 @lru_cache(maxsize=16)
-def change_account(columns: tuple[str, ...]) -> str:
-    """Set just these columns: `$1` id, then the columns' values."""
-    return f"UPDATE accounts SET {_assignments(columns, 2)} WHERE id = $1 RETURNING {ACCOUNT_COLUMNS}"
+def build_account_update(columns: tuple[str, ...]) -> str:
+    """Return the statement that sets these columns. Its parameters are the id and the values of the columns."""
+    return f"UPDATE accounts SET {_build_assignments(columns, 2)} WHERE id = $1 RETURNING {ACCOUNT_COLUMNS}"
 
 
-def _assignments(columns: Iterable[str], first: int) -> str:
+def _build_assignments(columns: Iterable[str], first: int) -> str:
     return ", ".join(f"{column} = ${number}" for number, column in enumerate(columns, first))
 
 
 @lru_cache(maxsize=2048)
-def for_sqlite(statement: str) -> str:
-    """The statement with `?n` for `$n` (to SQLite `$1` is a name, numbered by its first appearance), and its orders."""
+def to_sqlite(statement: str) -> str:
+    """Translate a statement for SQLite.
+
+    `$n` becomes `?n`, because SQLite treats `$1` as a name and numbers names by first appearance. Comments with
+    INDEXED BY become clauses.
+    """
     return re.sub(r"/\*(INDEXED BY \w+)\*/", r"\1", re.sub(r"\$(\d+)", r"?\1", statement))

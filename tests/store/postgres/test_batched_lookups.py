@@ -1,4 +1,4 @@
-"""What is looked up at the same time on PostgreSQL: by few messages, and each for itself."""
+"""Concurrent lookups on PostgreSQL share messages, and each gets its own result."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -8,15 +8,25 @@ from typing import Any
 import pytest
 
 from listings.domain.errors import Unavailable
-from listings.store.postgres.batched_lookups import MOST, Lookups
+from listings.store.postgres.batched_lookups import MAX_BATCH_SIZE, BatchedLookups
 from listings.store.postgres.pool import Rows, Session
 from listings.store.postgres.store import PostgresStore
 from tests.harness import TIMEOUT
 from tests.postgres_server import PostgresServer
-from tests.store.postgres.test_errors import CREATED, NEW, Other, alice, blocked, end_others, opened, rename, session
+from tests.store.postgres.test_errors import (
+    CREATED,
+    NEW,
+    Other,
+    create_alice,
+    end_store_sessions,
+    open_session,
+    open_store,
+    rename,
+    wait_until_blocked,
+)
 
-HALVES = "SELECT id, 100 / (id - 3) FROM (SELECT CAST($1 AS int) AS id) AS asked WHERE id > 0"
-"""Finds nothing for 0 and fails for 3."""
+QUOTIENTS = "SELECT id, 100 / (id - 3) FROM (SELECT CAST($1 AS int) AS id) AS asked WHERE id > 0"
+"""Finds no row for 0 and fails for 3."""
 
 
 @pytest.fixture
@@ -25,147 +35,149 @@ def url(postgres: PostgresServer) -> Iterator[str]:
         yield url
 
 
-class Counted(Lookups):
-    """Tells how many messages there were."""
+class CountedLookups(BatchedLookups):
+    """Counts the messages."""
 
     def __init__(self, statement: str, store: PostgresStore) -> None:
         async def use(read: Callable[[Session], Awaitable[Rows]]) -> Rows:
             self.messages += 1
-            return await store._use(read)  # noqa: SLF001 - as the store's own look-ups do
+            return await store._use(read)  # noqa: SLF001 - like the store's own lookups
 
         super().__init__(statement, use)
         self.messages = 0
 
 
 @asynccontextmanager
-async def counted(url: str, seconds: float = TIMEOUT) -> AsyncIterator[Counted]:
-    async with opened(url, seconds=seconds) as store:
-        yield Counted(HALVES, store)
+async def open_lookups(url: str, seconds: float = TIMEOUT) -> AsyncIterator[CountedLookups]:
+    async with open_store(url, seconds=seconds) as store:
+        yield CountedLookups(QUOTIENTS, store)
 
 
 @asynccontextmanager
-async def held_up(url: str, store: PostgresStore, third: Other, count: int) -> AsyncIterator[list[asyncio.Task[Any]]]:
-    """So many reads of a listing, by two messages that the server holds up meanwhile."""
-    listing_id = await alice(store)
-    async with session(url) as other, other.transaction():
+async def block_reads(
+    url: str, store: PostgresStore, third: Other, count: int
+) -> AsyncIterator[list[asyncio.Task[Any]]]:
+    """Yield `count` reads of one listing. They were sent in two messages, which are blocked by a lock."""
+    listing_id = await create_alice(store)
+    async with open_session(url) as other, other.transaction():
         await other.execute("LOCK TABLE listings IN ACCESS EXCLUSIVE MODE")
         reads = [asyncio.create_task(store.get_listing(listing_id)) for _ in range(count)]
-        await blocked(third, 2)
+        await wait_until_blocked(third, 2)
         yield reads
 
 
-async def outcomes(*finds: Awaitable[Any]) -> list[Any]:
+async def gather(*finds: Awaitable[Any]) -> list[Any]:
     async with asyncio.timeout(TIMEOUT):
         return await asyncio.gather(*finds, return_exceptions=True)
 
 
-def test_each_finds_its_own_row_or_none_however_many_ask_at_once(url: str) -> None:
-    async def scene() -> None:
-        async with counted(url) as lookups:
-            asked = [number % 50 + 4 if number % 7 else 0 for number in range(500)]
-            found = await outcomes(*map(lookups.find, asked))
-            expected = [(number, 100 // (number - 3)) if number else None for number in asked]
+def test_each_of_many_concurrent_lookups_gets_its_own_row_or_none(url: str) -> None:
+    async def scenario() -> None:
+        async with open_lookups(url) as lookups:
+            ids = [number % 50 + 4 if number % 7 else 0 for number in range(500)]
+            found = await gather(*map(lookups.find, ids))
+            expected = [(number, 100 // (number - 3)) if number else None for number in ids]
             assert [row and tuple(row) for row in found] == expected
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
-def test_those_of_a_turn_share_messages_and_one_that_is_alone_waits_for_no_turn(url: str) -> None:
-    async def scene() -> None:
-        async with counted(url) as lookups:
-            await outcomes(*map(lookups.find, range(4, 5 + 2 * MOST)))
-            assert lookups.messages == 3  # the first by itself, since nothing was under way
+def test_concurrent_lookups_share_messages_and_a_single_one_is_immediate(url: str) -> None:
+    async def scenario() -> None:
+        async with open_lookups(url) as lookups:
+            await gather(*map(lookups.find, range(4, 5 + 2 * MAX_BATCH_SIZE)))
+            assert lookups.messages == 3  # the first lookup is sent alone, because no message is in flight
             for number in range(4, 8):
                 assert await lookups.find(number)
             assert lookups.messages == 7
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
-def test_those_of_a_turn_who_ask_for_the_same_row_are_told_what_was_looked_up_once(postgres: PostgresServer) -> None:
-    async def scene(url: str) -> None:
-        async with counted(url) as lookups, session(url) as other:
+def test_concurrent_lookups_of_the_same_row_are_sent_once(postgres: PostgresServer) -> None:
+    async def scenario(url: str) -> None:
+        async with open_lookups(url) as lookups, open_session(url) as other:
             await other.execute("CREATE SEQUENCE times")
-            lookups._statement = "SELECT CAST($1 AS int), nextval('times')"  # noqa: SLF001 - tells them apart
-            found = await outcomes(*map(lookups.find, [1, 5, 6, 5, 6, 5]))
+            lookups._statement = "SELECT CAST($1 AS int), nextval('times')"  # noqa: SLF001 - numbers them
+            found = await gather(*map(lookups.find, [1, 5, 6, 5, 6, 5]))
             assert sorted({tuple(row) for row in found}) == [(1, 1), (5, 2), (6, 3)]
             assert [row[0] for row in found] == [1, 5, 6, 5, 6, 5]
 
     with postgres.database(altered=True) as url:
-        asyncio.run(scene(url))
+        asyncio.run(scenario(url))
 
 
-def test_a_row_that_cannot_be_read_keeps_nobody_from_the_others(url: str) -> None:
-    async def scene() -> None:
-        async with counted(url) as lookups:
-            found = await outcomes(*map(lookups.find, [9, 1, 2, 3, 4, 3, 5]))
+def test_an_error_of_one_lookup_does_not_affect_the_others(url: str) -> None:
+    async def scenario() -> None:
+        async with open_lookups(url) as lookups:
+            found = await gather(*map(lookups.find, [9, 1, 2, 3, 4, 3, 5]))
             assert [isinstance(row, Unavailable) for row in found] == [False, False, False, True, False, True, False]
             assert [row[0] for row in found if not isinstance(row, Unavailable)] == [9, 1, 2, 4, 5]
             assert found[3] is not found[5]
             assert str(found[3]) == "The database can't be read"
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
-def test_those_whose_session_is_ended_are_looked_up_on_another(url: str) -> None:
-    async def scene() -> None:
-        async with opened(url) as store, session(url) as third:
-            async with held_up(url, store, third, 12) as reads:
-                assert await end_others(third, only_waiting=True) == 2
-            found = await outcomes(*reads)
+def test_lookups_are_retried_if_their_session_is_ended(url: str) -> None:
+    async def scenario() -> None:
+        async with open_store(url) as store, open_session(url) as third:
+            async with block_reads(url, store, third, 12) as reads:
+                assert await end_store_sessions(third, only_waiting=True) == 2
+            found = await gather(*reads)
             assert [listing.title for listing in found] == ["Lamp"] * 12
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
-def test_those_that_take_too_long_are_told_so_and_not_asked_again_one_by_one(url: str) -> None:
-    async def scene() -> None:
-        async with opened(url, seconds=3) as store, session(url) as other:
-            await alice(store)
-            lookups = Counted("SELECT id FROM listings WHERE id = $1", store)
+def test_lookups_that_time_out_are_not_retried_one_by_one(url: str) -> None:
+    async def scenario() -> None:
+        async with open_store(url, seconds=3) as store, open_session(url) as other:
+            await create_alice(store)
+            lookups = CountedLookups("SELECT id FROM listings WHERE id = $1", store)
             async with other.transaction():
                 await other.execute("LOCK TABLE listings IN ACCESS EXCLUSIVE MODE")
-                found = await outcomes(*map(lookups.find, range(9)))
-            assert {str(fault) for fault in found} == {"The database took too long to answer"}
-            assert len({id(fault) for fault in found}) == 9
+                found = await gather(*map(lookups.find, range(9)))
+            assert {str(error) for error in found} == {"The database took too long to respond"}
+            assert len({id(error) for error in found}) == 9
             assert lookups.messages == 2
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
-def test_who_stops_waiting_takes_no_row_from_the_others(url: str) -> None:
-    async def scene() -> None:
-        async with opened(url) as store, session(url) as third:
-            async with held_up(url, store, third, 6) as reads:
+def test_a_cancelled_lookup_does_not_affect_the_others(url: str) -> None:
+    async def scenario() -> None:
+        async with open_store(url) as store, open_session(url) as third:
+            async with block_reads(url, store, third, 6) as reads:
                 for read in reads[::2]:
                     read.cancel()
-            found = await outcomes(*reads)
+            found = await gather(*reads)
             assert [isinstance(outcome, asyncio.CancelledError) for outcome in found] == [True, False] * 3
             assert [outcome.title for outcome in found[1::2]] == ["Lamp"] * 3
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
-def test_what_was_written_before_it_is_asked_for_is_found(url: str) -> None:
-    async def scene() -> None:
-        async with opened(url) as store:
-            listing_id = await alice(store)
-            under_way = [asyncio.create_task(store.get_listing(listing_id))]
+def test_a_lookup_finds_all_earlier_writes(url: str) -> None:
+    async def scenario() -> None:
+        async with open_store(url) as store:
+            listing_id = await create_alice(store)
+            running = [asyncio.create_task(store.get_listing(listing_id))]
             for number in range(50):
                 await store.change_listing(listing_id, rename(str(number)))
-                under_way += [asyncio.create_task(store.get_listing(listing_id)) for _ in range(5)]
+                running += [asyncio.create_task(store.get_listing(listing_id)) for _ in range(5)]
                 found = await asyncio.gather(*(store.get_listing(listing_id) for _ in range(5)))
                 assert {listing and listing.title for listing in found} == {str(number)}
-            await asyncio.gather(*under_way)
+            await asyncio.gather(*running)
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
-def test_revisions_are_looked_up_together_and_an_account_without_one_has_none(url: str) -> None:
-    async def scene() -> list[int]:
-        async with opened(url) as store:
-            await alice(store)
+def test_the_revision_of_an_unknown_account_is_zero(url: str) -> None:
+    async def scenario() -> list[int]:
+        async with open_store(url) as store:
+            await create_alice(store)
             await store.add_listing(1, 1, NEW, CREATED)
             return await asyncio.gather(*(store.get_revision(1, account_id) for account_id in (1, 1, 2, 1, 2)))
 
-    assert asyncio.run(scene()) == [2, 2, 0, 2, 0]
+    assert asyncio.run(scenario()) == [2, 2, 0, 2, 0]

@@ -1,4 +1,4 @@
-"""How long the store on PostgreSQL keeps who a key belongs to: a second at most."""
+"""The PostgreSQL store caches the caller of a key for at most one second."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,7 +11,7 @@ from listings.store.postgres.store import PostgresStore
 from tests.harness import Clock
 from tests.postgres_server import PostgresServer
 
-BOUNDS = PoolLimits(sessions=2, seconds=60)
+LIMITS = PoolLimits(sessions=2, seconds=60)
 DIGEST = b"k" * 32
 
 
@@ -24,18 +24,18 @@ async def add_key(store: PostgresStore, digest: bytes = DIGEST) -> int:
     return key.id
 
 
-def with_two(server: PostgresServer, use: Callable[[PostgresStore, PostgresStore, Clock], Awaitable[None]]) -> None:
-    """Two stores on one database, as two processes have them; the clock is the first one's."""
+def run_with_two(server: PostgresServer, use: Callable[[PostgresStore, PostgresStore, Clock], Awaitable[None]]) -> None:
+    """Run `use` with two stores on one database, like those of two processes. The clock is that of the first one."""
 
     async def run(url: str) -> None:
         clock = Clock()
-        one, other = PostgresStore(url, BOUNDS, clock), PostgresStore(url, BOUNDS)
-        await one.open()
+        store, other = PostgresStore(url, LIMITS, clock), PostgresStore(url, LIMITS)
+        await store.open()
         await other.open()
         try:
-            await use(one, other, clock)
+            await use(store, other, clock)
         finally:
-            await one.close()
+            await store.close()
             await other.close()
 
     with server.database() as url:
@@ -49,38 +49,38 @@ async def is_revoked(store: PostgresStore) -> bool:
 
 
 @pytest.mark.decision("G25")
-def test_what_another_process_revokes_is_seen_within_a_second(postgres: PostgresServer) -> None:
-    async def use(one: PostgresStore, other: PostgresStore, clock: Clock) -> None:
+def test_a_revocation_by_another_process_applies_within_a_second(postgres: PostgresServer) -> None:
+    async def use(store: PostgresStore, other: PostgresStore, clock: Clock) -> None:
         key = await add_key(other)
-        assert not await is_revoked(one)
+        assert not await is_revoked(store)
         await other.revoke_key(key, 2_000)
         clock.advance(0.9)
-        assert not await is_revoked(one)  # it was not read again
+        assert not await is_revoked(store)  # from the cache
         clock.advance(0.1)
-        assert await is_revoked(one)
+        assert await is_revoked(store)
 
-    with_two(postgres, use)
+    run_with_two(postgres, use)
 
 
-def test_what_a_process_changes_itself_it_sees_at_once(postgres: PostgresServer) -> None:
-    async def use(one: PostgresStore, _other: PostgresStore, _clock: Clock) -> None:
-        key = await add_key(one)
-        assert not await is_revoked(one)
-        await one.change_account(1, lambda _: {"disabled_at": 1_500})
-        caller = await one.find_caller(DIGEST)
+def test_a_process_sees_its_own_changes_immediately(postgres: PostgresServer) -> None:
+    async def use(store: PostgresStore, _other: PostgresStore, _clock: Clock) -> None:
+        key = await add_key(store)
+        assert not await is_revoked(store)
+        await store.change_account(1, lambda _: {"disabled_at": 1_500})
+        caller = await store.find_caller(DIGEST)
         assert caller is not None
         assert caller.account_disabled_at == 1_500
-        await one.revoke_key(key, 2_000)
-        assert await is_revoked(one)
+        await store.revoke_key(key, 2_000)
+        assert await is_revoked(store)
 
-    with_two(postgres, use)
+    run_with_two(postgres, use)
 
 
 @pytest.mark.decision("G25")
-def test_a_key_that_was_unknown_is_looked_up_again(postgres: PostgresServer) -> None:
-    async def use(one: PostgresStore, other: PostgresStore, _clock: Clock) -> None:
-        assert await one.find_caller(DIGEST) is None
+def test_an_unknown_key_is_not_cached(postgres: PostgresServer) -> None:
+    async def use(store: PostgresStore, other: PostgresStore, _clock: Clock) -> None:
+        assert await store.find_caller(DIGEST) is None
         await add_key(other)
-        assert not await is_revoked(one)
+        assert not await is_revoked(store)
 
-    with_two(postgres, use)
+    run_with_two(postgres, use)

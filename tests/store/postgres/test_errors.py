@@ -1,4 +1,4 @@
-"""What becomes of reads and writes when PostgreSQL, a session or a caller goes away in the middle of them."""
+"""Reads and writes that are interrupted because the server, a session or the caller goes away."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ NEW = NewListing(title="Lamp", content="Bright.")
 CREATED = "2026-11-21 10:00:00"
 UPDATES = int(os.environ.get("LISTINGS_TEST_UPDATES", "400"))
 Other: TypeAlias = Any
-"""Another session with the same database, as the driver has it."""
+"""A connection of the driver to the same database, independent of the store."""
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def altered_url(postgres: PostgresServer) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def opened(url: str, sessions: int = 4, seconds: float = TIMEOUT) -> AsyncIterator[PostgresStore]:
+async def open_store(url: str, sessions: int = 4, seconds: float = TIMEOUT) -> AsyncIterator[PostgresStore]:
     store = PostgresStore(url, PoolLimits(sessions, seconds))
     await store.open()
     try:
@@ -52,7 +52,7 @@ async def opened(url: str, sessions: int = 4, seconds: float = TIMEOUT) -> Async
 
 
 @asynccontextmanager
-async def session(url: str) -> AsyncIterator[Other]:
+async def open_session(url: str) -> AsyncIterator[Other]:
     connection = await asyncpg.connect(url)
     try:
         yield connection
@@ -60,30 +60,30 @@ async def session(url: str) -> AsyncIterator[Other]:
         await connection.close()
 
 
-async def alice(store: PostgresStore) -> int:
-    """alice's account in bucket 1, with one listing; returns its id."""
+async def create_alice(store: PostgresStore) -> int:
+    """Create alice's account in bucket 1 with one listing, and return the listing's id."""
     await store.add_account("Alice", "alice@example.com", None, 1_000)
     return (await store.add_listing(1, 1, NEW, CREATED)).listing_id
 
 
-async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
+async def wait_until(condition: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(TIMEOUT):
-        while not await holds():  # noqa: ASYNC110 - the server tells of no event
+        while not await condition():  # noqa: ASYNC110 - the server sends no event
             await asyncio.sleep(0.01)
 
 
-async def blocked(other: Other, count: int = 1) -> None:
-    """Until so many sessions wait for a lock."""
+async def wait_until_blocked(other: Other, count: int = 1) -> None:
+    """Wait until `count` sessions are waiting for a lock."""
 
-    async def holds() -> bool:
+    async def condition() -> bool:
         query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
         return int(await other.fetchval(query)) >= count
 
-    await eventually(holds)
+    await wait_until(condition)
 
 
-async def end_others(other: Other, *, only_waiting: bool = False) -> int:
-    """End the store's sessions; returns how many."""
+async def end_store_sessions(other: Other, *, only_waiting: bool = False) -> int:
+    """Terminate the store's sessions, and return how many there were."""
     query = """
         SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
         WHERE datname = current_database() AND application_name = 'listings' AND (NOT $1 OR wait_event_type = 'Lock')
@@ -95,80 +95,82 @@ def rename(title: str) -> Callable[[Listing | None], ListingChange]:
     return lambda _: {"title": title}
 
 
-# Sessions that are ended
+# Terminated sessions
 
 
-def test_after_its_idle_sessions_were_ended_the_store_goes_on(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("listings.store.postgres.store._CHECK_SECONDS", TIMEOUT)  # a new session may take as long here
+def test_the_store_works_after_its_idle_sessions_were_terminated(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "listings.store.postgres.store._CHECK_TIMEOUT_SECONDS", TIMEOUT
+    )  # opening a session may be slow here
 
-    async def scene() -> None:
-        async with opened(url) as store, session(url) as other:
-            listing_id = await alice(store)
+    async def scenario() -> None:
+        async with open_store(url) as store, open_session(url) as other:
+            listing_id = await create_alice(store)
             for use in (
                 lambda: store.get_listing(listing_id),
                 lambda: store.add_listing(1, 1, NEW, CREATED),
                 lambda: store.change_listing(listing_id, rename("x")),
                 store.check,
             ):
-                assert await end_others(other) >= 1
+                assert await end_store_sessions(other) >= 1
                 await use()
             assert len(await store.list_listings(1, 1)) == 2
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
-def test_a_read_whose_session_is_ended_under_way_is_done_on_another(url: str) -> None:
-    async def scene() -> Listing | None:
-        async with opened(url) as store, session(url) as other:
-            listing_id = await alice(store)
+def test_a_read_is_retried_if_its_session_is_terminated(url: str) -> None:
+    async def scenario() -> Listing | None:
+        async with open_store(url) as store, open_session(url) as other:
+            listing_id = await create_alice(store)
             async with other.transaction():
                 await other.execute("LOCK TABLE listings IN ACCESS EXCLUSIVE MODE")
                 read = asyncio.create_task(store.get_listing(listing_id))
-                async with session(url) as third:
-                    await blocked(third)
-                    await end_others(third, only_waiting=True)
+                async with open_session(url) as third:
+                    await wait_until_blocked(third)
+                    await end_store_sessions(third, only_waiting=True)
             return await read
 
-    found = asyncio.run(scene())
+    found = asyncio.run(scenario())
     assert found is not None
     assert found.title == "Lamp"
 
 
-def test_a_change_whose_session_is_ended_before_its_commit_is_done_once(url: str) -> None:
-    async def scene() -> Listing:
-        async with opened(url) as store, session(url) as other:
-            listing_id = await alice(store)
+def test_a_change_is_retried_if_its_session_ends_before_the_commit(url: str) -> None:
+    async def scenario() -> Listing:
+        async with open_store(url) as store, open_session(url) as other:
+            listing_id = await create_alice(store)
             async with other.transaction():
                 await other.execute("SELECT 1 FROM listings FOR UPDATE")
                 change = asyncio.create_task(store.change_listing(listing_id, rename("x")))
-                async with session(url) as third:
-                    await blocked(third)
-                    await end_others(third, only_waiting=True)
+                async with open_session(url) as third:
+                    await wait_until_blocked(third)
+                    await end_store_sessions(third, only_waiting=True)
             return await change
 
-    changed = asyncio.run(scene())
+    changed = asyncio.run(scenario())
     assert (changed.title, changed.version) == ("x", 2)
 
 
-def test_a_create_whose_session_is_ended_under_way_is_told_as_unknown(url: str) -> None:
-    async def scene() -> int:
-        async with opened(url) as store, session(url) as other:
-            await alice(store)
+def test_a_create_has_an_unknown_outcome_if_its_session_is_terminated(url: str) -> None:
+    async def scenario() -> int:
+        async with open_store(url) as store, open_session(url) as other:
+            await create_alice(store)
             async with other.transaction():
                 await other.execute("SELECT 1 FROM listing_ids FOR UPDATE")
                 create = asyncio.create_task(store.add_listing(1, 1, NEW, CREATED))
-                async with session(url) as third:
-                    await blocked(third)
-                    await end_others(third, only_waiting=True)
-            with pytest.raises(Unavailable, match="outcome is unknown") as told:
+                async with open_session(url) as third:
+                    await wait_until_blocked(third)
+                    await end_store_sessions(third, only_waiting=True)
+            with pytest.raises(Unavailable, match="outcome is unknown") as raised:
                 await create
-            assert told.value.retry_after == 1
+            assert raised.value.retry_after == 1
             return len(await store.list_listings(1, 1))
 
-    assert asyncio.run(scene()) == 1
+    assert asyncio.run(scenario()) == 1
 
 
-# What the server undoes or refuses
+# Rollbacks and rejections
 
 _CONFLICTS = """
 CREATE SEQUENCE tries;
@@ -185,14 +187,14 @@ CREATE {constraint} TRIGGER conflict AFTER {event} ON listings {deferred} FOR EA
 
 @pytest.mark.parametrize("state", ["40001", "40P01"])
 @pytest.mark.parametrize("deferred", [False, True], ids=["in a statement", "in the commit"])
-def test_what_the_server_undoes_for_anothers_sake_is_done_again(
+def test_a_transaction_is_retried_after_a_conflict(
     altered_url: str,
     state: str,
-    deferred: bool,  # noqa: FBT001 - when
+    deferred: bool,  # noqa: FBT001 - from the parameters
 ) -> None:
-    async def scene() -> tuple[Listing, int]:
-        async with opened(altered_url) as store, session(altered_url) as other:
-            listing_id = await alice(store)
+    async def scenario() -> tuple[Listing, int]:
+        async with open_store(altered_url) as store, open_session(altered_url) as other:
+            listing_id = await create_alice(store)
             at_commit = "DEFERRABLE INITIALLY DEFERRED" if deferred else ""
             script = _CONFLICTS.format(
                 state=state, constraint="CONSTRAINT", event="INSERT OR UPDATE", deferred=at_commit
@@ -203,15 +205,15 @@ def test_what_the_server_undoes_for_anothers_sake_is_done_again(
             added = await store.add_listing(1, 1, NEW, CREATED)
             return changed, added.listing_id
 
-    changed, added = asyncio.run(scene())
+    changed, added = asyncio.run(scenario())
     assert (changed.title, changed.version) == ("x", 2)
     assert added == 2 * 1024 + 1
 
 
-def test_a_commit_that_fails_is_told_as_unknown(altered_url: str) -> None:
-    async def scene() -> None:
-        async with opened(altered_url) as store, session(altered_url) as other:
-            listing_id = await alice(store)
+def test_a_failed_commit_has_an_unknown_outcome(altered_url: str) -> None:
+    async def scenario() -> None:
+        async with open_store(altered_url) as store, open_session(altered_url) as other:
+            listing_id = await create_alice(store)
             await other.execute(
                 _CONFLICTS.format(
                     state="XX000",
@@ -225,59 +227,57 @@ def test_a_commit_that_fails_is_told_as_unknown(altered_url: str) -> None:
                     await write
             assert (await store.change_listing(listing_id, rename("x"))).version == 2
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
-def test_a_lock_that_is_held_too_long_ends_a_write_with_nothing_written(url: str) -> None:
-    async def scene() -> float:
-        async with opened(url, seconds=3) as store, session(url) as other:
-            listing_id = await alice(store)
-            began = time.monotonic()
+def test_a_lock_timeout_ends_a_write_without_changes(url: str) -> None:
+    async def scenario() -> float:
+        async with open_store(url, seconds=3) as store, open_session(url) as other:
+            listing_id = await create_alice(store)
+            started = time.monotonic()
             async with other.transaction():
                 await other.execute("SELECT 1 FROM listings, listing_ids FOR UPDATE")
                 for write in (store.change_listing(listing_id, rename("x")), store.add_listing(1, 1, NEW, CREATED)):
                     with pytest.raises(Unavailable, match="nothing was written"):
                         await write
-            seconds = time.monotonic() - began
+            seconds = time.monotonic() - started
             assert (await store.change_listing(listing_id, rename("y"))).version == 2
             return seconds
 
-    assert asyncio.run(scene()) < 20
+    assert asyncio.run(scenario()) < 20
 
 
-def test_a_statement_that_takes_too_long_is_ended_and_its_session_used_again(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pool, "_OVERDUE", TIMEOUT)  # the server is to end it, not the pool
+def test_a_session_is_reused_after_a_statement_timeout(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_OVERDUE_SECONDS", TIMEOUT)  # so that the server ends it, not the pool
 
-    async def scene() -> None:
-        async with opened(url, sessions=1, seconds=3) as store:
+    async def scenario() -> None:
+        async with open_store(url, sessions=1, seconds=3) as store:
             with pytest.raises(Unavailable, match="took too long"):
-                await store._read("SELECT pg_sleep(1000)")  # noqa: SLF001 - no statement of the store's is so slow
+                await store._read("SELECT pg_sleep(1000)")  # noqa: SLF001 - no statement of the store is slow enough
             assert await store.get_revision(1, 1) == 0
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
-def test_the_log_of_a_refused_write_quotes_no_row(url: str, caplog: pytest.LogCaptureFixture) -> None:
-    async def scene() -> None:
-        async with opened(url) as store:
-            with pytest.raises(Unavailable, match="refused the write"):
+def test_the_log_of_a_rejected_write_quotes_no_row(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with open_store(url) as store:
+            with pytest.raises(Unavailable, match="rejected the write"):
                 await store.add_listing(5, 5, NEW, CREATED)
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
     assert "ForeignKeyViolationError 23503" in caplog.text
     assert "Bright" not in caplog.text
     assert "Traceback" not in caplog.text
 
 
-# Who waits, and who stops waiting
+# Waiting callers
 
 
-def test_no_more_than_the_bound_wait_for_a_session(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene() -> list[Any]:
-        async with opened(url, sessions=1) as store, session(url) as other:
-            await alice(store)
+def test_the_number_of_callers_that_wait_for_a_session_is_limited(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> list[Any]:
+        async with open_store(url, sessions=1) as store, open_session(url) as other:
+            await create_alice(store)
             async with other.transaction():
                 await other.execute("LOCK TABLE listings IN ACCESS EXCLUSIVE MODE")
                 reads = [asyncio.create_task(store.list_listings(1, 1)) for _ in range(8)]
@@ -287,32 +287,32 @@ def test_no_more_than_the_bound_wait_for_a_session(url: str, monkeypatch: pytest
             assert early.count(True) == 4
             return outcomes
 
-    monkeypatch.setattr(pool, "_MOST_WAITING", 3)
-    outcomes = asyncio.run(scene())
-    refused = [outcome for outcome in outcomes if isinstance(outcome, Unavailable)]
-    assert {fault.message for fault in refused} == {"Too many requests wait for the database"}
-    assert len(refused) == 4
+    monkeypatch.setattr(pool, "_MAX_WAITING", 3)
+    outcomes = asyncio.run(scenario())
+    rejected = [outcome for outcome in outcomes if isinstance(outcome, Unavailable)]
+    assert {error.message for error in rejected} == {"Too many requests are waiting for the database"}
+    assert len(rejected) == 4
 
 
-def test_nobody_waits_for_a_session_longer_than_the_bound(url: str) -> None:
-    async def scene() -> float:
-        async with opened(url, sessions=1, seconds=3) as store, session(url) as other:
-            await alice(store)
+def test_no_caller_waits_for_a_session_longer_than_the_timeout(url: str) -> None:
+    async def scenario() -> float:
+        async with open_store(url, sessions=1, seconds=3) as store, open_session(url) as other:
+            await create_alice(store)
             async with other.transaction():
                 await other.execute("LOCK TABLE listings IN ACCESS EXCLUSIVE MODE")
-                began = time.monotonic()
+                started = time.monotonic()
                 outcomes = await asyncio.gather(*(store.list_listings(1, 1) for _ in range(60)), return_exceptions=True)
-                seconds = time.monotonic() - began
+                seconds = time.monotonic() - started
             assert all(isinstance(outcome, Unavailable) for outcome in outcomes)
             return seconds
 
-    assert asyncio.run(scene()) < 60  # one after the other they would take 108
+    assert asyncio.run(scenario()) < 60  # seconds; one after the other, they would take 108
 
 
-def test_cancelled_callers_keep_no_session_and_undo_no_write(url: str) -> None:
-    async def scene() -> int:
-        async with opened(url, sessions=2) as store, session(url) as other:
-            listing_id = await alice(store)
+def test_cancelled_callers_hold_no_session_and_undo_no_write(url: str) -> None:
+    async def scenario() -> int:
+        async with open_store(url, sessions=2) as store, open_session(url) as other:
+            listing_id = await create_alice(store)
             uses: list[Callable[[], Coroutine[Any, Any, Any]]] = [
                 lambda: store.get_listing(listing_id),
                 lambda: store.change_listing(listing_id, lambda found: {"price_cents": found.price_cents + 1}),  # type: ignore[union-attr]
@@ -325,29 +325,29 @@ def test_cancelled_callers_keep_no_session_and_undo_no_write(url: str) -> None:
             async with other.transaction():
                 await other.execute("LOCK TABLE listings IN ACCESS EXCLUSIVE MODE")
                 reads = [asyncio.create_task(store.get_listing(listing_id)) for _ in range(6)]
-                async with session(url) as third:
-                    await blocked(third, 2)
+                async with open_session(url) as third:
+                    await wait_until_blocked(third, 2)
                 for read in reads:
                     read.cancel()
                 await asyncio.wait(reads)
             async with asyncio.timeout(TIMEOUT):
                 await asyncio.gather(*(store.get_listing(listing_id) for _ in range(20)))
-            await asyncio.gather(*store._writes)  # noqa: SLF001 - what goes on unseen
+            await asyncio.gather(*store._writes)  # noqa: SLF001 - writes of cancelled callers
             listing = await store.get_listing(listing_id)
             assert listing is not None
             assert listing.price_cents == 20
             return len(await store.list_listings(1, 1))
 
-    assert asyncio.run(scene()) == 21
+    assert asyncio.run(scenario()) == 21
 
 
-# Many at once
+# Concurrency
 
 
-def test_changes_of_different_fields_at_once_lose_nothing(url: str) -> None:
-    async def scene() -> Listing:
-        async with opened(url) as one, opened(url) as two:
-            listing_id = await alice(one)
+def test_concurrent_changes_of_different_fields_lose_nothing(url: str) -> None:
+    async def scenario() -> Listing:
+        async with open_store(url) as one, open_store(url) as two:
+            listing_id = await create_alice(one)
 
             async def count(store: PostgresStore, field: str, times: int) -> None:
                 def decide(listing: Listing | None) -> ListingChange:
@@ -363,21 +363,21 @@ def test_changes_of_different_fields_at_once_lose_nothing(url: str) -> None:
             assert found is not None
             return found
 
-    found = asyncio.run(scene())
+    found = asyncio.run(scenario())
     each = UPDATES // 8 * 2
     assert (found.price_cents, found.region, found.district, found.location) == (each, str(each), str(each), str(each))
     assert found.version == 1 + 4 * each
 
 
-def test_batches_in_any_order_and_creates_at_once_all_pass(url: str) -> None:
-    async def scene() -> int:
-        async with opened(url, sessions=8) as store:
-            await alice(store)
+def test_concurrent_batches_changes_and_creates_all_succeed(url: str) -> None:
+    async def scenario() -> int:
+        async with open_store(url, sessions=8) as store:
+            await create_alice(store)
             ids = [(await store.add_listing(1, 1, NEW, CREATED)).listing_id for _ in range(6)]
 
             async def batch(number: int) -> None:
-                turned = ids[number % 6 :] + ids[: number % 6]
-                steps = [ChangeStep(one, rename(str(number))) for one in (turned if number % 2 else turned[::-1])]
+                rotated = ids[number % 6 :] + ids[: number % 6]
+                steps = [ChangeStep(one, rename(str(number))) for one in (rotated if number % 2 else rotated[::-1])]
                 await store.run_batch(1, 1, Batch(steps, atomic=True, dry_run=False, record=str))
 
             creates = [
@@ -388,13 +388,13 @@ def test_batches_in_any_order_and_creates_at_once_all_pass(url: str) -> None:
             await asyncio.gather(*(batch(number) for number in range(20)), *creates, *changes)
             return len(await store.list_listings(1, 1))
 
-    assert asyncio.run(scene()) == 7 + 5
+    assert asyncio.run(scenario()) == 7 + 5
 
 
 # The server
 
 
-async def answers(store: PostgresStore) -> bool:
+async def is_available(store: PostgresStore) -> bool:
     try:
         await store.check()
     except Unavailable:
@@ -410,36 +410,36 @@ def own_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def short_connects(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session is begun within three seconds, as in earnest (tests/conftest.py allows more)."""
-    monkeypatch.setattr(pool, "_CONNECT_SECONDS", 3)
+    """Limit connecting to three seconds, as in production (tests/conftest.py allows more)."""
+    monkeypatch.setattr(pool, "_MIN_CONNECT_TIMEOUT_SECONDS", 3)
 
 
 @pytest.mark.usefixtures("short_connects")
-def test_a_server_that_is_silent_is_given_up_and_one_that_is_back_is_used(own_server: PostgresServer) -> None:
-    async def scene(url: str) -> None:
-        async with opened(url, seconds=3) as store:
-            listing_id = await alice(store)
+def test_a_silent_server_is_given_up_and_used_again_when_it_responds(own_server: PostgresServer) -> None:
+    async def scenario(url: str) -> None:
+        async with open_store(url, seconds=3) as store:
+            listing_id = await create_alice(store)
             own_server.pause()
             try:
-                began = time.monotonic()
+                started = time.monotonic()
                 with pytest.raises(Unavailable, match="too long"):
                     await store.check()
-                assert time.monotonic() - began < 20
+                assert time.monotonic() - started < 20
                 with pytest.raises(Unavailable):
                     await store.get_listing(listing_id)
-                assert time.monotonic() - began < 40
+                assert time.monotonic() - started < 40
             finally:
                 own_server.resume()
-            await eventually(partial(answers, store))
+            await wait_until(partial(is_available, store))
             assert await store.get_listing(listing_id) is not None
 
     with own_server.database() as url:
-        asyncio.run(scene(url))
+        asyncio.run(scenario(url))
 
 
 @pytest.mark.usefixtures("short_connects")
-def test_a_server_that_falls_silent_while_a_session_begins_is_given_up(postgres: PostgresServer, url: str) -> None:
-    async def scene() -> None:
+def test_a_server_that_falls_silent_while_connecting_is_given_up(postgres: PostgresServer, url: str) -> None:
+    async def scenario() -> None:
         async with wire_to(postgres.port) as (wire, port):
             wire.keeps_answers_to = b"synchronous_commit"
             store = PostgresStore(url.replace(f":{postgres.port}/", f":{port}/"), PoolLimits(4, 5))
@@ -447,15 +447,15 @@ def test_a_server_that_falls_silent_while_a_session_begins_is_given_up(postgres:
                 with pytest.raises(Unavailable, match="can't be reached"):
                     await store.open()
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
-def test_who_waits_longer_for_a_statement_waits_as_long_for_a_session(
+def test_a_longer_statement_timeout_also_applies_to_connecting(
     own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "_CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(pool, "_MIN_CONNECT_TIMEOUT_SECONDS", 0.2)
 
-    async def scene(url: str) -> None:
+    async def scenario(url: str) -> None:
         store = PostgresStore(url, PoolLimits(4, TIMEOUT))
         own_server.pause()
         try:
@@ -467,38 +467,38 @@ def test_who_waits_longer_for_a_statement_waits_as_long_for_a_session(
         await store.close()
 
     with own_server.database() as url:
-        asyncio.run(scene(url))
+        asyncio.run(scenario(url))
 
 
-def test_a_server_that_is_away_is_told_of_in_one_line_and_in_another_when_it_is_back(
+def test_one_line_is_logged_for_an_outage_and_one_for_the_recovery(
     own_server: PostgresServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def said() -> list[str]:
+    def take_messages() -> list[str]:
         messages = [record.getMessage() for record in caplog.records if record.name == pool.__name__]
         caplog.clear()
         return messages
 
-    async def scene(url: str) -> None:
-        async with opened(url) as store:
+    async def scenario(url: str) -> None:
+        async with open_store(url) as store:
             own_server.stop()
             reads = (store.get_account(1) for _ in range(4))
             outcomes = await asyncio.gather(*reads, return_exceptions=True)
             assert all(isinstance(outcome, Unavailable) for outcome in outcomes)
-            (away,) = said()
-            assert away.startswith("The database can't be reached: ")
+            (outage,) = take_messages()
+            assert outage.startswith("The database can't be reached: ")
             own_server.start()
-            await eventually(partial(answers, store))
-            (back,) = said()
-            assert re.fullmatch(r"The database is back after \d+ s", back)
+            await wait_until(partial(is_available, store))
+            (recovery,) = take_messages()
+            assert re.fullmatch(r"The database is reachable again after \d+ s", recovery)
 
     with own_server.database() as url:
-        asyncio.run(scene(url))
+        asyncio.run(scenario(url))
 
 
-def test_while_the_server_is_away_all_is_refused_at_once_and_afterwards_all_is_well(own_server: PostgresServer) -> None:
-    async def scene(url: str) -> float:
-        async with opened(url) as store:
-            listing_id = await alice(store)
+def test_calls_fail_fast_during_an_outage_and_work_afterwards(own_server: PostgresServer) -> None:
+    async def scenario(url: str) -> float:
+        async with open_store(url) as store:
+            listing_id = await create_alice(store)
             own_server.stop()
             for use in (
                 store.check(),
@@ -506,15 +506,15 @@ def test_while_the_server_is_away_all_is_refused_at_once_and_afterwards_all_is_w
                 store.add_listing(1, 1, NEW, CREATED),
                 store.change_listing(listing_id, rename("x")),
             ):
-                began = time.monotonic()
+                started = time.monotonic()
                 with pytest.raises(Unavailable):
                     await use
-                assert time.monotonic() - began < 10  # of the two minutes that it may wait for a session
+                assert time.monotonic() - started < 10  # seconds; the timeout for a session is two minutes
             own_server.start()
-            began = time.monotonic()
-            await eventually(partial(answers, store))
+            started = time.monotonic()
+            await wait_until(partial(is_available, store))
             await store.change_listing(listing_id, rename("x"))
-            return time.monotonic() - began
+            return time.monotonic() - started
 
     with own_server.database() as url:
-        assert asyncio.run(scene(url)) < 20
+        assert asyncio.run(scenario(url)) < 20

@@ -1,4 +1,4 @@
-"""How a search of the market is carried out in PostgreSQL: the plans, and the rows that they go through."""
+"""Query plans of market searches in PostgreSQL, and the rows that they read."""
 
 import asyncio
 import json
@@ -16,15 +16,15 @@ from listings.store.postgres import market, market_index
 from listings.store.postgres.pool import connect
 from listings.store.postgres.store import PostgresStore
 from tests.postgres_server import PostgresServer
-from tests.store.postgres.test_statements import BOUNDS, Plans
+from tests.store.postgres.test_statements import LIMITS, Plans
 from tests.store.sqlite.test_market import COUNT, listing
 
 STATEMENTS = {
-    **{f"look {sort}": statement for sort, statement in market.LOOK.items()},
-    **{f"is more {sort}": statement for sort, statement in market.IS_MORE.items()},
+    **{f"scan {sort}": statement for sort, statement in market.SCAN.items()},
+    **{f"has more {sort}": statement for sort, statement in market.HAS_MORE.items()},
     **{f"by price {sort}": statement for sort, statement in market.BY_PRICE.items()},
     **{f"free {sort}": statement for sort, statement in market.FREE.items()},
-    **{f"rare {sort}": statement for sort, statement in market.GATHER_RARE.items()},
+    **{f"by terms {sort}": statement for sort, statement in market.GATHER_BY_TERMS.items()},
     **{
         name: value
         for module in (market, market_index)
@@ -38,8 +38,8 @@ STATEMENTS = {
 
 
 async def fill(url: str) -> None:
-    """One account with the same listings as the SQLite file, all of them in the market."""
-    store = PostgresStore(url, BOUNDS)
+    """Create an account with the same listings as in the SQLite tests, all of them indexed for the market."""
+    store = PostgresStore(url, LIMITS)
     await store.open()
     await store.add_account("Alice", "alice@example.com", None, 1_000)
     rows = []
@@ -56,7 +56,7 @@ async def fill(url: str) -> None:
 
 @pytest.fixture(scope="module")
 def large(postgres: PostgresServer) -> Iterator[str]:
-    """A database of one account with 20,000 listings, all of them in the market, analysed."""
+    """An analysed database with one account, whose 20,000 listings are indexed for the market."""
     with postgres.database(altered=True) as url:
         asyncio.run(fill(url))
         name = url.rpartition("/")[2].partition("?")[0]
@@ -77,9 +77,9 @@ def test_no_statement_scans_a_whole_table(name: str, plans: Plans) -> None:
 
 
 @pytest.mark.parametrize("sort", ["newest", "price", "-price"])
-def test_the_next_ones_are_looked_at_along_the_order(sort: Any, plans: Plans) -> None:
+def test_a_scan_follows_the_index_of_the_order(sort: Any, plans: Plans) -> None:
     index = "(market_newest|market_pkey)" if sort == "newest" else "market_price"
-    for statement in (market.LOOK[sort], market.IS_MORE[sort]):
+    for statement in (market.SCAN[sort], market.HAS_MORE[sort]):
         plan = plans.of(statement)
         assert re.search(rf"Index (Only )?Scan( Backward)? using {index} on market", plan), plan
         assert not re.search(r"Sort\b(?! Key)|Bitmap", plan), plan
@@ -88,15 +88,15 @@ def test_the_next_ones_are_looked_at_along_the_order(sort: Any, plans: Plans) ->
 PART, PRICE = r"ARRAY\[\(serial >> 13\)\] @> ARRAY\[part", r"ARRAY\[width_bucket.*\] (@>|&&) "
 GATHERINGS = {
     "NEWEST": PART,
-    "NEWEST_OF_PRICES": f"{PART}.*{PRICE}",
+    "NEWEST_IN_RANGE": f"{PART}.*{PRICE}",
     **{f"by price {sort}": PRICE for sort in market.BY_PRICE},
     **{f"free {sort}": f"{PART}.*{PRICE}" for sort in market.FREE},
 }
 
 
 @pytest.mark.parametrize("name", GATHERINGS)
-def test_what_is_not_near_is_gathered_part_by_part_by_its_place_and_its_words(name: str, plans: Plans) -> None:
-    # The place comes first: where its part of the index ends, so does the scan.
+def test_parts_are_searched_by_position_and_terms(name: str, plans: Plans) -> None:
+    # The position comes first, so that the scan ends where the part ends in the index.
     outer, _, inner = plans.of(STATEMENTS[name]).partition("Function Scan on generate_series")
     assert outer.count("->  Nested Loop\n") == 1
     assert "Sort" not in outer
@@ -105,24 +105,24 @@ def test_what_is_not_near_is_gathered_part_by_part_by_its_place_and_its_words(na
     assert not re.search("BitmapAnd|BitmapOr", inner)
 
 
-@pytest.mark.parametrize("name", [f"rare {sort}" for sort in market.GATHER_RARE])
-def test_what_is_rare_is_gathered_by_its_words(name: str, plans: Plans) -> None:
+@pytest.mark.parametrize("name", [f"by terms {sort}" for sort in market.GATHER_BY_TERMS])
+def test_rare_listings_are_gathered_by_their_terms(name: str, plans: Plans) -> None:
     plan = plans.of(STATEMENTS[name])
     assert re.search(r"Bitmap Index Scan on market_words\n *Index Cond: \(words @> \$1\)", plan)
 
 
-def test_whether_words_are_rare_is_told_by_some_parts(plans: Plans) -> None:
+def test_the_sample_searches_parts_by_position_and_terms(plans: Plans) -> None:
     plan = plans.of(market.SAMPLE)
     assert re.search(rf"Bitmap Index Scan on market_words\n *Index Cond: \(.*{PART}.*words @> \$1", plan)
     assert "Sort" not in plan
 
 
-def test_few_of_a_range_of_prices_are_gathered_by_their_prices(plans: Plans) -> None:
+def test_a_small_price_range_is_searched_by_price(plans: Plans) -> None:
     assert re.search("Scan (using|on) market_price", plans.of(market.GATHER_BY_PRICE))
-    assert re.search("Scan using market_price", plans.of(market.COUNT_FEW))
+    assert re.search("Scan using market_price", plans.of(market.COUNT_BY_PRICE))
 
 
-def test_what_is_still_to_be_done_is_found_by_its_index(plans: Plans) -> None:
+def test_pending_work_is_found_by_an_index(plans: Plans) -> None:
     assert "listings_unmarketed" in plans.of(market_index.NEXT_LISTINGS)
     assert "accounts_unmarketed" in plans.of(market_index.NEXT_ACCOUNT)
     has_work = plans.of(market_index.HAS_WORK)
@@ -130,8 +130,8 @@ def test_what_is_still_to_be_done_is_found_by_its_index(plans: Plans) -> None:
     assert "accounts_unmarketed" in has_work
 
 
-class Rows:
-    """Counts the rows that the nodes of a search's plans have come to."""
+class RowCounter:
+    """Counts the rows that the nodes of a search's plans have read."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -139,24 +139,24 @@ class Rows:
 
     async def fetch(self, statement: str, *values: object) -> list[Any]:
         (explained,) = await self._connection.fetchrow(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", *values)
-        self._note(json.loads(explained)[0]["Plan"])
+        self._count(json.loads(explained)[0]["Plan"])
         found: list[Any] = await self._connection.fetch(statement, *values)
         return found
 
     async def fetch_one(self, statement: str, *values: object) -> Any:
         return (await self.fetch(statement, *values))[0]
 
-    def _note(self, plan: dict[str, Any]) -> None:
+    def _count(self, plan: dict[str, Any]) -> None:
         loops = plan["Actual Loops"]
         self.count += (plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)) * loops
         for part in plan.get("Plans", ()):
-            self._note(part)
+            self._count(part)
 
 
-async def rows_of(url: str, query: MarketQuery) -> tuple[int, int]:
-    """How many rows a search goes through, and how many it finds."""
+async def count_rows(url: str, query: MarketQuery) -> tuple[int, int]:
+    """Return how many rows a search reads, and how many it finds."""
     connection: asyncpg.Connection[asyncpg.Record] = await connect(url, 60)
-    rows: Any = Rows(connection)
+    rows: Any = RowCounter(connection)
     found = await market.search(rows, query)
     await connection.close()
     return rows.count, len(found)
@@ -184,41 +184,39 @@ async def rows_of(url: str, query: MarketQuery) -> tuple[int, int]:
     ],
     ids=str,
 )
-def test_a_page_takes_few_rows_whatever_is_asked_for(
-    large: str, filters: dict[str, Any], expected: int, sort: Any
-) -> None:
-    # To look at every listing takes 20,000 in each node of a plan, of which there are three and more.
-    rows, found = asyncio.run(rows_of(large, MarketQuery(sort=sort, **filters)))
+def test_a_page_reads_few_rows_for_any_filter(large: str, filters: dict[str, Any], expected: int, sort: Any) -> None:
+    # A scan of all listings would read 20,000 rows in each of at least three nodes of the plan.
+    rows, found = asyncio.run(count_rows(large, MarketQuery(sort=sort, **filters)))
     assert found == expected
     assert rows <= 22_000
 
 
 def expected(words: tuple[str, ...], query: MarketQuery) -> list[tuple[int, int]]:
-    """Prices and serials of what a search finds, on all of its pages."""
+    """Return the prices and serials of all listings that a search should find."""
     found = []
     for number in range(COUNT):
         new = listing(number).new
-        most = new.price_cents if query.price_max is None else query.price_max
-        if (query.price_min or 0) <= new.price_cents <= most and set(words) <= set(
+        price_max = new.price_cents if query.price_max is None else query.price_max
+        if (query.price_min or 0) <= new.price_cents <= price_max and set(words) <= set(
             f"{new.title} {new.content}".split()
         ):
             found.append((new.price_cents, number + 1))
     if query.sort == "newest":
-        return sorted(found, key=lambda place: -place[1])
+        return sorted(found, key=lambda entry: -entry[1])
     return sorted(found, reverse=query.sort == "-price")
 
 
 @pytest.mark.parametrize("sort", ["newest", "price", "-price"])
 @pytest.mark.parametrize("prices", [(None, None), (0, 0), (0, 70_500), (500, None), (70_000, 70_400)], ids=str)
 @pytest.mark.parametrize("words", [("nth500",), ("older", "nth500"), ("newer", "older")], ids=str)
-def test_page_after_page_shows_everything_once_and_in_order(
+def test_the_pages_contain_every_listing_once_and_in_order(
     large: str, words: tuple[str, ...], prices: tuple[int | None, int | None], sort: Any
 ) -> None:
     query = MarketQuery(words=words, price_min=prices[0], price_max=prices[1], sort=sort, limit=7)
 
     async def read_all() -> list[tuple[int, int]]:
         connection: asyncpg.Connection[asyncpg.Record] = await connect(large, 60)
-        rows: Any = Rows(connection)
+        rows: Any = RowCounter(connection)
         found: list[tuple[int, int]] = []
         while page := await market.search(rows, replace(query, after=found[-1] if found else None)):
             found += [MarketEntry(*row).place for row in page]
@@ -230,19 +228,19 @@ def test_page_after_page_shows_everything_once_and_in_order(
 
 @pytest.mark.parametrize("sort", ["newest", "price", "-price"])
 @pytest.mark.parametrize("after", [(0, 1), (0, 12_001), (499, 5_000), (70_999, 1_000), (10**12, 2**62)], ids=str)
-def test_a_page_behind_any_place_is_the_next_one(large: str, after: tuple[int, int], sort: Any) -> None:
+def test_a_page_starts_after_any_cursor(large: str, after: tuple[int, int], sort: Any) -> None:
     query = MarketQuery(words=("older", "nth3"), sort=sort, after=after)
 
     async def read() -> list[tuple[int, int]]:
         connection: asyncpg.Connection[asyncpg.Record] = await connect(large, 60)
-        rows: Any = Rows(connection)
+        rows: Any = RowCounter(connection)
         found = await market.search(rows, query)
         await connection.close()
         return [MarketEntry(*row).place for row in found]
 
     every = expected(("older", "nth3"), query)
     if sort == "newest":
-        behind = [place for place in every if place[1] < after[1]]
+        following = [entry for entry in every if entry[1] < after[1]]
     else:
-        behind = [place for place in every if (place > after if sort == "price" else place < after)]
-    assert asyncio.run(read()) == behind[:24]
+        following = [entry for entry in every if (entry > after if sort == "price" else entry < after)]
+    assert asyncio.run(read()) == following[:24]

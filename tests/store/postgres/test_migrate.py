@@ -1,4 +1,4 @@
-"""Migrations of PostgreSQL: once each, whole or not at all, and never on a schema that isn't ours."""
+"""Migrations of PostgreSQL run once, completely or not at all, and never on another program's schema."""
 
 import asyncio
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from tests.postgres_server import USER, PostgresServer
 ONE = Migration(1, "one", "CREATE TABLE one (a integer); INSERT INTO one VALUES (1)")
 TWO = Migration(2, "two", "INSERT INTO one VALUES (2)")
 BROKEN = Migration(2, "broken", "INSERT INTO one VALUES (2); INSERT INTO nowhere VALUES (3)")
-BOUNDS = PoolLimits(sessions=2, seconds=60)
+LIMITS = PoolLimits(sessions=2, seconds=60)
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_migrations_run_once_and_in_order(postgres: PostgresServer, url: str) ->
     assert rows(postgres, url, "SELECT version, name FROM schema_migrations") == [(1, "one"), (2, "two")]
 
 
-def test_a_role_without_rights_is_to_be_made_the_owner(postgres: PostgresServer, url: str) -> None:
+def test_a_role_without_privileges_must_become_the_owner(postgres: PostgresServer, url: str) -> None:
     postgres.execute("CREATE ROLE guest LOGIN")
     try:
         with pytest.raises(Unavailable, match=r"permission denied .*: make the role the owner of the database"):
@@ -51,7 +51,7 @@ def test_a_role_without_rights_is_to_be_made_the_owner(postgres: PostgresServer,
         postgres.execute("DROP ROLE guest")
 
 
-def test_a_failing_migration_leaves_nothing_behind(postgres: PostgresServer, url: str) -> None:
+def test_a_failed_migration_is_rolled_back(postgres: PostgresServer, url: str) -> None:
     run(url, ONE)
     with pytest.raises(Unavailable, match="nowhere"):
         run(url, ONE, BROKEN)
@@ -60,26 +60,26 @@ def test_a_failing_migration_leaves_nothing_behind(postgres: PostgresServer, url
     assert run(url, ONE, TWO) == [TWO]
 
 
-def test_a_newer_schema_is_refused(url: str) -> None:
+def test_a_newer_schema_is_rejected(url: str) -> None:
     run(url, ONE, TWO)
     with pytest.raises(Problem, match="newer schema"):
         run(url, ONE)
 
 
-def test_an_altered_migration_is_refused(url: str) -> None:
+def test_an_altered_migration_is_rejected(url: str) -> None:
     run(url, ONE)
     with pytest.raises(Problem, match="differs"):
         run(url, ONE._replace(text="SELECT 1"), TWO)
 
 
-def test_what_is_pending_is_told_and_not_done(postgres: PostgresServer, url: str) -> None:
-    assert asyncio.run(postgres_migrate.pending(url, [ONE, TWO])) == [ONE, TWO]
+def test_pending_migrations_are_listed_and_not_applied(postgres: PostgresServer, url: str) -> None:
+    assert asyncio.run(postgres_migrate.list_pending(url, [ONE, TWO])) == [ONE, TWO]
     assert rows(postgres, url, "SELECT to_regclass('schema_migrations')") == [(None,)]
     run(url, ONE)
-    assert asyncio.run(postgres_migrate.pending(url, [ONE, TWO])) == [TWO]
+    assert asyncio.run(postgres_migrate.list_pending(url, [ONE, TWO])) == [TWO]
 
 
-def test_two_at_once_migrate_once(url: str) -> None:
+def test_concurrent_runs_apply_each_migration_once(url: str) -> None:
     async def both() -> tuple[list[Migration], list[Migration]]:
         return await asyncio.gather(postgres_migrate.migrate(url), postgres_migrate.migrate(url))
 
@@ -94,41 +94,41 @@ def test_both_engines_have_the_same_migrations() -> None:
 
 
 @pytest.mark.parametrize("migrations", [[], [ONE]], ids=["no schema", "another schema"])
-def test_a_store_does_not_open_another_schema(url: str, migrations: list[Migration]) -> None:
+def test_a_store_rejects_another_schema(url: str, migrations: list[Migration]) -> None:
     run(url, *migrations)
     with pytest.raises(Problem) as caught:
-        asyncio.run(PostgresStore(url, BOUNDS).open())
+        asyncio.run(PostgresStore(url, LIMITS).open())
     assert caught.value.code == "schema_mismatch"
 
 
-def test_a_store_does_not_open_an_empty_database(url: str) -> None:
+def test_a_store_rejects_an_empty_database(url: str) -> None:
     with pytest.raises(Problem, match="older schema"):
-        asyncio.run(PostgresStore(url, BOUNDS).open())
+        asyncio.run(PostgresStore(url, LIMITS).open())
 
 
-def test_a_database_of_another_encoding_is_refused(postgres: PostgresServer) -> None:
+def test_a_database_with_another_encoding_is_rejected(postgres: PostgresServer) -> None:
     postgres.execute("CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
     url = postgres.url("latin")
     for use in (
-        lambda: postgres_migrate.pending(url),
+        lambda: postgres_migrate.list_pending(url),
         lambda: postgres_migrate.migrate(url),
         lambda: inspection.inspect(url),
-        lambda: PostgresStore(url, BOUNDS).open(),
+        lambda: PostgresStore(url, LIMITS).open(),
     ):
-        with pytest.raises(Problem, match=r"encoding is LATIN1: make it with `createdb --encoding=UTF8`") as caught:
+        with pytest.raises(Problem, match=r"encoding is LATIN1: create it with `createdb --encoding=UTF8`") as caught:
             asyncio.run(use())
         assert caught.value.code == "schema_mismatch"
     postgres.execute("DROP DATABASE latin")
 
 
-def test_a_database_that_is_not_there_is_told(postgres: PostgresServer) -> None:
-    for use in (postgres_migrate.migrate, lambda url: PostgresStore(url, BOUNDS).open()):
+def test_a_missing_database_is_reported(postgres: PostgresServer) -> None:
+    for use in (postgres_migrate.migrate, lambda url: PostgresStore(url, LIMITS).open()):
         with pytest.raises(Problem, match='"nowhere" does not exist') as caught:
             asyncio.run(use(postgres.url("nowhere")))
         assert caught.value.code == "database_missing"
 
 
-def test_a_server_that_is_not_there_is_unavailable() -> None:
+def test_an_unreachable_server_is_reported() -> None:
     with pytest.raises(Unavailable, match="can't be reached") as caught:
-        asyncio.run(PostgresStore("postgresql://listings:secret@127.0.0.1:1/listings", BOUNDS).open())
+        asyncio.run(PostgresStore("postgresql://listings:secret@127.0.0.1:1/listings", LIMITS).open())
     assert "secret" not in caught.value.message

@@ -1,4 +1,4 @@
-"""The statements on PostgreSQL: each is planned by the index that is meant for it; the function does as they do."""
+"""Statements on PostgreSQL use the intended indexes, and the create function does the same as the statements."""
 
 import asyncio
 import re
@@ -24,7 +24,7 @@ from listings.store.postgres.pool import Pool, PoolLimits, connect
 from listings.store.postgres.store import PostgresStore
 from tests.postgres_server import PostgresServer
 
-BOUNDS = PoolLimits(sessions=2, seconds=60)
+LIMITS = PoolLimits(sessions=2, seconds=60)
 COUNT = 10_000
 _ALL = vars(sql) | vars(member_sql) | vars(writes) | vars(postgres_search) | vars(store_module)
 STATEMENTS = {
@@ -34,16 +34,16 @@ STATEMENTS = {
     and isinstance(value, str)
     and re.match(r"[\s(]*(SELECT|INSERT|UPDATE|DELETE)\b", value)
 } | {
-    "change_listing": sql.change_listing(("title", "price_cents", "is_active")),
-    "change_account": sql.change_account(("name", "plan_expires_at")),
+    "change_listing": sql.build_listing_update(("title", "price_cents", "is_active")),
+    "change_account": sql.build_account_update(("name", "plan_expires_at")),
 }
 HOT = (
     *("listings", "listing_words", "account_state", "listing_ids", "idempotency", "imports", "views"),
     *("activity", "usage_hours", "refusals"),
 )
-TO_ALL_SHARDS = {
-    "FORGET_CLAIMS": "the purge goes by age, once a minute and outside of requests",
-    "FORGET_VIEWS": "so does that of yesterday's visitors",
+MULTI_SHARD = {
+    "PURGE_IDEMPOTENCY_RECORDS": "selects by age, once a minute and outside of requests",
+    "PURGE_VIEWS": "selects by age, too",
 }
 FILTERS: dict[str, Any] = {
     "category": "Rare",
@@ -71,19 +71,19 @@ def listing(number: int) -> ImportedListing:
     return ImportedListing(new, view_count=0, created_at=stamp, updated_at=stamp, deleted_at=deleted)
 
 
-def judge(number: int, _: Listing | None) -> ImportedListing:
+def decide(number: int, _: Listing | None) -> ImportedListing:
     return listing(number)
 
 
 async def fill(url: str, count: int) -> None:
-    """alice's account in bucket 1 with so many listings."""
-    store = PostgresStore(url, BOUNDS)
+    """Create alice's account in bucket 1 with `count` listings."""
+    store = PostgresStore(url, LIMITS)
     await store.open()
     await store.add_account("Alice", "alice@example.com", None, 1_000)
-    key = ImportKey(1, 1, b"\0" * 32, "csv", True)  # noqa: FBT003 - as the row has it
+    key = ImportKey(1, 1, b"\0" * 32, "csv", True)  # noqa: FBT003 - a field of the key
     await store.begin_import(key, None, 1_000, 0)
     for start in range(0, count, 1000):
-        rows = [ImportRow(None, partial(judge, number)) for number in range(start, start + 1000)]
+        rows = [ImportRow(None, partial(decide, number)) for number in range(start, start + 1000)]
         await store.import_listings(
             key, ImportBatch(Position(start, start), Position(start + 1000, start + 1000), rows)
         )
@@ -106,8 +106,8 @@ ANALYZE
 
 @pytest.fixture(scope="module")
 def large(postgres: PostgresServer) -> Iterator[str]:
-    """A database of one large account and a small one beside it in the same bucket, analysed."""
-    with postgres.database(altered=True) as url:  # since what others have left swells its tables, and alters plans
+    """An analysed database with a large account and a small one in the same bucket."""
+    with postgres.database(altered=True) as url:  # new, because dead rows of other tests would change the plans
         asyncio.run(fill(url, COUNT))
         for command in _NEIGHBOUR.split(";"):
             postgres.execute(command, url.rpartition("/")[2].partition("?")[0])
@@ -115,7 +115,7 @@ def large(postgres: PostgresServer) -> Iterator[str]:
 
 
 class Plans:
-    """What the server plans for statements whose values it does not know, as for one that is held prepared."""
+    """Explains statements with generic plans, like those of prepared statements."""
 
     def __init__(self, url: str) -> None:
         self._runner = asyncio.Runner()
@@ -146,7 +146,7 @@ def plans(large: str) -> Iterator[Plans]:
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
-def test_every_statement_is_planned_with_its_parameters(name: str, large: str) -> None:
+def test_every_statement_can_be_prepared(name: str, large: str) -> None:
     async def prepare() -> int:
         connection: asyncpg.Connection[asyncpg.Record] = await connect(large, 60)
         prepared = await connection.prepare(STATEMENTS[name])
@@ -158,14 +158,14 @@ def test_every_statement_is_planned_with_its_parameters(name: str, large: str) -
     assert asyncio.run(prepare()) == len(numbers) == max(numbers, default=0)
 
 
-def hot_parts(statement: str) -> list[str]:
-    """Each SELECT, INSERT, UPDATE and DELETE of a statement that asks a hot table for rows, or gives it one."""
+def find_hot_parts(statement: str) -> list[str]:
+    """Return each SELECT, INSERT, UPDATE and DELETE of a statement that reads or writes a hot table."""
     parts = re.split(r"(?=\b(?:SELECT|INSERT INTO|DELETE FROM|(?<!DO )(?<!FOR )UPDATE)\b)", statement)
     return [part for part in parts if re.search(rf"\b(FROM|INTO|UPDATE|JOIN) ({'|'.join(HOT)})\b", part)]
 
 
-def carries_the_bucket(part: str) -> bool:
-    """Whether the bucket is bound to a parameter, and to one row's, if it is given one."""
+def has_bucket(part: str) -> bool:
+    """Return whether the bucket is bound to a parameter, also in the values of an INSERT."""
     columns = re.match(r"INSERT INTO \w+ \(([^)]*)\)\s*VALUES \(([^)]*)\)", part)
     if columns is None:
         return re.search(r"(WHERE|AND) bucket = \$\d+\b(?! OR)", part) is not None and " OR " not in part
@@ -173,27 +173,27 @@ def carries_the_bucket(part: str) -> bool:
     return re.fullmatch(r"\$\d+", columns[2].split(",")[named.index("bucket")].strip()) is not None
 
 
-def test_every_hot_statement_carries_the_bucket() -> None:
-    hot = {name: hot_parts(statement) for name, statement in STATEMENTS.items() if hot_parts(statement)}
+def test_every_hot_statement_names_the_bucket() -> None:
+    hot = {name: find_hot_parts(statement) for name, statement in STATEMENTS.items() if find_hot_parts(statement)}
     assert len(hot) >= 28
-    assert {name for name, parts in hot.items() if not all(map(carries_the_bucket, parts))} == TO_ALL_SHARDS.keys()
+    assert {name for name, parts in hot.items() if not all(map(has_bucket, parts))} == MULTI_SHARD.keys()
 
 
-def test_everything_in_the_function_carries_the_bucket() -> None:
+def test_every_statement_in_the_function_names_the_bucket() -> None:
     *_, migration = (one for one in shipped_migrations("postgres") if "CREATE FUNCTION create_listing" in one.text)
     body = migration.text.partition("CREATE FUNCTION create_listing")[2]
-    parts = hot_parts(body)
+    parts = find_hot_parts(body)
     assert len(parts) == 9
     for part in parts:
-        given = re.search(r"\(\s*(id, )?bucket\b.*\bVALUES \(\s*(listing_id, )?of_bucket\b", part, re.DOTALL)
-        assert given or re.search(r"\bbucket = of_bucket\b", part), part
+        is_insert = re.search(r"\(\s*(id, )?bucket\b.*\bVALUES \(\s*(listing_id, )?of_bucket\b", part, re.DOTALL)
+        assert is_insert or re.search(r"\bbucket = of_bucket\b", part), part
 
 
-def test_every_search_carries_the_bucket() -> None:
-    for statement in set(searches()):
-        parts = hot_parts(statement)
+def test_every_search_names_the_bucket() -> None:
+    for statement in set(list_searches()):
+        parts = find_hot_parts(statement)
         assert parts, statement
-        assert all(map(carries_the_bucket, parts)), statement
+        assert all(map(has_bucket, parts)), statement
 
 
 @pytest.mark.parametrize(
@@ -206,13 +206,13 @@ def test_every_search_carries_the_bucket() -> None:
         "UPDATE account_state SET bucket = $1",
     ],
 )
-def test_a_statement_without_the_bucket_is_found(statement: str) -> None:
-    assert not all(map(carries_the_bucket, hot_parts(statement)))
+def test_a_statement_without_the_bucket_is_detected(statement: str) -> None:
+    assert not all(map(has_bucket, find_hot_parts(statement)))
 
 
-# What each value is bound to
+# Parameters
 
-VALUES: dict[str, Callable[[int], tuple[Any, str]]] = {  # by type: the nth one's value, and how SQL writes it
+VALUES: dict[str, Callable[[int], tuple[Any, str]]] = {  # by type: a value for the nth parameter, and its SQL literal
     "int2": lambda number: (100 + number, f"{100 + number}"),
     "int4": lambda number: (10_000 + number, f"{10_000 + number}"),
     "int8": lambda number: (10_000_000 + number, f"{10_000_000 + number}"),
@@ -227,24 +227,26 @@ VALUES: dict[str, Callable[[int], tuple[Any, str]]] = {  # by type: the nth one'
 
 @pytest.mark.parametrize("name", STATEMENTS)
 def test_every_parameter_binds_to_its_number(name: str, large: str) -> None:
-    """What the server plans is the same, whether a value is bound to `$n` or stands in its place."""
+    """The plan is the same for a bound parameter and for a literal."""
 
     async def plans() -> tuple[Any, Any]:
         connection: asyncpg.Connection[asyncpg.Record] = await connect(large, 60)
         try:
             types = [kind.name for kind in (await connection.prepare(STATEMENTS[name])).get_parameters()]
-            made = [VALUES[kind](number) for number, kind in enumerate(types, 1)]
-            written = re.sub(
-                r"\$(\d+)", lambda it: f"CAST('{made[int(it[1]) - 1][1]}' AS {types[int(it[1]) - 1]})", STATEMENTS[name]
+            values = [VALUES[kind](number) for number, kind in enumerate(types, 1)]
+            literal = re.sub(
+                r"\$(\d+)",
+                lambda it: f"CAST('{values[int(it[1]) - 1][1]}' AS {types[int(it[1]) - 1]})",
+                STATEMENTS[name],
             )
             explain = "EXPLAIN (VERBOSE, FORMAT JSON) "
-            bound = await connection.fetchval(explain + STATEMENTS[name], *(value for value, _ in made))
-            return bound, await connection.fetchval(explain + written)
+            bound = await connection.fetchval(explain + STATEMENTS[name], *(value for value, _ in values))
+            return bound, await connection.fetchval(explain + literal)
         finally:
             await connection.close()
 
-    bound, written = asyncio.run(plans())
-    assert bound == written
+    bound, literal = asyncio.run(plans())
+    assert bound == literal
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
@@ -255,7 +257,7 @@ def test_no_statement_scans_a_whole_table(name: str, plans: Plans) -> None:
     assert "Seq Scan" not in plan, plan
 
 
-def test_hot_reads_use_their_index_and_sort_nothing(plans: Plans) -> None:
+def test_hot_reads_use_an_index_and_sort_nothing(plans: Plans) -> None:
     assert "Index Scan using listings_pkey" in plans.of(sql.GET_LISTING)
     listed = plans.of(sql.LIST_LISTINGS)
     assert "Index Scan using listings_active" in listed
@@ -265,7 +267,7 @@ def test_hot_reads_use_their_index_and_sort_nothing(plans: Plans) -> None:
     assert "accounts_pkey" in caller
 
 
-def test_a_page_of_all_listings_merges_two_indexes_and_sorts_nothing(plans: Plans) -> None:
+def test_a_page_of_all_listings_merges_two_indexes_without_sorting(plans: Plans) -> None:
     plan = plans.of(store_module.PAGE_LISTINGS)
     assert "Merge Append" in plan
     assert "listings_active" in plan
@@ -273,20 +275,20 @@ def test_a_page_of_all_listings_merges_two_indexes_and_sorts_nothing(plans: Plan
     assert not re.search(r"Sort\b(?! Key)", plan)
 
 
-def searches() -> Iterator[str]:
-    """The statements of every search."""
-    for shape in shapes():
-        yield search_sql.search(shape)
-        yield postgres_search.walk(search_sql.walk(shape))
-        yield postgres_search.among(shape)
-        for gathering in search_sql.gatherings(shape):
-            yield postgres_search.gather(gathering)
-            yield search_sql.count_few(gathering)
+def list_searches() -> Iterator[str]:
+    """Return the statements of every search."""
+    for shape in list_shapes():
+        yield search_sql.build_search(shape)
+        yield postgres_search.build_walk(search_sql.plan_walk(shape))
+        yield postgres_search.build_id_search(shape)
+        for plan in search_sql.list_gather_plans(shape):
+            yield postgres_search.build_gather(plan)
+            yield search_sql.build_count(plan)
 
 
-def shapes() -> Iterator[search_sql.Shape]:
+def list_shapes() -> Iterator[search_sql.Shape]:
     some = [names for size in range(3) for names in combinations(FILTERS, size)]
-    for status, names, sort, descending, behind in product(
+    for status, names, sort, descending, has_cursor in product(
         ("active", "inactive", "deleted", "all"), some, SORTED_BY, (True, False), (True, False)
     ):
         query = ListingQuery(
@@ -294,111 +296,114 @@ def shapes() -> Iterator[search_sql.Shape]:
             sort=sort,
             descending=descending,
             limit=100,
-            after=("2026" if sort.endswith("_at") or sort == "title" else 1, 1) if behind else None,
+            after=("2026" if sort.endswith("_at") or sort == "title" else 1, 1) if has_cursor else None,
             **{name: FILTERS[name] for name in names},
         )
-        yield search_sql.shape_of(query)
+        yield search_sql.build_shape(query)
 
 
-def test_a_walk_goes_along_its_index_and_sorts_nothing(plans: Plans) -> None:
-    for shape in shapes():
-        walked = search_sql.walk(shape)
-        plan = plans.of(postgres_search.walk(walked))
+def test_a_walk_follows_its_index_without_sorting(plans: Plans) -> None:
+    for shape in list_shapes():
+        walk = search_sql.plan_walk(shape)
+        plan = plans.of(postgres_search.build_walk(walk))
         if shape.sort != "id":
-            assert f"using {walked.by} on" in plan, (shape, plan)
+            assert f"using {walk.index} on" in plan, (shape, plan)
         assert not re.search(r"Sort\b(?! Key)|Seq Scan|Bitmap", plan), (shape, plan)
 
 
-def by_account(plan: str) -> bool:
-    """Whether an index leads to the account's listings: as good as that of a status which most of them have."""
+def is_by_account(plan: str) -> bool:
+    """Return whether the plan finds an account's listings by index.
+
+    That is as good as an index of a status that most of them have.
+    """
     return re.search(r"Index Cond: \(\(bucket = \$1\) AND \(account_id = \$2\)\)", plan) is not None
 
 
-def test_a_gathering_goes_along_its_index(plans: Plans) -> None:
-    for shape in shapes():
-        for gathering in search_sql.gatherings(shape):
-            for statement in (postgres_search.gather(gathering), search_sql.count_few(gathering)):
+def test_a_gather_plan_uses_its_index(plans: Plans) -> None:
+    for shape in list_shapes():
+        for gather in search_sql.list_gather_plans(shape):
+            for statement in (postgres_search.build_gather(gather), search_sql.build_count(gather)):
                 plan = plans.of(statement)
-                assert gathering.by in plan or by_account(plan), (gathering, plan)
-                assert "Seq Scan" not in plan, (gathering, plan)
+                assert gather.index in plan or is_by_account(plan), (gather, plan)
+                assert "Seq Scan" not in plan, (gather, plan)
 
 
-def test_words_are_looked_up(plans: Plans) -> None:
-    assert "Bitmap Index Scan on listing_words_words" in plans.of(postgres_search._FIND_WORDS)  # noqa: SLF001 - its text
-    among = postgres_search.among(search_sql.shape_of(ListingQuery(limit=10)))
-    assert "listings_pkey" in plans.of(among)
+def test_words_are_found_by_an_index(plans: Plans) -> None:
+    assert "Bitmap Index Scan on listing_words_words" in plans.of(postgres_search._FIND_WORDS)  # noqa: SLF001 - the statement
+    by_ids = postgres_search.build_id_search(search_sql.build_shape(ListingQuery(limit=10)))
+    assert "listings_pkey" in plans.of(by_ids)
 
 
-# The function and the statements
+# The create function and the statements
 
 NEW = NewListing(title="Road bike", content="Two wheels.", price_cents=5, latitude=1.5, is_active=False)
-CLAIM = IdempotencyRecord("k", b"d" * 32, 1_000, 900)
+IDEMPOTENCY = IdempotencyRecord("k", b"d" * 32, 1_000, 900)
 
 
-async def make(url: str, count: int, way: str) -> tuple[list[Any], dict[str, list[Any]]]:
-    """What creates come to, and what they leave, beside so many listings."""
-    store = PostgresStore(url, BOUNDS)
+async def create(url: str, count: int, method: str) -> tuple[list[Any], dict[str, list[Any]]]:
+    """Create listings in an account that has `count` others. Return the results and the rows of all tables."""
+    store = PostgresStore(url, LIMITS)
     await store.open()
     await store.add_account("Alice", "alice@example.com", None, 1_000)
     for _ in range(count):
         await store.add_listing(1, 1, NEW, "2026-11-21 10:00:00")
     await store.close()
-    pool = Pool(url, BOUNDS)
+    pool = Pool(url, LIMITS)
     await pool.open()
-    session = await pool.take()
+    session = await pool.acquire()
     outcomes: list[Any] = []
-    for claim in (None, CLAIM, CLAIM):
-        terms = writes.WriteOptions(claim, Actor(7, 1_000))
-        values: Any = (session, (1, 1), NEW, "2026-11-21 10:00:00", terms)
-        if way == "function":
+    for idempotency in (None, IDEMPOTENCY, IDEMPOTENCY):
+        options = writes.WriteOptions(idempotency, Actor(7, 1_000))
+        values: Any = (session, (1, 1), NEW, "2026-11-21 10:00:00", options)
+        if method == "function":
             outcomes.append(await writes.create(*values, with_words=count > 0))
         else:
-            await session.run("BEGIN")
+            await session.execute("BEGIN")
             outcomes.append(await writes.add(*values))
-            await session.run("COMMIT")
+            await session.execute("COMMIT")
     tables = ("listings", "listing_ids", "idempotency", "account_state", "listing_words")
-    left = {
+    rows = {
         table: [tuple(row) for row in await session.fetch(f"SELECT * FROM {table} ORDER BY {table}")]  # noqa: S608
         for table in tables
     }
     await pool.close()
-    return outcomes, left
+    return outcomes, rows
 
 
-@pytest.mark.parametrize("count", [0, search_sql.LARGE], ids=["small", "indexed"])
+@pytest.mark.parametrize("count", [0, search_sql.MIN_INDEXED_LISTINGS], ids=["small", "indexed"])
 def test_the_function_does_what_the_statements_do(postgres: PostgresServer, count: int) -> None:
     with postgres.database() as url:
-        by_function = asyncio.run(make(url, count, "function"))
+        by_function = asyncio.run(create(url, count, "function"))
     with postgres.database() as url:
-        by_statements = asyncio.run(make(url, count, "statements"))
+        by_statements = asyncio.run(create(url, count, "statements"))
     assert by_function == by_statements
     assert [added.replayed for added in by_function[0]] == [False, False, True]
     assert len(by_function[1]["listings"]) == count + 2
     assert len(by_function[1]["listing_words"]) == (count + 2 if count else 0)
 
 
-def test_the_function_leaves_to_the_statements_what_needs_an_index(postgres: PostgresServer) -> None:
+def test_the_function_does_nothing_if_an_account_must_be_indexed(postgres: PostgresServer) -> None:
     async def fetch(url: str) -> tuple[Any, Any]:
         await fill(url, 1000)
-        pool = Pool(url, BOUNDS)
+        pool = Pool(url, LIMITS)
         await pool.open()
-        session = await pool.take()
+        session = await pool.acquire()
         before = await session.fetch("SELECT revision, listings, last FROM account_state, listing_ids")
-        made = await writes.create(session, (1, 1), NEW, "2026", writes.WriteOptions(None, None), with_words=False)
+        result = await writes.create(session, (1, 1), NEW, "2026", writes.WriteOptions(None, None), with_words=False)
         after = await session.fetch("SELECT revision, listings, last FROM account_state, listing_ids")
         await pool.close()
         assert before == after
-        return made, after
+        return result, after
 
     with postgres.database() as url:
-        made, (row,) = asyncio.run(fetch(url))
-    assert made is None
+        result, (row,) = asyncio.run(fetch(url))
+    assert result is None
     assert tuple(row) == (1, 1000, 1000)
 
 
-def test_what_is_changed_is_the_listing_that_is_returned(postgres: PostgresServer) -> None:
+def test_a_change_returns_the_stored_listing(postgres: PostgresServer) -> None:
     async def change(url: str) -> tuple[Listing, Listing | None]:
-        store = PostgresStore(url, BOUNDS)
+        store = PostgresStore(url, LIMITS)
         await store.open()
         await store.add_account("Alice", "alice@example.com", None, 1_000)
         added = await store.add_listing(1, 1, NEW, "2026-11-21 10:00:00")

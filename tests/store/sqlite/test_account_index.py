@@ -13,7 +13,7 @@ from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Positio
 from listings.contract.listings import IndexStep
 from listings.domain.errors import Unavailable
 from listings.domain.model import ImportedListing, ListingQuery, NewListing
-from listings.store.search_sql import LARGE
+from listings.store.search_sql import MIN_INDEXED_LISTINGS
 from listings.store.sqlite import account_index
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.store import SqliteStore
@@ -99,7 +99,7 @@ def alice(tmp_path: Path) -> Iterator[Alice]:
 
 
 def test_the_write_that_makes_an_account_large_indexes_nothing_itself(alice: Alice) -> None:
-    alice.add(LARGE - 1)
+    alice.add(MIN_INDEXED_LISTINGS - 1)
     assert alice.indexed() == (0, 0, 0)
     assert alice.step(100) == IndexStep(0)
     alice.add(1)
@@ -109,7 +109,7 @@ def test_the_write_that_makes_an_account_large_indexes_nothing_itself(alice: Ali
 
 
 def test_the_last_step_makes_its_searches_go_by_the_indexes(alice: Alice) -> None:
-    ids = alice.add(LARGE)
+    ids = alice.add(MIN_INDEXED_LISTINGS)
     steps = [alice.step(300) for _ in range(5)]
     assert [(step.done, step.left) for step in steps] == [
         (300, True),
@@ -118,42 +118,47 @@ def test_the_last_step_makes_its_searches_go_by_the_indexes(alice: Alice) -> Non
         (100, True),
         (0, False),
     ]
-    assert alice.indexed() == (1, LARGE, LARGE)
+    assert alice.indexed() == (1, MIN_INDEXED_LISTINGS, MIN_INDEXED_LISTINGS)
     assert alice.find("bike") == ids
 
 
 def test_as_many_listings_as_a_step_has_are_no_sign_of_the_end(alice: Alice) -> None:
-    alice.add(LARGE)
-    assert [alice.step(LARGE // 2).done for _ in range(4)] == [LARGE // 2, LARGE // 2, 0, 0]
-    assert alice.indexed() == (1, LARGE, LARGE)
+    alice.add(MIN_INDEXED_LISTINGS)
+    assert [alice.step(MIN_INDEXED_LISTINGS // 2).done for _ in range(4)] == [
+        MIN_INDEXED_LISTINGS // 2,
+        MIN_INDEXED_LISTINGS // 2,
+        0,
+        0,
+    ]
+    assert alice.indexed() == (1, MIN_INDEXED_LISTINGS, MIN_INDEXED_LISTINGS)
 
 
 def test_listings_that_are_made_meanwhile_are_left_to_the_steps_too(alice: Alice) -> None:
-    ids = alice.add(LARGE)
-    alice.step(LARGE)
+    ids = alice.add(MIN_INDEXED_LISTINGS)
+    alice.step(MIN_INDEXED_LISTINGS)
     ids += alice.add(3)
-    assert alice.indexed() == (2, LARGE, LARGE)
+    assert alice.indexed() == (2, MIN_INDEXED_LISTINGS, MIN_INDEXED_LISTINGS)
     assert alice.find("bike") == ids
     while alice.step(300).left:
         pass
-    assert alice.indexed() == (1, LARGE + 3, LARGE + 3)
+    assert alice.indexed() == (1, MIN_INDEXED_LISTINGS + 3, MIN_INDEXED_LISTINGS + 3)
     assert alice.find("bike") == ids
     alice.add(1)
-    assert alice.indexed() == (1, LARGE + 4, LARGE + 4)
+    assert alice.indexed() == (1, MIN_INDEXED_LISTINGS + 4, MIN_INDEXED_LISTINGS + 4)
 
 
 def test_nobody_keeps_ahead_of_the_steps_for_ever(alice: Alice) -> None:
-    alice.add(2 * LARGE)
+    alice.add(2 * MIN_INDEXED_LISTINGS)
     assert alice.indexed() == (2, 0, 0)
     alice.add(3)
     assert alice.indexed() == (2, 3, 3)
     while alice.step(300).left:
         pass
-    assert alice.indexed() == (1, 2 * LARGE + 3, 2 * LARGE + 3)
+    assert alice.indexed() == (1, 2 * MIN_INDEXED_LISTINGS + 3, 2 * MIN_INDEXED_LISTINGS + 3)
 
 
 def test_an_import_leaves_an_account_that_it_makes_large_to_the_steps_as_well(alice: Alice) -> None:
-    alice.bring(LARGE - 1, 1)
+    alice.bring(MIN_INDEXED_LISTINGS - 1, 1)
     assert alice.indexed() == (0, 0, 0)
     alice.bring(10, 2)
     assert alice.indexed() == (2, 0, 0)
@@ -162,12 +167,12 @@ def test_an_import_leaves_an_account_that_it_makes_large_to_the_steps_as_well(al
     while alice.step(300).left:
         pass
     alice.bring(1, 4)
-    assert alice.indexed() == (1, LARGE + 15, LARGE + 15)
-    assert len(alice.find("wheels")) == LARGE + 15
+    assert alice.indexed() == (1, MIN_INDEXED_LISTINGS + 15, MIN_INDEXED_LISTINGS + 15)
+    assert len(alice.find("wheels")) == MIN_INDEXED_LISTINGS + 15
 
 
 def test_an_edit_meanwhile_is_found_by_its_new_words_and_no_longer_by_the_old_ones(alice: Alice) -> None:
-    first, *others = alice.add(LARGE)
+    first, *others = alice.add(MIN_INDEXED_LISTINGS)
     alice.step(10)
     for listing_id in (first, others[-1]):
         alice.retitle(listing_id, "Rimu table")
@@ -176,56 +181,58 @@ def test_an_edit_meanwhile_is_found_by_its_new_words_and_no_longer_by_the_old_on
     while alice.step(300).left:
         pass
     assert (alice.find("oak"), alice.find("rimu"), alice.find("bike")) == ([first, others[-1]], [], others[:-1])
-    assert alice.indexed() == (1, LARGE, LARGE)
+    assert alice.indexed() == (1, MIN_INDEXED_LISTINGS, MIN_INDEXED_LISTINGS)
 
 
 def test_listings_that_are_paused_meanwhile_are_not_passed_over(alice: Alice) -> None:
-    ids = alice.add(LARGE)
+    ids = alice.add(MIN_INDEXED_LISTINGS)
     for at in range(4):
         for listing_id in ids[at * 100 : at * 100 + 5] + ids[-5 * (at + 1) :]:
             alice.run(alice.store.change_listing(listing_id, lambda _: {"is_active": False}))
         alice.step(100)
     while alice.step(300).left:
         pass
-    assert alice.indexed() == (1, LARGE, LARGE)
+    assert alice.indexed() == (1, MIN_INDEXED_LISTINGS, MIN_INDEXED_LISTINGS)
 
 
 def test_long_texts_make_a_step_short(alice: Alice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(account_index, "_MOST_CHARACTERS", 10_000)
-    alice.add(LARGE, "word " * 400)
+    alice.add(MIN_INDEXED_LISTINGS, "word " * 400)
     assert alice.step(300).done == 5
     assert alice.step(2).done == 2
 
 
 def test_a_service_that_is_started_anew_goes_on(tmp_path: Path) -> None:
     with opened(tmp_path / "listings.db") as alice:
-        alice.add(LARGE)
+        alice.add(MIN_INDEXED_LISTINGS)
         alice.step(100)
     with opened(tmp_path / "listings.db") as alice:
         assert alice.indexed() == (2, 100, 100)
         while alice.step(300).left:
             pass
-        assert alice.indexed() == (1, LARGE, LARGE)
+        assert alice.indexed() == (1, MIN_INDEXED_LISTINGS, MIN_INDEXED_LISTINGS)
 
 
 def test_several_processes_may_index_an_account_at_once(alice: Alice) -> None:
-    alice.add(LARGE)
+    alice.add(MIN_INDEXED_LISTINGS)
     with opened(alice.path) as other:
         while alice.step(70).left:
             other.step(30)
         assert other.step(30) == IndexStep(0)
-    assert alice.indexed() == (1, LARGE, LARGE)
+    assert alice.indexed() == (1, MIN_INDEXED_LISTINGS, MIN_INDEXED_LISTINGS)
 
 
 def test_accounts_follow_one_another(alice: Alice) -> None:
     bob = alice.run(alice.store.add_account("Bob", "bob@example.com", None, 1_000))
     assert bob is not None
-    alice.add(LARGE)
+    alice.add(MIN_INDEXED_LISTINGS)
 
     async def add_bobs() -> None:
         for _ in range(2):
             new = NewListing(title="Lamp", content="Brass")
-            await asyncio.gather(*(alice.store.add_listing(2, bob.id, new, STAMP) for _ in range(LARGE // 2)))
+            await asyncio.gather(
+                *(alice.store.add_listing(2, bob.id, new, STAMP) for _ in range(MIN_INDEXED_LISTINGS // 2))
+            )
 
     alice.run(add_bobs())
     while alice.step(300).left:
@@ -234,11 +241,14 @@ def test_accounts_follow_one_another(alice: Alice) -> None:
     query = ListingQuery(words=("brass",), limit=5)
     assert len(alice.run(alice.store.find_listings(2, bob.id, query))) == 5
     with apsw.Connection(str(alice.path), flags=apsw.SQLITE_OPEN_READONLY) as reader:
-        assert reader.execute("SELECT indexed, listings FROM account_state ORDER BY 1").fetchall() == [(1, LARGE)] * 2
+        assert (
+            reader.execute("SELECT indexed, listings FROM account_state ORDER BY 1").fetchall()
+            == [(1, MIN_INDEXED_LISTINGS)] * 2
+        )
 
 
 def test_steps_of_another_index_are_not_taken_for_the_writes_of_others(alice: Alice) -> None:
-    alice.add(LARGE)
+    alice.add(MIN_INDEXED_LISTINGS)
     steps = []
     for _ in range(3):
         steps += [alice.step(10), alice.run(alice.store.index_market(10, b"i" * 16, 1_000.0))]
@@ -249,7 +259,7 @@ def test_steps_of_another_index_are_not_taken_for_the_writes_of_others(alice: Al
 
 
 def test_a_step_that_fails_leaves_its_listings_to_the_next(alice: Alice, monkeypatch: pytest.MonkeyPatch) -> None:
-    alice.add(LARGE)
+    alice.add(MIN_INDEXED_LISTINGS)
     alice.step(100)
 
     def fail(*_: object) -> None:
@@ -261,7 +271,7 @@ def test_a_step_that_fails_leaves_its_listings_to_the_next(alice: Alice, monkeyp
             alice.step(100)
     while alice.step(300).left:
         pass
-    assert alice.indexed() == (1, LARGE, LARGE)
+    assert alice.indexed() == (1, MIN_INDEXED_LISTINGS, MIN_INDEXED_LISTINGS)
 
 
 def test_to_look_for_an_account_reads_no_other(alice: Alice) -> None:

@@ -692,7 +692,7 @@ SPOIL: dict[str, Callable[[Path, Path], Path]] = {
         ("page", "damaged"),
         ("orphan", "refer to rows that are not there"),
         ("newer", "newer schema"),
-        ("altered", "differs from this program's"),
+        ("altered", "differs from the one in this program"),
         ("database", "belongs to the database itself"),
         ("link", "belongs to the database itself"),
         ("wal", "WAL without its index"),

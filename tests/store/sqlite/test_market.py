@@ -70,7 +70,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apsw.Connection
 def plan_of(reader: apsw.Connection, statement: str) -> str:
     parameters = max(number for number in range(10) if f"${number}" in statement or not number)
     bound = ["word", *[1] * (parameters - 1)] if "MATCH $1" in statement else [1] * parameters
-    cursor = reader.execute(f"EXPLAIN QUERY PLAN {sql.for_sqlite(statement)}", bound)
+    cursor = reader.execute(f"EXPLAIN QUERY PLAN {sql.to_sqlite(statement)}", bound)
     return "; ".join(str(row[3]) for row in cursor.fetchall())
 
 
@@ -123,7 +123,7 @@ class Steps:
         return market.search(self._read, query)
 
     def _read(self, statement: str, values: Any) -> list[Any]:
-        return self._reader.execute(sql.for_sqlite(statement), values).fetchall()
+        return self._reader.execute(sql.to_sqlite(statement), values).fetchall()
 
 
 FILTERS: list[tuple[dict[str, Any], int]] = [

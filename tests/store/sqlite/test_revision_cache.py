@@ -243,11 +243,11 @@ def test_creates_of_this_process_leave_its_account_known(shop: Shop) -> None:
     listing_id = run(store.add_listing(*ALICE, BIKE, STAMP)).listing_id
     run(store.get_listing_and_revision(listing_id))
     run(store.add_listing(*ALICE, BIKE, STAMP))
-    assert (store.known_settled_revision(*ALICE), run(store.get_revision(*ALICE))) == (1, 2)
+    assert (store.get_cached_settled_revision(*ALICE), run(store.get_revision(*ALICE))) == (1, 2)
     run(store.index_market(10, b"i" * 16, 1_000.0))
-    assert store.known_settled_revision(*ALICE) == 1
+    assert store.get_cached_settled_revision(*ALICE) == 1
     run(other.add_listing(*ALICE, BIKE, STAMP))
-    assert store.known_settled_revision(*ALICE) is None
+    assert store.get_cached_settled_revision(*ALICE) is None
     assert (run(store.get_settled_revision(*ALICE)), run(store.get_revision(*ALICE))) == (3, 3)
 
 
@@ -341,7 +341,7 @@ class Process:
     async def look(self, place: tuple[int, int], listing_id: int) -> bool:
         """Whether it was kept."""
         found = self._floors.look(listing_id, self._floors.edits[listing_id])
-        settled = self.store.known_settled_revision(*place)
+        settled = self.store.get_cached_settled_revision(*place)
         kept = self._kept.get(listing_id)
         if settled is None and kept is not None:
             settled = await self.store.get_settled_revision(*place)

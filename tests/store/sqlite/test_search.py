@@ -41,8 +41,8 @@ def shapes(indexed: bool) -> Iterator[search_sql.Shape]:  # noqa: FBT001 - which
             after=(1, 1) if behind else None,
             **{name: FILTERS[name] for name in names},
         )
-        shape = search_sql.shape_of(query)
-        yield from [search_sql.walk(shape), *search_sql.gatherings(shape)] if indexed else [shape]
+        shape = search_sql.build_shape(query)
+        yield from [search_sql.plan_walk(shape), *search_sql.list_gather_plans(shape)] if indexed else [shape]
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def stamp(number: int) -> str:
 
 
 def plan_of(reader: apsw.Connection, statement: str) -> str:
-    cursor = reader.execute(f"EXPLAIN QUERY PLAN {sql.for_sqlite(statement)}", [1] * parameters(statement))
+    cursor = reader.execute(f"EXPLAIN QUERY PLAN {sql.to_sqlite(statement)}", [1] * parameters(statement))
     return "; ".join(str(row[3]) for row in cursor.fetchall())
 
 
@@ -98,29 +98,29 @@ def parameters(statement: str) -> int:
 
 def test_every_search_of_a_large_account_is_served_by_the_index_it_names(reader: apsw.Connection) -> None:
     for shape in shapes(indexed=True):
-        plan = plan_of(reader, search_sql.search(shape))
-        assert plan.startswith(f"SEARCH listings USING INDEX {shape.by} (bucket=? AND account_id=?"), (shape, plan)
+        plan = plan_of(reader, search_sql.build_search(shape))
+        assert plan.startswith(f"SEARCH listings USING INDEX {shape.index} (bucket=? AND account_id=?"), (shape, plan)
 
 
 def test_a_walk_sorts_nothing(reader: apsw.Connection) -> None:
     for shape in shapes(indexed=True):
-        if shape == search_sql.walk(shape):
-            assert "TEMP B-TREE" not in plan_of(reader, search_sql.search(shape)), shape
+        if shape == search_sql.plan_walk(shape):
+            assert "TEMP B-TREE" not in plan_of(reader, search_sql.build_search(shape)), shape
 
 
 def test_a_small_account_is_looked_through_by_status_and_by_nothing_else(reader: apsw.Connection) -> None:
     for shape in shapes(indexed=False):
-        plan = plan_of(reader, search_sql.search(shape))
+        plan = plan_of(reader, search_sql.build_search(shape))
         assert "SCAN" not in plan, (shape, plan)
         assert "listings_by" not in plan, (shape, plan)
 
 
 def test_every_count_is_served_by_its_index_alone(reader: apsw.Connection) -> None:
     for shape in {
-        search_sql.count_few(shape): shape for shape in shapes(indexed=True) if shape != search_sql.walk(shape)
+        search_sql.build_count(shape): shape for shape in shapes(indexed=True) if shape != search_sql.plan_walk(shape)
     }.values():
-        plan = plan_of(reader, search_sql.count_few(shape))
-        assert f"INDEX {shape.by} (bucket=? AND account_id=?" in plan, (shape, plan)
+        plan = plan_of(reader, search_sql.build_count(shape))
+        assert f"INDEX {shape.index} (bucket=? AND account_id=?" in plan, (shape, plan)
 
 
 class Steps:
@@ -146,7 +146,7 @@ class Steps:
         return thousands, len(found)
 
     def _read(self, statement: str, values: Any) -> list[Any]:
-        return self._reader.execute(sql.for_sqlite(statement), values).fetchall()
+        return self._reader.execute(sql.to_sqlite(statement), values).fetchall()
 
 
 SINGLE = [

@@ -17,8 +17,8 @@ STATEMENTS = {
     for name, value in (vars(sql) | vars(member_sql)).items()
     if name.isupper() and isinstance(value, str) and not name.endswith("COLUMNS")
 } | {
-    "change_listing": sql.change_listing(("title", "price_cents", "is_active")),
-    "change_account": sql.change_account(("name", "plan_expires_at")),
+    "change_listing": sql.build_listing_update(("title", "price_cents", "is_active")),
+    "change_account": sql.build_account_update(("name", "plan_expires_at")),
 }
 HOT_TABLES = ("listings", "listing_ids", "account_state", "imports", "activity", "usage_hours", "refusals")
 
@@ -45,14 +45,14 @@ def test_every_parameter_binds_to_its_number(name: str, connection: apsw.Connect
     values = [9_000 + number for number in numbers]
     cursor = connection.cursor()
     expanded = None
-    for _ in cursor.execute("EXPLAIN " + sql.for_sqlite(statement), values):
+    for _ in cursor.execute("EXPLAIN " + sql.to_sqlite(statement), values):
         expanded = cursor.expanded_sql
     assert expanded == "EXPLAIN " + re.sub(r"\$(\d+)", lambda match: str(9_000 + int(match[1])), statement)
 
 
 def test_sqlite_takes_dollar_numbers_for_names_in_order_of_appearance(connection: apsw.Connection) -> None:
     assert connection.execute("SELECT $2, $1", ("a", "b")).fetchall() == [("a", "b")]
-    assert connection.execute(sql.for_sqlite("SELECT $2, $1"), ("a", "b")).fetchall() == [("b", "a")]
+    assert connection.execute(sql.to_sqlite("SELECT $2, $1"), ("a", "b")).fetchall() == [("b", "a")]
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
@@ -70,7 +70,7 @@ def test_no_statement_casts_by_colons_or_selects_everything(name: str) -> None:
 
 def plan_of(connection: apsw.Connection, statement: str) -> str:
     values = range(1, len(parameters(statement)) + 1)
-    cursor = connection.execute("EXPLAIN QUERY PLAN " + sql.for_sqlite(statement), tuple(values))
+    cursor = connection.execute("EXPLAIN QUERY PLAN " + sql.to_sqlite(statement), tuple(values))
     return "; ".join(str(row[3]) for row in cursor.fetchall())
 
 
@@ -109,4 +109,6 @@ def test_a_statement_is_not_planned_anew_for_other_values(
 def test_nothing_of_the_console_scans_a_table_or_sorts(name: str, connection: apsw.Connection) -> None:
     plan = plan_of(connection, getattr(member_sql, name))
     assert "SCAN" not in plan, plan
-    assert "TEMP B-TREE" not in plan or name in {"LIST_SESSIONS", "USAGE_BY_DAY"}, plan  # a few rows of one account
+    assert "TEMP B-TREE" not in plan or name in {"LIST_SESSIONS", "LIST_USAGE_BY_DAY"}, (
+        plan
+    )  # a few rows of one account

@@ -79,18 +79,18 @@ def test_nothing_is_kept_while_somebody_has_the_turn(path: Path, kept: Versioned
 
 def test_callers_are_kept_over_turns_that_are_not_about_them(path: Path, callers: VersionedCache) -> None:
     callers.values()["a"] = 1
-    with closing(WriteLock(path)) as other, other.taken(of_callers=False):
+    with closing(WriteLock(path)) as other, other.taken(changes_callers=False):
         assert callers.values() == {"a": 1}
     assert callers.values() == {"a": 1}
 
 
 @pytest.mark.decision("G25")
-@pytest.mark.parametrize("of_callers", [False, True])
+@pytest.mark.parametrize("changes_callers", [False, True])
 def test_a_turn_that_may_change_callers_ends_what_was_kept_of_them(
-    path: Path, callers: VersionedCache, *, of_callers: bool
+    path: Path, callers: VersionedCache, *, changes_callers: bool
 ) -> None:
     callers.values()["a"] = 1
-    with closing(WriteLock(path)) as other, other.taken(of_callers=of_callers):
+    with closing(WriteLock(path)) as other, other.taken(changes_callers=changes_callers):
         other.mark_callers()
         callers.values()["a"] = 2
         assert callers.values() == {}
@@ -99,10 +99,10 @@ def test_a_turn_that_may_change_callers_ends_what_was_kept_of_them(
     assert callers.values() == {"a": 3}
 
 
-@pytest.mark.parametrize("of_callers", [False, True])
+@pytest.mark.parametrize("changes_callers", [False, True])
 @pytest.mark.parametrize("subject", ["kept", "callers"])
 def test_after_a_writer_was_killed_in_its_turn_nothing_is_kept_until_another_has_had_one(
-    path: Path, request: pytest.FixtureRequest, subject: str, *, of_callers: bool
+    path: Path, request: pytest.FixtureRequest, subject: str, *, changes_callers: bool
 ) -> None:
     kept: VersionedCache = request.getfixturevalue(subject)
     kept.values()["a"] = 1
@@ -110,7 +110,7 @@ def test_after_a_writer_was_killed_in_its_turn_nothing_is_kept_until_another_has
     assert killed.returncode < 0
     kept.values()["a"] = 2
     assert kept.values() == {}
-    with closing(WriteLock(path)) as other, other.taken(of_callers=of_callers):
+    with closing(WriteLock(path)) as other, other.taken(changes_callers=changes_callers):
         pass
     kept.values()["a"] = 3
     assert kept.values() == {"a": 3}

@@ -95,8 +95,8 @@ def test_only_a_batch_with_an_operation_about_callers_ends_what_was_kept_of_them
     async def use(writer: Writer) -> list[int]:
         numbers = []
         for kinds in ([False, False], [False, True], [False]):
-            await asyncio.gather(*(writer.run(insert(os.urandom(8).hex()), of_callers=kind) for kind in kinds))
-            await writer.run(insert(os.urandom(8).hex()), of_callers=False)  # the turn before it has ended
+            await asyncio.gather(*(writer.run(insert(os.urandom(8).hex()), changes_callers=kind) for kind in kinds))
+            await writer.run(insert(os.urandom(8).hex()), changes_callers=False)  # the turn before it has ended
             numbers.append(writer.turn.callers_number())
         return numbers
 

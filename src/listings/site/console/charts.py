@@ -30,24 +30,24 @@ class Chart(NamedTuple):
     most: int
     first: str
     last: str
-    rows: list[tuple[str, int, int]]  # when, answers, refused ones; the latest first
+    rows: list[tuple[str, int, int]]  # when, responses, refused ones; the latest first
     total: int
 
 
 def chart_of(periods: Sequence[Period], when: Callable[[int], str]) -> Chart:
     """The chart of periods in their order; `when` tells a moment in words."""
-    most = _round_up(max(period.answers for period in periods))
+    most = _round_up(max(period.responses for period in periods))
     place = WIDTH / len(periods)
     bars = [_bar(period, number * place, place, most, when(period.start)) for number, period in enumerate(periods)]
-    rows = [(when(period.start), period.answers, period.refused) for period in reversed(periods)]
-    total = sum(period.answers for period in periods)
+    rows = [(when(period.start), period.responses, period.refused) for period in reversed(periods)]
+    total = sum(period.responses for period in periods)
     return Chart(bars, most, when(periods[0].start), when(periods[-1].start), rows, total)
 
 
 def _bar(period: Period, x: float, place: float, most: int, when: str) -> Bar:
-    height = max(_LEAST, HEIGHT * period.answers / most) if period.answers else 0.0
-    refused = max(_LEAST, height * period.refused / period.answers) if period.refused else 0.0
-    told = f"{when}: {presentation.count_of(period.answers, 'request')}"
+    height = max(_LEAST, HEIGHT * period.responses / most) if period.responses else 0.0
+    refused = max(_LEAST, height * period.refused / period.responses) if period.refused else 0.0
+    told = f"{when}: {presentation.count_of(period.responses, 'request')}"
     return Bar(
         round(x + place * _GAP / 2, 1),
         round(place * (1 - _GAP), 1),

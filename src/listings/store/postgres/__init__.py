@@ -1,1 +1,1 @@
-"""The store on PostgreSQL and Citus."""
+"""The store for PostgreSQL and Citus."""

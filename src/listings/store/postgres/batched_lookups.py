@@ -1,8 +1,8 @@
-"""Rows that are looked up by their ids, many by one message to the server.
+"""Batched lookups of rows by id: one message to the server carries many of them.
 
-A message costs both sides more than what it asks for. So while one has no answer yet, all that is looked up in a turn
-of the event loop goes together, and the same row but once. To the server each look-up stays a statement of its own, on
-one shard and with a snapshot of its own: a row is found as it was at some moment after it was asked for.
+A message costs both sides more than the lookup itself. So while a message is in flight, all lookups of one iteration of
+the event loop are sent together, and duplicates are sent once. On the server, each lookup is still a statement of its
+own, on one shard and with its own snapshot. It finds the row as it was at some moment after the lookup began.
 """
 
 import asyncio
@@ -10,89 +10,89 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from listings.domain.errors import Unavailable
-from listings.store.postgres import errors as faults
+from listings.store.postgres import errors
 from listings.store.postgres.pool import Rows, Session
 
-MOST = 32
-"""Look-ups of one message: a session of the server works on them one after the other."""
+MAX_BATCH_SIZE = 32
+"""Lookups per message. The server runs those of a message one after the other."""
 
 Use: TypeAlias = Callable[[Callable[[Session], Awaitable[Rows]]], Awaitable[Rows]]
 
 
-class _Asked(NamedTuple):
-    """The values of a statement, and who waits for the row."""
+class _Lookup(NamedTuple):
+    """The parameters of a lookup, and the future that receives the row."""
 
     values: tuple[object, ...]
     row: asyncio.Future[Any]
 
 
-class Lookups:
-    """What is looked up by one statement, on one event loop."""
+class BatchedLookups:
+    """Batches the executions of one statement on one event loop."""
 
     def __init__(self, statement: str, use: Use) -> None:
-        """`statement` finds one row at most: its last value is the row's first column. `use` gives it a session."""
+        """`statement` finds at most one row, whose first column is its last parameter. `use` runs it on a session."""
         self._statement = statement
         self._use = use
-        self._of_turn: list[_Asked] = []
-        self._under_way = 0  # messages
+        self._queued: list[_Lookup] = []
+        self._in_flight = 0  # messages
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def find(self, *values: object) -> Any | None:  # noqa: ANN401 - a row
-        """The row, or None. Raises Unavailable."""
-        if not self._under_way:
-            return (await self._ask([values])).get(values[-1])
+        """Return the row, or None. Raises Unavailable."""
+        if not self._in_flight:
+            return (await self._fetch([values])).get(values[-1])
         loop = asyncio.get_running_loop()
-        asked = _Asked(values, loop.create_future())
-        if not self._of_turn:
-            loop.call_soon(self._end_turn)
-        self._of_turn.append(asked)
-        return await asked.row
+        lookup = _Lookup(values, loop.create_future())
+        if not self._queued:
+            loop.call_soon(self._send_queued)
+        self._queued.append(lookup)
+        return await lookup.row
 
-    def _end_turn(self) -> None:
-        waiting, self._of_turn = self._of_turn, []
-        for first in range(0, len(waiting), MOST):
-            task = asyncio.get_running_loop().create_task(self._answer(waiting[first : first + MOST]))
+    def _send_queued(self) -> None:
+        queued, self._queued = self._queued, []
+        for first in range(0, len(queued), MAX_BATCH_SIZE):
+            task = asyncio.get_running_loop().create_task(self._resolve(queued[first : first + MAX_BATCH_SIZE]))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, asked: Sequence[_Asked]) -> None:
+    async def _resolve(self, lookups: Sequence[_Lookup]) -> None:
         try:
-            found = await self._ask(list(dict.fromkeys(one.values for one in asked)))
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
-            await self._tell(asked, error)
+            found = await self._fetch(list(dict.fromkeys(one.values for one in lookups)))
+        except Exception as error:  # noqa: BLE001 - every future must be resolved
+            await self._fail(lookups, error)
             return
-        for values, row in asked:
+        for values, row in lookups:
             if not row.done():
                 row.set_result(found.get(values[-1]))
 
-    async def _tell(self, asked: Sequence[_Asked], error: Exception) -> None:
-        """What is wrong with one row is no fault of the others: each is looked up again by itself."""
-        if len(asked) > 1 and faults.is_of_one(error.__cause__ or error):
-            await asyncio.gather(*(self._answer([one]) for one in asked))
+    async def _fail(self, lookups: Sequence[_Lookup], error: Exception) -> None:
+        """Raise an error in all lookups. If it may concern a single row, look up each of them again on its own."""
+        if len(lookups) > 1 and errors.is_of_one_statement(error.__cause__ or error):
+            await asyncio.gather(*(self._resolve([one]) for one in lookups))
             return
-        for _, row in asked:
+        for _, row in lookups:
             if not row.done():
-                row.set_exception(_again(error))
+                row.set_exception(_copy_error(error))
 
-    async def _ask(self, values: list[tuple[object, ...]]) -> dict[object, Any]:
-        """The rows by their ids."""
+    async def _fetch(self, values: list[tuple[object, ...]]) -> dict[object, Any]:
+        """Return the rows by id."""
 
         async def query(session: Session) -> Rows:
             if len(values) == 1:
                 return await session.fetch(self._statement, *values[0])
             return await session.fetch_many(self._statement, values)
 
-        self._under_way += 1
+        self._in_flight += 1
         try:
             return {row[0]: row for row in await self._use(query)}
         finally:
-            self._under_way -= 1
+            self._in_flight -= 1
 
 
-def _again(error: Exception) -> Exception:
-    """The same for one of those who wait: each raises its own."""
+def _copy_error(error: Exception) -> Exception:
+    """Return an equal error, because each waiting caller needs its own instance."""
     if not isinstance(error, Unavailable):
         return error
-    again = Unavailable(error.message, retry_after=error.retry_after)
-    again.__cause__ = error.__cause__
-    return again
+    copied = Unavailable(error.message, retry_after=error.retry_after)
+    copied.__cause__ = error.__cause__
+    return copied

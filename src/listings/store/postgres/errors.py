@@ -1,89 +1,100 @@
-"""What the errors of PostgreSQL and of its driver mean, by their SQLSTATEs alone: names are an engine's own."""
+"""Classify errors of PostgreSQL and its driver, by SQLSTATE only."""
 
 import asyncpg
 
 from listings.domain.errors import Unavailable
 
 DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
-"""All that a call of the driver may raise, but for being cancelled."""
+"""All errors that a call of the driver may raise, except CancelledError."""
 
 _SESSION_ENDED = {"57P01", "57P02", "57P03"}
-_UNDONE = {"40001", "40P01"}  # a conflict of transactions: the same again may well pass
-_TOO_LONG = {"55P03", "57014", "25P03"}
-_MISSING = "3D000"
+_ROLLED_BACK = {"40001", "40P01"}  # serialization failure and deadlock: a retry may succeed
+_TIMED_OUT = {"55P03", "57014", "25P03"}
+_MISSING_DATABASE = "3D000"
 _FORBIDDEN = "42501"
 _STALE = (asyncpg.InvalidCachedStatementError, asyncpg.InvalidSQLStatementNameError, asyncpg.OutdatedSchemaCacheError)
 
 
-def state_of(error: BaseException) -> str:
-    """The SQLSTATE; empty where the server has not said any."""
+def get_sqlstate(error: BaseException) -> str:
+    """Return the SQLSTATE, or an empty string if the server sent none."""
     return getattr(error, "sqlstate", None) or ""
 
 
-def described(error: BaseException) -> str:
-    """For the log: without the server's details, which quote rows, and the driver's words, which quote values."""
-    said = str(error.args[0]) if isinstance(error, asyncpg.PostgresError) and error.args else ""
-    return " ".join(filter(None, (type(error).__name__, state_of(error), said)))
+def describe(error: BaseException) -> str:
+    """Return a description for the log.
+
+    It leaves out the server's details, which quote rows, and the driver's own messages, which quote values.
+    """
+    message = str(error.args[0]) if isinstance(error, asyncpg.PostgresError) and error.args else ""
+    return " ".join(filter(None, (type(error).__name__, get_sqlstate(error), message)))
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether the session is gone, or was never there."""
+    """Return whether the session ended or could not be opened."""
     if isinstance(error, asyncpg.PostgresError):
-        return state_of(error).startswith("08") or state_of(error) in _SESSION_ENDED
-    refused_values = isinstance(error, asyncpg.DataError | ValueError)  # of the driver, before anything was sent
-    return isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError) and not refused_values
+        return get_sqlstate(error).startswith("08") or get_sqlstate(error) in _SESSION_ENDED
+    is_invalid_value = isinstance(
+        error, asyncpg.DataError | ValueError
+    )  # raised by the driver before it sends anything
+    return isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError) and not is_invalid_value
 
 
 def is_stale(error: BaseException) -> bool:
-    """Whether a held statement no longer fits the schema: nothing was done, and another session is good."""
+    """Return whether a prepared statement no longer fits the schema.
+
+    Nothing was executed, and the statement works on a new session.
+    """
     return isinstance(error, _STALE)
 
 
-def is_undone(error: BaseException) -> bool:
-    """Whether the server undid a transaction for another's sake."""
-    return state_of(error) in _UNDONE
+def is_rolled_back(error: BaseException) -> bool:
+    """Return whether the server rolled back the transaction because of a conflict with another one."""
+    return get_sqlstate(error) in _ROLLED_BACK
 
 
 def is_forbidden(error: BaseException) -> bool:
-    """Whether the role lacks a right."""
-    return state_of(error) == _FORBIDDEN
+    """Return whether the role lacks a privilege."""
+    return get_sqlstate(error) == _FORBIDDEN
 
 
 def is_missing_database(error: BaseException) -> bool:
-    """Whether the server has no database of this name."""
-    return state_of(error) == _MISSING
+    """Return whether the server has no database with this name."""
+    return get_sqlstate(error) == _MISSING_DATABASE
 
 
 def is_certain(error: BaseException) -> bool:
-    """Whether a statement that ended so has certainly written nothing: the server lives and has refused it."""
-    lost_commit = state_of(error).startswith("XX") or state_of(error) == "40003"
+    """Return whether a statement that failed with this error has certainly written nothing.
+
+    That is so if the server is alive and rejected the statement.
+    """
+    lost_commit = get_sqlstate(error).startswith("XX") or get_sqlstate(error) == "40003"
     return isinstance(error, asyncpg.PostgresError) and not is_lost(error) and not lost_commit
 
 
-def is_of_one(error: BaseException) -> bool:
-    """Whether another statement on the same session may well pass: the server is there, and has the time."""
-    is_of_session = is_lost(error) or is_stale(error) or state_of(error) in _TOO_LONG
+def is_of_one_statement(error: BaseException) -> bool:
+    """Return whether another statement may succeed on the same session, because the server is neither lost nor busy."""
+    is_of_session = is_lost(error) or is_stale(error) or get_sqlstate(error) in _TIMED_OUT
     return isinstance(error, DRIVER_ERRORS) and not is_of_session
 
 
-def unread(error: BaseException) -> Unavailable:
-    """What a read that failed is told as."""
+def build_read_error(error: BaseException) -> Unavailable:
+    """Return the error for a failed read."""
     if is_lost(error):
         return Unavailable("The database can't be reached")
-    if state_of(error) in _TOO_LONG:
-        return Unavailable("The database took too long to answer")
+    if get_sqlstate(error) in _TIMED_OUT:
+        return Unavailable("The database took too long to respond")
     return Unavailable("The database can't be read")
 
 
-def unwritten(error: BaseException) -> Unavailable:
-    """What a write that certainly did nothing is told as."""
+def build_write_error(error: BaseException) -> Unavailable:
+    """Return the error for a write that certainly wrote nothing."""
     if is_lost(error):
         return Unavailable("The database can't be reached; nothing was written")
-    if state_of(error) in _TOO_LONG or is_undone(error):
+    if get_sqlstate(error) in _TIMED_OUT or is_rolled_back(error):
         return Unavailable("The database is busy; nothing was written")
-    return Unavailable("The database refused the write")
+    return Unavailable("The database rejected the write")
 
 
-def unknown() -> Unavailable:
-    """What a write is told as whose end was not heard."""
+def build_unknown_outcome() -> Unavailable:
+    """Return the error for a write whose outcome is unknown."""
     return Unavailable("The database failed to confirm the write; its outcome is unknown")

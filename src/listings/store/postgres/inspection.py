@@ -1,11 +1,11 @@
-"""What can be told of a PostgreSQL database without changing anything, while services use it."""
+"""Inspect a PostgreSQL database without changing it. Services may use it at the same time."""
 
 import time
 from typing import Any, NamedTuple
 
 from listings.domain.errors import Problem, Unavailable
 from listings.store.migrations import shipped_migrations
-from listings.store.postgres.migrate import connected, count_applied
+from listings.store.postgres.migrate import count_applied, with_connection
 
 _SERVER = """
 SELECT
@@ -19,7 +19,7 @@ SELECT
     COALESCE((SELECT extract(epoch FROM max(clock_timestamp() - xact_start)) FROM pg_stat_activity
               WHERE datname = current_database() AND pid <> pg_backend_pid()), 0)
 """
-_SAFE = "SELECT name FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting <> 'on'"
+_UNSAFE_SETTINGS = "SELECT name FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting <> 'on'"
 _NEWEST = """
 SELECT GREATEST(
     (SELECT max(applied_at) FROM schema_migrations),
@@ -29,29 +29,29 @@ SELECT GREATEST(
 
 
 class PostgresInspection(NamedTuple):
-    """What was found of a PostgreSQL server and its database. `mismatch` is the sentence about another schema."""
+    """The state of a PostgreSQL server and its database."""
 
     version: str
-    mismatch: str | None
-    pending: int
-    newest: int | None  # the latest stored time, in seconds since 1970
-    unsafe: list[str]  # settings without which an acknowledged write can be lost
+    mismatch: str | None  # the message if the schema is not this program's
+    pending_migrations: int
+    newest_time: int | None  # the latest stored Unix time in seconds
+    unsafe_settings: list[str]  # are off, so that an acknowledged write can be lost
     is_standby: bool
     free_connections: int
-    ahead: float  # seconds by which the server's clock is ahead of this machine's
-    age: int  # transactions since the oldest that is not frozen
-    longest: int  # seconds that the oldest open transaction has lasted
+    clock_ahead_seconds: float  # the server's clock compared with this machine's
+    transaction_age: int  # transactions since the oldest one that is not frozen
+    longest_transaction_seconds: int  # since the start of the oldest open transaction
 
 
 async def inspect(url: str) -> PostgresInspection:
-    """Look at server, schema and clock. Raises Problem("database_missing"), Unavailable."""
-    return await connected(url, _look)
+    """Inspect the server, the schema and the clock. Raises Problem("database_missing") or Unavailable."""
+    return await with_connection(url, _inspect)
 
 
-async def _look(connection: Any) -> PostgresInspection:  # noqa: ANN401 - the driver's
-    began = time.time()
+async def _inspect(connection: Any) -> PostgresInspection:  # noqa: ANN401 - the driver's
+    started = time.time()
     version, is_standby, free, moment, age, longest = await connection.fetchrow(_SERVER)
-    middle = (began + time.time()) / 2
+    middle = (started + time.time()) / 2
     migrations = shipped_migrations("postgres")
     mismatch, pending, newest = None, 0, None
     try:
@@ -62,16 +62,16 @@ async def _look(connection: Any) -> PostgresInspection:  # noqa: ANN401 - the dr
         mismatch = problem.message
     if mismatch is None and not pending:
         newest = await connection.fetchval(_NEWEST)
-    unsafe = [row[0] for row in await connection.fetch(_SAFE)]
+    unsafe = [row[0] for row in await connection.fetch(_UNSAFE_SETTINGS)]
     return PostgresInspection(
         version=str(version),
         mismatch=mismatch,
-        pending=pending,
-        newest=newest,
-        unsafe=unsafe,
+        pending_migrations=pending,
+        newest_time=newest,
+        unsafe_settings=unsafe,
         is_standby=is_standby,
         free_connections=int(free),
-        ahead=float(moment) - middle,
-        age=int(age),
-        longest=int(longest),
+        clock_ahead_seconds=float(moment) - middle,
+        transaction_age=int(age),
+        longest_transaction_seconds=int(longest),
     )

@@ -1,7 +1,8 @@
-"""How the market in PostgreSQL comes to show what was written: in steps, each one transaction.
+"""Index listings for the public market in PostgreSQL, in small transactions.
 
-Whoever makes a step holds the row of `market_indexer`, so that serials become visible in their order. Listings are read
-without a lock: one that is written meanwhile has a version that is not the one which was taken in, and comes again.
+Each transaction locks the row of `market_indexer`, so that serials become visible in their order. Listings are read
+without a lock. If one is changed in the meantime, its version differs from the indexed one, and the next step indexes
+it again.
 """
 
 import asyncio
@@ -16,28 +17,28 @@ from listings.store.market_entries import HIDDEN, SHOWN, WITHHELD
 from listings.store.postgres.pool import Rows, Session
 from listings.store.sql import LISTING_COLUMNS
 
-_LEASE = 3  # seconds
+_LEASE_SECONDS = 3
 _MAY_INDEX = "holder = $1 OR until <= $2 OR until > $2 + 6"
-_IS_OTHERS = f"SELECT NOT ({_MAY_INDEX}) FROM market_indexer WHERE id = 1"
-_BE_INDEXER = f"""
-INSERT INTO market_indexer AS mine (id, holder, until) VALUES (1, $1, $2 + {_LEASE})
+_IS_LEASED_BY_OTHER = f"SELECT NOT ({_MAY_INDEX}) FROM market_indexer WHERE id = 1"
+_ACQUIRE_LEASE = f"""
+INSERT INTO market_indexer AS mine (id, holder, until) VALUES (1, $1, $2 + {_LEASE_SECONDS})
 ON CONFLICT (id) DO UPDATE SET holder = excluded.holder, until = excluded.until
 WHERE mine.holder = $1 OR mine.until <= $2 OR mine.until > $2 + 6
 RETURNING id
 """
-_UNDONE = "marketed <> CAST(disabled_at IS NULL AS integer)"
+_PENDING = "marketed <> CAST(disabled_at IS NULL AS integer)"
 HAS_WORK = f"""
 SELECT EXISTS (SELECT FROM listings WHERE market_version <> version)
-    OR EXISTS (SELECT FROM accounts WHERE {_UNDONE})
+    OR EXISTS (SELECT FROM accounts WHERE {_PENDING})
 """
-NEXT_ACCOUNT = f"SELECT id, disabled_at IS NULL FROM accounts WHERE {_UNDONE} ORDER BY id LIMIT 1"
+NEXT_ACCOUNT = f"SELECT id, disabled_at IS NULL FROM accounts WHERE {_PENDING} ORDER BY id LIMIT 1"
 _LISTINGS_OF_ACCOUNT = """
 SELECT listing_id FROM market WHERE account_id = $1 AND state = $2 ORDER BY listing_id LIMIT $3
 """
 _MARK_ACCOUNT = "UPDATE accounts SET marketed = $2 WHERE id = $1"
 _UNMARK_ACCOUNT = "UPDATE accounts SET marketed = 2 WHERE id = $1 AND marketed = 1"
-_SOME = 2
-_AS_FAR_AS_THEY_FIT = f"""
+_PARTLY_MARKETED = 2
+_UP_TO_BYTES = f"""
 SELECT {LISTING_COLUMNS} FROM (
     SELECT {LISTING_COLUMNS}, sum(octet_length(title) + octet_length(content)) OVER (
         ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS octets_before
@@ -46,10 +47,10 @@ SELECT {LISTING_COLUMNS} FROM (
 WHERE COALESCE(octets_before, 0) < $1
 ORDER BY id
 """
-NEXT_LISTINGS = _AS_FAR_AS_THEY_FIT.format(
+NEXT_LISTINGS = _UP_TO_BYTES.format(
     f"SELECT {LISTING_COLUMNS} FROM listings WHERE market_version <> version ORDER BY id LIMIT $2"
 )
-GET_LISTINGS = _AS_FAR_AS_THEY_FIT.format(
+GET_LISTINGS = _UP_TO_BYTES.format(
     f"SELECT {LISTING_COLUMNS} FROM listings WHERE bucket = $2 AND id = ANY($3) ORDER BY bucket, id"
 )
 _MARK_LISTING = "UPDATE listings SET market_version = $3 WHERE bucket = $1 AND id = $2"
@@ -66,15 +67,15 @@ ON CONFLICT (serial) DO UPDATE SET
     image = excluded.image, price_cents = excluded.price_cents, price_type = excluded.price_type,
     location = excluded.location, region = excluded.region, updated_at = excluded.updated_at, words = excluded.words
 """
-_COUNT_PLACE = """
+_COUNT_FACET = """
 INSERT INTO market_places AS it (kind, name, listings) VALUES ($1, $2, $3)
 ON CONFLICT (kind, name) DO UPDATE SET listings = it.listings + excluded.listings
 """
-_FORGET_PLACE = "DELETE FROM market_places WHERE kind = $1 AND name = $2 AND listings <= 0"
+_DELETE_FACET = "DELETE FROM market_places WHERE kind = $1 AND name = $2 AND listings <= 0"
 
 
 class _Entry(NamedTuple):
-    """What the market has of a listing."""
+    """The current market entry of a listing."""
 
     serial: int
     state: int
@@ -83,67 +84,69 @@ class _Entry(NamedTuple):
 
 
 async def has_work(session: Session, indexer: bytes, now: float) -> Rows:
-    """A row with True where a step of this indexer would find something to do."""
-    others = await session.fetch(_IS_OTHERS, indexer, int(now))
-    return [] if others and others[0][0] else await session.fetch(HAS_WORK)
+    """Return a row with True if this indexer has work to do. The row is missing if another one has the lease."""
+    leased = await session.fetch(_IS_LEASED_BY_OTHER, indexer, int(now))
+    return [] if leased and leased[0][0] else await session.fetch(HAS_WORK)
 
 
 async def step(session: Session, count: int, indexer: bytes, now: float) -> IndexStep:
-    """Accounts first: what they have is hidden or shown before anything else of theirs comes in."""
-    if not await session.fetch(_BE_INDEXER, indexer, int(now)):
+    """Index at most `count` listings.
+
+    Accounts that were disabled or enabled come first, so that their listings are hidden or shown before new ones.
+    """
+    if not await session.fetch(_ACQUIRE_LEASE, indexer, int(now)):
         return IndexStep(0)
     changes = _Changes(session, count)
     while not changes.is_full:
         accounts = await session.fetch(NEXT_ACCOUNT)
         if not accounts:
             break
-        await _take_account(changes, *accounts[0])
+        await _index_account(changes, *accounts[0])
     if not changes.is_full:
-        await changes.take(await session.fetch(NEXT_LISTINGS, changes.octets_left, changes.room))
+        await changes.index(await session.fetch(NEXT_LISTINGS, changes.remaining_bytes, changes.remaining_listings))
     await changes.write()
     return IndexStep(changes.done, left=changes.is_full)
 
 
-async def _take_account(changes: "_Changes", account_id: int, is_open: bool) -> None:  # noqa: FBT001 - as the row has it
-    """Show all listings of an account that was enabled, or hide those of one that was disabled, as far as they fit."""
-    state = WITHHELD if is_open else SHOWN
-    rows = await changes.session.fetch(_LISTINGS_OF_ACCOUNT, account_id, state, changes.room)
+async def _index_account(changes: "_Changes", account_id: int, is_enabled: bool) -> None:  # noqa: FBT001 - from the row
+    """Show the listings of an enabled account, or hide those of a disabled one, until the step is full."""
+    state = WITHHELD if is_enabled else SHOWN
+    rows = await changes.session.fetch(_LISTINGS_OF_ACCOUNT, account_id, state, changes.remaining_listings)
     ids = [row[0] for row in rows]
-    await changes.take(
-        await changes.session.fetch(GET_LISTINGS, changes.octets_left, bucket_of(account_id), ids) if ids else []
+    await changes.index(
+        await changes.session.fetch(GET_LISTINGS, changes.remaining_bytes, bucket_of(account_id), ids) if ids else []
     )
-    await changes.session.fetch(_MARK_ACCOUNT, account_id, _SOME if changes.is_full else int(is_open))
+    await changes.session.fetch(_MARK_ACCOUNT, account_id, _PARTLY_MARKETED if changes.is_full else int(is_enabled))
 
 
 class _Changes:
-    """What a step changes; the marks on the listings come last, in the order in which everybody locks them."""
+    """The changes of a step. Listings are marked last, in the order in which all transactions lock them."""
 
     def __init__(self, session: Session, count: int) -> None:
         self.session = session
         self.done = 0
         self._count = count
-        self._octets = 0
+        self._bytes = 0
         self._marks: list[tuple[int, int, int]] = []
         self._withheld: set[int] = set()
-        self._places: Counter[tuple[str, str]] = Counter()
+        self._facets: Counter[tuple[str, str]] = Counter()
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more goes in."""
-        return self.done >= self._count or self._octets >= market_entries.LONGEST_STEP
+        """Whether the step can't index any more listings."""
+        return self.done >= self._count or self._bytes >= market_entries.MAX_STEP_CHARACTERS
 
     @property
-    def room(self) -> int:
-        """How many more listings there may be."""
+    def remaining_listings(self) -> int:
         return self._count - self.done
 
     @property
-    def octets_left(self) -> int:
-        """How long their texts may be, but for the last one's."""
-        return market_entries.LONGEST_STEP - self._octets
+    def remaining_bytes(self) -> int:
+        """Bytes of text after which the step is full. The last listing may exceed them."""
+        return market_entries.MAX_STEP_CHARACTERS - self._bytes
 
-    async def take(self, rows: Rows) -> None:
-        """Let the market show listings as they are now."""
+    async def index(self, rows: Rows) -> None:
+        """Write the market entries of listings as they are now."""
         listings = [Listing(*row) for row in rows]
         if not listings:
             return
@@ -154,46 +157,46 @@ class _Changes:
         serial = (await self.session.fetch_one(_LAST_SERIAL))[0]
         values: list[Row] = []
         for listing in listings:
-            state = market_entries.state_of(listing, 0 if listing.account_id in disabled else None)
+            state = market_entries.choose_state(listing, 0 if listing.account_id in disabled else None)
             entry = before.get(listing.id)
             if entry is None and state != HIDDEN:
                 serial += 1
                 entry = _Entry(serial, HIDDEN, "", "")
-            self._note(listing, state, entry)
+            self._record(listing, state, entry)
             if entry is not None:
                 values.append((entry.serial, listing, state))
-        await self.session.run_many(_SET_ENTRY, await asyncio.to_thread(_entries, values))
+        await self.session.execute_many(_SET_ENTRY, await asyncio.to_thread(_build_entries, values))
 
     async def write(self) -> None:
-        """What is left to be written at the end."""
+        """Write the counts and the marks at the end of the step."""
         for account_id in sorted(self._withheld):
             await self.session.fetch(_UNMARK_ACCOUNT, account_id)
-        for place, more in sorted(self._places.items()):
-            if more:
-                await self.session.fetch(_COUNT_PLACE, *place, more)
-            if more < 0:
-                await self.session.fetch(_FORGET_PLACE, *place)
-        await self.session.run_many(_MARK_LISTING, sorted(self._marks))
+        for facet, difference in sorted(self._facets.items()):
+            if difference:
+                await self.session.fetch(_COUNT_FACET, *facet, difference)
+            if difference < 0:
+                await self.session.fetch(_DELETE_FACET, *facet)
+        await self.session.execute_many(_MARK_LISTING, sorted(self._marks))
 
-    def _note(self, listing: Listing, state: int, entry: _Entry | None) -> None:
+    def _record(self, listing: Listing, state: int, entry: _Entry | None) -> None:
         self.done += 1
-        self._octets += len(listing.title.encode()) + len(listing.content.encode())
+        self._bytes += len(listing.title.encode()) + len(listing.content.encode())
         self._marks.append((bucket_of(listing.id), listing.id, listing.version))
         if state == WITHHELD:
             self._withheld.add(listing.account_id)
         if entry is not None and entry.state == SHOWN:
-            self._places.subtract(market_entries.places_of(entry.category, entry.region))
+            self._facets.subtract(market_entries.list_facets(entry.category, entry.region))
         if state == SHOWN:
-            self._places.update(market_entries.places_of(listing.category, listing.region))
+            self._facets.update(market_entries.list_facets(listing.category, listing.region))
 
 
-def _entries(values: list[Any]) -> list[Row]:
-    """The rows of the market: taking texts apart takes time, in which the event loop has others to serve."""
+def _build_entries(values: list[Any]) -> list[Row]:
+    """Return the market rows. Runs in a thread, because tokenizing long texts would block the event loop."""
     return [
         (
             serial,
-            *market_entries.entry_values(listing, state),
-            market_entries.tokenize(listing) if state == SHOWN else [],
+            *market_entries.build_entry_values(listing, state),
+            market_entries.build_terms(listing) if state == SHOWN else [],
         )
         for serial, listing, state in values
     ]

@@ -1,6 +1,6 @@
-"""A bounded number of sessions with PostgreSQL, each held open with the statements that it has prepared.
+"""A bounded connection pool for PostgreSQL, in which each session keeps its prepared statements.
 
-A session is used as it was left: nothing is reset between uses, since nothing here changes it.
+Sessions are not reset between uses, because the store never changes their settings.
 """
 
 import asyncio
@@ -17,20 +17,20 @@ import asyncpg
 from asyncpg.prepared_stmt import PreparedStatement
 
 from listings.domain.errors import Problem, Unavailable
-from listings.store.postgres import errors as faults
+from listings.store.postgres import errors
 
 Rows: TypeAlias = list[Any]
-"""Rows whose values are in the order of a statement's columns."""
+"""Rows with their values in the order of the statement's columns."""
 
-OLDEST_SERVER = 15
-_MOST_WAITING = 1024
-_MOST_STATEMENTS = 400  # that a session holds prepared
-_CONNECT_SECONDS = 3  # at least: who waits longer for a statement waits so long for a session, too
-_PAUSE = 0.25  # seconds without a new attempt after one has failed
-_CLOSE_SECONDS = 2
-_OVERDUE = 2  # seconds beyond the statement timeout
+MIN_SERVER_VERSION = 15
+_MAX_WAITING = 1024  # callers that wait for a session
+_MAX_PREPARED_STATEMENTS = 400  # per session
+_MIN_CONNECT_TIMEOUT_SECONDS = 3  # a longer statement timeout also applies to connecting
+_RECONNECT_PAUSE_SECONDS = 0.25  # after a failed attempt
+_CLOSE_TIMEOUT_SECONDS = 2
+_OVERDUE_SECONDS = 2  # beyond the statement timeout
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 3), (socket.TCP_KEEPCNT, 3))
-_BEGIN = """
+_PREPARE_SESSION = """
 SELECT pg_postmaster_start_time(), CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')
     THEN set_config('synchronous_commit', 'on', false) END
 """
@@ -39,14 +39,14 @@ _log = logging.getLogger(__name__)
 
 
 class PoolLimits(NamedTuple):
-    """How many sessions there are at most, and how many seconds a statement may take, as may the wait for a session."""
+    """The maximum number of sessions, and the timeout in seconds for a statement and for the wait for a session."""
 
     sessions: int
     seconds: float
 
 
 class Session:
-    """A connection with its prepared statements, used by one caller at a time."""
+    """A connection with its prepared statements. Used by one caller at a time."""
 
     def __init__(self, connection: "asyncpg.Connection[asyncpg.Record]", pool: "Pool") -> None:
         self.connection = connection
@@ -54,78 +54,78 @@ class Session:
         self._pool = pool
         self._statements: dict[str, PreparedStatement[asyncpg.Record]] = {}
         self._poll = select.poll()
-        transport = connection._transport  # noqa: SLF001 - the driver shows it nowhere else
+        transport = connection._transport  # noqa: SLF001 - the driver has no public attribute for it
         descriptor = transport.get_extra_info("socket").fileno()
-        _bound_silence(descriptor)
+        _enable_keepalive(descriptor)
         self._poll.register(descriptor, select.POLLIN)
-        self.asked_at = -1  # the pool's second in which the statement that runs was sent
+        self.sent_at = -1  # the pool's second in which the running statement was sent; -1 if none is running
 
     async def fetch(self, statement: str, *values: object) -> Rows:
-        """All rows of a statement."""
+        """Return all rows of a statement."""
         prepared = self._statements.get(statement) or await self.prepare(statement)
-        self.asked_at = self._pool.second
+        self.sent_at = self._pool.second
         rows: Rows = await prepared.fetch(*values)
-        self.asked_at = -1
+        self.sent_at = -1
         return rows
 
     async def fetch_many(self, statement: str, values: list[tuple[object, ...]]) -> Rows:
-        """All rows of a statement that is run for each of the values, by one message."""
+        """Run a statement once for each of the values, with a single message, and return all rows."""
         prepared = self._statements.get(statement) or await self.prepare(statement)
-        self.asked_at = self._pool.second
+        self.sent_at = self._pool.second
         rows: Rows = await prepared.fetchmany(values)
-        self.asked_at = -1
+        self.sent_at = -1
         return rows
 
     async def fetch_one(self, statement: str, *values: object) -> Any:  # noqa: ANN401 - a row
-        """The one row that it returns."""
+        """Return the first row of a statement, which must have one."""
         return (await self.fetch(statement, *values))[0]
 
-    async def run_many(self, statement: str, values: Iterable[tuple[object, ...]]) -> None:
-        """Run a statement once for each of the values, in one transaction and without a wait between them."""
+    async def execute_many(self, statement: str, values: Iterable[tuple[object, ...]]) -> None:
+        """Run a statement once for each of the values, pipelined and in one transaction."""
         prepared = self._statements.get(statement) or await self.prepare(statement)
-        self.asked_at = self._pool.second
+        self.sent_at = self._pool.second
         await prepared.executemany(values)
-        self.asked_at = -1
+        self.sent_at = -1
 
-    async def run(self, command: str) -> str:
-        """A command without values, such as BEGIN; returns what the server calls it done as."""
-        self.asked_at = self._pool.second
-        done = await self.connection.execute(command)
-        self.asked_at = -1
-        return str(done)
+    async def execute(self, command: str) -> str:
+        """Run a command without parameters, such as BEGIN, and return its command tag."""
+        self.sent_at = self._pool.second
+        tag = await self.connection.execute(command)
+        self.sent_at = -1
+        return str(tag)
 
-    async def prepare_once(self, statement: str) -> None:
-        """Have it prepared, if it isn't."""
+    async def ensure_prepared(self, statement: str) -> None:
+        """Prepare a statement unless the session has done so before."""
         if statement not in self._statements:
             await self.prepare(statement)
 
     async def prepare(self, statement: str) -> "PreparedStatement[asyncpg.Record]":
-        """Have the server plan a statement, once for as long as the session lasts."""
-        if len(self._statements) >= _MOST_STATEMENTS:
+        """Prepare a statement for the rest of the session. Drop the oldest one if there are too many."""
+        if len(self._statements) >= _MAX_PREPARED_STATEMENTS:
             del self._statements[next(iter(self._statements))]
-        self.asked_at = self._pool.second
+        self.sent_at = self._pool.second
         prepared = self._statements[statement] = await self.connection.prepare(statement)
-        self.asked_at = -1
+        self.sent_at = -1
         return prepared
 
     @property
-    def is_good(self) -> bool:
-        """Whether it may be used: nothing has come from the server unasked, which would be its end."""
+    def is_usable(self) -> bool:
+        """Whether the session is open. Unread input on an idle session means that the server has ended it."""
         return not self.connection.is_closed() and not self._poll.poll(0)
 
 
 class Pool:
-    """Sessions for those who ask, the last one that was used first. Used on one event loop."""
+    """A pool of sessions for one event loop. Reuses the most recently used session first."""
 
-    def __init__(self, url: str, bounds: PoolLimits, on_other_server: Callable[[], None] = lambda: None) -> None:
-        """`url` is the database's, as libpq has it.
+    def __init__(self, url: str, limits: PoolLimits, on_other_server: Callable[[], None] = lambda: None) -> None:
+        """`url` is a libpq connection URI.
 
-        `on_other_server` is called before a session is used with another server than the last one was with, be it the
-        same one after a restart; and before the first.
+        `on_other_server` is called before the first session is used, and whenever a new session is on a different
+        server than the previous one. A restarted server counts as different.
         """
         self.second = 0
         self._url = url
-        self._bounds = bounds
+        self._limits = limits
         self._on_other_server = on_other_server
         self._server_started: datetime | None = None
         self._idle: list[Session] = []
@@ -134,27 +134,27 @@ class Pool:
         self._connects: set[asyncio.Task[Session]] = set()
         self._waiting: deque[asyncio.Future[Session | None]] = deque()
         self._pause_until = 0.0
-        self._away_since: float | None = None  # of the loop's time, when an attempt to connect has failed first
+        self._unreachable_since: float | None = None  # loop time of the first failed attempt to connect
         self._is_closed = True
-        self._sweep: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     async def open(self) -> None:
-        """Connect once. Raises Problem("database_missing"), Unavailable with the reason."""
+        """Open the first session. Raises Problem("database_missing"), or Unavailable with the reason."""
         self._is_closed = False
         self._tick()
         try:
-            self.give(await self._connect())
+            self.release(await self._connect())
         except BaseException as error:
             await self.close()
             if isinstance(error, Unavailable) and error.__cause__ is not None:
-                raise unreachable(error.__cause__) from error
+                raise build_unreachable_error(error.__cause__) from error
             raise
 
     async def close(self) -> None:
-        """End all sessions; those in use are cut."""
+        """Close idle sessions and terminate those in use."""
         self._is_closed = True
-        if self._sweep is not None:
-            self._sweep.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         for future in self._waiting:
             if not future.done():
                 future.set_exception(Unavailable("The service is stopping"))
@@ -163,15 +163,15 @@ class Pool:
         for session in self._sessions - set(idle):
             session.connection.terminate()
         self._sessions.clear()
-        await asyncio.gather(*self._connects, *(_end(session) for session in idle), return_exceptions=True)
+        await asyncio.gather(*self._connects, *(_close_session(session) for session in idle), return_exceptions=True)
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed, or never opened."""
+        """Whether the pool was closed or never opened."""
         return self._is_closed
 
-    def take_now(self) -> Session | None:
-        """A session that is idle, if there is one."""
+    def acquire_idle(self) -> Session | None:
+        """Return an idle session, or None."""
         while self._idle:
             session = self._idle.pop()
             if not session.connection.is_closed():
@@ -179,75 +179,75 @@ class Pool:
             self._sessions.discard(session)
         return None
 
-    async def take(self) -> Session:
-        """A session. Raises Unavailable when too many wait for one, or it takes too long."""
-        end = asyncio.get_running_loop().time() + self._bounds.seconds
+    async def acquire(self) -> Session:
+        """Return a session. Raises Unavailable if too many callers are waiting, or after the timeout."""
+        deadline = asyncio.get_running_loop().time() + self._limits.seconds
         while True:
             if self._is_closed:
                 raise Unavailable("The service is stopping")
-            session = self.take_now()
-            if session is None and len(self._sessions) + self._connecting < self._bounds.sessions:
+            session = self.acquire_idle()
+            if session is None and len(self._sessions) + self._connecting < self._limits.sessions:
                 return await self._connect()
-            session = session or await self._wait(end)
+            session = session or await self._wait(deadline)
             if session is not None:
                 return session
 
-    async def take_good(self) -> Session:
-        """A session of which it is known, as far as this side can know, that the server has not ended it."""
+    async def acquire_usable(self) -> Session:
+        """Return a session that the server has not ended, as far as this side can know."""
         while True:
-            session = self.take_now() or await self.take()
-            if session.is_good:
+            session = self.acquire_idle() or await self.acquire()
+            if session.is_usable:
                 return session
             self.discard(session)
 
     async def replace(self, session: Session) -> Session:
-        """A new session for one that was lost."""
-        self._drop(session)
+        """Terminate a lost session and return a new one."""
+        self._terminate(session)
         return await self._connect()
 
-    def give(self, session: Session) -> None:
-        """Return a session that is as it was taken: without a transaction."""
+    def release(self, session: Session) -> None:
+        """Return a session to the pool. It must not be in a transaction."""
         if self._is_closed or session.connection.is_closed() or session not in self._sessions:
             self.discard(session)
-        elif (waiter := self._next_waiter()) is not None:
+        elif (waiter := self._pop_waiter()) is not None:
             waiter.set_result(session)
         else:
             self._idle.append(session)
 
     def discard(self, session: Session) -> None:
-        """Cut a session; one that waits may connect in its place."""
-        self._drop(session)
-        self._let_one_connect()
+        """Terminate a session, so that a waiting caller can open a new one."""
+        self._terminate(session)
+        self._wake_waiter()
 
-    def _drop(self, session: Session) -> None:
+    def _terminate(self, session: Session) -> None:
         self._sessions.discard(session)
         session.connection.terminate()
 
-    def _let_one_connect(self) -> None:
-        waiter = self._next_waiter()
+    def _wake_waiter(self) -> None:
+        waiter = self._pop_waiter()
         if waiter is not None:
             waiter.set_result(None)
 
-    def _next_waiter(self) -> "asyncio.Future[Session | None] | None":
+    def _pop_waiter(self) -> "asyncio.Future[Session | None] | None":
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():
                 return waiter
         return None
 
-    async def _wait(self, end: float) -> Session | None:
-        """Stand in line; None: look again."""
-        if len(self._waiting) >= _MOST_WAITING:
-            raise Unavailable("Too many requests wait for the database")
+    async def _wait(self, deadline: float) -> Session | None:
+        """Wait for a session. Return None if the caller should try again, because it may now open one itself."""
+        if len(self._waiting) >= _MAX_WAITING:
+            raise Unavailable("Too many requests are waiting for the database")
         future: asyncio.Future[Session | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
-        timer = asyncio.get_running_loop().call_at(end, _refuse, future)
+        timer = asyncio.get_running_loop().call_at(deadline, _time_out, future)
         try:
             return await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and future.exception() is None:
                 session = future.result()
-                self.give(session) if session is not None else self._let_one_connect()
+                self.release(session) if session is not None else self._wake_waiter()
             raise
         finally:
             timer.cancel()
@@ -255,80 +255,83 @@ class Pool:
                 self._waiting.remove(future)
 
     async def _connect(self) -> Session:
-        """A new session, by a task of its own: it is kept for others should who asks for it be cancelled."""
-        self._connecting += 1  # at once, so that nobody else takes the place
+        """Open a session in a task of its own, so that others can use it if the caller is cancelled."""
+        self._connecting += 1  # before the first await, so that nobody else takes the free slot
         task = asyncio.get_running_loop().create_task(self._open_session())
         self._connects.add(task)
         task.add_done_callback(self._connects.discard)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            task.add_done_callback(self._keep)
+            task.add_done_callback(self._release_result)
             raise
 
-    def _keep(self, task: "asyncio.Task[Session]") -> None:
+    def _release_result(self, task: "asyncio.Task[Session]") -> None:
         if not task.cancelled() and task.exception() is None:
-            self.give(task.result())
+            self.release(task.result())
 
     async def _open_session(self) -> Session:
         loop = asyncio.get_running_loop()
         try:
             if loop.time() < self._pause_until:
                 raise Unavailable("The database can't be reached")
-            connection, server_started = await _begin(self._url, self._bounds.seconds)
+            connection, server_started = await _connect_and_check(self._url, self._limits.seconds)
             session = Session(connection, self)
-        except faults.DRIVER_ERRORS as error:
-            self._pause_until = loop.time() + _PAUSE
-            self._note_away(error)
+        except errors.DRIVER_ERRORS as error:
+            self._pause_until = loop.time() + _RECONNECT_PAUSE_SECONDS
+            self._record_outage(error)
             raise Unavailable("The database can't be reached") from error
         finally:
             self._connecting -= 1
             if loop.time() < self._pause_until:
-                self._let_one_connect()
+                self._wake_waiter()
         if self._is_closed:
             session.connection.terminate()
             raise Unavailable("The service is stopping")
-        self._note_back()
+        self._record_recovery()
         self._sessions.add(session)
         if server_started != self._server_started:
             self._server_started = server_started
             self._on_other_server()
         return session
 
-    def _note_away(self, error: BaseException) -> None:
-        if self._away_since is None:
-            self._away_since = asyncio.get_running_loop().time()
-            _log.warning("The database can't be reached: %s", reason_of(error))
+    def _record_outage(self, error: BaseException) -> None:
+        if self._unreachable_since is None:
+            self._unreachable_since = asyncio.get_running_loop().time()
+            _log.warning("The database can't be reached: %s", format_reason(error))
 
-    def _note_back(self) -> None:
-        if self._away_since is not None:
-            away = asyncio.get_running_loop().time() - self._away_since
-            self._away_since = None
-            _log.warning("The database is back after %.0f s", away)
+    def _record_recovery(self) -> None:
+        if self._unreachable_since is not None:
+            seconds = asyncio.get_running_loop().time() - self._unreachable_since
+            self._unreachable_since = None
+            _log.warning("The database is reachable again after %.0f s", seconds)
 
     def _tick(self) -> None:
-        """Once a second: cut the sessions whose server has long been silent, so that no caller waits for ever."""
+        """Terminate sessions whose server has been silent for too long, so that no caller waits forever.
+
+        Runs once a second.
+        """
         self.second += 1
-        self._sweep = asyncio.get_running_loop().call_later(1, self._tick)
-        allowed = self._bounds.seconds + _OVERDUE
+        self._timer = asyncio.get_running_loop().call_later(1, self._tick)
+        allowed = self._limits.seconds + _OVERDUE_SECONDS
         for session in list(self._sessions):
-            if session.asked_at >= 0 and self.second - session.asked_at > allowed:
-                _log.warning("A session is cut: the database has been silent for %d seconds", allowed)
+            if session.sent_at >= 0 and self.second - session.sent_at > allowed:
+                _log.warning("Closed a session: the database has not responded for %d seconds", allowed)
                 session.is_overdue = True
                 session.connection.terminate()
 
 
 async def connect(url: str, seconds: float) -> "asyncpg.Connection[asyncpg.Record]":
-    """A connection whose commits are on disk when they return, and whose statements and locks wait within bounds."""
-    return (await _begin(url, seconds))[0]
+    """Open a connection with synchronous commits. `seconds` is the timeout for its statements."""
+    return (await _connect_and_check(url, seconds))[0]
 
 
-async def _begin(url: str, seconds: float) -> "tuple[asyncpg.Connection[asyncpg.Record], datetime]":
-    """A connection, and when its server was started."""
+async def _connect_and_check(url: str, seconds: float) -> "tuple[asyncpg.Connection[asyncpg.Record], datetime]":
+    """Return a connection to a supported database, and the start time of its server."""
     connection = await _connect(url, max(1, int(seconds * 1000)))
     try:
-        async with asyncio.timeout(max(_CONNECT_SECONDS, seconds)):  # the server may fall silent at any moment
-            server_started = await connection.fetchval(_BEGIN)
+        async with asyncio.timeout(max(_MIN_CONNECT_TIMEOUT_SECONDS, seconds)):  # the server may stop responding
+            server_started = await connection.fetchval(_PREPARE_SESSION)
         _require_version(connection.get_server_version().major)
         _require_encoding(connection.get_settings().server_encoding)
     except BaseException:
@@ -339,17 +342,17 @@ async def _begin(url: str, seconds: float) -> "tuple[asyncpg.Connection[asyncpg.
 
 async def _connect(url: str, milliseconds: int) -> Any:  # noqa: ANN401 - the driver's
     try:
-        return await _ask_for_connection(url, milliseconds)
+        return await _open_connection(url, milliseconds)
     except ValueError as error:
-        if isinstance(error, faults.DRIVER_ERRORS):
+        if isinstance(error, errors.DRIVER_ERRORS):
             raise
-        raise asyncpg.InterfaceError("its address can't be used") from None  # whose text may hold a password
+        raise asyncpg.InterfaceError("its URL is not valid") from None  # the original message may quote a password
 
 
-async def _ask_for_connection(url: str, milliseconds: int) -> Any:  # noqa: ANN401 - the driver's
+async def _open_connection(url: str, milliseconds: int) -> Any:  # noqa: ANN401 - the driver's
     return await asyncpg.connect(
         url,
-        timeout=max(_CONNECT_SECONDS, milliseconds / 1000),
+        timeout=max(_MIN_CONNECT_TIMEOUT_SECONDS, milliseconds / 1000),
         statement_cache_size=0,
         server_settings={
             "application_name": "listings",
@@ -360,7 +363,7 @@ async def _ask_for_connection(url: str, milliseconds: int) -> Any:  # noqa: ANN4
             "default_transaction_read_only": "off",
             "timezone": "UTC",
             "jit": "off",
-            # Every statement has its index, and `postgres_search` sorts only what it has gathered before.
+            # Every statement has an index, and searches sort only rows that they have collected before.
             "enable_seqscan": "off",
             "enable_hashjoin": "off",
             "enable_mergejoin": "off",
@@ -371,43 +374,43 @@ async def _ask_for_connection(url: str, milliseconds: int) -> Any:  # noqa: ANN4
 
 
 def _require_version(major: int) -> None:
-    if major < OLDEST_SERVER:
-        raise Problem("schema_mismatch", f"PostgreSQL {major} is too old; {OLDEST_SERVER} or newer is needed")
+    if major < MIN_SERVER_VERSION:
+        raise Problem("schema_mismatch", f"PostgreSQL {major} is too old: install {MIN_SERVER_VERSION} or newer")
 
 
 def _require_encoding(encoding: str) -> None:
     if encoding != "UTF8":
         raise Problem(
-            "schema_mismatch", f"The database's encoding is {encoding}: make it with `createdb --encoding=UTF8`"
+            "schema_mismatch", f"The database's encoding is {encoding}: create it with `createdb --encoding=UTF8`"
         )
 
 
-def unreachable(error: BaseException) -> Problem:
-    """What a connection that could not be made is told as."""
-    if faults.is_missing_database(error):
-        return Problem("database_missing", f"There is no such database: {reason_of(error)}: make it with `createdb`")
-    return Unavailable(f"The database can't be reached: {reason_of(error)}")
+def build_unreachable_error(error: BaseException) -> Problem:
+    """Return the error for a failed attempt to connect."""
+    if errors.is_missing_database(error):
+        return Problem("database_missing", f"The database does not exist: {format_reason(error)}: run `createdb`")
+    return Unavailable(f"The database can't be reached: {format_reason(error)}")
 
 
-def reason_of(error: BaseException) -> str:
-    """The driver's words in one line, which never hold a password."""
-    return " ".join(str(error).split())[:300] or ("it does not answer" if isinstance(error, OSError) else "no reason")
+def format_reason(error: BaseException) -> str:
+    """Return the driver's message on one line. It never contains a password."""
+    return " ".join(str(error).split())[:300] or ("no response" if isinstance(error, OSError) else "unknown reason")
 
 
-def _refuse(future: "asyncio.Future[Session | None]") -> None:
+def _time_out(future: "asyncio.Future[Session | None]") -> None:
     if not future.done():
         future.set_exception(Unavailable("The database is busy"))
 
 
-async def _end(session: Session) -> None:
+async def _close_session(session: Session) -> None:
     try:
-        await session.connection.close(timeout=_CLOSE_SECONDS)
-    except faults.DRIVER_ERRORS:
+        await session.connection.close(timeout=_CLOSE_TIMEOUT_SECONDS)
+    except errors.DRIVER_ERRORS:
         session.connection.terminate()
 
 
-def _bound_silence(descriptor: int) -> None:
-    """Let the kernel end a connection whose other side is gone; a socket of the machine's own needs none of it."""
+def _enable_keepalive(descriptor: int) -> None:
+    """Make the kernel close a TCP connection whose peer is gone. Unix sockets don't need that."""
     with socket.socket(fileno=os.dup(descriptor)) as own:
         if own.family not in {socket.AF_INET, socket.AF_INET6}:
             return

@@ -1,7 +1,7 @@
-"""Searches in PostgreSQL: the ways of `search`, each in a statement that leaves the planner no other.
+"""Search an account's listings in PostgreSQL, with statements that leave the planner only the intended plan.
 
-It has no orders about indexes. So a condition that an index is not to serve is written so that none can, sorting is
-switched off for the session, and what is to be sorted is gathered first.
+PostgreSQL has no index hints. So a condition that no index should serve is written as an expression, sorting is
+switched off for the session, and rows to be sorted are collected in a materialized CTE first.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from listings.store.postgres.pool import Rows, Session
 from listings.store.search_sql import Shape
 from listings.store.sql import IS_INDEXED, LISTING_COLUMNS
 
-_PAGE = 200
-_HIGHEST = 2**63 - 1  # higher than any id and price
-_UNSERVED = {
+_PAGE_SIZE = 200
+_MAX_INT = 2**63 - 1  # higher than any id and price
+_UNINDEXED = {
     "category": "category || '' = $%d",
     "region": "region || '' = $%d",
     "updated_since": "updated_at || '' >= $%d",
@@ -32,138 +32,148 @@ _STATUS = {
     "inactive": "NOT is_active AND deleted_at IS NULL",
     "deleted": "deleted_at IS NOT NULL",
 }
-_UNSERVED_STATUS = {
+_UNINDEXED_STATUS = {
     "active": "CAST(is_active AS integer) = 1 AND COALESCE(deleted_at, -1) = -1",
     "inactive": "CAST(is_active AS integer) = 0 AND COALESCE(deleted_at, -1) = -1",
     "deleted": "COALESCE(deleted_at, -1) <> -1",
 }
-_FIND_WORDS = f"SELECT id FROM listing_words WHERE bucket = $1 AND words @> $2 LIMIT {search_sql.FEW}"
+_FIND_WORDS = f"SELECT id FROM listing_words WHERE bucket = $1 AND words @> $2 LIMIT {search_sql.MAX_GATHERED}"
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
-def account_words(account_id: int, *texts: str) -> list[str]:
-    """The words of texts as `listing_words` has them, each once."""
+def build_account_words(account_id: int, *texts: str) -> list[str]:
+    """Return the words of texts as `listing_words` stores them, without duplicates."""
     return list(dict.fromkeys(f"{account_id}:{word}" for text in texts for word in tokenizer.tokenize(text)))
 
 
-async def find(session: Session, place: Partition, query: ListingQuery) -> Rows:
-    """The rows of the listings that are asked for, in their order."""
-    possible = _possible(query)
-    if possible is None:
+async def find(session: Session, partition: Partition, query: ListingQuery) -> Rows:
+    """Return the rows of the listings that match a query, in its order."""
+    adapted = _adapt(query)
+    if adapted is None:
         return []
-    indexed = bool((await session.fetch_one(IS_INDEXED, *place))[0])
+    indexed = bool((await session.fetch_one(IS_INDEXED, *partition))[0])
     if not query.words:
-        return await _search(session, place, possible, indexed=indexed)
-    await session.run(_SNAPSHOT)
-    rows = await _find_words(session, place, possible, indexed=indexed)
-    await session.run("COMMIT")
+        return await _search(session, partition, adapted, indexed=indexed)
+    await session.execute(_SNAPSHOT)
+    rows = await _find_words(session, partition, adapted, indexed=indexed)
+    await session.execute("COMMIT")
     return rows
 
 
-def _possible(query: ListingQuery) -> ListingQuery | None:
-    """The same question in values that this engine takes; None where no listing can answer it."""
+def _adapt(query: ListingQuery) -> ListingQuery | None:
+    """Return the query with values that PostgreSQL accepts, or None if no listing can match it."""
     if any("\0" in text for text in (query.type, query.category, query.region, query.updated_since) if text):
         return None
-    return query if query.after is None else msgspec.structs.replace(query, after=_place(query.sort, query.after))
+    return (
+        query if query.after is None else msgspec.structs.replace(query, after=_adapt_cursor(query.sort, query.after))
+    )
 
 
-def _place(sort: SortKey, after: tuple[str | int, int]) -> tuple[str | int, int]:
-    """The place that SQLite would take it for: a client can make a cursor whose value is of another type.
+def _adapt_cursor(sort: SortKey, after: tuple[str | int, int]) -> tuple[str | int, int]:
+    """Return the cursor as SQLite would compare it. A client may send a value of another type.
 
-    To a column of text a number is its digits; to one of numbers text is behind them all. Text with U+0000, which no
-    text here has, is behind what stands before that.
+    A text column compares a number by its digits, and a number column sorts any text after all numbers. Text with
+    U+0000, which no stored text has, sorts after the part before that character.
     """
     value, listing_id = after
     if sort in {"id", "price"}:
-        return after if isinstance(value, int) or sort == "id" else (_HIGHEST, _HIGHEST)
+        return after if isinstance(value, int) or sort == "id" else (_MAX_INT, _MAX_INT)
     before, nul, _ = str(value).partition("\0")
-    return (before, _HIGHEST) if nul else (before, listing_id)
+    return (before, _MAX_INT) if nul else (before, listing_id)
 
 
-async def _find_words(session: Session, place: Partition, query: ListingQuery, *, indexed: bool) -> Rows:
+async def _find_words(session: Session, partition: Partition, query: ListingQuery, *, indexed: bool) -> Rows:
     if indexed:
-        sought = [f"{place[1]}:{word}" for word in query.words]
-        ids = await session.fetch(_FIND_WORDS, place[0], sought)
-        if len(ids) < search_sql.FEW:
-            shape = search_sql.shape_of(query)
-            values = (*place, *search_sql.values_of(query), [row[0] for row in ids])
-            return await session.fetch(among(shape), *values)
-    return await _look_through(session, place, query, indexed=indexed)
+        words = [f"{partition[1]}:{word}" for word in query.words]
+        ids = await session.fetch(_FIND_WORDS, partition[0], words)
+        if len(ids) < search_sql.MAX_GATHERED:
+            shape = search_sql.build_shape(query)
+            values = (*partition, *search_sql.build_parameters(query), [row[0] for row in ids])
+            return await session.fetch(build_id_search(shape), *values)
+    return await _scan(session, partition, query, indexed=indexed)
 
 
-async def _search(session: Session, place: Partition, query: ListingQuery, *, indexed: bool) -> Rows:
-    shape = search_sql.shape_of(query)
+async def _search(session: Session, partition: Partition, query: ListingQuery, *, indexed: bool) -> Rows:
+    shape = search_sql.build_shape(query)
     if not indexed:
-        return await session.fetch(search_sql.search(shape), *place, *search_sql.values_of(query))
-    for gathering in search_sql.gatherings(shape):
-        values = (getattr(query, name) for name in search_sql.served(gathering))
-        if (await session.fetch_one(search_sql.count_few(gathering), *place, *values))[0] < search_sql.FEW:
-            return await session.fetch(gather(gathering), *place, *search_sql.values_of(query))
-    return await session.fetch(walk(search_sql.walk(shape)), *place, *search_sql.values_of(query))
+        return await session.fetch(search_sql.build_search(shape), *partition, *search_sql.build_parameters(query))
+    for plan in search_sql.list_gather_plans(shape):
+        values = (getattr(query, name) for name in search_sql.find_served_filters(plan))
+        if (await session.fetch_one(search_sql.build_count(plan), *partition, *values))[0] < search_sql.MAX_GATHERED:
+            return await session.fetch(build_gather(plan), *partition, *search_sql.build_parameters(query))
+    walk = build_walk(search_sql.plan_walk(shape))
+    return await session.fetch(walk, *partition, *search_sql.build_parameters(query))
 
 
-async def _look_through(session: Session, place: Partition, query: ListingQuery, *, indexed: bool) -> Rows:
-    """Page by page, for the words."""
+async def _scan(session: Session, partition: Partition, query: ListingQuery, *, indexed: bool) -> Rows:
+    """Read the listings page by page and keep those that have the words."""
     found: Rows = []
-    page = msgspec.structs.replace(query, words=(), limit=_PAGE)
+    page = msgspec.structs.replace(query, words=(), limit=_PAGE_SIZE)
     while True:
-        rows = await _search(session, place, page, indexed=indexed)
-        found += await _having_words(rows, query.words)
-        if len(rows) < _PAGE or (query.limit is not None and len(found) >= query.limit):
+        rows = await _search(session, partition, page, indexed=indexed)
+        found += await _filter_by_words(rows, query.words)
+        if len(rows) < _PAGE_SIZE or (query.limit is not None and len(found) >= query.limit):
             return found[: query.limit]
         page = msgspec.structs.replace(page, after=(rows[-1][SORTED_BY[query.sort]], rows[-1]["id"]))
 
 
-async def _having_words(rows: Rows, sought: tuple[str, ...]) -> Rows:
-    """Long texts in slices, between which others have their turns."""
+async def _filter_by_words(rows: Rows, words: tuple[str, ...]) -> Rows:
+    """Return the rows whose texts have all words. Yields to the event loop after each slice of text."""
     found: Rows = []
     size = 0
     for row in rows:
         texts = (row["title"], row["content"])
-        if tokenizer.matches(texts, sought):
+        if tokenizer.matches(texts, words):
             found.append(row)
         size += sum(map(len, texts))
-        if size >= search_sql.SLICE:
+        if size >= search_sql.SLICE_BYTES:
             await asyncio.sleep(0)
             size = 0
     return found
 
 
 @lru_cache(maxsize=2048)
-def walk(shape: Shape) -> str:
-    """The statement along the index that a shape names: parameters as of `search.search`."""
-    conditions = " AND ".join([*_along(shape), *search_sql.behind(shape)])
-    return f"SELECT {LISTING_COLUMNS} FROM listings WHERE {conditions} {search_sql.order(shape)}"
+def build_walk(shape: Shape) -> str:
+    """Return the statement that follows the shape's index. Its parameters are those of `search_sql.build_search`."""
+    conditions = " AND ".join([*_build_conditions(shape), *search_sql.build_cursor_conditions(shape)])
+    return f"SELECT {LISTING_COLUMNS} FROM listings WHERE {conditions} {search_sql.build_order(shape)}"
 
 
 @lru_cache(maxsize=2048)
-def gather(shape: Shape) -> str:
-    """The statement that gathers along the index that a shape names, and then sorts: parameters as of `walk`."""
-    return _sorted(_along(shape), shape)
+def build_gather(shape: Shape) -> str:
+    """Return the statement that collects rows by the shape's index and then sorts them.
+
+    Its parameters are those of `build_walk`.
+    """
+    return _build_sorted(_build_conditions(shape), shape)
 
 
 @lru_cache(maxsize=2048)
-def among(shape: Shape) -> str:
-    """The statement among given ids, an array that is the last parameter: the others as of `walk`."""
-    number = search_sql.count_parameters(shape) + shape.limited
-    filters = [_UNSERVED[name] % place for place, name in enumerate(shape.filters, 3)]
-    status = [] if shape.status == "all" else [_UNSERVED_STATUS[shape.status]]
-    return _sorted(["bucket = $1", "account_id + 0 = $2", f"id = ANY(${number})", *status, *filters], shape)
+def build_id_search(shape: Shape) -> str:
+    """Return the statement that searches listings with given ids.
+
+    Its parameters are those of `build_walk`, followed by the array of ids.
+    """
+    number = search_sql.find_limit_number(shape) + shape.has_limit
+    filters = [_UNINDEXED[name] % position for position, name in enumerate(shape.filters, 3)]
+    status = [] if shape.status == "all" else [_UNINDEXED_STATUS[shape.status]]
+    return _build_sorted(["bucket = $1", "account_id + 0 = $2", f"id = ANY(${number})", *status, *filters], shape)
 
 
-def _along(shape: Shape) -> list[str]:
-    """The conditions of a search along an index, of which only that index can serve any."""
-    served = search_sql.served(shape)
+def _build_conditions(shape: Shape) -> list[str]:
+    """Return the conditions of a search, written so that only the shape's index can serve any of them."""
+    served = search_sql.find_served_filters(shape)
     conditions = ["bucket = $1", "account_id = $2", "indexed"]
     if shape.status != "all":
-        by_status = shape.by == search_sql.STATUS_INDEX[shape.status]
-        conditions.append((_STATUS if by_status else _UNSERVED_STATUS)[shape.status])
+        by_status = shape.index == search_sql.STATUS_INDEX[shape.status]
+        conditions.append((_STATUS if by_status else _UNINDEXED_STATUS)[shape.status])
     for number, name in enumerate(shape.filters, 3):
-        conditions.append((search_sql.CONDITIONS if name in served else _UNSERVED)[name] % number)
+        conditions.append((search_sql.CONDITIONS if name in served else _UNINDEXED)[name] % number)
     return conditions
 
 
-def _sorted(conditions: list[str], shape: Shape) -> str:
+def _build_sorted(conditions: list[str], shape: Shape) -> str:
     found = f"SELECT {LISTING_COLUMNS} FROM listings WHERE {' AND '.join(conditions)}"
-    where = "".join(f"WHERE {condition} " for condition in search_sql.behind(shape))
-    return f"WITH found AS MATERIALIZED ({found}) SELECT {LISTING_COLUMNS} FROM found {where}{search_sql.order(shape)}"
+    where = "".join(f"WHERE {condition} " for condition in search_sql.build_cursor_conditions(shape))
+    order = search_sql.build_order(shape)
+    return f"WITH found AS MATERIALIZED ({found}) SELECT {LISTING_COLUMNS} FROM found {where}{order}"

@@ -1,4 +1,4 @@
-"""The ways to a PostgreSQL server: reads on any session, writes in transactions, each again where that does no harm."""
+"""Run reads and transactions on PostgreSQL, and retry them when that is safe."""
 
 import asyncio
 import logging
@@ -6,142 +6,149 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeAlias, TypeVar
 
 from listings.domain.errors import Unavailable
-from listings.store.postgres import errors as faults
+from listings.store.postgres import errors
 from listings.store.postgres.pool import Pool, Rows, Session
 
 T = TypeVar("T")
 Operation: TypeAlias = Callable[[Session], Awaitable[T]]
 
-ATTEMPTS = 5  # at a transaction that the server undoes for another's sake
+MAX_ATTEMPTS = 5  # at a transaction that the server rolls back because of a conflict
 
 _log = logging.getLogger(__name__)
 
 
 class Transactions:
-    """What a store does its reads and writes by, over a pool of sessions."""
+    """Reads and writes over a connection pool."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._writes: set[asyncio.Task[Any]] = set()
-        self._written = 0  # transactions that have ended
+        self._written = 0  # finished transactions
 
     async def _read(self, statement: str, *values: object) -> Rows:
-        """All rows of one statement."""
+        """Return all rows of one statement."""
         pool = self._pool
-        session = pool.take_now() or await pool.take()
+        session = pool.acquire_idle() or await pool.acquire()
         try:
             rows = await session.fetch(statement, *values)
-        except BaseException as error:  # noqa: BLE001 - told there
-            return await self._read_again(session, error, lambda fresh: fresh.fetch(statement, *values))
-        pool.give(session)
+        except BaseException as error:  # noqa: BLE001 - handled there
+            return await self._retry_read(session, error, lambda fresh: fresh.fetch(statement, *values))
+        pool.release(session)
         return rows
 
     async def _use(self, read: Operation[Rows]) -> Rows:
-        """What several statements read."""
-        session = self._pool.take_now() or await self._pool.take()
+        """Return the rows of a read with several statements."""
+        session = self._pool.acquire_idle() or await self._pool.acquire()
         try:
             rows = await read(session)
-        except BaseException as error:  # noqa: BLE001 - told there
-            return await self._read_again(session, error, read)
-        self._pool.give(session)
+        except BaseException as error:  # noqa: BLE001 - handled there
+            return await self._retry_read(session, error, read)
+        self._pool.release(session)
         return rows
 
-    async def _read_again(self, session: Session, error: BaseException, read: Operation[Rows]) -> Rows:
-        """Once more on a fresh session where the old one was lost; else raises what the read has come to."""
-        if not isinstance(error, faults.DRIVER_ERRORS):
-            self._pool.discard(session)  # it may still be waiting for its answer
+    async def _retry_read(self, session: Session, error: BaseException, read: Operation[Rows]) -> Rows:
+        """Repeat a read once on a new session if the old one was lost. Otherwise raise the error of the read."""
+        if not isinstance(error, errors.DRIVER_ERRORS):
+            self._pool.discard(session)  # it may still be waiting for a response
             raise error
-        if session.is_overdue or not (faults.is_lost(error) or faults.is_stale(error)):
-            await self._leave(session)
-            raise told(faults.unread(error), error)
+        if session.is_overdue or not (errors.is_lost(error) or errors.is_stale(error)):
+            await self._give_back(session)
+            raise log_cause(errors.build_read_error(error), error)
         fresh = await self._pool.replace(session)
         try:
             rows = await read(fresh)
-        except faults.DRIVER_ERRORS as again:
+        except errors.DRIVER_ERRORS as again:
             self._pool.discard(fresh)
-            raise told(faults.unread(again), again) from again
+            raise log_cause(errors.build_read_error(again), again) from again
         except BaseException:
             self._pool.discard(fresh)
             raise
-        self._pool.give(fresh)
+        self._pool.release(fresh)
         return rows
 
     async def _run(self, operation: Operation[T]) -> T:
-        """An operation in a transaction, whatever becomes of who waits for it."""
-        return await self._shielded(self._transact(operation))
+        """Run an operation in a transaction, which completes even if the caller is cancelled."""
+        return await self._shield(self._transact(operation))
 
-    async def _shielded(self, write: Coroutine[Any, Any, T]) -> T:
+    async def _shield(self, write: Coroutine[Any, Any, T]) -> T:
         task = asyncio.get_running_loop().create_task(write)
         self._writes.add(task)
-        task.add_done_callback(self._note_end)
+        task.add_done_callback(self._finish_write)
         return await asyncio.shield(task)
 
-    def _note_end(self, task: asyncio.Task[Any]) -> None:
+    def _finish_write(self, task: asyncio.Task[Any]) -> None:
         self._writes.discard(task)
         self._written += 1
-        log_error(task)
+        retrieve_exception(task)
 
     async def _transact(self, operation: Operation[T]) -> T:
-        """Again from the beginning where the server undid it for another's sake, or was lost before the commit."""
+        """Run a transaction, and repeat it after a conflict or if the session was lost before the commit."""
         attempts, losses = 0, 0
         while True:
-            session = await self._pool.take_good()
+            session = await self._pool.acquire_usable()
             try:
                 return await self._attempt(session, operation)
-            except faults.DRIVER_ERRORS as error:
+            except errors.DRIVER_ERRORS as error:
                 attempts += 1
-                losses += faults.is_lost(error) or faults.is_stale(error)
-                again = faults.is_undone(error) or ((faults.is_lost(error) or faults.is_stale(error)) and losses == 1)
-                if not again or session.is_overdue or attempts == ATTEMPTS:
-                    raise told(faults.unwritten(error), error) from error
+                is_lost = errors.is_lost(error) or errors.is_stale(error)
+                losses += is_lost
+                can_retry = errors.is_rolled_back(error) or (is_lost and losses == 1)
+                if not can_retry or session.is_overdue or attempts == MAX_ATTEMPTS:
+                    raise log_cause(errors.build_write_error(error), error) from error
 
     async def _attempt(self, session: Session, operation: Operation[T]) -> T:
-        """One transaction. Raises a driver's error only when it has certainly written nothing, else Unavailable."""
+        """Run one transaction.
+
+        Raises a driver error only if certainly nothing was written, and Unavailable if the outcome is unknown.
+        """
         try:
-            await session.run("BEGIN")
+            await session.execute("BEGIN")
             result = await operation(session)
         except BaseException as error:
-            await self._leave(session, keep=isinstance(error, Exception))
+            await self._give_back(session, keep=isinstance(error, Exception))
             raise
         try:
-            done = await session.run("COMMIT")
+            tag = await session.execute("COMMIT")
         except BaseException as error:
             self._pool.discard(session)
-            if faults.is_undone(error):
+            if errors.is_rolled_back(error):
                 raise
-            raise told(faults.unknown(), error) from error
-        self._pool.give(session)
-        if done != "COMMIT":
-            raise faults.unknown()
+            raise log_cause(errors.build_unknown_outcome(), error) from error
+        self._pool.release(session)
+        if tag != "COMMIT":
+            raise errors.build_unknown_outcome()
         return result
 
-    async def _leave(self, session: Session, *, keep: bool = True) -> None:
-        """Give a session back out of whatever transaction it may be in."""
+    async def _give_back(self, session: Session, *, keep: bool = True) -> None:
+        """Roll back an open transaction and release the session, or discard it if it can't be used again."""
         try:
             if not keep or session.connection.is_closed():
                 self._pool.discard(session)
                 return
             if session.connection.is_in_transaction():
-                await session.run("ROLLBACK")
+                await session.execute("ROLLBACK")
         except BaseException as error:
             self._pool.discard(session)
-            if not isinstance(error, faults.DRIVER_ERRORS):
+            if not isinstance(error, errors.DRIVER_ERRORS):
                 raise
         else:
-            self._pool.give(session)
+            self._pool.release(session)
 
-    async def _prepared(self, statement: str) -> Session:
-        """A session that holds the statement, so that no fault of preparing it leaves a write in doubt."""
+    async def _acquire_prepared(self, statement: str) -> Session:
+        """Return a session that has prepared the statement.
+
+        Preparing it first means that an error while preparing never leaves the outcome of a write unknown.
+        """
         losses = 0
         while True:
-            session = await self._pool.take_good()
+            session = await self._pool.acquire_usable()
             try:
-                await session.prepare_once(statement)
-            except faults.DRIVER_ERRORS as error:
-                await self._leave(session)
+                await session.ensure_prepared(statement)
+            except errors.DRIVER_ERRORS as error:
+                await self._give_back(session)
                 losses += 1
-                if losses > 1 or not faults.is_lost(error):
-                    raise told(faults.unwritten(error), error) from error
+                if losses > 1 or not errors.is_lost(error):
+                    raise log_cause(errors.build_write_error(error), error) from error
             except BaseException:
                 self._pool.discard(session)
                 raise
@@ -149,14 +156,14 @@ class Transactions:
                 return session
 
 
-def log_error(task: asyncio.Task[Any]) -> None:
-    """Look at what a task has come to, which nobody may be waiting for any more."""
+def retrieve_exception(task: asyncio.Task[Any]) -> None:
+    """Mark a task's exception as retrieved, so that asyncio does not log it if no caller is waiting any longer."""
     if not task.cancelled():
         task.exception()
 
 
-def told(fault: Unavailable, error: BaseException) -> Unavailable:
-    """A fault, whose reason is for the log alone."""
-    _log.warning("%s: %s", fault.message, faults.described(error))
-    fault.__cause__ = error
-    return fault
+def log_cause(problem: Unavailable, cause: BaseException) -> Unavailable:
+    """Log the cause of a problem, which must not appear in responses, and return the problem."""
+    _log.warning("%s: %s", problem.message, errors.describe(cause))
+    problem.__cause__ = cause
+    return problem

@@ -1,1 +1,1 @@
-"""Transactions written once for both engines, as generators of statements."""
+"""Transactions as scripts: generators of statements that every engine can run."""

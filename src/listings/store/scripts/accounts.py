@@ -1,4 +1,4 @@
-"""Accounts, as they are opened and changed: one script a transaction."""
+"""Transactions that create and change accounts."""
 
 from collections.abc import Callable
 
@@ -6,12 +6,12 @@ from listings.contract.accounts import AccountChange
 from listings.contract.history import Actor
 from listings.domain.model import Account, bucket_of
 from listings.store import sql
-from listings.store.scripts.audit import note
+from listings.store.scripts.audit import record_event
 from listings.store.scripts.script import Query, Script
 
 
 def add(name: str, email: str, plan_expires_at: int | None, created_at: int) -> Script[Account | None]:
-    """With the state that its listings refer to; None when the address is taken."""
+    """Store an account with the state row that its listings refer to. Return None if the email address is taken."""
     rows = yield Query(sql.ADD_ACCOUNT, (name, email, plan_expires_at, created_at))
     if not rows:
         return None
@@ -23,7 +23,7 @@ def add(name: str, email: str, plan_expires_at: int | None, created_at: int) -> 
 
 
 def change(account_id: int, decide: Callable[[Account], AccountChange], actor: Actor | None) -> Script[Account | None]:
-    """Read, decided and written."""
+    """Write the changes that `decide` returns. Return the updated account, or None if it does not exist."""
     rows = yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)
     if not rows:
         return None
@@ -31,7 +31,7 @@ def change(account_id: int, decide: Callable[[Account], AccountChange], actor: A
     changes = decide(account)
     if not changes:
         return account
-    rows = yield Query(sql.change_account(tuple(changes)), (account_id, *changes.values()))
+    rows = yield Query(sql.build_account_update(tuple(changes)), (account_id, *changes.values()))
     if actor is not None:
-        yield from note(account_id, actor, "account_changed", detail=changes)
+        yield from record_event(account_id, actor, "account_changed", detail=changes)
     return Account(*rows[0])

@@ -1,4 +1,4 @@
-"""Statements over a SQLite connection, every cursor read to its end, and what their rows mean."""
+"""Types for scripts: transactions written as generators of statements, independent of the engine."""
 
 from collections.abc import Generator
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Query(NamedTuple):
-    """A statement of a script. `locks`: the rows that it reads stay as they are until the transaction ends."""
+    """A statement of a script. If `locks` is set, the rows it reads stay locked until the transaction ends."""
 
     statement: str
     values: Row
@@ -17,11 +17,11 @@ class Query(NamedTuple):
 
 
 Script: TypeAlias = Generator[Query, list[Any], T]
-"""What a transaction does, statement by statement, for engines of any kind: it is given the rows of each.
+"""A transaction that yields one statement at a time, receives its rows, and returns the result.
 
-It may be run more than once."""
+A store may run it again when it repeats the transaction."""
 
 
-def query(statement: str, *values: object) -> Script[list[Any]]:
-    """The script of one statement, and its rows."""
+def run_query(statement: str, *values: object) -> Script[list[Any]]:
+    """Return a script with a single statement. Its result is the rows."""
     return (yield Query(statement, values))

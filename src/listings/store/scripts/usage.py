@@ -1,50 +1,49 @@
-"""Usage and refusals, their removal, and payments: one script a transaction."""
+"""Transactions that add and purge usage, and that store payments."""
 
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import astuple
 
-from listings.contract.history import History, Payment, RejectedRequest, UsageKey
+from listings.contract.history import HistoryCutoffs, Payment, RejectedRequest, UsageKey
 from listings.domain.model import Account, bucket_of
-from listings.store import member_sql as console
-from listings.store import sql
+from listings.store import member_sql, sql
 from listings.store.scripts.audit import record_payment
 from listings.store.scripts.script import Query, Script
 
 
-def add(counts: Mapping[UsageKey, int], refusals: Sequence[RejectedRequest], most: int) -> Script[None]:
-    """In one order, since several processes add theirs to the same rows."""
+def add(counts: Mapping[UsageKey, int], rejections: Sequence[RejectedRequest], max_rejections: int) -> Script[None]:
+    """Add usage in sorted order, because several processes add to the same rows and must not deadlock."""
     for key, count in sorted(counts.items()):
-        yield Query(console.ADD_USAGE, (bucket_of(key.account_id), *key, count))
-    for refusal in refusals:
-        yield Query(console.ADD_REFUSAL, (bucket_of(refusal.account_id), *astuple(refusal)))
-    for account_id in sorted({refusal.account_id for refusal in refusals}):
-        yield Query(console.KEEP_REFUSALS, (bucket_of(account_id), account_id, most))
+        yield Query(member_sql.ADD_USAGE, (bucket_of(key.account_id), *key, count))
+    for rejection in rejections:
+        yield Query(member_sql.ADD_REJECTED_REQUEST, (bucket_of(rejection.account_id), *astuple(rejection)))
+    for account_id in sorted({rejection.account_id for rejection in rejections}):
+        yield Query(member_sql.TRIM_REJECTED_REQUESTS, (bucket_of(account_id), account_id, max_rejections))
 
 
-def forget(buckets: Sequence[int], oldest: History, most: int) -> Script[int]:
-    """What is older, of each bucket a number of rows at most of each kind."""
-    forgotten = 0
+def purge(buckets: Sequence[int], oldest: HistoryCutoffs, max_rows: int) -> Script[int]:
+    """Delete older rows, at most `max_rows` of each kind per bucket, and return how many were deleted."""
+    deleted = 0
     for bucket in buckets:
         for statement, moment in (
-            (console.FORGET_EVENTS, oldest.events),
-            (console.FORGET_USAGE, oldest.hours),
-            (console.FORGET_REFUSALS, oldest.refusals),
+            (member_sql.PURGE_EVENTS, oldest.events),
+            (member_sql.PURGE_USAGE, oldest.hours),
+            (member_sql.PURGE_REJECTED_REQUESTS, oldest.rejections),
         ):
-            forgotten += len((yield Query(statement, (bucket, moment, most))))
-    return forgotten
+            deleted += len((yield Query(statement, (bucket, moment, max_rows))))
+    return deleted
 
 
 def add_payment(payment: Payment, decide: Callable[[Account], int], moment: int) -> Script[Account | None]:
-    """The plan's new end, with the mark that it was paid."""
+    """Store a payment and the new end of the plan, unless the payment is already stored."""
     rows = yield Query(sql.GET_ACCOUNT, (payment.account_id,), locks=True)
     if not rows:
         return None
     account = Account(*rows[0])
-    end = decide(account)
-    values = (payment.provider, payment.payment_id, payment.account_id, payment.months, end, moment)
-    if not (yield Query(console.ADD_PAYMENT, values)):
+    plan_expires_at = decide(account)
+    values = (payment.provider, payment.payment_id, payment.account_id, payment.months, plan_expires_at, moment)
+    if not (yield Query(member_sql.ADD_PAYMENT, values)):
         return account
-    rows = yield Query(sql.change_account(("plan_expires_at",)), (account.id, end))
-    yield from record_payment(payment, end, moment)
+    rows = yield Query(sql.build_account_update(("plan_expires_at",)), (account.id, plan_expires_at))
+    yield from record_payment(payment, plan_expires_at, moment)
     return Account(*rows[0])

@@ -12,13 +12,13 @@ from apsw import Connection
 
 from listings.contract.listings import IndexStep
 from listings.store.mapping import Partition
-from listings.store.search_sql import LARGE
+from listings.store.search_sql import MIN_INDEXED_LISTINGS
 from listings.store.sql import IS_INDEXED
 from listings.store.sqlite.rows import Read, write, write_one
 from listings.store.sqlite.search import index_words
 
 _IN_STEPS, _DONE = 2, 1  # an account's `indexed`
-_MOST_LEFT = 2 * LARGE  # listings of an account, up to which new ones are left to the steps
+_MOST_LEFT = 2 * MIN_INDEXED_LISTINGS  # listings of an account, up to which new ones are left to the steps
 _MOST_CHARACTERS = 200_000  # of the texts of a step
 _MARK_ACCOUNT = "UPDATE account_state SET indexed = $3 WHERE bucket = $1 AND account_id = $2"
 NEXT_ACCOUNT = """

@@ -8,7 +8,7 @@ from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, Im
 from listings.domain.errors import Problem
 from listings.domain.model import BUCKETS, ImportedListing
 from listings.store import search_sql, sql
-from listings.store.mapping import Partition, Row, listing_of
+from listings.store.mapping import Partition, Row, build_listing
 from listings.store.scripts import audit
 from listings.store.sqlite import account_index, listing_writes
 from listings.store.sqlite.rows import Read, run_script, write
@@ -71,7 +71,7 @@ class _Importing:
         place = (self._place[0], row.listing_id)
         found = [] if row.listing_id is None else write(self._connection, sql.GET_LISTING, place)
         try:
-            decision = row.decide(listing_of(found[0]) if found else None)
+            decision = row.decide(build_listing(found[0]) if found else None)
         except Problem as problem:
             return problem
         if isinstance(decision, ImportedListing):
@@ -88,7 +88,7 @@ class _Importing:
             write(self._connection, sql.SKIP_SERIALS, (self._place[0], self._last))
         if made or changed:
             rows = write(self._connection, sql.COUNT_MORE, (*self._place, 1, made))
-            if rows and rows[0][0] >= search_sql.LARGE and not self._indexed:
+            if rows and rows[0][0] >= search_sql.MIN_INDEXED_LISTINGS and not self._indexed:
                 account_index.begin(self._connection, self._place)
 
     def _make(self, listing_id: int | None, listing: ImportedListing) -> None:

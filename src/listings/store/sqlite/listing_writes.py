@@ -6,11 +6,11 @@ from apsw import Connection
 from msgspec.structs import astuple
 
 from listings.contract.history import Actor
-from listings.contract.listings import Added, AddStep, Batch, Decide, IdempotencyRecord, Step, StepResult
+from listings.contract.listings import AddResult, AddStep, Batch, Decide, IdempotencyRecord, Step, StepResult
 from listings.domain.errors import Problem
 from listings.domain.model import BUCKETS, ImportedListing, Listing, ListingChange, NewListing, bucket_of
 from listings.store import search_sql, sql
-from listings.store.mapping import Partition, listing_of
+from listings.store.mapping import Partition, build_listing
 from listings.store.scripts import audit
 from listings.store.scripts.audit import Edits
 from listings.store.sqlite import account_index
@@ -37,22 +37,22 @@ def add(  # noqa: PLR0913, PLR0917 - what is to be added, and on whose behalf
     place: Partition,
     new: NewListing,
     created_at: str,
-    claim: IdempotencyRecord | None,
+    idempotency: IdempotencyRecord | None,
     actor: Actor | None,
-) -> Added:
-    """A new listing, or the one that was made under the claim before."""
-    earlier = _claimed(connection, place, claim)
+) -> AddResult:
+    """A new listing, or the one that was made under the idempotency before."""
+    earlier = _claimed(connection, place, idempotency)
     if earlier is not None:
-        return Added(int(earlier), replayed=True)
+        return AddResult(int(earlier), replayed=True)
     listing_id, revision = _add_new(connection, place, new, created_at, actor.key_id if actor is not None else None)
-    _keep(connection, place, claim, str(listing_id))
-    return Added(listing_id, revision=revision)
+    _keep(connection, place, idempotency, str(listing_id))
+    return AddResult(listing_id, revision=revision)
 
 
 def change(connection: Connection, listing_id: int, decide: Decide, actor: Actor | None = None) -> Listing:
     """The listing as `decide` has changed it; without an author it leaves no event."""
     rows = write(connection, sql.GET_LISTING, (bucket_of(listing_id), listing_id))
-    listing = listing_of(rows[0]) if rows else None
+    listing = build_listing(rows[0]) if rows else None
     changes = decide(listing)
     if listing is None:
         raise AssertionError(f"decide accepted the missing listing {listing_id}")
@@ -67,19 +67,19 @@ def change(connection: Connection, listing_id: int, decide: Decide, actor: Actor
 
 
 def run(
-    connection: Connection, place: Partition, batch: Batch, claim: IdempotencyRecord | None, actor: Actor | None
+    connection: Connection, place: Partition, batch: Batch, idempotency: IdempotencyRecord | None, actor: Actor | None
 ) -> list[StepResult] | str:
     """All steps of a batch, each in a savepoint. Raises UndoneError where all of it is to be undone."""
-    earlier = _claimed(connection, place, claim)
+    earlier = _claimed(connection, place, idempotency)
     if earlier is not None:
         return earlier
     edits = Edits()
-    results = [_attempt(connection, place, edits.watched(step)) for step in batch.steps]
+    results = [_attempt(connection, place, edits.watch(step)) for step in batch.steps]
     if batch.dry_run or (batch.atomic and any(isinstance(result, Problem) for result in results)):
         raise UndoneError(results)
     if actor is not None:
         run_script(connection, audit.record_batch(place, actor, edits, results))
-    _keep(connection, place, claim, batch.record(results))
+    _keep(connection, place, idempotency, batch.record(results))
     return results
 
 
@@ -102,8 +102,8 @@ def insert(  # noqa: PLR0913 - a row, and what it is beside its listing
 def apply(connection: Connection, listing_id: int, changes: ListingChange) -> Listing:
     """Write what has changed of a listing; returns it as it is then. The revision is the caller's to raise."""
     place = (bucket_of(listing_id), listing_id)
-    statement = sql.change_listing(tuple(changes))
-    changed = listing_of(write_one(connection, statement, (*place, *changes.values())))
+    statement = sql.build_listing_update(tuple(changes))
+    changed = build_listing(write_one(connection, statement, (*place, *changes.values())))
     if changes.keys() & {"title", "content"} and _is_indexed(connection, place):
         sqlite_search.index_words(connection, changed.account_id, changed.id, changed.title, changed.content)
     return changed
@@ -126,7 +126,7 @@ def _add_new(
     listing = ImportedListing(new, view_count=0, created_at=created_at, updated_at=created_at, deleted_at=None)
     edit = NO_EDIT if actor is None else (actor, revision)
     insert(connection, listing_id, place, listing, indexed=account_index.takes(indexed, count), edit=edit)
-    if count >= search_sql.LARGE and not indexed:
+    if count >= search_sql.MIN_INDEXED_LISTINGS and not indexed:
         account_index.begin(connection, place)
     return listing_id, revision
 
@@ -148,16 +148,20 @@ def _attempt(connection: Connection, place: Partition, step: Step) -> StepResult
     return result
 
 
-def _claimed(connection: Connection, place: Partition, claim: IdempotencyRecord | None) -> str | None:
-    """What an earlier write under the claim came to."""
-    if claim is None:
+def _claimed(connection: Connection, place: Partition, idempotency: IdempotencyRecord | None) -> str | None:
+    """What an earlier write under the idempotency came to."""
+    if idempotency is None:
         return None
-    rows = write(connection, sql.FIND_CLAIM, (*place, claim.key, claim.oldest))
-    if rows and rows[0][0] != claim.digest:
+    rows = write(connection, sql.FIND_IDEMPOTENCY_RECORD, (*place, idempotency.key, idempotency.oldest))
+    if rows and rows[0][0] != idempotency.digest:
         raise Problem("idempotency_key_reused", "This Idempotency-Key was sent with another request before")
     return str(rows[0][1]) if rows else None
 
 
-def _keep(connection: Connection, place: Partition, claim: IdempotencyRecord | None, result: str) -> None:
-    if claim is not None:
-        write(connection, sql.KEEP_CLAIM, (*place, claim.key, claim.digest, result, claim.moment))
+def _keep(connection: Connection, place: Partition, idempotency: IdempotencyRecord | None, result: str) -> None:
+    if idempotency is not None:
+        write(
+            connection,
+            sql.STORE_IDEMPOTENCY_RECORD,
+            (*place, idempotency.key, idempotency.digest, result, idempotency.moment),
+        )

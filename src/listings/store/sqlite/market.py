@@ -4,7 +4,7 @@ An index of words gives its rows by rowid alone, so there are two: one whose row
 begin with the price. A page is then the first rows that have all the words, wherever it begins.
 """
 
-from listings.domain.model import MarketEntry, MarketPlaces, MarketQuery, SitemapEntry
+from listings.domain.model import MarketEntry, MarketFacets, MarketQuery, SitemapEntry
 from listings.store import market_entries
 from listings.store.mapping import Row
 from listings.store.sqlite.rows import Read
@@ -55,10 +55,10 @@ def search(read: Read, query: MarketQuery) -> list[MarketEntry]:
     return [MarketEntry(*row) for row in _search(read, query)]
 
 
-def places(read: Read, count: int) -> MarketPlaces:
+def places(read: Read, count: int) -> MarketFacets:
     """From what was counted."""
-    category, region = ([row[0] for row in read(_PLACES, (kind, count))] for kind in market_entries.KINDS)
-    return MarketPlaces(region, category)
+    category, region = ([row[0] for row in read(_PLACES, (kind, count))] for kind in market_entries.FACET_KINDS)
+    return MarketFacets(region, category)
 
 
 def page_sitemap(read: Read, after: int, count: int) -> list[SitemapEntry]:
@@ -76,7 +76,7 @@ def _search(read: Read, query: MarketQuery) -> list[Row]:
     if least > most:
         return []
     last = LAST_SERIAL if query.after is None else min(query.after[1], LAST_SERIAL + 1) - 1
-    words = _expression(market_entries.sought(query))
+    words = _expression(market_entries.build_query_terms(query))
     if query.sort != "newest":
         way, begin, end = ("ASC", *_behind(query)) if query.sort == "price" else ("DESC", *_before(query))
         return read(BY_PRICE[way], (words, begin, end, query.limit))
@@ -90,7 +90,7 @@ def _search(read: Read, query: MarketQuery) -> list[Row]:
 
 def _of_size(words: str, least: int, most: int) -> str:
     """The words, and one for prices of the right size: the fewer classes are named, the fewer lists are merged."""
-    those, others = market_entries.price_classes(least, most)
+    those, others = market_entries.split_price_classes(least, most)
     if len(those) <= len(others):
         return f"{words} AND ({_any(those)})"
     return f"({words}) NOT ({_any(others)})" if others else words
@@ -102,7 +102,7 @@ def _any(words: list[str]) -> str:
 
 def _are_few(read: Read, query: MarketQuery, ends: tuple[int, int]) -> bool:
     """Whether the listings of a range are soon gathered; how many of them have the words takes longer to tell."""
-    filters = _expression([market_entries.filters_of(query)])
+    filters = _expression([market_entries.build_filter_term(query)])
     return read(COUNT_FEW, (filters, *ends))[0][0] < _FEW and not read(HAS_CLOSED, ())[0][0]
 
 

@@ -15,7 +15,7 @@ from apsw import Connection
 from listings.contract.listings import IndexStep
 from listings.domain.model import Listing
 from listings.store import market_entries, sql
-from listings.store.mapping import Row, listing_of
+from listings.store.mapping import Row, build_listing
 from listings.store.market_entries import HIDDEN, SHOWN, WITHHELD
 from listings.store.sqlite.market import price_rowid
 from listings.store.sqlite.rows import Read, write, write_many
@@ -108,7 +108,7 @@ async def read_next(read: Read, count: int) -> Next:
     """At most `count` listings that the market has not taken in as they are."""
     prepared: list[Prepared] = []
     seconds, last, characters = 0.0, -1, 0
-    while len(prepared) < count and characters < market_entries.LONGEST_STEP:
+    while len(prepared) < count and characters < market_entries.MAX_STEP_CHARACTERS:
         began = perf_counter()
         rows = read(NEXT_LISTING, (last,))
         if not rows:
@@ -142,9 +142,9 @@ def step(connection: Connection, coming: Next, count: int, indexer: bytes, now: 
 
 
 def _prepare(row: Row) -> Prepared:
-    listing = listing_of(row)
-    is_shown = market_entries.state_of(listing, None) == SHOWN
-    return Prepared(listing, " ".join(market_entries.tokenize(listing)) if is_shown else "")
+    listing = build_listing(row)
+    is_shown = market_entries.choose_state(listing, None) == SHOWN
+    return Prepared(listing, " ".join(market_entries.build_terms(listing)) if is_shown else "")
 
 
 def _is_free(rows: list[Row], indexer: bytes, now: float) -> bool:
@@ -173,7 +173,7 @@ class _Changes:
     @property
     def is_full(self) -> bool:
         """Whether nothing more goes in."""
-        return self.done >= self._count or self._characters >= market_entries.LONGEST_STEP
+        return self.done >= self._count or self._characters >= market_entries.MAX_STEP_CHARACTERS
 
     def take_prepared(self, prepared: Iterable[Prepared]) -> None:
         """Let the market show listings as they were prepared, but those that were edited since: they come again."""
@@ -184,13 +184,13 @@ class _Changes:
     def take_account(self, account_id: int, state: int) -> None:
         """Let the market show an account's listings that it has in this state as they are now, as far as they fit."""
         values = (account_id, state, self._count - self.done)
-        cursor = self.connection.execute(sql.for_sqlite(LISTINGS_OF_ACCOUNT), values)
+        cursor = self.connection.execute(sql.to_sqlite(LISTINGS_OF_ACCOUNT), values)
         found: list[tuple[Prepared, _Known]] = []
         for row in cursor:
             prepared = _prepare(row[len(_Known._fields) :])
             found.append((prepared, _Known(*row[: len(_Known._fields)])))
             self._characters += prepared.characters
-            if self._characters >= market_entries.LONGEST_STEP:
+            if self._characters >= market_entries.MAX_STEP_CHARACTERS:
                 break
         cursor.close()  # before its tables are written to
         self._take(found)
@@ -217,15 +217,15 @@ class _Changes:
     def _entry_of(self, prepared: Prepared, before: _Known) -> Row | None:
         """What the market is to have of a listing from now on; None where it has nothing of it, and needs nothing."""
         listing, serial = prepared.listing, before.serial
-        state = market_entries.state_of(listing, before.disabled_at)
+        state = market_entries.choose_state(listing, before.disabled_at)
         if before.state == SHOWN and serial is not None:
             self._removed.append((before.price_cents, serial))
-            self._places.subtract(market_entries.places_of(before.category, before.region))
+            self._places.subtract(market_entries.list_facets(before.category, before.region))
         if serial is None and state == HIDDEN:
             return None
         if serial is None:
             serial = self._last_serial = self._last_serial + 1
         if state == SHOWN:
             self._added.append((listing.price_cents, serial, prepared.words))
-            self._places.update(market_entries.places_of(listing.category, listing.region))
-        return (serial, *market_entries.entry_values(listing, state))
+            self._places.update(market_entries.list_facets(listing.category, listing.region))
+        return (serial, *market_entries.build_entry_values(listing, state))

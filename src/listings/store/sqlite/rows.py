@@ -7,7 +7,7 @@ import apsw
 
 from listings.store.mapping import Row
 from listings.store.scripts.script import Script
-from listings.store.sql import for_sqlite
+from listings.store.sql import to_sqlite
 
 Read: TypeAlias = Callable[[str, Row], list[Row]]
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 def write(connection: apsw.Connection, statement: str, values: Row) -> list[Row]:
     """All rows that a statement of the writer's returns."""
-    return connection.execute(for_sqlite(statement), values).fetchall()
+    return connection.execute(to_sqlite(statement), values).fetchall()
 
 
 def write_one(connection: apsw.Connection, statement: str, values: Row) -> Row:
@@ -27,7 +27,7 @@ def write_one(connection: apsw.Connection, statement: str, values: Row) -> Row:
 
 def write_many(connection: apsw.Connection, statement: str, many: Iterable[Row]) -> list[Row]:
     """All rows that it returns, for each of many values in turn."""
-    return connection.executemany(for_sqlite(statement), many).fetchall()
+    return connection.executemany(to_sqlite(statement), many).fetchall()
 
 
 def run_script(connection: apsw.Connection, script: Script[T]) -> T:

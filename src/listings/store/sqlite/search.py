@@ -46,42 +46,42 @@ async def find(read: Read, place: Partition, query: ListingQuery, turn: asyncio.
     ids = read(_FIND_WORDS, (_expression(place, query.words), _MOST_FOUND))
     if len(ids) < _MOST_FOUND:
         return _among_indexed(read, place, query, [listing_id for (listing_id,) in ids])
-    return _walk_through(read, place, query, _way(read, place, query, search_sql.shape_of(query)))
+    return _walk_through(read, place, query, _way(read, place, query, search_sql.build_shape(query)))
 
 
 def _search(read: Read, place: Partition, query: ListingQuery, *, indexed: bool) -> list[Row]:
-    shape = search_sql.shape_of(query)
+    shape = search_sql.build_shape(query)
     if indexed:
         shape = _way(read, place, query, shape)
-    return read(search_sql.search(shape), (*place, *search_sql.values_of(query)))
+    return read(search_sql.build_search(shape), (*place, *search_sql.build_parameters(query)))
 
 
 def _way(read: Read, place: Partition, query: ListingQuery, shape: search_sql.Shape) -> search_sql.Shape:
     """Gather where a filter leaves few listings, else walk: then those that are sought lie close enough."""
-    for gathering in search_sql.gatherings(shape):
-        values = (getattr(query, name) for name in search_sql.served(gathering))
-        if read(search_sql.count_few(gathering), (*place, *values))[0][0] < search_sql.FEW:
+    for gathering in search_sql.list_gather_plans(shape):
+        values = (getattr(query, name) for name in search_sql.find_served_filters(gathering))
+        if read(search_sql.build_count(gathering), (*place, *values))[0][0] < search_sql.MAX_GATHERED:
             return gathering
-    return search_sql.walk(shape)
+    return search_sql.plan_walk(shape)
 
 
 def _among_indexed(read: Read, place: Partition, query: ListingQuery, ids: list[int]) -> list[Row]:
     """Few are gathered and sorted; many lie close enough along an index that has the order."""
-    shape = search_sql.shape_of(query)
+    shape = search_sql.build_shape(query)
     if len(ids) >= _FEW_FOUND:
         shape = _way(read, place, query, shape)
     return _among(read, place, query, shape, ids)
 
 
 def _among(read: Read, place: Partition, query: ListingQuery, shape: search_sql.Shape, ids: list[int]) -> list[Row]:
-    shape = msgspec.structs.replace(shape, among=True)
-    return read(search_sql.search(shape), (*place, *search_sql.values_of(query), _json(ids)))
+    shape = msgspec.structs.replace(shape, by_ids=True)
+    return read(search_sql.build_search(shape), (*place, *search_sql.build_parameters(query), _json(ids)))
 
 
 def _walk_through(read: Read, place: Partition, query: ListingQuery, shape: search_sql.Shape) -> list[Row]:
     """One listing after the other, for the words, until the page is full."""
-    shape = msgspec.structs.replace(shape, worded=True)
-    return read(search_sql.search(shape), (*place, *search_sql.values_of(query), *_sought(query)))
+    shape = msgspec.structs.replace(shape, by_terms=True)
+    return read(search_sql.build_search(shape), (*place, *search_sql.build_parameters(query), *_sought(query)))
 
 
 async def _look_through(read: Read, place: Partition, query: ListingQuery, turn: asyncio.Lock) -> list[Row]:
@@ -90,13 +90,16 @@ async def _look_through(read: Read, place: Partition, query: ListingQuery, turn:
     What was found out of a version of a listing stands, so that a change in between costs one more look at what it has
     changed, and what is returned is of one moment all the same.
     """
-    shape = search_sql.shape_of(query)
+    shape = search_sql.build_shape(query)
     every = msgspec.structs.replace(query, words=(), limit=None)
     found: dict[_Version, bool] = {}
     while True:
         revision = read(sql.GET_REVISION, place)
-        rows = read(search_sql.candidates(search_sql.shape_of(every)), (*place, *search_sql.values_of(every)))
-        if sum(size for _, _, size, _ in rows) <= search_sql.SLICE:
+        rows = read(
+            search_sql.build_candidate_search(search_sql.build_shape(every)),
+            (*place, *search_sql.build_parameters(every)),
+        )
+        if sum(size for _, _, size, _ in rows) <= search_sql.SLICE_BYTES:
             return _walk_through(read, place, query, shape)
         while slice_ := _next_slice(rows, found, query.limit):
             async with turn:
@@ -118,7 +121,7 @@ def _next_slice(rows: list[Row], found: dict[_Version, bool], limit: int | None)
             coming.append((listing_id, version))
             size += length
         has_words += known is True
-        if size >= search_sql.SLICE or has_words == limit:
+        if size >= search_sql.SLICE_BYTES or has_words == limit:
             break
     return coming
 

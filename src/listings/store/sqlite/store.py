@@ -12,7 +12,7 @@ import apsw
 from listings.contract.accounts import AccountChange, DecideRotation, NewKey
 from listings.contract.history import Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, RowOutcome
-from listings.contract.listings import Added, Batch, Decide, IdempotencyRecord, IndexStep, StepResult
+from listings.contract.listings import AddResult, Batch, Decide, IdempotencyRecord, IndexStep, StepResult
 from listings.domain.errors import Unavailable
 from listings.domain.model import (
     Account,
@@ -22,16 +22,16 @@ from listings.domain.model import (
     ListingCounts,
     ListingQuery,
     MarketEntry,
-    MarketPlaces,
+    MarketFacets,
     MarketQuery,
     NewListing,
     SitemapEntry,
     bucket_of,
 )
 from listings.store import sql
-from listings.store.mapping import Row, listing_of
+from listings.store.mapping import Row, build_listing
 from listings.store.scripts import accounts, keys
-from listings.store.scripts.member_store import Console
+from listings.store.scripts.member_store import ScriptedMemberStore
 from listings.store.scripts.script import Script
 from listings.store.sqlite import account_index, imports, listing_writes, market, market_index, search
 from listings.store.sqlite import views as sqlite_views
@@ -42,15 +42,15 @@ from listings.store.sqlite.rows import run_script, write, write_one
 from listings.store.sqlite.write_lock import VersionedCache
 from listings.store.sqlite.writer import OnBatch, Operation, T, Writer
 
-_FIND_CALLER = sql.for_sqlite(sql.FIND_CALLER)
-_LIST_LISTINGS = sql.for_sqlite(sql.LIST_LISTINGS)
-_GET_REVISION = sql.for_sqlite(sql.GET_REVISION)
-_GET_LISTING = sql.for_sqlite(sql.GET_LISTING)
-_GET_LISTING_AND_REVISION = sql.for_sqlite(sql.GET_LISTING_AND_REVISION)
+_FIND_CALLER = sql.to_sqlite(sql.FIND_CALLER)
+_LIST_LISTINGS = sql.to_sqlite(sql.LIST_LISTINGS)
+_GET_REVISION = sql.to_sqlite(sql.GET_REVISION)
+_GET_LISTING = sql.to_sqlite(sql.GET_LISTING)
+_GET_LISTING_AND_REVISION = sql.to_sqlite(sql.GET_LISTING_AND_REVISION)
 _TO_NEXT_TURN = 2  # by which the turn's number is raised where nobody else had one between
 
 
-class SqliteStore(Console):
+class SqliteStore(ScriptedMemberStore):
     """`listings.contract.store.Store` on a file that `migrate.migrate` has made."""
 
     def __init__(self, path: Path, on_batch: OnBatch | None = None) -> None:
@@ -108,7 +108,7 @@ class SqliteStore(Console):
         if room < LEAST_ROOM:
             raise Unavailable("The disk is almost full")
 
-    async def get_id(self) -> str:
+    async def get_database_id(self) -> str:
         """Drawn by the first migration."""
         return str(self._read(sql.GET_DATABASE_ID, ())[0][0])
 
@@ -130,12 +130,12 @@ class SqliteStore(Console):
 
     async def list_listings(self, bucket: int, account_id: int) -> list[Listing]:
         """Active ones, newest first."""
-        return [listing_of(row) for row in self._read(_LIST_LISTINGS, (bucket, account_id))]
+        return [build_listing(row) for row in self._read(_LIST_LISTINGS, (bucket, account_id))]
 
     async def get_listing(self, listing_id: int) -> Listing | None:
         """Of any account, deleted ones included."""
         rows = self._read(_GET_LISTING, (bucket_of(listing_id), listing_id))
-        return listing_of(rows[0]) if rows else None
+        return build_listing(rows[0]) if rows else None
 
     async def get_listing_and_revision(self, listing_id: int) -> tuple[Listing, int] | None:
         """By one statement, after which the revision is known."""
@@ -144,19 +144,19 @@ class SqliteStore(Console):
         if not rows:
             return None
         *row, revision = rows[0]
-        listing = listing_of(row)
+        listing = build_listing(row)
         if holds:
             self._known.note(listing.account_id, revision)
         return listing, revision
 
     async def count_listings(self, bucket: int, account_id: int) -> ListingCounts:
         """Through all of the account's listings."""
-        return ListingCounts(*self._read(sql.for_sqlite(sql.COUNT_LISTINGS), (bucket, account_id))[0])
+        return ListingCounts(*self._read(sql.to_sqlite(sql.COUNT_LISTINGS), (bucket, account_id))[0])
 
     async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> list[Listing]:
         """Looked through or looked up, as `search` tells."""
         rows = await search.find(self._read_any, (bucket, account_id), query, self._look_through)
-        return [listing_of(row) for row in rows]
+        return [build_listing(row) for row in rows]
 
     async def add_listing(  # noqa: PLR0913, PLR0917 - as the contract has it
         self,
@@ -164,21 +164,21 @@ class SqliteStore(Console):
         account_id: int,
         new: NewListing,
         created_at: str,
-        claim: IdempotencyRecord | None = None,
+        idempotency: IdempotencyRecord | None = None,
         actor: Actor | None = None,
-    ) -> Added:
+    ) -> AddResult:
         """The id is drawn in the same transaction."""
         place = (bucket, account_id)
 
         known = self._known
 
-        def follow(added: Added) -> None:
+        def follow(added: AddResult) -> None:
             if added.revision is not None:
                 known.follow(account_id, added.revision)
 
         return await self._run(
-            lambda connection: listing_writes.add(connection, place, new, created_at, claim, actor),
-            of_callers=False,
+            lambda connection: listing_writes.add(connection, place, new, created_at, idempotency, actor),
+            changes_callers=False,
             follow=follow,
         )
 
@@ -191,20 +191,20 @@ class SqliteStore(Console):
         bucket: int,
         account_id: int,
         batch: Batch,
-        claim: IdempotencyRecord | None = None,
+        idempotency: IdempotencyRecord | None = None,
         actor: Actor | None = None,
     ) -> Sequence[StepResult] | str:
         """Each step in a savepoint; what is to be undone leaves the operation by an exception."""
         place = (bucket, account_id)
 
         try:
-            return await self._edit(lambda connection: listing_writes.run(connection, place, batch, claim, actor))
+            return await self._edit(lambda connection: listing_writes.run(connection, place, batch, idempotency, actor))
         except listing_writes.UndoneError as undone:
             return undone.results
 
     async def purge_idempotency_records(self, oldest: int) -> None:
         """By their age."""
-        await self._run(lambda connection: write(connection, sql.FORGET_CLAIMS, (oldest,)))
+        await self._run(lambda connection: write(connection, sql.PURGE_IDEMPOTENCY_RECORDS, (oldest,)))
 
     # The market
 
@@ -221,7 +221,7 @@ class SqliteStore(Console):
             return IndexStep(0)
         step = partial(market_index.step, coming=coming, count=count, indexer=indexer, now=now)
         taken = await self._take_step(step)
-        return taken._replace(preparing=coming.seconds)
+        return taken._replace(preparing_seconds=coming.seconds)
 
     async def index_accounts(self, count: int) -> IndexStep:
         """The writer is asked only where there is something to do."""
@@ -252,9 +252,9 @@ class SqliteStore(Console):
             self._indexed_in = number
             return taken._replace(seconds=perf_counter() - began, contended=had_turns or writer.together > 1)
 
-        return await writer.run(take, of_callers=False, follow=lambda _: None)  # no listing changes by it
+        return await writer.run(take, changes_callers=False, follow=lambda _: None)  # no listing changes by it
 
-    async def list_market_places(self, count: int) -> MarketPlaces:
+    async def list_market_facets(self, count: int) -> MarketFacets:
         """From what the index has counted."""
         return market.places(self._read_any, count)
 
@@ -293,7 +293,7 @@ class SqliteStore(Console):
         settled = self._known.settled(account_id)
         return settled if settled is not None else revision
 
-    def known_settled_revision(self, bucket: int, account_id: int) -> int | None:  # noqa: ARG002 - the account tells it
+    def get_cached_settled_revision(self, bucket: int, account_id: int) -> int | None:  # noqa: ARG002 - the account tells it
         """Unless somebody else has written since, or this process anything but new listings."""
         return self._known.settled(account_id)
 
@@ -301,8 +301,8 @@ class SqliteStore(Console):
 
     async def page_listings(self, bucket: int, account_id: int, after_id: int, count: int) -> list[Listing]:
         """By the two indexes that together hold all of them."""
-        rows = self._read(sql.for_sqlite(sql.PAGE_LISTINGS), (bucket, account_id, after_id, count))
-        return [listing_of(row) for row in rows]
+        rows = self._read(sql.to_sqlite(sql.PAGE_LISTINGS), (bucket, account_id, after_id, count))
+        return [build_listing(row) for row in rows]
 
     async def find_import(self, key: ImportKey) -> ImportProgress | None:
         """By everything that tells imports apart."""
@@ -324,54 +324,54 @@ class SqliteStore(Console):
 
     async def add_account(self, name: str, email: str, plan_expires_at: int | None, created_at: int) -> Account | None:
         """With the state that its listings refer to."""
-        return await self._perform(lambda: accounts.add(name, email, plan_expires_at, created_at))
+        return await self._run_script(lambda: accounts.add(name, email, plan_expires_at, created_at))
 
     async def get_account(self, account_id: int) -> Account | None:
         """By its id."""
-        rows = self._read(sql.for_sqlite(sql.GET_ACCOUNT), (account_id,))
+        rows = self._read(sql.to_sqlite(sql.GET_ACCOUNT), (account_id,))
         return Account(*rows[0]) if rows else None
 
     async def find_account(self, email: str) -> Account | None:
         """By its e-mail address."""
-        rows = self._read(sql.for_sqlite(sql.FIND_ACCOUNT), (email,))
+        rows = self._read(sql.to_sqlite(sql.FIND_ACCOUNT), (email,))
         return Account(*rows[0]) if rows else None
 
     async def page_accounts(self, after: int, count: int) -> list[Account]:
         """In the order of their ids."""
-        return [Account(*row) for row in self._read(sql.for_sqlite(sql.PAGE_ACCOUNTS), (after, count))]
+        return [Account(*row) for row in self._read(sql.to_sqlite(sql.PAGE_ACCOUNTS), (after, count))]
 
     async def change_account(
         self, account_id: int, decide: Callable[[Account], AccountChange], actor: Actor | None = None
     ) -> Account | None:
         """Read, decide and write in one write transaction."""
-        return await self._perform(lambda: accounts.change(account_id, decide, actor))
+        return await self._run_script(lambda: accounts.change(account_id, decide, actor))
 
     # Keys
 
     async def add_key(self, new: NewKey, actor: Actor | None = None) -> ApiKey | None:
         """Its digest alone is kept."""
-        return await self._perform(lambda: keys.add(new, actor))
+        return await self._run_script(lambda: keys.add(new, actor))
 
     async def list_keys(self, account_id: int) -> list[ApiKey]:
         """In the order of their ids."""
-        return [ApiKey(*row) for row in self._read(sql.for_sqlite(sql.LIST_KEYS), (account_id,))]
+        return [ApiKey(*row) for row in self._read(sql.to_sqlite(sql.LIST_KEYS), (account_id,))]
 
     async def rotate_key(self, key_id: int, decide: DecideRotation, actor: Actor | None = None) -> ApiKey | None:
         """Both keys in one write transaction."""
-        return await self._perform(lambda: keys.rotate(key_id, decide, actor))
+        return await self._run_script(lambda: keys.rotate(key_id, decide, actor))
 
     async def record_key_uses(self, uses: Mapping[int, int]) -> None:
         """All of them in one write transaction."""
 
         def note(connection: apsw.Connection) -> None:
             for key_id, moment in uses.items():
-                write(connection, sql.NOTE_KEY_USE, (moment, key_id))
+                write(connection, sql.RECORD_KEY_USE, (moment, key_id))
 
         await self._run(note)
 
     async def revoke_key(self, key_id: int, revoked_at: int, actor: Actor | None = None) -> ApiKey | None:
         """The first time stands."""
-        return await self._perform(lambda: keys.revoke(key_id, revoked_at, actor))
+        return await self._run_script(lambda: keys.revoke(key_id, revoked_at, actor))
 
     # The ways to the file
 
@@ -399,21 +399,21 @@ class SqliteStore(Console):
         return revision
 
     def _read_any(self, statement: str, values: Row) -> list[Row]:
-        return self._read(sql.for_sqlite(statement), values)
+        return self._read(sql.to_sqlite(statement), values)
 
-    async def _ask(self, statement: str, *values: object) -> list[Row]:
+    async def _fetch(self, statement: str, *values: object) -> list[Row]:
         return self._read_any(statement, values)
 
-    async def _perform(self, make: Callable[[], Script[T]], *, of_callers: bool = False) -> T:  # noqa: ARG002 - all of them may be about callers
+    async def _run_script(self, make: Callable[[], Script[T]], *, changes_callers: bool = False) -> T:  # noqa: ARG002 - all of them may be about callers
         return await self._run(lambda connection: run_script(connection, make()))
 
     async def _run(
-        self, operation: Operation[T], *, of_callers: bool = True, follow: Callable[[T], None] | None = None
+        self, operation: Operation[T], *, changes_callers: bool = True, follow: Callable[[T], None] | None = None
     ) -> T:
         if self._writer is None:
             raise Unavailable("The service is stopping")
-        return await self._writer.run(operation, of_callers=of_callers, follow=follow)
+        return await self._writer.run(operation, changes_callers=changes_callers, follow=follow)
 
     async def _edit(self, operation: Operation[T]) -> T:
         """What changes nothing that a caller is made of."""
-        return await self._run(operation, of_callers=False)
+        return await self._run(operation, changes_callers=False)

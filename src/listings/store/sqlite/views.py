@@ -26,5 +26,5 @@ def record(connection: Connection, day: int, views: Mapping[int, Collection[byte
 
 def forget(connection: Connection, oldest: int, count: int) -> int:
     """Visitors of earlier days, and their salts."""
-    write(connection, sql.FORGET_VIEW_SALTS, (oldest,))
-    return len(write(connection, sql.FORGET_VIEWS, (oldest, count)))
+    write(connection, sql.PURGE_VIEW_SALTS, (oldest,))
+    return len(write(connection, sql.PURGE_VIEWS, (oldest, count)))

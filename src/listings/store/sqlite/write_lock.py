@@ -48,10 +48,10 @@ class WriteLock:
         self.callers_number: Number = partial(self._words.__getitem__, _CALLERS)
 
     @contextmanager
-    def taken(self, *, of_callers: bool = True, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+    def taken(self, *, changes_callers: bool = True, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
         """Wait for this process's turn, however long, and end it.
 
-        `of_callers`: it may change what a caller is made of, or `mark_callers` is called before it does.
+        `changes_callers`: it may change what a caller is made of, or `mark_callers` is called before it does.
         `on_wait` is called where somebody else has the turn.
         """
         try:
@@ -63,7 +63,7 @@ class WriteLock:
             number = self._words[_WRITES]
             self.own_from = UNKNOWN if number & 1 else number  # before the number tells that somebody has the turn
             self._words[_WRITES] = number | 1
-            if of_callers:
+            if changes_callers:
                 self.mark_callers()
             yield
         finally:

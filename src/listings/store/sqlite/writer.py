@@ -61,7 +61,7 @@ _log = logging.getLogger(__name__)
 class _Call(NamedTuple):
     operation: Operation[Any]
     promise: Promise[Any]
-    of_callers: bool
+    changes_callers: bool
     follow: Callable[[Any], None] | None
 
 
@@ -96,13 +96,13 @@ class Writer:
         self._thread.start()
 
     async def run(
-        self, operation: Operation[T], *, of_callers: bool = True, follow: Callable[[T], None] | None = None
+        self, operation: Operation[T], *, changes_callers: bool = True, follow: Callable[[T], None] | None = None
     ) -> T:
         """Run an operation in a transaction and return what it returned, once that is durable.
 
-        It may be run more than once; what it wrote before is undone then. `of_callers`: it may change what a caller is
-        made of (see `turns`). `follow` is given what it returned before anybody else hears of it, and tells `revisions`
-        all that it has changed of listings that are there; None: it may have changed any.
+        It may be run more than once; what it wrote before is undone then. `changes_callers`: it may change what a
+        caller is made of (see `turns`). `follow` is given what it returned before anybody else hears of it, and tells
+        `revisions` all that it has changed of listings that are there; None: it may have changed any.
 
         What the operation raises is raised here, with nothing of it written. Raises Unavailable when too much
         waits already, when another process has the turn to write for seconds, and when the transaction failed: then
@@ -117,7 +117,7 @@ class Writer:
             raise _nothing_written()
         if follow is None:
             self.revisions.begin_unfollowed()
-        self._waiting.append(_Call(operation, promise, of_callers, follow))
+        self._waiting.append(_Call(operation, promise, changes_callers, follow))
         if self._phase == "idle":
             self._gather()
         return await promise
@@ -221,7 +221,7 @@ class Writer:
         """Take the turn, then what waits, which is more than what waited when the turn was asked for."""
         began_at = UNKNOWN
         try:
-            with self.turn.taken(of_callers=False, on_wait=self._note_blocked):
+            with self.turn.taken(changes_callers=False, on_wait=self._note_blocked):
                 self._blocked_since = None
                 began_at = self.turn.own_from
                 outcomes = self._write(self._take(_LARGEST_BATCH))
@@ -237,7 +237,7 @@ class Writer:
             return []
         began = perf_counter()
         self.together = len(batch)
-        if any(call.of_callers for call in batch):
+        if any(call.changes_callers for call in batch):
             self.turn.mark_callers()
         try:
             self.require_files()
@@ -331,7 +331,7 @@ def _run_in_savepoint(connection: apsw.Connection, call: _Call) -> _Outcome:
         if isinstance(error, apsw.Error):
             _require_transaction(connection, error)
             _log.exception("The database refused a statement")
-            error = Unavailable("The database refused the write")
+            error = Unavailable("The database rejected the write")
         connection.execute("ROLLBACK TO operation")
         connection.execute("RELEASE operation")
         return _Outcome(call, error=error)

@@ -1,9 +1,9 @@
-"""Everything from a SQLite file to a PostgreSQL database: compared row by row, written where it differs, and verified.
+"""Copy a SQLite database to PostgreSQL: compare row by row, write the differences, and verify the result.
 
-The file is read as it was at one moment. Both sides are read in one order and held against each other, so that a copy
-that was killed goes on by itself, and one that is complete writes nothing. Rows are removed from the last table to the
-first, then written from the first to the last, since rows refer to each other. At the end both sides are read once
-more and compared column by column.
+The file is read from one snapshot. Both sides are read in the same order and merged, so that an interrupted copy can be
+continued and a complete one writes nothing. Because rows refer to each other, rows are deleted from the last table to
+the first and then written from the first to the last. At the end, both sides are read again and compared column by
+column.
 """
 
 from collections.abc import AsyncIterator, Iterable
@@ -27,14 +27,14 @@ from listings.store.sqlite_to_postgres import target as targets
 from listings.store.sqlite_to_postgres.tables import LISTINGS, NUMBERED, TABLES, Table
 from listings.store.sqlite_to_postgres.target import Batches, State
 
-_WAITS = 5_000  # milliseconds
-_AT_ONCE = 100  # rows that are fetched; some are long
-_MOST_NAMED = 5
-_STEP = 500  # rows between two moves of the progress
+_BUSY_TIMEOUT_MS = 5_000
+_FETCH_SIZE = 100  # rows; some are long
+_MAX_NAMED = 5  # rows named in an error message
+_PROGRESS_INTERVAL = 500  # rows
 
 
-class Copied(NamedTuple):
-    """What a copy came to, or would: the rows of each table, and how many of all were written and removed."""
+class CopyResult(NamedTuple):
+    """The result of a copy or dry run: the rows of each table, and how many rows were written and removed."""
 
     database_id: str
     rows: dict[str, int]
@@ -43,7 +43,7 @@ class Copied(NamedTuple):
 
 
 class _Source(NamedTuple):
-    """The SQLite file, read as it was at one moment."""
+    """The SQLite file and a connection with an open snapshot."""
 
     path: Path
     connection: apsw.Connection
@@ -51,78 +51,79 @@ class _Source(NamedTuple):
 
 
 class _Pair(NamedTuple):
-    """A row on both sides; None where it is missing."""
+    """A row on both sides. None means that it is missing."""
 
     source: Row | None
     target: Row | None
 
     @property
     def row(self) -> Row:
-        """Whichever is there."""
+        """The row of the source, or that of the target if the source has none."""
         row = self.source if self.source is not None else self.target
         if row is None:
             raise AssertionError("a pair without a row")
         return row
 
 
-async def copy(path: Path, url: str, *, dry_run: bool = False, progress: Progress = ignore_progress) -> Copied:
-    """Make the database of `url` what the SQLite file is, and verify it; `dry_run`: count, and change nothing.
+async def copy(path: Path, url: str, *, dry_run: bool = False, progress: Progress = ignore_progress) -> CopyResult:
+    """Copy the SQLite file to the database at `url`, and verify the copy. With `dry_run`, only count the differences.
 
-    Raises Problem("copy_refused") for a target that holds anything else, for rows that differ at the end, and when the
-    file was written meanwhile; Problem("database_missing"), Problem("schema_mismatch"), Unavailable.
+    Raises Problem("copy_refused") if the target has anything but a copy of this file, if rows differ after the copy, or
+    if the file was written to during the copy. Raises Problem("database_missing"), Problem("schema_mismatch"), or
+    Unavailable.
     """
     require_sound_sqlite()
     require_file(path)
     try:
         with closing(open_reader(path)) as connection:
-            source = _at_one_moment(path, connection)
+            source = _open_snapshot(path, connection)
 
-            async def use(reader: Any) -> Copied:  # noqa: ANN401 - the driver's
+            async def copy_from(reader: Any) -> CopyResult:  # noqa: ANN401 - the driver's
                 await targets.prepare(reader)
                 if dry_run:
                     return await _Copy(source, reader, reader, progress).plan()
 
-                async def run(writer: Any) -> Copied:  # noqa: ANN401 - the driver's
+                async def run(writer: Any) -> CopyResult:  # noqa: ANN401 - the driver's
                     await targets.prepare(writer)
                     return await _Copy(source, reader, writer, progress).run(url)
 
-                return await postgres_migrate.connected(url, run)
+                return await postgres_migrate.with_connection(url, run)
 
-            return await postgres_migrate.connected(url, use)
+            return await postgres_migrate.with_connection(url, copy_from)
     except (apsw.Error, OSError) as error:
         raise Unavailable(f"The database {path} can't be read: {error}") from error
 
 
-def _at_one_moment(path: Path, connection: apsw.Connection) -> _Source:
-    connection.set_busy_timeout(_WAITS)
+def _open_snapshot(path: Path, connection: apsw.Connection) -> _Source:
+    connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
     migrate.require_current(connection)
     connection.execute("BEGIN").fetchall()
     return _Source(path, connection, str(connection.execute(sql.GET_DATABASE_ID).fetchall()[0][0]))
 
 
 class _Differences:
-    """How many there are, and what the first are."""
+    """Counts differences and remembers the first ones."""
 
     def __init__(self) -> None:
         self._count = 0
         self._first: list[str] = []
 
-    def note(self, name: str) -> None:
-        """One more."""
+    def add(self, name: str) -> None:
+        """Count a difference."""
         self._count += 1
-        if len(self._first) < _MOST_NAMED:
+        if len(self._first) < _MAX_NAMED:
             self._first.append(name)
 
     def require_none(self) -> None:
-        """Raises Problem("copy_refused") that names the first ones."""
+        """Raise Problem("copy_refused") with the first differences if there are any."""
         if self._count:
-            named = ", ".join(self._first) + (", …" if self._count > _MOST_NAMED else "")
+            named = ", ".join(self._first) + (", …" if self._count > _MAX_NAMED else "")
             what = "1 row differs" if self._count == 1 else f"{self._count} rows differ"
             raise Problem("copy_refused", f"{what} after the copy: {named}")
 
 
 class _Copy:
-    """One run."""
+    """One run of a copy."""
 
     def __init__(
         self,
@@ -138,9 +139,9 @@ class _Copy:
         self._expected = {table.name: tables.count(source.connection, table) for table in TABLES}
         self._done = self._total = 0
 
-    async def plan(self) -> Copied:
-        """What `run` would write and remove."""
-        state = await targets.look_at(self._reader, self._source.id)
+    async def plan(self) -> CopyResult:
+        """Count the rows that `run` would write and remove."""
+        state = await targets.inspect(self._reader, self._source.id)
         written = removed = 0
         rows = dict.fromkeys(self._expected, 0)
         self._total = sum(self._expected.values())
@@ -150,57 +151,58 @@ class _Copy:
                     rows[table.name] += pair.source is not None
                     written += pair.source is not None and pair.source != pair.target
                     removed += pair.source is None
-        return Copied(self._source.id, rows, written, removed)
+        return CopyResult(self._source.id, rows, written, removed)
 
-    async def run(self, url: str) -> Copied:
+    async def run(self, url: str) -> CopyResult:
         """Copy and verify."""
-        await targets.hold(self._writer)
-        state = await targets.look_at(self._writer, self._source.id)
+        await targets.lock(self._writer)
+        state = await targets.inspect(self._writer, self._source.id)
         is_new = state in {State.BARE, State.EMPTY}
-        self._total = sum(self._expected.values()) * (2 if is_new else 3 if state is State.BEGUN else 4)
+        self._total = sum(self._expected.values()) * (2 if is_new else 3 if state is State.STARTED else 4)
         if state is State.BARE:
             await postgres_migrate.migrate(url)
         if state is State.FINISHED:
-            await self._require_untouched()
+            await self._require_unchanged_target()
         await targets.begin(self._writer, self._source.id)
-        removed = 0 if is_new else await self._remove()
+        removed = 0 if is_new else await self._delete()
         written = await self._write()
         rows, digest = await self._verify()
-        await self._require_unwritten()
+        await self._require_unchanged_source()
         await targets.finish(self._writer, digest)
-        return Copied(self._source.id, rows, written, removed)
+        return CopyResult(self._source.id, rows, written, removed)
 
-    async def _require_untouched(self) -> None:
-        """Raises Problem("copy_refused") where a service has written since the copy was finished."""
+    async def _require_unchanged_target(self) -> None:
+        """Raise Problem("copy_refused") if a service has written to the target since the copy finished."""
         digest = sha256()
         async with self._reading():
             for table in TABLES:
                 async for row in self._target_rows(table):
                     digest.update(msgspec.msgpack.encode(row))
-                    self._move()
-        if digest.digest() != await targets.digest(self._writer):
+                    self._advance()
+        if digest.digest() != await targets.get_digest(self._writer):
             raise Problem(
                 "copy_refused",
-                "The target was written to after it was copied, which a new copy would undo: name an empty database",
+                "The target has changed since it was copied, and a new copy would lose these changes: "
+                "name an empty database",
             )
 
-    async def _remove(self) -> int:
-        """What the source has no more; returns how many rows."""
-        removed = 0
+    async def _delete(self) -> int:
+        """Delete the rows that the source does not have, and return how many they were."""
+        deleted = 0
         async with self._reading():
             for table in reversed(TABLES):
                 batches = Batches(self._writer, table)
                 async for pair in self._pairs(table):
                     if pair.source is None and pair.target is not None:
-                        await batches.remove(pair.target)
+                        await batches.delete(pair.target)
                     elif pair.source is not None and pair.target is not None and pair.source != pair.target:
-                        await batches.free(pair.source)
+                        await batches.release(pair.source)
                 await batches.flush()
-                removed += batches.removed
-        return removed
+                deleted += batches.deleted
+        return deleted
 
     async def _write(self) -> int:
-        """What the source has, and the numbers that are drawn next; returns how many rows."""
+        """Write the rows that differ and set the sequences. Return the number of rows written."""
         written = 0
         async with self._reading():
             for table in TABLES:
@@ -211,15 +213,18 @@ class _Copy:
                     await (batches.add if pair.target is None else batches.change)(pair.source)
                 await batches.flush()
                 written += batches.written
-        for table, last in zip(NUMBERED, self._last_numbers(), strict=True):
-            await targets.number_from(self._writer, table, last)
+        for table, last in zip(NUMBERED, self._get_last_ids(), strict=True):
+            await targets.set_last_id(self._writer, table, last)
         await targets.analyze(self._writer)
         return written
 
     async def _verify(self) -> tuple[dict[str, int], bytes]:
-        """Returns how many rows each table has, and a digest of all. Raises Problem where a row differs."""
+        """Compare both sides. Return the number of rows in each table and a digest of all rows.
+
+        Raises Problem("copy_refused") if anything differs.
+        """
         rows = dict.fromkeys(self._expected, 0)
-        found = _Differences()
+        differences = _Differences()
         words, digest = 0, sha256()
         async with self._reading():
             for table in TABLES:
@@ -228,92 +233,92 @@ class _Copy:
                     digest.update(msgspec.msgpack.encode(pair.target))
                     words += table is LISTINGS and pair.row[-1] is not None
                     if pair.source != pair.target:
-                        found.note(_difference(table, pair))
-        if await targets.last_numbers(self._reader) != self._last_numbers():
-            found.note("the numbers that are drawn next")
-        if await targets.database_ids(self._reader) != [self._source.id]:
-            found.note("database_id")
+                        differences.add(_describe_difference(table, pair))
+        if await targets.get_last_ids(self._reader) != self._get_last_ids():
+            differences.add("the sequences of ids")
+        if await targets.list_database_ids(self._reader) != [self._source.id]:
+            differences.add("database_id")
         if await targets.count_words(self._reader) != words:
-            found.note("words of listings that are not there")
-        found.require_none()
+            differences.add("listing_words without a listing")
+        differences.require_none()
         return rows, digest.digest()
 
-    async def _require_unwritten(self) -> None:
-        """Raises Problem("copy_refused") where the source is no more as it was when the copy began."""
+    async def _require_unchanged_source(self) -> None:
+        """Raise Problem("copy_refused") if the source has changed since the copy started."""
         accounts: set[int | None] = set()
-        with closing(open_reader(self._source.path)) as present:
-            present.set_busy_timeout(_WAITS)
-            present.execute("BEGIN").fetchall()
+        with closing(open_reader(self._source.path)) as current:
+            current.set_busy_timeout(_BUSY_TIMEOUT_MS)
+            current.execute("BEGIN").fetchall()
             for table in TABLES:
-                if table.has_words:  # none of them changes without its account's state
+                if table.has_words:  # a listing never changes without its account's state
                     continue
-                before, now = (tables.read(one, table) for one in (self._source.connection, present))
-                async for pair in _merge(table, before, _all(now)):
+                before, now = (tables.read(one, table) for one in (self._source.connection, current))
+                async for pair in _merge(table, before, _iterate(now)):
                     if pair.source != pair.target:
-                        accounts.add(table.account_of(pair.row))
+                        accounts.add(table.get_account_id(pair.row))
         if accounts:
             number = len(accounts - {None}) or 1
             raise Problem(
                 "copy_refused",
-                f"{number} {'account was' if number == 1 else 'accounts were'} written meanwhile: "
-                "stop the service and run it again, it copies only what differs",
+                f"{number} {'account' if number == 1 else 'accounts'} changed during the copy: "
+                "stop the service and run the copy again, it copies only the differences",
             )
 
-    def _last_numbers(self) -> list[int]:
-        return [tables.last_number(self._source.connection, table) for table in NUMBERED]
+    def _get_last_ids(self) -> list[int]:
+        return [tables.get_last_id(self._source.connection, table) for table in NUMBERED]
 
     async def _pairs(self, table: Table, *, bare: bool = False) -> AsyncIterator[_Pair]:
-        """The rows of both sides; of the source alone where the target has no tables yet."""
-        target = _all(()) if bare else self._target_rows(table)
+        """Yield the rows of both sides. With `bare`, the target has no tables yet and is not read."""
+        target = _iterate(()) if bare else self._target_rows(table)
         async for pair in _merge(table, tables.read(self._source.connection, table), target):
             yield pair
-            self._move()
+            self._advance()
 
     async def _target_rows(self, table: Table) -> AsyncIterator[Row]:
-        """Within a transaction."""
-        cursor = await self._reader.cursor(targets.statement_of(table))
-        while rows := await cursor.fetch(_AT_ONCE):
+        """Yield the rows of the target. Must run inside a transaction, because it uses a cursor."""
+        cursor = await self._reader.cursor(targets.build_target_select(table))
+        while rows := await cursor.fetch(_FETCH_SIZE):
             for row in rows:
                 yield tuple(row)
 
     def _reading(self) -> Any:  # noqa: ANN401 - the driver's
-        """A transaction that reads the target as it is now, whatever is written meanwhile."""
+        """Return a transaction that reads the target from one snapshot."""
         return self._reader.transaction(isolation="repeatable_read", readonly=True)
 
-    def _move(self) -> None:
+    def _advance(self) -> None:
         self._done += 1
-        if not self._done % _STEP:
+        if not self._done % _PROGRESS_INTERVAL:
             self._progress(min(self._done, self._total), self._total)
 
 
 async def _merge(table: Table, source: Iterable[Row], target: AsyncIterator[Row]) -> AsyncIterator[_Pair]:
-    """Each row of either side, in order, beside its like."""
-    there = await anext(target, None)
+    """Yield the rows of both sides in order, paired by key."""
+    target_row = await anext(target, None)
     for row in source:
-        key = table.key_of(row)
-        while there is not None and table.key_of(there) < key:
-            yield _Pair(None, there)
-            there = await anext(target, None)
-        if there is not None and table.key_of(there) == key:
-            yield _Pair(row, there)
-            there = await anext(target, None)
+        key = table.get_key(row)
+        while target_row is not None and table.get_key(target_row) < key:
+            yield _Pair(None, target_row)
+            target_row = await anext(target, None)
+        if target_row is not None and table.get_key(target_row) == key:
+            yield _Pair(row, target_row)
+            target_row = await anext(target, None)
         else:
             yield _Pair(row, None)
-    while there is not None:
-        yield _Pair(None, there)
-        there = await anext(target, None)
+    while target_row is not None:
+        yield _Pair(None, target_row)
+        target_row = await anext(target, None)
 
 
-async def _all(rows: Iterable[Row]) -> AsyncIterator[Row]:
+async def _iterate(rows: Iterable[Row]) -> AsyncIterator[Row]:
     for row in rows:
         yield row
 
 
-def _difference(table: Table, pair: _Pair) -> str:
-    """A row that is not the same on both sides: its name, and what of it differs."""
+def _describe_difference(table: Table, pair: _Pair) -> str:
+    """Return the name of a row that differs, and the columns that differ."""
     if pair.target is None or pair.source is None:
-        what = "missing" if pair.target is None else "not in the source"
+        difference = "missing" if pair.target is None else "not in the source"
     else:
         names = (*table.columns, "words")
-        what = ", ".join(names[at] for at, value in enumerate(pair.source) if value != pair.target[at])
-    return f"{table.name_of(pair.row)} ({what})"
+        difference = ", ".join(names[at] for at, value in enumerate(pair.source) if value != pair.target[at])
+    return f"{table.format_name(pair.row)} ({difference})"

@@ -1,10 +1,10 @@
-"""The tables of a copy from a SQLite file to PostgreSQL: what is read of each on both sides, in one order.
+"""The tables to copy from SQLite to PostgreSQL, and the statements that read them in the same order on both sides.
 
-The market is not among them: the target makes its own out of the listings, which come without the mark that the market
-has taken them in.
+The market tables are not copied. The target indexes its own market, because listings are copied without the mark that
+they are indexed.
 
-The order of a table is that of an index which both engines have, so that neither sorts. Listings come account by
-account, each with its words, which PostgreSQL keeps in a table of their own and SQLite only as an index.
+Each table is read in the order of an index that both engines have, so that neither has to sort. Listings are read
+account by account, together with their words. PostgreSQL stores these in a table, and SQLite only in an index.
 """
 
 from collections.abc import Iterator
@@ -14,38 +14,38 @@ from typing import Any, NamedTuple, TypeAlias
 import apsw
 
 from listings.store.mapping import Row
-from listings.store.postgres.search import account_words
+from listings.store.postgres.search import build_account_words
 from listings.store.sql import LISTING_COLUMNS
 
 Key: TypeAlias = tuple[Any, ...]
 
 
 class Table(NamedTuple):
-    """A table with its columns, those of its primary key first and in the order of the reading."""
+    """A table and its columns. Those of the primary key come first, in the order in which the rows are read."""
 
     name: str
     columns: tuple[str, ...]
-    keys: int  # how many columns tell its rows apart
+    keys: int  # number of columns in the primary key
     flags: tuple[str, ...] = ()  # columns that are 0 or 1 in SQLite
-    has_words: bool = False  # is read newest first, with a value more: the words, or None
+    has_words: bool = False  # rows are read newest first, with the words (or None) as an additional value
 
-    def key_of(self, row: Row) -> Key:
-        """By which both sides are in order."""
+    def get_key(self, row: Row) -> Key:
+        """Return the key by which both sides are sorted."""
         return (*row[:2], -row[2]) if self.has_words else row[: self.keys]
 
-    def name_of(self, row: Row) -> str:
-        """A row, for eyes."""
+    def format_name(self, row: Row) -> str:
+        """Return the table's name and the row's key, for messages."""
         key = row[2:3] if self.has_words else row[: self.keys]
         return " ".join((self.name, *(value.hex() if isinstance(value, bytes) else str(value) for value in key)))
 
-    def account_of(self, row: Row) -> int | None:
-        """Whose it is; None where that is not told."""
+    def get_account_id(self, row: Row) -> int | None:
+        """Return the id of the row's account, or None if the table has no such column."""
         if self.name == "accounts":
             return int(row[0])
         return int(row[self.columns.index("account_id")]) if "account_id" in self.columns else None
 
 
-_OF_LISTING = tuple(name for name in LISTING_COLUMNS.split(", ") if name not in {"id", "account_id"})
+_LISTING_COLUMNS = tuple(name for name in LISTING_COLUMNS.split(", ") if name not in {"id", "account_id"})
 ACCOUNTS = Table("accounts", ("id", "bucket", "name", "email", "plan_expires_at", "created_at", "disabled_at"), keys=1)
 API_KEYS = Table(
     "api_keys",
@@ -54,7 +54,7 @@ API_KEYS = Table(
 )
 LISTINGS = Table(
     "listings",
-    ("bucket", "account_id", "id", *_OF_LISTING, "author", "revision", "indexed"),
+    ("bucket", "account_id", "id", *_LISTING_COLUMNS, "author", "revision", "indexed"),
     keys=3,
     flags=("is_active", "indexed"),
     has_words=True,
@@ -102,16 +102,16 @@ TABLES = (
         keys=4,
     ),
 )
-"""Each behind those that its rows refer to."""
+"""All tables. Each one comes after the tables that its rows refer to."""
 
-_BEING_INDEXED = "SELECT bucket, account_id FROM account_state WHERE indexed = 2"
+_PARTLY_INDEXED = "SELECT bucket, account_id FROM account_state WHERE indexed = 2"
 
 NUMBERED = (ACCOUNTS, API_KEYS)
-"""Those whose ids the database draws."""
+"""The tables whose ids come from a sequence."""
 
 
-def select(table: Table, *, words: bool = False) -> str:
-    """All rows of a table, in order; `words` adds what PostgreSQL keeps of a listing's."""
+def build_select(table: Table, *, words: bool = False) -> str:
+    """Return the statement that reads a table in order. `words` adds the words of listings, as PostgreSQL has them."""
     columns = ", ".join(table.columns)
     if not table.has_words:
         return f"SELECT {columns} FROM {table.name} ORDER BY {', '.join(table.columns[: table.keys])}"
@@ -127,29 +127,32 @@ def select(table: Table, *, words: bool = False) -> str:
 
 
 def read(connection: apsw.Connection, table: Table) -> Iterator[Row]:
-    """The rows of the SQLite file, as PostgreSQL has them: it indexes all of an account or nothing."""
-    places = [table.columns.index(name) for name in table.flags]
-    unfinished = set(connection.execute(_BEING_INDEXED)) if table.has_words else set()
+    """Yield the rows of the SQLite file, converted to PostgreSQL.
+
+    PostgreSQL indexes all listings of an account or none. So a partly indexed account is copied without an index.
+    """
+    flags = [table.columns.index(name) for name in table.flags]
+    unfinished = set(connection.execute(_PARTLY_INDEXED)) if table.has_words else set()
     texts = itemgetter(*(LISTINGS.columns.index(name) for name in ("account_id", "title", "content")))
-    for row in connection.execute(select(table)):
+    for row in connection.execute(build_select(table)):
         values = list(row)
-        for place in places:
-            values[place] = row[place] == 1
+        for flag in flags:
+            values[flag] = row[flag] == 1
         if table.has_words:
             values[-1] = values[-1] and row[:2] not in unfinished
-            values.append(account_words(*texts(row)) if values[-1] else None)
+            values.append(build_account_words(*texts(row)) if values[-1] else None)
         yield tuple(values)
 
 
 def count(connection: apsw.Connection, table: Table) -> int:
-    """How many rows the SQLite file has."""
+    """Return the number of rows in the SQLite file."""
     statement = "SELECT sum(listings) FROM account_state" if table.has_words else f"SELECT count(*) FROM {table.name}"
     found: Row = connection.execute(statement).fetchall()[0]
     return int(found[0] or 0)
 
 
-def last_number(connection: apsw.Connection, table: Table) -> int:
-    """The highest id that was ever drawn."""
+def get_last_id(connection: apsw.Connection, table: Table) -> int:
+    """Return the highest id that the table ever had."""
     statement = f"""
         SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = '{table.name}'), 0),
                    coalesce((SELECT max(id) FROM {table.name}), 0))

@@ -1,7 +1,7 @@
-"""The PostgreSQL side of a copy: whose data is there, how far the copy is, and the writes in batches.
+"""The PostgreSQL side of a copy: its state, and the writes in batches.
 
-A copy that is not finished is marked among the migrations, so that nothing but the next run of the copy uses it. One
-that is finished leaves a digest of all its rows: who writes to the database afterwards is noticed.
+An unfinished copy is marked in schema_migrations, so that only the next run of the copy uses the database. A finished
+copy stores a digest of all its rows, so that the next run detects later writes by others.
 """
 
 import time
@@ -14,20 +14,20 @@ from listings.domain.errors import Problem
 from listings.store import sql
 from listings.store.mapping import Row
 from listings.store.migrations import APPLIED, UNFINISHED_COPY, count_known, shipped_migrations
-from listings.store.sqlite_to_postgres.tables import NUMBERED, TABLES, Table, select
+from listings.store.sqlite_to_postgres.tables import NUMBERED, TABLES, Table, build_select
 
 _LOCK = 0x636F7079  # "copy"
-_LOCK_WAITS = "10s"  # longer than the server takes to notice that a copy was killed
-_BATCH_ROWS = 2000
-_BATCH_CHARACTERS = 4_000_000
+_LOCK_TIMEOUT = "10s"  # longer than the server needs to notice that a copy was killed
+_MAX_BATCH_ROWS = 2000
+_MAX_BATCH_CHARACTERS = 4_000_000
 _SETTINGS = (
     "statement_timeout = 0",
     "idle_in_transaction_session_timeout = 0",
-    f"lock_timeout = '{_LOCK_WAITS}'",
+    f"lock_timeout = '{_LOCK_TIMEOUT}'",
 )
 _IS_MIGRATED = "SELECT to_regclass('schema_migrations') IS NOT NULL"
 _IS_COPY = "SELECT to_regclass('database_copy') IS NOT NULL"
-_HOLDS_OTHER = """
+_HAS_TABLES = """
 SELECT EXISTS (
     SELECT FROM pg_class AS c
     WHERE c.relnamespace = to_regnamespace(CAST(current_schema() AS text))
@@ -43,61 +43,61 @@ VALUES ({UNFINISHED_COPY}, 'unfinished_copy', '', $1)
 ON CONFLICT (version) DO NOTHING
 """
 _UNMARK = f"DELETE FROM schema_migrations WHERE version = {UNFINISHED_COPY}"
-_FREE = "UPDATE accounts SET email = 'of account ' || id WHERE id = $1"
+_RELEASE_EMAIL = "UPDATE accounts SET email = 'of account ' || id WHERE id = $1"
 _ADD_WORDS = "INSERT INTO listing_words (bucket, id, words) VALUES ($1, $2, $3)"
-_REMOVE_WORDS = "DELETE FROM listing_words WHERE bucket = $1 AND id = $2"
+_DELETE_WORDS = "DELETE FROM listing_words WHERE bucket = $1 AND id = $2"
 
 
 class State(Enum):
-    """What a database holds, as far as a copy is concerned."""
+    """The content of the target database."""
 
-    BARE = "nothing"
-    EMPTY = "the schema"
-    BEGUN = "a part of the copy"
-    FINISHED = "the copy"
+    BARE = "no tables"
+    EMPTY = "the schema without rows"
+    STARTED = "an unfinished copy"
+    FINISHED = "a finished copy"
 
 
 async def prepare(connection: Any) -> None:  # noqa: ANN401 - the driver's
-    """Let a session take its time, since nobody waits for a copy's statements."""
+    """Turn off the session's timeouts, because the statements of a copy may take long."""
     for setting in _SETTINGS:
         await connection.execute(f"SET {setting}")
 
 
-async def hold(connection: Any) -> None:  # noqa: ANN401 - the driver's
-    """Let no other copy write here for as long as the session lasts. Raises Problem("copy_refused")."""
+async def lock(connection: Any) -> None:  # noqa: ANN401 - the driver's
+    """Lock the database against other copies for the session. Raises Problem("copy_refused") if another one runs."""
     try:
         await connection.execute(f"SELECT pg_advisory_lock({_LOCK})")
     except asyncpg.LockNotAvailableError:
-        raise Problem("copy_refused", "Another copy into this database is under way: wait for its end") from None
+        raise Problem("copy_refused", "Another copy into this database is running: wait until it ends") from None
 
 
-async def look_at(connection: Any, source_id: str) -> State:  # noqa: ANN401 - the driver's
-    """Raises Problem("copy_refused") for a database that holds anything but a copy of this source."""
+async def inspect(connection: Any, source_id: str) -> State:  # noqa: ANN401 - the driver's
+    """Return the state of the target. Raises Problem("copy_refused") if it has anything but a copy of this source."""
     if not await connection.fetchval(_IS_MIGRATED):
-        if await connection.fetchval(_HOLDS_OTHER):
-            raise Problem("copy_refused", "The target holds tables that are not of Listings: name an empty database")
+        if await connection.fetchval(_HAS_TABLES):
+            raise Problem("copy_refused", "The target has tables of another program: name an empty database")
         return State.BARE
     await _require_schema(connection)
     if not await connection.fetchval(_IS_COPY):
         for table in ("listing_words", *(table.name for table in TABLES)):
             if await connection.fetchval(f"SELECT EXISTS (SELECT FROM {table})"):
-                raise Problem("copy_refused", "The target holds data that is not of this copy: name an empty database")
+                raise Problem("copy_refused", "The target has data that is not from this copy: name an empty database")
         return State.EMPTY
     source, finished_at = await connection.fetchrow("SELECT source_id, finished_at FROM database_copy")
     if source != source_id:
-        raise Problem("copy_refused", "The target holds a copy of another database: name an empty database")
-    return State.BEGUN if finished_at is None else State.FINISHED
+        raise Problem("copy_refused", "The target has a copy of another database: name an empty database")
+    return State.STARTED if finished_at is None else State.FINISHED
 
 
 async def _require_schema(connection: Any) -> None:  # noqa: ANN401 - the driver's
     migrations = shipped_migrations("postgres")
     applied = [row for row in await connection.fetch(APPLIED) if row[0] != UNFINISHED_COPY]
     if count_known(applied, migrations) < len(migrations):
-        raise Problem("schema_mismatch", "The target has an older schema: bring it up to date with `listings migrate`")
+        raise Problem("schema_mismatch", "The target has an older schema: run `listings migrate` to update it")
 
 
 async def begin(connection: Any, source_id: str) -> None:  # noqa: ANN401 - the driver's
-    """Mark the database as a copy that is not finished, which the service does not start on."""
+    """Mark the database as an unfinished copy, so that the service does not start on it."""
     async with connection.transaction():
         await connection.execute(_TABLE)
         await connection.execute("DELETE FROM database_copy")
@@ -107,105 +107,105 @@ async def begin(connection: Any, source_id: str) -> None:  # noqa: ANN401 - the 
 
 
 async def finish(connection: Any, digest: bytes) -> None:  # noqa: ANN401 - the driver's
-    """Take the mark off."""
+    """Store the digest and remove the mark of an unfinished copy."""
     async with connection.transaction():
         await connection.execute("UPDATE database_copy SET digest = $1, finished_at = $2", digest, int(time.time()))
         await connection.execute(_UNMARK)
 
 
-async def digest(connection: Any) -> bytes:  # noqa: ANN401 - the driver's
-    """What `finish` has left."""
+async def get_digest(connection: Any) -> bytes:  # noqa: ANN401 - the driver's
+    """Return the digest that `finish` stored."""
     return bytes(await connection.fetchval("SELECT digest FROM database_copy"))
 
 
-async def number_from(connection: Any, table: Table, last: int) -> None:  # noqa: ANN401 - the driver's
-    """Let the next id that is drawn be higher than any."""
+async def set_last_id(connection: Any, table: Table, last: int) -> None:  # noqa: ANN401 - the driver's
+    """Set the table's sequence so that the next id follows `last`."""
     statement = f"SELECT setval(pg_get_serial_sequence('{table.name}', 'id'), $1, $2)"
     await connection.fetchval(statement, max(1, last), last > 0)
 
 
-async def last_numbers(connection: Any) -> list[int]:  # noqa: ANN401 - the driver's
-    """The highest ids that were drawn, of NUMBERED."""
+async def get_last_ids(connection: Any) -> list[int]:  # noqa: ANN401 - the driver's
+    """Return the last id of each table in NUMBERED, according to its sequence."""
     names = [await connection.fetchval(f"SELECT pg_get_serial_sequence('{table.name}', 'id')") for table in NUMBERED]
     found = [await connection.fetchrow(f"SELECT last_value, is_called FROM {name}") for name in names]
     return [last if is_called else last - 1 for last, is_called in found]
 
 
-async def database_ids(connection: Any) -> list[str]:  # noqa: ANN401 - the driver's
-    """What the rate limit knows the database by, once."""
+async def list_database_ids(connection: Any) -> list[str]:  # noqa: ANN401 - the driver's
+    """Return the database ids, of which there must be exactly one. The rate limiter finds its counts by it."""
     return [str(row[0]) for row in await connection.fetch(sql.GET_DATABASE_ID)]
 
 
 async def count_words(connection: Any) -> int:  # noqa: ANN401 - the driver's
-    """How many listings have words, those that are not there included."""
+    """Return the number of rows in listing_words, including any without a listing."""
     return int(await connection.fetchval("SELECT count(*) FROM listing_words"))
 
 
 async def analyze(connection: Any) -> None:  # noqa: ANN401 - the driver's
-    """Let the planner know what has come."""
+    """Update the planner's statistics."""
     await connection.execute(f"ANALYZE {', '.join(table.name for table in TABLES)}")
 
 
-def statement_of(table: Table) -> str:
-    """Reads all rows of a table, in order."""
-    return select(table, words=True)
+def build_target_select(table: Table) -> str:
+    """Return the statement that reads a table of the target in order, including words."""
+    return build_select(table, words=True)
 
 
 class Batches:
-    """The writes to one table, each batch in a transaction of its own."""
+    """Writes to one table in batches, each in a transaction of its own."""
 
     def __init__(self, connection: Any, table: Table) -> None:  # noqa: ANN401 - the driver's
         self.written = 0
-        self.removed = 0
+        self.deleted = 0
         self._connection = connection
         self._table = table
         self._added: list[Row] = []
         self._changed: list[Row] = []
-        self._removed: list[Row] = []
-        self._freed: list[Row] = []
+        self._deleted: list[Row] = []
+        self._released: list[Row] = []
         self._rows = self._characters = 0
 
     async def add(self, row: Row) -> None:
-        """A row that is not there."""
+        """Queue a row that the target does not have."""
         self._added.append(row)
         self.written += 1
-        await self._note(row)
+        await self._count(row)
 
     async def change(self, row: Row) -> None:
-        """A row that is there with other values."""
+        """Queue the new values of a row that the target has."""
         self._changed.append(row)
         self.written += 1
-        await self._note(row)
+        await self._count(row)
 
-    async def remove(self, row: Row) -> None:
-        """A row that is to be there no more."""
-        self._removed.append(row)
-        self.removed += 1
-        await self._note(row)
+    async def delete(self, row: Row) -> None:
+        """Queue the deletion of a row."""
+        self._deleted.append(row)
+        self.deleted += 1
+        await self._count(row)
 
-    async def free(self, row: Row) -> None:
-        """Let go what no two rows may share, since another row may be waiting for it."""
+    async def release(self, row: Row) -> None:
+        """Replace the email address of an account that will change, because another account may need the old one."""
         if self._table.name == "accounts":
-            self._freed.append(row[:1])
-            await self._note(row)
+            self._released.append(row[:1])
+            await self._count(row)
 
     async def flush(self) -> None:
-        """Write what waits."""
+        """Write the queued rows."""
         async with self._connection.transaction():
-            await self._run(_FREE, self._freed)
-            await self._remove()
-            await self._change()
-            await self._add()
-        self._added, self._changed, self._removed, self._freed = [], [], [], []
+            await self._run(_RELEASE_EMAIL, self._released)
+            await self._write_deleted()
+            await self._write_changed()
+            await self._write_added()
+        self._added, self._changed, self._deleted, self._released = [], [], [], []
         self._rows = self._characters = 0
 
-    async def _note(self, row: Row) -> None:
+    async def _count(self, row: Row) -> None:
         self._rows += 1
         self._characters += sum(len(value) for value in row if isinstance(value, str))
-        if self._rows >= _BATCH_ROWS or self._characters >= _BATCH_CHARACTERS:
+        if self._rows >= _MAX_BATCH_ROWS or self._characters >= _MAX_BATCH_CHARACTERS:
             await self.flush()
 
-    async def _add(self) -> None:
+    async def _write_added(self) -> None:
         table = self._table
         if not self._added:
             return
@@ -215,7 +215,7 @@ class Batches:
                 table.name, records=[row[:width] for row in self._added], columns=table.columns
             )
         except (asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacterError):
-            raise self._unwritable(self._added) from None
+            raise self._build_character_error(self._added) from None
         if table.has_words:
             await self._connection.copy_records_to_table(
                 "listing_words",
@@ -223,25 +223,25 @@ class Batches:
                 columns=("bucket", "id", "words"),
             )
 
-    async def _change(self) -> None:
+    async def _write_changed(self) -> None:
         table = self._table
         width = len(table.columns)
-        places = ", ".join(f"{name} = ${at}" for at, name in enumerate(table.columns, 1) if at > table.keys)
+        assignments = ", ".join(f"{name} = ${at}" for at, name in enumerate(table.columns, 1) if at > table.keys)
         try:
             await self._run(
-                f"UPDATE {table.name} SET {places} WHERE {self._key}", [row[:width] for row in self._changed]
+                f"UPDATE {table.name} SET {assignments} WHERE {self._key}", [row[:width] for row in self._changed]
             )
         except (asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacterError):
-            raise self._unwritable(self._changed) from None
+            raise self._build_character_error(self._changed) from None
         if table.has_words:
-            await self._run(_REMOVE_WORDS, [(row[0], row[2]) for row in self._changed])
+            await self._run(_DELETE_WORDS, [(row[0], row[2]) for row in self._changed])
             await self._run(_ADD_WORDS, [(row[0], row[2], row[-1]) for row in self._changed if row[-1] is not None])
 
-    async def _remove(self) -> None:
+    async def _write_deleted(self) -> None:
         table = self._table
         if table.has_words:
-            await self._run(_REMOVE_WORDS, [(row[0], row[2]) for row in self._removed])
-        await self._run(f"DELETE FROM {table.name} WHERE {self._key}", [row[: table.keys] for row in self._removed])
+            await self._run(_DELETE_WORDS, [(row[0], row[2]) for row in self._deleted])
+        await self._run(f"DELETE FROM {table.name} WHERE {self._key}", [row[: table.keys] for row in self._deleted])
 
     @property
     def _key(self) -> str:
@@ -251,7 +251,7 @@ class Batches:
         if rows:
             await self._connection.executemany(statement, rows)
 
-    def _unwritable(self, rows: list[Row]) -> Problem:
-        names = [self._table.name_of(row) for row in rows if any(isinstance(it, str) and "\0" in it for it in row)]
-        reason = "has the character U+0000, which PostgreSQL can't store: change it, and run this again"
+    def _build_character_error(self, rows: list[Row]) -> Problem:
+        names = [self._table.format_name(row) for row in rows if any(isinstance(it, str) and "\0" in it for it in row)]
+        reason = "has the character U+0000, which PostgreSQL can't store: remove it, then run the copy again"
         return Problem("copy_refused", f"{next(iter(names), 'A row')} {reason}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 
 from listings.domain.errors import Problem, Unavailable
-from listings.store.migrations import APPLIED, Migration, count_known, older, shipped_migrations
+from listings.store.migrations import APPLIED, Migration, build_older_schema_problem, count_known, shipped_migrations
 from listings.store.sqlite.connections import (
     create_file,
     open_untouched,
@@ -65,14 +65,14 @@ def require_current(connection: apsw.Connection, migrations: list[Migration] | N
     """Raises Problem("schema_mismatch") unless the schema is exactly this program's."""
     migrations = shipped_migrations() if migrations is None else migrations
     if count_applied(connection, migrations) < len(migrations):
-        raise older()
+        raise build_older_schema_problem()
 
 
 def require_made(connection: apsw.Connection) -> None:
     """Raises Problem("schema_mismatch") for a file that was never migrated, and for another program's."""
     require_own(connection)
     if not connection.execute(_EXISTS).fetchall():
-        raise older()
+        raise build_older_schema_problem()
 
 
 def require_own(connection: apsw.Connection) -> None:
