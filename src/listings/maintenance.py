@@ -99,7 +99,7 @@ def pending_migrations(settings: Settings) -> list[Migration]:
         from listings.store.postgres import migrate as postgres_migrate  # noqa: PLC0415 - as above
 
         return _finished(postgres_migrate.list_pending(settings.database))
-    return migrate.pending(settings.database)
+    return migrate.list_pending(settings.database)
 
 
 def back_up_database(settings: Settings, file: Path, *, force: bool, progress: Progress = ignore_progress) -> Path:
@@ -169,25 +169,25 @@ def inspect_postgres(settings: Settings) -> "PostgresInspection":
     return _finished(postgres_inspection.inspect(str(settings.database)))
 
 
-def sqlite_version() -> str:
+def get_sqlite_version() -> str:
     """The SQLite in use. Raises Problem("schema_mismatch") when it is one that can corrupt the file."""
-    connections.require_sound_sqlite()
-    return connections.sqlite_version()
+    connections.require_safe_sqlite()
+    return connections.get_sqlite_version()
 
 
-def left_behind(settings: Settings) -> tuple[Path | None, str]:
+def find_orphaned_wal(settings: Settings) -> tuple[Path | None, str]:
     """The WAL or journal of a database that is gone, if it is, and what to do then."""
-    return connections.left_behind(settings.file), connections.LEFT_ADVICE
+    return connections.find_orphaned_wal(settings.file), connections.ORPHANED_WAL_ADVICE
 
 
-def free_room(settings: Settings) -> tuple[int, int]:
+def get_free_bytes(settings: Settings) -> tuple[int, int]:
     """How many bytes the database can grow by, and with how few the store isn't ready any more."""
-    return connections.free_room(settings.file), connections.LEAST_ROOM
+    return connections.get_free_bytes(settings.file), connections.MIN_FREE_BYTES
 
 
-def stale_drafts(settings: Settings) -> list[Path]:
+def find_stale_drafts(settings: Settings) -> list[Path]:
     """What backups that were killed have left in the database's folder."""
-    return snapshot.stale_drafts(settings.file.resolve().parent)
+    return snapshot.find_stale_drafts(settings.file.resolve().parent)
 
 
 def limiter_files(settings: Settings) -> list[LogFile] | None:

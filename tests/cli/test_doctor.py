@@ -188,8 +188,8 @@ def test_what_is_left_of_a_database_that_is_gone_is_named_and_not_touched(cli: C
         database.touch()
     before = contents(cli.folder)
     said = finding(cli, "database", "fault")
-    assert said["found"] == f"The database {database} is gone, and {database}-wal still holds writes to it"
-    assert "Put the file back, or restore a backup" in said["advice"]
+    assert said["found"] == f"The database {database} is missing, but {database}-wal still contains writes to it"
+    assert "Put the file back, restore a backup" in said["advice"]
     assert contents(cli.folder) == before
 
 
@@ -279,7 +279,9 @@ def test_what_is_no_database(cli: Cli, database: Path) -> None:
     database.write_text("no database " * 1000)
     row = finding(cli, "integrity", "fault")
     assert "damaged: file is not a database" in row["found"]
-    assert row["advice"].startswith("See that LISTINGS_DATABASE_URL names the right file. If it does: stop the service")
+    assert row["advice"].startswith(
+        "Check that LISTINGS_DATABASE_URL names the right file. If it does: stop the service"
+    )
 
 
 def test_what_this_user_cannot_read_is_no_reason_to_restore(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,8 +295,8 @@ def test_what_this_user_cannot_read_is_no_reason_to_restore(cli: Cli, monkeypatc
 def test_another_programs_database(cli: Cli, database: Path) -> None:
     change(database, "DROP TABLE schema_migrations", "ALTER TABLE accounts RENAME COLUMN created_at TO since")
     row = finding(cli, "schema", "fault")
-    assert row["found"] == f"{database} is no database of Listings"
-    assert row["advice"] == "See that LISTINGS_DATABASE_URL names the right file"
+    assert row["found"] == f"{database} is not a Listings database"
+    assert row["advice"] == "Check that LISTINGS_DATABASE_URL names the right file"
 
 
 def test_an_unfinished_copy(cli: Cli, database: Path) -> None:
@@ -309,7 +311,7 @@ def test_an_unfinished_copy(cli: Cli, database: Path) -> None:
 @pytest.mark.usefixtures("alice")
 def test_a_row_that_refers_to_nothing(cli: Cli, database: Path) -> None:
     change(database, "PRAGMA foreign_keys = OFF", "DELETE FROM accounts")
-    assert "1 rows refer to rows that are not there" in finding(cli, "integrity", "fault")["found"]
+    assert "1 rows refer to rows that do not exist" in finding(cli, "integrity", "fault")["found"]
 
 
 @pytest.mark.parametrize("beside", ["-journal", "-wal"])

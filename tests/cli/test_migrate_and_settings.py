@@ -111,7 +111,7 @@ def test_what_is_left_of_a_database_that_is_gone_is_named_and_not_touched(
         database.touch()
     before = contents_of(database.parent)
     said = cli.refused(*command)
-    assert f"The database {database} is gone, and {left} still holds writes to it: put the file back" in said
+    assert f"The database {database} is missing, but {left} still contains writes to it: put the file back" in said
     assert contents_of(database.parent) == before
 
 
@@ -152,7 +152,7 @@ def test_nothing_is_made_beside_a_file_that_is_no_database(cli: Cli, command: li
 @pytest.mark.parametrize("command", [*MAKE_A_DATABASE, ["migrate", "--dry-run"]])
 def test_nothing_is_made_beside_what_is_no_file(cli: Cli, command: list[str]) -> None:
     os.mkfifo(cli.folder / "fifo")
-    assert "fifo can't be used: it is no regular file" in cli.refused("--database-url", "sqlite:///fifo", *command)
+    assert "fifo can't be used: it is not a regular file" in cli.refused("--database-url", "sqlite:///fifo", *command)
     assert [path.name for path in cli.folder.iterdir()] == ["fifo"]
 
 
@@ -172,7 +172,7 @@ def test_another_programs_database_is_refused_and_not_touched(
         other.execute(f"PRAGMA journal_mode = {mode}; {tables}").fetchall()
     before = contents_of(path.parent)
     said = cli.refused(*command)
-    assert said == f"{path} is no database of Listings: see that LISTINGS_DATABASE_URL names the right file"
+    assert said == f"{path} is not a Listings database: check that LISTINGS_DATABASE_URL names the right file"
     after = contents_of(path.parent)
     assert {name: after[name] for name in before} == before
     if command not in NEED_A_DATABASE:
@@ -185,7 +185,7 @@ def test_another_programs_database_is_refused_while_that_writes(cli: Cli) -> Non
     with closing(apsw.Connection(str(path))) as other:
         other.execute("PRAGMA journal_mode = WAL; CREATE TABLE notes (text)").fetchall()
         wal = path.with_name("listings.db-wal").read_bytes()
-        assert "is no database of Listings" in cli.refused("migrate")
+        assert "is not a Listings database" in cli.refused("migrate")
         after = contents_of(path.parent)
     assert sorted(after) == ["listings.db", "listings.db-shm", "listings.db-wal"]
     assert after["listings.db-wal"] == wal
@@ -476,7 +476,7 @@ def test_a_write_that_the_database_refuses_is_one_sentence(program: Program, dat
     refusing = apsw.Connection(str(database))
     refusing.execute("CREATE TRIGGER refuse BEFORE INSERT ON accounts BEGIN SELECT RAISE(ABORT, 'no'); END")
     refusing.close()
-    assert "refused" in program.run(*ADD_ACCOUNT).sentence
+    assert "rejected" in program.run(*ADD_ACCOUNT).sentence
 
 
 # What is loaded

@@ -41,7 +41,7 @@ def test_the_service_runs_on_a_restored_database(cli: Cli, alice: Data, program:
         assert program.run("backup", "backup.db").code == 0
         lost = service.create(key, "lost")
         assert service.stop().code == 0
-    assert "has 1 edit that the backup has not" in cli.refused("restore", "backup.db")
+    assert "has 1 edit that the backup lacks" in cli.refused("restore", "backup.db")
     cli.done("restore", "--force", "backup.db")
     with program.serve() as service:
         assert service.read(key, kept).status_code == 200
@@ -64,7 +64,7 @@ def test_what_would_be_lost_is_told(cli: Cli, backup: Path, alice: Data) -> None
     cli.account("bob")
     cli.key(alice)
     said = cli.refused("restore", str(backup))
-    assert "has 1 account and 1 key that the backup has not" in said
+    assert "has 1 account and 1 key that the backup lacks" in said
     assert "--force" in said
     assert cli.data("account", "plan", "bob@example.com", "--months", "1")["id"] == 2
 
@@ -122,7 +122,7 @@ def test_a_database_of_an_older_schema_than_the_backups_is_judged_by_what_both_h
 def test_an_account_that_was_disabled_since_is_told(cli: Cli, alice: Data) -> None:
     cli.done("backup", "backup.db")
     cli.done("account", "disable", str(alice["id"]))
-    assert "has 1 account disabled or enabled that the backup has not" in cli.refused("restore", "backup.db")
+    assert "has 1 account disabled or enabled that the backup lacks" in cli.refused("restore", "backup.db")
     cli.done("restore", "backup.db", "--force")
     assert cli.data("account", "show", str(alice["id"]))["disabled_at"] is None
 

@@ -1,4 +1,4 @@
-"""Every engine under one name; the tests beside this file know none of them."""
+"""Fixtures that run each test on every engine. The tests themselves know no engine."""
 
 import asyncio
 import inspect
@@ -12,6 +12,7 @@ import pytest
 
 from listings.contract.rate_limiter import RateLimiter
 from listings.contract.store import Store
+from listings.domain.model import Account
 from listings.ratelimit.mapped import MachineClock, MappedLimiter
 from listings.ratelimit.memory import MemoryLimiter
 from listings.ratelimit.redis import RedisLimiter
@@ -27,8 +28,8 @@ Run: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 MakeLimiter: TypeAlias = Callable[..., RateLimiter]
 
 
-class Watched:
-    """A SQLite store that is looked at after each call: no statement may be left open on the reader."""
+class WatchedStore:
+    """A SQLite store that is checked after each call: no statement may be left open on the reader."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
@@ -42,7 +43,7 @@ class Watched:
             try:
                 return await method(*arguments)
             finally:
-                reader = self._store._reader  # noqa: SLF001 - the one place that looks inside
+                reader = self._store._reader  # noqa: SLF001 - the check needs it
                 assert reader is None or reader.txn_state() == apsw.SQLITE_TXN_NONE
 
         return watched
@@ -50,7 +51,7 @@ class Watched:
 
 @pytest.fixture
 def run() -> Iterator[Run]:
-    """Runs coroutines one after the other on one loop."""
+    """Run coroutines one after another on one event loop."""
     with asyncio.Runner() as runner:
         yield runner.run
 
@@ -69,12 +70,20 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, run: Run) -> Iterator[
     migrate.migrate(path)
     store = SqliteStore(path)
     run(store.open())
-    yield cast("Store", Watched(store))
+    yield cast("Store", WatchedStore(store))
     run(store.close())
 
 
+@pytest.fixture
+def account(store: Store, run: Run) -> Account:
+    """Alice's account, with an active plan."""
+    account = run(store.add_account("Alice", "alice@example.com", 2_000_000_000, 1_000))
+    assert isinstance(account, Account)
+    return account
+
+
 class Clock:
-    """Seconds, turned by hand."""
+    """A clock, in seconds, that tests set."""
 
     def __init__(self) -> None:
         self.now = 1_000_000.0
@@ -85,27 +94,27 @@ class Clock:
 
 @pytest.fixture
 def clock() -> Clock:
-    """What a limiter under test reads."""
+    """The clock of the limiter under test."""
     return Clock()
 
 
 @pytest.fixture(params=["memory", "mapped", "redis"])
 def make_limiter(request: pytest.FixtureRequest, clock: Clock, tmp_path: Path, run: Run) -> Iterator[MakeLimiter]:
-    """Makes an empty limiter of each kind, given limit and window."""
-    made: list[RateLimiter] = []
+    """Create empty limiters of each kind, given limit and window in seconds."""
+    limiters: list[RateLimiter] = []
 
-    def make(limit: int, window: int) -> RateLimiter:
+    def create(limit: int, window: int) -> RateLimiter:
         if request.param == "memory":
-            made.append(MemoryLimiter(limit, window, clock))
+            limiters.append(MemoryLimiter(limit, window, clock))
         elif request.param == "redis":
             server: RedisServer = request.getfixturevalue("redis_server")
-            made.append(RedisLimiter(server.endpoint(), uuid4().hex, limit, window, clock))
+            limiters.append(RedisLimiter(server.endpoint(), uuid4().hex, limit, window, clock))
         else:
             machine = MachineClock(since_boot=clock, wall=clock)
-            database = tmp_path / f"{len(made)}.db"
-            made.append(MappedLimiter(database, "0" * 32, limit, window, machine))
-        return made[-1]
+            database = tmp_path / f"{len(limiters)}.db"
+            limiters.append(MappedLimiter(database, "0" * 32, limit, window, machine))
+        return limiters[-1]
 
-    yield make
-    for limiter in made:
+    yield create
+    for limiter in limiters:
         run(limiter.close())

@@ -1,4 +1,4 @@
-"""Batches, and writes under a claim: what every store guarantees of them (`listings.contract.store.Store`)."""
+"""Batches and idempotent writes: guarantees of every store (`listings.contract.store.Store`)."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,55 +14,47 @@ from tests.conformance.conftest import Run
 
 CREATED = "2026-11-21 10:00:00"
 ADD = AddStep(NewListing(title="Lamp", content="Brass."), CREATED)
-REFUSED = Problem("invalid_request", "no")
+REJECTED = Problem("invalid_request", "no")
 
 
-@pytest.fixture
-def account(store: Store, run: Run) -> Account:
-    """alice's."""
-    account = run(store.add_account("Alice", "alice@example.com", 2_000_000_000, 1_000))
-    assert isinstance(account, Account)
-    return account
-
-
-class Shelf:
-    """An account's listings in a store."""
+class AccountListings:
+    """The listings of one account in a store."""
 
     def __init__(self, store: Store, run: Run, account: Account) -> None:
         self._store = store
-        self._run = run
-        self.place = bucket_of(account.id), account.id
+        self._await = run
+        self.partition = bucket_of(account.id), account.id
 
-    def do(
+    def run(
         self, *steps: Step, atomic: bool = False, dry_run: bool = False, claim: IdempotencyRecord | None = None
     ) -> Any:
-        batch = Batch(steps, atomic=atomic, dry_run=dry_run, record=recorded)
-        return self._run(self._store.run_batch(*self.place, batch, claim))
+        batch = Batch(steps, atomic=atomic, dry_run=dry_run, record=describe)
+        return self._await(self._store.run_batch(*self.partition, batch, claim))
 
     def add(self, claim: IdempotencyRecord | None = None) -> Any:
-        return self._run(self._store.add_listing(*self.place, ADD.new, CREATED, claim))
+        return self._await(self._store.add_listing(*self.partition, ADD.new, CREATED, claim))
 
     @property
     def titles(self) -> list[str]:
-        found = self._run(self._store.find_listings(*self.place, ListingQuery(status="all", descending=False)))
+        found = self._await(self._store.find_listings(*self.partition, ListingQuery(status="all", descending=False)))
         return [listing.title for listing in found]
 
     @property
     def revision(self) -> int:
-        return int(self._run(self._store.get_revision(*self.place)))
+        return int(self._await(self._store.get_revision(*self.partition)))
 
 
 @pytest.fixture
-def shelf(store: Store, run: Run, account: Account) -> Shelf:
-    return Shelf(store, run, account)
+def listings(store: Store, run: Run, account: Account) -> AccountListings:
+    return AccountListings(store, run, account)
 
 
-def recorded(results: Sequence[StepResult]) -> str:
+def describe(results: Sequence[StepResult]) -> str:
     return ",".join(type(result).__name__ for result in results)
 
 
-def renaming(listing_id: int, title: str) -> ChangeStep:
-    """Adds to the title of a listing that must be there."""
+def append_to_title(listing_id: int, title: str) -> ChangeStep:
+    """Return a step that appends to the title of an existing listing."""
 
     def decide(listing: Listing | None) -> ListingChange:
         if listing is None:
@@ -72,138 +64,158 @@ def renaming(listing_id: int, title: str) -> ChangeStep:
     return ChangeStep(listing_id, decide)
 
 
-def claim(key: str = "k", digest: bytes = b"d" * 32, moment: int = 1_000, oldest: int = 900) -> IdempotencyRecord:
+def build_idempotency_record(
+    key: str = "k", digest: bytes = b"d" * 32, moment: int = 1_000, oldest: int = 900
+) -> IdempotencyRecord:
     return IdempotencyRecord(key, digest, moment, oldest)
 
 
 # Batches
 
 
-def test_each_step_comes_to_what_it_would_alone(shelf: Shelf) -> None:
-    first = shelf.add().listing_id
-    made, changed, missing, refused = shelf.do(ADD, renaming(first, "!"), renaming(first + 10**6, "?"), REFUSED)
-    assert made == first + 1024
+def test_each_step_has_the_result_it_would_have_alone(listings: AccountListings) -> None:
+    first = listings.add().listing_id
+    created_id, changed, missing, rejected = listings.run(
+        ADD, append_to_title(first, "!"), append_to_title(first + 10**6, "?"), REJECTED
+    )
+    assert created_id == first + 1024
     assert (changed.id, changed.title, changed.version) == (first, "Lamp!", 2)
-    assert (missing.code, refused) == ("listing_not_found", REFUSED)
-    assert shelf.titles == ["Lamp!", "Lamp"]
+    assert (missing.code, rejected) == ("listing_not_found", REJECTED)
+    assert listings.titles == ["Lamp!", "Lamp"]
 
 
-def test_a_step_sees_what_the_steps_before_it_wrote(shelf: Shelf) -> None:
-    first = shelf.add().listing_id
-    shelf.do(renaming(first, "a"), ADD, renaming(first, "b"), renaming(first + 1024, "c"))
-    assert shelf.titles == ["Lampab", "Lampc"]
+def test_a_step_sees_what_earlier_steps_wrote(listings: AccountListings) -> None:
+    first = listings.add().listing_id
+    listings.run(append_to_title(first, "a"), ADD, append_to_title(first, "b"), append_to_title(first + 1024, "c"))
+    assert listings.titles == ["Lampab", "Lampc"]
 
 
-def test_each_edit_raises_the_revision_and_a_refusal_does_not(shelf: Shelf) -> None:
-    shelf.do(ADD, REFUSED, ADD, ChangeStep(2049, lambda _: {}))
-    assert shelf.revision == 2
+def test_each_edit_raises_the_revision_and_a_rejection_does_not(listings: AccountListings) -> None:
+    listings.run(ADD, REJECTED, ADD, ChangeStep(2049, lambda _: {}))
+    assert listings.revision == 2
 
 
-@pytest.mark.parametrize("place", range(3))
-def test_one_refusal_undoes_an_atomic_batch_and_is_told_with_the_others(shelf: Shelf, place: int) -> None:
-    first = shelf.add().listing_id
-    steps: list[Step] = [ADD, renaming(first, "!")]
-    steps.insert(place, REFUSED)
-    results = shelf.do(*steps, atomic=True)
-    assert [isinstance(result, Problem) for result in results] == [at == place for at in range(3)]
-    assert (shelf.titles, shelf.revision) == (["Lamp"], 1)
+@pytest.mark.parametrize("position", range(3))
+def test_one_rejected_step_rolls_an_atomic_batch_back(listings: AccountListings, position: int) -> None:
+    first = listings.add().listing_id
+    steps: list[Step] = [ADD, append_to_title(first, "!")]
+    steps.insert(position, REJECTED)
+    results = listings.run(*steps, atomic=True)
+    assert [isinstance(result, Problem) for result in results] == [index == position for index in range(3)]
+    assert (listings.titles, listings.revision) == (["Lamp"], 1)
 
 
-def test_an_atomic_batch_without_a_refusal_is_done(shelf: Shelf) -> None:
-    assert recorded(shelf.do(ADD, ADD, atomic=True)) == "int,int"
-    assert shelf.titles == ["Lamp", "Lamp"]
+def test_an_atomic_batch_without_a_rejected_step_is_written(listings: AccountListings) -> None:
+    assert describe(listings.run(ADD, ADD, atomic=True)) == "int,int"
+    assert listings.titles == ["Lamp", "Lamp"]
 
 
 @pytest.mark.parametrize("atomic", [False, True])
-def test_a_rehearsal_tells_what_would_be_and_stores_nothing(shelf: Shelf, *, atomic: bool) -> None:
-    first = shelf.add().listing_id
-    results = shelf.do(ADD, renaming(first, "!"), REFUSED, atomic=atomic, dry_run=True, claim=claim())
-    assert recorded(results) == "int,Listing,Problem"
-    assert (shelf.titles, shelf.revision) == (["Lamp"], 1)
-    assert shelf.add(claim())[:2] == (first + 1024, False)
+def test_a_dry_run_returns_the_results_and_stores_nothing(listings: AccountListings, *, atomic: bool) -> None:
+    first = listings.add().listing_id
+    results = listings.run(
+        ADD, append_to_title(first, "!"), REJECTED, atomic=atomic, dry_run=True, claim=build_idempotency_record()
+    )
+    assert describe(results) == "int,Listing,Problem"
+    assert (listings.titles, listings.revision) == (["Lamp"], 1)
+    assert listings.add(build_idempotency_record())[:2] == (first + 1024, False)
 
 
-def test_what_is_undone_uses_up_no_id(shelf: Shelf) -> None:
-    first = shelf.add().listing_id
-    shelf.do(*[ADD] * 5, dry_run=True)
-    shelf.do(*[ADD] * 5, REFUSED, atomic=True)
-    assert shelf.add().listing_id == first + 1024
+def test_a_batch_that_is_rolled_back_uses_no_ids(listings: AccountListings) -> None:
+    first = listings.add().listing_id
+    listings.run(*[ADD] * 5, dry_run=True)
+    listings.run(*[ADD] * 5, REJECTED, atomic=True)
+    assert listings.add().listing_id == first + 1024
 
 
-def test_an_exception_of_another_kind_undoes_the_batch(shelf: Shelf) -> None:
+def test_an_unexpected_exception_rolls_the_batch_back(listings: AccountListings) -> None:
     def decide(_: Listing | None) -> ListingChange:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        shelf.do(ADD, ChangeStep(1025, decide), claim=claim())
-    assert (shelf.titles, shelf.revision) == ([], 0)
-    assert not shelf.add(claim()).replayed
+        listings.run(ADD, ChangeStep(1025, decide), claim=build_idempotency_record())
+    assert (listings.titles, listings.revision) == ([], 0)
+    assert not listings.add(build_idempotency_record()).replayed
 
 
-# Claims
+# Idempotency keys
 
 
-def test_under_a_claim_that_was_made_before_the_listing_of_then_is_told(shelf: Shelf) -> None:
-    first = shelf.add(claim())
+def test_a_repeated_create_returns_the_original_listing(listings: AccountListings) -> None:
+    first = listings.add(build_idempotency_record())
     assert not first.replayed
-    assert shelf.add(claim(moment=1_001)) == (first.listing_id, True, None)
-    assert (shelf.titles, shelf.revision) == (["Lamp"], 1)
+    assert listings.add(build_idempotency_record(moment=1_001)) == (first.listing_id, True, None)
+    assert (listings.titles, listings.revision) == (["Lamp"], 1)
 
 
-def test_under_a_claim_that_was_made_before_what_was_recorded_is_told(shelf: Shelf) -> None:
-    assert recorded(shelf.do(ADD, REFUSED, claim=claim())) == "int,Problem"
-    assert shelf.do(ADD, REFUSED, claim=claim()) == "int,Problem"
-    assert shelf.titles == ["Lamp"]
+def test_a_repeated_batch_returns_the_recorded_results(listings: AccountListings) -> None:
+    assert describe(listings.run(ADD, REJECTED, claim=build_idempotency_record())) == "int,Problem"
+    assert listings.run(ADD, REJECTED, claim=build_idempotency_record()) == "int,Problem"
+    assert listings.titles == ["Lamp"]
 
 
-@pytest.mark.parametrize("again", ["add", "do"])
-def test_a_claim_for_another_request_is_refused(shelf: Shelf, again: str) -> None:
-    shelf.add(claim())
-    other = claim(digest=b"e" * 32)
-    with pytest.raises(Problem, match="was sent with another request before") as refusal:
-        shelf.add(other) if again == "add" else shelf.do(ADD, claim=other)
-    assert refusal.value.code == "idempotency_key_reused"
-    assert shelf.titles == ["Lamp"]
+@pytest.mark.parametrize("write", ["add", "run"])
+def test_an_idempotency_key_of_another_request_is_rejected(listings: AccountListings, write: str) -> None:
+    listings.add(build_idempotency_record())
+    other = build_idempotency_record(digest=b"e" * 32)
+    with pytest.raises(Problem, match="was sent with another request before") as raised:
+        listings.add(other) if write == "add" else listings.run(ADD, claim=other)
+    assert raised.value.code == "idempotency_key_reused"
+    assert listings.titles == ["Lamp"]
 
 
-def test_a_claim_counts_from_its_oldest_moment_on(shelf: Shelf) -> None:
-    shelf.add(claim(moment=1_000))
-    assert shelf.add(claim(moment=2_000, oldest=1_000)).replayed
-    assert not shelf.add(claim(digest=b"e" * 32, moment=2_000, oldest=1_001)).replayed
-    assert shelf.add(claim(digest=b"e" * 32, moment=2_001, oldest=2_000)).replayed
-    assert shelf.titles == ["Lamp", "Lamp"]
+def test_an_idempotency_key_is_valid_from_its_oldest_moment_on(listings: AccountListings) -> None:
+    listings.add(build_idempotency_record(moment=1_000))
+    assert listings.add(build_idempotency_record(moment=2_000, oldest=1_000)).replayed
+    assert not listings.add(build_idempotency_record(digest=b"e" * 32, moment=2_000, oldest=1_001)).replayed
+    assert listings.add(build_idempotency_record(digest=b"e" * 32, moment=2_001, oldest=2_000)).replayed
+    assert listings.titles == ["Lamp", "Lamp"]
 
 
-def test_forgotten_claims_are_free(shelf: Shelf, store: Store, run: Run) -> None:
-    shelf.add(claim("old", moment=1_000))
-    shelf.add(claim("new", moment=1_001))
+def test_a_purged_idempotency_key_can_be_used_again(listings: AccountListings, store: Store, run: Run) -> None:
+    listings.add(build_idempotency_record("old", moment=1_000))
+    listings.add(build_idempotency_record("new", moment=1_001))
     run(store.purge_idempotency_records(1_001))
-    assert [shelf.add(claim(key)).replayed for key in ("old", "new")] == [False, True]
+    assert [listings.add(build_idempotency_record(key)).replayed for key in ("old", "new")] == [False, True]
 
 
-def test_an_atomic_batch_that_is_undone_keeps_no_claim(shelf: Shelf) -> None:
-    shelf.do(ADD, REFUSED, atomic=True, claim=claim())
-    assert recorded(shelf.do(ADD, atomic=True, claim=claim(digest=b"e" * 32))) == "int"
+def test_a_batch_that_is_rolled_back_stores_no_idempotency_key(listings: AccountListings) -> None:
+    listings.run(ADD, REJECTED, atomic=True, claim=build_idempotency_record())
+    assert describe(listings.run(ADD, atomic=True, claim=build_idempotency_record(digest=b"e" * 32))) == "int"
 
 
-def test_accounts_of_one_bucket_make_claims_of_their_own(shelf: Shelf, store: Store, run: Run) -> None:
-    async def more() -> list[Account | None]:
-        adding = [store.add_account("Bob", f"bob{number}@example.com", None, 1_000) for number in range(1024)]
-        halves = [await asyncio.gather(*adding[:512]), await asyncio.gather(*adding[512:])]
+def test_accounts_in_one_bucket_have_separate_idempotency_keys(
+    listings: AccountListings, store: Store, run: Run
+) -> None:
+    async def add_accounts() -> list[Account | None]:
+        writes = [store.add_account("Bob", f"bob{number}@example.com", None, 1_000) for number in range(1024)]
+        halves = [await asyncio.gather(*writes[:512]), await asyncio.gather(*writes[512:])]
         return [*halves[0], *halves[1]]
 
-    neighbour = next(one for one in run(more()) if one is not None and bucket_of(one.id) == shelf.place[0])
-    other = Shelf(store, run, neighbour)
-    assert [shelf.add(claim()).replayed, other.add(claim(digest=b"e" * 32)).replayed] == [False, False]
-    assert (len(shelf.titles), len(other.titles)) == (1, 1)
+    neighbour = next(
+        one for one in run(add_accounts()) if one is not None and bucket_of(one.id) == listings.partition[0]
+    )
+    other = AccountListings(store, run, neighbour)
+    assert [
+        listings.add(build_idempotency_record()).replayed,
+        other.add(build_idempotency_record(digest=b"e" * 32)).replayed,
+    ] == [
+        False,
+        False,
+    ]
+    assert (len(listings.titles), len(other.titles)) == (1, 1)
 
 
-def test_of_many_at_once_under_one_claim_one_is_done(shelf: Shelf, store: Store, run: Run) -> None:
-    async def crowd() -> list[Any]:
-        adding = [store.add_listing(*shelf.place, ADD.new, CREATED, claim()) for _ in range(50)]
-        return list(await asyncio.gather(*adding))
+def test_one_of_many_concurrent_writes_with_the_same_key_is_stored(
+    listings: AccountListings, store: Store, run: Run
+) -> None:
+    async def add_concurrently() -> list[Any]:
+        writes = [
+            store.add_listing(*listings.partition, ADD.new, CREATED, build_idempotency_record()) for _ in range(50)
+        ]
+        return list(await asyncio.gather(*writes))
 
-    added = run(crowd())
+    added = run(add_concurrently())
     assert sorted(one.replayed for one in added) == [False] + [True] * 49
     assert len({one.listing_id for one in added}) == 1
-    assert shelf.titles == ["Lamp"]
+    assert listings.titles == ["Lamp"]

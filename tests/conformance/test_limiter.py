@@ -1,4 +1,4 @@
-"""What every rate limiter guarantees (`listings.contract.rate_limiter.RateLimiter`, decision G28)."""
+"""Guarantees of every rate limiter (`listings.contract.rate_limiter.RateLimiter`, decision G28)."""
 
 import asyncio
 from collections import deque
@@ -13,24 +13,24 @@ from tests.conformance.conftest import Clock, MakeLimiter, Run
 KEY = 7
 
 
-def test_the_limit_is_accepted_and_one_more_is_refused(make_limiter: MakeLimiter, run: Run) -> None:
+def test_requests_above_the_limit_are_rejected(make_limiter: MakeLimiter, run: Run) -> None:
     limiter = make_limiter(3, 60)
-    verdicts = [run(limiter.hit(KEY)) for _ in range(4)]
-    assert [verdict.accepted for verdict in verdicts] == [True, True, True, False]
-    assert [verdict.left for verdict in verdicts] == [2, 1, 0, 0]
+    decisions = [run(limiter.hit(KEY)) for _ in range(4)]
+    assert [decision.accepted for decision in decisions] == [True, True, True, False]
+    assert [decision.left for decision in decisions] == [2, 1, 0, 0]
 
 
-def test_it_tells_its_limit_and_window(make_limiter: MakeLimiter) -> None:
+def test_limit_and_window_are_attributes(make_limiter: MakeLimiter) -> None:
     limiter = make_limiter(3, 60)
     assert (limiter.limit, limiter.window) == (3, 60)
 
 
-def test_it_tells_whom_it_counts_together(make_limiter: MakeLimiter) -> None:
+def test_the_scope_describes_what_is_counted_together(make_limiter: MakeLimiter) -> None:
     limiter = make_limiter(3, 60)
     assert limiter.scope.startswith("all machines" if limiter.is_shared else "this ")
 
 
-def test_a_look_counts_nothing(make_limiter: MakeLimiter, run: Run, clock: Clock) -> None:
+def test_peek_does_not_count_a_request(make_limiter: MakeLimiter, run: Run, clock: Clock) -> None:
     limiter = make_limiter(2, 60)
     assert run(limiter.peek(KEY)) == RateLimitDecision(accepted=True, left=2, reset=0)
     run(limiter.hit(KEY))
@@ -42,7 +42,7 @@ def test_a_look_counts_nothing(make_limiter: MakeLimiter, run: Run, clock: Clock
     assert run(limiter.peek(KEY)) == RateLimitDecision(accepted=True, left=2, reset=0)
 
 
-def test_keys_are_counted_apart(make_limiter: MakeLimiter, run: Run) -> None:
+def test_keys_are_counted_separately(make_limiter: MakeLimiter, run: Run) -> None:
     limiter = make_limiter(1, 60)
     assert run(limiter.hit(1)).accepted
     assert run(limiter.hit(2)).accepted
@@ -61,7 +61,7 @@ def test_the_window_slides(make_limiter: MakeLimiter, run: Run, clock: Clock) ->
     assert run(limiter.hit(KEY)) == RateLimitDecision(accepted=False, left=0, reset=20)
 
 
-def test_a_refused_request_does_not_count(make_limiter: MakeLimiter, run: Run, clock: Clock) -> None:
+def test_a_rejected_request_does_not_count(make_limiter: MakeLimiter, run: Run, clock: Clock) -> None:
     limiter = make_limiter(1, 60)
     run(limiter.hit(KEY))
     for _ in range(59):
@@ -71,22 +71,22 @@ def test_a_refused_request_does_not_count(make_limiter: MakeLimiter, run: Run, c
     assert run(limiter.hit(KEY)).accepted
 
 
-def test_after_the_told_seconds_a_request_is_accepted(make_limiter: MakeLimiter, run: Run, clock: Clock) -> None:
+def test_a_request_is_accepted_after_the_reset_seconds(make_limiter: MakeLimiter, run: Run, clock: Clock) -> None:
     limiter = make_limiter(5, 3600)
     for _ in range(5):
         run(limiter.hit(KEY))
         clock.now += 17.25
-    refused = run(limiter.hit(KEY))
-    assert not refused.accepted
-    clock.now += refused.reset
+    rejected = run(limiter.hit(KEY))
+    assert not rejected.accepted
+    clock.now += rejected.reset
     assert run(limiter.hit(KEY)).accepted
 
 
-def test_many_keys_do_not_mix(make_limiter: MakeLimiter, run: Run, clock: Clock) -> None:
+def test_many_keys_are_counted_separately(make_limiter: MakeLimiter, run: Run, clock: Clock) -> None:
     limiter = make_limiter(2, 60)
     for round_ in range(3):
-        verdicts = [run(limiter.hit(key)) for key in range(1, 3_000)]
-        assert {verdict.accepted for verdict in verdicts} == {round_ < 2}
+        decisions = [run(limiter.hit(key)) for key in range(1, 3_000)]
+        assert {decision.accepted for decision in decisions} == {round_ < 2}
         clock.now += 1
     clock.now += 60
     assert all(run(limiter.hit(key)).left == 1 for key in range(1, 3_000))
@@ -95,15 +95,15 @@ def test_many_keys_do_not_mix(make_limiter: MakeLimiter, run: Run, clock: Clock)
 def test_concurrent_requests_are_counted_exactly(make_limiter: MakeLimiter, run: Run) -> None:
     limiter = make_limiter(1000, 3600)
 
-    async def rush() -> int:
-        verdicts = await asyncio.gather(*(limiter.hit(KEY) for _ in range(1500)))
-        return sum(verdict.accepted for verdict in verdicts)
+    async def hit_concurrently() -> int:
+        decisions = await asyncio.gather(*(limiter.hit(KEY) for _ in range(1500)))
+        return sum(decision.accepted for decision in decisions)
 
-    assert run(rush()) == 1000
+    assert run(hit_concurrently()) == 1000
 
 
 class Reference:
-    """The sentence of decision G28, word by word."""
+    """The definition of decision G28, implemented literally."""
 
     def __init__(self, limit: int, window: int) -> None:
         self._limit, self._window = limit, window
@@ -120,19 +120,19 @@ class Reference:
 @pytest.mark.decision("G28")
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(limit=st.integers(1, 7), window=st.integers(1, 20), steps=st.lists(st.integers(0, 12), max_size=60))
-def test_it_does_as_the_sentence_says(
+def test_it_behaves_as_decision_g28_defines(
     make_limiter: MakeLimiter, run: Run, clock: Clock, limit: int, window: int, steps: list[int]
 ) -> None:
     limiter: RateLimiter = make_limiter(limit, window)
     reference = Reference(limit, window)
     for step in steps:
         clock.now += step
-        verdict = run(limiter.hit(KEY))
-        assert (verdict.accepted, verdict.left) == reference.hit(clock.now)
+        decision = run(limiter.hit(KEY))
+        assert (decision.accepted, decision.left) == reference.hit(clock.now)
 
 
 @pytest.mark.parametrize("limit", [1, 1000, 5000])
-def test_no_window_ever_holds_more_than_the_limit(
+def test_no_window_contains_more_requests_than_the_limit(
     make_limiter: MakeLimiter, run: Run, clock: Clock, limit: int
 ) -> None:
     limiter = make_limiter(limit, 100)
@@ -142,5 +142,5 @@ def test_no_window_ever_holds_more_than_the_limit(
             accepted.append(clock.now)
         clock.now += 60 / limit
     overlaps = (later - earlier for earlier, later in zip(accepted, accepted[limit:], strict=False))
-    assert all(round(distance, 6) >= 100 for distance in overlaps)  # Redis knows microseconds
+    assert all(round(distance, 6) >= 100 for distance in overlaps)  # Redis counts in microseconds
     assert len(accepted) > limit

@@ -1,4 +1,4 @@
-"""Searches in an account's listings, small and large, against a plain model of what is asked for."""
+"""Searches of small and large accounts, compared with a simple model of the query."""
 
 import asyncio
 import random
@@ -24,20 +24,20 @@ WORDS = ("bike", "bicycle", "Café", "straße", "table", "oak", "rimu", "42", "o
 
 
 class Stock(NamedTuple):
-    """An account's listings, and a search in them."""
+    """An account's listings and their search."""
 
     listings: list[Listing]
     find: Callable[[ListingQuery], list[Listing]]
 
 
-def text(chance: random.Random) -> str:
+def random_text(chance: random.Random) -> str:
     return " ".join(chance.choices(WORDS, k=3))
 
 
-def some_listing(chance: random.Random) -> NewListing:
+def random_listing(chance: random.Random) -> NewListing:
     return NewListing(
-        title=text(chance),
-        content=text(chance),
+        title=random_text(chance),
+        content=random_text(chance),
         type=chance.choices(TYPES, weights=(90, 8, 2, 1))[0],
         category=chance.choice(CATEGORIES),
         region=chance.choice(REGIONS),
@@ -46,26 +46,30 @@ def some_listing(chance: random.Random) -> NewListing:
     )
 
 
-def day(chance: random.Random) -> str:
+def random_timestamp(chance: random.Random) -> str:
     return f"2026-11-{chance.randrange(1, 29):02} 10:00:00"
 
 
-def all_of(run: Run, tasks: list[Any]) -> list[Any]:
-    """At once, for the writer to commit in groups; never more than may wait."""
+def run_all(run: Run, tasks: list[Any]) -> list[Any]:
+    """Run tasks concurrently, so that the writer commits them in batches, but never more than its queue holds."""
 
     async def gather() -> list[Any]:
-        return [result for at in range(0, len(tasks), 500) for result in await asyncio.gather(*tasks[at : at + 500])]
+        return [
+            result
+            for start in range(0, len(tasks), 500)
+            for result in await asyncio.gather(*tasks[start : start + 500])
+        ]
 
     return list(run(gather()))
 
 
 async def add(store: Store, account: Account, new: NewListing, chance: random.Random) -> int:
-    return (await store.add_listing(bucket_of(account.id), account.id, new, day(chance))).listing_id
+    return (await store.add_listing(bucket_of(account.id), account.id, new, random_timestamp(chance))).listing_id
 
 
-def shuffle(store: Store, listing_id: int, chance: random.Random) -> Any:
-    """Edit a listing at some time, or delete it."""
-    change: ListingChange = {"updated_at": day(chance), "title": text(chance)}
+def edit_randomly(store: Store, listing_id: int, chance: random.Random) -> Any:
+    """Edit a listing at a random time, or delete it."""
+    change: ListingChange = {"updated_at": random_timestamp(chance), "title": random_text(chance)}
     if chance.random() < 0.2:
         change = {**change, "is_active": False, "deleted_at": 5}
     return store.change_listing(listing_id, lambda _: change)
@@ -75,25 +79,25 @@ def shuffle(store: Store, listing_id: int, chance: random.Random) -> Any:
     params=[(60, 0), (1_300, 0), (1_300, 3), (1_300, 20)], ids=["small", "large", "being indexed", "indexed"]
 )
 def stock(request: pytest.FixtureRequest, store: Store, run: Run) -> Stock:
-    """A neighbour's listings in the same bucket are there too. By their number, and the steps of its index."""
+    """Parametrized by the number of listings and of index steps. Another account in the bucket has listings too."""
     count, steps = request.param
     chance = random.Random(count)
     account = run(store.add_account("Alice", "alice@example.com", None, 1_000))
-    owners = all_of(run, [store.add_account("N", f"n{number}@example.com", None, 1_000) for number in range(1024)])
+    owners = run_all(run, [store.add_account("N", f"n{number}@example.com", None, 1_000) for number in range(1024)])
     (neighbour,) = (owner for owner in owners if bucket_of(owner.id) == bucket_of(account.id))
-    all_of(run, [add(store, neighbour, some_listing(chance), chance) for _ in range(20)])
+    run_all(run, [add(store, neighbour, random_listing(chance), chance) for _ in range(20)])
     listings = _fill(store, run, account, (count, steps), chance)
     return Stock(listings, lambda query: _find(store, run, account, query))
 
 
 def _fill(store: Store, run: Run, account: Account, counts: tuple[int, int], chance: random.Random) -> list[Listing]:
-    """So many listings, a third of them edited after so many steps of the index."""
+    """Create listings, run some index steps, and edit a third of the listings."""
     count, steps = counts
-    made = all_of(run, [add(store, account, some_listing(chance), chance) for _ in range(count)])
+    ids = run_all(run, [add(store, account, random_listing(chance), chance) for _ in range(count)])
     for _ in range(steps):
         run(store.index_accounts(100))
-    all_of(run, [shuffle(store, listing_id, chance) for listing_id in chance.sample(made, count // 3)])
-    return [run(store.get_listing(listing_id)) for listing_id in made]
+    run_all(run, [edit_randomly(store, listing_id, chance) for listing_id in chance.sample(ids, count // 3)])
+    return [run(store.get_listing(listing_id)) for listing_id in ids]
 
 
 def _find(store: Store, run: Run, account: Account, query: ListingQuery) -> list[Listing]:
@@ -101,19 +105,19 @@ def _find(store: Store, run: Run, account: Account, query: ListingQuery) -> list
     return found
 
 
-def expected(listings: list[Listing], query: ListingQuery) -> list[Listing]:
-    """What a query means, said in the plainest way."""
-    found = [listing for listing in listings if _is_asked_for(listing, query)]
+def find_expected(listings: list[Listing], query: ListingQuery) -> list[Listing]:
+    """Return what a query finds, as a simple model of it."""
+    found = [listing for listing in listings if _is_match(listing, query)]
     found.sort(key=query.place_of, reverse=query.descending)
     if query.after is not None:
         after = query.after
-        found = [x for x in found if (query.place_of(x) < after if query.descending else query.place_of(x) > after)]
+        found = [it for it in found if (query.place_of(it) < after if query.descending else query.place_of(it) > after)]
     return found[: query.limit]
 
 
-def _is_asked_for(listing: Listing, query: ListingQuery) -> bool:
+def _is_match(listing: Listing, query: ListingQuery) -> bool:
     status = "deleted" if listing.deleted_at is not None else "active" if listing.is_active else "inactive"
-    present = tokenizer.tokenize(listing.title + " " + listing.content)
+    words = tokenizer.tokenize(listing.title + " " + listing.content)
     return (
         query.status in {"all", status}
         and query.type in {None, listing.type}
@@ -122,11 +126,11 @@ def _is_asked_for(listing: Listing, query: ListingQuery) -> bool:
         and (query.price_min is None or listing.price_cents >= query.price_min)
         and (query.price_max is None or listing.price_cents <= query.price_max)
         and (query.updated_since is None or listing.updated_at >= query.updated_since)
-        and all(sought in present for sought in query.words)
+        and all(word in words for word in query.words)
     )
 
 
-def some_queries(count: int) -> Iterator[ListingQuery]:
+def random_queries(count: int) -> Iterator[ListingQuery]:
     chance = random.Random(7)
 
     def maybe(value: Any) -> Any:
@@ -147,42 +151,42 @@ def some_queries(count: int) -> Iterator[ListingQuery]:
             else (),
             price_min=maybe(chance.choice((0, 100, 101))),
             price_max=maybe(chance.choice((100, 2_500))),
-            updated_since=maybe(day(chance)),
+            updated_since=maybe(random_timestamp(chance)),
             sort=chance.choice(tuple(SORTED_BY)),
             descending=chance.random() < 0.5,
             limit=chance.choice((None, 1, 7, 100)),
         )
 
 
-def test_every_search_finds_what_it_asks_for_in_its_order(stock: Stock) -> None:
-    for query in some_queries(400):
-        assert stock.find(query) == expected(stock.listings, query), query
+def test_every_search_returns_the_matches_in_its_order(stock: Stock) -> None:
+    for query in random_queries(400):
+        assert stock.find(query) == find_expected(stock.listings, query), query
 
 
-def test_pages_one_behind_the_other_are_the_whole(stock: Stock) -> None:
-    for query in some_queries(60):
-        whole = expected(stock.listings, msgspec.structs.replace(query, limit=None))
-        limit = 9 if len(whole) < 100 else 90
+def test_consecutive_pages_contain_all_matches(stock: Stock) -> None:
+    for query in random_queries(60):
+        all_matches = find_expected(stock.listings, msgspec.structs.replace(query, limit=None))
+        limit = 9 if len(all_matches) < 100 else 90
         page = msgspec.structs.replace(query, limit=limit)
         found = stock.find(page)
-        walked = list(found)
+        paged = list(found)
         while len(found) == limit:
             page = msgspec.structs.replace(page, after=query.place_of(found[-1]))
             found = stock.find(page)
-            walked += found
-        assert walked == whole, query
+            paged += found
+        assert paged == all_matches, query
 
 
-def test_a_changed_text_is_found_by_its_new_words_alone(store: Store, run: Run) -> None:
+def test_a_changed_text_is_found_by_its_new_words_only(store: Store, run: Run) -> None:
     account = run(store.add_account("Alice", "alice@example.com", None, 1_000))
-    place = (bucket_of(account.id), account.id)
+    partition = (bucket_of(account.id), account.id)
     bike, chance = NewListing(title="Bike", content="Red."), random.Random(1)
-    ids = sorted(all_of(run, [add(store, account, bike, chance) for _ in range(1_002)]))
+    ids = sorted(run_all(run, [add(store, account, bike, chance) for _ in range(1_002)]))
     run(store.change_listing(ids[0], lambda _: {"title": "Boat"}))
     run(store.change_listing(ids[1001], lambda _: {"content": "Green."}))
 
-    def find(*sought: str) -> list[int]:
-        return [listing.id for listing in run(store.find_listings(*place, ListingQuery(words=sought)))]
+    def find(*words: str) -> list[int]:
+        return [listing.id for listing in run(store.find_listings(*partition, ListingQuery(words=words)))]
 
     assert find("boat") == [ids[0]]
     assert find("bike", "green") == [ids[1001]]
@@ -190,85 +194,85 @@ def test_a_changed_text_is_found_by_its_new_words_alone(store: Store, run: Run) 
     assert len(find("red")) == 1_001
 
 
-LONG, SLICE = 1_000, 4_000  # characters of a text, bytes of a slice
+TEXT_LENGTH, SLICE_BYTES = 1_000, 4_000
 
 
-def long_one(number: int, word: str) -> NewListing:
-    content = " ".join(["Bär"] * (LONG // 4 - 10) + [word, "old" if number % 3 else "new"])
+def build_long_listing(number: int, word: str) -> NewListing:
+    content = " ".join(["Bär"] * (TEXT_LENGTH // 4 - 10) + [word, "old" if number % 3 else "new"])
     return NewListing(title=f"Lamp {number}", content=content, price_cents=number)
 
 
 @pytest.fixture
-def long_ones(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> Stock:
-    """Listings whose texts are long beside a slice, every other with the word oak, one of three with new."""
+def long_listings(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> Stock:
+    """Listings with long texts. Every other one contains the word oak, one of three the word new."""
     account = run(store.add_account("Alice", "alice@example.com", None, 1_000))
-    monkeypatch.setattr(search_sql, "SLICE_BYTES", SLICE)
+    monkeypatch.setattr(search_sql, "SLICE_BYTES", SLICE_BYTES)
     chance = random.Random(2)
-    made = [long_one(number, "oak" if number % 2 else "oaken") for number in range(24)]
-    ids = all_of(run, [add(store, account, new, chance) for new in made])
+    new_listings = [build_long_listing(number, "oak" if number % 2 else "oaken") for number in range(24)]
+    ids = run_all(run, [add(store, account, new, chance) for new in new_listings])
     listings = [run(store.get_listing(listing_id)) for listing_id in ids]
     return Stock(listings, lambda query: _find(store, run, account, query))
 
 
 @pytest.mark.parametrize("limit", [None, 1, 5, 12])
 @pytest.mark.parametrize("sort", SORTED_BY)
-def test_long_texts_are_looked_through_in_slices_that_skip_and_repeat_nothing(
-    long_ones: Stock, limit: int | None, sort: Any
+def test_scanning_long_texts_in_slices_finds_every_match_once(
+    long_listings: Stock, limit: int | None, sort: Any
 ) -> None:
-    for sought in (("oak",), ("oak", "new"), ("bar",), ("ba",)):
-        query = ListingQuery(words=sought, limit=limit, sort=sort)
-        found = long_ones.find(query)
-        assert found == expected(long_ones.listings, query), query
+    for words in (("oak",), ("oak", "new"), ("bar",), ("ba",)):
+        query = ListingQuery(words=words, limit=limit, sort=sort)
+        found = long_listings.find(query)
+        assert found == find_expected(long_listings.listings, query), query
         if found:
-            behind = msgspec.structs.replace(query, after=query.place_of(found[-1]), descending=False)
-            assert long_ones.find(behind) == expected(long_ones.listings, behind), behind
+            next_page = msgspec.structs.replace(query, after=query.place_of(found[-1]), descending=False)
+            assert long_listings.find(next_page) == find_expected(long_listings.listings, next_page), next_page
 
 
-def test_long_texts_keep_nobody_waiting_for_longer_than_a_slice(long_ones: Stock, store: Store, run: Run) -> None:
-    place = place_of(long_ones)
+def test_other_tasks_run_between_two_slices(long_listings: Stock, store: Store, run: Run) -> None:
+    partition = get_partition(long_listings)
 
-    async def turns_of_the_loop() -> int:
-        looking = asyncio.ensure_future(store.find_listings(*place, ListingQuery(words=("rimu",))))
-        turns = 0
-        while not looking.done():
-            turns += 1
+    async def count_iterations() -> int:
+        search = asyncio.ensure_future(store.find_listings(*partition, ListingQuery(words=("rimu",))))
+        iterations = 0
+        while not search.done():
+            iterations += 1
             await asyncio.sleep(0)
-        return turns
+        return iterations
 
-    assert run(turns_of_the_loop()) >= 24 * LONG // SLICE
+    assert run(count_iterations()) >= 24 * TEXT_LENGTH // SLICE_BYTES
 
 
-def test_what_changes_while_long_texts_are_looked_through_is_found_as_it_is_at_one_moment(
-    long_ones: Stock, store: Store, run: Run
+def test_a_search_with_concurrent_edits_returns_a_consistent_snapshot(
+    long_listings: Stock, store: Store, run: Run
 ) -> None:
     query = ListingQuery(words=("oak",), sort="price")
-    first, second = (long_ones.listings[number].id for number in (1, 3))
-    listings = {listing.id: listing for listing in long_ones.listings}
-    moments = [expected(long_ones.listings, query)]
+    first, second = (long_listings.listings[number].id for number in (1, 3))
+    listings = {listing.id: listing for listing in long_listings.listings}
+    snapshots = [find_expected(long_listings.listings, query)]
 
-    async def change_meanwhile() -> list[Listing]:
-        looking = asyncio.ensure_future(store.find_listings(*place_of(long_ones), query))
+    async def search_and_edit() -> list[Listing]:
+        search = asyncio.ensure_future(store.find_listings(*get_partition(long_listings), query))
         await asyncio.sleep(0)
-        for listing_id, decide in ((first, becoming(price_cents=7_000)), (second, becoming(content="Pine."))):
+        for listing_id, decide in ((first, set_values(price_cents=7_000)), (second, set_values(content="Pine."))):
             listings[listing_id] = await store.change_listing(listing_id, decide)
-            moments.append(expected(list(listings.values()), query))
-        return await looking
+            snapshots.append(find_expected(list(listings.values()), query))
+        return await search
 
-    assert run(change_meanwhile()) in moments
+    assert run(search_and_edit()) in snapshots
 
 
-def becoming(**change: Any) -> Decide:
+def set_values(**change: Any) -> Decide:
     return lambda _: cast("ListingChange", change)
 
 
-def place_of(stock: Stock) -> tuple[int, int]:
+def get_partition(stock: Stock) -> tuple[int, int]:
     account_id = stock.listings[0].account_id
     return bucket_of(account_id), account_id
 
 
 @settings(max_examples=300)
 @given(st.text(), st.text())
-def test_a_word_of_a_text_is_found_in_it(title: str, content: str) -> None:
+def test_every_word_of_a_text_matches_it(title: str, content: str) -> None:
     assert tokenizer.matches((title, content), tokenizer.tokenize(content))
 
 
@@ -284,13 +288,13 @@ def test_a_word_of_a_text_is_found_in_it(title: str, content: str) -> None:
         ("price", "a", True),
     ],
 )
-def test_a_place_of_another_type_is_before_or_behind_all(
+def test_a_cursor_of_another_type_is_before_or_after_all_listings(
     store: Store,
     run: Run,
     sort: Any,
     value: str | int,
-    is_last: bool,  # noqa: FBT001 - behind all
-    descending: bool,  # noqa: FBT001 - which way
+    is_last: bool,  # noqa: FBT001 - a parameter of the test
+    descending: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
     run(store.add_account("Alice", "alice@example.com", None, 1_000))
     run(store.add_listing(1, 1, NewListing(title="Lamp", content="c"), "2026-11-21 10:00:00"))

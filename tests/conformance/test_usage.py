@@ -1,4 +1,4 @@
-"""What an account's keys have asked: what every store guarantees (`listings.contract.history.HistoryStore`)."""
+"""Usage counts and rejected requests: guarantees of every store (`listings.contract.history.HistoryStore`)."""
 
 import asyncio
 from typing import NamedTuple
@@ -14,28 +14,28 @@ DAY = 20_000
 HOUR = DAY * 24
 
 
-class Place(NamedTuple):
+class Partition(NamedTuple):
     bucket: int
     account_id: int
 
 
 @pytest.fixture
-def alice(store: Store, run: Run) -> Place:
-    return place_of(run(store.add_account("Alice", "alice@example.com", None, 1_000)))
+def alice(store: Store, run: Run) -> Partition:
+    return get_partition(run(store.add_account("Alice", "alice@example.com", None, 1_000)))
 
 
 @pytest.fixture
-def bob(store: Store, run: Run) -> Place:
-    return place_of(run(store.add_account("Bob", "bob@example.com", None, 1_000)))
+def bob(store: Store, run: Run) -> Partition:
+    return get_partition(run(store.add_account("Bob", "bob@example.com", None, 1_000)))
 
 
-def place_of(account: Account) -> Place:
-    return Place(bucket_of(account.id), account.id)
+def get_partition(account: Account) -> Partition:
+    return Partition(bucket_of(account.id), account.id)
 
 
-def refusal(place: Place, moment: int, request_id: str = "r") -> RejectedRequest:
+def build_rejected_request(partition: Partition, moment: int, request_id: str = "r") -> RejectedRequest:
     return RejectedRequest(
-        account_id=place.account_id,
+        account_id=partition.account_id,
         moment=moment,
         key_id=7,
         code="not_owner",
@@ -46,7 +46,7 @@ def refusal(place: Place, moment: int, request_id: str = "r") -> RejectedRequest
     )
 
 
-def test_counts_are_added_to_those_that_are_there(store: Store, run: Run, alice: Place, bob: Place) -> None:
+def test_counts_are_added_to_stored_counts(store: Store, run: Run, alice: Partition, bob: Partition) -> None:
     one = UsageKey(alice.account_id, HOUR, 7, 200)
     run(store.add_usage({one: 3, one._replace(status=404): 1, one._replace(account_id=bob.account_id): 9}, [], 100))
     run(store.add_usage({one: 4, one._replace(key_id=8): 2, one._replace(hour=HOUR + 1): 1}, [], 100))
@@ -60,18 +60,18 @@ def test_counts_are_added_to_those_that_are_there(store: Store, run: Run, alice:
     assert run(store.list_usage_by_hour(*bob, 0)) == [UsageCount(HOUR, 7, 200, 9)]
 
 
-def test_counts_that_are_added_at_the_same_time_all_count(store: Store, run: Run, alice: Place) -> None:
+def test_concurrent_counts_are_all_added(store: Store, run: Run, alice: Partition) -> None:
     counts = {UsageKey(alice.account_id, HOUR, key_id, 200): 1 for key_id in range(1, 10)}
 
-    async def rush() -> None:
+    async def add_concurrently() -> None:
         await asyncio.gather(*(store.add_usage(dict(reversed(counts.items())), [], 100) for _ in range(5)))
         await asyncio.gather(*(store.add_usage(counts, [], 100) for _ in range(5)))
 
-    run(rush())
+    run(add_concurrently())
     assert {row.responses for row in run(store.list_usage_by_hour(*alice, HOUR))} == {10}
 
 
-def test_days_are_the_sums_of_their_hours(store: Store, run: Run, alice: Place) -> None:
+def test_a_day_is_the_sum_of_its_hours(store: Store, run: Run, alice: Partition) -> None:
     one = UsageKey(alice.account_id, HOUR - 1, 7, 200)
     hours = {one._replace(hour=hour): 1 for hour in (HOUR - 1, HOUR, HOUR + 5, HOUR + 23, HOUR + 24)}
     run(store.add_usage(hours | {one._replace(hour=HOUR, status=404): 5}, [], 100))
@@ -84,25 +84,33 @@ def test_days_are_the_sums_of_their_hours(store: Store, run: Run, alice: Place) 
     assert run(store.list_usage_by_day(*alice, HOUR + 24)) == [UsageCount(DAY + 1, 7, 200, 1)]
 
 
-def test_the_latest_refusals_of_each_account_stay(store: Store, run: Run, alice: Place, bob: Place) -> None:
-    run(store.add_usage({}, [refusal(alice, moment) for moment in range(10)], 5))
-    run(store.add_usage({}, [refusal(bob, 3), refusal(alice, 20)], 5))
-    assert [one.moment for one in run(store.list_rejected_requests(*alice, 100))] == [20, 9, 8, 7, 6]
-    assert run(store.list_rejected_requests(*bob, 100)) == [refusal(bob, 3)]
-    assert [one.moment for one in run(store.list_rejected_requests(*alice, 2))] == [20, 9]
+def test_the_latest_rejected_requests_of_each_account_are_kept(
+    store: Store, run: Run, alice: Partition, bob: Partition
+) -> None:
+    run(store.add_usage({}, [build_rejected_request(alice, moment) for moment in range(10)], 5))
+    run(store.add_usage({}, [build_rejected_request(bob, 3), build_rejected_request(alice, 20)], 5))
+    assert [it.moment for it in run(store.list_rejected_requests(*alice, 100))] == [20, 9, 8, 7, 6]
+    assert run(store.list_rejected_requests(*bob, 100)) == [build_rejected_request(bob, 3)]
+    assert [it.moment for it in run(store.list_rejected_requests(*alice, 2))] == [20, 9]
 
 
-def test_a_refusal_that_is_stored_twice_is_there_once(store: Store, run: Run, alice: Place) -> None:
-    run(store.add_usage({}, [refusal(alice, 1), refusal(alice, 1), refusal(alice, 1, "s")], 5))
-    assert [one.request_id for one in run(store.list_rejected_requests(*alice, 100))] == ["s", "r"]
+def test_a_rejected_request_added_twice_is_stored_once(store: Store, run: Run, alice: Partition) -> None:
+    run(
+        store.add_usage(
+            {},
+            [build_rejected_request(alice, 1), build_rejected_request(alice, 1), build_rejected_request(alice, 1, "s")],
+            5,
+        )
+    )
+    assert [it.request_id for it in run(store.list_rejected_requests(*alice, 100))] == ["s", "r"]
 
 
-def test_what_is_old_is_forgotten_a_few_rows_at_a_time(store: Store, run: Run, alice: Place, bob: Place) -> None:
+def test_old_usage_is_purged_in_batches(store: Store, run: Run, alice: Partition, bob: Partition) -> None:
     counts = {UsageKey(alice.account_id, HOUR + hour, 7, 200): 1 for hour in range(5)}
     counts[UsageKey(bob.account_id, HOUR, 7, 200)] = 1
-    run(store.add_usage(counts, [refusal(alice, moment) for moment in range(5)], 100))
+    run(store.add_usage(counts, [build_rejected_request(alice, moment) for moment in range(5)], 100))
     oldest = HistoryCutoffs(events=0, hours=HOUR + 3, rejections=4)
     assert [run(store.purge_history([alice.bucket], oldest, 2)) for _ in range(3)] == [4, 3, 0]
     assert [row.period for row in run(store.list_usage_by_hour(*alice, 0))] == [HOUR + 3, HOUR + 4]
-    assert [one.moment for one in run(store.list_rejected_requests(*alice, 9))] == [4]
+    assert [it.moment for it in run(store.list_rejected_requests(*alice, 9))] == [4]
     assert len(run(store.list_usage_by_hour(*bob, 0))) == 1

@@ -274,7 +274,7 @@ def test_writes_that_wait_are_told(measured: Measured, cast: Cast) -> None:
 def test_a_batch_that_fails_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("listings.store.sqlite.connections._WRITER_WAITS", 10)
+    monkeypatch.setattr("listings.store.sqlite.connections._WRITER_BUSY_TIMEOUT_MS", 10)
     with RunningService(tmp_path, metrics_address="0") as service:
         key = service.cast().alice.key
         measured = Measured(service)

@@ -61,7 +61,7 @@ def acknowledge_failed_commits() -> None:
             outcomes[:] = run_plainly(connection, batch) or []
             return outcomes or None
 
-        writers._run_plainly = run
+        writers._run_without_savepoints = run
         try:
             return commit(self, batch)
         except apsw.Error as error:
@@ -70,7 +70,7 @@ def acknowledge_failed_commits() -> None:
                 raise
             return outcomes
 
-    run_plainly = writers._run_plainly
+    run_plainly = writers._run_without_savepoints
     Writer._commit = commit_anyhow  # type: ignore[method-assign]  # that is the fault
 
 

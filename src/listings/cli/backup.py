@@ -51,7 +51,7 @@ def restore(context: click.Context, file: Path, *, force: bool, as_json: bool) -
     settings = settings_of(context)
     with progress_shown("Restoring") as progress:
         restored = maintenance.restore_database(settings, file, force=force, progress=progress)
-    kept = str(restored.kept) if restored.kept is not None else None
+    kept = str(restored.previous_file) if restored.previous_file is not None else None
     pending = names_of(restored.pending)
     if as_json:
         show({"database": str(restored.database), "kept": kept, "pending": pending}, as_json=True)

@@ -67,7 +67,7 @@ def _examine_database(settings: Settings) -> Iterator[Finding]:
         yield _unreadable(problem, database)
     if inspection is not None:
         yield _integrity(inspection)
-        if not inspection.damages:
+        if not inspection.corruption:
             yield _schema(inspection)
             yield _stored_times(inspection)
     database_id = inspection.database_id if inspection is not None else None
@@ -107,9 +107,9 @@ def _settings(given: list[Given], unknown: Sequence[str]) -> Finding:
 
 
 def _database(settings: Settings) -> Finding:
-    left, advice = maintenance.left_behind(settings)
+    left, advice = maintenance.find_orphaned_wal(settings)
     if left is not None:
-        found = f"The database {settings.file} is gone, and {left} still holds writes to it"
+        found = f"The database {settings.file} is missing, but {left} still contains writes to it"
         return Finding("database", "fault", found, advice[0].upper() + advice[1:])
     if not settings.file.exists():
         return Finding(
@@ -193,11 +193,13 @@ def _user(number: int) -> str:
 
 
 def _integrity(inspection: Inspection) -> Finding:
-    if inspection.damages:
-        found = "; ".join(inspection.damages)
+    if inspection.corruption:
+        found = "; ".join(inspection.corruption)
         advice = "Stop the service and restore the last good backup: `listings restore FILE --force`"
         if found == _NO_DATABASE:
-            advice = f"See that LISTINGS_DATABASE_URL names the right file. If it does: {advice[0].lower()}{advice[1:]}"
+            advice = (
+                f"Check that LISTINGS_DATABASE_URL names the right file. If it does: {advice[0].lower()}{advice[1:]}"
+            )
         return Finding("integrity", "fault", f"The database is damaged: {found}", advice)
     return Finding("integrity", "ok", "Every page and every reference is sound")
 
@@ -229,7 +231,7 @@ def _stored_times(inspection: Inspection) -> Finding:
 
 
 def _room(settings: Settings) -> Finding:
-    free, least = maintenance.free_room(settings)
+    free, least = maintenance.get_free_bytes(settings)
     found = f"{free // _MEBIBYTE} MiB are free"
     if free < least:
         return Finding("disk", "fault", found, f"Free some: with less than {least // _MEBIBYTE} MiB the service stops")
@@ -274,7 +276,7 @@ def _rate_limit(settings: Settings, database_id: str | None) -> Finding:
 
 
 def _drafts(settings: Settings) -> Finding:
-    drafts = [str(path) for path in maintenance.stale_drafts(settings)]
+    drafts = [str(path) for path in maintenance.find_stale_drafts(settings)]
     if drafts:
         return Finding("drafts", "warning", f"A backup was killed: {', '.join(drafts)}", f"Run `rm {' '.join(drafts)}`")
     return Finding("drafts", "ok", "No backup was cut short here")
@@ -292,7 +294,7 @@ def _clock() -> Finding:
 
 def _sqlite() -> Finding:
     try:
-        return Finding("SQLite", "ok", maintenance.sqlite_version())
+        return Finding("SQLite", "ok", maintenance.get_sqlite_version())
     except Problem as problem:
         return Finding("SQLite", "fault", problem.message, "Install the packages that Listings is pinned to")
 

@@ -1,8 +1,8 @@
-"""Restores that are killed at every step: `python -m tests.store.sqlite.killed_restore FOLDER OLD BACKUP`.
+"""Kill a restore at every step: `python -m tests.store.sqlite.killed_restore FOLDER OLD BACKUP`.
 
-OLD is a folder with a database as a killed service left it. Each step is an operation on a file, of SQLite's or of the
-restore's own. Prints for each what the database then is: the name of its first account when a service could go on
-with it, "untouched" when it is no database and byte by byte as it was, else what is wrong with it.
+OLD is a folder with a database as a killed service leaves it. A step is an operation on a file, by SQLite or by the
+restore itself. Prints the state of the database after each kill: the name of its first account if a service can use
+the database, "untouched" if it is not a database and has not changed by a byte, and otherwise the error.
 """
 
 import os
@@ -20,12 +20,12 @@ from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.maintenance.restore import restore
 from tests.store import databases
 
-TRIES = 2000
-_PLAIN = "unix"  # the way that is counted
+MAX_STEPS = 2000
+_BASE_VFS = "unix"
 
 
 class Countdown:
-    """Ends the process, as a kill does, before its n-th step."""
+    """Kills the process before its n-th step."""
 
     def __init__(self, steps: int) -> None:
         self.left = steps
@@ -37,10 +37,10 @@ class Countdown:
 
 
 class CountedFile(apsw.VFSFile):
-    """A file of SQLite's, each change of which is a step."""
+    """A file that SQLite has open; each change is a step."""
 
     def __init__(self, step: Callable[[], None], name: Any, flags: Any) -> None:
-        super().__init__(_PLAIN, name, flags)
+        super().__init__(_BASE_VFS, name, flags)
         self._step = step
 
     def xWrite(self, data: Any, offset: int) -> None:  # noqa: N802 - SQLite's name
@@ -57,10 +57,10 @@ class CountedFile(apsw.VFSFile):
 
 
 class CountedFiles(apsw.VFS):
-    """SQLite's way to the disk, each change of which is a step."""
+    """SQLite's access to the disk; each change is a step."""
 
     def __init__(self, step: Callable[[], None]) -> None:
-        super().__init__("counted", _PLAIN, makedefault=True)
+        super().__init__("counted", _BASE_VFS, makedefault=True)
         self._step = step
 
     def xOpen(self, name: Any, flags: Any) -> apsw.VFSFile:  # noqa: N802 - SQLite's name
@@ -72,8 +72,8 @@ class CountedFiles(apsw.VFS):
         super().xDelete(name, sync)
 
 
-def restore_until(step: Countdown, database: Path, backup: Path) -> None:
-    """In a process of its own."""
+def restore_with(step: Countdown, database: Path, backup: Path) -> None:
+    """Restore the backup and call `step` before each operation on a file."""
     files = CountedFiles(step)
     sys.addaudithook(lambda event, _: step() if event in {"os.link", "os.rename", "os.remove"} else None)
     restore(database, backup, force=True)
@@ -81,43 +81,44 @@ def restore_until(step: Countdown, database: Path, backup: Path) -> None:
 
 
 def is_killed_at(steps: int, database: Path, backup: Path) -> bool:
+    """Run a restore in a child process; return whether it was killed before it ended."""
     child = os.fork()
     if child == 0:
         try:
-            restore_until(Countdown(steps), database, backup)
-        except BaseException:  # noqa: BLE001 - nothing of the parent's may run here
+            restore_with(Countdown(steps), database, backup)
+        except BaseException:  # noqa: BLE001 - no code of the parent may run in the child
             traceback.print_exc()
         finally:
             os._exit(0)
     return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 
-def state_of(database: Path) -> str:
-    """As a service finds it that starts on it."""
+def read_state(database: Path) -> str:
+    """Return what a service finds when it starts on the database."""
     try:
         migrate.migrate(database)
         if not databases.is_sound(database):
             return "damaged"
         return str(databases.rows(database, "SELECT name FROM accounts WHERE id = 1")[0][0])
-    except Exception as error:  # noqa: BLE001 - it is what the test is told
+    except Exception as error:  # noqa: BLE001 - printed for the test
         return f"{type(error).__name__}: {error}".replace(" ", "_")
 
 
 def main(folder: Path, old: Path, backup: Path) -> None:
     states = []
-    for steps in range(1, TRIES):
-        here = folder / str(steps)
-        shutil.copytree(old, here)
-        database = here / "listings.db"
+    for steps in range(1, MAX_STEPS):
+        copy = folder / str(steps)
+        shutil.copytree(old, copy)
+        database = copy / "listings.db"
         before = database.read_bytes()
         killed = is_killed_at(steps, database, backup)
         is_untouched = database.read_bytes() == before
-        state = state_of(database)
+        state = read_state(database)
         states.append("untouched" if is_untouched and "not_a_database" in state else state)
-        shutil.rmtree(here)
+        shutil.rmtree(copy)
         if not killed:
             break
-    print(*states)  # noqa: T201 - what the test reads
+    print(*states)  # noqa: T201 - the test reads it
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Backups and restores on a disk that is too small: `python -m tests.store.sqlite.small_disk FOLDER`.
+"""Back up and restore on a disk that is too small: `python -m tests.store.sqlite.small_disk FOLDER ELSEWHERE`.
 
-Prints the sentence of each refusal and what is then in the folder.
+FOLDER is on the small disk. Prints the error message of each operation, then the names of the files in FOLDER.
 """
 
 import shutil
@@ -10,18 +10,16 @@ from pathlib import Path
 
 from listings.domain.errors import Problem
 from listings.store import migrations
-from listings.store.migrations import Migration
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.maintenance.backup import back_up
 from listings.store.sqlite.maintenance.restore import restore
 from tests.store import databases
+from tests.store.sqlite.database_files import NEXT_MIGRATION
 
-NEXT = Migration(len(migrations.shipped_migrations()) + 1, "next", "CREATE TABLE next (a INTEGER) STRICT")
 
-
-def sentence_of(act: Callable[[], object]) -> str:
+def get_message(operation: Callable[[], object]) -> str:
     try:
-        act()
+        operation()
     except Problem as problem:
         return problem.message
     return "done"
@@ -33,14 +31,14 @@ def main(folder: Path, elsewhere: Path) -> None:
     large = databases.make(elsewhere / "large.db", listings=300, size=3000)
     back_up(large, elsewhere / "large-backup.db")
     back_up(small, elsewhere / "backup.db")
-    acts: list[Callable[[], object]] = [
+    operations: list[Callable[[], object]] = [
         lambda: back_up(small, folder / "backup.db"),
-        lambda: migrate.migrate(small, [*migrations.shipped_migrations(), NEXT]),
+        lambda: migrate.migrate(small, [*migrations.shipped_migrations(), NEXT_MIGRATION]),
         lambda: restore(small, elsewhere / "backup.db"),
         lambda: restore(folder / "new.db", elsewhere / "large-backup.db"),
     ]
-    for act in acts:
-        print(sentence_of(act))  # noqa: T201 - what the test reads
+    for operation in operations:
+        print(get_message(operation))  # noqa: T201 - the test reads it
     print(*sorted(path.name for path in folder.iterdir()))  # noqa: T201
     print(databases.is_sound(small), len(databases.rows(small, "SELECT id FROM listings")))  # noqa: T201
 

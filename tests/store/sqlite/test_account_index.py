@@ -1,4 +1,4 @@
-"""How a large account comes into the indexes of its searches: step by step, beside what others write."""
+"""Indexing a large account in steps while other writes happen."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator
@@ -25,7 +25,7 @@ STAMP = "2026-11-22 10:00:00"
 
 
 class Alice:
-    """An account and the store that it is in."""
+    """An account and its store."""
 
     def __init__(self, runner: asyncio.Runner, path: Path) -> None:
         self.path = path
@@ -36,19 +36,19 @@ class Alice:
         return self._runner.run(work)
 
     def add(self, count: int, content: str = "Two wheels.") -> list[int]:
-        """Listings with one title; returns their ids."""
+        """Create `count` listings with the same title and return their ids."""
 
         async def add() -> list[int]:
             new, added = NewListing(title="Bike", content=content), []
-            for at in range(0, count, 500):  # never more than may wait
-                some = range(min(500, count - at))
-                added += await asyncio.gather(*(self.store.add_listing(*ALICE, new, STAMP) for _ in some))
-            return [one.listing_id for one in added]
+            for start in range(0, count, 500):  # below the queue limit
+                batch = range(min(500, count - start))
+                added += await asyncio.gather(*(self.store.add_listing(*ALICE, new, STAMP) for _ in batch))
+            return [it.listing_id for it in added]
 
         return self.run(add())
 
-    def bring(self, count: int, number: int) -> None:
-        """So many listings by an import, the `number`-th one."""
+    def import_listings(self, count: int, number: int) -> None:
+        """Create `count` listings in one import; `number` distinguishes imports."""
         key = ImportKey(*ALICE, bytes([number]) * 32, "jsonl", new_ids=True)
         imported = ImportedListing(NewListing(title="Bike", content="Wheels"), 0, STAMP, STAMP, None)
         batch = ImportBatch(Position(), Position(1, 1), [ImportRow(None, lambda _: imported)] * count)
@@ -66,15 +66,15 @@ class Alice:
         return [listing.id for listing in self.run(self.store.find_listings(*ALICE, query))]
 
     def indexed(self) -> tuple[int, int, int]:
-        """What the account's state says; how many listings are in the indexes of columns, and how many in the words."""
-        fetch = self._ask
+        """Return account_state.indexed, and how many listings the column and full-text indexes have."""
+        fetch = self._fetch_number
         return (
             fetch("SELECT indexed FROM account_state"),
             fetch("SELECT count(*) FROM listings WHERE indexed"),
             fetch("SELECT count(*) FROM listings_words WHERE listings_words MATCH '\"§1\"'"),
         )
 
-    def _ask(self, statement: str) -> int:
+    def _fetch_number(self, statement: str) -> int:
         with apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READONLY) as reader:
             (found,) = reader.execute(statement).fetchall()[0]
         return int(str(found))
@@ -98,7 +98,7 @@ def alice(tmp_path: Path) -> Iterator[Alice]:
         yield alice
 
 
-def test_the_write_that_makes_an_account_large_indexes_nothing_itself(alice: Alice) -> None:
+def test_the_write_that_makes_an_account_large_indexes_nothing(alice: Alice) -> None:
     alice.add(MIN_INDEXED_LISTINGS - 1)
     assert alice.indexed() == (0, 0, 0)
     assert alice.step(100) == IndexStep(0)
@@ -108,7 +108,7 @@ def test_the_write_that_makes_an_account_large_indexes_nothing_itself(alice: Ali
     assert alice.indexed() == (2, 100, 100)
 
 
-def test_the_last_step_makes_its_searches_go_by_the_indexes(alice: Alice) -> None:
+def test_searches_use_the_indexes_after_the_last_step(alice: Alice) -> None:
     ids = alice.add(MIN_INDEXED_LISTINGS)
     steps = [alice.step(300) for _ in range(5)]
     assert [(step.done, step.left) for step in steps] == [
@@ -122,7 +122,7 @@ def test_the_last_step_makes_its_searches_go_by_the_indexes(alice: Alice) -> Non
     assert alice.find("bike") == ids
 
 
-def test_as_many_listings_as_a_step_has_are_no_sign_of_the_end(alice: Alice) -> None:
+def test_a_full_step_does_not_end_the_indexing(alice: Alice) -> None:
     alice.add(MIN_INDEXED_LISTINGS)
     assert [alice.step(MIN_INDEXED_LISTINGS // 2).done for _ in range(4)] == [
         MIN_INDEXED_LISTINGS // 2,
@@ -133,7 +133,7 @@ def test_as_many_listings_as_a_step_has_are_no_sign_of_the_end(alice: Alice) -> 
     assert alice.indexed() == (1, MIN_INDEXED_LISTINGS, MIN_INDEXED_LISTINGS)
 
 
-def test_listings_that_are_made_meanwhile_are_left_to_the_steps_too(alice: Alice) -> None:
+def test_listings_created_meanwhile_are_left_to_the_steps(alice: Alice) -> None:
     ids = alice.add(MIN_INDEXED_LISTINGS)
     alice.step(MIN_INDEXED_LISTINGS)
     ids += alice.add(3)
@@ -147,7 +147,7 @@ def test_listings_that_are_made_meanwhile_are_left_to_the_steps_too(alice: Alice
     assert alice.indexed() == (1, MIN_INDEXED_LISTINGS + 4, MIN_INDEXED_LISTINGS + 4)
 
 
-def test_nobody_keeps_ahead_of_the_steps_for_ever(alice: Alice) -> None:
+def test_continuous_writes_do_not_outrun_the_steps(alice: Alice) -> None:
     alice.add(2 * MIN_INDEXED_LISTINGS)
     assert alice.indexed() == (2, 0, 0)
     alice.add(3)
@@ -157,21 +157,21 @@ def test_nobody_keeps_ahead_of_the_steps_for_ever(alice: Alice) -> None:
     assert alice.indexed() == (1, 2 * MIN_INDEXED_LISTINGS + 3, 2 * MIN_INDEXED_LISTINGS + 3)
 
 
-def test_an_import_leaves_an_account_that_it_makes_large_to_the_steps_as_well(alice: Alice) -> None:
-    alice.bring(MIN_INDEXED_LISTINGS - 1, 1)
+def test_an_import_that_makes_an_account_large_leaves_it_to_the_steps(alice: Alice) -> None:
+    alice.import_listings(MIN_INDEXED_LISTINGS - 1, 1)
     assert alice.indexed() == (0, 0, 0)
-    alice.bring(10, 2)
+    alice.import_listings(10, 2)
     assert alice.indexed() == (2, 0, 0)
-    alice.bring(5, 3)
+    alice.import_listings(5, 3)
     assert alice.indexed() == (2, 5, 5)
     while alice.step(300).left:
         pass
-    alice.bring(1, 4)
+    alice.import_listings(1, 4)
     assert alice.indexed() == (1, MIN_INDEXED_LISTINGS + 15, MIN_INDEXED_LISTINGS + 15)
     assert len(alice.find("wheels")) == MIN_INDEXED_LISTINGS + 15
 
 
-def test_an_edit_meanwhile_is_found_by_its_new_words_and_no_longer_by_the_old_ones(alice: Alice) -> None:
+def test_a_listing_edited_meanwhile_is_found_by_its_new_words_only(alice: Alice) -> None:
     first, *others = alice.add(MIN_INDEXED_LISTINGS)
     alice.step(10)
     for listing_id in (first, others[-1]):
@@ -184,10 +184,10 @@ def test_an_edit_meanwhile_is_found_by_its_new_words_and_no_longer_by_the_old_on
     assert alice.indexed() == (1, MIN_INDEXED_LISTINGS, MIN_INDEXED_LISTINGS)
 
 
-def test_listings_that_are_paused_meanwhile_are_not_passed_over(alice: Alice) -> None:
+def test_listings_paused_meanwhile_are_indexed(alice: Alice) -> None:
     ids = alice.add(MIN_INDEXED_LISTINGS)
-    for at in range(4):
-        for listing_id in ids[at * 100 : at * 100 + 5] + ids[-5 * (at + 1) :]:
+    for number in range(4):
+        for listing_id in ids[number * 100 : number * 100 + 5] + ids[-5 * (number + 1) :]:
             alice.run(alice.store.change_listing(listing_id, lambda _: {"is_active": False}))
         alice.step(100)
     while alice.step(300).left:
@@ -195,14 +195,14 @@ def test_listings_that_are_paused_meanwhile_are_not_passed_over(alice: Alice) ->
     assert alice.indexed() == (1, MIN_INDEXED_LISTINGS, MIN_INDEXED_LISTINGS)
 
 
-def test_long_texts_make_a_step_short(alice: Alice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(account_index, "_MOST_CHARACTERS", 10_000)
+def test_long_texts_shorten_a_step(alice: Alice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(account_index, "_MAX_STEP_CHARACTERS", 10_000)
     alice.add(MIN_INDEXED_LISTINGS, "word " * 400)
     assert alice.step(300).done == 5
     assert alice.step(2).done == 2
 
 
-def test_a_service_that_is_started_anew_goes_on(tmp_path: Path) -> None:
+def test_a_restarted_service_continues_indexing(tmp_path: Path) -> None:
     with opened(tmp_path / "listings.db") as alice:
         alice.add(MIN_INDEXED_LISTINGS)
         alice.step(100)
@@ -213,7 +213,7 @@ def test_a_service_that_is_started_anew_goes_on(tmp_path: Path) -> None:
         assert alice.indexed() == (1, MIN_INDEXED_LISTINGS, MIN_INDEXED_LISTINGS)
 
 
-def test_several_processes_may_index_an_account_at_once(alice: Alice) -> None:
+def test_two_processes_can_index_the_same_account(alice: Alice) -> None:
     alice.add(MIN_INDEXED_LISTINGS)
     with opened(alice.path) as other:
         while alice.step(70).left:
@@ -222,7 +222,7 @@ def test_several_processes_may_index_an_account_at_once(alice: Alice) -> None:
     assert alice.indexed() == (1, MIN_INDEXED_LISTINGS, MIN_INDEXED_LISTINGS)
 
 
-def test_accounts_follow_one_another(alice: Alice) -> None:
+def test_accounts_are_indexed_one_after_another(alice: Alice) -> None:
     bob = alice.run(alice.store.add_account("Bob", "bob@example.com", None, 1_000))
     assert bob is not None
     alice.add(MIN_INDEXED_LISTINGS)
@@ -247,7 +247,7 @@ def test_accounts_follow_one_another(alice: Alice) -> None:
         )
 
 
-def test_steps_of_another_index_are_not_taken_for_the_writes_of_others(alice: Alice) -> None:
+def test_steps_of_another_index_do_not_count_as_contention(alice: Alice) -> None:
     alice.add(MIN_INDEXED_LISTINGS)
     steps = []
     for _ in range(3):
@@ -258,7 +258,7 @@ def test_steps_of_another_index_are_not_taken_for_the_writes_of_others(alice: Al
     assert not alice.step(10).contended
 
 
-def test_a_step_that_fails_leaves_its_listings_to_the_next(alice: Alice, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_step_leaves_its_listings_to_the_next(alice: Alice, monkeypatch: pytest.MonkeyPatch) -> None:
     alice.add(MIN_INDEXED_LISTINGS)
     alice.step(100)
 
@@ -274,7 +274,7 @@ def test_a_step_that_fails_leaves_its_listings_to_the_next(alice: Alice, monkeyp
     assert alice.indexed() == (1, MIN_INDEXED_LISTINGS, MIN_INDEXED_LISTINGS)
 
 
-def test_to_look_for_an_account_reads_no_other(alice: Alice) -> None:
+def test_finding_an_account_to_index_reads_no_other_account(alice: Alice) -> None:
     with apsw.Connection(str(alice.path), flags=apsw.SQLITE_OPEN_READONLY) as reader:
         plan = reader.execute(f"EXPLAIN QUERY PLAN {account_index.NEXT_ACCOUNT}").fetchall()
         steps = reader.execute(

@@ -1,4 +1,4 @@
-"""Migrations: once each, whole or not at all, and never on a schema that isn't ours."""
+"""Migrations run once, completely or not at all, and never on the schema of another program."""
 
 import asyncio
 import multiprocessing
@@ -10,9 +10,10 @@ import pytest
 from listings.domain.errors import Problem, Unavailable
 from listings.store import migrations
 from listings.store.migrations import Migration
-from listings.store.sqlite import connections
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.store import SqliteStore
+from tests.store import databases
+from tests.store.sqlite.database_files import COUNT_LISTINGS, NEXT_MIGRATION, list_names, read_files
 
 ONE = Migration(1, "one", "CREATE TABLE one (a INTEGER) STRICT; INSERT INTO one VALUES (1)")
 TWO = Migration(2, "two", "INSERT INTO one VALUES (2)")
@@ -36,7 +37,7 @@ def test_migrations_run_once_and_in_order(path: Path) -> None:
     assert rows(path, "SELECT version, name FROM schema_migrations") == [(1, "one"), (2, "two")]
 
 
-def test_a_failing_migration_leaves_nothing_behind(path: Path) -> None:
+def test_a_failed_migration_is_rolled_back(path: Path) -> None:
     migrate.migrate(path, [ONE])
     with pytest.raises(Unavailable):
         migrate.migrate(path, [ONE, BROKEN])
@@ -45,77 +46,107 @@ def test_a_failing_migration_leaves_nothing_behind(path: Path) -> None:
     assert migrate.migrate(path, [ONE, TWO]) == [TWO]
 
 
-def test_a_newer_schema_is_refused(path: Path) -> None:
+def test_a_newer_schema_is_rejected(path: Path) -> None:
     migrate.migrate(path, [ONE, TWO])
     with pytest.raises(Problem, match="newer schema"):
         migrate.migrate(path, [ONE])
 
 
-def test_an_altered_migration_is_refused(path: Path) -> None:
+def test_an_altered_migration_is_rejected(path: Path) -> None:
     migrate.migrate(path, [ONE])
     with pytest.raises(Problem, match="differs"):
         migrate.migrate(path, [ONE._replace(text="SELECT 1"), TWO])
 
 
-def test_the_shipped_migrations_are_numbered_from_one_without_a_gap() -> None:
+def test_shipped_migrations_are_numbered_from_one_without_gaps() -> None:
     assert [migration.version for migration in migrations.shipped_migrations()] == list(
         range(1, len(migrations.shipped_migrations()) + 1)
     )
 
 
-def test_the_file_and_its_folder_belong_to_their_owner_alone(path: Path) -> None:
+def test_the_file_and_its_folder_are_accessible_to_their_owner_only(path: Path) -> None:
     migrate.migrate(path)
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
     assert path.with_name("listings.db.lock").stat().st_mode & 0o777 == 0o600
 
 
-def test_two_processes_at_once_migrate_once(path: Path) -> None:
+def test_two_concurrent_processes_apply_each_migration_once(path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     with context.Pool(2) as pool:
         applied = pool.map(migrate.migrate, [path, path])
     assert sorted(map(len, applied)) == [0, len(migrations.shipped_migrations())]
 
 
-def test_a_file_that_is_no_database_is_unavailable(path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_unavailable(path: Path) -> None:
     path.parent.mkdir()
-    path.write_text("This is a letter to my grandmother, and no database at all. " * 100)
+    path.write_text("This is a text file, not a database. " * 100)
     with pytest.raises(Unavailable, match="can't be used"):
         migrate.migrate(path)
 
 
 def test_a_store_does_not_open_without_a_database(path: Path) -> None:
-    with pytest.raises(Problem, match="There is no database") as caught:
+    with pytest.raises(Problem, match="There is no database") as raised:
         asyncio.run(SqliteStore(path).open())
-    assert caught.value.code == "database_missing"
+    assert raised.value.code == "database_missing"
     assert not path.exists()
 
 
 @pytest.mark.parametrize("migrations", [[], [ONE]])
-def test_a_store_does_not_open_another_schema(path: Path, migrations: list[Migration]) -> None:
+def test_a_store_does_not_open_a_different_schema(path: Path, migrations: list[Migration]) -> None:
     migrate.migrate(path, migrations)
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(Problem) as raised:
         asyncio.run(SqliteStore(path).open())
-    assert caught.value.code == "schema_mismatch"
+    assert raised.value.code == "schema_mismatch"
 
 
-def test_a_store_does_not_open_an_empty_file_or_what_is_no_database(path: Path) -> None:
+def test_a_store_does_not_open_an_empty_or_foreign_file(path: Path) -> None:
     path.parent.mkdir()
     path.touch()
     with pytest.raises(Problem, match="older schema"):
         asyncio.run(SqliteStore(path).open())
-    path.write_text("no database " * 1000)
+    path.write_text("not a database " * 1000)
     with pytest.raises(Unavailable, match="can't be opened"):
         asyncio.run(SqliteStore(path).open())
 
 
-@pytest.mark.parametrize(("version", "sound"), [("3.51.2", False), ("3.40.1", False), ("3.51.3", True), ("4.0", True)])
-def test_a_sqlite_that_can_corrupt_the_file_is_refused(
-    version: str, monkeypatch: pytest.MonkeyPatch, *, sound: bool
-) -> None:
-    monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: version)
-    if sound:
-        connections.require_sound_sqlite()
-    else:
-        with pytest.raises(Problem, match="can corrupt"):
-            connections.require_sound_sqlite()
+# The copy before a migration
+
+
+def test_a_migration_keeps_a_copy_of_the_previous_database(database: Path) -> None:
+    copies: list[Path] = []
+    applied = migrate.migrate(database, [*migrations.shipped_migrations(), NEXT_MIGRATION], copies.append)
+    assert applied == [NEXT_MIGRATION]
+    assert len(copies) == 1
+    assert copies[0].parent == database.parent
+    assert copies[0].name.startswith(f"listings.db.before-{NEXT_MIGRATION.version:04}-")
+    assert databases.rows(copies[0], COUNT_LISTINGS) == databases.rows(database, COUNT_LISTINGS) == [(3,)]
+    assert databases.rows(copies[0], "SELECT name FROM sqlite_schema WHERE name = 'next'") == []
+
+
+def test_a_new_or_current_database_is_not_copied(tmp_path: Path) -> None:
+    copies: list[Path] = []
+    database = tmp_path / "listings.db"
+    migrate.migrate(database, on_backup=copies.append)
+    migrate.migrate(database, on_backup=copies.append)
+    assert copies == []
+    assert list_names(tmp_path) == ["listings.db", "listings.db.lock"]
+
+
+def test_a_migration_does_not_start_if_the_copy_fails(tmp_path: Path) -> None:
+    database = databases.make(tmp_path / "listings.db", listings=50, size=3000)
+    databases.damage(database)
+    with pytest.raises(Unavailable, match="damaged"):
+        migrate.migrate(database, [*migrations.shipped_migrations(), NEXT_MIGRATION])
+    assert databases.rows(database, "SELECT max(version) FROM schema_migrations") == [(NEXT_MIGRATION.version - 1,)]
+
+
+def test_pending_migrations_are_listed_without_changing_anything(database: Path, tmp_path: Path) -> None:
+    before = read_files(database.parent)
+    assert migrate.list_pending(database) == []
+    assert migrate.list_pending(database, [*migrations.shipped_migrations(), NEXT_MIGRATION]) == [NEXT_MIGRATION]
+    assert read_files(database.parent) == before
+    assert migrate.list_pending(tmp_path / "nowhere" / "listings.db") == migrations.shipped_migrations()
+    (tmp_path / "empty.db").touch()
+    assert migrate.list_pending(tmp_path / "empty.db") == migrations.shipped_migrations()
+    assert list_names(tmp_path) == ["data", "empty.db"]

@@ -1,4 +1,4 @@
-"""How a search is carried out: by an index that serves it, in few steps however many listings there are."""
+"""Searches of a large account use an index and few steps, regardless of the number of listings."""
 
 import asyncio
 from collections.abc import Iterator
@@ -25,20 +25,20 @@ FILTERS: dict[str, Any] = {
     "type": "job",
 }
 COUNT = 10_000
-SHARES = {"second": 2, "third": 3, "eleventh": 11}  # of how many listings one has the word
+SHARES = {"second": 2, "third": 3, "eleventh": 11}  # one in n listings has the word
 
 
-def shapes(indexed: bool) -> Iterator[search_sql.Shape]:  # noqa: FBT001 - which kind
-    some = [names for size in range(3) for names in combinations(FILTERS, size)]
-    for status, names, sort, descending, behind, limited in product(
-        ("active", "inactive", "deleted", "all"), some, SORTED_BY, (True, False), (True, False), (True, False)
+def generate_shapes(indexed: bool) -> Iterator[search_sql.Shape]:  # noqa: FBT001 - a test helper
+    filters = [names for size in range(3) for names in combinations(FILTERS, size)]
+    for status, names, sort, descending, has_cursor, has_limit in product(
+        ("active", "inactive", "deleted", "all"), filters, SORTED_BY, (True, False), (True, False), (True, False)
     ):
         query = ListingQuery(
-            status=status,  # type: ignore[arg-type]  # one of them
+            status=status,  # type: ignore[arg-type]  # one of the literals
             sort=sort,
             descending=descending,
-            limit=100 if limited else None,
-            after=(1, 1) if behind else None,
+            limit=100 if has_limit else None,
+            after=(1, 1) if has_cursor else None,
             **{name: FILTERS[name] for name in names},
         )
         shape = search_sql.build_shape(query)
@@ -47,7 +47,7 @@ def shapes(indexed: bool) -> Iterator[search_sql.Shape]:  # noqa: FBT001 - which
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> apsw.Connection:
-    """A file with one large account: its listings are bikes of one kind, a few of them rare."""
+    """A database with one large account: its listings are common bikes, except for a few rare ones."""
     path = tmp_path_factory.mktemp("search") / "listings.db"
     migrate.migrate(path)
     asyncio.run(fill(path))
@@ -62,7 +62,9 @@ async def fill(path: Path) -> None:
     account = await store.add_account("Alice", "alice@example.com", None, 1_000)
     assert account is not None
     for at in range(0, COUNT, 500):
-        await asyncio.gather(*(store.add_listing(1, account.id, listing(n), stamp(n)) for n in range(at, at + 500)))
+        await asyncio.gather(
+            *(store.add_listing(1, account.id, build_listing(n), build_timestamp(n)) for n in range(at, at + 500))
+        )
     for number in range(1, 6):
         await store.change_listing(1024 * (number + 100) + 1, lambda _: {"is_active": False})
         await store.change_listing(1024 * (number + 200) + 1, lambda _: {"is_active": False, "deleted_at": 5})
@@ -71,7 +73,7 @@ async def fill(path: Path) -> None:
     await store.close()
 
 
-def listing(number: int) -> NewListing:
+def build_listing(number: int) -> NewListing:
     rare = "Rare" if number < 5 else "Common"
     return NewListing(
         title=f"{rare} bike {number}",
@@ -83,62 +85,64 @@ def listing(number: int) -> NewListing:
     )
 
 
-def stamp(number: int) -> str:
+def build_timestamp(number: int) -> str:
     return f"2026-11-{21 if number < 5 else 20} 10:00:00"
 
 
-def plan_of(reader: apsw.Connection, statement: str) -> str:
-    cursor = reader.execute(f"EXPLAIN QUERY PLAN {sql.to_sqlite(statement)}", [1] * parameters(statement))
+def get_plan(reader: apsw.Connection, statement: str) -> str:
+    cursor = reader.execute(f"EXPLAIN QUERY PLAN {sql.to_sqlite(statement)}", [1] * count_parameters(statement))
     return "; ".join(str(row[3]) for row in cursor.fetchall())
 
 
-def parameters(statement: str) -> int:
+def count_parameters(statement: str) -> int:
     return max(number for number in range(1, 20) if f"${number}" in statement)
 
 
-def test_every_search_of_a_large_account_is_served_by_the_index_it_names(reader: apsw.Connection) -> None:
-    for shape in shapes(indexed=True):
-        plan = plan_of(reader, search_sql.build_search(shape))
+def test_every_search_of_a_large_account_uses_the_index_it_names(reader: apsw.Connection) -> None:
+    for shape in generate_shapes(indexed=True):
+        plan = get_plan(reader, search_sql.build_search(shape))
         assert plan.startswith(f"SEARCH listings USING INDEX {shape.index} (bucket=? AND account_id=?"), (shape, plan)
 
 
-def test_a_walk_sorts_nothing(reader: apsw.Connection) -> None:
-    for shape in shapes(indexed=True):
+def test_a_walk_does_not_sort(reader: apsw.Connection) -> None:
+    for shape in generate_shapes(indexed=True):
         if shape == search_sql.plan_walk(shape):
-            assert "TEMP B-TREE" not in plan_of(reader, search_sql.build_search(shape)), shape
+            assert "TEMP B-TREE" not in get_plan(reader, search_sql.build_search(shape)), shape
 
 
-def test_a_small_account_is_looked_through_by_status_and_by_nothing_else(reader: apsw.Connection) -> None:
-    for shape in shapes(indexed=False):
-        plan = plan_of(reader, search_sql.build_search(shape))
+def test_a_small_account_is_scanned_by_status_only(reader: apsw.Connection) -> None:
+    for shape in generate_shapes(indexed=False):
+        plan = get_plan(reader, search_sql.build_search(shape))
         assert "SCAN" not in plan, (shape, plan)
         assert "listings_by" not in plan, (shape, plan)
 
 
-def test_every_count_is_served_by_its_index_alone(reader: apsw.Connection) -> None:
+def test_every_count_uses_its_index(reader: apsw.Connection) -> None:
     for shape in {
-        search_sql.build_count(shape): shape for shape in shapes(indexed=True) if shape != search_sql.plan_walk(shape)
+        search_sql.build_count(shape): shape
+        for shape in generate_shapes(indexed=True)
+        if shape != search_sql.plan_walk(shape)
     }.values():
-        plan = plan_of(reader, search_sql.build_count(shape))
+        plan = get_plan(reader, search_sql.build_count(shape))
         assert f"INDEX {shape.index} (bucket=? AND account_id=?" in plan, (shape, plan)
 
 
 class Steps:
-    """Counts what SQLite's virtual machine does, in thousands of instructions."""
+    """Counts the instructions of SQLite's virtual machine, in thousands."""
 
     def __init__(self, reader: apsw.Connection) -> None:
         self._reader = reader
 
-    def of(self, query: ListingQuery) -> tuple[int, int]:
-        """The thousands, and how many listings were found."""
+    def count(self, query: ListingQuery) -> tuple[int, int]:
+        """Return the thousands of instructions and the number of listings found."""
         thousands = 0
 
-        def note() -> bool:
+        def count_thousand() -> bool:
             nonlocal thousands
             thousands += 1
             return False
 
-        self._reader.set_progress_handler(note, 1_000)
+        self._reader.set_progress_handler(count_thousand, 1_000)
         try:
             found = asyncio.run(sqlite_search.find(self._read, (1, 1), query, asyncio.Lock()))
         finally:
@@ -167,21 +171,21 @@ SINGLE = [
 @pytest.mark.parametrize("filters", SINGLE, ids=str)
 @pytest.mark.parametrize("sort", SORTED_BY)
 @pytest.mark.parametrize("descending", [True, False])
-def test_a_page_takes_few_steps_whatever_it_is_filtered_and_sorted_by(
+def test_a_page_takes_few_steps_with_any_filter_and_order(
     reader: apsw.Connection,
     filters: dict[str, Any],
     sort: Any,
-    descending: bool,  # noqa: FBT001 - which way
+    descending: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
-    # To look through all listings takes 200,000 instructions and more; up to 5,000 ids may be found by their words.
-    steps, found = Steps(reader).of(ListingQuery(sort=sort, descending=descending, limit=100, **filters))
+    # Scanning all listings takes at least 200,000 instructions. Up to 5,000 ids may be found by their words.
+    steps, found = Steps(reader).count(ListingQuery(sort=sort, descending=descending, limit=100, **filters))
     assert steps <= (120 if "words" in filters else 60)
     assert found in {5, 6, 100}
 
 
-def test_what_is_counted_would_show_a_look_through(reader: apsw.Connection) -> None:
-    read = Steps(reader)
+def test_the_step_count_would_reveal_a_scan(reader: apsw.Connection) -> None:
+    steps = Steps(reader)
     reader.set_progress_handler(None)
     rows = reader.execute("SELECT count(*) FROM listings WHERE content LIKE '%x%'").fetchall()
     assert rows == [(0,)]
-    assert read.of(ListingQuery(region="Rare", limit=None))[0] < read.of(ListingQuery(limit=None))[0]
+    assert steps.count(ListingQuery(region="Rare", limit=None))[0] < steps.count(ListingQuery(limit=None))[0]

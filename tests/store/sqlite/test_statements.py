@@ -1,4 +1,4 @@
-"""The statements themselves: parameters bind where they are written, buckets are carried."""
+"""The SQL statements: their parameters, buckets and query plans."""
 
 import re
 from collections.abc import Callable
@@ -29,18 +29,18 @@ def connection(tmp_path: Path) -> apsw.Connection:
     return open_writer(tmp_path / "listings.db")
 
 
-def parameters(statement: str) -> list[int]:
+def find_parameters(statement: str) -> list[int]:
     return sorted({int(number) for number in re.findall(r"\$(\d+)", statement)})
 
 
-def test_all_statements_are_looked_at() -> None:
+def test_the_statements_are_found() -> None:
     assert len(STATEMENTS) >= 16
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
 def test_every_parameter_binds_to_its_number(name: str, connection: apsw.Connection) -> None:
     statement = STATEMENTS[name]
-    numbers = parameters(statement)
+    numbers = find_parameters(statement)
     assert numbers == list(range(1, len(numbers) + 1))
     values = [9_000 + number for number in numbers]
     cursor = connection.cursor()
@@ -50,52 +50,52 @@ def test_every_parameter_binds_to_its_number(name: str, connection: apsw.Connect
     assert expanded == "EXPLAIN " + re.sub(r"\$(\d+)", lambda match: str(9_000 + int(match[1])), statement)
 
 
-def test_sqlite_takes_dollar_numbers_for_names_in_order_of_appearance(connection: apsw.Connection) -> None:
+def test_dollar_numbers_are_translated_for_sqlite(connection: apsw.Connection) -> None:
     assert connection.execute("SELECT $2, $1", ("a", "b")).fetchall() == [("a", "b")]
     assert connection.execute(sql.to_sqlite("SELECT $2, $1"), ("a", "b")).fetchall() == [("b", "a")]
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
-def test_every_hot_statement_carries_the_bucket(name: str) -> None:
+def test_every_statement_on_a_hot_table_has_the_bucket(name: str) -> None:
     statement = STATEMENTS[name]
     if re.search(rf"\b(FROM|INTO|UPDATE|JOIN) ({'|'.join(HOT_TABLES)})\b", statement):
         assert re.search(r"\bbucket = \$\d|INTO \w+ \(\s*(id, )?bucket,", statement)
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
-def test_no_statement_casts_by_colons_or_selects_everything(name: str) -> None:
+def test_no_statement_casts_with_colons_or_selects_all_columns(name: str) -> None:
     assert "::" not in STATEMENTS[name]
     assert not re.search(r"SELECT \*|RETURNING \*", STATEMENTS[name])
 
 
-def plan_of(connection: apsw.Connection, statement: str) -> str:
-    values = range(1, len(parameters(statement)) + 1)
+def get_plan(connection: apsw.Connection, statement: str) -> str:
+    values = range(1, len(find_parameters(statement)) + 1)
     cursor = connection.execute("EXPLAIN QUERY PLAN " + sql.to_sqlite(statement), tuple(values))
     return "; ".join(str(row[3]) for row in cursor.fetchall())
 
 
 @pytest.mark.parametrize("connect", [open_reader, open_writer])
-def test_reads_use_their_index_and_sort_nothing(tmp_path: Path, connect: Callable[[Path], apsw.Connection]) -> None:
+def test_reads_use_their_index_and_do_not_sort(tmp_path: Path, connect: Callable[[Path], apsw.Connection]) -> None:
     migrate.migrate(tmp_path / "listings.db")
     connection = connect(tmp_path / "listings.db")
-    assert plan_of(connection, sql.GET_LISTING) == "SEARCH listings USING INTEGER PRIMARY KEY (rowid=?)"
+    assert get_plan(connection, sql.GET_LISTING) == "SEARCH listings USING INTEGER PRIMARY KEY (rowid=?)"
     listing_plan = "SEARCH listings USING INDEX listings_active (bucket=? AND account_id=?)"
-    assert plan_of(connection, sql.LIST_LISTINGS) == listing_plan
-    caller_plan = plan_of(connection, sql.FIND_CALLER)
+    assert get_plan(connection, sql.LIST_LISTINGS) == listing_plan
+    caller_plan = get_plan(connection, sql.FIND_CALLER)
     assert caller_plan == (
         "SEARCH k USING INDEX sqlite_autoindex_api_keys_1 (digest=?); SEARCH a USING INTEGER PRIMARY KEY (rowid=?)"
     )
 
 
-def test_a_page_of_all_listings_merges_two_indexes_and_sorts_nothing(connection: apsw.Connection) -> None:
-    assert plan_of(connection, sql.PAGE_LISTINGS) == (
+def test_a_page_of_all_listings_merges_two_indexes_without_sorting(connection: apsw.Connection) -> None:
+    assert get_plan(connection, sql.PAGE_LISTINGS) == (
         "MERGE (UNION ALL); LEFT; SEARCH listings USING INDEX listings_active (bucket=? AND account_id=? AND id>?); "
         "RIGHT; SEARCH listings USING INDEX listings_hidden (bucket=? AND account_id=? AND id>?)"
     )
 
 
 @pytest.mark.parametrize("connect", [open_reader, open_writer])
-def test_a_statement_is_not_planned_anew_for_other_values(
+def test_a_statement_is_not_replanned_for_other_values(
     tmp_path: Path, connect: Callable[[Path], apsw.Connection]
 ) -> None:
     migrate.migrate(tmp_path / "listings.db")
@@ -106,8 +106,8 @@ def test_a_statement_is_not_planned_anew_for_other_values(
 @pytest.mark.parametrize(
     "name", [name for name, value in vars(member_sql).items() if name.isupper() and not name.endswith("COLUMNS")]
 )
-def test_nothing_of_the_console_scans_a_table_or_sorts(name: str, connection: apsw.Connection) -> None:
-    plan = plan_of(connection, getattr(member_sql, name))
+def test_no_console_statement_scans_a_table_or_sorts(name: str, connection: apsw.Connection) -> None:
+    plan = get_plan(connection, getattr(member_sql, name))
     assert "SCAN" not in plan, plan
     assert "TEMP B-TREE" not in plan or name in {"LIST_SESSIONS", "LIST_USAGE_BY_DAY"}, (
         plan

@@ -1,4 +1,4 @@
-"""Turns to write, and what a reader may keep between them."""
+"""The write lock, and the caches that its counters validate."""
 
 import os
 import subprocess
@@ -11,16 +11,16 @@ import pytest
 
 from listings.store.sqlite.write_lock import VersionedCache, WriteLock
 
-KILLED_IN_ITS_TURN = """
+KILLED_WHILE_WRITING = """
 import os, signal, sys
 from pathlib import Path
 from listings.store.sqlite.write_lock import WriteLock
-with WriteLock(Path(sys.argv[1])).taken():
+with WriteLock(Path(sys.argv[1])).acquire():
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-class Seconds:
+class FakeClock:
     def __init__(self) -> None:
         self.now = 100.0
 
@@ -34,64 +34,64 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def seconds() -> Seconds:
-    return Seconds()
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture
-def kept(path: Path, seconds: Seconds) -> Iterator[VersionedCache]:
-    with closing(WriteLock(path)) as turn:
-        yield VersionedCache(turn.number, seconds)
+def cache(path: Path, clock: FakeClock) -> Iterator[VersionedCache]:
+    with closing(WriteLock(path)) as lock:
+        yield VersionedCache(lock.read_sequence, clock)
 
 
 @pytest.fixture
-def callers(path: Path, seconds: Seconds) -> Iterator[VersionedCache]:
-    with closing(WriteLock(path)) as turn:
-        yield VersionedCache(turn.callers_number, seconds)
+def callers(path: Path, clock: FakeClock) -> Iterator[VersionedCache]:
+    with closing(WriteLock(path)) as lock:
+        yield VersionedCache(lock.read_caller_sequence, clock)
 
 
-def test_what_was_read_is_kept_while_nobody_writes(kept: VersionedCache) -> None:
-    kept.values()["a"] = 1
-    assert kept.values() == {"a": 1}
+def test_the_cache_is_valid_while_no_process_writes(cache: VersionedCache) -> None:
+    cache.values()["a"] = 1
+    assert cache.values() == {"a": 1}
 
 
-def test_a_turn_of_another_process_ends_what_was_kept(path: Path, kept: VersionedCache) -> None:
-    kept.values()["a"] = 1
-    with closing(WriteLock(path)) as other, other.taken():
+def test_a_write_by_another_process_invalidates_the_cache(path: Path, cache: VersionedCache) -> None:
+    cache.values()["a"] = 1
+    with closing(WriteLock(path)) as other, other.acquire():
         pass
-    assert kept.values() == {}
+    assert cache.values() == {}
 
 
-def test_a_turn_that_fails_ends_what_was_kept(path: Path, kept: VersionedCache) -> None:
-    kept.values()["a"] = 1
-    with closing(WriteLock(path)) as other, pytest.raises(OSError, match="gone"), other.taken():
+def test_a_failed_write_invalidates_the_cache(path: Path, cache: VersionedCache) -> None:
+    cache.values()["a"] = 1
+    with closing(WriteLock(path)) as other, pytest.raises(OSError, match="gone"), other.acquire():
         raise OSError("gone")
-    assert kept.values() == {}
+    assert cache.values() == {}
 
 
-def test_nothing_is_kept_while_somebody_has_the_turn(path: Path, kept: VersionedCache) -> None:
-    kept.values()["a"] = 1
-    with closing(WriteLock(path)) as other, other.taken():
-        kept.values()["a"] = 2
-        assert kept.values() == {}
-    assert kept.values() == {}
+def test_nothing_is_cached_while_a_process_holds_the_lock(path: Path, cache: VersionedCache) -> None:
+    cache.values()["a"] = 1
+    with closing(WriteLock(path)) as other, other.acquire():
+        cache.values()["a"] = 2
+        assert cache.values() == {}
+    assert cache.values() == {}
 
 
-def test_callers_are_kept_over_turns_that_are_not_about_them(path: Path, callers: VersionedCache) -> None:
+def test_writes_that_change_no_caller_keep_cached_callers(path: Path, callers: VersionedCache) -> None:
     callers.values()["a"] = 1
-    with closing(WriteLock(path)) as other, other.taken(changes_callers=False):
+    with closing(WriteLock(path)) as other, other.acquire(changes_callers=False):
         assert callers.values() == {"a": 1}
     assert callers.values() == {"a": 1}
 
 
 @pytest.mark.decision("G25")
 @pytest.mark.parametrize("changes_callers", [False, True])
-def test_a_turn_that_may_change_callers_ends_what_was_kept_of_them(
+def test_writes_that_may_change_callers_invalidate_cached_callers(
     path: Path, callers: VersionedCache, *, changes_callers: bool
 ) -> None:
     callers.values()["a"] = 1
-    with closing(WriteLock(path)) as other, other.taken(changes_callers=changes_callers):
-        other.mark_callers()
+    with closing(WriteLock(path)) as other, other.acquire(changes_callers=changes_callers):
+        other.mark_callers_changed()
         callers.values()["a"] = 2
         assert callers.values() == {}
     assert callers.values() == {}
@@ -100,45 +100,45 @@ def test_a_turn_that_may_change_callers_ends_what_was_kept_of_them(
 
 
 @pytest.mark.parametrize("changes_callers", [False, True])
-@pytest.mark.parametrize("subject", ["kept", "callers"])
-def test_after_a_writer_was_killed_in_its_turn_nothing_is_kept_until_another_has_had_one(
-    path: Path, request: pytest.FixtureRequest, subject: str, *, changes_callers: bool
+@pytest.mark.parametrize("fixture", ["cache", "callers"])
+def test_a_killed_writer_disables_the_cache_until_the_next_write(
+    path: Path, request: pytest.FixtureRequest, fixture: str, *, changes_callers: bool
 ) -> None:
-    kept: VersionedCache = request.getfixturevalue(subject)
-    kept.values()["a"] = 1
-    killed = subprocess.run([sys.executable, "-c", KILLED_IN_ITS_TURN, str(path)], check=False)
+    cache: VersionedCache = request.getfixturevalue(fixture)
+    cache.values()["a"] = 1
+    killed = subprocess.run([sys.executable, "-c", KILLED_WHILE_WRITING, str(path)], check=False)
     assert killed.returncode < 0
-    kept.values()["a"] = 2
-    assert kept.values() == {}
-    with closing(WriteLock(path)) as other, other.taken(changes_callers=changes_callers):
+    cache.values()["a"] = 2
+    assert cache.values() == {}
+    with closing(WriteLock(path)) as other, other.acquire(changes_callers=changes_callers):
         pass
-    kept.values()["a"] = 3
-    assert kept.values() == {"a": 3}
+    cache.values()["a"] = 3
+    assert cache.values() == {"a": 3}
 
 
-def test_what_a_foreign_program_writes_is_seen_within_a_second(kept: VersionedCache, seconds: Seconds) -> None:
-    kept.values()["a"] = 1
-    seconds.now += 1.0
-    assert kept.values() == {"a": 1}
-    seconds.now += 0.01
-    assert kept.values() == {}
+def test_a_write_by_a_foreign_program_is_seen_within_a_second(cache: VersionedCache, clock: FakeClock) -> None:
+    cache.values()["a"] = 1
+    clock.now += 1.0
+    assert cache.values() == {"a": 1}
+    clock.now += 0.01
+    assert cache.values() == {}
 
 
-def test_what_is_kept_is_bounded(kept: VersionedCache) -> None:
+def test_the_size_of_the_cache_is_limited(cache: VersionedCache) -> None:
     for number in range(10_000):
-        kept.values()[number] = number
-    assert len(kept.values()) <= 4096
+        cache.values()[number] = number
+    assert len(cache.values()) <= 4096
 
 
-def test_a_lock_file_of_an_earlier_version_is_taken_over(path: Path) -> None:
-    lock = Path(f"{path}.lock")
-    lock.write_bytes((6).to_bytes(8, sys.byteorder))
-    with closing(WriteLock(path)) as turn, turn.taken():
-        assert turn.number() == 7
-    assert lock.read_bytes() == (8).to_bytes(8, sys.byteorder) + (2).to_bytes(8, sys.byteorder)
+def test_the_lock_file_of_an_earlier_version_is_extended(path: Path) -> None:
+    file = Path(f"{path}.lock")
+    file.write_bytes((6).to_bytes(8, sys.byteorder))
+    with closing(WriteLock(path)) as lock, lock.acquire():
+        assert lock.read_sequence() == 7
+    assert file.read_bytes() == (8).to_bytes(8, sys.byteorder) + (2).to_bytes(8, sys.byteorder)
 
 
-def test_a_disk_without_room_for_the_lock_file_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_when_creating_the_lock_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 

@@ -1,4 +1,4 @@
-"""The writer thread: what a caller hears when a batch succeeds, fails, or can't begin."""
+"""The writer thread: results and errors of writes when a batch succeeds, fails or can't start."""
 
 import asyncio
 import fcntl
@@ -30,8 +30,8 @@ def insert(text: str) -> Callable[[apsw.Connection], int]:
     return operation
 
 
-def refuse(connection: apsw.Connection) -> int:
-    connection.execute("INSERT INTO notes (text) VALUES ('refused')")
+def insert_and_reject(connection: apsw.Connection) -> int:
+    connection.execute("INSERT INTO notes (text) VALUES ('rejected')")
     raise Problem("not_owner", "no")
 
 
@@ -43,11 +43,11 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def texts(path: Path) -> set[str]:
+def read_texts(path: Path) -> set[str]:
     return {str(row[0]) for row in apsw.Connection(str(path)).execute("SELECT text FROM notes").fetchall()}
 
 
-def with_writer(path: Path, use: Callable[[Writer], Any]) -> Any:
+def run_with_writer(path: Path, use: Callable[[Writer], Any]) -> Any:
     async def run() -> Any:
         writer = Writer(path)
         try:
@@ -58,148 +58,146 @@ def with_writer(path: Path, use: Callable[[Writer], Any]) -> Any:
     return asyncio.run(run())
 
 
-def gathered(*operations: Callable[[apsw.Connection], Any]) -> Callable[[Writer], Any]:
+def run_concurrently(*operations: Callable[[apsw.Connection], Any]) -> Callable[[Writer], Any]:
     async def use(writer: Writer) -> list[Any]:
         return await asyncio.gather(*map(writer.run, operations), return_exceptions=True)
 
     return use
 
 
-def in_one_batch(*operations: Callable[[apsw.Connection], Any]) -> Callable[[Writer], Any]:
-    entered, go_on = threading.Event(), threading.Event()
+def run_in_one_batch(*operations: Callable[[apsw.Connection], Any]) -> Callable[[Writer], Any]:
+    entered, unblock = threading.Event(), threading.Event()
 
     def block(_: apsw.Connection) -> None:
         entered.set()
-        go_on.wait(TIMEOUT)
+        unblock.wait(TIMEOUT)
 
     async def use(writer: Writer) -> list[Any]:
         blocked = asyncio.ensure_future(writer.run(block))
         await asyncio.to_thread(entered.wait, TIMEOUT)
-        waiting: asyncio.Future[list[Any]] = asyncio.ensure_future(gathered(*operations)(writer))
-        while writer.waiting < len(operations):  # noqa: ASYNC110 - the writer tells of no event
+        waiting: asyncio.Future[list[Any]] = asyncio.ensure_future(run_concurrently(*operations)(writer))
+        while writer.queued < len(operations):  # noqa: ASYNC110 - the writer has no event for it
             await asyncio.sleep(0)
-        go_on.set()
+        unblock.set()
         await blocked
         return await waiting
 
     return use
 
 
-def test_operations_that_wait_share_a_commit_and_each_gets_its_own_result(path: Path) -> None:
-    results = with_writer(path, gathered(*(insert(str(number)) for number in range(600))))
+def test_queued_operations_share_a_commit_and_get_their_own_results(path: Path) -> None:
+    results = run_with_writer(path, run_concurrently(*(insert(str(number)) for number in range(600))))
     assert results == list(range(1, 601))
-    assert len(texts(path)) == 600
+    assert len(read_texts(path)) == 600
 
 
-def test_only_a_batch_with_an_operation_about_callers_ends_what_was_kept_of_them(path: Path) -> None:
+def test_only_operations_on_callers_invalidate_cached_callers(path: Path) -> None:
     async def use(writer: Writer) -> list[int]:
-        numbers = []
+        sequences = []
         for kinds in ([False, False], [False, True], [False]):
             await asyncio.gather(*(writer.run(insert(os.urandom(8).hex()), changes_callers=kind) for kind in kinds))
-            await writer.run(insert(os.urandom(8).hex()), changes_callers=False)  # the turn before it has ended
-            numbers.append(writer.turn.callers_number())
-        return numbers
+            await writer.run(insert(os.urandom(8).hex()), changes_callers=False)  # the batch before it has ended
+            sequences.append(writer.lock.read_caller_sequence())
+        return sequences
 
-    assert with_writer(path, use) == [0, 2, 2]
+    assert run_with_writer(path, use) == [0, 2, 2]
 
 
-def test_one_refusal_undoes_only_itself(path: Path) -> None:
-    first, refused, last = with_writer(path, gathered(insert("a"), refuse, insert("b")))
+def test_a_rejected_operation_is_rolled_back_alone(path: Path) -> None:
+    first, rejected, last = run_with_writer(path, run_concurrently(insert("a"), insert_and_reject, insert("b")))
     assert (first, last) == (1, 2)
-    assert isinstance(refused, Problem)
-    assert texts(path) == {"a", "b"}
+    assert isinstance(rejected, Problem)
+    assert read_texts(path) == {"a", "b"}
 
 
-@pytest.mark.parametrize("refusal", ["SELECT 1", "UPDATE notes SET text = 'lost' WHERE text = 'a' RETURNING text"])
-def test_only_where_something_is_to_be_undone_all_is_done_again(path: Path, refusal: str) -> None:
+@pytest.mark.parametrize("statement", ["SELECT 1", "UPDATE notes SET text = 'lost' WHERE text = 'a' RETURNING text"])
+def test_a_batch_runs_again_only_if_there_is_something_to_roll_back(path: Path, statement: str) -> None:
     runs = []
 
-    def note(connection: apsw.Connection) -> None:
+    def count(connection: apsw.Connection) -> None:
         runs.append(insert("a")(connection))
 
-    def decline(connection: apsw.Connection) -> None:
-        connection.execute(refusal).fetchall()
+    def reject(connection: apsw.Connection) -> None:
+        connection.execute(statement).fetchall()
         raise Problem("not_owner", "no")
 
-    first, declined, last = with_writer(path, in_one_batch(note, decline, insert("b")))
+    first, rejected, last = run_with_writer(path, run_in_one_batch(count, reject, insert("b")))
     assert (first, last) == (None, 2)
-    assert isinstance(declined, Problem)
-    assert texts(path) == {"a", "b"}
-    assert runs == [1] * (1 if refusal == "SELECT 1" else 2)
+    assert isinstance(rejected, Problem)
+    assert read_texts(path) == {"a", "b"}
+    assert runs == [1] * (1 if statement == "SELECT 1" else 2)
 
 
-def test_a_statement_that_the_database_refuses_undoes_only_itself(path: Path) -> None:
-    first, second, third = with_writer(path, gathered(insert("a"), insert("a"), insert("b")))
+def test_a_statement_that_the_database_rejects_is_rolled_back_alone(path: Path) -> None:
+    first, second, third = run_with_writer(path, run_concurrently(insert("a"), insert("a"), insert("b")))
     assert (first, third) == (1, 2)
     assert isinstance(second, Unavailable)
-    assert texts(path) == {"a", "b"}
+    assert read_texts(path) == {"a", "b"}
 
 
-def test_a_full_database_voids_the_whole_batch_and_recovers_when_there_is_room(path: Path) -> None:
+def test_a_full_database_fails_the_batch_until_there_is_space(path: Path) -> None:
     async def use(writer: Writer) -> None:
         pages = await writer.run(lambda connection: connection.pragma("page_count"))
         await writer.run(lambda connection: connection.pragma("max_page_count", pages + 3))
-        outcomes = await in_one_batch(insert("small"), insert("x" * 100_000), insert("also small"))(writer)
+        outcomes = await run_in_one_batch(insert("small"), insert("x" * 100_000), insert("also small"))(writer)
         assert [type(outcome) for outcome in outcomes] == [Unavailable] * 3
         assert "unknown" in outcomes[0].message
-        assert texts(path) == set()
+        assert read_texts(path) == set()
         await writer.run(lambda connection: connection.pragma("max_page_count", 1_000_000))
         assert await writer.run(insert("x" * 100_000)) == 1
 
-    with_writer(path, use)
+    run_with_writer(path, use)
 
 
-def test_a_database_that_lets_nobody_write_is_unavailable_and_nothing_was_written(path: Path) -> None:
+def test_a_read_only_database_is_unavailable_and_nothing_is_written(path: Path) -> None:
     connections: list[apsw.Connection] = []
 
     async def use(writer: Writer) -> None:
         await writer.run(connections.append)
         connections[0].pragma("query_only", 1)
-        with pytest.raises(Unavailable) as told:
+        with pytest.raises(Unavailable) as raised:
             await writer.run(insert("a"))
-        assert told.value.message == "The database can't be written; nothing was written"
+        assert raised.value.message == "The database can't be written; nothing was written"
         connections[0].pragma("query_only", 0)
         assert await writer.run(insert("b")) == 1
 
-    with_writer(path, use)
-    assert texts(path) == {"b"}
+    run_with_writer(path, use)
+    assert read_texts(path) == {"b"}
 
 
-def test_what_is_refused_when_it_commits_is_unknown(path: Path) -> None:
-    def refuse() -> bool:
+def test_an_error_during_the_commit_means_an_unknown_outcome(path: Path) -> None:
+    def fail() -> bool:
         raise apsw.ReadOnlyError("attempt to write a readonly database")
 
     async def use(writer: Writer) -> None:
         with pytest.raises(Unavailable, match="unknown"):
-            await writer.run(lambda connection: connection.set_commit_hook(refuse))
+            await writer.run(lambda connection: connection.set_commit_hook(fail))
 
-    with_writer(path, use)
+    run_with_writer(path, use)
 
 
-def test_a_failing_disk_reopens_the_connection(path: Path) -> None:
+def test_the_connection_is_reopened_after_a_disk_error(path: Path) -> None:
     connections = []
 
-    def remember(connection: apsw.Connection) -> None:
+    def record(connection: apsw.Connection) -> None:
         connections.append(connection)
 
     def fail(connection: apsw.Connection) -> None:
-        remember(connection)
+        record(connection)
         raise apsw.IOError("disk I/O error")
 
     async def use(writer: Writer) -> None:
         with pytest.raises(Unavailable):
             await writer.run(fail)
-        await writer.run(remember)
+        await writer.run(record)
         assert await writer.run(insert("after")) == 1
 
-    with_writer(path, use)
+    run_with_writer(path, use)
     assert connections[0] is not connections[1]
 
 
-def test_a_database_that_another_program_holds_is_unavailable_and_nothing_was_written(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("listings.store.sqlite.connections._WRITER_WAITS", 10)
+def test_a_database_locked_by_another_program_is_unavailable(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("listings.store.sqlite.connections._WRITER_BUSY_TIMEOUT_MS", 10)
     other = apsw.Connection(str(path))
     other.execute("BEGIN IMMEDIATE")
 
@@ -209,11 +207,11 @@ def test_a_database_that_another_program_holds_is_unavailable_and_nothing_was_wr
         other.execute("ROLLBACK")
         assert await writer.run(insert("b")) == 1
 
-    with_writer(path, use)
-    assert texts(path) == {"b"}
+    run_with_writer(path, use)
+    assert read_texts(path) == {"b"}
 
 
-def test_a_file_that_is_gone_is_unavailable_until_it_is_back(path: Path) -> None:
+def test_a_missing_file_is_unavailable_until_it_is_restored(path: Path) -> None:
     away = path.with_suffix(".away")
     path.rename(away)
 
@@ -223,11 +221,11 @@ def test_a_file_that_is_gone_is_unavailable_until_it_is_back(path: Path) -> None
         away.rename(path)
         assert await writer.run(insert("b")) == 1
 
-    with_writer(path, use)
+    run_with_writer(path, use)
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal"])
-def test_a_file_that_is_removed_while_it_is_open_takes_no_more_writes_until_it_is_back(path: Path, suffix: str) -> None:
+def test_a_file_removed_while_open_is_unavailable_until_restored(path: Path, suffix: str) -> None:
     removed, away = path.with_name(path.name + suffix), path.with_suffix(".away")
 
     async def use(writer: Writer) -> None:
@@ -243,11 +241,11 @@ def test_a_file_that_is_removed_while_it_is_open_takes_no_more_writes_until_it_i
         assert await writer.run(insert("c")) == 2
         writer.require_files()
 
-    with_writer(path, use)
-    assert texts(path) == {"a", "c"}
+    run_with_writer(path, use)
+    assert read_texts(path) == {"a", "c"}
 
 
-def test_a_file_that_is_replaced_while_it_is_open_takes_no_more_writes(path: Path) -> None:
+def test_a_file_replaced_while_open_is_unavailable(path: Path) -> None:
     other = path.with_suffix(".other")
     shutil.copy(path, other)
 
@@ -257,25 +255,25 @@ def test_a_file_that_is_replaced_while_it_is_open_takes_no_more_writes(path: Pat
         with pytest.raises(Unavailable, match="removed or replaced"):
             await writer.run(insert("b"))
 
-    with_writer(path, use)
+    run_with_writer(path, use)
 
 
-def test_a_link_to_the_file_is_as_good_as_the_file(tmp_path: Path, path: Path) -> None:
+def test_the_file_can_be_written_through_a_link(tmp_path: Path, path: Path) -> None:
     link = tmp_path / "link.db"
     link.symlink_to(path)
 
     async def use(writer: Writer) -> None:
         assert [await writer.run(insert(text)) for text in ("a", "b")] == [1, 2]
 
-    with_writer(link, use)
+    run_with_writer(link, use)
 
 
-def test_too_many_waiting_writes_are_refused_at_once(path: Path) -> None:
-    entered, go_on = threading.Event(), threading.Event()
+def test_writes_above_the_queue_limit_are_rejected_immediately(path: Path) -> None:
+    entered, unblock = threading.Event(), threading.Event()
 
     def block(_: apsw.Connection) -> None:
         entered.set()
-        go_on.wait(TIMEOUT)
+        unblock.wait(TIMEOUT)
 
     async def use(writer: Writer) -> None:
         blocked = asyncio.ensure_future(writer.run(block))
@@ -284,22 +282,22 @@ def test_too_many_waiting_writes_are_refused_at_once(path: Path) -> None:
         await asyncio.sleep(0)
         with pytest.raises(Unavailable, match="Too many"):
             await writer.run(insert("one too many"))
-        go_on.set()
+        unblock.set()
         await asyncio.gather(blocked, *waiting)
 
-    with_writer(path, use)
-    assert len(texts(path)) == 1024
+    run_with_writer(path, use)
+    assert len(read_texts(path)) == 1024
 
 
 def test_a_batch_has_at_most_256_operations(path: Path) -> None:
-    entered, go_on = threading.Event(), threading.Event()
+    entered, unblock = threading.Event(), threading.Event()
     sizes: list[int] = []
 
     def block(_: apsw.Connection) -> None:
         entered.set()
-        go_on.wait(TIMEOUT)
+        unblock.wait(TIMEOUT)
 
-    def note(connection: apsw.Connection) -> None:
+    def insert_row(connection: apsw.Connection) -> None:
         sizes.append(connection.total_changes())
         connection.execute("INSERT INTO notes (text) VALUES (?)", (str(len(sizes)),))
 
@@ -308,31 +306,31 @@ def test_a_batch_has_at_most_256_operations(path: Path) -> None:
         blocked = asyncio.ensure_future(writer.run(block))
         await asyncio.to_thread(entered.wait, TIMEOUT)
 
-        def note_commit() -> bool:
+        def record_commit() -> bool:
             commits.append(len(sizes))
             return False
 
-        def count(connection: apsw.Connection) -> None:
-            connection.set_commit_hook(note_commit)
+        def set_hook(connection: apsw.Connection) -> None:
+            connection.set_commit_hook(record_commit)
 
-        first = asyncio.ensure_future(writer.run(count))
-        waiting = [asyncio.ensure_future(writer.run(note)) for _ in range(600)]
+        first = asyncio.ensure_future(writer.run(set_hook))
+        waiting = [asyncio.ensure_future(writer.run(insert_row)) for _ in range(600)]
         await asyncio.sleep(0)
-        go_on.set()
+        unblock.set()
         await asyncio.gather(blocked, first, *waiting)
         assert commits == [255, 511, 600]
 
-    with_writer(path, use)
+    run_with_writer(path, use)
 
 
-def sizes_of_batches(path: Path, use: Callable[[Writer], Any]) -> list[int]:
+def record_batch_sizes(path: Path, use: Callable[[Writer], Any]) -> list[int]:
     sizes = []
 
-    def note(size: int, seconds: float, *, committed: bool) -> None:  # noqa: ARG001 - as the writer calls it
+    def record(size: int, seconds: float, *, committed: bool) -> None:  # noqa: ARG001 - the signature of the callback
         sizes.append(size)
 
     async def run() -> None:
-        writer = Writer(path, note)
+        writer = Writer(path, record)
         try:
             await use(writer)
         finally:
@@ -342,10 +340,8 @@ def sizes_of_batches(path: Path, use: Callable[[Writer], Any]) -> list[int]:
     return sizes
 
 
-def test_a_batch_begins_when_a_turn_of_the_loop_has_brought_nothing_more(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writers, "_LONGEST_GATHERING", TIMEOUT)
+def test_a_batch_starts_when_a_loop_iteration_queues_nothing_more(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writers, "_MAX_GATHER_SECONDS", TIMEOUT)
 
     async def use(writer: Writer) -> None:
         tasks = []
@@ -354,38 +350,38 @@ def test_a_batch_begins_when_a_turn_of_the_loop_has_brought_nothing_more(
             await asyncio.sleep(0)
         await asyncio.gather(*tasks)
 
-    assert sizes_of_batches(path, use) == [10]
+    assert record_batch_sizes(path, use) == [10]
 
 
-def test_a_batch_waits_no_longer_than_some_milliseconds_for_more(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writers, "_LARGEST_BATCH", 1_000_000)
-    monkeypatch.setattr(writers, "_MOST_WAITING", 1_000_000)
-    begun = threading.Event()
+def test_a_batch_waits_for_more_writes_for_a_few_milliseconds_only(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writers, "_MAX_BATCH_SIZE", 1_000_000)
+    monkeypatch.setattr(writers, "_MAX_QUEUED_WRITES", 1_000_000)
+    started = threading.Event()
 
     async def use(writer: Writer) -> None:
-        tasks = [asyncio.ensure_future(writer.run(lambda _: begun.set()))]
+        tasks = [asyncio.ensure_future(writer.run(lambda _: started.set()))]
         began = perf_counter()
-        while not begun.is_set() and perf_counter() < began + TIMEOUT:
+        while not started.is_set() and perf_counter() < began + TIMEOUT:
             tasks.append(asyncio.ensure_future(writer.run(lambda _: None)))
             await asyncio.sleep(0)
-        assert begun.is_set()
+        assert started.is_set()
         await asyncio.gather(*tasks)
 
-    with_writer(path, use)
+    run_with_writer(path, use)
 
 
-def test_what_is_gathered_while_the_writer_closes_is_written(path: Path) -> None:
+def test_writes_queued_before_the_writer_closes_are_written(path: Path) -> None:
     async def use(writer: Writer) -> None:
         tasks = [asyncio.ensure_future(writer.run(insert(str(number)))) for number in range(600)]
         await asyncio.sleep(0)
         await writer.close()
         assert await asyncio.gather(*tasks) == list(range(1, 601))
 
-    assert sizes_of_batches(path, use) == [256, 256, 88]
-    assert len(texts(path)) == 600
+    assert record_batch_sizes(path, use) == [256, 256, 88]
+    assert len(read_texts(path)) == 600
 
 
-def test_writers_of_two_processes_take_turns_by_the_lock_file(path: Path) -> None:
+def test_a_writer_waits_for_the_lock_of_another_process(path: Path) -> None:
     descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
 
@@ -396,12 +392,12 @@ def test_writers_of_two_processes_take_turns_by_the_lock_file(path: Path) -> Non
         fcntl.flock(descriptor, fcntl.LOCK_UN)
         assert await task == 1
 
-    with_writer(path, use)
+    run_with_writer(path, use)
     os.close(descriptor)
 
 
 @contextmanager
-def another_process_has_the_turn(path: Path) -> Iterator[None]:
+def hold_lock(path: Path) -> Iterator[None]:
     descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:
@@ -410,18 +406,16 @@ def another_process_has_the_turn(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def test_while_another_process_keeps_the_turn_writes_are_refused_and_then_at_once(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writers, "_TURN_WAITS", 0.05)
+def test_writes_are_rejected_while_another_process_holds_the_lock(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writers, "_LOCK_TIMEOUT_SECONDS", 0.05)
 
     async def use(writer: Writer) -> None:
-        with another_process_has_the_turn(path):
+        with hold_lock(path):
             for text in ("a", "b", "c"):
                 with pytest.raises(Unavailable, match="nothing was written"):
                     await writer.run(insert(text))
-            assert writer.revisions.holds()
-        while True:  # until the thread has had its turn
+            assert writer.revisions.can_record()
+        while True:  # until the thread has acquired the lock
             try:
                 assert await writer.run(insert("d")) == 1
             except Unavailable:
@@ -430,15 +424,15 @@ def test_while_another_process_keeps_the_turn_writes_are_refused_and_then_at_onc
                 break
         assert await writer.run(insert("e")) == 2
 
-    with_writer(path, use)
-    assert texts(path) == {"d", "e"}
+    run_with_writer(path, use)
+    assert read_texts(path) == {"d", "e"}
 
 
-def test_a_turn_that_comes_in_time_refuses_nothing_later(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writers, "_TURN_WAITS", 0.2)
+def test_no_write_is_rejected_if_the_lock_is_acquired_in_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writers, "_LOCK_TIMEOUT_SECONDS", 0.2)
 
     async def use(writer: Writer) -> None:
-        with another_process_has_the_turn(path):
+        with hold_lock(path):
             first = asyncio.ensure_future(writer.run(insert("a")))
             await asyncio.wait([first], timeout=0.05)
         assert await first == 1
@@ -446,13 +440,13 @@ def test_a_turn_that_comes_in_time_refuses_nothing_later(path: Path, monkeypatch
         while perf_counter() < until:
             await writer.run(lambda _: None)
 
-    with_writer(path, use)
+    run_with_writer(path, use)
 
 
-def test_a_writer_that_cannot_have_the_turn_closes_all_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writers, "_TURN_WAITS", 0.05)
+def test_a_writer_closes_even_if_it_cannot_acquire_the_lock(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writers, "_LOCK_TIMEOUT_SECONDS", 0.05)
 
-    async def close_in_vain() -> Writer:
+    async def close_while_locked() -> Writer:
         writer = Writer(path)
         task = asyncio.ensure_future(writer.run(insert("a")))
         await asyncio.sleep(0)
@@ -461,87 +455,87 @@ def test_a_writer_that_cannot_have_the_turn_closes_all_the_same(path: Path, monk
             await task
         return writer
 
-    with another_process_has_the_turn(path):
-        writer = asyncio.run(close_in_vain())
-    writer._thread.join()  # noqa: SLF001 - who was left behind ends when it has the turn
-    assert texts(path) == set()
+    with hold_lock(path):
+        writer = asyncio.run(close_while_locked())
+    writer._thread.join()  # noqa: SLF001 - the thread ends once it acquires the lock
+    assert read_texts(path) == set()
 
 
-def test_a_process_that_reaches_the_file_by_a_link_takes_turns_too(tmp_path: Path, path: Path) -> None:
+def test_a_process_that_opens_the_file_through_a_link_shares_the_lock(tmp_path: Path, path: Path) -> None:
     link = tmp_path / "elsewhere" / "other.db"
     link.parent.mkdir()
     link.symlink_to(path)
-    turn, other = WriteLock(path), WriteLock(link)
-    with closing(turn), closing(other), turn.taken(), pytest.raises(BlockingIOError):
-        fcntl.flock(other._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # noqa: SLF001 - `taken` would wait for ever
+    lock, other = WriteLock(path), WriteLock(link)
+    with closing(lock), closing(other), lock.acquire(), pytest.raises(BlockingIOError):
+        fcntl.flock(other._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # noqa: SLF001 - `acquire` would wait forever
     assert [file.name for file in link.parent.iterdir()] == ["other.db"]
 
 
-def test_a_lock_file_that_cannot_be_locked_is_unavailable(path: Path) -> None:
+def test_a_lock_file_that_cannot_be_locked_makes_writes_unavailable(path: Path) -> None:
     async def use(writer: Writer) -> None:
-        descriptor = writer.turn._descriptor  # noqa: SLF001 - there is no other way to lose a descriptor
-        kept = os.dup(descriptor)
+        descriptor = writer.lock._descriptor  # noqa: SLF001 - the only way to break the lock
+        copy = os.dup(descriptor)
         os.close(descriptor)
         with pytest.raises(Unavailable, match="nothing was written"):
             await writer.run(insert("a"))
-        os.dup2(kept, descriptor)
-        os.close(kept)
+        os.dup2(copy, descriptor)
+        os.close(copy)
         assert await writer.run(insert("b")) == 1
 
-    with_writer(path, use)
+    run_with_writer(path, use)
 
 
-def test_a_closed_writer_takes_nothing_more_and_leaves_no_wal(path: Path) -> None:
+def test_a_closed_writer_rejects_writes_and_leaves_no_wal(path: Path) -> None:
     async def use(writer: Writer) -> None:
         await writer.run(insert("a"))
         await writer.close()
         with pytest.raises(Unavailable, match="stopping"):
             await writer.run(insert("b"))
 
-    keeper = apsw.Connection(str(path))
-    keeper.execute("SELECT * FROM notes").fetchall()
-    with_writer(path, use)
+    other = apsw.Connection(str(path))
+    other.execute("SELECT * FROM notes").fetchall()
+    run_with_writer(path, use)
     assert path.with_name("notes.db-wal").stat().st_size == 0
-    assert texts(path) == {"a"}
+    assert read_texts(path) == {"a"}
 
 
-def test_the_longest_wait_of_the_last_checkpoint_is_short() -> None:
-    assert writers._CHECKPOINT_WAITS <= 1_000  # noqa: SLF001 - the bound is the promise
+def test_the_final_checkpoint_has_a_short_timeout() -> None:
+    assert writers._CHECKPOINT_TIMEOUT_MS <= 1_000  # noqa: SLF001 - the limit is under test
 
 
-def test_a_listener_hears_of_every_batch_before_its_callers_do(path: Path) -> None:
-    heard: list[tuple[int, bool]] = []
+def test_the_batch_callback_runs_before_the_callers_get_results(path: Path) -> None:
+    batches: list[tuple[int, bool]] = []
     began = perf_counter()
 
-    def hear(size: int, seconds: float, *, committed: bool) -> None:
+    def record(size: int, seconds: float, *, committed: bool) -> None:
         assert 0 <= seconds <= perf_counter() - began
-        heard.append((size, committed))
+        batches.append((size, committed))
 
     def fail(_: apsw.Connection) -> None:
         raise apsw.IOError("disk I/O error")
 
     async def use() -> None:
-        writer = Writer(path, hear)
+        writer = Writer(path, record)
         await writer.run(insert("a"))
-        assert heard == [(1, True)]
-        await gathered(refuse)(writer)
-        await gathered(fail)(writer)
-        assert heard == [(1, True), (1, True), (1, False)]
-        descriptor = writer.turn._descriptor  # noqa: SLF001 - there is no other way to lose a descriptor
-        kept = os.dup(descriptor)
+        assert batches == [(1, True)]
+        await run_concurrently(insert_and_reject)(writer)
+        await run_concurrently(fail)(writer)
+        assert batches == [(1, True), (1, True), (1, False)]
+        descriptor = writer.lock._descriptor  # noqa: SLF001 - the only way to break the lock
+        copy = os.dup(descriptor)
         os.close(descriptor)
-        await gathered(insert("b"))(writer)
-        os.dup2(kept, descriptor)
-        os.close(kept)
+        await run_concurrently(insert("b"))(writer)
+        os.dup2(copy, descriptor)
+        os.close(copy)
         await writer.close()
 
     asyncio.run(use())
-    assert heard[3:] == [(1, False)]
+    assert batches[3:] == [(1, False)]
 
 
-def test_a_listener_that_fails_keeps_no_caller_from_its_answer(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_batch_callback_does_not_affect_the_results(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def fail(size: int, seconds: float, *, committed: bool) -> None:
-        raise OSError(f"no room to note {size} {seconds >= 0} {committed}")
+        raise OSError(f"cannot record {size} {seconds >= 0} {committed}")
 
     async def run() -> list[int]:
         writer = Writer(path, fail)
@@ -551,26 +545,26 @@ def test_a_listener_that_fails_keeps_no_caller_from_its_answer(path: Path, caplo
         return rows
 
     assert asyncio.run(run()) == [1, 2]
-    assert caplog.text.count("no room to note 1 True True") == 2
-    assert texts(path) == {"a", "b"}
+    assert caplog.text.count("cannot record 1 True True") == 2
+    assert read_texts(path) == {"a", "b"}
 
 
-def test_operations_that_wait_can_be_counted(path: Path) -> None:
-    entered, go_on = threading.Event(), threading.Event()
+def test_queued_operations_are_counted(path: Path) -> None:
+    entered, unblock = threading.Event(), threading.Event()
 
     def block(_: apsw.Connection) -> None:
         entered.set()
-        go_on.wait(TIMEOUT)
+        unblock.wait(TIMEOUT)
 
     async def use(writer: Writer) -> None:
-        assert writer.waiting == 0
+        assert writer.queued == 0
         blocked = asyncio.ensure_future(writer.run(block))
         await asyncio.to_thread(entered.wait, TIMEOUT)
         waiting = [asyncio.ensure_future(writer.run(insert(str(number)))) for number in range(5)]
         await asyncio.sleep(0)
-        assert writer.waiting == 5
-        go_on.set()
+        assert writer.queued == 5
+        unblock.set()
         await asyncio.gather(blocked, *waiting)
-        assert writer.waiting == 0
+        assert writer.queued == 0
 
-    with_writer(path, use)
+    run_with_writer(path, use)

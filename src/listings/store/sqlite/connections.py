@@ -1,4 +1,4 @@
-"""Connections to the SQLite file: how each is set, and which SQLite is good enough."""
+"""Open connections to the SQLite file, and check the file and the SQLite library before use."""
 
 import os
 from pathlib import Path
@@ -9,127 +9,128 @@ import apsw
 from listings.domain.errors import Problem, Unavailable
 
 # 3.7.0 to 3.51.2 can corrupt a file when a WAL is reset while another process writes.
-_OLDEST_SQLITE = (3, 51, 3)
-_READER_WAITS = 50  # milliseconds: the event loop stands still meanwhile
-_WRITER_WAITS = 5_000
-_ALONE_WAITS = 1_000
-_WAL_KEPT = 64 * 1024 * 1024
-LEAST_ROOM = 64 * 1024 * 1024  # bytes that are left on the disk: with less the store isn't ready
-LEFT_ADVICE = (
-    "put the file back, or restore a backup with `listings restore FILE --force`, or move what is left (-wal, -shm,"
-    " -journal) away to begin anew"
+_MIN_SQLITE_VERSION = (3, 51, 3)
+_READER_BUSY_TIMEOUT_MS = 50  # short, because it blocks the event loop
+_WRITER_BUSY_TIMEOUT_MS = 5_000
+_EXCLUSIVE_BUSY_TIMEOUT_MS = 1_000
+_WAL_SIZE_LIMIT_BYTES = 64 * 1024 * 1024
+MIN_FREE_BYTES = 64 * 1024 * 1024  # with less free disk space the store isn't ready
+ORPHANED_WAL_ADVICE = (
+    "put the file back, restore a backup with `listings restore FILE --force`, or move the remaining files"
+    " (-wal, -shm, -journal) away to start with an empty database"
 )
-_HEADER = b"SQLite format 3\0"  # of every file that is not empty
-_MAKE_IT = "make it with `listings migrate` or `listings serve`"
+_FILE_HEADER = b"SQLite format 3\0"  # of every database file that is not empty
+_CREATE_ADVICE = "run `listings migrate` or `listings serve` to create it"
 
 
-def sqlite_version() -> str:
-    """Of the library in use, such as 3.54.1."""
+def get_sqlite_version() -> str:
+    """Return the version of the SQLite library in use, such as 3.54.1."""
     return apsw.sqlite_lib_version()
 
 
-def require_sound_sqlite() -> None:
-    """Raises Problem("schema_mismatch") when this SQLite is one that can corrupt the file."""
-    version = sqlite_version()
-    if tuple(int(part) for part in version.split(".")) < _OLDEST_SQLITE:
-        oldest = ".".join(map(str, _OLDEST_SQLITE))
-        raise Problem("schema_mismatch", f"SQLite {version} can corrupt a database; {oldest} or newer is needed")
+def require_safe_sqlite() -> None:
+    """Raise Problem("schema_mismatch") if this version of SQLite can corrupt the file."""
+    version = get_sqlite_version()
+    if tuple(int(part) for part in version.split(".")) < _MIN_SQLITE_VERSION:
+        oldest = ".".join(map(str, _MIN_SQLITE_VERSION))
+        raise Problem("schema_mismatch", f"SQLite {version} can corrupt a database: install {oldest} or newer")
 
 
-def require_file(path: Path) -> None:
-    """Raises Problem("database_missing") where there is no database."""
-    require_nothing_left(path)
+def require_database_file(path: Path) -> None:
+    """Raise Problem("database_missing") if the database file does not exist."""
+    require_no_orphaned_wal(path)
     if not path.exists():
-        raise Problem("database_missing", f"There is no database at {path.absolute()}: {_MAKE_IT}")
+        raise Problem("database_missing", f"There is no database at {path.absolute()}: {_CREATE_ADVICE}")
 
 
-def left_behind(path: Path) -> Path | None:
-    """The WAL or journal of a database whose own file is gone, or emptied; None where all is as it should be.
+def find_orphaned_wal(path: Path) -> Path | None:
+    """Return the WAL or journal of a database file that was deleted or emptied, or None if there is none.
 
-    SQLite takes such a file for one that nobody needs and removes it, whoever opens the database next.
+    SQLite considers such a file obsolete and removes it when the database is next opened.
     """
     real = os.path.realpath(path)
     wal, journal = Path(f"{real}-wal"), Path(f"{real}-journal")
-    # Before the database itself, since another process may be making it: there are pages in it before there is a WAL.
-    has_wal, has_journal = _size_of(wal) > 0, _size_of(journal) > 0
-    if has_wal and not _size_of(path):
+    # Check these before the database: another process may be creating it, and its pages are written before its WAL.
+    has_wal, has_journal = _get_size(wal) > 0, _get_size(journal) > 0
+    if has_wal and not _get_size(path):
         return wal
     return journal if has_journal and not path.exists() else None
 
 
-def require_nothing_left(path: Path) -> None:
-    """Raises Problem("database_missing") where a database is gone and what was written to it last is still there."""
-    left = left_behind(path)
-    if left is not None:
+def require_no_orphaned_wal(path: Path) -> None:
+    """Raise Problem("database_missing") if the database is missing but its WAL or journal exists."""
+    orphan = find_orphaned_wal(path)
+    if orphan is not None:
         raise Problem(
             "database_missing",
-            f"The database {path.absolute()} is gone, and {left} still holds writes to it: {LEFT_ADVICE}",
+            f"The database {path.absolute()} is missing, but {orphan} still contains writes to it:"
+            f" {ORPHANED_WAL_ADVICE}",
         )
 
 
-def require_kind(path: Path) -> None:
-    """Raises Unavailable, before anything is made beside it, for what is there and can be no SQLite file."""
+def require_sqlite_file(path: Path) -> None:
+    """Raise Unavailable if the path exists but can't be a SQLite file. Creates nothing next to it."""
     if not path.exists():
         return
     if not path.is_file():
-        raise Unavailable(f"The database {path} can't be used: it is no regular file")
+        raise Unavailable(f"The database {path} can't be used: it is not a regular file")
     with path.open("rb") as file:
-        header = file.read(len(_HEADER))
-    if header not in {b"", _HEADER}:
+        header = file.read(len(_FILE_HEADER))
+    if header not in {b"", _FILE_HEADER}:
         raise Unavailable(f"The database {path} can't be used: file is not a database")
 
 
-def free_room(path: Path) -> int:
-    """How many bytes a file or folder can grow by."""
-    room = os.statvfs(path)
-    return room.f_bavail * room.f_frsize
+def get_free_bytes(path: Path) -> int:
+    """Return the free disk space, in bytes, on the file system of a file or folder."""
+    status = os.statvfs(path)
+    return status.f_bavail * status.f_frsize
 
 
 def create_file(path: Path) -> None:
-    """Make an empty file and its folder, readable by their owner alone, where there is none."""
+    """Create an empty file and its folder, accessible to their owner only, unless they exist."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def open_writer(path: Path) -> apsw.Connection:
-    """A connection whose commits are on disk when they return. The file must exist."""
+    """Open a connection whose commits are durable when they return. The file must exist."""
     connection = _open(path)
-    connection.set_busy_timeout(_WRITER_WAITS)
+    connection.set_busy_timeout(_WRITER_BUSY_TIMEOUT_MS)
     for pragma in (
         "journal_mode = WAL",
         "synchronous = FULL",
         "foreign_keys = ON",
         "wal_autocheckpoint = 1000",
-        f"journal_size_limit = {_WAL_KEPT}",
-        "temp_store = MEMORY",  # what a savepoint may have to undo; the disk for temporary files may be full
+        f"journal_size_limit = {_WAL_SIZE_LIMIT_BYTES}",
+        "temp_store = MEMORY",  # for savepoint rollbacks: the disk of the temporary folder may be full
     ):
         connection.execute(f"PRAGMA {pragma}").fetchall()
     return connection
 
 
 def open_reader(path: Path) -> apsw.Connection:
-    """A connection that can't write, for the thread of the event loop. The file must exist."""
+    """Open a connection that can't write, for the event loop's thread. The file must exist."""
     connection = _open(path)
-    connection.set_busy_timeout(_READER_WAITS)
+    connection.set_busy_timeout(_READER_BUSY_TIMEOUT_MS)
     for pragma in ("query_only = ON", "cache_size = -16384"):
         connection.execute(f"PRAGMA {pragma}").fetchall()
     return connection
 
 
-def open_alone(path: Path) -> apsw.Connection:
-    """A connection that holds the file against every other process until it is closed. The file must exist.
+def open_exclusive(path: Path) -> apsw.Connection:
+    """Open a connection that locks out every other process until it is closed. The file must exist.
 
-    Closing it leaves a WAL as it was found, since a damaged file is not to be written to: see `fold_wal_on_close`.
-    Raises apsw.BusyError while another process has it open: a connection to a file in WAL mode holds a share of the
-    lock even when it does nothing.
+    Closing it keeps an existing WAL, because a damaged file must not be written to: see `set_checkpoint_on_close`.
+    Raises apsw.BusyError while another process has the file open: in WAL mode even an idle connection holds a shared
+    lock.
     """
-    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI  # which a database that is attached is named by
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI  # URI: needed to attach a backup
     connection = apsw.Connection(str(path.absolute()), flags=flags)
     try:
-        connection.set_busy_timeout(_ALONE_WAITS)
-        fold_wal_on_close(connection, fold=False)
+        connection.set_busy_timeout(_EXCLUSIVE_BUSY_TIMEOUT_MS)
+        set_checkpoint_on_close(connection, enabled=False)
         for statement in (
-            "PRAGMA locking_mode = EXCLUSIVE",  # before the first access, or a WAL would be shared
+            "PRAGMA locking_mode = EXCLUSIVE",  # before the first access, or the WAL would be shared
             "PRAGMA synchronous = EXTRA",
             "BEGIN EXCLUSIVE",
             "COMMIT",
@@ -141,52 +142,53 @@ def open_alone(path: Path) -> apsw.Connection:
     return connection
 
 
-def fold_wal_on_close(connection: apsw.Connection, *, fold: bool) -> None:
-    """Whether the last connection that is closed writes the WAL into the file and removes it."""
-    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(not fold))
+def set_checkpoint_on_close(connection: apsw.Connection, *, enabled: bool) -> None:
+    """Set whether closing the last connection checkpoints the WAL and removes it."""
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(not enabled))
 
 
-def open_untouched(path: Path) -> apsw.Connection:
-    """A connection that changes no byte on the disk, not even of the files beside the database.
+def open_without_writes(path: Path) -> apsw.Connection:
+    """Open a connection that changes no byte on disk, not even in the -wal and -shm files.
 
-    Raises Problem("database_missing"), Problem("schema_mismatch") for what can't be read without a change.
+    Raises Problem("database_missing") for a missing file, and Problem("schema_mismatch") for one that can't be read
+    without changing it.
     """
-    connection = apsw.Connection(untouched_address(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
-    connection.set_busy_timeout(_WRITER_WAITS)
+    connection = apsw.Connection(build_read_only_uri(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    connection.set_busy_timeout(_WRITER_BUSY_TIMEOUT_MS)
     return connection
 
 
-def untouched_address(path: Path) -> str:
-    """The URI by which SQLite reads a database without changing anything.
+def build_read_only_uri(path: Path) -> str:
+    """Return the URI with which SQLite reads a database without changing anything.
 
-    Where there is a WAL, its index is read without being written, or built in memory. Where there is none, the file is
-    read as one that nobody writes: ask `state_of` before and afterwards.
+    If there is a WAL, its index is read without being written. Otherwise the file is opened as immutable: compare
+    `read_file_state` before and after to detect a concurrent write.
     """
-    require_file(path)
+    require_database_file(path)
     real = path.resolve()
     wal, index, journal = (Path(f"{real}{suffix}") for suffix in ("-wal", "-shm", "-journal"))
     if journal.exists() and journal.stat().st_size:
-        raise Problem("schema_mismatch", f"{real} was left in the middle of a change: `listings migrate` undoes that")
+        raise Problem("schema_mismatch", f"{real} has an unfinished transaction: `listings migrate` rolls it back")
     if wal.exists() and wal.stat().st_size and not index.exists():
-        raise Problem("schema_mismatch", f"{real} has a WAL without its index: `listings migrate` makes it anew")
-    manner = "readonly_shm=1" if wal.exists() and index.exists() else "immutable=1"
-    return f"file:{quote(str(real))}?mode=ro&{manner}"
+        raise Problem("schema_mismatch", f"{real} has a WAL without its index: `listings migrate` rebuilds it")
+    parameter = "readonly_shm=1" if wal.exists() and index.exists() else "immutable=1"
+    return f"file:{quote(str(real))}?mode=ro&{parameter}"
 
 
-def state_of(path: Path) -> tuple[object, ...]:
-    """What differs when the database was written between two looks."""
+def read_file_state(path: Path) -> tuple[object, ...]:
+    """Return a value that differs if the database was written between two calls."""
     status = path.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns, Path(f"{path.resolve()}-wal").exists()
 
 
-def _size_of(path: Path) -> int:
-    """In bytes; 0 where there is no such file."""
+def _get_size(path: Path) -> int:
+    """Return the size in bytes, or 0 if the file does not exist."""
     return path.stat().st_size if path.exists() else 0
 
 
 def _open(path: Path) -> apsw.Connection:
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
-    # Without this promise, a SQLite built with STAT4 plans a statement anew whenever other values are bound to it,
-    # which takes three times as long as to run it.
+    # Query planner stability: without it, a SQLite built with STAT4 replans a statement for each new set of values,
+    # which takes three times as long as running it.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     return connection

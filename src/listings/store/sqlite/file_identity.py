@@ -1,10 +1,10 @@
-"""Whether the files that are open are still the ones that their names stand for.
+"""Detect that an open database file was removed or replaced.
 
-A file that is removed or replaced lives on for whoever has it open, and what is written to it is gone with them.
+A removed file lives on for the processes that have it open, and their writes to it are lost when they close it.
 
-This is asked with every batch of writes, by statx(2) and for nothing but the inode: `os.stat` asks for the times, too,
-and Linux since 6.13 notes that somebody has seen them, so that the next write tells its own time exactly. Where a file
-system has no journal, each commit then waits for the disk a second time, which makes its sync half as long again.
+The check runs with every batch of writes. It uses statx(2) and requests the inode only. `os.stat` also requests the
+timestamps, and since Linux 6.13 that makes the next write record an exact time. On a file system without a journal,
+each commit then waits for the disk twice, which makes its sync half as long again.
 """
 
 import ctypes
@@ -13,12 +13,12 @@ import struct
 from pathlib import Path
 from typing import Final, TypeAlias
 
-_Number: TypeAlias = tuple[int, int] | None
-"""A file's device and inode; None where there is none of its name."""
+_FileId: TypeAlias = tuple[int, int] | None
+"""A file's device and inode, or None if no file has the name."""
 
-_WORKING_FOLDER: Final = -100  # AT_FDCWD
-_INODE: Final = 0x100  # STATX_INO
-_STATX = struct.Struct("=32xQ96xII112x")  # what is used of it: the inode, and the device's two numbers
+_AT_FDCWD: Final = -100
+_STATX_INO: Final = 0x100
+_STATX_STRUCT: Final = struct.Struct("=32xQ96xII112x")  # the fields that are read: inode, device major and minor
 
 _statx = getattr(ctypes.CDLL(None), "statx", None)
 
@@ -27,32 +27,32 @@ class OpenFiles:
     """The database and its WAL, as a connection that has begun to write has them open."""
 
     def __init__(self, path: Path) -> None:
-        """`path` is the database's, by whatever name it is reached."""
+        """`path` is the database file or a link to it."""
         self._names = (os.fsencode(path), os.fsencode(f"{path.resolve()}-wal"))
-        self._known = self._look()
+        self._opened = self._read_ids()
 
-    def are_there(self) -> bool:
-        """Whether their names stand for the same files as at first. May be asked from any thread."""
-        found = self._look()
-        return found[0] is not None and found == self._known
+    def are_unchanged(self) -> bool:
+        """Return whether both names still belong to the files that were opened. Thread-safe."""
+        current = self._read_ids()
+        return current[0] is not None and current == self._opened
 
-    def _look(self) -> tuple[_Number, ...]:
-        return tuple(map(number_of, self._names))
+    def _read_ids(self) -> tuple[_FileId, ...]:
+        return tuple(map(read_file_id, self._names))
 
 
-def number_of(name: bytes) -> _Number:
-    """Of the file that has this name now; never raises."""
-    status = ctypes.create_string_buffer(_STATX.size)
-    if _statx is None or _statx(_WORKING_FOLDER, name, 0, _INODE, status):
-        return _number_with_times(name)
-    inode, major, minor = _STATX.unpack(status)
+def read_file_id(name: bytes) -> _FileId:
+    """Return the id of the file that currently has this name. Never raises."""
+    status = ctypes.create_string_buffer(_STATX_STRUCT.size)
+    if _statx is None or _statx(_AT_FDCWD, name, 0, _STATX_INO, status):
+        return _read_file_id_with_stat(name)
+    inode, major, minor = _STATX_STRUCT.unpack(status)
     return os.makedev(major, minor), inode
 
 
-def _number_with_times(name: bytes) -> _Number:
-    """The same of a system that has no statx, or a sandbox that refuses it."""
+def _read_file_id_with_stat(name: bytes) -> _FileId:
+    """Fallback for a system without statx, or a sandbox that blocks it."""
     try:
-        status = os.stat(name)  # noqa: PTH116 - of a name in bytes
+        status = os.stat(name)  # noqa: PTH116 - the name is bytes
     except OSError:
         return None
     return status.st_dev, status.st_ino

@@ -1,4 +1,4 @@
-"""What is written of listings, in the writing thread, each function within one operation of the writer."""
+"""Writes to listings. Each public function runs inside one operation of the writer, in the writer thread."""
 
 from typing import TypeAlias
 
@@ -15,43 +15,44 @@ from listings.store.scripts import audit
 from listings.store.scripts.audit import Edits
 from listings.store.sqlite import account_index
 from listings.store.sqlite import search as sqlite_search
-from listings.store.sqlite.rows import run_script, write, write_one
+from listings.store.sqlite.rows import execute, execute_one, run_script
 
-Edit: TypeAlias = tuple[int | None, int | None]
-"""Who has made a listing, and which edit of its account that was; neither where it was no edit of its own."""
+CreateEvent: TypeAlias = tuple[int | None, int | None]
+"""The id of the key that created a listing, and the account revision of the create."""
 
-NO_EDIT: Edit = (None, None)
+NO_EVENT: CreateEvent = (None, None)  # for a create that is not an audit event of its own
 _IS_LISTING_INDEXED = "SELECT indexed FROM listings WHERE bucket = $1 AND id = $2"
 
 
 class UndoneError(Exception):
-    """Takes a batch's results out of an operation that is to leave nothing."""
+    """Rolls an operation back while still returning the results of its batch."""
 
     def __init__(self, results: list[StepResult]) -> None:
         super().__init__()
         self.results = results
 
 
-def add(  # noqa: PLR0913, PLR0917 - what is to be added, and on whose behalf
+def add(  # noqa: PLR0913, PLR0917 - the contract's parameters
     connection: Connection,
-    place: Partition,
+    partition: Partition,
     new: NewListing,
     created_at: str,
     idempotency: IdempotencyRecord | None,
     actor: Actor | None,
 ) -> AddResult:
-    """A new listing, or the one that was made under the idempotency before."""
-    earlier = _claimed(connection, place, idempotency)
+    """Create a listing, or return the one that was created with the same idempotency key."""
+    earlier = _find_earlier_result(connection, partition, idempotency)
     if earlier is not None:
         return AddResult(int(earlier), replayed=True)
-    listing_id, revision = _add_new(connection, place, new, created_at, actor.key_id if actor is not None else None)
-    _keep(connection, place, idempotency, str(listing_id))
+    key_id = actor.key_id if actor is not None else None
+    listing_id, revision = _insert_new(connection, partition, new, created_at, key_id)
+    _record_result(connection, partition, idempotency, str(listing_id))
     return AddResult(listing_id, revision=revision)
 
 
 def change(connection: Connection, listing_id: int, decide: Decide, actor: Actor | None = None) -> Listing:
-    """The listing as `decide` has changed it; without an author it leaves no event."""
-    rows = write(connection, sql.GET_LISTING, (bucket_of(listing_id), listing_id))
+    """Apply the changes that `decide` returns, and return the listing. Without an actor, record no audit event."""
+    rows = execute(connection, sql.GET_LISTING, (bucket_of(listing_id), listing_id))
     listing = build_listing(rows[0]) if rows else None
     changes = decide(listing)
     if listing is None:
@@ -59,86 +60,95 @@ def change(connection: Connection, listing_id: int, decide: Decide, actor: Actor
     if not changes:
         return listing
     changed = apply(connection, listing_id, changes)
-    place = (bucket_of(listing_id), listing.account_id)
-    revision = int(write_one(connection, sql.RAISE_REVISION, place)[0])
+    partition = (bucket_of(listing_id), listing.account_id)
+    revision = int(execute_one(connection, sql.RAISE_REVISION, partition)[0])
     if actor is not None:
-        run_script(connection, audit.record_edit(place, revision, actor, listing_id, changes))
+        run_script(connection, audit.record_edit(partition, revision, actor, listing_id, changes))
     return changed
 
 
 def run(
-    connection: Connection, place: Partition, batch: Batch, idempotency: IdempotencyRecord | None, actor: Actor | None
+    connection: Connection,
+    partition: Partition,
+    batch: Batch,
+    idempotency: IdempotencyRecord | None,
+    actor: Actor | None,
 ) -> list[StepResult] | str:
-    """All steps of a batch, each in a savepoint. Raises UndoneError where all of it is to be undone."""
-    earlier = _claimed(connection, place, idempotency)
+    """Run all steps of a batch, each in a savepoint. Raises UndoneError if the whole batch must be rolled back."""
+    earlier = _find_earlier_result(connection, partition, idempotency)
     if earlier is not None:
         return earlier
     edits = Edits()
-    results = [_attempt(connection, place, edits.watch(step)) for step in batch.steps]
+    results = [_run_step(connection, partition, edits.watch(step)) for step in batch.steps]
     if batch.dry_run or (batch.atomic and any(isinstance(result, Problem) for result in results)):
         raise UndoneError(results)
     if actor is not None:
-        run_script(connection, audit.record_batch(place, actor, edits, results))
-    _keep(connection, place, idempotency, batch.record(results))
+        run_script(connection, audit.record_batch(partition, actor, edits, results))
+    _record_result(connection, partition, idempotency, batch.record(results))
     return results
 
 
-def insert(  # noqa: PLR0913 - a row, and what it is beside its listing
+def insert(  # noqa: PLR0913 - a row, and the columns that its listing does not have
     connection: Connection,
     listing_id: int,
-    place: Partition,
+    partition: Partition,
     listing: ImportedListing,
     *,
     indexed: bool,
-    edit: Edit = NO_EDIT,
+    event: CreateEvent = NO_EVENT,
 ) -> None:
-    """A new row, which is neither given its id nor counted here; of an account that is indexed, its words too."""
+    """Insert a row, and if `indexed`, its words.
+
+    The caller allocates the id and updates the account's number of listings.
+    """
     new, *past = astuple(listing)
-    write(connection, sql.ADD_LISTING, (listing_id, *place, *astuple(new), *past, indexed, *edit))
+    execute(connection, sql.ADD_LISTING, (listing_id, *partition, *astuple(new), *past, indexed, *event))
     if indexed:
-        sqlite_search.index_words(connection, place[1], listing_id, new.title, new.content)
+        sqlite_search.index_words(connection, partition[1], listing_id, new.title, new.content)
 
 
 def apply(connection: Connection, listing_id: int, changes: ListingChange) -> Listing:
-    """Write what has changed of a listing; returns it as it is then. The revision is the caller's to raise."""
-    place = (bucket_of(listing_id), listing_id)
+    """Update the changed columns of a listing and return it. The caller raises the account's revision."""
+    key = (bucket_of(listing_id), listing_id)
     statement = sql.build_listing_update(tuple(changes))
-    changed = build_listing(write_one(connection, statement, (*place, *changes.values())))
-    if changes.keys() & {"title", "content"} and _is_indexed(connection, place):
+    changed = build_listing(execute_one(connection, statement, (*key, *changes.values())))
+    if changes.keys() & {"title", "content"} and _is_indexed(connection, key):
         sqlite_search.index_words(connection, changed.account_id, changed.id, changed.title, changed.content)
     return changed
 
 
-def _is_indexed(connection: Connection, place: Partition) -> bool:
-    """By the listing itself: of an account that is being indexed some are."""
-    return bool(write_one(connection, _IS_LISTING_INDEXED, place)[0])
+def _is_indexed(connection: Connection, key: tuple[int, int]) -> bool:
+    """Read it from the listing: an account that is being indexed has indexed and unindexed ones."""
+    return bool(execute_one(connection, _IS_LISTING_INDEXED, key)[0])
 
 
-def _add_new(
-    connection: Connection, place: Partition, new: NewListing, created_at: str, actor: int | None = None
+def _insert_new(
+    connection: Connection, partition: Partition, new: NewListing, created_at: str, author: int | None = None
 ) -> tuple[int, int]:
-    """Its id, and the account's revision. `actor`: of a create that is an event of its own.
+    """Insert a new listing and return its id and the account's revision.
 
-    Its words, and the rest that searches go by, may be left to the steps that index its account.
+    `author` is the key's id if the create is an audit event of its own. The search indexes may be left to the steps
+    that index the account.
     """
-    listing_id = int(write_one(connection, sql.NEXT_SERIAL, place[:1])[0]) * BUCKETS + place[0]
-    count, indexed, revision = (write(connection, sql.COUNT_ONE_MORE, (*place, 1)) or [(0, 0, 0)])[0]
+    listing_id = int(execute_one(connection, sql.NEXT_SERIAL, partition[:1])[0]) * BUCKETS + partition[0]
+    count, indexed, revision = (execute(connection, sql.COUNT_ONE_MORE, (*partition, 1)) or [(0, 0, 0)])[0]
     listing = ImportedListing(new, view_count=0, created_at=created_at, updated_at=created_at, deleted_at=None)
-    edit = NO_EDIT if actor is None else (actor, revision)
-    insert(connection, listing_id, place, listing, indexed=account_index.takes(indexed, count), edit=edit)
+    event = NO_EVENT if author is None else (author, revision)
+    index_now = account_index.is_indexed_on_create(indexed, count)
+    insert(connection, listing_id, partition, listing, indexed=index_now, event=event)
     if count >= search_sql.MIN_INDEXED_LISTINGS and not indexed:
-        account_index.begin(connection, place)
+        account_index.start_indexing(connection, partition)
     return listing_id, revision
 
 
-def _attempt(connection: Connection, place: Partition, step: Step) -> StepResult:
-    """One step, which undoes only itself when it is refused."""
+def _run_step(connection: Connection, partition: Partition, step: Step) -> StepResult:
+    """Run one step. If it is rejected, roll back this step only."""
     if isinstance(step, Problem):
         return step
     connection.execute("SAVEPOINT step")
     try:
         if isinstance(step, AddStep):
-            result: StepResult = _add_new(connection, place, step.new, step.created_at)[0]
+            result: StepResult = _insert_new(connection, partition, step.new, step.created_at)[0]
         else:
             result = change(connection, step.listing_id, step.decide)
     except Problem as problem:
@@ -148,20 +158,24 @@ def _attempt(connection: Connection, place: Partition, step: Step) -> StepResult
     return result
 
 
-def _claimed(connection: Connection, place: Partition, idempotency: IdempotencyRecord | None) -> str | None:
-    """What an earlier write under the idempotency came to."""
+def _find_earlier_result(
+    connection: Connection, partition: Partition, idempotency: IdempotencyRecord | None
+) -> str | None:
+    """Return the recorded result of an earlier write with the same idempotency key."""
     if idempotency is None:
         return None
-    rows = write(connection, sql.FIND_IDEMPOTENCY_RECORD, (*place, idempotency.key, idempotency.oldest))
+    rows = execute(connection, sql.FIND_IDEMPOTENCY_RECORD, (*partition, idempotency.key, idempotency.oldest))
     if rows and rows[0][0] != idempotency.digest:
         raise Problem("idempotency_key_reused", "This Idempotency-Key was sent with another request before")
     return str(rows[0][1]) if rows else None
 
 
-def _keep(connection: Connection, place: Partition, idempotency: IdempotencyRecord | None, result: str) -> None:
+def _record_result(
+    connection: Connection, partition: Partition, idempotency: IdempotencyRecord | None, result: str
+) -> None:
     if idempotency is not None:
-        write(
+        execute(
             connection,
             sql.STORE_IDEMPOTENCY_RECORD,
-            (*place, idempotency.key, idempotency.digest, result, idempotency.moment),
+            (*partition, idempotency.key, idempotency.digest, result, idempotency.moment),
         )

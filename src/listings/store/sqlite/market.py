@@ -1,7 +1,7 @@
-"""The market in the SQLite file: searches, each along the order that it asks for.
+"""Search the market in the SQLite file, along an index in the requested order.
 
-An index of words gives its rows by rowid alone, so there are two: one whose rowids are serials, and one whose rowids
-begin with the price. A page is then the first rows that have all the words, wherever it begins.
+A full-text index returns its rows in the order of their rowids only, so there are two: one whose rowids are serials,
+and one whose rowids start with the price. A page is then the first rows that match, wherever it starts.
 """
 
 from listings.domain.model import MarketEntry, MarketFacets, MarketQuery, SitemapEntry
@@ -11,13 +11,13 @@ from listings.store.sqlite.rows import Read
 
 SERIAL_BITS = 26
 LAST_SERIAL = (1 << SERIAL_BITS) - 1
-_LAST_PRICE = (1 << (63 - SERIAL_BITS)) - 1
-_FEW = 100_000
-"""Listings of a range of prices among which the newest are looked for at once."""
+_MAX_PRICE = (1 << (63 - SERIAL_BITS)) - 1
+_MAX_GATHERED = 100_000
+"""Listings in a price range up to which they are collected first and then sorted by age."""
 
 _COLUMNS = ", ".join(f"market.{name}" for name in market_entries.ENTRY_COLUMNS.split(", "))
 _CLOSED = "SELECT id FROM accounts WHERE marketed <> (disabled_at IS NULL) AND disabled_at IS NOT NULL"
-_OPEN = f"market.account_id NOT IN ({_CLOSED})"  # only until the next steps of the index have hidden its listings
+_OPEN = f"market.account_id NOT IN ({_CLOSED})"  # until the next index steps hide the listings of disabled accounts
 HAS_CLOSED = f"SELECT EXISTS ({_CLOSED})"
 NEWEST = f"""
 SELECT {_COLUMNS} FROM market_words CROSS JOIN market ON market.serial = market_words.rowid
@@ -25,16 +25,16 @@ WHERE market_words MATCH $1 AND market_words.rowid BETWEEN 1 AND $2 AND market.p
 ORDER BY market_words.rowid DESC LIMIT $5
 """
 BY_PRICE = {
-    way: f"""
+    direction: f"""
 SELECT {_COLUMNS} FROM market_prices CROSS JOIN market ON market.serial = market_prices.rowid & {LAST_SERIAL}
 WHERE market_prices MATCH $1 AND market_prices.rowid BETWEEN $2 AND $3 AND {_OPEN}
-ORDER BY market_prices.rowid {way} LIMIT $4
+ORDER BY market_prices.rowid {direction} LIMIT $4
 """
-    for way in ("ASC", "DESC")
+    for direction in ("ASC", "DESC")
 }
 COUNT_FEW = f"""
 SELECT count(*) FROM (
-    SELECT 1 FROM market_prices WHERE market_prices MATCH $1 AND rowid BETWEEN $2 AND $3 LIMIT {_FEW}) AS few
+    SELECT 1 FROM market_prices WHERE market_prices MATCH $1 AND rowid BETWEEN $2 AND $3 LIMIT {_MAX_GATHERED}) AS few
 """
 NEWEST_OF_FEW = f"""
 WITH found AS MATERIALIZED (
@@ -43,7 +43,7 @@ WITH found AS MATERIALIZED (
     ORDER BY rowid & {LAST_SERIAL} DESC LIMIT $5)
 SELECT {_COLUMNS} FROM found CROSS JOIN market ON market.serial = found.serial ORDER BY found.serial DESC
 """
-_PLACES = "SELECT name FROM market_places WHERE kind = $1 ORDER BY listings DESC, name LIMIT $2"
+_LIST_FACETS = "SELECT name FROM market_places WHERE kind = $1 ORDER BY listings DESC, name LIMIT $2"
 _SITEMAP = f"""
 SELECT serial, listing_id, updated_at FROM market WHERE serial > $1 AND state = {market_entries.SHOWN} AND {_OPEN}
 ORDER BY serial LIMIT $2
@@ -51,86 +51,91 @@ ORDER BY serial LIMIT $2
 
 
 def search(read: Read, query: MarketQuery) -> list[MarketEntry]:
-    """The entries that are asked for, in their order."""
+    """Return a page of entries in the requested order."""
     return [MarketEntry(*row) for row in _search(read, query)]
 
 
-def places(read: Read, count: int) -> MarketFacets:
-    """From what was counted."""
-    category, region = ([row[0] for row in read(_PLACES, (kind, count))] for kind in market_entries.FACET_KINDS)
+def list_facets(read: Read, count: int) -> MarketFacets:
+    """Return the `count` categories and regions with the most listings, as counted by the index steps."""
+    category, region = ([row[0] for row in read(_LIST_FACETS, (kind, count))] for kind in market_entries.FACET_KINDS)
     return MarketFacets(region, category)
 
 
 def page_sitemap(read: Read, after: int, count: int) -> list[SitemapEntry]:
-    """By their serials."""
+    """Return up to `count` entries with serials above `after`, by serial."""
     return [SitemapEntry(*row) for row in read(_SITEMAP, (min(after, LAST_SERIAL), count))]
 
 
-def price_rowid(price_cents: int, serial: int) -> int:
-    """Where a listing stands in the order of the prices."""
+def build_price_rowid(price_cents: int, serial: int) -> int:
+    """Return the rowid that sorts listings by price, and by serial where prices are equal."""
     return price_cents << SERIAL_BITS | serial
 
 
 def _search(read: Read, query: MarketQuery) -> list[Row]:
-    least, most = _range(query)
-    if least > most:
+    lowest, highest = _clamp_prices(query)
+    if lowest > highest:
         return []
     last = LAST_SERIAL if query.after is None else min(query.after[1], LAST_SERIAL + 1) - 1
-    words = _expression(market_entries.build_query_terms(query))
+    match = _build_match(market_entries.build_query_terms(query))
     if query.sort != "newest":
-        way, begin, end = ("ASC", *_behind(query)) if query.sort == "price" else ("DESC", *_before(query))
-        return read(BY_PRICE[way], (words, begin, end, query.limit))
+        direction, first_rowid, last_rowid = (
+            ("ASC", *_ascending_rowids(query)) if query.sort == "price" else ("DESC", *_descending_rowids(query))
+        )
+        return read(BY_PRICE[direction], (match, first_rowid, last_rowid, query.limit))
     if query.price_min is None and query.price_max is None:
-        return read(NEWEST, (words, last, least, most, query.limit))
-    ends = price_rowid(least, 0), price_rowid(most, LAST_SERIAL)
-    if _are_few(read, query, ends):
-        return read(NEWEST_OF_FEW, (words, *ends, last, query.limit))
-    return read(NEWEST, (_of_size(words, least, most), last, least, most, query.limit))
+        return read(NEWEST, (match, last, lowest, highest, query.limit))
+    rowids = build_price_rowid(lowest, 0), build_price_rowid(highest, LAST_SERIAL)
+    if _has_few_matches(read, query, rowids):
+        return read(NEWEST_OF_FEW, (match, *rowids, last, query.limit))
+    return read(NEWEST, (_add_price_classes(match, lowest, highest), last, lowest, highest, query.limit))
 
 
-def _of_size(words: str, least: int, most: int) -> str:
-    """The words, and one for prices of the right size: the fewer classes are named, the fewer lists are merged."""
-    those, others = market_entries.split_price_classes(least, most)
-    if len(those) <= len(others):
-        return f"{words} AND ({_any(those)})"
-    return f"({words}) NOT ({_any(others)})" if others else words
+def _add_price_classes(match: str, lowest: int, highest: int) -> str:
+    """Restrict a match to prices of about the right size.
+
+    Includes or excludes classes, whichever are fewer: each class in the expression is another list to merge.
+    """
+    included, excluded = market_entries.split_price_classes(lowest, highest)
+    if len(included) <= len(excluded):
+        return f"{match} AND ({_join_or(included)})"
+    return f"({match}) NOT ({_join_or(excluded)})" if excluded else match
 
 
-def _any(words: list[str]) -> str:
+def _join_or(words: list[str]) -> str:
     return " OR ".join(f'"{word}"' for word in words)
 
 
-def _are_few(read: Read, query: MarketQuery, ends: tuple[int, int]) -> bool:
-    """Whether the listings of a range are soon gathered; how many of them have the words takes longer to tell."""
-    filters = _expression([market_entries.build_filter_term(query)])
-    return read(COUNT_FEW, (filters, *ends))[0][0] < _FEW and not read(HAS_CLOSED, ())[0][0]
+def _has_few_matches(read: Read, query: MarketQuery, rowids: tuple[int, int]) -> bool:
+    """Return whether few listings are in the price range. Counting those with the words would take longer."""
+    filters = _build_match([market_entries.build_filter_term(query)])
+    return read(COUNT_FEW, (filters, *rowids))[0][0] < _MAX_GATHERED and not read(HAS_CLOSED, ())[0][0]
 
 
-def _expression(sought: list[str]) -> str:
-    return " AND ".join(f'"{word}"' for word in sought)
+def _build_match(words: list[str]) -> str:
+    return " AND ".join(f'"{word}"' for word in words)
 
 
-def _range(query: MarketQuery) -> tuple[int, int]:
-    """Prices that this engine takes."""
-    least = max(query.price_min or 0, 0)
-    most = _LAST_PRICE if query.price_max is None else query.price_max
-    return min(least, _LAST_PRICE), min(max(most, -1), _LAST_PRICE)
+def _clamp_prices(query: MarketQuery) -> tuple[int, int]:
+    """Return the query's price range, limited to prices that fit into a rowid."""
+    lowest = max(query.price_min or 0, 0)
+    highest = _MAX_PRICE if query.price_max is None else query.price_max
+    return min(lowest, _MAX_PRICE), min(max(highest, -1), _MAX_PRICE)
 
 
-def _behind(query: MarketQuery) -> tuple[int, int]:
-    """The rowids of the prices that are asked for, from the place of the page before upwards."""
-    least, most = _range(query)
-    begin, end = price_rowid(least, 0), price_rowid(most, LAST_SERIAL)
-    return (begin if query.after is None else max(begin, _rowid_of(query.after) + 1)), end
+def _ascending_rowids(query: MarketQuery) -> tuple[int, int]:
+    """Return the first and last rowid of the price range after the cursor, for ascending prices."""
+    lowest, highest = _clamp_prices(query)
+    first, last = build_price_rowid(lowest, 0), build_price_rowid(highest, LAST_SERIAL)
+    return (first if query.after is None else max(first, _build_cursor_rowid(query.after) + 1)), last
 
 
-def _before(query: MarketQuery) -> tuple[int, int]:
-    """The same downwards."""
-    least, most = _range(query)
-    begin, end = price_rowid(least, 0), price_rowid(most, LAST_SERIAL)
-    return begin, (end if query.after is None else min(end, _rowid_of(query.after) - 1))
+def _descending_rowids(query: MarketQuery) -> tuple[int, int]:
+    """Return the first and last rowid of the price range before the cursor, for descending prices."""
+    lowest, highest = _clamp_prices(query)
+    first, last = build_price_rowid(lowest, 0), build_price_rowid(highest, LAST_SERIAL)
+    return first, (last if query.after is None else min(last, _build_cursor_rowid(query.after) - 1))
 
 
-def _rowid_of(place: tuple[int, int]) -> int:
-    price_cents, serial = place
-    return price_rowid(min(max(price_cents, 0), _LAST_PRICE - 1), min(max(serial, 0), LAST_SERIAL))
+def _build_cursor_rowid(cursor: tuple[int, int]) -> int:
+    price_cents, serial = cursor
+    return build_price_rowid(min(max(price_cents, 0), _MAX_PRICE - 1), min(max(serial, 0), LAST_SERIAL))

@@ -1,95 +1,104 @@
-"""What this process knows of accounts' revisions without a question to the SQLite file.
+"""Cache of account revisions, valid without reading the SQLite file.
 
-What was read holds until somebody else has had the turn to write. This process's own turns end nothing where it is
-told what they have done: a new listing raises its account's revision by one and changes no listing that was there.
+An entry is valid until another process acquires the write lock. This process's own writes do not invalidate it if they
+report their changes: a new listing raises its account's revision by one and changes no existing listing.
 """
 
 from collections.abc import Callable
 from time import monotonic
 
-from listings.store.sqlite.write_lock import LONGEST_KEPT, MOST_KEPT, WriteLock
+from listings.store.sqlite.write_lock import MAX_CACHE_ENTRIES, MAX_CACHE_SECONDS, WriteLock
 
-_OWN_TURN = (1, 2)  # by which the number is raised while it lasts, and from its end on
+_OWN_STEPS = (1, 2)  # how far a batch of this process raises the write counter: while it runs, and once it has ended
 
 
 class RevisionCache:
-    """Accounts' revisions, and since when their listings are as they are. For the event loop's thread."""
+    """Cached revisions of accounts, and the revision at which their listings last changed. For the event loop's thread.
 
-    def __init__(self, turn: WriteLock, clock: Callable[[], float] = monotonic) -> None:
-        """`turn` is that of this process's writer; `clock` tells seconds."""
-        self._turn = turn
+    Its settled revision is the last one that changed an existing listing of the account; new listings do not count.
+    """
+
+    def __init__(self, lock: WriteLock, clock: Callable[[], float] = monotonic) -> None:
+        """`lock` is the one that this process's writer uses; `clock` returns seconds."""
+        self._lock = lock
         self._clock = clock
-        self._number = turn.number()  # of the last turn up to which all is known
-        self._until = clock() + LONGEST_KEPT
-        self._era = 0  # what was read in an earlier one is to be read again
-        self._accounts: dict[int, tuple[int, int, int]] = {}  # revision, since when settled, era
-        self._unfollowed = 0  # of this process's operations, those under way of which nothing will be told
+        self._sequence = lock.read_sequence()  # up to this write, the cache is complete
+        self._expires_at = clock() + MAX_CACHE_SECONDS
+        self._generation = 0  # entries of an earlier generation must be read again
+        self._accounts: dict[int, tuple[int, int, int]] = {}  # revision, settled revision, generation
+        self._untracked = 0  # queued writes of this process that do not report their changes
 
-    def holds(self) -> bool:
-        """Whether what is read now may be noted, and what was noted in this era still holds."""
-        number, now = self._turn.number(), self._clock()
-        if not self._is_own(number):
-            self._number = number
-            self._begin_era(now)
-        elif now > self._until:
-            self._begin_era(now)
-        return not self._number & 1 and not self._unfollowed
+    def can_record(self) -> bool:
+        """Expire invalid entries, and return whether a revision that is read now may be recorded."""
+        sequence, now = self._lock.read_sequence(), self._clock()
+        if not self._is_own(sequence):
+            self._sequence = sequence
+            self._begin_generation(now)
+        elif now > self._expires_at:
+            self._begin_generation(now)
+        return not self._sequence & 1 and not self._untracked
 
-    def present(self, account_id: int) -> int | None:
-        """The account's revision; None where it is to be read."""
-        known = self._find(account_id)
-        return known[0] if known is not None and self._turn.number() == self._number else None
+    def find_revision(self, account_id: int) -> int | None:
+        """Return the account's revision, or None if it must be read."""
+        entry = self._find(account_id)
+        return entry[0] if entry is not None and self._lock.read_sequence() == self._sequence else None
 
-    def settled(self, account_id: int) -> int | None:
-        """A revision since which none of the account's listings has changed, new ones aside; None as above."""
-        known = self._find(account_id)
-        return known[1] if known is not None else None
+    def find_settled_revision(self, account_id: int) -> int | None:
+        """Return the account's settled revision, or None if it must be read."""
+        entry = self._find(account_id)
+        return entry[1] if entry is not None else None
 
-    def note(self, account_id: int, revision: int) -> None:
-        """What was read directly after `holds` had said yes. One that is as it was expected has settled long since."""
-        known = self._accounts.get(account_id)
-        if known is not None and known[2] == self._era:
+    def record(self, account_id: int, revision: int) -> None:
+        """Record a revision that was read directly after `can_record` returned True.
+
+        If it is the expected one, the settled revision stays as it was.
+        """
+        entry = self._accounts.get(account_id)
+        if entry is not None and entry[2] == self._generation:
             return
-        if len(self._accounts) >= MOST_KEPT:
+        if len(self._accounts) >= MAX_CACHE_ENTRIES:
             self._accounts.clear()
-        settled = known[1] if known is not None and known[0] == revision else revision
-        self._accounts[account_id] = (revision, settled, self._era)
+        settled = entry[1] if entry is not None and entry[0] == revision else revision
+        self._accounts[account_id] = (revision, settled, self._generation)
 
-    def follow(self, account_id: int, revision: int) -> None:
-        """A new listing of this process's has raised the account's revision to this one."""
-        known = self._accounts.get(account_id)
-        if known is None or revision <= known[0]:
+    def record_create(self, account_id: int, revision: int) -> None:
+        """Record that this process created a listing, which raised the account's revision to `revision`."""
+        entry = self._accounts.get(account_id)
+        if entry is None or revision <= entry[0]:
             return
-        if revision == known[0] + 1:
-            self._accounts[account_id] = (revision, known[1], known[2])
+        if revision == entry[0] + 1:
+            self._accounts[account_id] = (revision, entry[1], entry[2])
         else:
             del self._accounts[account_id]
 
-    def begin_unfollowed(self) -> None:
-        """An operation of this process waits to be written that may change any listing: nothing holds until it ends."""
-        self._unfollowed += 1
+    def begin_untracked_write(self) -> None:
+        """Disable the cache until a queued write that may change any listing has ended."""
+        self._untracked += 1
 
-    def end_turn(self, began_at: int, unfollowed: int, *, known: bool) -> None:
-        """Of this process, begun at a number of turns, when all that it has done has been followed.
+    def end_batch(self, sequence: int, untracked: int, *, outcomes_known: bool) -> None:
+        """Record the end of a batch of this process, after its creates were recorded.
 
-        `unfollowed`: how many operations of it were not; `known`: whether it is known what has become of all others.
+        `sequence` is the write counter before the batch, `untracked` the number of its untracked writes, and
+        `outcomes_known` whether the outcome of every other write is known.
         """
-        self._unfollowed -= unfollowed
-        if unfollowed or not known:
-            self._begin_era(self._clock())
-        if began_at == self._number:
-            self._number += 2
+        self._untracked -= untracked
+        if untracked or not outcomes_known:
+            self._begin_generation(self._clock())
+        if sequence == self._sequence:
+            self._sequence += 2
 
     def _find(self, account_id: int) -> tuple[int, int, int] | None:
-        if not self.holds():
+        if not self.can_record():
             return None
-        known = self._accounts.get(account_id)
-        return known if known is not None and known[2] == self._era else None
+        entry = self._accounts.get(account_id)
+        return entry if entry is not None and entry[2] == self._generation else None
 
-    def _is_own(self, number: int) -> bool:
-        """Whether nobody but this process has had the turn, or has it."""
-        return number == self._number or (number - self._number in _OWN_TURN and self._turn.own_from == self._number)
+    def _is_own(self, sequence: int) -> bool:
+        """Return whether only this process has held the lock since the last recorded write."""
+        return sequence == self._sequence or (
+            sequence - self._sequence in _OWN_STEPS and self._lock.sequence_at_acquire == self._sequence
+        )
 
-    def _begin_era(self, now: float) -> None:
-        self._era += 1
-        self._until = now + LONGEST_KEPT
+    def _begin_generation(self, now: float) -> None:
+        self._generation += 1
+        self._expires_at = now + MAX_CACHE_SECONDS

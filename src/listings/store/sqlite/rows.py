@@ -1,4 +1,4 @@
-"""Run statements and scripts on a SQLite connection; every cursor is read to its end."""
+"""Run statements and scripts on a SQLite connection. Every cursor is read to its end."""
 
 from collections.abc import Callable, Iterable
 from typing import TypeAlias, TypeVar
@@ -10,34 +10,35 @@ from listings.store.scripts.script import Script
 from listings.store.sql import to_sqlite
 
 Read: TypeAlias = Callable[[str, Row], list[Row]]
+"""Run a statement with values and return all rows."""
 
 
 T = TypeVar("T")
 
 
-def write(connection: apsw.Connection, statement: str, values: Row) -> list[Row]:
-    """All rows that a statement of the writer's returns."""
+def execute(connection: apsw.Connection, statement: str, values: Row) -> list[Row]:
+    """Run a statement and return all rows."""
     return connection.execute(to_sqlite(statement), values).fetchall()
 
 
-def write_one(connection: apsw.Connection, statement: str, values: Row) -> Row:
-    """The one row that it returns."""
-    return write(connection, statement, values)[0]
+def execute_one(connection: apsw.Connection, statement: str, values: Row) -> Row:
+    """Run a statement and return its first row, which must exist."""
+    return execute(connection, statement, values)[0]
 
 
-def write_many(connection: apsw.Connection, statement: str, many: Iterable[Row]) -> list[Row]:
-    """All rows that it returns, for each of many values in turn."""
+def execute_many(connection: apsw.Connection, statement: str, many: Iterable[Row]) -> list[Row]:
+    """Run a statement once for each set of values and return all rows."""
     return connection.executemany(to_sqlite(statement), many).fetchall()
 
 
 def run_script(connection: apsw.Connection, script: Script[T]) -> T:
-    """Run a script in the writer's transaction, which locks everything."""
+    """Run a script in the current write transaction, which locks the whole database."""
     rows: list[Row] = []
     try:
-        asked = next(script)
+        query = next(script)
         while True:
-            rows = write(connection, asked.statement, asked.values)
-            asked = script.send(rows)
+            rows = execute(connection, query.statement, query.values)
+            query = script.send(rows)
     except StopIteration as end:
         result: T = end.value
         return result

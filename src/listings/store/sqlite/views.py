@@ -1,4 +1,4 @@
-"""Views of listings' pages, in the writing thread: a visitor counts once a day."""
+"""Count views of listings, in the writer thread. A visitor counts once per day and listing."""
 
 from collections.abc import Collection, Mapping
 
@@ -6,25 +6,25 @@ from apsw import Connection
 
 from listings.domain.model import bucket_of
 from listings.store import sql
-from listings.store.sqlite.rows import write
+from listings.store.sqlite.rows import execute
 
 
 def record(connection: Connection, day: int, views: Mapping[int, Collection[bytes]]) -> None:
-    """Count who is new, and raise the revision of each account once."""
+    """Count the new visitors of each listing, and raise the revision of each affected account once."""
     accounts = set()
     for listing_id, visitors in views.items():
-        place = (bucket_of(listing_id), listing_id)
-        viewed = write(connection, sql.GET_VIEWED, place)
+        bucket = bucket_of(listing_id)
+        viewed = execute(connection, sql.GET_VIEWED, (bucket, listing_id))
         if viewed:
-            new = sum(len(write(connection, sql.ADD_VIEW, (*place, day, visitor))) for visitor in visitors)
+            new = sum(len(execute(connection, sql.ADD_VIEW, (bucket, listing_id, day, it))) for it in visitors)
             if new:
-                write(connection, sql.COUNT_VIEWS, (*place, new))
-                accounts.add((place[0], viewed[0][0]))
+                execute(connection, sql.COUNT_VIEWS, (bucket, listing_id, new))
+                accounts.add((bucket, viewed[0][0]))
     for account in accounts:
-        write(connection, sql.RAISE_REVISION, account)
+        execute(connection, sql.RAISE_REVISION, account)
 
 
-def forget(connection: Connection, oldest: int, count: int) -> int:
-    """Visitors of earlier days, and their salts."""
-    write(connection, sql.PURGE_VIEW_SALTS, (oldest,))
-    return len(write(connection, sql.PURGE_VIEWS, (oldest, count)))
+def purge(connection: Connection, oldest: int, count: int) -> int:
+    """Delete the salts and at most `count` visitors of days before `oldest`; return the number of visitors."""
+    execute(connection, sql.PURGE_VIEW_SALTS, (oldest,))
+    return len(execute(connection, sql.PURGE_VIEWS, (oldest, count)))

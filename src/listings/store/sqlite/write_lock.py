@@ -1,9 +1,10 @@
-"""Processes that write to one SQLite file take turns, and whoever reads it knows whether anybody did.
+"""Cross-process write lock for one SQLite file, with counters that validate the readers' caches.
 
-The lock file beside the database holds two numbers, which all processes map. The first is odd while somebody has the
-turn, and a turn that ends leaves the next even one; so does the second, but only in turns that may change what a caller
-is made of: keys, plans, accounts. So a reader may keep what it has read for as long as the number is the same even one.
-A process that is killed in its turn leaves them odd, until the next turn has ended.
+The lock file next to the database holds two sequence counters, as in a seqlock, which all processes map into memory.
+The first counts writes: it is odd while a process holds the lock, and each release leaves the next even value. The
+second counts in the same way, but only writes that may change a caller: keys, plans, accounts. A reader may use cached
+data while the counter has the same even value. If a process is killed while it holds the lock, the counters stay odd
+until another process has acquired and released it.
 """
 
 import fcntl
@@ -17,42 +18,42 @@ from time import monotonic
 from typing import Any, Final, TypeAlias
 
 _WRITES, _CALLERS = 0, 1
-_SIZE = 16  # bytes: a word for each
-UNKNOWN: Final = -1
-LONGEST_KEPT = 1.0  # seconds: a foreign program that writes to the file takes no turn
-MOST_KEPT = 4096
+_SIZE_BYTES = 16  # two 64-bit counters
+UNKNOWN: Final = -1  # instead of a counter value
+MAX_CACHE_SECONDS = 1.0  # because a foreign program that writes to the file does not take the lock
+MAX_CACHE_ENTRIES = 4096
 
 
-Number: TypeAlias = Callable[[], int]
-"""Even while nobody has a turn of its kind; raised by every such turn."""
+ReadSequence: TypeAlias = Callable[[], int]
+"""Return a sequence counter: even while no process writes, raised by every write."""
 
 
 class WriteLock:
-    """The right to write: one process at a time has it.
+    """The write lock: at most one process holds it.
 
-    The kernel wakes the next one at once; SQLite's own busy handler sleeps and starves.
+    The kernel wakes the next process immediately. SQLite's busy handler sleeps instead, and can starve a process.
     """
 
     def __init__(self, path: Path) -> None:
-        """`path` is the database's; whoever reaches it by another name takes turns with us all the same."""
+        """`path` is the database file; processes that open it through a link share the same lock."""
         self._descriptor = os.open(f"{path.resolve()}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(self._descriptor, 0, _SIZE)  # to write to a mapped hole on a full disk would kill us
-            self._map = mmap.mmap(self._descriptor, _SIZE)
+            os.posix_fallocate(self._descriptor, 0, _SIZE_BYTES)  # writing to a mapped hole on a full disk is a SIGBUS
+            self._map = mmap.mmap(self._descriptor, _SIZE_BYTES)
         except OSError:
             os.close(self._descriptor)
             raise
-        self._words = memoryview(self._map).cast("Q")
-        self.own_from = UNKNOWN  # the number that this process's last turn followed upon, whoever else had one since
-        self.number: Number = partial(self._words.__getitem__, _WRITES)
-        self.callers_number: Number = partial(self._words.__getitem__, _CALLERS)
+        self._counters = memoryview(self._map).cast("Q")
+        self.sequence_at_acquire = UNKNOWN  # the write counter before this process last acquired the lock
+        self.read_sequence: ReadSequence = partial(self._counters.__getitem__, _WRITES)
+        self.read_caller_sequence: ReadSequence = partial(self._counters.__getitem__, _CALLERS)
 
     @contextmanager
-    def taken(self, *, changes_callers: bool = True, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Wait for this process's turn, however long, and end it.
+    def acquire(self, *, changes_callers: bool = True, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Acquire the lock, waiting without a limit, and release it at the end of the block.
 
-        `changes_callers`: it may change what a caller is made of, or `mark_callers` is called before it does.
-        `on_wait` is called where somebody else has the turn.
+        `changes_callers`: the block may change a caller. If False, call `mark_callers_changed` before it does.
+        `on_wait` is called if another process holds the lock.
         """
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -60,44 +61,48 @@ class WriteLock:
             on_wait()
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         try:
-            number = self._words[_WRITES]
-            self.own_from = UNKNOWN if number & 1 else number  # before the number tells that somebody has the turn
-            self._words[_WRITES] = number | 1
+            sequence = self._counters[_WRITES]
+            self.sequence_at_acquire = UNKNOWN if sequence & 1 else sequence  # set before the counter
+            self._counters[_WRITES] = sequence | 1
             if changes_callers:
-                self.mark_callers()
+                self.mark_callers_changed()
             yield
         finally:
-            self._words[_WRITES] = (self._words[_WRITES] | 1) + 1
-            self._words[_CALLERS] += self._words[_CALLERS] & 1
+            self._counters[_WRITES] = (self._counters[_WRITES] | 1) + 1
+            self._counters[_CALLERS] += self._counters[_CALLERS] & 1
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
-    def mark_callers(self) -> None:
-        """In this process's turn: callers may change in it."""
-        self._words[_CALLERS] |= 1
+    def mark_callers_changed(self) -> None:
+        """Invalidate cached callers. This process must hold the lock."""
+        self._counters[_CALLERS] |= 1
 
     def close(self) -> None:
-        """Give the lock file back."""
-        self._words.release()
+        """Close the lock file."""
+        self._counters.release()
         self._map.close()
         os.close(self._descriptor)
 
 
 class VersionedCache:
-    """What was read of the database, for as long as nobody has written to it. For one thread."""
+    """A cache of database reads that is valid until the next write. For one thread."""
 
-    def __init__(self, number: Number, clock: Callable[[], float] = monotonic) -> None:
-        """`number` is raised by every turn that can change what is kept here; `clock` tells seconds."""
-        self._read_number = number
+    def __init__(self, read_sequence: ReadSequence, clock: Callable[[], float] = monotonic) -> None:
+        """`read_sequence` reads the counter of the writes that invalidate the cache; `clock` returns seconds."""
+        self._read_sequence = read_sequence
         self._clock = clock
         self._values: dict[Any, Any] = {}
-        self._number = 0
+        self._sequence = 0
         self._since = clock()
 
     def values(self) -> dict[Any, Any]:
-        """What still holds, for more to be put in at once; nothing while somebody has the turn to write."""
-        number = self._read_number()
-        if number != self._number or self._clock() - self._since > LONGEST_KEPT or len(self._values) >= MOST_KEPT:
+        """Return the valid entries; add new ones to the dict immediately. Caches nothing while a process writes."""
+        sequence = self._read_sequence()
+        if (
+            sequence != self._sequence
+            or self._clock() - self._since > MAX_CACHE_SECONDS
+            or len(self._values) >= MAX_CACHE_ENTRIES
+        ):
             self._values = {}
-            self._number = number
+            self._sequence = sequence
             self._since = self._clock()
-        return {} if number & 1 else self._values
+        return {} if sequence & 1 else self._values

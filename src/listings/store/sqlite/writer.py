@@ -1,11 +1,11 @@
-"""The one thread that writes to the SQLite file, committing what waits in groups.
+"""Run all writes to the SQLite file in one thread, with group commit.
 
-Everything that waits runs inside one transaction; the callers hear of it after the one commit, hence one fsync, that
-makes all of it durable. Who refuses has mostly written nothing yet; where something must be undone, all begin again,
-each in a savepoint of its own, which costs as much as the work itself.
+The thread runs all queued operations in one transaction. One commit, hence one fsync, makes the whole batch durable,
+and only then do the callers get their results. An operation that fails has usually written nothing yet. If it has, the
+whole batch is rolled back and run again with a savepoint for each operation, which costs as much as the work itself.
 
-The event loop says when the thread begins: once it has nothing more to bring. The two share Python's one lock, so that
-a thread that wrote while requests come in would be in their way and they in its, at each statement.
+The event loop starts the thread once all ready requests have queued their writes. The two share Python's global
+interpreter lock: a thread that wrote while requests arrive would contend with the loop at every statement.
 """
 
 import asyncio
@@ -33,21 +33,21 @@ Operation: TypeAlias = Callable[[apsw.Connection], T]
 
 
 class OnBatch(Protocol):
-    """Who hears of every batch."""
+    """Callback that is called after every batch."""
 
     def __call__(self, size: int, seconds: float, *, committed: bool) -> None:
-        """In the writing thread: of how many operations, how long it took, and whether it is on disk."""
+        """Report the number of operations, the duration, and whether the batch is durable. In the writer thread."""
 
 
-_LARGEST_BATCH = 256
-_MOST_WAITING = 1024
-_LONGEST_GATHERING = 0.005  # seconds
-_TURN_WAITS = 5.0  # seconds, for another process that has the turn to write; as long again at the end
-_LOOKS = 5  # at the turn, in as long
-_CHECKPOINT_WAITS = 250  # milliseconds, at the end only
+_MAX_BATCH_SIZE = 256
+_MAX_QUEUED_WRITES = 1024
+_MAX_GATHER_SECONDS = 0.005
+_LOCK_TIMEOUT_SECONDS = 5.0  # for another process to release the write lock; on close, again
+_LOCK_CHECKS = 5  # per timeout
+_CHECKPOINT_TIMEOUT_MS = 250  # for the final checkpoint
 
-# Errors that end a statement and leave the transaction as it was; after any other the whole batch is void.
-_OF_ONE_STATEMENT = (
+# Errors that end one statement and keep the transaction. Any other error fails the whole batch.
+_STATEMENT_ERRORS = (
     apsw.ConstraintError,
     apsw.MismatchError,
     apsw.RangeError,
@@ -62,7 +62,7 @@ class _Call(NamedTuple):
     operation: Operation[Any]
     promise: Promise[Any]
     changes_callers: bool
-    follow: Callable[[Any], None] | None
+    track: Callable[[Any], None] | None
 
 
 class _Outcome(NamedTuple):
@@ -72,196 +72,196 @@ class _Outcome(NamedTuple):
 
 
 class Writer:
-    """Runs operations in the writing thread. Made and used on one event loop."""
+    """Runs operations in the writer thread. Create and use it on one event loop."""
 
     def __init__(self, path: Path, on_batch: OnBatch | None = None) -> None:
-        """Starts the thread. OSError when the lock file beside `path` can't be opened."""
+        """Start the thread. Raises OSError if the lock file next to `path` can't be opened."""
         self._path = path
         self._on_batch = on_batch
-        self.turn = WriteLock(path)
-        self.revisions = RevisionCache(self.turn)
+        self.lock = WriteLock(path)
+        self.revisions = RevisionCache(self.lock)
         self._connection: apsw.Connection | None = None
-        self._files: OpenFiles | None = None  # of the connection, once it has begun to write
+        self._files: OpenFiles | None = None  # set once the connection has begun to write
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[_Call] = deque()
-        self._phase: Literal["idle", "gathering", "writing"] = "idle"  # as the loop knows it
-        self._starts: SimpleQueue[bool] = SimpleQueue()  # a batch to be written; False: the last ones
+        self._queue: deque[_Call] = deque()
+        self._phase: Literal["idle", "gathering", "writing"] = "idle"  # set by the loop
+        self._signals: SimpleQueue[bool] = SimpleQueue()  # True: write a batch; False: write the rest and exit
         self._closing = False
-        self._blocked_since: float | None = None  # as the thread knows it: another process has the turn
-        self._watching = False  # whether that is looked at
-        self._refusing = False  # while it has it for too long
-        self._commits = False  # whether the present batch has come to its commit
-        self.together = 0  # how many operations the present batch has, for those that are in it
-        self._thread = threading.Thread(target=self._work, name="listings-writer", daemon=True)
+        self._blocked_since: float | None = None  # set by the thread while another process holds the lock
+        self._watching_lock = False
+        self._rejecting = False  # while another process has held the lock for too long
+        self._commits = False  # whether the current batch has reached its commit
+        self.batch_size = 0  # operations in the current batch
+        self._thread = threading.Thread(target=self._run_thread, name="listings-writer", daemon=True)
         self._thread.start()
 
     async def run(
-        self, operation: Operation[T], *, changes_callers: bool = True, follow: Callable[[T], None] | None = None
+        self, operation: Operation[T], *, changes_callers: bool = True, track: Callable[[T], None] | None = None
     ) -> T:
-        """Run an operation in a transaction and return what it returned, once that is durable.
+        """Run an operation in a transaction and return its result once it is durable.
 
-        It may be run more than once; what it wrote before is undone then. `changes_callers`: it may change what a
-        caller is made of (see `turns`). `follow` is given what it returned before anybody else hears of it, and tells
-        `revisions` all that it has changed of listings that are there; None: it may have changed any.
+        The operation may run more than once; each time, its earlier writes are rolled back first. `changes_callers`:
+        it may change a caller (see `write_lock`). `track` gets its result before the caller does, and records in
+        `revisions` everything that it changed in existing listings. None means that it may have changed any listing.
 
-        What the operation raises is raised here, with nothing of it written. Raises Unavailable when too much
-        waits already, when another process has the turn to write for seconds, and when the transaction failed: then
-        the outcome is unknown, unless the message tells it.
+        Raises whatever the operation raises, with nothing of it written. Raises Unavailable if too many writes are
+        queued, if another process holds the write lock for seconds, and if the transaction fails. In the last case the
+        outcome is unknown, unless the message states it.
         """
         promise: Promise[T] = Promise(loop=self._loop)
         if self._closing:
             raise Unavailable("The service is stopping")
-        if len(self._waiting) >= _MOST_WAITING:
+        if len(self._queue) >= _MAX_QUEUED_WRITES:
             raise Unavailable("Too many writes are waiting")
-        if self._refusing:
-            raise _nothing_written()
-        if follow is None:
-            self.revisions.begin_unfollowed()
-        self._waiting.append(_Call(operation, promise, changes_callers, follow))
+        if self._rejecting:
+            raise _build_busy_error()
+        if track is None:
+            self.revisions.begin_untracked_write()
+        self._queue.append(_Call(operation, promise, changes_callers, track))
         if self._phase == "idle":
             self._gather()
         return await promise
 
     @property
-    def waiting(self) -> int:
-        """How many operations the thread has not begun with; may be asked from any thread."""
-        return len(self._waiting)
+    def queued(self) -> int:
+        """Number of queued operations that the thread has not started. Thread-safe."""
+        return len(self._queue)
 
     def require_files(self) -> None:
-        """Raises Unavailable when the database was removed or replaced while it is open here. From any thread."""
+        """Raise Unavailable if the open database was removed or replaced. Thread-safe."""
         files = self._files
-        if files is not None and not files.are_there():
-            raise _gone()
+        if files is not None and not files.are_unchanged():
+            raise _build_replaced_error()
 
     async def close(self) -> None:
-        """Commit what waits, fold the WAL into the file, disconnect; where another process has the turn, give up."""
+        """Commit the queued writes, checkpoint the WAL and disconnect. Give up if another process holds the lock."""
         if not self._closing:
             self._closing = True
-            self._starts.put(False)  # noqa: FBT003 - what a queue holds
+            self._signals.put(False)  # noqa: FBT003 - the queue's item
         while self._thread.is_alive():
-            await asyncio.to_thread(self._thread.join, 0 if self._refusing else _TURN_WAITS)
+            await asyncio.to_thread(self._thread.join, 0 if self._rejecting else _LOCK_TIMEOUT_SECONDS)
             if self._blocked_since is not None:
-                _log.warning("Another process has the turn to write: the last checkpoint is left to the next start")
-                self._refuse_waiting()
+                _log.warning("Another process holds the write lock: the final checkpoint is left to the next start")
+                self._reject_queued()
                 return
 
     def _gather(self) -> None:
         self._phase = "gathering"
-        self._loop.call_soon(self._look, 0, perf_counter() + _LONGEST_GATHERING)
+        self._loop.call_soon(self._start_or_gather, 0, perf_counter() + _MAX_GATHER_SECONDS)
 
-    def _look(self, before: int, until: float) -> None:
-        """Start a batch, unless the last turn of the loop has brought more of it."""
-        waiting = len(self._waiting)
-        if before < waiting < _LARGEST_BATCH and perf_counter() < until:
-            self._loop.call_soon(self._look, waiting, until)
+    def _start_or_gather(self, before: int, until: float) -> None:
+        """Start a batch unless the last iteration of the event loop has queued more writes."""
+        queued = len(self._queue)
+        if before < queued < _MAX_BATCH_SIZE and perf_counter() < until:
+            self._loop.call_soon(self._start_or_gather, queued, until)
         else:
             self._phase = "writing"
-            self._starts.put(True)  # noqa: FBT003 - as above
-            if not self._watching:
-                self._watch_turn()
+            self._signals.put(True)  # noqa: FBT003 - as above
+            if not self._watching_lock:
+                self._watch_lock()
 
-    def _end(self, outcomes: list[_Outcome], began_at: int) -> None:
-        """Of a batch; what has come meanwhile is the next one."""
+    def _end_batch(self, outcomes: list[_Outcome], began_at: int) -> None:
+        """Deliver the results of a batch. Writes that were queued meanwhile form the next one."""
         self._phase = "idle"
-        self._refusing = False
-        self._follow(outcomes, began_at)
-        if self._waiting:
+        self._rejecting = False
+        self._track(outcomes, began_at)
+        if self._queue:
             self._gather()
         _deliver(outcomes)
 
-    def _follow(self, outcomes: list[_Outcome], began_at: int) -> None:
-        unfollowed = 0
+    def _track(self, outcomes: list[_Outcome], began_at: int) -> None:
+        untracked = 0
         for call, result, error in outcomes:
-            if call.follow is None:
-                unfollowed += 1
+            if call.track is None:
+                untracked += 1
             elif error is None:
-                call.follow(result)
-        known = not any(isinstance(error, Unavailable) for _, _, error in outcomes)
-        self.revisions.end_turn(began_at, unfollowed, known=known)
+                call.track(result)
+        outcomes_known = not any(isinstance(error, Unavailable) for _, _, error in outcomes)
+        self.revisions.end_batch(began_at, untracked, outcomes_known=outcomes_known)
 
-    def _watch_turn(self) -> None:
-        """While there is anything to write. A thread that waits for the turn has taken nothing of what waits."""
-        self._watching = self._phase == "writing"
-        if not self._watching:
+    def _watch_lock(self) -> None:
+        """Reject queued writes if the lock times out. A thread that waits for it has not dequeued any of them."""
+        self._watching_lock = self._phase == "writing"
+        if not self._watching_lock:
             return
         since = self._blocked_since
-        if since is not None and perf_counter() - since >= _TURN_WAITS and not self._refusing:
-            self._refusing = True
-            _log.error("Another process has the turn to write: %d writes are refused", len(self._waiting))
-            self._refuse_waiting()
-        self._loop.call_later(_TURN_WAITS / _LOOKS, self._watch_turn)
+        if since is not None and perf_counter() - since >= _LOCK_TIMEOUT_SECONDS and not self._rejecting:
+            self._rejecting = True
+            _log.error("Another process holds the write lock; rejected %d queued writes", len(self._queue))
+            self._reject_queued()
+        self._loop.call_later(_LOCK_TIMEOUT_SECONDS / _LOCK_CHECKS, self._watch_lock)
 
-    def _refuse_waiting(self) -> None:
-        outcomes = [_Outcome(call, error=_nothing_written()) for call in self._take(len(self._waiting))]
-        self._follow(outcomes, UNKNOWN)
+    def _reject_queued(self) -> None:
+        outcomes = [_Outcome(call, error=_build_busy_error()) for call in self._dequeue(len(self._queue))]
+        self._track(outcomes, UNKNOWN)
         _deliver(outcomes)
 
-    def _take(self, most: int) -> list[_Call]:
-        """What waits; for the thread and for the loop, each call is had by one of them."""
-        taken: list[_Call] = []
+    def _dequeue(self, count: int) -> list[_Call]:
+        """Remove up to `count` calls from the queue. Safe for the thread and the loop: no call is returned twice."""
+        calls: list[_Call] = []
         with suppress(IndexError):
-            while len(taken) < most:
-                taken.append(self._waiting.popleft())
-        return taken
+            while len(calls) < count:
+                calls.append(self._queue.popleft())
+        return calls
 
-    # Below, everything runs in the writing thread.
+    # The methods below run in the writer thread.
 
-    def _work(self) -> None:
-        while self._starts.get():
-            self._write_waiting()
-        while self._waiting:
-            self._write_waiting()
+    def _run_thread(self) -> None:
+        while self._signals.get():
+            self._write_queued()
+        while self._queue:
+            self._write_queued()
         self._disconnect()
-        self.turn.close()
+        self.lock.close()
 
-    def _note_blocked(self) -> None:
+    def _record_blocked(self) -> None:
         self._blocked_since = perf_counter()
 
-    def _write_waiting(self) -> None:
-        """Take the turn, then what waits, which is more than what waited when the turn was asked for."""
+    def _write_queued(self) -> None:
+        """Acquire the lock, then dequeue a batch: more writes may have been queued while it waited."""
         began_at = UNKNOWN
         try:
-            with self.turn.taken(changes_callers=False, on_wait=self._note_blocked):
+            with self.lock.acquire(changes_callers=False, on_wait=self._record_blocked):
                 self._blocked_since = None
-                began_at = self.turn.own_from
-                outcomes = self._write(self._take(_LARGEST_BATCH))
+                began_at = self.lock.sequence_at_acquire
+                outcomes = self._write(self._dequeue(_MAX_BATCH_SIZE))
         except OSError:
-            _log.exception("The lock file can't be locked")
-            outcomes = [_Outcome(call, error=_nothing_written()) for call in self._take(_LARGEST_BATCH)]
-            self._tell(outcomes, 0.0, committed=False)
-        with suppress(RuntimeError):  # the loop is closed: it has not waited for a turn that others had
-            self._loop.call_soon_threadsafe(self._end, outcomes, began_at)
+            _log.exception("Locking the lock file failed")
+            outcomes = [_Outcome(call, error=_build_busy_error()) for call in self._dequeue(_MAX_BATCH_SIZE)]
+            self._report(outcomes, 0.0, committed=False)
+        with suppress(RuntimeError):  # the loop is closed: it did not wait for the lock
+            self._loop.call_soon_threadsafe(self._end_batch, outcomes, began_at)
 
     def _write(self, batch: list[_Call]) -> list[_Outcome]:
-        if not batch:  # all were refused meanwhile
+        if not batch:  # all were rejected while the thread waited for the lock
             return []
         began = perf_counter()
-        self.together = len(batch)
+        self.batch_size = len(batch)
         if any(call.changes_callers for call in batch):
-            self.turn.mark_callers()
+            self.lock.mark_callers_changed()
         try:
             self.require_files()
             outcomes = self._commit(batch)
         except Unavailable as problem:
-            _log.error("%d writes are refused: %s", len(batch), problem.message)
+            _log.error("Rejected %d writes: %s", len(batch), problem.message)
             outcomes = [_Outcome(call, error=problem) for call in batch]
-            self._tell(outcomes, perf_counter() - began, committed=False)
+            self._report(outcomes, perf_counter() - began, committed=False)
         except apsw.Error as error:
             _log.exception("A batch of %d writes failed", len(batch))
             self._recover(error)
-            outcomes = [_Outcome(call, error=_failed(error, commits=self._commits)) for call in batch]
-            self._tell(outcomes, perf_counter() - began, committed=False)
+            outcomes = [_Outcome(call, error=_build_failure(error, commits=self._commits)) for call in batch]
+            self._report(outcomes, perf_counter() - began, committed=False)
         else:
-            self._tell(outcomes, perf_counter() - began, committed=True)
+            self._report(outcomes, perf_counter() - began, committed=True)
         return outcomes
 
-    def _tell(self, outcomes: list[_Outcome], seconds: float, *, committed: bool) -> None:
+    def _report(self, outcomes: list[_Outcome], seconds: float, *, committed: bool) -> None:
         if self._on_batch is None:
             return
         try:
             self._on_batch(len(outcomes), seconds, committed=committed)
-        except Exception:  # noqa: BLE001 - whoever listens keeps no caller from what has become of the write
-            _log.exception("A batch was not told of")
+        except Exception:  # noqa: BLE001 - a failing callback must not keep results from the callers
+            _log.exception("The batch callback failed")
 
     def _commit(self, batch: list[_Call]) -> list[_Outcome]:
         self._commits = False
@@ -270,7 +270,7 @@ class Writer:
         self._connection.execute("BEGIN IMMEDIATE")
         if self._files is None:
             self._files = OpenFiles(self._path)
-        outcomes = _run_plainly(self._connection, batch)
+        outcomes = _run_without_savepoints(self._connection, batch)
         if outcomes is None:
             self._connection.execute("ROLLBACK")
             self._connection.execute("BEGIN IMMEDIATE")
@@ -280,7 +280,7 @@ class Writer:
         return outcomes
 
     def _recover(self, error: apsw.Error) -> None:
-        """Leave the failed transaction; after a failure of the disk also the connection, which may be in doubt."""
+        """Roll the failed transaction back. After a disk failure, drop the connection too: its state is unknown."""
         if self._connection is None:
             return
         in_doubt = isinstance(error, apsw.IOError | apsw.CorruptError | apsw.NotADBError | apsw.CantOpenError)
@@ -297,24 +297,27 @@ class Writer:
         if self._connection is None:
             return
         try:
-            with self.turn.taken(on_wait=self._note_blocked):
+            with self.lock.acquire(on_wait=self._record_blocked):
                 self._blocked_since = None
-                self._connection.set_busy_timeout(_CHECKPOINT_WAITS)
+                self._connection.set_busy_timeout(_CHECKPOINT_TIMEOUT_MS)
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-                self._connection.close(force=True)  # in turn too: of two at the same instant, neither would be the last
+                self._connection.close(force=True)  # under the lock: two simultaneous closes would both keep the WAL
         except (apsw.Error, OSError):
-            _log.exception("The last checkpoint failed; the next start makes up for it")
+            _log.exception("The final checkpoint failed; the next start repeats it")
             self._connection.close(force=True)
 
 
-def _run_plainly(connection: apsw.Connection, batch: list[_Call]) -> list[_Outcome] | None:
-    """Run all operations; None where something is to be undone. Raises apsw.Error when the transaction is lost."""
+def _run_without_savepoints(connection: apsw.Connection, batch: list[_Call]) -> list[_Outcome] | None:
+    """Run all operations, or return None if something must be rolled back.
+
+    Raises apsw.Error if the transaction is lost.
+    """
     outcomes = []
     for call in batch:
         written = connection.total_changes()
         try:
             outcomes.append(_Outcome(call, call.operation(connection)))
-        except Exception as error:  # noqa: BLE001 - raised again where the caller waits
+        except Exception as error:  # noqa: BLE001 - raised again in the caller
             if isinstance(error, apsw.Error) or connection.total_changes() != written:
                 _require_transaction(connection, error)
                 return None
@@ -323,14 +326,14 @@ def _run_plainly(connection: apsw.Connection, batch: list[_Call]) -> list[_Outco
 
 
 def _run_in_savepoint(connection: apsw.Connection, call: _Call) -> _Outcome:
-    """Run one operation, and undo it where it fails. Raises apsw.Error when the whole transaction is lost."""
+    """Run one operation and roll it back if it fails. Raises apsw.Error if the whole transaction is lost."""
     connection.execute("SAVEPOINT operation")
     try:
         result = call.operation(connection)
-    except Exception as error:  # noqa: BLE001 - raised again where the caller waits
+    except Exception as error:  # noqa: BLE001 - raised again in the caller
         if isinstance(error, apsw.Error):
             _require_transaction(connection, error)
-            _log.exception("The database refused a statement")
+            _log.exception("The database rejected a statement")
             error = Unavailable("The database rejected the write")
         connection.execute("ROLLBACK TO operation")
         connection.execute("RELEASE operation")
@@ -340,29 +343,29 @@ def _run_in_savepoint(connection: apsw.Connection, call: _Call) -> _Outcome:
 
 
 def _require_transaction(connection: apsw.Connection, error: Exception) -> None:
-    """Raises an error of the database that was not of one statement alone."""
-    if isinstance(error, apsw.Error) and not (isinstance(error, _OF_ONE_STATEMENT) and connection.in_transaction):
+    """Raise the error again if it is a database error that did not leave the transaction intact."""
+    if isinstance(error, apsw.Error) and not (isinstance(error, _STATEMENT_ERRORS) and connection.in_transaction):
         raise error
 
 
-def _failed(error: apsw.Error, *, commits: bool) -> Unavailable:
+def _build_failure(error: apsw.Error, *, commits: bool) -> Unavailable:
     if isinstance(error, apsw.BusyError):
-        return _nothing_written()
+        return _build_busy_error()
     if isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError) and not commits:
         return Unavailable("The database can't be written; nothing was written")
     return Unavailable("The database failed to confirm the write; its outcome is unknown")
 
 
-def _gone() -> Unavailable:
-    return Unavailable("The database was removed or replaced while it is in use; nothing was written")
+def _build_replaced_error() -> Unavailable:
+    return Unavailable("The database was removed or replaced while in use; nothing was written")
 
 
-def _nothing_written() -> Unavailable:
+def _build_busy_error() -> Unavailable:
     return Unavailable("The database is busy; nothing was written")
 
 
 def _deliver(outcomes: list[_Outcome]) -> None:
-    """On the event loop: wake the callers that still wait."""
+    """On the event loop: resolve the promises of callers that are still waiting."""
     for call, result, error in outcomes:
         if call.promise.done():
             continue

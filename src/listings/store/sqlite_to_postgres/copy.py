@@ -19,7 +19,7 @@ from listings.domain.errors import Problem, Unavailable
 from listings.store import sql
 from listings.store.mapping import Row
 from listings.store.postgres import migrate as postgres_migrate
-from listings.store.sqlite.connections import open_reader, require_file, require_sound_sqlite
+from listings.store.sqlite.connections import open_reader, require_database_file, require_safe_sqlite
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.maintenance.snapshot import Progress, ignore_progress
 from listings.store.sqlite_to_postgres import tables
@@ -72,8 +72,8 @@ async def copy(path: Path, url: str, *, dry_run: bool = False, progress: Progres
     if the file was written to during the copy. Raises Problem("database_missing"), Problem("schema_mismatch"), or
     Unavailable.
     """
-    require_sound_sqlite()
-    require_file(path)
+    require_safe_sqlite()
+    require_database_file(path)
     try:
         with closing(open_reader(path)) as connection:
             source = _open_snapshot(path, connection)

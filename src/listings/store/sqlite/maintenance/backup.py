@@ -1,4 +1,4 @@
-"""A backup of the database to any file but its own, while the service runs and writes."""
+"""Back up the database to a file while the service runs and writes."""
 
 import os
 from contextlib import closing
@@ -8,36 +8,43 @@ from pathlib import Path
 import apsw
 
 from listings.domain.errors import Problem, Unavailable
-from listings.store.sqlite.connections import open_reader, require_file, require_sound_sqlite
+from listings.store.sqlite.connections import open_reader, require_database_file, require_safe_sqlite
 from listings.store.sqlite.maintenance import migrate
-from listings.store.sqlite.maintenance.snapshot import BESIDE, DRAFT, Progress, ignore_progress, taken, write_copy
+from listings.store.sqlite.maintenance.snapshot import (
+    DRAFT_SUFFIX,
+    SIDE_FILE_SUFFIXES,
+    Progress,
+    build_exists_error,
+    ignore_progress,
+    write_copy,
+)
 
-_WAITS = 5_000  # milliseconds
+_BUSY_TIMEOUT_MS = 5_000
 
 
 def back_up(database: Path, file: Path, *, force: bool = False, progress: Progress = ignore_progress) -> Path:
-    """Copy the database, which may be in use, as it is at one moment; returns where the copy is, links resolved.
+    """Copy a consistent snapshot of the database, which may be in use, and return the path with links resolved.
 
-    Raises Problem("database_missing"), Problem("schema_mismatch") for a file that was never migrated,
-    Problem("backup_refused") where the copy can't be, Unavailable when the database can't be read or is damaged.
+    Raises Problem("database_missing"); Problem("schema_mismatch") for a database that was never migrated;
+    Problem("backup_refused") if the copy can't be written; Unavailable if the database can't be read or is damaged.
     """
-    require_sound_sqlite()
+    require_safe_sqlite()
     try:
-        require_file(database)
-        target = _place(database, file, force=force)
+        require_database_file(database)
+        target = _resolve_target(database, file, force=force)
         with closing(open_reader(database)) as source:
-            source.set_busy_timeout(_WAITS)
-            migrate.require_made(source)
+            source.set_busy_timeout(_BUSY_TIMEOUT_MS)
+            migrate.require_migrated(source)
             write_copy(source, target, force=force, progress=progress)
     except (apsw.Error, OSError) as error:
-        raise Unavailable(f"The database {database} can't be copied: {error}; see `listings doctor`") from error
+        raise Unavailable(f"The database {database} can't be copied: {error}; run `listings doctor`") from error
     return target
 
 
-def belongs_to(database: Path, file: Path) -> bool:
-    """Whether a file, which need not be there, is the database or one that lives beside it, by whatever name."""
+def is_database_file(database: Path, file: Path) -> bool:
+    """Return whether a path is the database or one of the files next to it, under any name. It need not exist."""
     for home in (database.absolute(), database.resolve()):
-        own = [home.with_name(home.name + suffix) for suffix in ("", *BESIDE, ".lock")]
+        own = [home.with_name(home.name + suffix) for suffix in ("", *SIDE_FILE_SUFFIXES, ".lock")]
         own += home.parent.glob(f"{escape(home.name)}.limits-*")
         if file in own or (file.parent == home.parent and file.name.startswith(f"{home.name}.limits-")):
             return True
@@ -46,23 +53,23 @@ def belongs_to(database: Path, file: Path) -> bool:
     return False
 
 
-def _place(database: Path, file: Path, *, force: bool) -> Path:
-    """Where a copy goes, links resolved. Raises Problem("backup_refused")."""
+def _resolve_target(database: Path, file: Path, *, force: bool) -> Path:
+    """Return the path of the copy with links resolved. Raises Problem("backup_refused") if it can't be written."""
     try:
         target = file.resolve()
         if target.is_dir():
             raise Problem("backup_refused", f"{file} is a folder: name a file in it")
         if not target.parent.is_dir():
-            raise Problem("backup_refused", f"There is no folder {target.parent}: make it, or name another place")
-        draft = target.with_name(target.name + DRAFT)
-        written = [target, draft, *(draft.with_name(draft.name + suffix) for suffix in BESIDE)]
-        if any(belongs_to(database, path) for path in written):
+            raise Problem("backup_refused", f"There is no folder {target.parent}: create it, or use another one")
+        draft = target.with_name(target.name + DRAFT_SUFFIX)
+        written = [target, draft, *(draft.with_name(draft.name + suffix) for suffix in SIDE_FILE_SUFFIXES)]
+        if any(is_database_file(database, path) for path in written):
             raise Problem("backup_refused", f"{file} belongs to the database itself: name another file")
         if os.path.lexists(target) and not target.is_file():
-            raise Problem("backup_refused", f"{file} is no regular file: name another one")
+            raise Problem("backup_refused", f"{file} is not a regular file: name another one")
         if target.exists() and not force:
-            raise taken(target)
+            raise build_exists_error(target)
     except (OSError, RuntimeError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "this is no name of a file"
+        reason = getattr(error, "strerror", None) or "this is not a valid file name"
         raise Problem("backup_refused", f"{str(file)[:200]} can't be written: {reason}") from None
     return target

@@ -1,4 +1,4 @@
-"""Numbered migrations; those of the SQLite file run under a lock, each in one transaction, known by a checksum."""
+"""Apply the numbered migrations to a SQLite file, under the write lock and each in one transaction."""
 
 import time
 from collections.abc import Callable
@@ -11,11 +11,11 @@ from listings.domain.errors import Problem, Unavailable
 from listings.store.migrations import APPLIED, Migration, build_older_schema_problem, count_known, shipped_migrations
 from listings.store.sqlite.connections import (
     create_file,
-    open_untouched,
+    open_without_writes,
     open_writer,
-    require_kind,
-    require_nothing_left,
-    require_sound_sqlite,
+    require_no_orphaned_wal,
+    require_safe_sqlite,
+    require_sqlite_file,
 )
 from listings.store.sqlite.maintenance import snapshot
 from listings.store.sqlite.write_lock import WriteLock
@@ -28,99 +28,99 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
     applied_at INTEGER NOT NULL
 ) STRICT
 """
-_FOREIGN = """
+_HAS_FOREIGN_TABLES = """
 SELECT EXISTS (SELECT 1 FROM sqlite_schema)
 AND NOT EXISTS (SELECT 1 FROM pragma_table_info('schema_migrations') WHERE name = 'checksum')
 """
-_EXISTS = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'schema_migrations'"
+_HAS_MIGRATIONS_TABLE = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'schema_migrations'"
 
 
 def migrate(
     path: Path, migrations: list[Migration] | None = None, on_backup: Callable[[Path], None] = lambda _: None
 ) -> list[Migration]:
-    """Create the file where there is none and bring its schema up to date; returns what was applied.
+    """Create the file if it does not exist, bring its schema up to date, and return the applied migrations.
 
-    Before a schema that is there already is changed, the database is copied to a file beside it, which `on_backup` is
-    told. Raises Problem("schema_mismatch") for a newer or an altered schema and for another program's,
-    Problem("database_missing") where the WAL of a database is all that is left of it, Problem("backup_refused") when
-    the copy can't be made, Unavailable for a file that can't be used; nothing is changed then.
+    Before an existing schema is changed, the database is copied to a file next to it; `on_backup` is called with its
+    path. The following errors leave the database unchanged. Raises Problem("schema_mismatch") for a newer or altered
+    schema and for the database of another program; Problem("database_missing") if only the WAL of a database exists;
+    Problem("backup_refused") if the copy can't be written; Unavailable if the file can't be used.
     """
-    require_sound_sqlite()
+    require_safe_sqlite()
     migrations = shipped_migrations() if migrations is None else migrations
     try:
-        require_nothing_left(path)
-        require_kind(path)
-        _require_own_untouched(path)
+        require_no_orphaned_wal(path)
+        require_sqlite_file(path)
+        _require_listings_database_first(path)
         create_file(path)
-        with closing(WriteLock(path)) as turn, turn.taken(), closing(open_writer(path)) as connection:
+        with closing(WriteLock(path)) as lock, lock.acquire(), closing(open_writer(path)) as connection:
             missing = migrations[count_applied(connection, migrations) :]
             if missing and len(missing) < len(migrations):
-                on_backup(snapshot.keep(connection, path, f"before-{missing[0].version:04}"))
+                on_backup(snapshot.copy_aside(connection, path, f"before-{missing[0].version:04}"))
             return _apply(connection, migrations)
     except (apsw.Error, OSError) as error:
-        raise _unusable(path, error) from error
+        raise _build_unusable_error(path, error) from error
 
 
 def require_current(connection: apsw.Connection, migrations: list[Migration] | None = None) -> None:
-    """Raises Problem("schema_mismatch") unless the schema is exactly this program's."""
+    """Raise Problem("schema_mismatch") unless the schema is exactly this program's."""
     migrations = shipped_migrations() if migrations is None else migrations
     if count_applied(connection, migrations) < len(migrations):
         raise build_older_schema_problem()
 
 
-def require_made(connection: apsw.Connection) -> None:
-    """Raises Problem("schema_mismatch") for a file that was never migrated, and for another program's."""
-    require_own(connection)
-    if not connection.execute(_EXISTS).fetchall():
+def require_migrated(connection: apsw.Connection) -> None:
+    """Raise Problem("schema_mismatch") if the file was never migrated or belongs to another program."""
+    require_listings_database(connection)
+    if not connection.execute(_HAS_MIGRATIONS_TABLE).fetchall():
         raise build_older_schema_problem()
 
 
-def require_own(connection: apsw.Connection) -> None:
-    """Raises Problem("schema_mismatch") for a database with tables that are another program's."""
-    if connection.execute(_FOREIGN).fetchall()[0][0]:
+def require_listings_database(connection: apsw.Connection) -> None:
+    """Raise Problem("schema_mismatch") if the database has the tables of another program."""
+    if connection.execute(_HAS_FOREIGN_TABLES).fetchall()[0][0]:
         raise Problem(
             "schema_mismatch",
-            f"{connection.filename} is no database of Listings: see that LISTINGS_DATABASE_URL names the right file",
+            f"{connection.filename} is not a Listings database: check that LISTINGS_DATABASE_URL names the right file",
         )
 
 
 def count_applied(connection: apsw.Connection, migrations: list[Migration] | None = None) -> int:
-    """How many migrations are applied.
+    """Return the number of applied migrations.
 
-    Raises Problem("schema_mismatch") for a newer or an altered schema, and for another program's.
+    Raises Problem("schema_mismatch") for a newer or altered schema, and for the database of another program.
     """
-    require_own(connection)
-    exists = connection.execute(_EXISTS).fetchall()
+    require_listings_database(connection)
+    exists = connection.execute(_HAS_MIGRATIONS_TABLE).fetchall()
     return _check(connection, shipped_migrations() if migrations is None else migrations) if exists else 0
 
 
-def pending(path: Path, migrations: list[Migration] | None = None) -> list[Migration]:
-    """What `migrate` would apply. Changes nothing; raises what `migrate` would."""
-    require_sound_sqlite()
+def list_pending(path: Path, migrations: list[Migration] | None = None) -> list[Migration]:
+    """Return the migrations that `migrate` would apply, without changing anything. Raises what `migrate` would."""
+    require_safe_sqlite()
     migrations = shipped_migrations() if migrations is None else migrations
     try:
-        require_nothing_left(path)
-        require_kind(path)
+        require_no_orphaned_wal(path)
+        require_sqlite_file(path)
         if not path.exists():
             return migrations
-        with closing(open_untouched(path)) as connection:
+        with closing(open_without_writes(path)) as connection:
             return migrations[count_applied(connection, migrations) :]
     except (apsw.Error, OSError) as error:
-        raise _unusable(path, error) from error
+        raise _build_unusable_error(path, error) from error
 
 
-def _require_own_untouched(path: Path) -> None:
-    """`require_own` before anything is made or changed, as far as that can be told without a change."""
-    with suppress(apsw.Error):  # which whoever opens it next meets, too
+def _require_listings_database_first(path: Path) -> None:
+    """Call `require_listings_database` before anything is created or changed, if the file can be read without that."""
+    with suppress(apsw.Error):  # opening it for writing raises the same error
         try:
-            connection = open_untouched(path)
-        except Problem:  # it is not there yet, or was left in the middle of a change
+            connection = open_without_writes(path)
+        except Problem:  # it does not exist yet, or has an unfinished transaction
             return
         with closing(connection):
-            require_own(connection)
+            require_listings_database(connection)
 
 
-def _unusable(path: Path, error: Exception) -> Unavailable:
+def _build_unusable_error(path: Path, error: Exception) -> Unavailable:
     return Unavailable(f"The database {path} can't be used: {error}")
 
 
@@ -142,5 +142,5 @@ def _apply(connection: apsw.Connection, migrations: list[Migration]) -> list[Mig
 
 
 def _check(connection: apsw.Connection, migrations: list[Migration]) -> int:
-    """How many are applied; they must be the first of ours, with the very text."""
+    """Return the number of applied migrations, which must be the first ones shipped, with the same text."""
     return count_known(connection.execute(APPLIED).fetchall(), migrations)

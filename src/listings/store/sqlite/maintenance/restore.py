@@ -1,10 +1,11 @@
-"""Puts a backup in the database's place: checked first, with the present database kept, and whole at every moment.
+"""Replace the database with a checked backup, keep the previous one, and stay consistent if the process is killed.
 
-A sound database, an empty one and none at all are replaced by one transaction of the engine, under its rollback
-journal and its exclusive lock: a process that is killed leaves a journal, and whoever opens the file next undoes what
-was half done. No WAL is there meanwhile, since the engine itself folds it in and removes it first. A damaged database,
-in which no transaction can be trusted, gives its name to a whole file instead, after what lay beside it is set aside:
-a WAL or journal left there would be replayed into the new file.
+A sound, empty or missing database is replaced in one SQLite transaction, under its rollback journal and exclusive lock.
+If the process is killed, it leaves a journal, and the next process that opens the file rolls the transaction back.
+There is no WAL meanwhile: SQLite checkpoints and removes it first.
+
+A damaged database can't be trusted with a transaction. Its files are renamed first, because a WAL or journal left
+there would be replayed into the new file. Then a complete copy of the backup gets its name.
 """
 
 import fcntl
@@ -20,24 +21,24 @@ import apsw
 from listings.domain.errors import Problem, Unavailable
 from listings.store.migrations import Migration, shipped_migrations
 from listings.store.sqlite.connections import (
+    build_read_only_uri,
     create_file,
-    fold_wal_on_close,
-    left_behind,
-    open_alone,
-    open_untouched,
-    require_sound_sqlite,
-    untouched_address,
+    find_orphaned_wal,
+    open_exclusive,
+    open_without_writes,
+    require_safe_sqlite,
+    set_checkpoint_on_close,
 )
 from listings.store.sqlite.maintenance import migrate, snapshot
-from listings.store.sqlite.maintenance.backup import belongs_to
+from listings.store.sqlite.maintenance.backup import is_database_file
 from listings.store.sqlite.maintenance.snapshot import Progress, ignore_progress
 from listings.store.sqlite.write_lock import WriteLock
 
 _OCCASION = "before-restore"
 _LOCK_START, _LOCK_LENGTH = 0x40000000, 512  # the bytes that SQLite locks on every platform with POSIX locks
 
-# What the present database has that the backup has not. Revisions and versions only ever rise, and ids are never given
-# twice; names and plans carry no such number, so that any difference of them counts.
+# Count the data that the current database has and the backup lacks. Revisions and versions only rise, and ids are never
+# reused. Names and plans have no version, so any difference counts.
 _LOSSES = (
     (
         "edit",
@@ -83,10 +84,10 @@ _LOSSES = (
     ),
 )
 
-_SCHEMA_OF_BOTH = """
+_GET_COMMON_SCHEMA = """
 SELECT min((SELECT max(version) FROM main.schema_migrations), (SELECT max(version) FROM backup.schema_migrations))
 """
-_DISABLING = 2  # the migration from which on accounts can be disabled
+_DISABLING_VERSION = 2  # the migration that added accounts.disabled_at
 _LOSSES_OF_DISABLING = (
     (
         "account disabled or enabled",
@@ -100,7 +101,7 @@ _LOSSES_OF_DISABLING = (
 
 
 class _Backup(NamedTuple):
-    """The file that is restored, open, and what it is restored with."""
+    """The open backup and the parameters of its restore."""
 
     file: Path
     connection: apsw.Connection
@@ -109,15 +110,15 @@ class _Backup(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """What a restore did: where the database is, where the one before it is kept, and what `migrate` would apply."""
+    """The result of a restore."""
 
     database: Path
-    kept: Path | None
-    pending: list[Migration]
+    previous_file: Path | None  # a copy of the previous database; None if it was empty or missing
+    pending: list[Migration]  # that `migrate` would apply
 
 
-class _Damage(Exception):
-    """The present database can't be read as one."""
+class _DamagedError(Exception):
+    """The current database is damaged."""
 
 
 def restore(
@@ -128,39 +129,41 @@ def restore(
     progress: Progress = ignore_progress,
     migrations: list[Migration] | None = None,
 ) -> Restored:
-    """Make `database` what the backup in `file` is. `force` gives up what the present one has beyond that.
+    """Replace `database` with the backup in `file`. With `force`, data that the backup lacks is discarded.
 
-    Raises Problem("restore_refused") with nothing changed: for a file that is no sound backup of a schema that this
-    program knows, while another process has the database open, and, without `force`, where something would be lost.
-    Raises Problem("backup_refused") when the present database can't be kept, Unavailable when the disk fails.
+    Raises Problem("restore_refused"), with nothing changed, if the file is not a sound backup with a known schema, if
+    another process has the database open, or, without `force`, if data would be lost. Raises Problem("backup_refused")
+    if the current database can't be copied aside, and Unavailable if the disk fails.
     """
-    require_sound_sqlite()
+    require_safe_sqlite()
     migrations = shipped_migrations() if migrations is None else migrations
-    _require_place(database)
+    _require_file_or_nothing(database)
     with closing(_open_backup(database, file)) as source:
         backup = _Backup(file, source, migrations, progress)
-        pending = _judge(backup)
+        pending = _check_backup(backup)
         try:
-            kept = _replace(database, backup, force=force)
+            previous_file = _replace(database, backup, force=force)
         except apsw.BusyError:
             raise Problem(
                 "restore_refused", f"The database {database} is open in another process: stop the service first"
             ) from None
         except apsw.FullError:
-            raise Problem("restore_refused", f"There is no room to restore {database}: nothing was changed") from None
+            raise Problem(
+                "restore_refused", f"Not enough disk space to restore {database}: nothing was changed"
+            ) from None
         except (apsw.Error, OSError) as error:
             raise Unavailable(f"The database {database} can't be restored: {error}") from error
-    return Restored(database.absolute(), kept, pending)
+    return Restored(database.absolute(), previous_file, pending)
 
 
 # The backup
 
 
-def _require_place(database: Path) -> None:
-    """Raises Unavailable where no database can be."""
+def _require_file_or_nothing(database: Path) -> None:
+    """Raise Unavailable if the database's path is not a file, or can't be one."""
     try:
         if database.exists() and not database.is_file():
-            raise Unavailable(f"The database {database} is no file")
+            raise Unavailable(f"The database {database} is not a file")
     except OSError as error:
         raise Unavailable(f"The database {database} can't be restored: {error.strerror}") from None
 
@@ -168,38 +171,38 @@ def _require_place(database: Path) -> None:
 def _open_backup(database: Path, file: Path) -> apsw.Connection:
     try:
         real = file.resolve(strict=True)
-        belongs = belongs_to(database, real)
+        belongs = is_database_file(database, real)
         if belongs or not real.is_file():
-            reason = "it belongs to the database itself: name a backup" if belongs else "it is no file"
+            reason = "it belongs to the database itself: name a backup" if belongs else "it is not a file"
         else:
-            return open_untouched(real)
+            return open_without_writes(real)
     except Problem as problem:
         reason = problem.message
     except (OSError, RuntimeError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "this is no name of a file"
+        reason = getattr(error, "strerror", None) or "this is not a valid file name"
     except apsw.Error as error:
         reason = str(error)
-    raise _unfit(file, reason)
+    raise _build_unfit_error(file, reason)
 
 
-def _judge(backup: _Backup) -> list[Migration]:
-    """Raises Problem("restore_refused") unless it can be restored; returns what its schema lacks."""
+def _check_backup(backup: _Backup) -> list[Migration]:
+    """Return the migrations that the backup lacks. Raises Problem("restore_refused") if it can't be restored."""
     try:
-        found = snapshot.damages(backup.connection)
+        found = snapshot.check_integrity(backup.connection)
         if found:
-            raise _unfit(backup.file, f"it is damaged or no database: {found[0]}")
-        if _database_id(backup.connection) is None:
-            raise _unfit(backup.file, "it is no database of Listings")
+            raise _build_unfit_error(backup.file, f"it is damaged or not a database: {found[0]}")
+        if _get_database_id(backup.connection) is None:
+            raise _build_unfit_error(backup.file, "it is not a Listings database")
         return backup.migrations[migrate.count_applied(backup.connection, backup.migrations) :]
     except apsw.Error as error:
-        raise _unfit(backup.file, str(error)) from None
+        raise _build_unfit_error(backup.file, str(error)) from None
     except Problem as problem:
         if problem.code == "restore_refused":
             raise
-        raise _unfit(backup.file, problem.message) from None
+        raise _build_unfit_error(backup.file, problem.message) from None
 
 
-def _unfit(file: Path, reason: str) -> Problem:
+def _build_unfit_error(file: Path, reason: str) -> Problem:
     return Problem("restore_refused", f"{str(file)[:200]} can't be restored: {reason}")
 
 
@@ -207,33 +210,33 @@ def _unfit(file: Path, reason: str) -> Problem:
 
 
 def _replace(database: Path, backup: _Backup, *, force: bool) -> Path | None:
-    """Returns where the present database is kept, None when there was nothing in it."""
-    is_new, left = not database.exists(), left_behind(database)
-    if left is not None and not force:
-        raise _refused(database, f"is gone, and {left} still holds writes to it")
+    """Replace the database and return the path of the previous one, or None if it was empty or missing."""
+    is_new, orphan = not database.exists(), find_orphaned_wal(database)
+    if orphan is not None and not force:
+        raise _build_force_error(database, f"is missing, but {orphan} still contains writes to it")
     create_file(database)
-    with closing(WriteLock(database)) as turn, turn.taken():
-        if left is not None:
-            kept = _set_aside_and_replace(database.resolve(), backup)
-            return kept.with_name(f"{kept.name}-{left.name.rpartition('-')[2]}")
+    with closing(WriteLock(database)) as lock, lock.acquire():
+        if orphan is not None:
+            previous_file = _set_aside_and_replace(database.resolve(), backup)
+            return previous_file.with_name(f"{previous_file.name}-{orphan.name.rpartition('-')[2]}")
         try:
             with closing(_open_target(database)) as target:
                 return _overwrite(target, database, backup, force=force)
-        except _Damage as damage:
+        except _DamagedError as damage:
             if not force:
-                raise _refused(database, f"is damaged ({damage})") from None
+                raise _build_force_error(database, f"is damaged ({damage})") from None
             return _set_aside_and_replace(database.resolve(), backup)
-        except (apsw.BusyError, Problem):  # before anything was written
+        except (apsw.BusyError, Problem):  # raised before anything was written
             raise
         except BaseException:
-            _undo(database, is_new=is_new)
+            _roll_back(database, is_new=is_new)
             raise
 
 
-def _undo(database: Path, *, is_new: bool) -> None:
-    """Roll a half-written transaction back now, while the engine would wait for whoever opens the file next."""
-    with suppress(apsw.Error, OSError), closing(open_alone(database)) as connection:
-        fold_wal_on_close(connection, fold=True)
+def _roll_back(database: Path, *, is_new: bool) -> None:
+    """Roll an unfinished transaction back now. SQLite itself would do so only when the file is next opened."""
+    with suppress(apsw.Error, OSError), closing(open_exclusive(database)) as connection:
+        set_checkpoint_on_close(connection, enabled=True)
         if is_new and not _has_tables(connection):
             database.unlink()
 
@@ -244,50 +247,50 @@ def _has_tables(connection: apsw.Connection) -> bool:
 
 def _open_target(database: Path) -> apsw.Connection:
     try:
-        return open_alone(database)
+        return open_exclusive(database)
     except (apsw.NotADBError, apsw.CorruptError, apsw.FormatError) as error:
-        raise _Damage(str(error)) from None
+        raise _DamagedError(str(error)) from None
 
 
 def _overwrite(target: apsw.Connection, database: Path, backup: _Backup, *, force: bool) -> Path | None:
-    """One transaction of the engine, which nobody else can be beside."""
-    found = snapshot.damages(target)
+    """Replace a sound database in one transaction, under SQLite's exclusive lock."""
+    found = snapshot.check_integrity(target)
     if found:
-        raise _Damage(found[0])
-    fold_wal_on_close(target, fold=True)
-    kept = None
+        raise _DamagedError(found[0])
+    set_checkpoint_on_close(target, enabled=True)
+    previous_file = None
     if _has_tables(target):
-        reason = None if force else _objection(target, backup)
+        reason = None if force else _find_objection(target, backup)
         if reason is not None:
-            raise _refused(database, reason)
-        kept = snapshot.keep(target, database, _OCCASION)
+            raise _build_force_error(database, reason)
+        previous_file = snapshot.copy_aside(target, database, _OCCASION)
     target.execute("PRAGMA journal_mode = DELETE").fetchall()
-    snapshot.copy(backup.connection, target, backup.progress)
+    snapshot.copy_pages(backup.connection, target, backup.progress)
     target.execute("PRAGMA journal_mode = WAL").fetchall()
-    return kept
+    return previous_file
 
 
-def _objection(target: apsw.Connection, backup: _Backup) -> str | None:
-    """Why the present database should not be given up for this backup."""
-    target_id = _database_id(target)
+def _find_objection(target: apsw.Connection, backup: _Backup) -> str | None:
+    """Return why the current database should not be replaced by this backup, or None."""
+    target_id = _get_database_id(target)
     if target_id is None:
-        return "is no database of Listings"
+        return "is not a Listings database"
     try:
         migrate.count_applied(target, backup.migrations)
     except Problem:
-        return "has a schema that is newer than this program knows, or altered"
-    if target_id != _database_id(backup.connection):
-        return "is another one than the backup is of"
-    lost = _losses(target, backup.file)
-    return f"has {lost} that the backup has not" if lost else None
+        return "has a schema that is newer than this program's, or altered"
+    if target_id != _get_database_id(backup.connection):
+        return "is not the database that was backed up"
+    lost = _describe_losses(target, backup.file)
+    return f"has {lost} that the backup lacks" if lost else None
 
 
-def _losses(target: apsw.Connection, file: Path) -> str:
-    """What the present database has and the backup has not, such as "12 edits and 3 accounts"."""
-    target.execute("ATTACH ? AS backup", (untouched_address(file),)).fetchall()
+def _describe_losses(target: apsw.Connection, file: Path) -> str:
+    """Return what the current database has and the backup lacks, such as "12 edits and 3 accounts"."""
+    target.execute("ATTACH ? AS backup", (build_read_only_uri(file),)).fetchall()
     try:
-        schema = int(str(target.execute(_SCHEMA_OF_BOTH).fetchall()[0][0]))
-        losses = [*_LOSSES, *(_LOSSES_OF_DISABLING if schema >= _DISABLING else ())]
+        schema = int(str(target.execute(_GET_COMMON_SCHEMA).fetchall()[0][0]))
+        losses = [*_LOSSES, *(_LOSSES_OF_DISABLING if schema >= _DISABLING_VERSION else ())]
         counts = [(target.execute(query).fetchall()[0][0], one, many) for one, many, query in losses]
     finally:
         target.execute("DETACH backup").fetchall()
@@ -295,52 +298,52 @@ def _losses(target: apsw.Connection, file: Path) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
-def _database_id(connection: apsw.Connection) -> str | None:
+def _get_database_id(connection: apsw.Connection) -> str | None:
     tables = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN ('database_id', 'schema_migrations')"
-    if connection.execute(tables).fetchall()[0][0] != 2:  # noqa: PLR2004 - the two of them
+    if connection.execute(tables).fetchall()[0][0] != 2:  # noqa: PLR2004 - the two tables
         return None
     rows = connection.execute("SELECT id FROM database_id").fetchall()
     return str(rows[0][0]) if rows else None
 
 
-def _refused(database: Path, reason: str) -> Problem:
+def _build_force_error(database: Path, reason: str) -> Problem:
     return Problem(
         "restore_refused",
-        f"The database {database} {reason}: give --force to replace it all the same; it is kept beside the new one",
+        f"The database {database} {reason}: use --force to replace it anyway and keep it in a file next to the new one",
     )
 
 
 def _set_aside_and_replace(real: Path, backup: _Backup) -> Path:
-    """Give a damaged database's name to a whole file; the old one is kept with all that lay beside it.
+    """Replace a damaged database with a complete file, and return the new path of the old files.
 
-    Of an empty one only that is kept: beside an empty file, SQLite would remove it.
+    An empty database file is not kept: SQLite would remove a WAL or journal next to it.
     """
-    kept = snapshot.name_kept(real, _OCCASION)
-    with _held(real), snapshot.drafted(backup.connection, real, backup.progress) as draft:
+    previous_file = snapshot.choose_copy_path(real, _OCCASION)
+    with _hold_sqlite_lock(real), snapshot.draft_copy(backup.connection, real, backup.progress) as draft:
         if real.stat().st_size:
-            _link(real, kept)
-        for suffix in snapshot.BESIDE:
-            beside = real.with_name(real.name + suffix)
-            if beside.exists():
-                beside.replace(kept.with_name(kept.name + suffix))
+            _link(real, previous_file)
+        for suffix in snapshot.SIDE_FILE_SUFFIXES:
+            side_file = real.with_name(real.name + suffix)
+            if side_file.exists():
+                side_file.replace(previous_file.with_name(previous_file.name + suffix))
         snapshot.sync_folder(real.parent)
         draft.replace(real)
         snapshot.sync_folder(real.parent)
-    return kept
+    return previous_file
 
 
 def _link(file: Path, name: Path) -> None:
     try:
         os.link(file, name)
-    except OSError:  # a file system without links
+    except OSError:  # a file system without hard links
         shutil.copy2(file, name)
 
 
 @contextmanager
-def _held(real: Path) -> Iterator[None]:
-    """Hold the engine's own lock of a file that the engine can't read. Raises apsw.BusyError when another holds it.
+def _hold_sqlite_lock(real: Path) -> Iterator[None]:
+    """Hold SQLite's own lock on a file that SQLite can't read. Raises apsw.BusyError if another process holds it.
 
-    No connection of this process may be open on the file: closing one would give the lock up.
+    This process must have no other connection to the file: closing one would release the lock.
     """
     descriptor = os.open(real, os.O_RDWR | os.O_CLOEXEC)
     try:

@@ -1,0 +1,145 @@
+"""Accounts, keys and callers: guarantees of every store (`listings.contract.store.Store`)."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from listings.contract.accounts import NewKey, Rotation
+from listings.contract.store import Store
+from listings.domain.errors import Problem
+from listings.domain.model import Account, ApiKey, Caller, bucket_of
+from tests.conformance.conftest import Run
+
+
+def test_an_account_is_found_by_id_and_email(store: Store, run: Run, account: Account) -> None:
+    assert account == Account(account.id, "Alice", "alice@example.com", 2_000_000_000, 1_000, None)
+    assert run(store.get_account(account.id)) == account
+    assert run(store.find_account("alice@example.com")) == account
+
+
+def test_an_unknown_account_is_none(store: Store, run: Run, account: Account) -> None:
+    assert run(store.get_account(account.id + 1)) is None
+    assert run(store.find_account("bob@example.com")) is None
+    assert run(store.change_account(account.id + 1, lambda _: {"name": "B"})) is None
+
+
+def test_an_email_address_is_unique(store: Store, run: Run, account: Account) -> None:
+    assert run(store.add_account("Another", account.email, None, 2_000)) is None
+    assert run(store.get_account(account.id)) == account
+
+
+def test_an_account_may_have_no_plan(store: Store, run: Run) -> None:
+    account = run(store.add_account("Dora", "dora@example.com", None, 1_000))
+    assert account.plan_expires_at is None
+
+
+def test_only_the_decided_fields_of_an_account_change(store: Store, run: Run, account: Account) -> None:
+    changed = run(store.change_account(account.id, lambda found: {"plan_expires_at": (found.plan_expires_at or 0) + 5}))
+    assert changed == msgspec.structs.replace(account, plan_expires_at=2_000_000_005)
+    assert run(store.get_account(account.id)) == changed
+    assert run(store.change_account(account.id, lambda _: {})) == changed
+
+
+# Keys and callers
+
+
+def build_key(account: Account, digest: bytes = b"\x01" * 32, **more: Any) -> NewKey:
+    return NewKey(account_id=account.id, name="shop", digest=digest, hint="lst_…abcd", created_at=1_500, **more)
+
+
+def test_a_key_is_found_with_its_account(store: Store, run: Run, account: Account) -> None:
+    key = run(store.add_key(build_key(account, expires_at=9_000)))
+    assert (key.account_id, key.name, key.hint, key.created_at) == (account.id, "shop", "lst_…abcd", 1_500)
+    assert (key.expires_at, key.revoked_at) == (9_000, None)
+    caller = Caller(key.id, account.id, bucket_of(account.id), 2_000_000_000, None, 9_000, None)
+    assert run(store.find_caller(b"\x01" * 32)) == caller
+
+
+def test_an_unknown_digest_is_none(store: Store, run: Run, account: Account) -> None:
+    run(store.add_key(build_key(account)))
+    assert run(store.find_caller(b"\x02" * 32)) is None
+
+
+def test_a_digest_is_unique(store: Store, run: Run, account: Account) -> None:
+    key = run(store.add_key(build_key(account)))
+    assert run(store.add_key(build_key(account, expires_at=7))) is None
+    assert run(store.find_caller(b"\x01" * 32)).key_id == key.id
+
+
+def test_a_key_revoked_twice_keeps_the_first_time(store: Store, run: Run, account: Account) -> None:
+    key = run(store.add_key(build_key(account)))
+    assert run(store.revoke_key(key.id, 5_000)).revoked_at == 5_000
+    assert run(store.revoke_key(key.id, 6_000)).revoked_at == 5_000
+    assert run(store.find_caller(b"\x01" * 32)).key_revoked_at == 5_000
+
+
+def test_an_unknown_key_cannot_be_revoked(store: Store, run: Run) -> None:
+    assert run(store.revoke_key(77, 5_000)) is None
+
+
+def test_a_plan_change_is_seen_by_the_next_lookup(store: Store, run: Run, account: Account) -> None:
+    run(store.add_key(build_key(account)))
+    run(store.change_account(account.id, lambda _: {"plan_expires_at": None}))
+    assert run(store.find_caller(b"\x01" * 32)).plan_expires_at is None
+
+
+def test_the_time_an_account_was_disabled_is_found_with_its_key(store: Store, run: Run, account: Account) -> None:
+    run(store.add_key(build_key(account)))
+    assert run(store.change_account(account.id, lambda _: {"disabled_at": 7_000})).disabled_at == 7_000
+    assert run(store.find_caller(b"\x01" * 32)).account_disabled_at == 7_000
+
+
+def test_accounts_are_paged_by_id(store: Store, run: Run) -> None:
+    added = [run(store.add_account(f"N{number}", f"n{number}@example.com", None, 1_000)) for number in range(5)]
+    assert run(store.page_accounts(0, 2)) == added[:2]
+    assert run(store.page_accounts(added[1].id, 10)) == added[2:]
+    assert run(store.page_accounts(added[-1].id, 10)) == []
+
+
+def test_all_keys_of_an_account_are_listed(store: Store, run: Run, account: Account) -> None:
+    other = run(store.add_account("Bob", "bob@example.com", None, 1_000))
+    active, _, revoked = (
+        run(store.add_key(build_key(owner, bytes([n]) * 32))) for n, owner in enumerate([account, other, account])
+    )
+    revoked = run(store.revoke_key(revoked.id, 5_000))
+    assert run(store.list_keys(account.id)) == [active, revoked]
+    assert run(store.list_keys(other.id + 1)) == []
+
+
+def test_a_rotated_key_expires_and_gets_a_successor(store: Store, run: Run, account: Account) -> None:
+    old = run(store.add_key(build_key(account)))
+
+    def decide(found: ApiKey, owner: Account, successor: int | None) -> Rotation:
+        assert (found, owner, successor) == (old, account, None)
+        return Rotation(build_key(account, b"\x02" * 32, expires_at=9_000), 8_000)
+
+    new = run(store.rotate_key(old.id, decide))
+    assert run(store.list_keys(account.id)) == [msgspec.structs.replace(old, expires_at=8_000), new]
+    assert run(store.find_caller(b"\x02" * 32)).key_id == new.id
+    assert run(store.find_caller(b"\x01" * 32)).key_expires_at == 8_000
+
+
+def test_an_unknown_key_is_not_rotated(store: Store, run: Run) -> None:
+    def decide(_: ApiKey, __: Account, ___: int | None) -> Rotation:
+        raise AssertionError
+
+    assert run(store.rotate_key(77, decide)) is None
+
+
+def test_a_rejected_rotation_changes_nothing(store: Store, run: Run, account: Account) -> None:
+    old = run(store.add_key(build_key(account)))
+
+    def reject(_: ApiKey, __: Account, ___: int | None) -> Rotation:
+        raise Problem("key_ended", "no")
+
+    with pytest.raises(Problem, match="no"):
+        run(store.rotate_key(old.id, reject))
+    assert run(store.list_keys(account.id)) == [old]
+
+
+def test_the_latest_use_of_a_key_is_stored(store: Store, run: Run, account: Account) -> None:
+    keys = [run(store.add_key(build_key(account, bytes([n]) * 32))) for n in range(3)]
+    run(store.record_key_uses({keys[0].id: 5_000, keys[1].id: 6_000, 77: 1}))
+    run(store.record_key_uses({keys[0].id: 4_000, keys[1].id: 7_000}))
+    assert [key.last_used_at for key in run(store.list_keys(account.id))] == [5_000, 7_000, None]

@@ -1,0 +1,26 @@
+"""A small database and a backup of it."""
+
+from pathlib import Path
+
+import pytest
+
+from listings.store.sqlite.maintenance import backup as backups
+from tests.store import databases
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """The only file in a folder of its own."""
+    return databases.make(tmp_path / "data" / "listings.db")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Where to write a backup."""
+    return tmp_path / "backup.db"
+
+
+@pytest.fixture
+def backup(database: Path, file: Path) -> Path:
+    """A backup of the database."""
+    return backups.back_up(database, file)

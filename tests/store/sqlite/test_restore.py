@@ -1,0 +1,397 @@
+"""Restoring a backup: the database is the previous one or the backup at every moment."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+import pytest
+
+from listings.domain.errors import Problem
+from listings.store import migrations
+from listings.store.sqlite.connections import open_writer
+from listings.store.sqlite.maintenance import backup as backups
+from listings.store.sqlite.maintenance import migrate
+from listings.store.sqlite.maintenance import restore as restores
+from tests.store import databases
+from tests.store.databases import change, connect, is_sound, rows
+from tests.store.sqlite.database_files import (
+    COUNT_LISTINGS,
+    NEXT_MIGRATION,
+    ROOT,
+    copy_as_killed,
+    list_names,
+    open_in_another_process,
+    read_files,
+)
+
+
+def get_rejection(database: Path, file: Path, *, force: bool = False) -> str:
+    """Return the message of the restore's rejection."""
+    with pytest.raises(Problem) as raised:
+        restores.restore(database, file, force=force)
+    assert raised.value.code == "restore_refused"
+    return raised.value.message
+
+
+def test_a_restore_replaces_the_database_and_keeps_the_previous_one(database: Path, backup: Path) -> None:
+    change(database, "DELETE FROM listings")
+    restored = restores.restore(database, backup, force=True)
+    assert restored.database == database
+    assert restored.pending == []
+    assert restored.previous_file is not None
+    assert rows(database, COUNT_LISTINGS) == [(3,)]
+    assert rows(restored.previous_file, COUNT_LISTINGS) == [(0,)]
+    assert is_sound(database)
+    assert rows(database, "PRAGMA journal_mode") == [("wal",)]
+    assert list_names(database.parent) == ["listings.db", restored.previous_file.name, "listings.db.lock"]
+    assert restored.previous_file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_missing_database_is_created_from_the_backup(backup: Path, tmp_path: Path) -> None:
+    target = tmp_path / "new folder" / "listings.db"
+    assert restores.restore(target, backup) == (target, None, [])
+    assert rows(target, COUNT_LISTINGS) == [(3,)]
+    assert target.stat().st_mode & 0o777 == 0o600
+    assert target.parent.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("leave_empty_file", [False, True])
+def test_an_orphaned_wal_is_set_aside_only_with_force_and_not_replayed(
+    database: Path, backup: Path, tmp_path: Path, *, leave_empty_file: bool
+) -> None:
+    killed = copy_as_killed(tmp_path / "killed", database)
+    sound = killed.rename(tmp_path / "found.db")
+    if leave_empty_file:
+        killed.touch()
+    before = read_files(killed.parent)
+    assert f"is missing, but {killed}-wal still contains writes to it: use --force" in get_rejection(killed, backup)
+    assert read_files(killed.parent) == before
+    previous_file = restores.restore(killed, backup, force=True).previous_file
+    assert previous_file is not None
+    assert rows(killed, "SELECT name FROM accounts") == [("alice",)]
+    previous_file.rename(f"{sound}-wal")
+    assert rows(sound, "SELECT name FROM accounts") == [("from the WAL",)]
+
+
+def test_the_wal_of_a_killed_service_is_kept_and_not_replayed(database: Path, backup: Path, tmp_path: Path) -> None:
+    killed = copy_as_killed(tmp_path / "killed", database)
+    restored = restores.restore(killed, backup, force=True)
+    assert restored.previous_file is not None
+    assert rows(killed, "SELECT name FROM accounts") == [("alice",)]
+    assert rows(restored.previous_file, "SELECT name FROM accounts") == [("from the WAL",)]
+
+
+def test_a_backup_with_a_different_page_size_is_restored(database: Path, backup: Path) -> None:
+    change(backup, "PRAGMA page_size = 8192", "VACUUM")
+    restores.restore(database, backup)
+    assert rows(database, COUNT_LISTINGS) == [(3,)]
+    assert is_sound(database)
+
+
+def test_a_backup_in_wal_mode_is_restored(database: Path, backup: Path) -> None:
+    change(backup, "PRAGMA journal_mode = WAL")
+    restores.restore(database, backup)
+    assert is_sound(database)
+
+
+def test_larger_and_smaller_backups_are_restored(tmp_path: Path) -> None:
+    small = databases.make(tmp_path / "a" / "listings.db")
+    large = databases.make(tmp_path / "b" / "listings.db", listings=200, size=2000)
+    copy_of_small = backups.back_up(small, tmp_path / "small.db")
+    copy_of_large = backups.back_up(large, tmp_path / "large.db")
+    restores.restore(small, copy_of_large, force=True)
+    restores.restore(large, copy_of_small, force=True)
+    assert (rows(small, COUNT_LISTINGS), rows(large, COUNT_LISTINGS)) == ([(200,)], [(3,)])
+    assert is_sound(small)
+    assert is_sound(large)
+
+
+def test_restoring_through_a_link_keeps_the_link(database: Path, backup: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.db"
+    link.symlink_to(database)
+    change(database, "DELETE FROM listings")
+    previous_file = restores.restore(link, backup, force=True).previous_file
+    assert link.is_symlink()
+    assert rows(database, COUNT_LISTINGS) == [(3,)]
+    assert previous_file is not None
+    assert previous_file.parent == database.parent
+    database.write_text("not a database " * 1000)
+    restores.restore(link, backup, force=True)
+    assert link.is_symlink()
+    assert rows(database, COUNT_LISTINGS) == [(3,)]
+
+
+def test_an_older_schema_is_restored_and_its_migrations_are_listed(database: Path, backup: Path) -> None:
+    newer = [*migrations.shipped_migrations(), NEXT_MIGRATION]
+    assert restores.restore(database, backup, migrations=newer).pending == [NEXT_MIGRATION]
+
+
+def test_a_current_backup_is_restored_without_force(database: Path, backup: Path) -> None:
+    before = rows(database, "SELECT * FROM listings")
+    assert restores.restore(database, backup).previous_file is not None
+    assert rows(database, "SELECT * FROM listings") == before
+
+
+def test_a_database_older_than_the_backup_needs_no_force(database: Path, tmp_path: Path) -> None:
+    old = backups.back_up(database, tmp_path / "old.db")
+    with closing(connect(database)) as connection:
+        databases.add_account(connection, 2)
+        databases.add_listing(connection, 1, 9)
+    new = backups.back_up(database, tmp_path / "new.db")
+    restores.restore(database, old, force=True)
+    restores.restore(database, new)
+    assert rows(database, COUNT_LISTINGS) == [(4,)]
+
+
+# Rejected restores
+
+
+@pytest.mark.parametrize(
+    ("statements", "message"),
+    [
+        (["UPDATE account_state SET revision = revision + 1"], "has 1 edit that"),
+        (["UPDATE account_state SET revision = revision + 12"], "has 12 edits that"),
+        (["UPDATE listings SET version = 2 WHERE id IN (1025, 2049)"], "has 2 edits that"),
+        (["UPDATE listings SET updated_at = '2026-05-05 05:05:05' WHERE id = 1025"], "has 1 edit that"),
+        (["UPDATE accounts SET plan_expires_at = 1"], "has 1 change of an account that"),
+        (["UPDATE api_keys SET revoked_at = 1"], "has 1 revocation of a key that"),
+        (["UPDATE api_keys SET digest = randomblob(32)"], "has 1 key that"),
+        (
+            [
+                "INSERT INTO accounts (bucket, name, email, created_at) VALUES (2, 'bob', 'b', 1), (3, 'c', 'c', 1)",
+                "UPDATE account_state SET revision = 9",
+                "INSERT INTO api_keys (account_id, digest, hint, name, created_at) SELECT 2, randomblob(32), '', '', 1",
+            ],
+            "has 6 edits, 2 accounts and 1 key that",
+        ),
+    ],
+)
+def test_losing_data_needs_force(database: Path, backup: Path, statements: list[str], message: str) -> None:
+    change(database, *statements)
+    before = read_files(database.parent)
+    assert message in get_rejection(database, backup)
+    assert read_files(database.parent) == before
+    restores.restore(database, backup, force=True)
+    assert rows(database, "SELECT name FROM accounts") == [("alice",)]
+
+
+def test_replacing_another_database_needs_force(database: Path, tmp_path: Path) -> None:
+    other = backups.back_up(databases.make(tmp_path / "other" / "listings.db"), tmp_path / "other.db")
+    assert "is not the database that was backed up" in get_rejection(database, other)
+    restores.restore(database, other, force=True)
+    assert rows(database, "SELECT * FROM database_id") == rows(other, "SELECT * FROM database_id")
+
+
+def test_replacing_a_newer_schema_needs_force(database: Path, backup: Path) -> None:
+    migrate.migrate(database, [*migrations.shipped_migrations(), NEXT_MIGRATION])
+    assert "newer than this program's" in get_rejection(database, backup)
+    assert restores.restore(database, backup, force=True).previous_file is not None
+    migrate.migrate(database)
+
+
+def test_replacing_the_database_of_another_program_needs_force(backup: Path, tmp_path: Path) -> None:
+    other = tmp_path / "music.db"
+    change(other, "CREATE TABLE songs (name)")
+    assert "is not a Listings database" in get_rejection(other, backup)
+    previous_file = restores.restore(other, backup, force=True).previous_file
+    assert previous_file is not None
+    assert rows(previous_file, "SELECT count(*) FROM songs") == [(0,)]
+
+
+@pytest.mark.parametrize("kind", ["text", "damaged page", "short", "orphan"])
+def test_a_damaged_database_is_replaced_with_force_and_kept_unchanged(tmp_path: Path, kind: str) -> None:
+    sound = databases.make(tmp_path / "sound" / "listings.db", listings=50, size=3000)
+    backup = backups.back_up(sound, tmp_path / "backup.db")
+    database = copy_as_killed(tmp_path / "killed", sound)
+    if kind == "text":
+        database.write_text("not a database " * 1000)
+    elif kind == "short":
+        database.write_bytes(database.read_bytes()[:100])
+    elif kind == "orphan":
+        change(database, "PRAGMA foreign_keys = OFF", "DELETE FROM account_state", "PRAGMA wal_checkpoint(TRUNCATE)")
+    else:
+        databases.damage(database)
+    before = read_files(database.parent)
+    assert "is damaged" in get_rejection(database, backup)
+    assert read_files(database.parent) == before
+    previous_file = restores.restore(database, backup, force=True).previous_file
+    assert previous_file is not None
+    for suffix in ("", "-wal"):
+        if f"listings.db{suffix}" in before:
+            assert Path(f"{previous_file}{suffix}").read_bytes() == before[f"listings.db{suffix}"]
+    assert rows(database, "SELECT name FROM accounts") == [("alice",)]
+    assert is_sound(database)
+
+
+def test_an_open_damaged_database_is_not_replaced(tmp_path: Path) -> None:
+    sound = databases.make(tmp_path / "sound" / "listings.db", listings=50, size=3000)
+    backup = backups.back_up(sound, tmp_path / "backup.db")
+    with open_in_another_process(sound):
+        content = bytearray(sound.read_bytes())
+        content[:16] = b"not a database!!"
+        with sound.open("r+b") as file:
+            file.write(content)
+        assert "stop the service first" in get_rejection(sound, backup, force=True)
+        assert sound.read_bytes() == content
+
+
+def change_backup(*statements: str) -> Callable[[Path, Path], Path]:
+    def apply(_: Path, file: Path) -> Path:
+        change(file, *statements)
+        return file
+
+    return apply
+
+
+def replace_backup(create: Callable[[Path, Path], object]) -> Callable[[Path, Path], Path]:
+    def apply(database: Path, file: Path) -> Path:
+        file.unlink()
+        create(database, file)
+        return file
+
+    return apply
+
+
+def leave_wal(_: Path, file: Path) -> Path:
+    file.with_name("backup.db-wal").write_text("half")
+    return file
+
+
+def damage_page(_: Path, file: Path) -> Path:
+    databases.damage(file)
+    return file
+
+
+UNUSABLE_BACKUPS: dict[str, Callable[[Path, Path], Path]] = {
+    "missing": replace_backup(lambda _, __: None),
+    "folder": replace_backup(lambda _, file: file.mkdir()),
+    "text": replace_backup(lambda _, file: file.write_text("not a database " * 1000)),
+    "empty": replace_backup(lambda _, file: file.touch()),
+    "link": replace_backup(lambda database, file: file.symlink_to(database)),
+    "other": change_backup("DROP TABLE schema_migrations"),
+    "orphan": change_backup("PRAGMA foreign_keys = OFF", "DELETE FROM account_state"),
+    "newer": change_backup("INSERT INTO schema_migrations VALUES (9999, 'later', 'x', 0)"),
+    "altered": change_backup("UPDATE schema_migrations SET checksum = 'x'"),
+    "page": damage_page,
+    "database": lambda database, _: database,
+    "wal": leave_wal,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("missing", "No such file"),
+        ("folder", "not a file"),
+        ("text", "not a database"),
+        ("empty", "not a Listings database"),
+        ("other", "not a Listings database"),
+        ("page", "damaged"),
+        ("orphan", "refer to rows that do not exist"),
+        ("newer", "newer schema"),
+        ("altered", "differs from the one in this program"),
+        ("database", "belongs to the database itself"),
+        ("link", "belongs to the database itself"),
+        ("wal", "WAL without its index"),
+    ],
+)
+def test_an_unusable_backup_is_rejected_without_changes(tmp_path: Path, kind: str, message: str) -> None:
+    database = databases.make(tmp_path / "data" / "listings.db", listings=50, size=3000)
+    file = UNUSABLE_BACKUPS[kind](database, backups.back_up(database, tmp_path / "backup.db"))
+    before = read_files(database.parent)
+    error = get_rejection(database, file, force=True)
+    assert message in error
+    assert str(file) in error
+    assert read_files(database.parent) == before
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_database_that_another_process_has_open_is_not_changed(database: Path, backup: Path, *, force: bool) -> None:
+    change(database, "DELETE FROM listings")
+    with open_in_another_process(database):
+        before = read_files(database.parent)
+        assert "stop the service first" in get_rejection(database, backup, force=force)
+        assert read_files(database.parent) == before
+    restores.restore(database, backup, force=True)
+
+
+def test_a_database_is_locked_while_it_is_restored(database: Path, backup: Path) -> None:
+    errors: list[str] = []
+
+    def progress(done: int, pages: int) -> None:
+        if done == pages:
+            with closing(connect(database)) as other:
+                try:
+                    other.execute("SELECT 1 FROM accounts").fetchall()
+                except apsw.BusyError:
+                    errors.append("busy")
+
+    restores.restore(database, backup, progress=progress)
+    assert errors == ["busy"]
+
+
+def test_sqlites_lock_is_held_while_a_damaged_database_is_replaced(database: Path, backup: Path) -> None:
+    database.write_text("not a database " * 1000)
+    outcomes: list[str] = []
+    lock_program = (
+        "import fcntl, sys\n"
+        "with open(sys.argv[1], 'rb') as file: fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, 510, 0x40000002)"
+    )
+
+    def progress(*_: int) -> None:
+        command = [sys.executable, "-c", lock_program, str(database)]
+        outcomes.append(subprocess.run(command, capture_output=True, text=True, check=False).stderr)
+
+    restores.restore(database, backup, force=True, progress=progress)
+    assert outcomes
+    assert all("BlockingIOError" in outcome for outcome in outcomes)
+
+
+# Killed restores
+
+
+def find_states_after_kills(folder: Path, old: Path, backup: Path) -> list[str]:
+    """Return the state of a database after a restore killed at its first step, its second and so on, and not killed."""
+    folder.mkdir()
+    command = [sys.executable, "-m", "tests.store.sqlite.killed_restore", str(folder), str(old), str(backup)]
+    outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert outcome.stderr == ""
+    return outcome.stdout.split()
+
+
+@pytest.fixture
+def old_and_new(tmp_path: Path) -> tuple[Path, Path]:
+    """A folder with the files of a database named "old", by a write in its WAL, and a backup of one named "new"."""
+    new = databases.make(tmp_path / "new.db", listings=10, size=3000)
+    change(new, "UPDATE accounts SET name = 'new'")
+    live = databases.make(tmp_path / "live" / "listings.db", accounts=2, listings=4, size=2000)
+    with closing(open_writer(live)) as writer:
+        writer.execute("UPDATE accounts SET name = 'old'").fetchall()
+        (tmp_path / "old").mkdir()
+        for suffix in ("", "-wal"):
+            shutil.copy(f"{live}{suffix}", tmp_path / f"old/listings.db{suffix}")
+    return tmp_path / "old", backups.back_up(new, tmp_path / "backup.db")
+
+
+@pytest.mark.slow
+def test_a_killed_restore_leaves_the_old_or_the_new_database(old_and_new: tuple[Path, Path], tmp_path: Path) -> None:
+    states = find_states_after_kills(tmp_path / "kills", *old_and_new)
+    first_new = states.index("new")
+    assert first_new > 50
+    assert set(states[:first_new]) == {"old"}
+    assert set(states[first_new:]) == {"new"}
+
+
+def test_a_damaged_database_is_unchanged_until_it_is_replaced(old_and_new: tuple[Path, Path], tmp_path: Path) -> None:
+    old, backup = old_and_new
+    with (old / "listings.db").open("r+b") as file:
+        file.write(b"not a database!!")
+    states = find_states_after_kills(tmp_path / "kills", old, backup)
+    assert len(states) > 20
+    assert set(states[:-1]) <= {"untouched", "new"}
+    assert states[-1] == "new"
+    assert "untouched" not in states[states.index("new") :]
