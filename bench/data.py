@@ -78,7 +78,7 @@ def add_expired(database: Path) -> str:
         async with wiring.opened_service(load({}, {"database": f"sqlite:///{database}"})) as service:
             end = int(service.clock()) + _YEAR
             account = await service.add_account("Expired", "expired@example.com", end)
-            issued = await service.adopt_key(account, "bench", api_keys.make())
+            issued = await service.add_key(account, "bench", api_keys.generate())
             await service.expire_plan(account.email)
             return issued.secret
 
@@ -88,7 +88,7 @@ def add_expired(database: Path) -> str:
 async def _make_owner(service: Service, number: int) -> Owner:
     end = int(service.clock()) + _YEAR
     account = await service.add_account(f"Shop {number}", f"shop{number}@example.com", end)
-    issued = await service.adopt_key(account, "bench", api_keys.make())
+    issued = await service.add_key(account, "bench", api_keys.generate())
     caller = await service.authenticate(issued.secret)
     tasks = [_create(service, caller, number) for number in range(ACTIVE + INACTIVE)]
     ids = await asyncio.gather(*tasks)
@@ -96,5 +96,5 @@ async def _make_owner(service: Service, number: int) -> Owner:
 
 
 async def _create(service: Service, caller: Caller, number: int) -> int:
-    new, _ = fields.read_new({**content_of(number), "is_active": number % _INACTIVE_EVERY != 0}, strict=True)
+    new, _ = fields.parse_new_listing({**content_of(number), "is_active": number % _INACTIVE_EVERY != 0}, strict=True)
     return (await service.create_listing(caller, new)).listing_id

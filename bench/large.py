@@ -116,7 +116,7 @@ async def _add(seller: Seller, count: int) -> None:
 
 
 async def _requests(owner: Seller) -> list[Request]:
-    secret = (await owner.service.adopt_key(owner.account, "bench", api_keys.make())).secret
+    secret = (await owner.service.add_key(owner.account, "bench", api_keys.generate())).secret
     found = await owner.service.store.list_listings(owner.key.bucket, owner.account.id)
     chance = random.Random(owner.account.id)  # noqa: S311 - not a secret
     asked_for = chance.sample(found, min(_ASKED_FOR, len(found)))
@@ -152,7 +152,7 @@ def _served(database: Path, folder: Path, core: int) -> Iterator[servers.Server]
 
 
 def _row(number: int) -> ImportRow:
-    new, _ = fields.read_new(data.content_of(number))
+    new, _ = fields.parse_new_listing(data.content_of(number))
     listing = ImportedListing(new, view_count=0, created_at=_STAMP, updated_at=_STAMP, deleted_at=None)
 
     def decide(_: Listing | None) -> ImportedListing:

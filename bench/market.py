@@ -151,8 +151,8 @@ async def _row(service: Service, client: Client, sought: Mapping[str, str], repe
     many = await _find(service, newest, _DEEP)
     pages = [
         newest,
-        newest._replace(after=first[-2].place) if len(first) == 25 else None,  # noqa: PLR2004 - one more than a page
-        newest._replace(after=many[-1].place) if len(many) == _DEEP else None,
+        newest._replace(after=first[-2].cursor) if len(first) == 25 else None,  # noqa: PLR2004 - one more than a page
+        newest._replace(after=many[-1].cursor) if len(many) == _DEEP else None,
         newest._replace(sort="price"),
         newest._replace(sort="-price"),
     ]

@@ -104,7 +104,7 @@ async def make_person(service: Service, name: str, plan_ends_in: float) -> Perso
     count = len(_EMAILS)
     _EMAILS.append(f"{name}{count}@example.com")
     account = await service.add_account(name, _EMAILS[-1], int(service.clock() + plan_ends_in))
-    issued = await service.adopt_key(account, "test", api_keys.make())
+    issued = await service.add_key(account, "test", api_keys.generate())
     return Person(account, issued.secret, issued.key.id)
 
 

@@ -90,7 +90,7 @@ def _require_sound(settings: Settings, looking: Future[str]) -> None:
     damage = looking.result()
     if damage:
         advice = "restore the last good backup with `listings restore FILE --force`"
-        raise Unavailable(f"The database {settings.database_shown} is damaged: {damage}: {advice}")
+        raise Unavailable(f"The database {settings.redacted_database} is damaged: {damage}: {advice}")
 
 
 def pending_migrations(settings: Settings) -> list[Migration]:

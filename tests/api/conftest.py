@@ -57,7 +57,7 @@ def _on_one_shard(
     if engine != "citus":
         yield
         return
-    monkeypatch.setattr(service, "_UPKEEP_SECONDS", 24 * 3600)  # the purge is no request's
+    monkeypatch.setattr(service, "_MAINTENANCE_SECONDS", 24 * 3600)  # the purge is no request's
     monkeypatch.setattr(service, "_MARKET_SECONDS", 24 * 3600)  # nor is the market
     monkeypatch.setattr(service, "_USAGE_SECONDS", 24 * 3600)  # nor what is stored of all accounts together
     cluster: CitusCluster = request.getfixturevalue("citus")

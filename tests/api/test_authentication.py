@@ -77,7 +77,7 @@ def test_several_keys_of_an_account_open_the_same_listings(alice: Client, runnin
 @pytest.mark.parametrize("secret", ["k" * 16, "".join(map(chr, range(0x21, 0x7F))), "older/system+key==" * 11 + "ab"])
 def test_a_key_brought_along_opens_in_either_header(http: httpx.Client, running: RunningService, secret: str) -> None:
     account = running.cast().alice.account
-    running.run(lambda service: service.adopt_key(account, "older", secret))
+    running.run(lambda service: service.add_key(account, "older", secret))
     assert http.get(LISTINGS, headers={"X-API-Key": secret}).status_code == 200
     assert http.get(LISTINGS, headers={"Authorization": f"Bearer {secret}"}).status_code == 200
 
@@ -306,9 +306,9 @@ def test_revoking_one_key_leaves_the_others(alice: Client, running: RunningServi
 
 
 def test_a_key_that_was_unknown_opens_as_soon_as_it_is_known(http: httpx.Client, running: RunningService) -> None:
-    account, secret = running.cast().alice.account, api_keys.make()
+    account, secret = running.cast().alice.account, api_keys.generate()
     assert refused(http.get(LISTINGS, headers={"X-API-Key": secret})) == INVALID
-    running.run(lambda service: service.adopt_key(account, "late", secret))
+    running.run(lambda service: service.add_key(account, "late", secret))
     assert http.get(LISTINGS, headers={"X-API-Key": secret}).status_code == 200
 
 
@@ -333,7 +333,7 @@ def test_a_key_without_an_expiry_stays_good_as_long_as_the_plan(harness: Harness
 @pytest.mark.decision("G23")
 def test_unknown_malformed_revoked_and_expired_keys_look_alike(harness: Harness) -> None:
     cast = harness.cast()
-    expired = harness.run(harness.service.adopt_key(cast.alice.account, "short", api_keys.make(), START - 1)).secret
+    expired = harness.run(harness.service.add_key(cast.alice.account, "short", api_keys.generate(), START - 1)).secret
     harness.run(harness.service.revoke_key(cast.bob.key_id))
     replies = [send(harness, ("X-API-Key", key)) for key in (UNKNOWN, "malformed", cast.bob.key, expired)]
     for reply in replies:
@@ -363,7 +363,7 @@ def test_every_endpoint_asks_for_a_plan(charlie: Client, method: str, path: str)
 
 def test_an_account_without_any_plan_is_as_one_whose_plan_has_expired(harness: Harness) -> None:
     account = harness.run(harness.service.add_account("dora", "dora-without-a-plan@example.com", None))
-    issued = harness.run(harness.service.adopt_key(account, "key", api_keys.make()))
+    issued = harness.run(harness.service.add_key(account, "key", api_keys.generate()))
     reply = send(harness, ("X-API-Key", issued.secret))
     assert (reply.status, reply.json()) == (403, {"error": "Business plan expired"})
     assert reply.headers["x-error-code"] == "plan_expired"
@@ -412,7 +412,7 @@ def test_a_key_that_has_ended_is_told_before_the_plan_is(harness: Harness, ends:
     if ends == "revoked":
         harness.run(harness.service.revoke_key(charlie.key_id))
     else:
-        secret = harness.run(harness.service.adopt_key(charlie.account, "short", api_keys.make(), START)).secret
+        secret = harness.run(harness.service.add_key(charlie.account, "short", api_keys.generate(), START)).secret
     assert told(send(harness, ("X-API-Key", secret))) == INVALID
 
 

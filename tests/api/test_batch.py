@@ -159,22 +159,22 @@ def test_a_result_is_what_the_single_request_answers(alice: Client, bob: Client,
 @pytest.mark.parametrize(
     ("operation", "sentence"),
     [
-        ("delete", "An operation must be an object, got text"),
+        ("delete", "An operation must be an object, got a string"),
         (None, "An operation must be an object, got null"),
-        ([], "An operation must be an object, got a list"),
+        ([], "An operation must be an object, got an array"),
         ({}, "op must be one of create, update, delete, got null"),
         ({"op": "Create"}, 'op must be one of create, update, delete, got "Create"'),
         ({"op": "restore", "id": 1}, 'op must be one of create, update, delete, got "restore"'),
-        ({"op": ["create"]}, "op must be one of create, update, delete, got a list"),
+        ({"op": ["create"]}, "op must be one of create, update, delete, got an array"),
         ({"op": "create"}, "listing must be an object, got null"),
-        ({"op": "create", "listing": []}, "listing must be an object, got a list"),
-        ({"op": "create", "listing": "x"}, "listing must be an object, got text"),
-        ({"op": "update", "changes": {}}, "id must be a whole number, got null"),
-        ({"op": "update", "id": "own", "changes": {}}, 'id must be a whole number, got "own"'),
-        ({"op": "delete", "id": 1.5}, "id must be a whole number, got 1.5"),
-        ({"op": "delete", "id": True}, "id must be a whole number, got true"),
-        ({"op": "delete", "id": "1025"}, 'id must be a whole number, got "1025"'),
-        ({"op": "delete"}, "id must be a whole number, got null"),
+        ({"op": "create", "listing": []}, "listing must be an object, got an array"),
+        ({"op": "create", "listing": "x"}, "listing must be an object, got a string"),
+        ({"op": "update", "changes": {}}, "id must be an integer, got null"),
+        ({"op": "update", "id": "own", "changes": {}}, 'id must be an integer, got "own"'),
+        ({"op": "delete", "id": 1.5}, "id must be an integer, got 1.5"),
+        ({"op": "delete", "id": True}, "id must be an integer, got true"),
+        ({"op": "delete", "id": "1025"}, 'id must be an integer, got "1025"'),
+        ({"op": "delete"}, "id must be an integer, got null"),
     ],
 )
 def test_an_ill_formed_operation_fails_alone(alice: Client, operation: Any, sentence: str) -> None:
@@ -186,7 +186,7 @@ def test_an_ill_formed_operation_fails_alone(alice: Client, operation: Any, sent
 def test_changes_that_are_no_object_are_told_to_the_owner_alone(alice: Client, bob: Client) -> None:
     own, foreign = alice.create(), bob.create()
     results = send(alice, *({"op": "update", "id": listing, "changes": [1]} for listing in (own, foreign, 1)))
-    assert results[0] == {"status": 400, "body": {"error": "changes must be an object, got a list"}}
+    assert results[0] == {"status": 400, "body": {"error": "changes must be an object, got an array"}}
     assert statuses(results) == [400, 403, 404]
 
 
@@ -349,7 +349,7 @@ def test_any_other_number_is_refused(alice: Client, operations: Any) -> None:
     ("body", "code", "sentence"),
     [
         (b"", "malformed_json", "The body must be a JSON object, but it is empty"),
-        (b"[]", "malformed_json", "The body must be a JSON object, got a list"),
+        (b"[]", "malformed_json", "The body must be a JSON object, got an array"),
         (b'{"operations": [', "malformed_json", "The body is not valid JSON: truncated"),
         (b"{}", "invalid_request", "operations must be a list of 1 to 100 operations"),
         (b'{"operations": [{}], "atomic": 1}', "invalid_request", "atomic must be true or false, got 1"),

@@ -263,7 +263,9 @@ def test_a_write_is_refused_where_it_does_not(alice: Client, write: str, sent: s
     before = alice.get("?status=all&include=all,deleted_at")
     response = WRITES[write](alice, path, {"If-Match": sent})
     assert outcome(response) == STALE
-    assert response.json() == {"error": "The listing has changed: read it again, and send its new ETag"}
+    assert response.json() == {
+        "error": "The listing does not match If-Match: read it again and send its current ETag, including the quotes"
+    }
     after = alice.get("?status=all&include=all,deleted_at")
     assert (after.content, after.headers["ETag"]) == (before.content, before.headers["ETag"])
 
@@ -366,7 +368,7 @@ def test_eight_clients_that_read_change_and_write_lose_nothing(unlimited: Runnin
 
 def with_a_key_of_its_own(running: RunningService, person: Person) -> Person:
     async def adopt(service: Service) -> Person:
-        issued = await service.adopt_key(person.account, "another", api_keys.make())
+        issued = await service.add_key(person.account, "another", api_keys.generate())
         return Person(person.account, issued.secret, issued.key.id)
 
     return running.run(adopt)

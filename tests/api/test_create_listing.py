@@ -268,10 +268,10 @@ def test_accounts_of_one_bucket_share_no_id(harness: Harness) -> None:
         ({**NEEDED, "price": 1.999}, "price must have at most two decimals, got 1.999"),
         ({**NEEDED, "latitude": 90.1}, "latitude must be from -90 to 90, got 90.1"),
         ({**NEEDED, "longitude": -180.1}, "longitude must be from -180 to 180, got -180.1"),
-        ({**NEEDED, "images": [""]}, 'images[0] must be an address of 1 to 2048 characters, got ""'),
+        ({**NEEDED, "images": [""]}, 'images[0] must be a URL of 1 to 2048 characters, got ""'),
         (
             {"title": 5, "content": "b", "is_active": "yes"},
-            'title must be text, got a number; is_active must be true or false, got "yes"',
+            'title must be a string, got a number; is_active must be true or false, got "yes"',
         ),
     ],
 )
@@ -375,5 +375,5 @@ def test_strict_handling_takes_a_sound_body_and_says_that_it_was_strict(alice: C
 
 def test_strict_handling_refuses_a_relative_image(alice: Client) -> None:
     response = alice.post(json={**NEEDED, "images": ["/1.jpg"]}, headers={"Prefer": "handling=strict"})
-    message = 'images[0] must be an absolute http or https address, got "/1.jpg"'
+    message = 'images[0] must be an absolute http or https URL, got "/1.jpg"'
     assert (response.status_code, response.json()) == (400, {"error": message})

@@ -189,7 +189,7 @@ def new_key(name: str, secret: str = "", expires_in: int | None = None) -> Step:
         account = scene.people["alice"].account
         expires_at = None if expires_in is None else int(scene.harness.clock()) + expires_in
         issued = scene.harness.run(
-            scene.harness.service.adopt_key(account, name, secret or api_keys.make(), expires_at)
+            scene.harness.service.add_key(account, name, secret or api_keys.generate(), expires_at)
         )
         scene.people[name] = Person(account, issued.secret, issued.key.id)
 
@@ -357,7 +357,13 @@ WRONG_KEY = 401, refuses("invalid_api_key", "Invalid API key")
 NOWHERE = 404, refuses("path_not_found")
 NO_METHOD = 405, refuses("method_not_allowed")
 LIMITED = 429, refuses("rate_limited")
-STALE = 412, refuses("precondition_failed", "The listing has changed: read it again, and send its new ETag")
+STALE = (
+    412,
+    refuses(
+        "precondition_failed",
+        "The listing does not match If-Match: read it again and send its current ETag, including the quotes",
+    ),
+)
 
 LIMIT_HEADERS = ("ratelimit-policy", "ratelimit", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")
 UNKNOWN_KEY = "an-unknown-key-of-another-system"
@@ -694,7 +700,7 @@ CASES = [
         "G17",
         "a bad value is refused",
         sends("GET", "?limit=0"),
-        gives=fault('limit must be a whole number from 1 to 1000, got "0"'),
+        gives=fault('limit must be an integer from 1 to 1000, got "0"'),
     ),
     case("G17", "a parameter stands once", sends("GET", "?limit=1&limit=1"), gives=fault("limit must stand once")),
     case("G17", "an unknown parameter is ignored", sends("GET", "?colour=red"), gives=(200, places("own"))),

@@ -84,7 +84,7 @@ def with_a_key_of_another_body(harness: Harness, key: str) -> Reply:
 
 FAILURES: dict[str, tuple[Code, Provoke]] = {
     "no key": ("api_key_required", lambda harness, _: harness.fetch("GET", LISTINGS)),
-    "an unknown key": ("invalid_api_key", lambda harness, _: harness.fetch("GET", LISTINGS, key=api_keys.make())),
+    "an unknown key": ("invalid_api_key", lambda harness, _: harness.fetch("GET", LISTINGS, key=api_keys.generate())),
     "a malformed key": ("invalid_api_key", lambda harness, _: harness.fetch("DELETE", LISTINGS + "/1", key="x")),
     "a revoked key": (
         "invalid_api_key",

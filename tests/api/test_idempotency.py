@@ -87,7 +87,7 @@ def test_another_account_has_keys_of_its_own(alice: Client, bob: Client) -> None
 
 def test_another_api_key_of_the_same_account_has_the_same(harness: Harness) -> None:
     alice = harness.person("alice")
-    second = harness.run(harness.service.adopt_key(alice.account, "second", "another-system-0123456789")).secret
+    second = harness.run(harness.service.add_key(alice.account, "second", "another-system-0123456789")).secret
     replies = [harness.fetch("POST", LISTINGS, key=key, json=LAMP, headers=keyed("k1")) for key in (alice.key, second)]
     assert replies[0].body == replies[1].body
 

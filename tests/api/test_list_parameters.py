@@ -445,14 +445,14 @@ NO_MOMENT = "updated_since must be YYYY-MM-DD HH:MM:SS, YYYY-MM-DDTHH:MM:SSZ or 
 NO_ORDER = "sort must be one of id, created_at, updated_at, price, title, with - in front for descending"
 NOT_INCLUDED = "include must be some of district, latitude, longitude, deleted_at, with commas between them, or all"
 BAD = {
-    "limit=0": 'limit must be a whole number from 1 to 1000, got "0"',
-    "limit=1001": 'limit must be a whole number from 1 to 1000, got "1001"',
-    "limit=": 'limit must be a whole number from 1 to 1000, got ""',
-    "limit=-5": 'limit must be a whole number from 1 to 1000, got "-5"',
-    "limit=1.0": 'limit must be a whole number from 1 to 1000, got "1.0"',
-    "limit=+5": 'limit must be a whole number from 1 to 1000, got " 5"',
-    "limit=%D9%A3": 'limit must be a whole number from 1 to 1000, got "٣"',
-    "limit=" + "9" * 100: f'limit must be a whole number from 1 to 1000, got "{"9" * 36}...',
+    "limit=0": 'limit must be an integer from 1 to 1000, got "0"',
+    "limit=1001": 'limit must be an integer from 1 to 1000, got "1001"',
+    "limit=": 'limit must be an integer from 1 to 1000, got ""',
+    "limit=-5": 'limit must be an integer from 1 to 1000, got "-5"',
+    "limit=1.0": 'limit must be an integer from 1 to 1000, got "1.0"',
+    "limit=+5": 'limit must be an integer from 1 to 1000, got " 5"',
+    "limit=%D9%A3": 'limit must be an integer from 1 to 1000, got "٣"',
+    "limit=" + "9" * 100: f'limit must be an integer from 1 to 1000, got "{"9" * 36}...',
     "status=": 'status must be one of active, inactive, deleted, all, got ""',
     "status=Active": 'status must be one of active, inactive, deleted, all, got "Active"',
     "type=car": 'type must be one of product, service, rental, job, got "car"',
@@ -488,9 +488,9 @@ BAD = {
     "include=district,": f'{NOT_INCLUDED}, got "district,"',
     "limit=1&limit=1": "limit must stand once",
     "limit=1&sort=id&limit=2&limit=3": "limit must stand once",
-    "limit=x&type=car&limit=y": 'limit must be a whole number from 1 to 1000, got "x"; '
+    "limit=x&type=car&limit=y": 'limit must be an integer from 1 to 1000, got "x"; '
     'type must be one of product, service, rental, job, got "car"; '
-    'limit must be a whole number from 1 to 1000, got "y"',
+    'limit must be an integer from 1 to 1000, got "y"',
 }
 
 

@@ -294,7 +294,7 @@ class EverybodyAtOnce(RuleBasedStateMachine):
 
     def make_key(self, owner: str, name: str = "", expires_at: int | None = None) -> None:
         account = self.harness.run(self.harness.service.find_account(str(self.accounts[owner])))
-        issued = self.harness.run(self.harness.service.adopt_key(account, "test", api_keys.make(), expires_at))
+        issued = self.harness.run(self.harness.service.add_key(account, "test", api_keys.generate(), expires_at))
         self.keys[name or owner] = issued.secret
         good_until = float("inf") if expires_at is None else expires_at
         self.model.keys[issued.secret] = (account.id, good_until)

@@ -171,15 +171,15 @@ def test_every_parameter_of_a_list_is_described_by_its_rule(name: str) -> None:
 
 def has_the_bounds(schema: dict[str, Any], rule: Any) -> bool:
     match rule:
-        case Text(longest=longest):
+        case Text(max_length=longest):
             return bool(schema["maxLength"] == longest)
         case Choice(allowed=allowed):
             return [one for one in schema["enum"] if one is not None] == list(allowed)
-        case Money(most_cents=most):
+        case Money(max_cents=most):
             return bool((schema["minimum"], schema["maximum"] * 100) == (0, most))
-        case Coordinate(least=least, most=most):
+        case Coordinate(minimum=least, maximum=most):
             return bool((schema["minimum"], schema["maximum"]) == (least, most))
-        case Images(most=most, longest=longest):
+        case Images(max_items=most, max_length=longest):
             return bool((schema["maxItems"], schema["items"]["maxLength"]) == (most, longest))
     return "boolean" in schema["type"]
 

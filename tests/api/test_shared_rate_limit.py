@@ -22,7 +22,7 @@ import pytest
 
 from listings.cli.checks import examine
 from listings.ratelimit import redis_inspection
-from listings.settings import survey
+from listings.settings import resolve_all
 from tests.cli.commands import DEADLINE, PROGRAM, Program, Serving
 from tests.harness import Harness, Person, RunningService
 from tests.redis_server import RedisServer
@@ -238,7 +238,7 @@ def said(seconds: float = DEADLINE, **environment: str) -> dict[str, str | None]
     """`seconds`: how long Redis may take; in earnest it is two."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(redis_inspection, "_SECONDS", seconds)
-        (found,) = (one for one in examine(survey(environment, {})) if one.check == "rate limit")
+        (found,) = (one for one in examine(resolve_all(environment, {})) if one.check == "rate limit")
     return found._asdict()
 
 

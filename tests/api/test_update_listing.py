@@ -146,19 +146,19 @@ def test_an_empty_value_clears_as_null_does(alice: Client, method: str, name: st
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ({"title": None}, "title must be text, got null"),
-        ({"content": None}, "content must be text, got null"),
+        ({"title": None}, "title must be a string, got null"),
+        ({"content": None}, "content must be a string, got null"),
         ({"type": None}, "type must be one of product, service, rental, job, got null"),
         ({"is_active": None}, "is_active must be true or false, got null"),
         ({"title": ""}, "title is required and must not be blank"),
         ({"content": "\n "}, "content is required and must not be blank"),
         ({"type": ""}, 'type must be one of product, service, rental, job, got ""'),
         ({"price_type": ""}, 'price_type must be one of fixed, negotiable, per_hour, per_night, got ""'),
-        ({"price": "5"}, 'price must be a number, got "5"'),
+        ({"price": "5"}, 'price must be a number, got "5": remove the quotes'),
         ({"price": 1.999}, "price must have at most two decimals, got 1.999"),
         ({"latitude": -90.5}, "latitude must be from -90 to 90, got -90.5"),
         ({"longitude": True}, "longitude must be a number, got true"),
-        ({"images": "1.jpg"}, "images must be a list of addresses, got text"),
+        ({"images": "1.jpg"}, "images must be an array of URLs, got a string"),
         ({"is_active": 1}, "is_active must be true or false, got 1"),
         ({"title": "Good", "region": 5, "price": 12, "type": "car"}, None),
     ],
@@ -169,7 +169,7 @@ def test_one_bad_field_refuses_the_whole_update(
     listing = alice.create()
     before = row_of(running, listing)
     response = alice.request(method, f"/{listing}", json=body)
-    several = 'region must be text, got a number; type must be one of product, service, rental, job, got "car"'
+    several = 'region must be a string, got a number; type must be one of product, service, rental, job, got "car"'
     assert (response.status_code, response.json()) == (400, {"error": message or several})
     assert response.headers["X-Error-Code"] == "invalid_request"
     assert row_of(running, listing) == before
@@ -308,7 +308,7 @@ def test_strict_handling_refuses_a_relative_image(alice: Client, method: str) ->
     listing = alice.create()
     strict = {"Prefer": "handling=strict"}
     response = alice.request(method, f"/{listing}", json={"images": ["1.jpg"]}, headers=strict)
-    message = 'images[0] must be an absolute http or https address, got "1.jpg"'
+    message = 'images[0] must be an absolute http or https URL, got "1.jpg"'
     assert (response.status_code, response.json()) == (400, {"error": message})
     assert alice.read(listing)["images"] == []
 

@@ -140,7 +140,7 @@ async def fill(url: str, folder: Path) -> Owner:
     """One account without listings."""
     async with wiring.opened_service(load({}, {"database": url, "data_folder": str(folder)})) as service:
         account = await service.add_account("Alice", "alice@example.com", int(service.clock()) + 10**6)
-        return Owner((await service.adopt_key(account, "bench", api_keys.make())).secret, ())
+        return Owner((await service.add_key(account, "bench", api_keys.generate())).secret, ())
 
 
 def created(server: Server, owner: Owner) -> int:

@@ -53,7 +53,7 @@ def moments(act: Callable[[], Data]) -> tuple[Data, range]:
 
 
 def months_from(moments: range, months: int) -> list[str]:
-    return [timestamps.text_of(timestamps.add_months(moment, months)) for moment in moments]
+    return [timestamps.format_timestamp(timestamps.add_months(moment, months)) for moment in moments]
 
 
 # Opening accounts
@@ -62,7 +62,7 @@ def months_from(moments: range, months: int) -> list[str]:
 def test_an_account_is_printed_with_exactly_six_keys_in_their_order(cli: Cli) -> None:
     account, now = moments(lambda: cli.account("alice"))
     assert list(account) == ACCOUNT_KEYS
-    assert account.pop("created_at") in [timestamps.text_of(moment) for moment in now]
+    assert account.pop("created_at") in [timestamps.format_timestamp(moment) for moment in now]
     assert account == {
         "id": 1,
         "name": "alice",
@@ -151,15 +151,15 @@ def test_an_email_is_kept_in_lower_case(cli: Cli, email: str, kept: str) -> None
     ],
 )
 def test_what_is_no_email_is_refused(cli: Cli, email: str) -> None:
-    assert "e-mail address" in cli.refused("account", "create", "--name", "alice", "--email", email)
+    assert "is not an email address" in cli.refused("account", "create", "--name", "alice", "--email", email)
     assert cli.account("alice")["id"] == 1
 
 
 def test_what_is_refused_is_told_by_its_first_forty_characters(cli: Cli) -> None:
     said = cli.refused("account", "create", "--name", "n" * 201, "--email", "alice@example.com")
-    assert said == f"A name has 1 to 200 printable characters, got {'n' * 40!r}"
+    assert said == f"A name must have 1 to 200 printable characters, got {'n' * 40!r}"
     assert cli.refused("account", "create", "--name", "alice", "--email", "e" * 41) == (
-        f"{'e' * 40!r} is not an e-mail address"
+        f"{'e' * 40!r} is not an email address"
     )
 
 
@@ -262,7 +262,7 @@ def test_months_beyond_the_year_9999_are_refused(cli: Cli, alice: Data) -> None:
 
 def test_expire_ends_a_plan_now_and_again_changes_nothing(cli: Cli, alice: Data) -> None:
     expired, now = moments(lambda: cli.data("account", "plan", str(alice["id"]), "--expire"))
-    assert expired["plan_expires_at"] in [timestamps.text_of(moment) for moment in now]
+    assert expired["plan_expires_at"] in [timestamps.format_timestamp(moment) for moment in now]
     assert expired == alice | {"plan_expires_at": expired["plan_expires_at"]}
     assert cli.data("account", "plan", str(alice["id"]), "--expire") == expired
 

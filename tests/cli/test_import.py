@@ -82,16 +82,16 @@ def test_ids_of_others_and_what_is_no_id_are_refused(cli: Cli, bob: Data) -> Non
     data, said = data_of(cli, "1", write_lines(cli, "rows.jsonl", *(row(2, id=number) for number in ids)), code=1)
     assert counts(data) == (0, 0, 0, 10)
     assert said.splitlines()[:-1] == [
-        "rows.jsonl:1: id 1026 is not of this account: leave it out, or make every row a new listing",
-        "rows.jsonl:2: id 1 is not of this account: leave it out, or make every row a new listing",
-        "rows.jsonl:3: id 1023 is not of this account: leave it out, or make every row a new listing",
-        "rows.jsonl:4: id 4503599627371521 is not of this account: leave it out, or make every row a new listing",
-        "rows.jsonl:5: id must be a whole number from 1, got 0",
-        "rows.jsonl:6: id must be a whole number from 1, got -1025",
-        'rows.jsonl:7: id must be a whole number from 1, got "1025"',
-        "rows.jsonl:8: id must be a whole number from 1, got 1025.0",
-        "rows.jsonl:9: id must be a whole number from 1, got true",
-        "rows.jsonl:10: id must be a whole number from 1, got a list",
+        "rows.jsonl:1: id 1026 is invalid in this account: remove it, or import every row as a new listing",
+        "rows.jsonl:2: id 1 is invalid in this account: remove it, or import every row as a new listing",
+        "rows.jsonl:3: id 1023 is invalid in this account: remove it, or import every row as a new listing",
+        "rows.jsonl:4: id 4503599627371521 is invalid in this account: remove it, or import every row as a new listing",
+        "rows.jsonl:5: id must be a positive integer, got 0",
+        "rows.jsonl:6: id must be a positive integer, got -1025",
+        'rows.jsonl:7: id must be a positive integer, got "1025"',
+        "rows.jsonl:8: id must be a positive integer, got 1025.0",
+        "rows.jsonl:9: id must be a positive integer, got true",
+        "rows.jsonl:10: id must be a positive integer, got an array",
     ]
     assert titles(cli) == {1026: "Listing 1"}
 
@@ -189,7 +189,7 @@ def test_a_fault_is_told_with_its_line_and_the_import_goes_on(cli: Cli) -> None:
     assert said[:3] == [
         "rows.csv: 'surprise' is no column of a listing and is ignored",
         'rows.csv:5: price must be a number, got "abc"',
-        "rows.csv:6: The row must have as many cells as the header, 5, got 2",
+        "rows.csv:6: This row has 2 columns, but the header has 5",
     ]
     assert said[3].startswith("rows.csv:7: title is required; created_at must be a time like 2")
     assert query(cli.folder, "SELECT title, content FROM listings") == [("A", "two\r\nlines"), ("D", "d")]
@@ -223,9 +223,9 @@ def test_text_that_a_terminal_would_obey_is_not_printed(cli: Cli) -> None:
         (
             "a.csv",
             b"1025,a\n",
-            "The first line of a.csv must name the columns, with commas between them, for example id,title,price",
+            "The first line of a.csv must name the columns, separated by commas, for example id,title,price",
         ),
-        ("a.csv", b"title,title\n", "The column title stands in a.csv twice"),
+        ("a.csv", b"title,title\n", "The column title appears twice in a.csv"),
     ],
 )
 def test_a_file_that_is_none_is_refused_as_a_whole(cli: Cli, name: str, content: bytes, sentence: str) -> None:
@@ -274,7 +274,7 @@ def test_a_file_is_imported_once_unless_again(cli: Cli) -> None:
     for options in ([], ["--dry-run"]):
         said = cli.refused("import", "1", file, *options)
         assert said.startswith("This file was imported on 2")
-        assert said.endswith("; --again imports it once more")
+        assert said.endswith(": use --again to import it again")
     (cli.folder / "copy.jsonl").write_bytes((cli.folder / file).read_bytes())
     assert "--again" in cli.refused("import", "1", "copy.jsonl")
     assert counts(data_of(cli, "1", file, "--again")[0]) == (1, 0, 0, 0)
@@ -292,10 +292,10 @@ def test_another_account_may_import_the_same_file(cli: Cli, bob: Data) -> None:
 def test_an_import_is_logged_with_the_operator(cli: Cli) -> None:
     _, said = data_of(cli, "1", write_lines(cli, "rows.jsonl", row(1), row(2)))
     line = json.loads(said)
-    assert line["event"] == "2 listings of account 1 are imported"
+    assert line["event"] == "Imported 2 listings into account 1"
     assert line["operator"]
     _, said = data_of(cli, "1", write_lines(cli, "one.jsonl", row(3)))
-    assert json.loads(said)["event"] == "1 listing of account 1 is imported"
+    assert json.loads(said)["event"] == "Imported 1 listing into account 1"
 
 
 # Interruptions
@@ -363,7 +363,7 @@ def test_two_imports_of_one_file_at_once_make_every_listing_once(cli: Cli) -> No
     else:
         assert sorted(end.code for end in ends) == [0, 1]
     refused = next(end.err for end in ends if end.code)
-    assert "Another import of the same file goes on" in refused or "was imported on" in refused
+    assert "Another import of this file is running" in refused or "was imported on" in refused
     assert len(titles(cli)) == 2_000
 
 

@@ -55,7 +55,7 @@ def test_a_new_key_is_printed_with_exactly_six_keys_in_their_order(cli: Cli, ali
     key = cli.key(alice)
     assert list(key) == NEW_KEY_KEYS
     assert (key["id"], key["name"], key["account_id"], key["expires_at"]) == (1, "warehouse", alice["id"], None)
-    assert key["created_at"] in [timestamps.text_of(moment) for moment in range(start, int(time.time()) + 1)]
+    assert key["created_at"] in [timestamps.format_timestamp(moment) for moment in range(start, int(time.time()) + 1)]
     assert api_keys.is_well_formed(key["key"])
 
 
@@ -127,7 +127,7 @@ def expire(cli: Cli, key: Data) -> None:
 
 def test_a_key_that_would_never_work_is_not_made(cli: Cli, alice: Data) -> None:
     said = cli.refused("key", "create", str(alice["id"]), "--name", "warehouse", "--expires", "2020-01-01")
-    assert said == "A key expires in the future: choose a later day"
+    assert said == "The expiry of a key must be in the future: choose a later day"
     assert listed(cli, alice) == []
 
 
@@ -178,7 +178,7 @@ def test_any_16_to_200_visible_characters_can_be_a_key(cli: Cli, alice: Data, ke
 
 
 def test_a_generated_key_can_be_brought_along(cli: Cli, alice: Data, key_file: Path) -> None:
-    key = api_keys.make()
+    key = api_keys.generate()
     key_file.write_text(key)
     assert cli.key(alice, "--key-file", str(key_file))["key"] == key
     assert cli.status(key) == 200
@@ -200,7 +200,7 @@ def test_bytes_that_are_no_text_are_refused(cli: Cli, alice: Data, key_file: Pat
 def test_a_mistyped_generated_key_is_refused_and_not_repeated(
     cli: Cli, alice: Data, key_file: Path, place: int
 ) -> None:
-    key = api_keys.make()
+    key = api_keys.generate()
     mistyped = key[:place] + ("a" if key[place] != "a" else "b") + key[place + 1 :]
     key_file.write_text(mistyped)
     said = cli.refused("key", "create", str(alice["id"]), "--name", "warehouse", "--key-file", str(key_file))
@@ -213,7 +213,7 @@ def test_a_key_is_taken_over_once(cli: Cli, alice: Data, bob: Data, key_file: Pa
     cli.key(alice, "--key-file", str(key_file))
     again = {"alice": alice, "bob": bob}[owner]
     said = cli.refused("key", "create", str(again["id"]), "--name", "again", "--key-file", str(key_file))
-    assert "known already" in said
+    assert "already exists" in said
     assert OLD_KEY not in said
     assert cli.status(OLD_KEY) == 200
 
@@ -245,7 +245,9 @@ def test_a_revoked_key_is_printed_without_the_key_itself(cli: Cli, alice: Data) 
     start = int(time.time())
     revoked = cli.data("key", "revoke", str(key["id"]))
     assert list(revoked) == REVOKED_KEY_KEYS
-    assert revoked["revoked_at"] in [timestamps.text_of(moment) for moment in range(start, int(time.time()) + 1)]
+    assert revoked["revoked_at"] in [
+        timestamps.format_timestamp(moment) for moment in range(start, int(time.time()) + 1)
+    ]
     same = [name for name in REVOKED_KEY_KEYS if name in NEW_KEY_KEYS]
     assert [revoked[name] for name in same] == [key[name] for name in same]
 
@@ -277,8 +279,8 @@ def test_every_event_of_a_key_is_logged_with_its_id_and_who_ran_the_command(prog
     revoked = program.run("key", "revoke", "1")
     written = [json.loads(outcome.err.splitlines()[0]) for outcome in (added, revoked)]
     assert [line["event"] for line in written] == [
-        f"Key 1 of account {alice['id']} is issued",
-        f"Key 1 of account {alice['id']} is revoked",
+        f"Created key 1 of account {alice['id']}",
+        f"Revoked key 1 of account {alice['id']}",
     ]
     assert {line["operator"] for line in written} == {pwd.getpwuid(os.getuid()).pw_name}
     assert added.out.strip() not in added.err
@@ -318,7 +320,7 @@ def test_a_rotated_key_goes_on_for_a_day_beside_the_new_one(cli: Cli, alice: Dat
     assert list(new) == NEW_KEY_KEYS
     assert (new["name"], new["account_id"], new["expires_at"]) == ("warehouse", alice["id"], None)
     assert [cli.status(key["key"]) for key in (old, new)] == [200, 200]
-    ends = [timestamps.text_of(moment + 24 * 3600) for moment in range(start, int(time.time()) + 1)]
+    ends = [timestamps.format_timestamp(moment + 24 * 3600) for moment in range(start, int(time.time()) + 1)]
     assert listed(cli, alice)[0]["expires_at"] in ends
 
 
@@ -331,7 +333,7 @@ def test_without_a_grace_period_the_old_key_ends_at_once(cli: Cli, alice: Data) 
 
 @pytest.mark.decision("G25")
 def test_rotating_never_lets_a_key_live_longer(cli: Cli, alice: Data) -> None:
-    soon = timestamps.text_of(time.time() + 3600)
+    soon = timestamps.format_timestamp(time.time() + 3600)
     old = cli.key(alice, "--expires", soon)
     outcome = cli.done("key", "rotate", str(old["id"]), "--grace", "48", "--json")
     new = json.loads(outcome.out)
@@ -345,7 +347,7 @@ def test_a_key_is_rotated_once(cli: Cli, alice: Data) -> None:
     old = cli.key(alice)
     new = cli.data("key", "rotate", str(old["id"]))
     said = cli.refused("key", "rotate", str(old["id"]))
-    assert said == f"Key {old['id']} was rotated already, into key {new['id']}: rotate that one, or make a new one"
+    assert said == f"Key {old['id']} was already rotated to key {new['id']}: rotate that one, or create a new one"
     cli.done("key", "rotate", str(new["id"]))
     assert len(listed(cli, alice)) == 3
 
@@ -364,7 +366,7 @@ def test_a_key_that_has_ended_is_not_rotated(cli: Cli, alice: Data, how: str) ->
 def test_a_key_is_not_rotated_without_a_current_plan(cli: Cli, alice: Data) -> None:
     old = cli.key(alice)
     cli.done("account", "plan", str(alice["id"]), "--expire")
-    assert "no current Business plan" in cli.refused("key", "rotate", str(old["id"]))
+    assert "no active Business plan" in cli.refused("key", "rotate", str(old["id"]))
     assert len(listed(cli, alice)) == 1
 
 
@@ -386,5 +388,5 @@ def test_the_last_use_of_a_key_is_listed_when_the_service_has_stopped(cli: Cli, 
         assert listed(cli, alice)[0]["last_used_at"] is None
         service.stop()
     first, second = (row["last_used_at"] for row in listed(cli, alice))
-    assert first in [timestamps.text_of(moment) for moment in range(start, int(time.time()) + 1)]
+    assert first in [timestamps.format_timestamp(moment) for moment in range(start, int(time.time()) + 1)]
     assert (second, unused["id"]) == (None, 2)

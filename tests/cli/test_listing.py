@@ -96,8 +96,8 @@ def test_what_the_operator_does_to_a_listing_is_logged_as_the_operators(
     outcomes = [program.run(command, str(listing_id)) for command in ("delete", "undelete")]
     lines = [json.loads(outcome.err) for outcome in outcomes]
     assert [line["event"] for line in lines] == [
-        f"Listing {listing_id} of account {alice['id']} is closed for its owner",
-        f"Listing {listing_id} of account {alice['id']} is reopened for its owner",
+        f"Deleted listing {listing_id} of account {alice['id']} for its owner",
+        f"Restored listing {listing_id} of account {alice['id']} for its owner",
     ]
     assert all(line["operator"] for line in lines)
     assert cli.data("show", str(listing_id))["state"] == "inactive"

@@ -51,7 +51,7 @@ def test_an_invitation_is_a_link_by_which_its_owner_sets_a_password(cli: Cli, al
     link = cli.done("account", "invite", alice["email"]).out
     assert link.startswith("http://127.0.0.1:8000/invitations/")
     session = use(cli, lambda service: service.accept_invitation(token_of(link), PASSWORD))
-    assert use(cli, lambda service: service.session_of(session)).account.id == alice["id"]
+    assert use(cli, lambda service: service.find_member(session)).account.id == alice["id"]
 
 
 def test_a_link_begins_where_the_console_is(cli: Cli, alice: Data, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ def test_where_no_address_is_known_nobody_is_invited(cli: Cli, alice: Data, monk
     monkeypatch.setenv("LISTINGS_PORT", "0")
     assert "--base-url or LISTINGS_BASE_URL" in cli.refused("account", "invite", alice["email"])
     session = use(cli, lambda service: service.accept_invitation(token_of(link), PASSWORD))
-    assert use(cli, lambda service: service.session_of(session)).account.id == alice["id"]
+    assert use(cli, lambda service: service.find_member(session)).account.id == alice["id"]
 
 
 @pytest.mark.parametrize("url", ["market.example", "https://market.example/console", "ftp://a", "https://a b"])
@@ -123,10 +123,12 @@ def test_of_an_erased_account_nothing_personal_is_left(cli: Cli, seller: Data, d
     assert (shown["active_listings"], shown["inactive_listings"], shown["deleted_listings"]) == (0, 0, 3)
     with opened(cli) as harness:
         assert harness.fetch("GET", "/api/v1/listings", key=seller["key"]).status == 401
-        assert harness.run(harness.service.session_of(seller["session"])) is None
+        assert harness.run(harness.service.find_member(seller["session"])) is None
         owner = harness.run(harness.service.find_account(str(seller["id"])))
-        assert [one.code for one in harness.run(harness.service.usage(owner)).refusals] == ["invalid_api_key"]
-        assert {event.kind for event in harness.run(harness.service.activity(owner)).events} == {"created"}
+        assert [one.code for one in harness.run(harness.service.get_usage(owner)).rejected_requests] == [
+            "invalid_api_key"
+        ]
+        assert {event.kind for event in harness.run(harness.service.list_activity(owner)).events} == {"created"}
     stored = b"".join(path.read_bytes() for path in database.parent.glob("listings.db-wal"))
     assert b"Alice's phone" not in stored
     cli.done("account", "create", "--name", "Another", "--email", seller["email"])

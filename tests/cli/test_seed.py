@@ -12,7 +12,7 @@ from listings.domain import api_keys
 from tests.cli.commands import Cli, Data, Program, Serving
 
 ALICE_KEY, BOB_KEY, CHARLIE_KEY, DORA_KEY = (f"{name}-key-of-the-older-system" for name in ("a", "b", "c", "d"))
-GENERATED = api_keys.make()
+GENERATED = api_keys.generate()
 
 ALICE = {
     "name": "Alice's Attic",

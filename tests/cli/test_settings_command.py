@@ -59,9 +59,9 @@ def test_a_wrong_value_is_named_and_the_others_shown(cli: Cli, monkeypatch: pyte
     outcome = cli("settings", "--json")
     rows = shown(outcome.out)
     assert outcome.code == 1
-    assert outcome.err == "listings: LISTINGS_PORT must be a whole number from 0 to 65535, got 'eighty'\n"
+    assert outcome.err == "listings: LISTINGS_PORT must be an integer from 0 to 65535, got 'eighty'\n"
     assert rows["LISTINGS_PORT"]["value"] == "eighty"
-    assert "must be a whole number" in rows["LISTINGS_PORT"]["fault"]
+    assert "must be an integer" in rows["LISTINGS_PORT"]["fault"]
     assert rows["LISTINGS_RATE_LIMIT"]["value"] == "7"
 
 
@@ -95,7 +95,7 @@ def test_a_variable_and_its_file_together_are_refused(cli: Cli, monkeypatch: pyt
     (cli.folder / "url").write_text("sqlite:///file.db")
     monkeypatch.setenv(f"{URL}_FILE", "url")
     monkeypatch.setenv(URL, "sqlite:///variable.db")
-    assert cli.refused("migrate") == f"{URL} and {URL}_FILE are both set: leave one of them"
+    assert cli.refused("migrate") == f"{URL} and {URL}_FILE are both set: unset one of them"
     monkeypatch.setenv(URL, "")
     cli.done("migrate")
 

@@ -21,7 +21,7 @@ from tests.cli.commands import DEADLINE, PROGRAM, Program, Serving, clean_enviro
 from tests.cli.crowds import PATH, Crowd, Worker, connections_to_each, until, workers_of
 from tests.cli.test_stop import READINESS, attempts, demo_key, stored_ids, wait_until_refused
 from tests.http.raw import Connection, request
-from tests.telemetry.test_metrics import Scrape, metrics_url
+from tests.telemetry.test_metrics import Scrape, find_metrics_url
 
 QUIET = {"LISTINGS_RATE_LIMIT": "0", "LISTINGS_LOG_LEVEL": "error", "LISTINGS_WORKERS": "2"}
 RELOADS = int(os.environ.get("LISTINGS_TEST_RELOADS", "2"))
@@ -465,7 +465,7 @@ def test_a_second_signal_ends_all_at_once(program: Program) -> None:
 def test_metrics_are_of_all_workers_and_no_counter_goes_back(tmp_path: Path) -> None:
     program = Program(tmp_path, LISTINGS_METRICS_ADDRESS="0", **QUIET)
     with program.serve() as serving:
-        url = metrics_url(serving)
+        url = find_metrics_url(serving)
 
         def until_counted(total: int) -> Scrape:
             for _ in attempts():

@@ -169,7 +169,7 @@ def test_consecutive_pages_contain_all_matches(store: Store, run: Run, stock: li
         found = run(store.search_market(page))
         paged = [entry.id for entry in found]
         while len(found) == page.limit:
-            page = msgspec.structs.replace(page, after=found[-1].place)
+            page = msgspec.structs.replace(page, after=found[-1].cursor)
             found = run(store.search_market(page))
             paged += [entry.id for entry in found]
         assert paged == find_expected(stock, serials, query), query

@@ -108,10 +108,12 @@ def _find(store: Store, run: Run, account: Account, query: ListingQuery) -> list
 def find_expected(listings: list[Listing], query: ListingQuery) -> list[Listing]:
     """Return what a query finds, as a simple model of it."""
     found = [listing for listing in listings if _is_match(listing, query)]
-    found.sort(key=query.place_of, reverse=query.descending)
+    found.sort(key=query.cursor_of, reverse=query.descending)
     if query.after is not None:
         after = query.after
-        found = [it for it in found if (query.place_of(it) < after if query.descending else query.place_of(it) > after)]
+        found = [
+            it for it in found if (query.cursor_of(it) < after if query.descending else query.cursor_of(it) > after)
+        ]
     return found[: query.limit]
 
 
@@ -171,7 +173,7 @@ def test_consecutive_pages_contain_all_matches(stock: Stock) -> None:
         found = stock.find(page)
         paged = list(found)
         while len(found) == limit:
-            page = msgspec.structs.replace(page, after=query.place_of(found[-1]))
+            page = msgspec.structs.replace(page, after=query.cursor_of(found[-1]))
             found = stock.find(page)
             paged += found
         assert paged == all_matches, query
@@ -224,7 +226,7 @@ def test_scanning_long_texts_in_slices_finds_every_match_once(
         found = long_listings.find(query)
         assert found == find_expected(long_listings.listings, query), query
         if found:
-            next_page = msgspec.structs.replace(query, after=query.place_of(found[-1]), descending=False)
+            next_page = msgspec.structs.replace(query, after=query.cursor_of(found[-1]), descending=False)
             assert long_listings.find(next_page) == find_expected(long_listings.listings, next_page), next_page
 
 

@@ -1,4 +1,4 @@
-"""Moments as text and back (decision G7)."""
+"""Formatting and parsing timestamps (decision G7)."""
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ LAST_SECOND = 253_402_300_799  # 9999-12-31 23:59:59
 
 
 @pytest.mark.parametrize(
-    ("moment", "text"),
+    ("seconds", "text"),
     [
         (0, "1970-01-01 00:00:00"),
         (1_790_000_000, "2026-09-21 14:13:20"),
@@ -18,27 +18,27 @@ LAST_SECOND = 253_402_300_799  # 9999-12-31 23:59:59
         (LAST_SECOND, "9999-12-31 23:59:59"),
     ],
 )
-def test_a_moment_is_told_in_utc_to_the_second(moment: int, text: str) -> None:
-    assert timestamps.text_of(moment) == text
+def test_a_timestamp_is_formatted_in_utc_to_the_second(seconds: int, text: str) -> None:
+    assert timestamps.format_timestamp(seconds) == text
 
 
 @pytest.mark.parametrize("fraction", [0.001, 0.5, 0.999])
-def test_a_fraction_of_a_second_is_cut_and_not_rounded(fraction: float) -> None:
-    assert timestamps.text_of(1_790_000_000 + fraction) == "2026-09-21 14:13:20"
+def test_a_fraction_of_a_second_is_cut_not_rounded(fraction: float) -> None:
+    assert timestamps.format_timestamp(1_790_000_000 + fraction) == "2026-09-21 14:13:20"
 
 
 @given(st.integers(0, LAST_SECOND))
-def test_every_moment_is_read_back_from_its_text(moment: int) -> None:
-    assert timestamps.moment_of(timestamps.text_of(moment)) == moment
+def test_parsing_reverses_formatting(seconds: int) -> None:
+    assert timestamps.parse_timestamp(timestamps.format_timestamp(seconds)) == seconds
 
 
 @given(st.integers(0, LAST_SECOND), st.integers(0, LAST_SECOND))
-def test_texts_sort_as_their_moments_do(one: int, other: int) -> None:
-    assert (timestamps.text_of(one) < timestamps.text_of(other)) == (one < other)
+def test_formatted_timestamps_sort_by_time(one: int, other: int) -> None:
+    assert (timestamps.format_timestamp(one) < timestamps.format_timestamp(other)) == (one < other)
 
 
-def test_a_date_alone_is_its_first_second() -> None:
-    assert timestamps.moment_of("2026-09-21") == timestamps.moment_of("2026-09-21 00:00:00")
+def test_a_date_without_a_time_is_midnight() -> None:
+    assert timestamps.parse_timestamp("2026-09-21") == timestamps.parse_timestamp("2026-09-21 00:00:00")
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,9 @@ def test_a_date_alone_is_its_first_second() -> None:
         "1790000000",
     ],
 )
-def test_anything_else_is_refused_with_what_was_got(text: str) -> None:
+def test_any_other_text_is_rejected_and_quoted(text: str) -> None:
     with pytest.raises(ValueError, match="is not a date") as caught:
-        timestamps.moment_of(text)
+        timestamps.parse_timestamp(text)
     assert str(caught.value).startswith(repr(text))
 
 
@@ -87,16 +87,16 @@ def test_anything_else_is_refused_with_what_was_got(text: str) -> None:
         ("9999-11-30 00:00:00", 1, "9999-12-30 00:00:00"),
     ],
 )
-def test_months_are_calendar_months_and_end_on_the_last_day_of_a_shorter_one(start: str, months: int, end: str) -> None:
-    assert timestamps.text_of(timestamps.add_months(timestamps.moment_of(start), months)) == end
+def test_months_are_calendar_months_and_end_on_the_last_day(start: str, months: int, end: str) -> None:
+    assert timestamps.format_timestamp(timestamps.add_months(timestamps.parse_timestamp(start), months)) == end
 
 
-def test_a_fraction_of_a_second_is_cut_from_months_too() -> None:
+def test_adding_months_cuts_a_fraction_of_a_second() -> None:
     assert timestamps.add_months(1_790_000_000.9, 0) == 1_790_000_000
 
 
 @pytest.mark.parametrize(("start", "months"), [("9999-12-01", 1), ("2026-09-21", 12 * 8000), ("2026-09-21", 10**30)])
-def test_months_beyond_the_year_9999_are_refused(start: str, months: int) -> None:
-    told = "1 month leads" if months == 1 else f"{months} months lead"
-    with pytest.raises(ValueError, match=f"^{told} beyond the year 9999$"):
-        timestamps.add_months(timestamps.moment_of(start), months)
+def test_months_after_the_year_9999_are_rejected(start: str, months: int) -> None:
+    period = "1 month" if months == 1 else f"{months} months"
+    with pytest.raises(ValueError, match=f"^{period} would end after the year 9999$"):
+        timestamps.add_months(timestamps.parse_timestamp(start), months)

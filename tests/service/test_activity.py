@@ -1,4 +1,4 @@
-"""Activity over a whole service: every way in which something is done tells who did it."""
+"""The audit log of a whole service: every kind of change records its actor."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -10,7 +10,7 @@ from listings.contract.imports import Position
 from listings.domain import fields
 from listings.service import Member
 from listings.service.transfer import importer
-from listings.service.transfer.importer import Import, Options
+from listings.service.transfer.importer import Import, ImportOptions
 from listings.service.transfer.rows import Row
 from tests.harness import Harness, Person
 
@@ -23,59 +23,58 @@ def alice(harness: Harness) -> Person:
     return harness.person("alice")
 
 
-def activity_of(harness: Harness, person: Person, count: int = 500) -> list[Event]:
-    """Page by page, the oldest first."""
+def read_activity(harness: Harness, person: Person, count: int = 500) -> list[Event]:
+    """Read all pages of the activity, oldest first."""
     events: list[Event] = []
-    place: ActivityCursor | None = None
+    cursor: ActivityCursor | None = None
     while True:
-        page = harness.run(harness.service.activity(person.account, place, count))
+        page = harness.run(harness.service.list_activity(person.account, cursor, count))
         events += page.events
-        if page.next_place is None:
+        if page.next_cursor is None:
             return events[::-1]
-        place = page.next_place
+        cursor = page.next_cursor
 
 
-def told(events: list[Event]) -> list[tuple[str, int, int, str]]:
+def summarize(events: list[Event]) -> list[tuple[str, int, int, str]]:
     return [(event.kind, event.actor, event.subject, event.detail) for event in events]
 
 
-def create(harness: Harness, person: Person, **fields: object) -> int:
+def create_listing(harness: Harness, person: Person, **fields: object) -> int:
     return int(harness.fetch("POST", LISTINGS, key=person.key, json=NEW | fields).json()["id"])
 
 
-def test_what_a_key_does_is_told_with_the_key(harness: Harness, alice: Person) -> None:
+def test_changes_by_a_key_record_the_key(harness: Harness, alice: Person) -> None:
     key = alice.key_id
-    one = create(harness, alice)
-    path = f"{LISTINGS}/{one}"
+    listing_id = create_listing(harness, alice)
+    path = f"{LISTINGS}/{listing_id}"
     harness.fetch("PATCH", path, key=alice.key, json={"price": 5, "title": "Lamps"})
     harness.fetch("PATCH", path, key=alice.key, json={"price": 5})
     harness.fetch("DELETE", path, key=alice.key)
     harness.fetch("POST", f"{path}/restore", key=alice.key)
-    operations = [{"op": "create", "listing": NEW}, {"op": "delete", "id": one}]
+    operations = [{"op": "create", "listing": NEW}, {"op": "delete", "id": listing_id}]
     harness.fetch("POST", f"{LISTINGS}/batch", key=alice.key, json={"operations": operations})
-    for dry in ("?dry_run=true",):
-        harness.fetch("POST", f"{LISTINGS}{dry}", key=alice.key, json=NEW)
-        harness.fetch("POST", f"{path}/restore{dry}", key=alice.key)
-    assert told(activity_of(harness, alice)) == [
+    harness.fetch("POST", f"{LISTINGS}?dry_run=true", key=alice.key, json=NEW)
+    harness.fetch("POST", f"{path}/restore?dry_run=true", key=alice.key)
+    assert summarize(read_activity(harness, alice)) == [
         ("key_added", OPERATOR, key, ""),
-        ("created", key, one, ""),
-        ("updated", key, one, '["price_cents","title"]'),
-        ("deleted", key, one, ""),
-        ("restored", key, one, ""),
-        ("batch", key, 0, f'{{"created":[{one + 1024}],"deleted":[{one}]}}'),
+        ("created", key, listing_id, ""),
+        ("updated", key, listing_id, '["price_cents","title"]'),
+        ("deleted", key, listing_id, ""),
+        ("restored", key, listing_id, ""),
+        ("batch", key, 0, f'{{"created":[{listing_id + 1024}],"deleted":[{listing_id}]}}'),
     ]
 
 
-def test_what_the_operator_does_is_told_as_theirs(harness: Harness, alice: Person) -> None:
-    one = create(harness, alice)
+def test_changes_by_the_operator_record_the_operator(harness: Harness, alice: Person) -> None:
+    listing_id = create_listing(harness, alice)
     service = harness.service
-    harness.run(service.close_for_owner(one))
-    harness.run(service.reopen_for_owner(one, active=True))
+    harness.run(service.delete_for_owner(listing_id))
+    harness.run(service.restore_for_owner(listing_id, active=True))
     harness.run(service.extend_plan(str(alice.account.id), 1))
     harness.run(service.rename_account(str(alice.account.id), "Alice's Attic"))
     harness.run(service.rotate_key(alice.key_id, 0))
     harness.run(service.revoke_key(alice.key_id))
-    events = [event for event in activity_of(harness, alice) if event.actor == OPERATOR]
+    events = [event for event in read_activity(harness, alice) if event.actor == OPERATOR]
     assert [event.kind for event in events] == [
         *("key_added", "deleted", "restored", "account_changed", "account_changed", "key_rotated", "key_revoked"),
     ]
@@ -83,8 +82,8 @@ def test_what_the_operator_does_is_told_as_theirs(harness: Harness, alice: Perso
     assert {event.moment for event in events} == {int(harness.clock.now)}
 
 
-class Rows:
-    """A file of a few rows."""
+class FiveRows:
+    """A file of five new listings."""
 
     format = "csv"
 
@@ -96,35 +95,35 @@ class Rows:
             yield Row(line + 1, Position(line + 1, line + 1), dict(NEW))
 
 
-class Silence:
+class IgnoringListener:
     def __getattr__(self, _: str) -> object:
         return lambda *_: None
 
 
 @pytest.mark.parametrize("actor", [OPERATOR, CONSOLE])
-def test_an_import_is_told_as_whoever_started_it(harness: Harness, alice: Person, actor: int) -> None:
-    watch: importer.ImportProgressListener = Silence()  # type: ignore[assignment]  # it hears everything
-    harness.run(Import(harness.service, alice.account, Rows(), watch, Options(actor=actor)).run())
-    assert told(activity_of(harness, alice))[1:] == [("import", actor, 0, '{"created":5,"updated":0}')]
+def test_an_import_records_who_started_it(harness: Harness, alice: Person, actor: int) -> None:
+    watch: importer.ImportProgressListener = IgnoringListener()  # type: ignore[assignment]  # accepts every call
+    harness.run(Import(harness.service, alice.account, FiveRows(), watch, ImportOptions(actor=actor)).run())
+    assert summarize(read_activity(harness, alice))[1:] == [("import", actor, 0, '{"created":5,"updated":0}')]
 
 
-def test_what_a_member_does_in_the_console_is_told_as_theirs(harness: Harness) -> None:
+def test_changes_in_the_console_record_the_console(harness: Harness) -> None:
     service = harness.service
     token = harness.run(service.sign_up("Alice", "alice@example.com", "a long and winding road", "192.0.2.1"))
     harness.run(service.extend_plan("alice@example.com", 1))
-    member = harness.run(service.session_of(token))
+    member = harness.run(service.find_member(token))
     assert isinstance(member, Member)
     issued = harness.run(service.create_key(member, "warehouse"))
     rotated = harness.run(service.rotate_own_key(member, issued.key.id, 0))
     harness.run(service.revoke_own_key(member, rotated.key.id))
-    listing = harness.run(service.create_listing(member.caller, fields.read_new(NEW)[0])).listing_id
+    listing = harness.run(service.create_listing(member.caller, fields.parse_new_listing(NEW)[0])).listing_id
     harness.run(service.update_listing(member.caller, listing, {"title": "Lamps"}))
-    harness.run(service.close_listing(member.caller, listing))
+    harness.run(service.delete_listing(member.caller, listing))
     harness.run(service.restore_listing(member.caller, listing))
     harness.run(service.change_password(member, "a long and winding road", "another password"))
     harness.run(service.sign_out(token))
     alice = Person(member.account, "", 0)
-    events = activity_of(harness, alice)
+    events = read_activity(harness, alice)
     assert [event.kind for event in events if event.actor == CONSOLE] == [
         *("account_opened", "signed_in", "key_added", "key_rotated", "key_revoked"),
         *("created", "updated", "deleted", "restored", "password_changed"),
@@ -133,16 +132,16 @@ def test_what_a_member_does_in_the_console_is_told_as_theirs(harness: Harness) -
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 100])
-def test_pages_of_any_size_tell_all_in_one_order(harness: Harness, alice: Person, count: int) -> None:
-    ids = [create(harness, alice) for _ in range(4)]
+def test_pages_of_any_size_have_all_events_in_order(harness: Harness, alice: Person, count: int) -> None:
+    ids = [create_listing(harness, alice) for _ in range(4)]
     harness.run(harness.service.set_plan(str(alice.account.id), int(harness.clock.now) + 10**6))
     harness.fetch("PATCH", f"{LISTINGS}/{ids[0]}", key=alice.key, json={"price": 1})
-    watch: importer.ImportProgressListener = Silence()  # type: ignore[assignment]  # it hears everything
-    harness.run(Import(harness.service, alice.account, Rows(), watch, Options()).run())
-    ids += [create(harness, alice) for _ in range(4)]
+    watch: importer.ImportProgressListener = IgnoringListener()  # type: ignore[assignment]  # accepts every call
+    harness.run(Import(harness.service, alice.account, FiveRows(), watch, ImportOptions()).run())
+    ids += [create_listing(harness, alice) for _ in range(4)]
     harness.fetch("DELETE", f"{LISTINGS}/{ids[1]}", key=alice.key)
     harness.fetch("DELETE", f"{LISTINGS}/{ids[6]}", key=alice.key)
-    events = activity_of(harness, alice, count)
+    events = read_activity(harness, alice, count)
     assert [(event.revision, event.kind, event.subject) for event in events] == [
         (0, "key_added", alice.key_id),
         *((number + 1, "created", ids[number]) for number in range(4)),
@@ -155,28 +154,28 @@ def test_pages_of_any_size_tell_all_in_one_order(harness: Harness, alice: Person
     ]
 
 
-def test_a_page_behind_many_imported_listings_is_reached_in_bounded_steps(harness: Harness, alice: Person) -> None:
-    first = create(harness, alice)
-    many = partial(Row, 1, content=dict(NEW))
+def test_many_imported_listings_are_skipped_in_bounded_steps(harness: Harness, alice: Person) -> None:
+    first = create_listing(harness, alice)
+    row = partial(Row, 1, content=dict(NEW))
 
-    class Many(Rows):
+    class ManyRows(FiveRows):
         def rows(self, start: Position) -> Iterator[Row]:
             for line in range(start.line, 12_000):
-                yield many(end=Position(line + 1, line + 1))
+                yield row(end=Position(line + 1, line + 1))
 
-    watch: importer.ImportProgressListener = Silence()  # type: ignore[assignment]  # it hears everything
-    harness.run(Import(harness.service, alice.account, Many(), watch, Options()).run())
-    last = create(harness, alice)
-    page = harness.run(harness.service.activity(alice.account))
+    watch: importer.ImportProgressListener = IgnoringListener()  # type: ignore[assignment]  # accepts every call
+    harness.run(Import(harness.service, alice.account, ManyRows(), watch, ImportOptions()).run())
+    last = create_listing(harness, alice)
+    page = harness.run(harness.service.list_activity(alice.account))
     assert [event.kind for event in page.events] == ["created", "import", "key_added"]
-    assert page.next_place is not None
-    created = [event.subject for event in activity_of(harness, alice) if event.kind == "created"]
+    assert page.next_cursor is not None
+    created = [event.subject for event in read_activity(harness, alice) if event.kind == "created"]
     assert sorted(created) == [first, last]
 
 
-def test_activity_is_told_for_ninety_days(harness: Harness, alice: Person) -> None:
-    create(harness, alice)
+def test_activity_is_shown_for_ninety_days(harness: Harness, alice: Person) -> None:
+    create_listing(harness, alice)
     harness.clock.advance(90 * 24 * 3600)
-    assert len(activity_of(harness, alice)) == 2
+    assert len(read_activity(harness, alice)) == 2
     harness.clock.advance(1)
-    assert activity_of(harness, alice) == []
+    assert read_activity(harness, alice) == []

@@ -1,4 +1,4 @@
-"""Files of listings: what is written is read again, to the letter, and what is wrong is told row by row."""
+"""Files of listings: exports are read back exactly, and errors are reported per row."""
 
 import io
 import re
@@ -14,36 +14,39 @@ from listings.domain import timestamps
 from listings.domain.errors import Problem
 from listings.domain.fields import FIELDS
 from listings.domain.model import Listing
-from listings.service.transfer.file_formats import LONGEST_ROW, File, Format, escaped, format_of, unescaped
-from listings.service.transfer.importer import listing_change, new_listing
+from listings.service.transfer.file_formats import (
+    MAX_ROW_BYTES,
+    Format,
+    ImportFile,
+    detect_format,
+    escape_formula,
+    unescape_formula,
+)
+from listings.service.transfer.importer import build_imported_listing, build_listing_change
 from listings.service.transfer.rows import COLUMNS, Row
 from tests.harness import START
 
-CSV, JSONL = format_of(Path("a.csv")), format_of(Path("a.jsonl"))
-both = pytest.mark.parametrize("form", [CSV, JSONL], ids=["CSV", "JSONL"])
-NOT_CSV = "The row is not valid CSV: a cell with a quote or a line break stands in quotes, its own quotes doubled"
+CSV, JSONL = detect_format(Path("a.csv")), detect_format(Path("a.jsonl"))
+each_format = pytest.mark.parametrize("file_format", [CSV, JSONL], ids=["CSV", "JSONL"])
+NOT_CSV = "The row is not valid CSV: put a cell with a quote or a line break in quotes, and double its quotes"
 FORMULAS = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"]
-NOW = timestamps.text_of(START)
+NOW = timestamps.format_timestamp(START)
 
-# What spreadsheets and parsers stumble over, often.
+# With many characters that spreadsheets and parsers treat specially.
 texts = st.text(
     st.sampled_from("\"',=+-@\t\r\n\ufeff; ") | st.characters(exclude_categories=["Cs"], exclude_characters="\0"),
-    max_size=100,  # what every field takes
+    max_size=100,  # accepted by every text field
 )
 required = texts.filter(lambda text: bool(text.strip()))
-addresses = st.text(st.sampled_from("abc=+-@',\"é🙂."), min_size=1)
-moments = st.integers(0, START)
-
-
-def in_cents(most: int) -> st.SearchStrategy[int]:
-    return st.integers(0, most)
+urls = st.text(st.sampled_from("abc=+-@',\"é🙂."), min_size=1)
+timestamps_in_seconds = st.integers(0, START)
 
 
 @st.composite
-def stored(draw: st.DrawFn) -> Listing:
-    """Any listing that can be stored."""
-    created, updated = sorted([draw(moments), draw(moments)])
-    deleted_at = draw(st.none() | moments)
+def stored_listings(draw: st.DrawFn) -> Listing:
+    """Any listing that the store can contain."""
+    created, updated = sorted([draw(timestamps_in_seconds), draw(timestamps_in_seconds)])
+    deleted_at = draw(st.none() | timestamps_in_seconds)
     return Listing(
         id=draw(st.integers(1, 2**40)) * 1024 + 1,
         account_id=1,
@@ -52,8 +55,8 @@ def stored(draw: st.DrawFn) -> Listing:
         content=draw(required),
         type=draw(st.sampled_from(["product", "service", "rental", "job"])),
         category=draw(texts),
-        images=str(FIELDS["images"].rule(draw(st.lists(addresses)))),
-        price_cents=draw(in_cents(99_999_999_999)),
+        images=str(FIELDS["images"].rule(draw(st.lists(urls)))),
+        price_cents=draw(st.integers(0, 99_999_999_999)),
         price_type=draw(st.sampled_from(["fixed", "negotiable", "per_hour", "per_night"])),
         location=draw(texts),
         region=draw(texts),
@@ -62,92 +65,92 @@ def stored(draw: st.DrawFn) -> Listing:
         longitude=draw(st.none() | st.floats(-180, 180).map(lambda degrees: degrees + 0.0)),
         is_active=deleted_at is None and draw(st.booleans()),
         view_count=draw(st.integers(0, 2**53 - 1)),
-        created_at=timestamps.text_of(created),
-        updated_at=timestamps.text_of(updated),
+        created_at=timestamps.format_timestamp(created),
+        updated_at=timestamps.format_timestamp(updated),
         deleted_at=deleted_at,
     )
 
 
-def rows_of(form: Format, data: bytes, start: Position = Position()) -> list[Row]:  # noqa: B008 - a tuple
+def read_rows(file_format: Format, data: bytes, start: Position = Position()) -> list[Row]:  # noqa: B008 - a tuple
     file = io.BytesIO(data)
-    file.name = "a file"  # as an opened one has
-    return list(form.rows(file, start))
+    file.name = "a file"  # like a file on disk
+    return list(file_format.read_rows(file, start))
 
 
-def contents(form: Format, data: bytes) -> list[Any]:
-    rows = rows_of(form, data)
-    assert [row.fault for row in rows] == [None] * len(rows)
+def read_contents(file_format: Format, data: bytes) -> list[Any]:
+    rows = read_rows(file_format, data)
+    assert [row.error for row in rows] == [None] * len(rows)
     return [dict(row.content) for row in rows]
 
 
-def faults(form: Format, data: bytes) -> list[tuple[int, str]]:
-    return [(row.line, row.fault) for row in rows_of(form, data) if row.fault is not None]
+def find_errors(file_format: Format, data: bytes) -> list[tuple[int, str]]:
+    return [(row.line, row.error) for row in read_rows(file_format, data) if row.error is not None]
 
 
-@both
-@given(listings=st.lists(stored(), max_size=4))
-def test_every_listing_comes_back_exactly(form: Format, listings: list[Listing]) -> None:
-    found = contents(form, form.header + form.encode(listings))
+@each_format
+@given(listings=st.lists(stored_listings(), max_size=4))
+def test_every_listing_is_read_back_exactly(file_format: Format, listings: list[Listing]) -> None:
+    found = read_contents(file_format, file_format.header + file_format.encode(listings))
     assert len(found) == len(listings)
     for listing, content in zip(listings, found, strict=True):
         assert tuple(content) == COLUMNS
         assert content["id"] == listing.id
-        assert listing_change(content, listing, START) == {}
-        made = new_listing(content, START)
-        kept = ("view_count", "created_at", "updated_at", "deleted_at")
-        assert [getattr(made, name) for name in kept] == [getattr(listing, name) for name in kept]
-        fields = made.new.__struct_fields__
-        assert [getattr(made.new, name) for name in fields] == [getattr(listing, name) for name in fields]
+        assert build_listing_change(content, listing, START) == {}
+        imported = build_imported_listing(content, START)
+        own = ("view_count", "created_at", "updated_at", "deleted_at")
+        assert [getattr(imported, name) for name in own] == [getattr(listing, name) for name in own]
+        fields = imported.new.__struct_fields__
+        assert [getattr(imported.new, name) for name in fields] == [getattr(listing, name) for name in fields]
 
 
-@both
-@given(listings=st.lists(stored(), min_size=2, max_size=4))
-def test_a_file_is_read_on_behind_any_of_its_rows(form: Format, listings: list[Listing]) -> None:
-    data = form.header + form.encode(listings)
-    rows = rows_of(form, data)
+@each_format
+@given(listings=st.lists(stored_listings(), min_size=2, max_size=4))
+def test_reading_can_resume_after_any_row(file_format: Format, listings: list[Listing]) -> None:
+    data = file_format.header + file_format.encode(listings)
+    rows = read_rows(file_format, data)
     for number, row in enumerate(rows, 1):
-        assert rows_of(form, data, row.end) == rows[number:]
+        assert read_rows(file_format, data, row.end) == rows[number:]
 
 
 @given(text=texts)
-def test_what_is_escaped_is_no_formula_and_comes_back(text: str) -> None:
-    assert unescaped(escaped(text)) == text
-    assert not escaped(text).startswith(("=", "+", "-", "@", "\t", "\r"))
-    assert re.fullmatch(r"'+[=+\-@\t\r].*", escaped(text), re.DOTALL) is not None or escaped(text) == text
+def test_an_escaped_text_is_not_a_formula_and_can_be_unescaped(text: str) -> None:
+    assert unescape_formula(escape_formula(text)) == text
+    assert not escape_formula(text).startswith(("=", "+", "-", "@", "\t", "\r"))
+    assert re.fullmatch(r"'+[=+\-@\t\r].*", escape_formula(text), re.DOTALL) is not None or escape_formula(text) == text
 
 
 @pytest.mark.parametrize("text", FORMULAS)
-def test_a_formula_is_escaped_by_one_apostrophe_more(text: str) -> None:
-    assert escaped(text) == f"'{text}"
-    assert escaped(f"''{text}") == f"'''{text}"
-    assert escaped(f" {text}") == f" {text}"
+def test_a_formula_is_escaped_with_one_more_apostrophe(text: str) -> None:
+    assert escape_formula(text) == f"'{text}"
+    assert escape_formula(f"''{text}") == f"'''{text}"
+    assert escape_formula(f" {text}") == f" {text}"
 
 
-def test_numbers_are_escaped_too() -> None:
-    (content,) = contents(CSV, b"title,latitude,longitude\r\na,'-41.5,-0.5\r\n")
+def test_escaped_numbers_are_read_as_numbers() -> None:
+    (content,) = read_contents(CSV, b"title,latitude,longitude\r\na,'-41.5,-0.5\r\n")
     assert (content["latitude"], content["longitude"]) == (-41.5, -0.5)
 
 
-def test_csv_is_for_excel() -> None:
+def test_csv_has_a_byte_order_mark_and_crlf_for_excel() -> None:
     assert CSV.header.startswith(b"\xef\xbb\xbfid,title,content,")
     assert CSV.header.endswith(b",deleted_at\r\n")
 
 
-@both
-def test_a_byte_order_mark_and_other_line_ends_are_fine(form: Format) -> None:
+@each_format
+def test_a_byte_order_mark_and_both_line_breaks_are_accepted(file_format: Format) -> None:
     lines = {
         "csv": [b"id,title", b'1025,"a\nb"', b"", b"2049,c"],
         "jsonl": [b'{"id":1025,"title":"a\\nb"}', b" ", b'{"id":2049,"title":"c"}'],
-    }[form.name]
+    }[file_format.name]
     expected = [{"id": 1025, "title": "a\nb"}, {"id": 2049, "title": "c"}]
     for mark in (b"", b"\xef\xbb\xbf"):
         for end in (b"\n", b"\r\n"):
             for last in (b"", end):
-                assert contents(form, mark + end.join(lines) + last) == expected
+                assert read_contents(file_format, mark + end.join(lines) + last) == expected
 
 
-def test_columns_may_stand_in_any_order_and_be_left_out() -> None:
-    assert contents(CSV, b"price, is_active ,surprise,title\n12.50,TRUE,x,a\n,False,,b\n") == [
+def test_columns_may_be_in_any_order_and_may_be_missing() -> None:
+    assert read_contents(CSV, b"price, is_active ,surprise,title\n12.50,TRUE,x,a\n,False,,b\n") == [
         {"price": 12.5, "is_active": True, "surprise": "x", "title": "a"},
         {"price": None, "is_active": False, "surprise": None, "title": "b"},
     ]
@@ -176,54 +179,54 @@ def test_columns_may_stand_in_any_order_and_be_left_out() -> None:
         ("title", "true", "true"),
     ],
 )
-def test_cells_become_the_values_of_their_columns(column: str, cell: str, value: object) -> None:
-    assert contents(CSV, f"{column},region\n{cell},x\n".encode()) == [{column: value, "region": "x"}]
+def test_cells_are_converted_by_column(column: str, cell: str, value: object) -> None:
+    assert read_contents(CSV, f"{column},region\n{cell},x\n".encode()) == [{column: value, "region": "x"}]
 
 
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
         (b"nope", "The row is not valid JSON: invalid character (byte 4)"),
-        (b"[1]", "The row must be a JSON object, got a list"),
+        (b"[1]", "The row must be a JSON object, got an array"),
         (b'{"title": "\xff"}', "The row is not valid UTF-8"),
-        (b'{"title": "\\ud800"}', "The row contains half of a surrogate pair"),
+        (b'{"title": "\\ud800"}', "The row contains an unpaired surrogate"),
         (b'{"title": NaN}', "The row is not valid JSON: invalid character (byte 10)"),
         (b'{"title": ' + b"[" * 100_000, "The row is nested too deeply"),
-        (b'{"title": "' + b"x" * LONGEST_ROW + b'"}', "The row must be at most 8388608 bytes"),
+        (b'{"title": "' + b"x" * MAX_ROW_BYTES + b'"}', "The row must be at most 8388608 bytes"),
     ],
 )
-def test_a_json_line_at_fault_is_told_and_passed_over(data: bytes, expected: str) -> None:
+def test_an_invalid_json_line_is_reported_and_skipped(data: bytes, expected: str) -> None:
     whole = b'{"id":1025}\n\n' + data + b'\n{"id":2049}\n'
-    assert faults(JSONL, whole) == [(3, expected)]
-    assert [row.content.get("id") for row in rows_of(JSONL, whole)] == [1025, None, 2049]
+    assert find_errors(JSONL, whole) == [(3, expected)]
+    assert [row.content.get("id") for row in read_rows(JSONL, whole)] == [1025, None, 2049]
 
 
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (b"1", "The row must have as many cells as the header, 2, got 1"),
-        (b"1,a,", "The row must have as many cells as the header, 2, got 3"),
+        (b"1", "This row has 1 column, but the header has 2"),
+        (b"1,a,", "This row has 3 columns, but the header has 2"),
         (b"1,\xff", "The row is not valid UTF-8"),
         (b'1,"a\n\xff"', "The row is not valid UTF-8"),
         (b'1,"a" b', NOT_CSV),
         (b"1,a\rb", NOT_CSV),
         (
             b"1," + b"x" * (1024 * 1024 + 1),
-            "A cell must be at most 1048576 characters; is the quote behind it missing?",
+            "A cell must be at most 1048576 characters: check for a missing closing quote",
         ),
-        (b"1," + b"x" * LONGEST_ROW, "The row must be at most 8388608 bytes"),
+        (b"1," + b"x" * MAX_ROW_BYTES, "The row must be at most 8388608 bytes"),
         (b'1,"' + (b"a" * 100_000 + b'\n","') * 90 + b'x"', "The row must be at most 8388608 bytes"),
     ],
 )
-def test_a_csv_row_at_fault_is_told_and_passed_over(data: bytes, expected: str) -> None:
+def test_an_invalid_csv_row_is_reported_and_skipped(data: bytes, expected: str) -> None:
     whole = b'id,title\n1025,"a\nb"\n\n' + data + b"\n2049,c\n"
-    found = faults(CSV, whole)
+    found = find_errors(CSV, whole)
     assert found[0] == (5, expected)
-    assert rows_of(CSV, whole)[-1].content == {"id": 2049, "title": "c"}
+    assert read_rows(CSV, whole)[-1].content == {"id": 2049, "title": "c"}
 
 
-def test_a_quote_that_is_never_closed_is_one_fault() -> None:
-    assert faults(CSV, b'id,title\n1025,a\n2049,"b\n3073,c\n') == [(3, "The row ends within a quoted cell")]
+def test_an_unclosed_quote_is_one_error() -> None:
+    assert find_errors(CSV, b'id,title\n1025,a\n2049,"b\n3073,c\n') == [(3, "The row ends within a quoted cell")]
 
 
 @pytest.mark.parametrize(
@@ -234,36 +237,36 @@ def test_a_quote_that_is_never_closed_is_one_fault() -> None:
         b"\xff\xfei\0d\0",
         b"id;title\n1025;a\n",
         b'"id',
-        b"x" * (LONGEST_ROW + 1),
+        b"x" * (MAX_ROW_BYTES + 1),
         b"\xef\xbb\xbf",
     ],
-    ids=["blank", "no names", "UTF-16", "semicolons", "an open quote", "too long", "a mark alone"],
+    ids=["blank", "no names", "UTF-16", "semicolons", "open quote", "too long", "only a byte-order mark"],
 )
-def test_without_a_header_the_whole_file_is_refused(data: bytes) -> None:
+def test_a_csv_file_without_a_header_is_rejected(data: bytes) -> None:
     with pytest.raises(Problem, match="The first line of a file must name the columns"):
-        rows_of(CSV, data)
+        read_rows(CSV, data)
 
 
-def test_a_column_that_stands_there_twice_is_refused() -> None:
-    with pytest.raises(Problem, match="The column title stands in a file twice"):
-        rows_of(CSV, b"title,content,title\n")
+def test_a_duplicate_column_is_rejected() -> None:
+    with pytest.raises(Problem, match="The column title appears twice in a file"):
+        read_rows(CSV, b"title,content,title\n")
 
 
 @pytest.mark.parametrize("name", ["a", "a.json", "csv", ".csv", "-", "a.csv.gz", "a.txt"])
-def test_another_ending_tells_no_format(name: str) -> None:
+def test_an_unknown_extension_is_rejected(name: str) -> None:
     with pytest.raises(ValueError, match=r"must end in \.jsonl or \.csv"):
-        format_of(Path(name))
+        detect_format(Path(name))
 
 
-def test_an_ending_in_capitals_is_the_same() -> None:
-    assert format_of(Path("A.CSV")) is CSV
+def test_an_extension_may_be_in_capitals() -> None:
+    assert detect_format(Path("A.CSV")) is CSV
 
 
-def test_a_file_that_is_changed_while_it_is_read_is_noticed(tmp_path: Path) -> None:
+def test_a_change_of_the_file_during_reading_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"id":1025}\n' * 3)
     with path.open("rb") as opened:
-        file = File(opened, JSONL)
+        file = ImportFile(opened, JSONL)
         assert len(list(file.rows(Position()))) == 3
         rows = file.rows(Position())
         next(rows)

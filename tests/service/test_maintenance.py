@@ -1,4 +1,4 @@
-"""What the service does beside the requests: when, and that nothing ends it."""
+"""The background tasks of the service: their intervals, and that a failure does not stop them."""
 
 import asyncio
 import logging
@@ -11,19 +11,19 @@ from tests.harness import TIMEOUT, Harness
 
 
 async def run_maintenance(harness: Harness, monkeypatch: pytest.MonkeyPatch, rounds: int) -> list[float]:
-    """The pauses that it asks for, with each over at once, and after so many of them never."""
+    """Run the maintenance for a number of pauses of no length. Returns the lengths that it requested."""
     pauses: list[float] = []
-    all_wait = asyncio.Event()
+    all_paused = asyncio.Event()
 
     async def pause(seconds: float) -> None:
         pauses.append(seconds)
-        if len(pauses) == rounds + 5:  # in the end each of the five waits
-            all_wait.set()
+        if len(pauses) == rounds + 5:  # finally, each of the five tasks is in an endless pause
+            all_paused.set()
         await (asyncio.sleep(0) if len(pauses) <= rounds else asyncio.Event().wait())
 
     monkeypatch.setattr(harness.service, "pause", pause)
     task = asyncio.create_task(harness.service.run_maintenance())
-    await all_wait.wait()
+    await all_paused.wait()
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
@@ -31,13 +31,11 @@ async def run_maintenance(harness: Harness, monkeypatch: pytest.MonkeyPatch, rou
     return pauses
 
 
-def test_market_and_searches_are_seen_to_each_second_usage_each_other_and_all_else_each_minute(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_tasks_run_every_one_two_or_sixty_seconds(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(harness.run(run_maintenance(harness, monkeypatch, 0))) == [1, 1, 1, 2, 60]
 
 
-def test_an_account_that_has_become_large_is_indexed(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_account_that_became_large_is_indexed(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     alice = harness.person("alice")
     operations = [{"op": "create", "listing": {"title": "Bike", "content": "Two wheels."}}] * 100
     for _ in range(10):
@@ -45,15 +43,15 @@ def test_an_account_that_has_become_large_is_indexed(harness: Harness, monkeypat
         assert {result["status"] for result in reply.json()["results"]} == {201}
     counts: list[int] = []
 
-    async def trial() -> None:
+    async def run_until_indexed() -> None:
         indexed, index_accounts = asyncio.Event(), harness.service.index_accounts
 
-        async def index_and_tell() -> int:
+        async def index_and_signal() -> int:
             counts.append(await index_accounts())
             indexed.set()
             return counts[-1]
 
-        monkeypatch.setattr(harness.service, "index_accounts", index_and_tell)
+        monkeypatch.setattr(harness.service, "index_accounts", index_and_signal)
         task = asyncio.create_task(harness.service.run_maintenance())
         await asyncio.wait_for(indexed.wait(), TIMEOUT)
         task.cancel()
@@ -61,60 +59,60 @@ def test_an_account_that_has_become_large_is_indexed(harness: Harness, monkeypat
             await task
 
     monkeypatch.setattr(harness.service, "pause", lambda _: asyncio.sleep(0.001))
-    harness.run(trial())
+    harness.run(run_until_indexed())
     assert counts[0] == 1_000
     assert not harness.run(harness.service.store.index_accounts(1)).left
 
 
-def test_a_part_that_fails_when_it_is_cancelled_ends_all_the_same(
+def test_a_job_that_fails_when_cancelled_still_stops(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def trial() -> bool:
-        begun = asyncio.Event()
+    async def stops_when_cancelled() -> bool:
+        started = asyncio.Event()
 
-        async def fail_at_the_end() -> None:
-            begun.set()
+        async def fail_on_cancel() -> None:
+            started.set()
             try:
                 await asyncio.Event().wait()
             finally:
-                raise ValueError("no way out")
+                raise ValueError("failed on cancel")
 
-        monkeypatch.setattr(harness.service, "write_views", fail_at_the_end)
+        monkeypatch.setattr(harness.service, "write_views", fail_on_cancel)
         task = asyncio.create_task(harness.service.run_maintenance())
-        await begun.wait()
+        await started.wait()
         task.cancel()
         done, _ = await asyncio.wait([task], timeout=TIMEOUT)
         return task in done
 
     monkeypatch.setattr("listings.service._MARKET_SECONDS", 0)
-    assert harness.run(trial())
-    assert "A part of the upkeep failed" in caplog.text
+    assert harness.run(stops_when_cancelled())
+    assert "A maintenance job failed" in caplog.text
 
 
-def test_a_part_that_fails_is_told_of_and_done_again_with_all_others(
+def test_a_failing_job_is_logged_and_retried_with_the_others(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     alice = harness.person("alice")
     harness.run(harness.service.authenticate(alice.key))
 
     async def fail() -> None:
-        raise ValueError("never this way")
+        raise ValueError("always fails")
 
     monkeypatch.setattr(harness.service, "write_usage", fail)
     monkeypatch.setattr(harness.service, "write_views", fail)
     with caplog.at_level(logging.ERROR):
         harness.run(run_maintenance(harness, monkeypatch, 3))
-    assert [record.message for record in caplog.records].count("A part of the upkeep failed") == 2
+    assert [record.message for record in caplog.records].count("A maintenance job failed") == 2
     (key,) = harness.run(harness.service.list_keys(alice.account))
     assert key.last_used_at == int(harness.clock.now)
 
 
-def test_a_store_that_is_away_is_left_for_the_next_time_without_a_word(
+def test_an_unavailable_store_is_retried_without_a_log_line(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail() -> None:
-        raise Unavailable("not now")
+        raise Unavailable("unavailable")
 
     monkeypatch.setattr(harness.service, "write_views", fail)
     harness.run(run_maintenance(harness, monkeypatch, 3))
-    assert "upkeep" not in caplog.text
+    assert "maintenance" not in caplog.text

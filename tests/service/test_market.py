@@ -1,4 +1,4 @@
-"""The market's rules: who counts as a visitor, what is public, and how the index keeps up with what is written."""
+"""The market: public listings, view counts, and background indexing."""
 
 import asyncio
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Caller, Listing, MarketQuery, NewListing
 from listings.service import Service
 from listings.service import market as market_service
-from listings.service.indexing import next_size
-from listings.service.market import is_robot
+from listings.service.indexing import compute_next_size
+from listings.service.market import is_bot
 from tests.harness import Harness, MaintainedHarness
 
 BROWSER = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
-ROBOTS = (
+BOTS = (
     "",
     "  ",
     "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)",
@@ -37,113 +37,119 @@ def harness(tmp_path: Path) -> Iterator[Harness]:
         yield harness
 
 
-def caller(harness: Harness, name: str = "alice") -> Caller:
+def authenticate(harness: Harness, name: str = "alice") -> Caller:
     return harness.run(harness.service.authenticate(harness.person(name).key))
 
 
-def add(harness: Harness, owner: Caller, **fields: Any) -> Listing:
+def add_listing(harness: Harness, owner: Caller, **fields: Any) -> Listing:
     new = NewListing(**{"title": "Lamp", "content": "c", **fields})
     added = harness.run(harness.service.create_listing(owner, new))
     return harness.run(harness.service.find_listing(added.listing_id))
 
 
-def count_of(harness: Harness, listing: Listing) -> int:
+def count_views(harness: Harness, listing: Listing) -> int:
     harness.run(harness.service.write_views())
     return harness.run(harness.service.find_listing(listing.id)).view_count
 
 
-def refusal(harness: Harness, listing_id: int) -> str:
+def rejection_code(harness: Harness, listing_id: int) -> str:
     with pytest.raises(Problem) as caught:
-        harness.run(harness.service.read_public_listing(listing_id))
+        harness.run(harness.service.get_public_listing(listing_id))
     return caught.value.code
 
 
-# What is public
+# Public listings
 
 
-def test_a_page_tells_where_the_next_one_begins(harness: Harness) -> None:
-    alice = caller(harness)
-    ids = [add(harness, alice, price_cents=price).id for price in (5, 3, 3)]
+def test_a_page_has_the_cursor_of_the_next_one(harness: Harness) -> None:
+    alice = authenticate(harness)
+    ids = [add_listing(harness, alice, price_cents=price).id for price in (5, 3, 3)]
     assert harness.run(harness.service.index_market()) == 3
     first = harness.run(harness.service.search_market(MarketQuery(sort="price", limit=2)))
     assert [entry.id for entry in first.entries] == ids[1:]
-    last = harness.run(harness.service.search_market(MarketQuery(sort="price", limit=2, after=first.next)))
-    assert ([entry.id for entry in last.entries], last.next) == (ids[:1], None)
+    last = harness.run(harness.service.search_market(MarketQuery(sort="price", limit=2, after=first.next_cursor)))
+    assert ([entry.id for entry in last.entries], last.next_cursor) == (ids[:1], None)
 
 
-def test_a_page_has_twenty_four_listings_unless_more_are_asked_for(harness: Harness) -> None:
-    alice = caller(harness)
+def test_a_page_has_twenty_four_listings_by_default(harness: Harness) -> None:
+    alice = authenticate(harness)
     for _ in range(25):
-        add(harness, alice)
+        add_listing(harness, alice)
     harness.run(harness.service.index_market())
     assert len(harness.run(harness.service.search_market(MarketQuery())).entries) == 24
     assert len(harness.run(harness.service.search_market(MarketQuery(limit=30))).entries) == 25
 
 
-def test_a_search_for_too_many_words_is_refused(harness: Harness) -> None:
+def test_a_search_for_too_many_words_is_rejected(harness: Harness) -> None:
     words = tuple(f"w{number}" for number in range(20))
     assert harness.run(harness.service.search_market(MarketQuery(words=(*words, "w0")))).entries == []
     with pytest.raises(Problem, match="at most 20 words"):
         harness.run(harness.service.search_market(MarketQuery(words=(*words, "one more"))))
 
 
-def test_the_public_page_of_a_listing_is_there_while_it_is_on_show(harness: Harness) -> None:
-    alice = caller(harness)
-    lamp, boat, draft = add(harness, alice), add(harness, alice), add(harness, alice, is_active=False)
-    assert harness.run(harness.service.read_public_listing(lamp.id)) == lamp
-    harness.run(harness.service.close_listing(alice, boat.id))
-    assert refusal(harness, boat.id) == "listing_deleted"
-    assert {refusal(harness, one) for one in (draft.id, 0, -1, lamp.id + 1024 * 99, 2**63)} == {"listing_not_found"}
+def test_a_listing_is_public_while_it_and_its_account_are_active(harness: Harness) -> None:
+    alice = authenticate(harness)
+    lamp, boat, draft = (
+        add_listing(harness, alice),
+        add_listing(harness, alice),
+        add_listing(harness, alice, is_active=False),
+    )
+    assert harness.run(harness.service.get_public_listing(lamp.id)) == lamp
+    harness.run(harness.service.delete_listing(alice, boat.id))
+    assert rejection_code(harness, boat.id) == "listing_deleted"
+    assert {rejection_code(harness, one) for one in (draft.id, 0, -1, lamp.id + 1024 * 99, 2**63)} == {
+        "listing_not_found"
+    }
     harness.run(harness.service.expire_plan(str(alice.account_id)))
-    assert harness.run(harness.service.read_public_listing(lamp.id)) == lamp
+    assert harness.run(harness.service.get_public_listing(lamp.id)) == lamp
     harness.run(harness.service.disable_account(str(alice.account_id)))
-    assert refusal(harness, lamp.id) == "listing_not_found"
+    assert rejection_code(harness, lamp.id) == "listing_not_found"
 
 
-def test_places_are_sorted_and_kept_for_a_minute(harness: Harness) -> None:
-    alice = caller(harness)
+def test_facets_are_sorted_and_cached_for_a_minute(harness: Harness) -> None:
+    alice = authenticate(harness)
     for region in ("Wellington", "otago", "Wellington"):
-        add(harness, alice, region=region, category="Lamps")
+        add_listing(harness, alice, region=region, category="Lamps")
     harness.run(harness.service.index_market())
-    assert harness.run(harness.service.market_places()) == (["otago", "Wellington"], ["Lamps"])
-    add(harness, alice, region="Nelson")
+    assert harness.run(harness.service.list_market_facets()) == (["otago", "Wellington"], ["Lamps"])
+    add_listing(harness, alice, region="Nelson")
     harness.run(harness.service.index_market())
-    assert "Nelson" not in harness.run(harness.service.market_places()).regions
+    assert "Nelson" not in harness.run(harness.service.list_market_facets()).regions
     harness.clock.now += 60
-    assert "Nelson" in harness.run(harness.service.market_places()).regions
+    assert "Nelson" in harness.run(harness.service.list_market_facets()).regions
 
 
 # Views
 
 
-def test_two_loads_of_one_visitor_on_a_day_count_once_for_each_listing(harness: Harness) -> None:
-    lamp, boat = (add(harness, caller(harness, name)) for name in ("alice", "bob"))
+def test_a_visitor_counts_once_per_listing_and_day(harness: Harness) -> None:
+    lamp, boat = (add_listing(harness, authenticate(harness, name)) for name in ("alice", "bob"))
     for _ in range(2):
         harness.service.record_view(lamp, "192.0.2.1", BROWSER)
         harness.service.record_view(boat, "192.0.2.1", BROWSER)
-        assert count_of(harness, lamp) == count_of(harness, boat) == 1
+        assert count_views(harness, lamp) == count_views(harness, boat) == 1
     harness.service.record_view(lamp, "192.0.2.2", BROWSER)
     harness.service.record_view(lamp, "192.0.2.1", BROWSER + " x")
-    assert count_of(harness, lamp) == 3
+    assert count_views(harness, lamp) == 3
 
 
 @pytest.mark.decision("G8")
-def test_the_next_day_in_utc_counts_again(harness: Harness) -> None:
-    lamp = add(harness, caller(harness))
+def test_a_visitor_counts_again_on_the_next_utc_day(harness: Harness) -> None:
+    lamp = add_listing(harness, authenticate(harness))
     harness.clock.now += 86_399 - harness.clock.now % 86_400
     harness.service.record_view(lamp, "192.0.2.1", BROWSER)
     harness.clock.now += 1
     harness.service.record_view(lamp, "192.0.2.1", BROWSER)
     harness.service.record_view(lamp, "192.0.2.1", BROWSER)
-    assert count_of(harness, lamp) == 2
+    assert count_views(harness, lamp) == 2
 
 
 @pytest.mark.decision("G8")
-@pytest.mark.parametrize("agent", ROBOTS)
-def test_a_robot_counts_nothing(harness: Harness, agent: str) -> None:
-    lamp = add(harness, caller(harness))
+@pytest.mark.parametrize("agent", BOTS)
+def test_a_bot_is_not_counted(harness: Harness, agent: str) -> None:
+    lamp = add_listing(harness, authenticate(harness))
     harness.service.record_view(lamp, "192.0.2.1", agent)
-    assert count_of(harness, lamp) == 0
+    assert count_views(harness, lamp) == 0
 
 
 @pytest.mark.parametrize(
@@ -157,15 +163,15 @@ def test_a_robot_counts_nothing(harness: Harness, agent: str) -> None:
         "Opera/9.80 (J2ME/MIDP; Opera Mini/9) Presto/2.12",
     ],
 )
-def test_a_browser_is_no_robot(agent: str) -> None:
-    assert not is_robot(agent)
+def test_a_browser_is_not_a_bot(agent: str) -> None:
+    assert not is_bot(agent)
 
 
-def test_views_wait_while_the_store_is_away_and_are_bounded(
+def test_pending_views_survive_an_unavailable_store_and_are_bounded(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(market_service, "_MOST_VIEWS", 3)
-    lamp = add(harness, caller(harness))
+    monkeypatch.setattr(market_service, "_MAX_PENDING_VIEWS", 3)
+    lamp = add_listing(harness, authenticate(harness))
     for number in range(5):
         harness.service.record_view(lamp, f"192.0.2.{number}", BROWSER)
     store = harness.service.store
@@ -174,32 +180,30 @@ def test_views_wait_while_the_store_is_away_and_are_bounded(
         harness.service.store = other.service.store
         harness.run(harness.service.write_views())
     harness.service.store = store
-    assert count_of(harness, lamp) == 3
+    assert count_views(harness, lamp) == 3
 
 
-def test_many_views_are_stored_some_at_a_time_each_on_its_day(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(market_service, "_VIEWS_AT_ONCE", 2)
-    lamp = add(harness, caller(harness))
+def test_views_are_stored_in_batches_on_their_day(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(market_service, "_VIEW_BATCH_SIZE", 2)
+    lamp = add_listing(harness, authenticate(harness))
     for _ in range(2):
         for number in range(5):
             harness.service.record_view(lamp, f"192.0.2.{number}", BROWSER)
         harness.clock.now += 86_400
-    assert count_of(harness, lamp) == 10
+    assert count_views(harness, lamp) == 10
 
 
 def test_two_processes_count_one_visitor_once(harness: Harness) -> None:
-    lamp = add(harness, caller(harness))
+    lamp = add_listing(harness, authenticate(harness))
     other = Service(harness.service.store, None, harness.clock)
     for service in (harness.service, other):
         service.record_view(lamp, "192.0.2.1", BROWSER)
         harness.run(service.write_views())
-    assert count_of(harness, lamp) == 1
+    assert count_views(harness, lamp) == 1
 
 
-def test_yesterdays_visitors_are_forgotten_a_minute_after_midnight(harness: Harness) -> None:
-    lamp = add(harness, caller(harness))
+def test_visitors_are_purged_a_minute_after_midnight(harness: Harness) -> None:
+    lamp = add_listing(harness, authenticate(harness))
     harness.clock.now += 86_399 - harness.clock.now % 86_400
     day = int(harness.clock.now) // 86_400
     harness.service.record_view(lamp, "192.0.2.1", BROWSER)
@@ -218,10 +222,10 @@ def test_yesterdays_visitors_are_forgotten_a_minute_after_midnight(harness: Harn
 # The index
 
 
-def test_the_upkeep_counts_and_indexes_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_maintenance_stores_views_and_indexes_listings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("listings.service._MARKET_SECONDS", 0.01)
     with MaintainedHarness(tmp_path) as harness:
-        lamp = add(harness, caller(harness))
+        lamp = add_listing(harness, authenticate(harness))
         harness.service.record_view(lamp, "192.0.2.1", BROWSER)
 
         async def is_done() -> bool:
@@ -229,32 +233,32 @@ def test_the_upkeep_counts_and_indexes_by_itself(tmp_path: Path, monkeypatch: py
             return bool(page.entries) and (await harness.service.find_listing(lamp.id)).view_count == 1
 
         async def wait() -> None:
-            while not await is_done():  # noqa: ASYNC110 - it is a store that is waited for
+            while not await is_done():  # noqa: ASYNC110 - polls the store
                 await asyncio.sleep(0.01)
 
         harness.run(asyncio.wait_for(wait(), 120))
 
 
-def test_views_are_stored_when_the_service_ends(tmp_path: Path) -> None:
+def test_views_are_stored_when_the_service_stops(tmp_path: Path) -> None:
     with Harness(tmp_path) as harness:
-        lamp = add(harness, caller(harness))
+        lamp = add_listing(harness, authenticate(harness))
         harness.service.record_view(lamp, "192.0.2.1", BROWSER)
     with Harness(tmp_path) as harness:
         assert harness.run(harness.service.find_listing(lamp.id)).view_count == 1
 
 
-def test_a_step_grows_slowly_and_shrinks_at_once() -> None:
-    assert next_size(64, IndexStep(64, left=True, seconds=0.000_1)) == 128
-    assert next_size(64, IndexStep(64, left=True, seconds=0.1)) == 64
-    assert next_size(100, IndexStep(100, left=True, seconds=0.02, contended=True)) == 5
-    assert next_size(2_000, IndexStep(2_000, left=True, seconds=10)) == 20
-    assert next_size(64, IndexStep(1, left=True, seconds=5)) == 4
-    assert next_size(2_000, IndexStep(2_000, left=True, seconds=0.000_1)) == 2_000
-    assert next_size(64, IndexStep(64, left=True)) == 64
+def test_a_step_grows_slowly_and_shrinks_immediately() -> None:
+    assert compute_next_size(64, IndexStep(64, left=True, seconds=0.000_1)) == 128
+    assert compute_next_size(64, IndexStep(64, left=True, seconds=0.1)) == 64
+    assert compute_next_size(100, IndexStep(100, left=True, seconds=0.02, contended=True)) == 5
+    assert compute_next_size(2_000, IndexStep(2_000, left=True, seconds=10)) == 20
+    assert compute_next_size(64, IndexStep(1, left=True, seconds=5)) == 4
+    assert compute_next_size(2_000, IndexStep(2_000, left=True, seconds=0.000_1)) == 2_000
+    assert compute_next_size(64, IndexStep(64, left=True)) == 64
 
 
 class Backlog:
-    """A store that always has more to index, and tells whether others write."""
+    """A store that always has more to index. `contended` simulates concurrent writes."""
 
     def __init__(self, *, contended: bool) -> None:
         self._contended = contended
@@ -267,11 +271,11 @@ class Backlog:
         return IndexStep(count, left=True, seconds=0.03, preparing_seconds=0.02, contended=self._contended)
 
 
-@pytest.mark.parametrize(("contended", "least", "most"), [(True, 0.03, 0.06), (False, 0.7, 0.9)])
-def test_the_index_takes_its_share_of_the_time(
-    contended: bool,  # noqa: FBT001 - by others
-    least: float,
-    most: float,
+@pytest.mark.parametrize(("contended", "minimum", "maximum"), [(True, 0.03, 0.06), (False, 0.7, 0.9)])
+def test_indexing_takes_its_share_of_the_time(
+    contended: bool,  # noqa: FBT001 - a parameter of the test
+    minimum: float,
+    maximum: float,
 ) -> None:
     pauses: list[float] = []
 
@@ -281,10 +285,10 @@ def test_the_index_takes_its_share_of_the_time(
     backlog: Any = Backlog(contended=contended)
     with pytest.raises(Unavailable):
         asyncio.run(Service(backlog, None, pause=pause).index_market())
-    assert least <= 20 * 0.05 / (20 * 0.05 + sum(pauses)) <= most
+    assert minimum <= 20 * 0.05 / (20 * 0.05 + sum(pauses)) <= maximum
 
 
-def test_each_time_that_the_index_is_taken_up_again_begins_with_a_small_step() -> None:
+def test_each_indexing_run_starts_with_a_small_step() -> None:
     async def pause(_: float) -> None:
         pass
 

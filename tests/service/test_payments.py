@@ -1,4 +1,4 @@
-"""Payments: the manual way, and Stripe's, whose events are signed here as Stripe does; nothing leaves this machine."""
+"""Manual and Stripe payments. The tests sign their events as Stripe does, and connect only to this machine."""
 
 import json
 import threading
@@ -19,17 +19,17 @@ from listings.service.payments.stripe import StripeAccount, StripePayments
 from tests.harness import Harness, Person, unused_port
 
 SECRET = "whsec_of_the_tests"
-BACK = "https://market.example/console/plan"
+RETURN_URL = "https://market.example/console/plan"
 
 
-class Till:
-    """A house that takes payments by Stripe, and an account that pays."""
+class Shop:
+    """A harness that takes Stripe payments, and an account that pays."""
 
     def __init__(self, harness: Harness) -> None:
         self.harness = harness
         self.alice: Person = harness.person("alice", plan_ends_in=-1)
 
-    def event(self, *, kind: str = "checkout.session.completed", **changes: Any) -> bytes:
+    def build_event(self, *, kind: str = "checkout.session.completed", **changes: Any) -> bytes:
         checkout = {
             "id": "cs_1",
             "object": "checkout.session",
@@ -43,9 +43,9 @@ class Till:
         return json.dumps(event).encode()
 
     def receive(self, body: bytes, **headers: str) -> None:
-        self.harness.run(self.harness.service.receive_payment(headers or signed(body), body))
+        self.harness.run(self.harness.service.receive_payment(headers or sign(body), body))
 
-    def refusal(self, body: bytes, **headers: str) -> str:
+    def reject(self, body: bytes, **headers: str) -> str:
         with pytest.raises(Problem) as caught:
             self.receive(body, **headers)
         assert caught.value.code == "payment_refused"
@@ -58,64 +58,64 @@ class Till:
         return account.plan_expires_at
 
 
-def signed(body: bytes, secret: str = SECRET, moment: float | None = None) -> dict[str, str]:
-    at = int(time.time() if moment is None else moment)
-    return {"stripe-signature": WebhookSignature.generate_signature_header(body.decode(), secret, at)}
+def sign(body: bytes, secret: str = SECRET, timestamp: float | None = None) -> dict[str, str]:
+    seconds = int(time.time() if timestamp is None else timestamp)
+    return {"stripe-signature": WebhookSignature.generate_signature_header(body.decode(), secret, seconds)}
 
 
 @pytest.fixture
-def till(tmp_path: Path) -> Iterator[Till]:
+def shop(tmp_path: Path) -> Iterator[Shop]:
     settings = {"payment_provider": "stripe", "stripe_secret_key": "sk_test", "stripe_webhook_secret": SECRET}
     with Harness(tmp_path, **settings) as harness:
-        yield Till(harness)
+        yield Shop(harness)
 
 
-def test_a_paid_checkout_extends_the_plan_from_now_by_its_months(till: Till) -> None:
-    till.receive(till.event())
-    assert till.paid_until == timestamps.add_months(till.harness.clock.now, 2)
-    status = till.harness.fetch("GET", "/api/v1/listings", key=till.alice.key).status
+def test_a_paid_checkout_extends_an_expired_plan_from_now(shop: Shop) -> None:
+    shop.receive(shop.build_event())
+    assert shop.paid_until == timestamps.add_months(shop.harness.clock.now, 2)
+    status = shop.harness.fetch("GET", "/api/v1/listings", key=shop.alice.key).status
     assert status == 200
 
 
-def test_a_plan_that_holds_is_extended_from_its_end(till: Till) -> None:
-    till.receive(till.event())
-    first = till.paid_until
-    till.receive(till.event(id="cs_2", metadata={"months": "1"}, amount_total=4_900))
-    assert till.paid_until == timestamps.add_months(first, 1)
+def test_an_active_plan_is_extended_from_its_end(shop: Shop) -> None:
+    shop.receive(shop.build_event())
+    first = shop.paid_until
+    shop.receive(shop.build_event(id="cs_2", metadata={"months": "1"}, amount_total=4_900))
+    assert shop.paid_until == timestamps.add_months(first, 1)
 
 
-def test_an_event_that_comes_again_changes_nothing(till: Till) -> None:
-    till.receive(till.event())
-    end = till.paid_until
-    till.harness.clock.advance(3600)
-    till.receive(till.event())
-    till.receive(till.event(kind="checkout.session.async_payment_succeeded"))
-    assert till.paid_until == end
+def test_a_repeated_event_changes_nothing(shop: Shop) -> None:
+    shop.receive(shop.build_event())
+    end = shop.paid_until
+    shop.harness.clock.advance(3600)
+    shop.receive(shop.build_event())
+    shop.receive(shop.build_event(kind="checkout.session.async_payment_succeeded"))
+    assert shop.paid_until == end
 
 
-def test_a_tampered_event_is_refused(till: Till) -> None:
-    body = till.event()
-    before = till.paid_until
-    header = signed(body)
-    assert "not signed" in till.refusal(body.replace(b'"2"', b'"9"'), **header)
-    assert "not signed" in till.refusal(body, **signed(body, "whsec_other"))
+def test_a_tampered_event_is_rejected(shop: Shop) -> None:
+    body = shop.build_event()
+    before = shop.paid_until
+    header = sign(body)
+    assert "not signed" in shop.reject(body.replace(b'"2"', b'"9"'), **header)
+    assert "not signed" in shop.reject(body, **sign(body, "whsec_other"))
     for value in ("", "t=1", "v1=00", f"t={int(time.time())},v1=00", "nonsense"):
-        assert "not signed" in till.refusal(body, **{"stripe-signature": value})
-    assert "not signed" in till.refusal(body, other="header")
-    assert till.paid_until == before
+        assert "not signed" in shop.reject(body, **{"stripe-signature": value})
+    assert "not signed" in shop.reject(body, other="header")
+    assert shop.paid_until == before
 
 
-def test_an_old_event_is_refused(till: Till) -> None:
-    body = till.event()
-    assert "too old" in till.refusal(body, **signed(body, moment=time.time() - 400))
-    till.receive(body, **signed(body, moment=time.time() - 200))
+def test_an_old_event_is_rejected(shop: Shop) -> None:
+    body = shop.build_event()
+    assert "too old" in shop.reject(body, **sign(body, timestamp=time.time() - 400))
+    shop.receive(body, **sign(body, timestamp=time.time() - 200))
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"type": 5}', b"\xff", b'{"type":"checkout.session.completed"}'])
-def test_what_is_signed_and_still_no_event_is_refused(till: Till, body: bytes) -> None:
+def test_a_signed_body_that_is_not_an_event_is_rejected(shop: Shop, body: bytes) -> None:
     text = body.decode("utf-8", "replace")
     header = WebhookSignature.generate_signature_header(text, SECRET, int(time.time()))
-    till.refusal(body, **{"stripe-signature": header})
+    shop.reject(body, **{"stripe-signature": header})
 
 
 @pytest.mark.parametrize(
@@ -137,39 +137,39 @@ def test_what_is_signed_and_still_no_event_is_refused(till: Till, body: bytes) -
     ],
     ids=str,
 )
-def test_a_checkout_of_another_kind_or_amount_is_refused(till: Till, changes: dict[str, Any]) -> None:
-    before = till.paid_until
-    assert "not for a plan" in till.refusal(till.event(**changes))
-    assert till.paid_until == before
+def test_a_checkout_not_for_a_plan_is_rejected(shop: Shop, changes: dict[str, Any]) -> None:
+    before = shop.paid_until
+    assert "not for a plan" in shop.reject(shop.build_event(**changes))
+    assert shop.paid_until == before
 
 
-def test_a_payment_for_an_account_that_is_not_there_is_refused(till: Till) -> None:
-    assert "not there" in till.refusal(till.event(client_reference_id="999"))
+def test_a_payment_for_an_unknown_account_is_rejected(shop: Shop) -> None:
+    assert "unknown account" in shop.reject(shop.build_event(client_reference_id="999"))
 
 
 @pytest.mark.parametrize(
     ("kind", "status"),
     [("checkout.session.completed", "unpaid"), ("checkout.session.expired", "paid"), ("other", "paid")],
 )
-def test_other_events_change_nothing(till: Till, kind: str, status: str) -> None:
-    before = till.paid_until
-    till.receive(till.event(kind=kind, payment_status=status))
-    assert till.paid_until == before
+def test_other_events_change_nothing(shop: Shop, kind: str, status: str) -> None:
+    before = shop.paid_until
+    shop.receive(shop.build_event(kind=kind, payment_status=status))
+    assert shop.paid_until == before
 
 
-# Beginning
+# Checkout
 
 
-class Stripe(BaseHTTPRequestHandler):
-    """As much of Stripe as begins a checkout."""
+class FakeStripe(BaseHTTPRequestHandler):
+    """The endpoint of Stripe that creates a checkout."""
 
-    asked: ClassVar[list[tuple[str, dict[str, list[str]], str]]] = []
-    answer: ClassVar[tuple[int, dict[str, Any]]] = (200, {})
+    requests: ClassVar[list[tuple[str, dict[str, list[str]], str]]] = []
+    response: ClassVar[tuple[int, dict[str, Any]]] = (200, {})
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"])).decode()
-        self.asked.append((self.path, parse_qs(body), self.headers["authorization"]))
-        status, content = self.answer
+        self.requests.append((self.path, parse_qs(body), self.headers["authorization"]))
+        status, content = self.response
         text = json.dumps(content).encode()
         self.send_response(status)
         self.send_header("content-type", "application/json")
@@ -178,35 +178,35 @@ class Stripe(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 @contextmanager
-def stripe_at_hand(status: int, content: dict[str, Any]) -> Iterator[StripePayments]:
-    Stripe.asked.clear()
-    Stripe.answer = (status, content)
-    with HTTPServer(("127.0.0.1", 0), Stripe) as server:
+def run_fake_stripe(status: int, content: dict[str, Any]) -> Iterator[StripePayments]:
+    FakeStripe.requests.clear()
+    FakeStripe.response = (status, content)
+    with HTTPServer(("127.0.0.1", 0), FakeStripe) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield payments_at(f"http://127.0.0.1:{server.server_port}")
+            yield create_payments(f"http://127.0.0.1:{server.server_port}")
         finally:
             server.shutdown()
             thread.join()
 
 
-def payments_at(address: str) -> StripePayments:
-    return StripePayments(StripeAccount("sk_test", SECRET, "nzd", address))
+def create_payments(url: str) -> StripePayments:
+    return StripePayments(StripeAccount("sk_test", SECRET, "nzd", url))
 
 
-def test_a_checkout_is_begun_with_stripe_for_49_dollars_a_month(harness: Harness) -> None:
+def test_a_stripe_checkout_costs_49_dollars_a_month(harness: Harness) -> None:
     alice = harness.person("alice").account
     session = {"id": "cs_1", "object": "checkout.session", "url": "https://checkout.stripe.example/c/pay/cs_1"}
-    with stripe_at_hand(200, session) as payments:
+    with run_fake_stripe(200, session) as payments:
         harness.service.payments = payments
-        step = harness.run(harness.service.start_checkout(alice, 3, BACK))
+        step = harness.run(harness.service.start_checkout(alice, 3, RETURN_URL))
     assert step == ("https://checkout.stripe.example/c/pay/cs_1", "")
-    ((path, form, authorization),) = Stripe.asked
+    ((path, form, authorization),) = FakeStripe.requests
     assert (path, authorization) == ("/v1/checkout/sessions", "Bearer sk_test")
     assert {name: values[0] for name, values in form.items()} == {
         "mode": "payment",
@@ -218,54 +218,54 @@ def test_a_checkout_is_begun_with_stripe_for_49_dollars_a_month(harness: Harness
         "metadata[months]": "3",
         "customer_email": alice.email,
         "adaptive_pricing[enabled]": "false",
-        "success_url": BACK,
-        "cancel_url": BACK,
+        "success_url": RETURN_URL,
+        "cancel_url": RETURN_URL,
     }
 
 
-def test_a_stripe_that_refuses_or_is_away_is_told_without_its_words(harness: Harness) -> None:
+def test_errors_of_stripe_are_reported_without_their_text(harness: Harness) -> None:
     alice = harness.person("alice").account
-    unwilling = stripe_at_hand(401, {"error": {"message": "Invalid API Key provided: sk_test"}})
-    with unwilling as payments, pytest.raises(Unavailable) as refused:
-        harness.run(payments.start_checkout(alice, 1, BACK))
-    silent = stripe_at_hand(200, {"id": "cs_1", "object": "checkout.session"})
-    with silent as payments, pytest.raises(Unavailable):
-        harness.run(payments.start_checkout(alice, 1, BACK))
-    with unused_port() as port, pytest.raises(Unavailable) as away:
-        harness.run(payments_at(f"http://127.0.0.1:{port}").start_checkout(alice, 1, BACK))
-    assert refused.value.message == away.value.message
-    assert "sk_test" not in refused.value.message
+    rejecting = run_fake_stripe(401, {"error": {"message": "Invalid API Key provided: sk_test"}})
+    with rejecting as payments, pytest.raises(Unavailable) as rejected:
+        harness.run(payments.start_checkout(alice, 1, RETURN_URL))
+    incomplete = run_fake_stripe(200, {"id": "cs_1", "object": "checkout.session"})
+    with incomplete as payments, pytest.raises(Unavailable):
+        harness.run(payments.start_checkout(alice, 1, RETURN_URL))
+    with unused_port() as port, pytest.raises(Unavailable) as unreachable:
+        harness.run(create_payments(f"http://127.0.0.1:{port}").start_checkout(alice, 1, RETURN_URL))
+    assert rejected.value.message == unreachable.value.message
+    assert "sk_test" not in rejected.value.message
 
 
 @pytest.mark.parametrize("months", [0, -1, 25])
-def test_a_plan_is_paid_for_one_to_24_months(harness: Harness, months: int) -> None:
+def test_a_payment_is_for_1_to_24_months(harness: Harness, months: int) -> None:
     with pytest.raises(Problem, match="1 to 24 months"):
-        harness.run(harness.service.start_checkout(harness.person("alice").account, months, BACK))
+        harness.run(harness.service.start_checkout(harness.person("alice").account, months, RETURN_URL))
 
 
-# By hand
+# Manual payments
 
 
-def test_by_default_the_operator_takes_the_payment(harness: Harness) -> None:
+def test_by_default_the_operator_takes_payments(harness: Harness) -> None:
     alice = harness.person("alice").account
-    step = harness.run(harness.service.start_checkout(alice, 2, BACK))
-    assert step.address == ""
+    step = harness.run(harness.service.start_checkout(alice, 2, RETURN_URL))
+    assert step.url == ""
     assert f"`listings account plan {alice.id} --months 2`" in step.text
 
 
-def test_without_a_provider_nobody_is_believed(harness: Harness) -> None:
-    with pytest.raises(Problem, match="not taken here"):
+def test_without_a_provider_events_are_rejected(harness: Harness) -> None:
+    with pytest.raises(Problem, match="takes no payments"):
         harness.run(harness.service.receive_payment({}, b"{}"))
 
 
 @pytest.mark.parametrize(
-    ("settings", "sentence"),
+    ("settings", "message"),
     [
         ({}, "needs LISTINGS_STRIPE_SECRET_KEY: set it"),
         ({"stripe_secret_key": "sk_test"}, "needs LISTINGS_STRIPE_WEBHOOK_SECRET: set it"),
     ],
 )
-def test_stripe_needs_its_secrets(tmp_path: Path, settings: dict[str, str], sentence: str) -> None:
-    with pytest.raises(Problem, match=sentence) as caught, Harness(tmp_path, payment_provider="stripe", **settings):
-        pytest.fail("it was opened")
+def test_stripe_needs_its_secrets(tmp_path: Path, settings: dict[str, str], message: str) -> None:
+    with pytest.raises(Problem, match=message) as caught, Harness(tmp_path, payment_provider="stripe", **settings):
+        pytest.fail("the service started")
     assert caught.value.code == "invalid_setting"

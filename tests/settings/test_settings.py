@@ -1,4 +1,4 @@
-"""The table of settings, and which value comes into force."""
+"""The table of settings, the parsing of their values, and the precedence of their sources."""
 
 import logging
 from ipaddress import ip_network
@@ -9,12 +9,12 @@ import pytest
 
 from listings.domain.errors import Problem
 from listings.domain.postgres_url import PostgresUrl
-from listings.settings import SETTINGS, Setting, Settings, load, settings_of, survey
+from listings.settings import SETTINGS, Settings, build_settings, load, resolve_all
 
-MEBIBYTE = 1024 * 1024
+MIB = 1024 * 1024
 ROWS = {setting.attribute: setting for setting in SETTINGS}
 
-BOUNDS = {
+LIMITS = {
     "database_connections": (1, 1000),
     "database_timeout": (1, 3600),
     "port": (0, 65_535),
@@ -26,59 +26,41 @@ BOUNDS = {
     "body_timeout": (1, 3600),
     "idle_timeout": (1, 3600),
     "write_timeout": (1, 3600),
-    "max_header_bytes": (1024, MEBIBYTE),
+    "max_header_bytes": (1024, MIB),
     "max_headers": (10, 1000),
-    "max_url_bytes": (256, MEBIBYTE),
-    "max_body_bytes": (1024, 64 * MEBIBYTE),
+    "max_url_bytes": (256, MIB),
+    "max_body_bytes": (1024, 64 * MIB),
     "max_connections": (1, 1_000_000),
-    "list_cache_bytes": (0, 1024 * MEBIBYTE),
+    "list_cache_bytes": (0, 1024 * MIB),
 }
-GOOD = [
-    ("database", "sqlite:///a.db", Path("a.db")),
+SWITCHES = ["redis_required", "site", "tracing", "sign_up"]
+POSTGRES_URLS = [
+    "postgresql://localhost/listings",
+    "postgres://listings:secret@db.example:6432/listings?sslmode=verify-full",
+    "postgresql:///listings?host=/run/postgresql",
+    "postgresql://[::1]:5432/listings",
+    "postgresql://one.example:5432,two.example/listings?target_session_attrs=read-write",
+]
+REDIS_URLS = {
+    "redis://127.0.0.1": ("127.0.0.1", 6379, "", False, "", "", 0),
+    "redis://127.0.0.1:6380/2": ("127.0.0.1", 6380, "", False, "", "", 2),
+    "redis://[::1]:6379/": ("::1", 6379, "", False, "", "", 0),
+    "redis://:pass@redis.example": ("redis.example", 6379, "", False, "", "pass", 0),
+    "rediss://alice:p%40ss%2F@redis.example:6390/15": ("redis.example", 6390, "", True, "alice", "p@ss/", 15),
+    "unix:///run/redis/redis.sock": ("", 6379, "/run/redis/redis.sock", False, "", "", 0),
+    "unix://alice:pass@/run/with%20space.sock?db=3": ("", 6379, "/run/with space.sock", False, "alice", "pass", 3),
+}
+VALID = [
     ("database", "sqlite:///data/a.db", Path("data/a.db")),
     ("database", "sqlite:////var/lib/a.db", Path("/var/lib/a.db")),
     ("database", "sqlite:///with%20space%3F.db", Path("with space?.db")),
     ("database", "sqlite:///späß.db", Path("späß.db")),
-    *(
-        ("database", url, PostgresUrl(url))
-        for url in (
-            "postgresql://localhost/listings",
-            "postgres://listings:secret@db.example:6432/listings?sslmode=verify-full",
-            "postgresql:///listings?host=/run/postgresql",
-            "postgresql://[::1]:5432/listings",
-            "postgresql://one.example:5432,two.example/listings?target_session_attrs=read-write",
-        )
-    ),
+    *(("database", url, PostgresUrl(url)) for url in POSTGRES_URLS),
     ("data_folder", "/var/lib/listings", Path("/var/lib/listings")),
-    ("host", "127.0.0.1", "127.0.0.1"),
     ("host", "0.0.0.0", "0.0.0.0"),  # noqa: S104 - nothing listens here
     ("host", "::1", "::1"),
-    ("host", "localhost", "localhost"),
     ("host", "my-host.example", "my-host.example"),
-    *(
-        ("redis", url, (host, port, path, tls, user, password, database))
-        for url, host, port, path, tls, user, password, database in (
-            ("redis://127.0.0.1", "127.0.0.1", 6379, "", False, "", "", 0),
-            ("redis://127.0.0.1:6380/2", "127.0.0.1", 6380, "", False, "", "", 2),
-            ("redis://[::1]:6379/", "::1", 6379, "", False, "", "", 0),
-            ("redis://:pass@redis.example", "redis.example", 6379, "", False, "", "pass", 0),
-            ("rediss://alice:p%40ss%2F@redis.example:6390/15", "redis.example", 6390, "", True, "alice", "p@ss/", 15),
-            ("unix:///run/redis/redis.sock", "", 6379, "/run/redis/redis.sock", False, "", "", 0),
-            (
-                "unix://alice:pass@/run/with%20space.sock?db=3",
-                "",
-                6379,
-                "/run/with space.sock",
-                False,
-                "alice",
-                "pass",
-                3,
-            ),
-        )
-    ),
-    ("redis_required", "on", True),
-    ("redis_required", "off", False),
-    ("seed_file", "seed.json", Path("seed.json")),
+    *(("redis", url, parts) for url, parts in REDIS_URLS.items()),
     ("seed_file", "/etc/with space.json", Path("/etc/with space.json")),
     ("cors_origins", "https://shop.example", frozenset({"https://shop.example"})),
     (
@@ -87,8 +69,6 @@ GOOD = [
         frozenset({"https://shop.example", "http://127.0.0.1:8080", "http://[::1]:8080"}),
     ),
     ("cors_origins", "*", frozenset({"*"})),
-    ("site", "on", True),
-    ("site", "off", False),
     ("base_url", "https://market.example", "https://market.example"),
     ("base_url", "http://[::1]:8000/", "http://[::1]:8000"),
     ("trusted_proxies", "127.0.0.1", (ip_network("127.0.0.1"),)),
@@ -96,26 +76,18 @@ GOOD = [
     ("log_level", "info", logging.INFO),
     ("log_level", "warning", logging.WARNING),
     ("log_level", "error", logging.ERROR),
-    ("log_format", "auto", "auto"),
     ("log_format", "json", "json"),
     ("log_format", "text", "text"),
     ("metrics_address", "9464", ("127.0.0.1", 9464)),
     ("metrics_address", "0", ("127.0.0.1", 0)),
-    ("metrics_address", "0.0.0.0:9464", ("0.0.0.0", 9464)),  # noqa: S104 - nothing listens here
     ("metrics_address", "my-host.example:65535", ("my-host.example", 65_535)),
     ("metrics_address", "[::1]:9464", ("::1", 9464)),
-    ("tracing", "on", True),
-    ("tracing", "off", False),
-    ("sign_up", "on", True),
-    ("sign_up", "off", False),
-    ("payment_provider", "manual", "manual"),
     ("payment_provider", "stripe", "stripe"),
     ("stripe_secret_key", "sk_live_51H", "sk_live_51H"),
     ("stripe_webhook_secret", "whsec_9/+=", "whsec_9/+="),
     ("stripe_currency", "usd", "usd"),
-    *((attribute, str(value), value) for attribute, bounds in BOUNDS.items() for value in bounds),
 ]
-WRONG = [
+INVALID = [
     ("database", "data/listings.db"),
     ("database", "sqlite://data/listings.db"),
     ("database", "sqlite:///"),
@@ -127,7 +99,6 @@ WRONG = [
     ("database", "postgresql://localhost:65536/listings"),
     ("database", "postgresql://localhost/listings?sslmode"),
     ("host", "a b"),
-    ("host", "http://127.0.0.1"),
     ("host", "127.0.0.1/8"),
     ("host", "127.0.0.1\n"),
     ("port", "80.0"),
@@ -135,8 +106,8 @@ WRONG = [
     ("port", "80\n"),
     ("port", "٨٠"),
     ("port", "8" * 5_000),
-    ("port", "http"),
-    ("site", "yes"),
+    ("rate_limit", "1e3"),
+    ("rate_limit", "1_000"),
     ("base_url", "market.example"),
     ("base_url", "https://market.example/shop"),
     ("base_url", "https://user@market.example"),
@@ -144,10 +115,6 @@ WRONG = [
     ("trusted_proxies", "everyone"),
     ("trusted_proxies", "10.0.0.1/8"),
     ("trusted_proxies", "127.0.0.1 10.0.0.1"),
-    ("rate_limit", "none"),
-    ("rate_limit", "1e3"),
-    ("rate_limit", "1_000"),
-    ("rate_window", "1h"),
     ("redis", "127.0.0.1:6379"),
     ("redis", "http://127.0.0.1:6379"),
     ("redis", "redis://"),
@@ -160,7 +127,6 @@ WRONG = [
     ("redis", "unix://run/redis.sock"),
     ("redis", "unix:///run/redis.sock?database=1"),
     ("redis", "redis://127.0.0.1\n"),
-    ("redis_required", "true"),
     ("cors_origins", "shop.example"),
     ("cors_origins", "https://shop.example/"),
     ("cors_origins", "https://shop.example:port"),
@@ -170,7 +136,6 @@ WRONG = [
     ("cors_origins", "null"),
     ("log_level", "INFO"),
     ("log_level", "debug"),
-    ("log_level", "20"),
     ("log_format", "JSON"),
     ("log_format", "xml"),
     ("metrics_address", "localhost"),
@@ -180,65 +145,75 @@ WRONG = [
     ("metrics_address", "127.0.0.1:"),
     ("metrics_address", "65536"),
     ("metrics_address", "127.0.0.1:9464\n"),
-    ("metrics_address", "http://127.0.0.1:9464/metrics"),
     ("metrics_address", "٩٤٦٤"),
-    ("tracing", "1"),
-    ("tracing", "On"),
-    ("sign_up", "open"),
     ("payment_provider", "paypal"),
     ("stripe_secret_key", "sk live"),
     ("stripe_webhook_secret", "wh\u00fcsec"),
     ("stripe_currency", "NZD"),
     ("stripe_currency", "dollars"),
-    *((attribute, str(bounds[0] - 1)) for attribute, bounds in BOUNDS.items()),
-    *((attribute, str(bounds[1] + 1)) for attribute, bounds in BOUNDS.items()),
-    *((attribute, "ten") for attribute in BOUNDS),
 ]
 
 
-def refusal(environment: dict[str, str], flags: dict[str, str | None] | None = None) -> str:
+def reject(environment: dict[str, str], flags: dict[str, str | None] | None = None) -> str:
+    """Return the error of invalid settings."""
     with pytest.raises(Problem) as raised:
         load(environment, flags or {})
     assert raised.value.code == "invalid_setting"
     return raised.value.message
 
 
+def require_valid(attribute: str, text: str, value: Any) -> None:
+    """Check that a variable and a flag set one setting to a value."""
+    expected = load({}, {})._replace(**{attribute: value})
+    assert load({ROWS[attribute].variables[0]: text}, {}) == expected
+    assert load({}, {attribute: text}) == expected
+
+
+def require_invalid(attribute: str, text: str) -> None:
+    """Check that the error of an invalid value names each variable and quotes the value, unless it is a password."""
+    for variable in ROWS[attribute].variables:
+        message = reject({variable: text})
+        assert message.startswith(f"{variable} must be ")
+        assert repr("***" if ROWS[attribute].is_password else text[:60]) in message
+        assert len(message) < 250
+
+
 # The table
 
 
-def test_there_is_a_row_for_each_setting_in_its_order() -> None:
+def test_the_table_has_a_row_for_each_setting_in_order() -> None:
     assert tuple(setting.attribute for setting in SETTINGS) == Settings._fields
 
 
-def test_no_variable_means_two_settings() -> None:
+def test_no_variable_belongs_to_two_settings() -> None:
     variables = [variable for setting in SETTINGS for variable in setting.variables]
     assert len(set(variables)) == len(variables)
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=ROWS)
-def test_the_first_variable_begins_with_the_programs_name(setting: Setting) -> None:
-    assert setting.variables[0].startswith(f"LISTINGS_{setting.attribute.upper()}")
+def test_the_first_variable_is_named_after_the_setting() -> None:
+    for setting in SETTINGS:
+        assert setting.variables[0].startswith(f"LISTINGS_{setting.attribute.upper()}")
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=ROWS)
-def test_each_setting_is_explained(setting: Setting) -> None:
-    assert setting.help.endswith(".")
+def test_every_setting_has_a_description() -> None:
+    assert all(setting.help.endswith(".") for setting in SETTINGS)
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=ROWS)
-def test_each_default_is_as_good_when_it_is_set(setting: Setting) -> None:
-    assert load(dict.fromkeys(setting.variables, setting.default), {}) == load({}, {})
+def test_every_default_can_be_set_explicitly() -> None:
+    for setting in SETTINGS:
+        assert load(dict.fromkeys(setting.variables, setting.default), {}) == load({}, {})
 
 
-def test_every_row_is_tried_here() -> None:
-    assert {attribute for attribute, *_ in GOOD} == ROWS.keys()
-    assert {attribute for attribute, _ in WRONG} == ROWS.keys() - {"seed_file", "data_folder"}  # any text is a path
+def test_every_setting_is_tested_with_valid_and_invalid_values() -> None:
+    tested = {*LIMITS, *SWITCHES}
+    assert tested | {attribute for attribute, *_ in VALID} == ROWS.keys()
+    assert tested | {attribute for attribute, _ in INVALID} == ROWS.keys() - {"seed_file", "data_folder"}  # any path
 
 
 # Values
 
 
-def test_the_defaults_are_in_force_when_nothing_is_set() -> None:
+def test_the_defaults_apply_if_nothing_is_set() -> None:
     assert load({}, {}) == Settings(
         database=Path("data/listings.db"),
         database_connections=8,
@@ -264,9 +239,9 @@ def test_the_defaults_are_in_force_when_nothing_is_set() -> None:
         max_header_bytes=16 * 1024,
         max_headers=100,
         max_url_bytes=8 * 1024,
-        max_body_bytes=2 * MEBIBYTE,
+        max_body_bytes=2 * MIB,
         max_connections=10_000,
-        list_cache_bytes=16 * MEBIBYTE,
+        list_cache_bytes=16 * MIB,
         log_level=logging.INFO,
         log_format="auto",
         metrics_address=None,
@@ -279,39 +254,46 @@ def test_the_defaults_are_in_force_when_nothing_is_set() -> None:
     )
 
 
-@pytest.mark.parametrize(("attribute", "text", "value"), GOOD)
-def test_a_good_value_comes_into_force_alone(attribute: str, text: str, value: Any) -> None:
-    settings = load({ROWS[attribute].variables[0]: text}, {})
-    assert settings == load({}, {})._replace(**{attribute: value})
+@pytest.mark.parametrize("attribute", LIMITS)
+def test_an_integer_setting_has_its_limits(attribute: str) -> None:
+    minimum, maximum = LIMITS[attribute]
+    require_valid(attribute, str(minimum), minimum)
+    require_valid(attribute, str(maximum), maximum)
+    for text in (str(minimum - 1), str(maximum + 1), "ten"):
+        require_invalid(attribute, text)
 
 
-@pytest.mark.parametrize(("attribute", "text", "value"), GOOD)
-def test_a_flag_means_what_the_variable_means(attribute: str, text: str, value: Any) -> None:
-    assert load({}, {attribute: text}) == load({}, {})._replace(**{attribute: value})
+@pytest.mark.parametrize("attribute", SWITCHES)
+def test_a_switch_is_on_or_off(attribute: str) -> None:
+    require_valid(attribute, "on", value=True)
+    require_valid(attribute, "off", value=False)
+    for text in ("true", "1", "On"):
+        require_invalid(attribute, text)
 
 
-@pytest.mark.parametrize(("attribute", "text"), WRONG)
-def test_a_wrong_value_is_refused_by_its_variables_name(attribute: str, text: str) -> None:
-    for variable in ROWS[attribute].variables:
-        said = refusal({variable: text})
-        assert said.startswith(f"{variable} must be ")
-        assert repr("***" if ROWS[attribute].is_password else text[:60]) in said
-        assert len(said) < 250
+@pytest.mark.parametrize(("attribute", "text", "value"), VALID)
+def test_a_valid_value_is_parsed(attribute: str, text: str, value: Any) -> None:
+    require_valid(attribute, text, value)
 
 
-@pytest.mark.parametrize(("attribute", "text"), [("port", "eighty"), ("host", "a b"), ("rate_limit", "ten")])
-def test_a_wrong_flag_is_refused_by_its_name(attribute: str, text: str) -> None:
-    assert refusal({}, {attribute: text}).startswith(f"--{attribute.replace('_', '-')} must be ")
+@pytest.mark.parametrize(("attribute", "text"), INVALID)
+def test_an_invalid_value_is_rejected_with_its_variable(attribute: str, text: str) -> None:
+    require_invalid(attribute, text)
 
 
-# Who wins
+def test_an_invalid_flag_is_rejected_with_its_name() -> None:
+    for attribute, flag in (("port", "--port"), ("rate_limit", "--rate-limit"), ("database", "--database-url")):
+        assert reject({}, {attribute: "invalid"}).startswith(f"{flag} must be ")
 
 
-def test_a_flag_wins_over_the_environment() -> None:
+# Precedence
+
+
+def test_a_flag_takes_precedence_over_the_environment() -> None:
     assert load({"LISTINGS_PORT": "1", "PORT": "2"}, {"port": "3"}).port == 3
 
 
-def test_a_flag_that_is_not_given_leaves_it_to_the_environment() -> None:
+def test_without_a_flag_the_environment_applies() -> None:
     assert load({"LISTINGS_PORT": "1"}, {"port": None}).port == 1
 
 
@@ -325,58 +307,60 @@ def test_a_flag_that_is_not_given_leaves_it_to_the_environment() -> None:
         ({"LISTINGS_PORT": "", "PORT": ""}, 8000),
     ],
 )
-def test_listings_port_wins_over_port_and_empty_is_as_not_set(environment: dict[str, str], port: int) -> None:
+def test_the_first_variable_that_is_not_empty_applies(environment: dict[str, str], port: int) -> None:
     assert load(environment, {}).port == port
 
 
 @pytest.mark.parametrize(
-    ("url", "words"),
+    ("url", "error"),
     [
         ("postgresql://localhost", "must name a database"),
         ("postgresql://localhost/", "must name a database"),
-        ("postgresql://localhost/listings?sslmode=on", "must have as sslmode one of"),
-        ("postgresql://localhost/listings?ssl=true", "must not have the parameter ssl"),
+        ("postgresql://localhost/listings?sslmode=on", "must have one of disable, allow, prefer"),
+        ("postgresql://localhost/listings?ssl=true", "must not have the unsupported parameter ssl"),
     ],
 )
-def test_an_address_of_postgresql_that_lacks_something_is_told_what(url: str, words: str) -> None:
-    assert refusal({"LISTINGS_DATABASE_URL": url}).startswith(f"LISTINGS_DATABASE_URL {words}")
+def test_the_error_of_a_postgresql_url_names_the_problem(url: str, error: str) -> None:
+    assert reject({"LISTINGS_DATABASE_URL": url}).startswith(f"LISTINGS_DATABASE_URL {error}")
 
 
-def test_the_files_of_this_machine_are_beside_the_database_or_in_their_folder() -> None:
+def test_local_files_are_next_to_the_database_or_in_the_data_folder() -> None:
     assert load({}, {"database": "sqlite:///a/b.db"}).file == Path("a/b.db")
     settings = load({}, {"database": "postgresql://u:secret@db.example/listings", "data_folder": "/srv"})
     assert settings.file == Path("/srv/postgresql")
-    assert settings.database_shown == "postgresql://db.example/listings"
+    assert settings.redacted_database == "postgresql://db.example/listings"
 
 
-def test_what_does_not_count_is_not_judged() -> None:
+def test_a_value_without_effect_is_not_validated() -> None:
     assert load({"LISTINGS_PORT": "1", "PORT": "wrong"}, {}).port == 1
     assert load({"LISTINGS_PORT": "wrong"}, {"port": "3"}).port == 3
 
 
-def test_other_variables_are_nobodys_business() -> None:
+def test_other_variables_are_ignored() -> None:
     assert load({"HOST": "elsewhere", "DATABASE_URL": "postgresql://", "LISTINGS_SURPRISE": "x"}, {}) == load({}, {})
 
 
-# What each is set to
+# Resolved settings
 
 
-def test_a_survey_tells_faults_beside_good_values() -> None:
-    given = {one.setting.attribute: one for one in survey({"LISTINGS_PORT": "x", "LISTINGS_RATE_LIMIT": "7"}, {})}
-    assert given.keys() == ROWS.keys()
-    assert given["port"].fault.startswith("LISTINGS_PORT must be ")
-    assert (given["rate_limit"].text, given["rate_limit"].source, given["rate_limit"].fault) == (
+def test_resolved_settings_include_errors_and_valid_values() -> None:
+    resolved = {
+        each.setting.attribute: each for each in resolve_all({"LISTINGS_PORT": "x", "LISTINGS_RATE_LIMIT": "7"}, {})
+    }
+    assert resolved.keys() == ROWS.keys()
+    assert resolved["port"].error.startswith("LISTINGS_PORT must be ")
+    assert (resolved["rate_limit"].text, resolved["rate_limit"].source, resolved["rate_limit"].error) == (
         "7",
         "LISTINGS_RATE_LIMIT",
         "",
     )
-    assert settings_of(given.values()) == load({}, {})._replace(rate_limit=7)
+    assert build_settings(resolved.values()) == load({}, {})._replace(rate_limit=7)
 
 
 def test_only_a_secret_is_read_from_a_file() -> None:
     assert load({"LISTINGS_HOST_FILE": "/nowhere", "PORT_FILE": "/nowhere"}, {}) == load({}, {})
 
 
-def test_a_flag_leaves_a_secrets_variables_unread() -> None:
+def test_with_a_flag_the_variables_of_a_secret_are_not_read() -> None:
     environment = {"LISTINGS_DATABASE_URL": "wrong", "LISTINGS_DATABASE_URL_FILE": "/nowhere"}
     assert load(environment, {"database": "sqlite:///a.db"}).database == Path("a.db")

@@ -136,7 +136,7 @@ class Stall(NamedTuple):
             assert caller is not None
             ids = []
             for one in listings:
-                new, _ = fields.read_new({"title": "Bicycle", "content": "Two wheels.", **one}, strict=False)
+                new, _ = fields.parse_new_listing({"title": "Bicycle", "content": "Two wheels.", **one}, strict=False)
                 ids.append((await service.create_listing(caller, new)).listing_id)
             while await service.index_market():
                 pass
@@ -162,10 +162,10 @@ def views(running: RunningService, listing_id: int) -> int:
     """How many of a listing were counted, as soon as there is one: the service itself may be about to write it."""
 
     async def count(service: Service) -> int:
-        while not (await service.read_public_listing(listing_id)).view_count:
+        while not (await service.get_public_listing(listing_id)).view_count:
             await service.write_views()
             await asyncio.sleep(0.01)
         await service.write_views()
-        return (await service.read_public_listing(listing_id)).view_count
+        return (await service.get_public_listing(listing_id)).view_count
 
     return running.run(count)

@@ -75,7 +75,7 @@ def create(harness: Harness, person: Person, **given: Any) -> int:
 async def _create(harness: Harness, person: Person, given: dict[str, Any]) -> int:
     caller = await harness.service.find_key(person.key)
     assert caller is not None
-    new, _ = fields.read_new({"title": "Bicycle", "content": "Two wheels.", **given}, strict=False)
+    new, _ = fields.parse_new_listing({"title": "Bicycle", "content": "Two wheels.", **given}, strict=False)
     return (await harness.service.create_listing(caller, new)).listing_id
 
 

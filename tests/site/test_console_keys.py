@@ -63,10 +63,10 @@ def test_a_key_expires_at_the_end_of_a_day_in_new_zealand(harness: Harness) -> N
 @pytest.mark.parametrize(
     ("name", "expires", "told"),
     [
-        ("", "", "A name has 1 to 200 printable characters"),
+        ("", "", "A name must have 1 to 200 printable characters"),
         ("Till", "tomorrow", "Write the day as year-month-day"),
         ("Till", "9999-12-31", "Write the day as year-month-day"),
-        ("Till", "2020-01-01", "A key expires in the future"),
+        ("Till", "2020-01-01", "The expiry of a key must be in the future"),
     ],
 )
 def test_what_is_wrong_with_a_new_key_is_told_beside_what_was_written(
@@ -92,7 +92,7 @@ def test_after_15_minutes_a_key_asks_for_the_password_again(harness: Harness) ->
     tab.get("/console/keys")
     assert tab.page.values("input", "autocomplete", id="password") == ["current-password"]
     assert tab.post("/console/keys", name="Till").reply.status == 403
-    assert "Give your password once more" in tab.text
+    assert "Enter your password again" in tab.text
     assert tab.post("/console/keys", name="Till", password="wrong password").reply.status == 403
     assert tab.post("/console/keys/1/rotate", grace="0").reply.status == 403
     old = tab.cookies["listings_session"]
@@ -139,7 +139,7 @@ def test_a_wrong_password_changes_no_choice_and_is_told_as_one(harness: Harness)
     tab.post("/console/keys/1/rotate", grace="0", password="wrong password")
     assert (tab.reply.status, chosen(tab)) == (403, ["0"])
     assert "The password is wrong." in tab.text
-    assert "e-mail address or" not in tab.text
+    assert "Wrong email" not in tab.text
 
 
 def test_a_form_for_a_key_that_is_sent_twice_makes_one(harness: Harness) -> None:
@@ -147,7 +147,7 @@ def test_a_form_for_a_key_that_is_sent_twice_makes_one(harness: Harness) -> None
     form = {"name": "Till", "once": once(tab)}
     assert tab.post("/console/keys", **form).reply.status == 201
     assert tab.post("/console/keys", **form).reply.status == 409
-    assert "This form was sent before and has made its key" in tab.text
+    assert "This form has already created its key" in tab.text
     assert tab.page.values("input", "value", id="name") == [""]
     assert len(harness.run(harness.service.list_keys(harness.run(harness.service.find_account("1"))))) == 1
     assert tab.post("/console/keys", name="Till", once=once(tab)).reply.status == 201
@@ -166,7 +166,7 @@ def test_a_rotation_that_is_sent_twice_makes_one_key(harness: Harness) -> None:
     form = {"grace": "0", "once": once(tab.get("/console/keys/1"))}
     assert tab.post("/console/keys/1/rotate", **form).reply.status == 201
     assert tab.post("/console/keys/1/rotate", **form).reply.status == 409
-    assert "This form was sent before and has made its key" in tab.text
+    assert "This form has already created its key" in tab.text
     assert tab.page.values("a", "href", href="/console/keys")
     assert len(harness.run(harness.service.list_keys(harness.run(harness.service.find_account("1"))))) == 2
 

@@ -33,7 +33,7 @@ async def _create(harness: Harness, email: str, given: dict[str, Any]) -> int:
     caller = await harness.service.find_key(key.secret)
     assert caller is not None
     assert caller.account_id == account.id
-    new, _ = fields.read_new({"title": "Bicycle", "content": "Two wheels.", **given})
+    new, _ = fields.parse_new_listing({"title": "Bicycle", "content": "Two wheels.", **given})
     return (await harness.service.create_listing(caller, new)).listing_id
 
 

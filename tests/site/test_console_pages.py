@@ -13,7 +13,7 @@ import pytest
 from listings.service.usage import Period
 from listings.site.console import charts
 from tests.harness import Harness, Reply
-from tests.service.test_payments import stripe_at_hand
+from tests.service.test_payments import run_fake_stripe
 from tests.site.console import Tab, member, open_house
 
 HOUR, DAY = 3600, 24 * 3600
@@ -260,13 +260,13 @@ def test_a_plan_is_paid_by_a_button_and_a_wrong_choice_is_told(paid_house: Harne
 def test_from_the_button_one_comes_to_the_payment_by_a_link_and_without_a_click(harness: Harness) -> None:
     address = "https://checkout.stripe.example/c/pay/cs_1?a=1&b=2"
     tab = member(harness).get("/console/plan")
-    with stripe_at_hand(200, {"id": "cs_1", "object": "checkout.session", "url": address}) as payments:
+    with run_fake_stripe(200, {"id": "cs_1", "object": "checkout.session", "url": address}) as payments:
         harness.service.payments = payments
         tab.post("/console/plan", months="3")
     assert tab.reply.status == 200
     assert tab.page.values("a", "href", class_="button") == [address]
     assert tab.page.values("meta", "content", http_equiv="refresh") == [f"0; url={address}"]
-    with stripe_at_hand(500, {}) as payments:
+    with run_fake_stripe(500, {}) as payments:
         harness.service.payments = payments
         tab.post("/console/plan", months="3")
     assert (tab.reply.status, "try again in a minute" in tab.text) == (503, True)
@@ -281,7 +281,7 @@ def test_activity_tells_who_did_what(harness: Harness) -> None:
     listing_id = fetch(harness, key, method="POST", body=b'{"title": "Lamp", "content": "A lamp."}').json()["id"]
     fetch(harness, key, f"/{listing_id}", "PATCH", b'{"price": 5, "title": "Lamps"}')
     fetch(harness, key, f"/{listing_id}", "DELETE")
-    harness.run(harness.service.close_for_owner(listing_id))
+    harness.run(harness.service.delete_for_owner(listing_id))
     harness.run(harness.service.rename_account("alice@example.com", "Alice's Attic"))
     for change in (harness.service.disable_account, harness.service.enable_account):
         harness.run(change("alice@example.com"))

@@ -41,7 +41,7 @@ async def list_one(harness: Harness) -> None:
     key = await harness.service.issue_key("alice@example.com", "test")
     caller = await harness.service.find_key(key.secret)
     assert caller is not None
-    new, _ = fields.read_new({"title": "Bicycle", "content": "Two wheels."})
+    new, _ = fields.parse_new_listing({"title": "Bicycle", "content": "Two wheels."})
     assert (await harness.service.create_listing(caller, new)).listing_id == 1025
 
 
@@ -58,7 +58,7 @@ def test_who_signs_up_is_in_the_console_without_a_plan(harness: Harness) -> None
 def test_what_was_wrong_with_a_sign_up_is_told_and_the_form_keeps_what_was_written(harness: Harness) -> None:
     tab = sign_up(Tab(harness), password="short")
     assert tab.reply.status == 400
-    assert "A password has at least 10 characters, got 5" in tab.text
+    assert "A password must have at least 10 characters, got 5" in tab.text
     assert tab.page.values("input", "value", name="email") == ["alice@example.com"]
     assert "short" not in tab.reply.body.decode()
     assert sign_up(Tab(harness)).reply.status == 303
@@ -103,7 +103,7 @@ def test_an_unknown_address_and_a_wrong_password_are_answered_alike(harness: Har
     unknown = Tab(harness).sign_in("nobody@example.com", "wrong password")
     assert wrong.reply.status == unknown.reply.status == 403
     told = [re.search(r'id="problem">([^<]+)', tab.reply.body.decode()) for tab in (wrong, unknown)]
-    assert [match[1] for match in told if match] == ["The e-mail address or the password is wrong."] * 2
+    assert [match[1] for match in told if match] == ["Wrong email or password."] * 2
 
 
 def test_after_ten_attempts_nobody_gets_in_for_a_while_whatever_the_password(harness: Harness) -> None:

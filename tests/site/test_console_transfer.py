@@ -151,7 +151,7 @@ def test_ids_of_another_account_are_refused_unless_every_row_is_to_be_new(harnes
     content = exported(bob)
     rehearse(alice, content)
     assert counts(alice) == [0, 0, 0, 2]
-    assert "leave it out, or make every row a new listing" in alice.text
+    assert "remove it, or import every row as a new listing" in alice.text
     assert alice.page.all("button", class_="x") == []
     rehearse(alice, content, new_ids="on")
     assert counts(alice) == [2, 0, 0, 0]
@@ -165,7 +165,7 @@ def test_ids_of_another_account_are_refused_unless_every_row_is_to_be_new(harnes
         ("stock.csv", b"", "stock.csv is empty"),
         ("stock.xlsx", b"PK", "must end in .jsonl or .csv"),
         ("../../stock.csv", b"a,b\n1,2\n", "The first line of stock.csv must name the columns"),
-        ("stock.csv", b"title,title\n", "The column title stands in stock.csv twice"),
+        ("stock.csv", b"title,title\n", "The column title appears twice in stock.csv"),
         ("stock.csv", b"title,content\n", "stock.csv has no rows"),
         ("stock.jsonl", b"\n", "stock.jsonl has no rows"),
     ],
@@ -234,7 +234,7 @@ def test_an_import_that_was_interrupted_goes_on(harness: Harness, alice: Tab) ->
     def stop(_: int) -> None:
         raise Stopped
 
-    half = upload.Upload("stock.csv", content), upload.Report(stop), importer.Options(actor=CONSOLE)
+    half = upload.Upload("stock.csv", content), upload.Report(stop), importer.ImportOptions(actor=CONSOLE)
     with pytest.raises(Stopped):
         harness.run(importer.Import(harness.service, account, *half).run())
     rehearse(alice, content)

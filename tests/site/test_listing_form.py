@@ -93,25 +93,25 @@ def test_faults_stand_at_their_fields_by_the_forms_own_names() -> None:
             "images": "https://x.example/1\nb",
         }
     )
-    with pytest.raises(fields.InvalidFields) as refused:
-        fields.read_new(listing_form.new_body(listing_form.read(form)), strict=True)
-    faults = listing_form.faults_of(refused.value)
-    assert faults["price"] == 'Price must be a number, got "cheap"'
-    assert faults["title"] == "Title is required and must not be blank"
-    assert faults["images"].startswith("Picture 2 must be an absolute http or https address")
-    assert set(faults) == {"title", "price", "latitude", "type", "price_type", "images"}
-    assert refused.value.message == "; ".join(refused.value.faults.values())
+    with pytest.raises(fields.InvalidFieldsError) as refused:
+        fields.parse_new_listing(listing_form.new_body(listing_form.read(form)), strict=True)
+    errors = listing_form.faults_of(refused.value)
+    assert errors["price"] == 'Price must be a number, got "cheap"'
+    assert errors["title"] == "Title is required and must not be blank"
+    assert errors["images"].startswith("Picture 2 must be an absolute http or https URL")
+    assert set(errors) == {"title", "price", "latitude", "type", "price_type", "images"}
+    assert refused.value.message == "; ".join(refused.value.errors.values())
 
 
 def test_an_empty_form_is_a_listing_once_it_has_a_title_and_a_description() -> None:
     body = listing_form.new_body({**listing_form.EMPTY, "title": "Lamp", "content": "A lamp."})
-    new, _ = fields.read_new(body, strict=True)
+    new, _ = fields.parse_new_listing(body, strict=True)
     assert new == msgspec.structs.replace(new, title="Lamp", content="A lamp.", is_active=True, price_cents=0)
 
 
 def test_what_is_missing_is_told_by_the_forms_own_names() -> None:
-    with pytest.raises(fields.InvalidFields) as refused:
-        fields.read_new({"title": "Lamp"}, strict=True)
+    with pytest.raises(fields.InvalidFieldsError) as refused:
+        fields.parse_new_listing({"title": "Lamp"}, strict=True)
     assert listing_form.faults_of(refused.value) == {"content": "Description is required"}
 
 

@@ -56,7 +56,7 @@ def test_a_place_goes_from_near_to_far_and_says_nothing_twice(parts: tuple[str, 
     ],
 )
 def test_an_age_is_told_in_the_largest_unit_and_from_a_week_on_as_the_day(seconds: int, age: str) -> None:
-    assert presentation.age_of(timestamps.text_of(START), START + seconds) == age
+    assert presentation.age_of(timestamps.format_timestamp(START), START + seconds) == age
 
 
 def test_the_day_is_that_of_new_zealand() -> None:

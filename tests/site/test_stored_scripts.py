@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page
 
-from listings.contract.history import OPERATOR
+from listings.domain import api_keys
 from listings.service import Service
 from tests.harness import Harness, Person
 from tests.site.browser import Stall, Visit, chromium, needs_chromium, stall, visit
@@ -148,7 +148,7 @@ def test_none_of_them_runs_in_the_console_either(browser: Browser, market: Stall
 async def let_in(service: Service, person: Person, names: list[str]) -> str:
     """A session of somebody whose account and keys are called like that."""
     for name in names:
-        await service.make_key(person.account, name, None, OPERATOR)
+        await service.add_key(person.account, name, api_keys.generate())
     await service.rename_account(str(person.account.id), names[0])
     return await service.accept_invitation(await service.invite(str(person.account.id)), PASSWORD, names[1])
 

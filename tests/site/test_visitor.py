@@ -104,4 +104,4 @@ def test_visitors_behind_a_proxy_are_counted_each(tmp_path: Path) -> None:
             headers = PAGE | {"X-Forwarded-For": hop}
             harness.fetch("GET", f"/listings/{listing_id}", headers=headers, client="10.0.0.1")
         harness.run(harness.service.write_views())
-        assert harness.run(harness.service.read_public_listing(listing_id)).view_count == 2
+        assert harness.run(harness.service.get_public_listing(listing_id)).view_count == 2

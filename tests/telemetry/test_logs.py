@@ -1,4 +1,4 @@
-"""What is logged: one line a request, events, and never a secret."""
+"""The log: one line per request, events, and never a secret."""
 
 import asyncio
 import io
@@ -19,7 +19,7 @@ from tests.harness import TIMEOUT, Harness, fetch
 
 
 class Lines(io.BytesIO):
-    """A stream whose lines can be waited for, and read after the log was closed."""
+    """A stream that signals a flush and keeps its lines."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,14 +31,14 @@ class Lines(io.BytesIO):
     def wait(self) -> None:
         assert self._written.wait(TIMEOUT)
 
-    def parsed(self) -> list[Any]:
+    def parse(self) -> list[Any]:
         return [json.loads(line) for line in self.getvalue().splitlines()]
 
 
 @pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine that stands still a second is nothing."""
-    monkeypatch.setattr(logs, "_LAST_SECONDS", TIMEOUT)
+def long_close_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may take longer than a second to write the last lines."""
+    monkeypatch.setattr(logs, "_CLOSE_TIMEOUT_SECONDS", TIMEOUT)
 
 
 @pytest.fixture
@@ -54,20 +54,20 @@ def log(lines: Lines) -> Iterator[RequestLog]:
 
 
 def send(harness: Harness, log: RequestLog, method: str, path: str, *headers: tuple[bytes, bytes]) -> None:
-    harness.application._request_log = log  # noqa: SLF001 - the house is built without one
+    harness.application._request_log = log  # noqa: SLF001 - the harness has none
     harness.run(fetch(harness.application, method, path, list(headers), [b""]))
 
 
-def test_a_line_tells_how_long_the_request_took_to_the_hundredth_of_a_millisecond(
+def test_a_line_has_the_duration_to_a_hundredth_of_a_millisecond(
     harness: Harness, log: RequestLog, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "perf_counter", iter([10.0, 10.123_456_7]).__next__)
     send(harness, log, "GET", "/healthz")
     log.close()
-    assert lines.parsed()[0]["milliseconds"] == 123.46
+    assert lines.parse()[0]["milliseconds"] == 123.46
 
 
-def test_a_request_has_one_line_with_all_that_is_needed(harness: Harness, log: RequestLog, lines: Lines) -> None:
+def test_a_request_has_one_line_with_its_fields(harness: Harness, log: RequestLog, lines: Lines) -> None:
     alice = harness.person("alice")
     send(
         harness,
@@ -78,7 +78,7 @@ def test_a_request_has_one_line_with_all_that_is_needed(harness: Harness, log: R
         (b"x-request-id", b"r-1"),
     )
     log.close()
-    (line,) = lines.parsed()
+    (line,) = lines.parse()
     assert line.pop("milliseconds") >= 0
     assert line.pop("timestamp").endswith("Z")
     assert line == {
@@ -94,7 +94,7 @@ def test_a_request_has_one_line_with_all_that_is_needed(harness: Harness, log: R
     }
 
 
-def test_no_line_holds_a_key_a_body_or_an_address(harness: Harness, log: RequestLog, lines: Lines) -> None:
+def test_no_line_contains_a_key_a_body_or_a_url(harness: Harness, log: RequestLog, lines: Lines) -> None:
     alice, charlie = harness.person("alice"), harness.person("charlie", -1)
     for key in (alice.key, charlie.key, "an-unknown-key-of-somebody"):
         send(harness, log, "GET", "/api/v1/listings/777777777777777", (b"authorization", b"Bearer " + key.encode()))
@@ -108,63 +108,63 @@ def test_no_line_holds_a_key_a_body_or_an_address(harness: Harness, log: Request
     ("status", "level"),
     [(200, "info"), (404, "info"), (401, "warning"), (403, "warning"), (429, "warning"), (503, "error")],
 )
-def test_refusals_that_may_be_an_attack_are_warnings(status: int, level: str) -> None:
-    assert logs.level_of(status) == level
+def test_rejections_that_may_be_an_attack_are_warnings(status: int, level: str) -> None:
+    assert logs.get_level(status) == level
 
 
-def note(log: RequestLog, *statuses: int) -> None:
-    async def note_all() -> None:
+def record(log: RequestLog, *statuses: int) -> None:
+    async def record_all() -> None:
         for status in statuses:
-            log.note(RequestLine(status=status))
+            log.record(RequestLine(status=status))
 
-    asyncio.run(note_all())
+    asyncio.run(record_all())
 
 
-def test_a_higher_level_leaves_out_what_is_ordinary(lines: Lines) -> None:
+def test_a_higher_level_omits_ordinary_lines(lines: Lines) -> None:
     log = RequestLog(lines, logging.WARNING)
-    note(log, 200, 403, 404, 500)
+    record(log, 200, 403, 404, 500)
     log.close()
-    assert [line["status"] for line in lines.parsed()] == [403, 500]
+    assert [line["status"] for line in lines.parse()] == [403, 500]
 
 
-def test_lines_are_written_without_waiting_for_the_end(log: RequestLog, lines: Lines) -> None:
-    async def note_and_wait() -> None:
-        log.note(RequestLine(status=200))
+def test_lines_are_written_before_the_log_is_closed(log: RequestLog, lines: Lines) -> None:
+    async def record_and_wait() -> None:
+        log.record(RequestLine(status=200))
         await asyncio.to_thread(lines.wait)
 
-    asyncio.run(note_and_wait())
-    assert len(lines.parsed()) == 1
+    asyncio.run(record_and_wait())
+    assert len(lines.parse()) == 1
 
 
-def test_many_lines_are_written_at_once(log: RequestLog, lines: Lines) -> None:
-    note(log, *[200] * 1_200)
+def test_no_line_is_lost_in_a_burst(log: RequestLog, lines: Lines) -> None:
+    record(log, *[200] * 1_200)
     log.close()
-    assert len(lines.parsed()) == 1_200
+    assert len(lines.parse()) == 1_200
 
 
-def test_on_a_terminal_a_line_is_for_people(lines: Lines) -> None:
+def test_a_line_can_be_written_as_text(lines: Lines) -> None:
     log = RequestLog(lines, as_json=False)
     line = RequestLine(status=403, method="GET", route="/r", milliseconds=0.5, account_id=1, key_id=2, code="not_owner")
-    log._lines.append(line)  # noqa: SLF001 - without the time of day
+    log._lines.append(line)  # noqa: SLF001 - avoids the timestamp
     log.close()
     assert lines.getvalue() == b" [info   ] 403 GET /r not_owner  0.5 ms account 1 key 2  \n"
 
 
-def test_a_stream_that_nobody_reads_holds_nothing_up() -> None:
+def test_a_blocked_stream_does_not_block_requests() -> None:
     reader, writer = os.pipe()
     with os.fdopen(writer, "wb", buffering=0) as stream:
         log = RequestLog(stream)
-        note(log, *[200] * 200_000)
-        assert log._batches.qsize() <= 100  # noqa: SLF001 - the bound of what waits
+        record(log, *[200] * 200_000)
+        assert log._batches.qsize() <= 100  # noqa: SLF001 - the queue is bounded
         os.close(reader)
         log.close()
     assert not [thread for thread in threading.enumerate() if thread is log._thread]  # noqa: SLF001
 
 
-def test_a_stream_that_is_gone_is_no_fault(lines: Lines) -> None:
+def test_a_closed_stream_is_not_an_error(lines: Lines) -> None:
     log = RequestLog(lines)
     lines.close()
-    note(log, 200)
+    record(log, 200)
     log.close()
 
 
@@ -174,7 +174,7 @@ def fail(secret: str) -> None:
 
 @pytest.mark.usefixtures("logging_kept")
 @pytest.mark.parametrize("as_json", [True, False])
-def test_events_and_failures_go_to_the_stream_without_local_variables(*, as_json: bool) -> None:
+def test_events_have_no_local_variables_in_their_traceback(*, as_json: bool) -> None:
     stream = io.StringIO()
     logs.configure(stream, logging.INFO, as_json=as_json)
     try:
@@ -193,57 +193,57 @@ def test_events_and_failures_go_to_the_stream_without_local_variables(*, as_json
 
 
 class Writes(io.BytesIO):
-    """A stream that remembers what was written at once."""
+    """A stream that keeps the bytes of each write."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.pieces: list[bytes] = []
+        self.chunks: list[bytes] = []
 
     def flush(self) -> None:
         if written := self.getvalue():
-            self.pieces.append(written)
+            self.chunks.append(written)
             self.seek(0)
             self.truncate()
 
 
 @pytest.mark.parametrize("as_json", [True, False])
-def test_many_lines_are_written_in_pieces_of_whole_lines_that_the_kernel_does_not_mix(*, as_json: bool) -> None:
+def test_many_lines_are_written_in_atomic_chunks_of_whole_lines(*, as_json: bool) -> None:
     writes = Writes()
     log = RequestLog(writes, as_json=as_json, pid=4711)
 
-    async def note() -> None:
+    async def record_lines() -> None:
         for number in range(400):
-            log.note(RequestLine(request_id=f"{number:04}", route="/" + "x" * (number % 300)))
+            log.record(RequestLine(request_id=f"{number:04}", route="/" + "x" * (number % 300)))
         log.flush()
 
-    asyncio.run(note())
+    asyncio.run(record_lines())
     log.close()
-    assert len(writes.pieces) > 10
-    assert all(len(piece) <= select.PIPE_BUF and piece.endswith(b"\n") for piece in writes.pieces)
-    lines = b"".join(writes.pieces).splitlines()
+    assert len(writes.chunks) > 10
+    assert all(len(chunk) <= select.PIPE_BUF and chunk.endswith(b"\n") for chunk in writes.chunks)
+    lines = b"".join(writes.chunks).splitlines()
     assert len(lines) == 400
     assert all(b"4711" in line and f"{number:04}".encode() in line for number, line in enumerate(lines))
 
 
-def test_a_single_process_is_not_named(log: RequestLog, lines: Lines) -> None:
-    async def note() -> None:
-        log.note(RequestLine())
+def test_a_single_process_logs_no_pid(log: RequestLog, lines: Lines) -> None:
+    async def record_lines() -> None:
+        log.record(RequestLine())
         log.flush()
 
-    asyncio.run(note())
+    asyncio.run(record_lines())
     lines.wait()
-    assert "pid" not in lines.parsed()[0]
+    assert "pid" not in lines.parse()[0]
 
 
 @pytest.mark.usefixtures("logging_kept")
-def test_an_event_names_its_process_and_fits_into_one_write_however_deep_its_traceback() -> None:
+def test_an_event_has_its_pid_and_fits_in_one_atomic_write() -> None:
     stream = io.StringIO()
     logs.configure(stream, logging.INFO, as_json=True, pid=4711)
 
     def fail(depth: int) -> None:
         if depth == 0:
             raise ValueError("the cause é" * 20)
-        if depth % 2:  # one line that repeats would be left out
+        if depth % 2:  # Python omits a line that repeats
             fail(depth - 1)
         else:
             fail(depth - 1)
@@ -260,11 +260,11 @@ def test_an_event_names_its_process_and_fits_into_one_write_however_deep_its_tra
 
 
 @pytest.mark.usefixtures("logging_kept")
-def test_a_long_event_for_people_is_written_in_pieces_of_whole_lines() -> None:
+def test_a_long_text_event_is_written_in_chunks_of_whole_lines() -> None:
     stream = Writes()
     text = io.TextIOWrapper(stream, encoding="utf-8", write_through=True)
     logs.configure(text, logging.INFO, as_json=False)
     logging.getLogger("listings").error("\n".join(f"line {number:04}" for number in range(1_000)))
-    assert len(stream.pieces) > 2
-    assert all(len(piece) <= select.PIPE_BUF and piece.endswith(b"\n") for piece in stream.pieces)
-    assert b"".join(stream.pieces).count(b"line ") == 1_000
+    assert len(stream.chunks) > 2
+    assert all(len(chunk) <= select.PIPE_BUF and chunk.endswith(b"\n") for chunk in stream.chunks)
+    assert b"".join(stream.chunks).count(b"line ") == 1_000

@@ -1,4 +1,4 @@
-"""GET /metrics on a listener of its own: every metric moves as it should, and no label tells of anybody."""
+"""GET /metrics on a separate listener: the values of all metrics, and no personal data in labels."""
 
 import fcntl
 import os
@@ -29,7 +29,7 @@ IPV6 = Path("/proc/net/if_inet6")
 LOOPBACKS = ["127.0.0.1", *(["::1"] if IPV6.exists() and "0" * 31 + "1 " in IPV6.read_text("ascii") else [])]
 BICYCLE = b'{"title": "Bicycle", "content": "Two wheels."}'
 
-# Every label that there is, with a pattern of all values that it may have.
+# Every label, with a pattern of its possible values.
 ROUTE = "|".join(re.escape(route) for route in [*ROUTES, *(page.path for page in MARKET), "-"])
 ALLOWED = {
     "method": "GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|TRACE|CONNECT|other|-",
@@ -46,17 +46,17 @@ ALLOWED = {
 
 
 class Scrape:
-    """What one GET /metrics told."""
+    """The response to a GET /metrics."""
 
     def __init__(self, url: str) -> None:
-        answer = httpx.get(url, trust_env=False, timeout=DEADLINE)
-        assert answer.status_code == 200
-        self.text = answer.text
-        families = text_string_to_metric_families(answer.text)
+        response = httpx.get(url, trust_env=False, timeout=DEADLINE)
+        assert response.status_code == 200
+        self.text = response.text
+        families = text_string_to_metric_families(response.text)
         self.samples = [sample for family in families for sample in family.samples]
 
     def __call__(self, name: str, **labels: str) -> float:
-        """The value of a series, 0 where there is none yet."""
+        """Return the value of a series, or 0 if it does not exist yet."""
         found = [sample.value for sample in self.samples if (sample.name, sample.labels) == (name, labels)]
         assert len(found) <= 1
         return found[0] if found else 0
@@ -66,7 +66,7 @@ class Scrape:
 
 
 class Measured:
-    """A service with metrics, whose numbers are compared with those at the test's beginning."""
+    """A service with metrics, and a scrape from the start of the test."""
 
     def __init__(self, service: RunningService) -> None:
         assert service.observers.metrics is not None
@@ -79,25 +79,25 @@ class Measured:
         return Scrape(self.url)
 
     def send(self, *data: bytes) -> int:
-        """The status of the answer to these bytes."""
+        """Send bytes and return the status of the response."""
         with Connection(self).send(*data) as connection:
             return connection.answer().status
 
-    def until(self, is_so: Callable[[Scrape], bool]) -> Scrape:
-        """The first scrape of which something is so, which must come soon."""
+    def wait_for(self, condition: Callable[[Scrape], bool]) -> Scrape:
+        """Scrape until a condition holds, and return that scrape."""
         deadline = time.monotonic() + DEADLINE
-        while not is_so(scrape := self.scrape()):
+        while not condition(scrape := self.scrape()):
             assert time.monotonic() < deadline, scrape.text
         return scrape
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
-    """One service for all tests that leave it as it is."""
+    """A service that all tests of this file share."""
     folder = tmp_path_factory.mktemp("metrics")
     with pytest.MonkeyPatch.context() as patch:
-        for pause in ("_UPKEEP_SECONDS", "_USAGE_SECONDS", "_MARKET_SECONDS"):
-            patch.setattr(f"listings.service.{pause}", 24 * 3600)  # no write is counted but those of the tests
+        for interval in ("_MAINTENANCE_SECONDS", "_USAGE_SECONDS", "_MARKET_SECONDS"):
+            patch.setattr(f"listings.service.{interval}", 24 * 3600)  # so that only the tests write
         with RunningService(folder, metrics_address="0", rate_limit="50") as service:
             yield service
 
@@ -115,7 +115,7 @@ def cast(service: RunningService) -> Cast:
 # Requests
 
 
-def test_an_answer_is_counted_by_method_route_and_status(measured: Measured, cast: Cast) -> None:
+def test_a_response_is_counted_by_method_route_and_status(measured: Measured, cast: Cast) -> None:
     key = cast.alice.key
     for _ in range(3):
         assert measured.send(request("POST", LISTINGS, key, body=BICYCLE)) == 201
@@ -131,15 +131,15 @@ def test_an_answer_is_counted_by_method_route_and_status(measured: Measured, cas
         assert after.requests(method, route, status) - measured.before.requests(method, route, status) == count
 
 
-def test_the_time_of_an_answer_is_counted_in_seconds_by_route(measured: Measured) -> None:
+def test_the_duration_of_a_response_is_measured_by_route(measured: Measured) -> None:
     started = time.monotonic()
     for _ in range(5):
         measured.send(request("GET", "/healthz"))
-    took = time.monotonic() - started
+    elapsed = time.monotonic() - started
     after = measured.scrape()
     name = "listings_request_duration_seconds"
     assert after(f"{name}_count", route="/healthz") - measured.before(f"{name}_count", route="/healthz") == 5
-    assert 0 < after(f"{name}_sum", route="/healthz") - measured.before(f"{name}_sum", route="/healthz") < took
+    assert 0 < after(f"{name}_sum", route="/healthz") - measured.before(f"{name}_sum", route="/healthz") < elapsed
     bounds = [
         float(sample.labels["le"])
         for sample in after.samples
@@ -149,7 +149,7 @@ def test_the_time_of_an_answer_is_counted_in_seconds_by_route(measured: Measured
     assert len(bounds) == 15
 
 
-def test_all_unknown_paths_are_one_route(measured: Measured) -> None:
+def test_all_unknown_paths_share_one_route(measured: Measured) -> None:
     for number in range(20):
         assert measured.send(request("GET", f"/wp-{number}.php")) == 404
     after = measured.scrape()
@@ -157,7 +157,7 @@ def test_all_unknown_paths_are_one_route(measured: Measured) -> None:
     assert "wp-" not in after.text
 
 
-def test_all_foreign_methods_are_one_method(measured: Measured, cast: Cast) -> None:
+def test_all_unknown_methods_share_one_label(measured: Measured, cast: Cast) -> None:
     for method in ("PROPFIND", "MKCOL", "PURGE"):
         assert measured.send(request(method, LISTINGS, cast.alice.key)) == 405
     after = measured.scrape()
@@ -168,13 +168,13 @@ def test_all_foreign_methods_are_one_method(measured: Measured, cast: Cast) -> N
 @pytest.mark.parametrize(
     ("data", "status"),
     [
-        (b"nonsense\r\n\r\n", 400),
+        (b"invalid\r\n\r\n", 400),
         (b"GET /" + b"x" * 9_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", 414),
         (b"GET / HTTP/1.1\r\nHost: a\r\n" + b"A: b\r\n" * 101 + b"\r\n", 431),
         (b"GET / HTTP/2.0\r\nHost: a\r\n\r\n", 505),
     ],
 )
-def test_what_is_refused_before_it_is_a_request_counts_without_a_time(
+def test_input_that_is_not_a_request_is_counted_without_a_duration(
     measured: Measured, data: bytes, status: int
 ) -> None:
     name = "listings_request_duration_seconds_count"
@@ -184,7 +184,7 @@ def test_what_is_refused_before_it_is_a_request_counts_without_a_time(
     assert after(name, route="-") == measured.before(name, route="-")
 
 
-def test_what_comes_too_late_to_be_a_request_counts_without_a_time(tmp_path: Path) -> None:
+def test_a_request_timeout_is_counted_without_a_duration(tmp_path: Path) -> None:
     with RunningService(tmp_path, metrics_address="0", header_timeout="1") as service:
         measured = Measured(service)
         assert measured.send(b"GET / HTTP/1.1\r\nHost: a\r\n") == 408
@@ -193,7 +193,7 @@ def test_what_comes_too_late_to_be_a_request_counts_without_a_time(tmp_path: Pat
     assert after("listings_request_duration_seconds_count", route="-") == 0
 
 
-def test_the_rate_limiters_refusals_are_counted(measured: Measured, cast: Cast) -> None:
+def test_rate_limited_requests_are_counted(measured: Measured, cast: Cast) -> None:
     statuses = [measured.send(request("GET", LISTINGS, cast.bob.key)) for _ in range(53)]
     assert statuses.count(429) == 3
     after = measured.scrape()
@@ -201,8 +201,8 @@ def test_the_rate_limiters_refusals_are_counted(measured: Measured, cast: Cast) 
     assert after.requests("GET", LISTINGS, 429) - measured.before.requests("GET", LISTINGS, 429) == 3
 
 
-def test_no_label_tells_of_anybody_whatever_is_asked(measured: Measured, cast: Cast) -> None:
-    keys = [cast.alice.key, cast.charlie.key, "no-key-of-ours-at-all", None]
+def test_no_label_has_personal_data_for_any_request(measured: Measured, cast: Cast) -> None:
+    keys = [cast.alice.key, cast.charlie.key, "an-unknown-api-key-here", None]
     methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "LINK"]
     paths = [
         *(route.replace("{id}", "1025") for route in ROUTES),
@@ -211,8 +211,8 @@ def test_no_label_tells_of_anybody_whatever_is_asked(measured: Measured, cast: C
         "/metrics",
         f"/?k={keys[0]}",
     ]
-    asked = [request(method, path, key) for method in methods for path in paths for key in keys]
-    for data in [*asked, b"BREW / HTTP/1.1\r\n\r\n"]:
+    requests = [request(method, path, key) for method in methods for path in paths for key in keys]
+    for data in [*requests, b"BREW / HTTP/1.1\r\n\r\n"]:
         with Connection(measured).send(data) as connection:
             assert connection.socket.recv(100).startswith(b"HTTP/1.1 ")
     after = measured.scrape()
@@ -227,21 +227,21 @@ def test_no_label_tells_of_anybody_whatever_is_asked(measured: Measured, cast: C
 # Connections
 
 
-def test_open_connections_are_told_and_how_many_there_may_be(measured: Measured) -> None:
+def test_open_connections_and_their_maximum_are_reported(measured: Measured) -> None:
     connections = [Connection(measured).send(request("GET", "/healthz")) for _ in range(3)]
     for connection in connections:
-        connection.answer()  # who says nothing is cut after a second here
-    after = measured.until(lambda scrape: scrape("listings_connections") == 3)
+        connection.answer()  # otherwise the server closes it after a second
+    after = measured.wait_for(lambda scrape: scrape("listings_connections") == 3)
     assert after("listings_connections_max") == measured.service.settings.max_connections
     for connection in connections:
         connection.socket.close()
-    measured.until(lambda scrape: scrape("listings_connections") == 0)
+    measured.wait_for(lambda scrape: scrape("listings_connections") == 0)
 
 
 # Writes
 
 
-def test_batches_are_counted_with_their_sizes_and_times(measured: Measured, cast: Cast) -> None:
+def test_batches_are_counted_with_their_size_and_duration(measured: Measured, cast: Cast) -> None:
     before = measured.scrape()
     for _ in range(4):
         assert measured.send(request("POST", LISTINGS, cast.alice.key, body=BICYCLE)) == 201
@@ -256,13 +256,13 @@ def test_batches_are_counted_with_their_sizes_and_times(measured: Measured, cast
     assert after("listings_write_batch_duration_seconds_sum") > before("listings_write_batch_duration_seconds_sum")
 
 
-def test_writes_that_wait_are_told(measured: Measured, cast: Cast) -> None:
+def test_queued_writes_are_reported(measured: Measured, cast: Cast) -> None:
     descriptor = os.open(f"{measured.service.settings.database}.lock", os.O_RDWR)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     data = request("POST", LISTINGS, cast.alice.key, body=BICYCLE)
     connections = [Connection(measured).send(data) for _ in range(3)]
     try:
-        measured.until(lambda scrape: scrape("listings_writes_waiting") == 3)
+        measured.wait_for(lambda scrape: scrape("listings_writes_waiting") == 3)
     finally:
         os.close(descriptor)
     for connection in connections:
@@ -271,7 +271,7 @@ def test_writes_that_wait_are_told(measured: Measured, cast: Cast) -> None:
     assert measured.scrape()("listings_writes_waiting") == 0
 
 
-def test_a_batch_that_fails_is_counted(
+def test_a_failed_batch_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("listings.store.sqlite.connections._WRITER_BUSY_TIMEOUT_MS", 10)
@@ -288,7 +288,7 @@ def test_a_batch_that_fails_is_counted(
     assert "A batch of 1 writes failed" in caplog.text
 
 
-def test_the_sizes_of_the_files_are_those_on_disk(measured: Measured, cast: Cast) -> None:
+def test_the_sizes_of_the_database_files_are_reported(measured: Measured, cast: Cast) -> None:
     assert measured.send(request("POST", LISTINGS, cast.alice.key, body=BICYCLE)) == 201
     database = measured.service.settings.file
     after = measured.scrape()
@@ -296,7 +296,7 @@ def test_the_sizes_of_the_files_are_those_on_disk(measured: Measured, cast: Cast
     assert after("listings_database_wal_bytes") == database.with_name("listings.db-wal").stat().st_size > 0
 
 
-def test_files_that_are_not_there_have_no_size(tmp_path: Path) -> None:
+def test_missing_files_have_size_zero(tmp_path: Path) -> None:
     metrics = Metrics(tmp_path / "none.db")
     assert metrics.registry.get_sample_value("listings_database_bytes") == 0
     assert metrics.registry.get_sample_value("listings_database_wal_bytes") == 0
@@ -305,7 +305,7 @@ def test_files_that_are_not_there_have_no_size(tmp_path: Path) -> None:
 # The process
 
 
-def test_version_process_and_collector_are_told(measured: Measured) -> None:
+def test_version_process_and_garbage_collector_are_reported(measured: Measured) -> None:
     assert measured.before("listings_build_info", version=__version__) == 1
     assert measured.before("process_resident_memory_bytes") > 1_000_000
     assert measured.before("process_open_fds") > 3
@@ -315,15 +315,15 @@ def test_version_process_and_collector_are_told(measured: Measured) -> None:
 # The listener
 
 
-def listening_ports(serving: Serving) -> list[int]:
-    """The TCP ports on which a program listens."""
+def find_listening_ports(serving: Serving) -> list[int]:
+    """Return the TCP ports on which a program listens."""
     links = [str(link.readlink()) for link in Path(f"/proc/{serving.process.pid}/fd").iterdir()]
     inodes = {link.removeprefix("socket:[").rstrip("]") for link in links if link.startswith("socket:")}
     rows = [line.split() for line in Path("/proc/net/tcp").read_text("ascii").splitlines()[1:]]
     return sorted(int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A" and row[9] in inodes)
 
 
-def metrics_url(serving: Serving) -> str:
+def find_metrics_url(serving: Serving) -> str:
     (line,) = (line for line in serving.lines if line.startswith("Metrics are at "))
     return line.removeprefix("Metrics are at ")
 
@@ -333,28 +333,28 @@ def program(tmp_path: Path) -> Program:
     return Program(tmp_path, LISTINGS_METRICS_ADDRESS="0")
 
 
-def test_by_default_nothing_more_than_the_service_listens(tmp_path: Path) -> None:
+def test_by_default_only_the_service_listens(tmp_path: Path) -> None:
     with Program(tmp_path).serve() as serving:
-        assert listening_ports(serving) == [serving.http.base_url.port]
+        assert find_listening_ports(serving) == [serving.http.base_url.port]
         assert not [line for line in serving.lines if "etrics" in line]
 
 
-def test_where_it_is_set_metrics_have_a_port_of_their_own_on_this_machine(program: Program) -> None:
+def test_metrics_have_a_separate_port_on_this_machine(program: Program) -> None:
     with program.serve() as serving:
-        url = httpx.URL(metrics_url(serving))
+        url = httpx.URL(find_metrics_url(serving))
         assert url.host == "127.0.0.1"
-        assert listening_ports(serving) == sorted([serving.http.base_url.port or 0, url.port or 0])
+        assert find_listening_ports(serving) == sorted([serving.http.base_url.port or 0, url.port or 0])
         assert Scrape(str(url))("listings_build_info", version=__version__) == 1
 
 
-def test_another_address_can_be_set(tmp_path: Path) -> None:
+def test_the_metrics_address_can_be_set(tmp_path: Path) -> None:
     with Program(tmp_path, LISTINGS_METRICS_ADDRESS="127.0.0.2:0").serve() as serving:
-        assert metrics_url(serving).startswith("http://127.0.0.2:")
-        assert Scrape(metrics_url(serving)).samples
+        assert find_metrics_url(serving).startswith("http://127.0.0.2:")
+        assert Scrape(find_metrics_url(serving)).samples
 
 
 @pytest.mark.parametrize("host", LOOPBACKS)
-def test_the_listeners_address_is_told_as_one_writes_it_in_a_url(tmp_path: Path, host: str) -> None:
+def test_the_url_of_the_listener_has_brackets_around_ipv6(tmp_path: Path, host: str) -> None:
     metrics = Metrics(tmp_path / "listings.db")
     metrics.listen(host, 0)
     assert re.fullmatch(rf"http://({re.escape(host)}|\[::1\]):\d+/metrics", metrics.url)
@@ -362,39 +362,41 @@ def test_the_listeners_address_is_told_as_one_writes_it_in_a_url(tmp_path: Path,
     metrics.close()
 
 
-def test_metrics_are_not_at_the_services_port_nor_the_service_at_theirs(program: Program) -> None:
+def test_metrics_and_the_service_have_different_ports(program: Program) -> None:
     with program.serve() as serving:
         assert serving.http.get("/metrics").status_code == 404
-        there = httpx.get(metrics_url(serving).replace("/metrics", "/healthz"), trust_env=False, timeout=DEADLINE)
-        assert "ok" not in there.text.splitlines()[0]
+        response = httpx.get(
+            find_metrics_url(serving).replace("/metrics", "/healthz"), trust_env=False, timeout=DEADLINE
+        )
+        assert "ok" not in response.text.splitlines()[0]
 
 
-def test_a_taken_port_is_told_in_a_sentence_before_anything_is_changed(tmp_path: Path) -> None:
+def test_a_used_port_is_reported_before_anything_is_changed(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
-        said = Program(tmp_path, LISTINGS_METRICS_ADDRESS=port).run("serve", "--port", "0").sentence
-    assert f"port {port}" in said
-    assert "LISTINGS_METRICS_ADDRESS" in said
+        message = Program(tmp_path, LISTINGS_METRICS_ADDRESS=port).run("serve", "--port", "0").sentence
+    assert f"port {port}" in message
+    assert "LISTINGS_METRICS_ADDRESS" in message
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_services_own_port_is_taken_for_metrics(tmp_path: Path) -> None:
+def test_the_port_of_the_service_cannot_be_used_for_metrics(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
-    said = Program(tmp_path, LISTINGS_METRICS_ADDRESS=port).run("serve", "--port", port).sentence
-    assert f"port {port}" in said
+    message = Program(tmp_path, LISTINGS_METRICS_ADDRESS=port).run("serve", "--port", port).sentence
+    assert f"port {port}" in message
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_host_that_cannot_be_is_told_in_a_sentence(tmp_path: Path) -> None:
+def test_an_invalid_metrics_host_is_reported(tmp_path: Path) -> None:
     for host in ("no-such-host.invalid", "x" * 70):
         with pytest.raises(Problem, match="LISTINGS_METRICS_ADDRESS"):
             Metrics(tmp_path / "listings.db").listen(host, 0)
 
 
-def test_a_stop_ends_the_listener_with_0(program: Program) -> None:
+def test_stopping_the_service_closes_the_listener(program: Program) -> None:
     with program.serve() as serving:
-        url = metrics_url(serving)
+        url = find_metrics_url(serving)
         Scrape(url)
         outcome = serving.stop()
     assert outcome.code == 0
@@ -403,7 +405,7 @@ def test_a_stop_ends_the_listener_with_0(program: Program) -> None:
         httpx.get(url, trust_env=False, timeout=DEADLINE)
 
 
-def test_a_listener_that_has_ended_leaves_its_port_and_no_thread(tmp_path: Path) -> None:
+def test_a_closed_listener_frees_its_port_and_thread(tmp_path: Path) -> None:
     before = threading.active_count()
     metrics = Metrics(tmp_path / "listings.db")
     metrics.listen("127.0.0.1", 0)
@@ -411,18 +413,18 @@ def test_a_listener_that_has_ended_leaves_its_port_and_no_thread(tmp_path: Path)
     Scrape(metrics.url)
     metrics.close()
     deadline = time.monotonic() + DEADLINE
-    while threading.active_count() > before:  # the scrape's own thread ends behind its answer
+    while threading.active_count() > before:  # the thread of the scrape ends after its response
         assert time.monotonic() < deadline
     with socket.create_server(("127.0.0.1", port)):
         pass
 
 
-def test_scrapes_under_load_tell_every_answer(tmp_path: Path) -> None:
-    answered: list[int] = []
+def test_scrapes_under_load_count_every_response(tmp_path: Path) -> None:
+    statuses: list[int] = []
 
     def fetch(service: RunningService) -> None:
         with Connection(service) as connection:
-            answered.extend(connection.send(request("GET", "/healthz")).answer().status for _ in range(300))
+            statuses.extend(connection.send(request("GET", "/healthz")).answer().status for _ in range(300))
 
     with RunningService(tmp_path, metrics_address="0") as service:
         measured = Measured(service)
@@ -432,6 +434,6 @@ def test_scrapes_under_load_tell_every_answer(tmp_path: Path) -> None:
         counts = [measured.scrape().requests("GET", "/healthz", 200) for _ in range(20)]
         for thread in threads:
             thread.join()
-        assert measured.scrape().requests("GET", "/healthz", 200) == len(answered) == 1_200
+        assert measured.scrape().requests("GET", "/healthz", 200) == len(statuses) == 1_200
     assert counts == sorted(counts)
-    assert set(answered) == {200}
+    assert set(statuses) == {200}

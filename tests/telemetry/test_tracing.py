@@ -1,4 +1,4 @@
-"""Traces: one span a request at a collector of OpenTelemetry, nothing about anybody in it, and none by default."""
+"""Tracing: one span per request, without personal data, and off by default."""
 
 import json
 import re
@@ -30,7 +30,7 @@ FAST = {"OTEL_BSP_SCHEDULE_DELAY": "20", "NO_PROXY": "*"}
 
 
 class Collector:
-    """A collector of OpenTelemetry on this machine, which keeps what it is told."""
+    """An OpenTelemetry collector on this machine that stores its spans."""
 
     def __init__(self, bound: socket.socket | None = None) -> None:
         self.bodies: list[bytes] = []
@@ -58,27 +58,27 @@ class Collector:
         self._server.server_close()
         self._thread.join()
 
-    def span(self) -> Span:
-        """The next span, in the order of their delivery."""
+    def next_span(self) -> Span:
+        """Return the next span, in the order of arrival."""
         return self._spans.get(timeout=DEADLINE)
 
     def is_empty(self) -> bool:
         return self._spans.empty()
 
-    def _take(self, body: bytes) -> None:
+    def _store(self, body: bytes) -> None:
         self.bodies.append(body)
-        for of_resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-            for of_scope in of_resource.scope_spans:
-                for span in of_scope.spans:
+        for resource_spans in ExportTraceServiceRequest.FromString(body).resource_spans:
+            for scope_spans in resource_spans.scope_spans:
+                for span in scope_spans.spans:
                     self._spans.put(span)
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
-        take = self._take
+        store = self._store
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 assert self.path == "/v1/traces"
-                take(self.rfile.read(int(self.headers["Content-Length"])))
+                store(self.rfile.read(int(self.headers["Content-Length"])))
                 self.send_response(200)
                 self.end_headers()
 
@@ -88,8 +88,8 @@ class Collector:
         return Handler
 
 
-class Silent:
-    """A collector that takes connections and never says anything."""
+class SilentCollector:
+    """A collector that accepts connections and never responds."""
 
     variables: ClassVar[dict[str, str]] = {"LISTINGS_TRACING": "on", **FAST}
 
@@ -107,7 +107,7 @@ class Silent:
         self._socket.close()
 
 
-def attributes_of(span: Span) -> dict[str, Any]:
+def read_attributes(span: Span) -> dict[str, Any]:
     return {item.key: getattr(item.value, str(item.value.WhichOneof("value"))) for item in span.attributes}
 
 
@@ -129,23 +129,23 @@ def variables(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def demo_keys(folder: Path) -> list[str]:
+def read_demo_keys(folder: Path) -> list[str]:
     return re.findall(r"lst_\w+", (folder / "data/demo.env").read_text("utf-8"))
 
 
 # Spans
 
 
-def test_a_request_has_one_span_by_the_conventions(program: Program, collector: Collector) -> None:
+def test_a_request_has_one_span_that_follows_the_conventions(program: Program, collector: Collector) -> None:
     with program.serve("--demo") as serving:
-        key = demo_keys(serving.folder)[0]
+        key = read_demo_keys(serving.folder)[0]
         headers = {"X-API-Key": key, "X-Request-Id": "r-1"}
         assert serving.http.get(f"{LISTINGS}/1025?secret=1", headers=headers).status_code == 200
-        span = collector.span()
+        span = collector.next_span()
         serving.stop()
     assert span.name == "GET /api/v1/listings/{id}"
     assert span.kind == Span.SPAN_KIND_SERVER
-    assert attributes_of(span) == {
+    assert read_attributes(span) == {
         "http.request.method": "GET",
         "http.route": "/api/v1/listings/{id}",
         "http.response.status_code": 200,
@@ -157,28 +157,28 @@ def test_a_request_has_one_span_by_the_conventions(program: Program, collector: 
     assert collector.is_empty()
 
 
-def test_the_service_is_named_and_may_be_renamed(tmp_path: Path, collector: Collector) -> None:
+def test_the_service_name_can_be_set(tmp_path: Path, collector: Collector) -> None:
     for number, (variable, name) in enumerate([({}, "listings"), ({"OTEL_SERVICE_NAME": "shop"}, "shop")]):
         folder = tmp_path / str(number)
         folder.mkdir()
         with Program(folder, **collector.environment, **variable).serve() as serving:
             serving.http.get("/healthz")
             serving.stop()
-        (of_resource,) = ExportTraceServiceRequest.FromString(collector.bodies[-1]).resource_spans
-        named = {item.key: item.value.string_value for item in of_resource.resource.attributes}
-        assert named["service.name"] == name
+        (resource_spans,) = ExportTraceServiceRequest.FromString(collector.bodies[-1]).resource_spans
+        attributes = {item.key: item.value.string_value for item in resource_spans.resource.attributes}
+        assert attributes["service.name"] == name
 
 
-def test_the_trace_of_the_client_is_continued(program: Program, collector: Collector) -> None:
+def test_the_trace_of_the_client_continues(program: Program, collector: Collector) -> None:
     with program.serve() as serving:
         serving.http.get("/healthz", headers={"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "shop=1,till=2"})
         serving.stop()
-    span = collector.span()
+    span = collector.next_span()
     assert (span.trace_id.hex(), span.parent_span_id.hex()) == (TRACE, PARENT)
     assert span.trace_state == "shop=1,till=2"
 
 
-def test_a_trace_that_the_client_does_not_sample_is_not_delivered(program: Program, collector: Collector) -> None:
+def test_a_trace_that_the_client_does_not_sample_is_not_exported(program: Program, collector: Collector) -> None:
     with program.serve() as serving:
         serving.http.get("/healthz", headers={"traceparent": f"00-{TRACE}-{PARENT}-00"})
         outcome = serving.stop()
@@ -187,49 +187,52 @@ def test_a_trace_that_the_client_does_not_sample_is_not_delivered(program: Progr
 
 
 @pytest.mark.parametrize(
-    "sent",
+    "headers",
     [
-        [b"traceparent: nonsense"],
+        [b"traceparent: invalid"],
         [b"traceparent: 00-" + b"0" * 32 + b"-" + b"0" * 16 + b"-01"],
         [f"traceparent: 00-{TRACE}-{PARENT}-01".encode(), f"traceparent: 00-{TRACE[::-1]}-{PARENT}-01".encode()],
     ],
 )
-def test_a_traceparent_at_fault_begins_a_trace_of_its_own(
-    program: Program, collector: Collector, sent: list[bytes]
+def test_an_invalid_traceparent_starts_a_new_trace(
+    program: Program, collector: Collector, headers: list[bytes]
 ) -> None:
     with program.serve() as serving:
-        with Connection(serving).send(request("GET", "/healthz", None, *sent)) as connection:
+        with Connection(serving).send(request("GET", "/healthz", None, *headers)) as connection:
             assert connection.answer().status == 200
         serving.stop()
-    span = collector.span()
+    span = collector.next_span()
     assert span.parent_span_id == b""
     assert span.trace_id.hex() not in {TRACE, TRACE[::-1], "0" * 32}
 
 
-def test_the_line_of_a_request_names_its_trace(program: Program, collector: Collector) -> None:
+def test_the_log_line_of_a_request_has_its_trace_id(program: Program, collector: Collector) -> None:
     with program.serve() as serving:
         serving.http.get("/healthz")
         outcome = serving.stop()
     (line,) = (json.loads(text) for text in outcome.err.splitlines() if '"request"' in text)
-    assert line["trace_id"] == collector.span().trace_id.hex()
+    assert line["trace_id"] == collector.next_span().trace_id.hex()
 
 
-def test_unknown_paths_and_methods_and_what_is_no_request(program: Program, collector: Collector) -> None:
+def test_unknown_paths_have_no_route_and_invalid_requests_no_span(program: Program, collector: Collector) -> None:
     with program.serve() as serving:
-        for data in (request("GET", "/wp-login.php"), request("PROPFIND", LISTINGS), b"nonsense\r\n\r\n"):
+        for data in (request("GET", "/wp-login.php"), request("PROPFIND", LISTINGS), b"invalid\r\n\r\n"):
             with Connection(serving).send(data) as connection:
                 connection.answer()
         serving.stop()
-    unknown, foreign = collector.span(), collector.span()
-    assert (unknown.name, attributes_of(unknown)["http.response.status_code"]) == ("GET", 404)
-    assert "http.route" not in attributes_of(unknown)
-    assert (foreign.name, attributes_of(foreign)["http.request.method"]) == (f"HTTP {LISTINGS}", "_OTHER")
+    unknown_path, unknown_method = collector.next_span(), collector.next_span()
+    assert (unknown_path.name, read_attributes(unknown_path)["http.response.status_code"]) == ("GET", 404)
+    assert "http.route" not in read_attributes(unknown_path)
+    assert (unknown_method.name, read_attributes(unknown_method)["http.request.method"]) == (
+        f"HTTP {LISTINGS}",
+        "_OTHER",
+    )
     assert collector.is_empty()
 
 
-def test_no_span_tells_of_a_key_an_account_an_id_or_an_address(program: Program, collector: Collector) -> None:
+def test_no_span_contains_a_key_an_account_an_id_or_a_path(program: Program, collector: Collector) -> None:
     with program.serve("--demo") as serving:
-        keys = [*demo_keys(serving.folder), "an-unknown-key-of-somebody"]
+        keys = [*read_demo_keys(serving.folder), "an-unknown-key-of-somebody"]
         for key in keys:
             headers = {"X-API-Key": key, "User-Agent": "agent-of-somebody"}
             for path in ("/1025", "/77777", "?email=alice@example.com", "/wp-login"):
@@ -237,15 +240,15 @@ def test_no_span_tells_of_a_key_an_account_an_id_or_an_address(program: Program,
             serving.http.post(LISTINGS, headers=headers, json={"title": "Bicycle", "content": "Two wheels."})
         host = serving.base_url.removeprefix("http://")
         serving.stop()
-    told = b"".join(collector.bodies)
-    assert told.count(b"http.request.method") == 5 * len(keys)
+    exported = b"".join(collector.bodies)
+    assert exported.count(b"http.request.method") == 5 * len(keys)
     for secret in (*keys, "1025", "77777", "alice@example.com", "wp-login", "Bicycle", "agent-of", host, "127.0.0.1"):
-        assert secret.encode() not in told
+        assert secret.encode() not in exported
     allowed = {"http.request.method", "http.route", "http.response.status_code", "listings.request_id"}
-    assert {name for _ in range(5 * len(keys)) for name in attributes_of(collector.span())} == allowed
+    assert {name for _ in range(5 * len(keys)) for name in read_attributes(collector.next_span())} == allowed
 
 
-def test_a_failure_of_ours_is_an_error_and_a_refusal_is_none(
+def test_a_server_error_is_an_error_and_a_client_error_is_not(
     collector: Collector, variables: pytest.MonkeyPatch
 ) -> None:
     variables.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.environment["OTEL_EXPORTER_OTLP_ENDPOINT"])
@@ -253,72 +256,72 @@ def test_a_failure_of_ours_is_an_error_and_a_refusal_is_none(
     for status in (404, 503):
         tracing.record_response(RequestLine(method="GET", route="/readyz", status=status, milliseconds=2.5), {})
     tracing.close()
-    refused, failed = collector.span(), collector.span()
-    assert refused.status.code == Status.STATUS_CODE_UNSET
-    assert failed.status.code == Status.STATUS_CODE_ERROR
-    assert attributes_of(failed)["error.type"] == "503"
-    assert failed.end_time_unix_nano - failed.start_time_unix_nano == 2_500_000
+    client_error, server_error = collector.next_span(), collector.next_span()
+    assert client_error.status.code == Status.STATUS_CODE_UNSET
+    assert server_error.status.code == Status.STATUS_CODE_ERROR
+    assert read_attributes(server_error)["error.type"] == "503"
+    assert server_error.end_time_unix_nano - server_error.start_time_unix_nano == 2_500_000
 
 
 # The collector
 
 
-def test_a_collector_that_is_away_costs_no_request_and_one_line_of_the_log(tmp_path: Path) -> None:
-    away = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_EXPORTER_OTLP_TIMEOUT": "0.1"}
-    with Program(tmp_path, LISTINGS_TRACING="on", **FAST, **away).serve() as serving:
-        for _ in range(100):  # of which a pipe that nobody reads yet holds all lines, in pieces of whatever size
+def test_an_unreachable_collector_costs_one_log_line_and_no_request(tmp_path: Path) -> None:
+    unreachable = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_EXPORTER_OTLP_TIMEOUT": "0.1"}
+    with Program(tmp_path, LISTINGS_TRACING="on", **FAST, **unreachable).serve() as serving:
+        for _ in range(100):  # few enough that their log lines fit in the pipe
             assert serving.http.get("/healthz").status_code == 200
         outcome = serving.stop()
     assert outcome.code == 0
-    assert outcome.err.count("Traces can't be delivered") == 1
+    assert outcome.err.count("Traces can't be exported") == 1
     assert outcome.err.count('"event":"request"') == 100
     assert [text for text in outcome.err.splitlines() if "urllib3" in text or "opentelemetry" in text] == []
 
 
-def test_a_collector_that_never_answers_holds_up_neither_requests_nor_the_stop(tmp_path: Path) -> None:
-    with Silent() as silent, Program(tmp_path, **silent.environment).serve() as serving:
+def test_a_silent_collector_blocks_neither_requests_nor_the_stop(tmp_path: Path) -> None:
+    with SilentCollector() as silent, Program(tmp_path, **silent.environment).serve() as serving:
         for _ in range(100):
             assert serving.http.get("/healthz").status_code == 200
         started = time.monotonic()
         outcome = serving.stop()
     assert outcome.code == 0
-    assert time.monotonic() - started < DEADLINE / 2  # of the exporter's own patience
+    assert time.monotonic() - started < DEADLINE / 2  # less than the timeout of the exporter
 
 
-def is_told(caplog: pytest.LogCaptureFixture, words: str, seconds: float) -> bool:
-    """Whether it is logged before so many seconds are over."""
+def is_logged(caplog: pytest.LogCaptureFixture, text: str, seconds: float) -> bool:
+    """Wait for a text in the log. Return False after the given number of seconds."""
     end = time.monotonic() + seconds
-    while words not in caplog.text and time.monotonic() < end:
+    while text not in caplog.text and time.monotonic() < end:
         time.sleep(0.001)
-    return words in caplog.text
+    return text in caplog.text
 
 
-def test_a_collector_that_comes_back_is_told_of_in_a_line(
+def test_the_recovery_of_a_collector_is_logged_once(
     variables: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "listings.telemetry.tracing")
     bound = socket.socket()
     bound.bind(("127.0.0.1", 0))
     variables.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{bound.getsockname()[1]}")
-    variables.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.75")  # less than the exporter's pause before it tries again
+    variables.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.75")  # less than the pause of the exporter before a retry
     tracing = Tracing()
     tracing.record_response(RequestLine(method="GET", route="/healthz", status=200), {})
-    assert is_told(caplog, "can't be delivered", DEADLINE)
+    assert is_logged(caplog, "can't be exported", DEADLINE)
     with Collector(bound) as collector:
-        for _ in range(60):  # a busy machine may take longer to hear that the first one was taken
+        for _ in range(60):  # on a busy machine the first response may take longer
             tracing.record_response(RequestLine(method="GET", route="/readyz", status=200), {})
-            assert collector.span().name == "GET /readyz"
-            if is_told(caplog, "delivered again", 2):
+            assert collector.next_span().name == "GET /readyz"
+            if is_logged(caplog, "exported again", 2):
                 break
         tracing.close()
-    assert [record.message for record in caplog.records][1:] == ["Traces are delivered again"]
+    assert [record.message for record in caplog.records][1:] == ["Traces are exported again"]
 
 
 # The extra, and the switch
 
 
 def run_without_opentelemetry(folder: Path, *arguments: str, tracing: str) -> subprocess.CompletedProcess[str]:
-    """The program where the extra's packages are not there."""
+    """Run the program without the packages of the extra."""
     code = (
         "import sys; sys.modules['opentelemetry'] = None\n"
         "from listings.cli import main\n"
@@ -336,7 +339,7 @@ def run_without_opentelemetry(folder: Path, *arguments: str, tracing: str) -> su
     )
 
 
-def test_where_the_extra_is_missing_the_start_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_tracing_without_the_extra_prevents_the_start(tmp_path: Path) -> None:
     outcome = run_without_opentelemetry(tmp_path, "serve", "--port", "0", tracing="on")
     assert (outcome.returncode, outcome.stdout) == (1, "")
     assert outcome.stderr.startswith("listings: LISTINGS_TRACING is on")
@@ -345,11 +348,11 @@ def test_where_the_extra_is_missing_the_start_is_refused_by_its_name(tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
-def test_where_tracing_is_off_the_extra_is_not_needed(tmp_path: Path) -> None:
+def test_without_tracing_the_extra_is_not_needed(tmp_path: Path) -> None:
     assert run_without_opentelemetry(tmp_path, "migrate", tracing="off").returncode == 0
 
 
-def test_where_tracing_is_off_nothing_is_loaded_delivered_or_logged(tmp_path: Path, collector: Collector) -> None:
+def test_without_tracing_nothing_is_loaded_exported_or_logged(tmp_path: Path, collector: Collector) -> None:
     with Program(tmp_path, **collector.environment | {"LISTINGS_TRACING": "off"}).serve() as serving:
         serving.http.get("/healthz", headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})
         maps = Path(f"/proc/{serving.process.pid}/task").iterdir()
@@ -363,14 +366,14 @@ def test_where_tracing_is_off_nothing_is_loaded_delivered_or_logged(tmp_path: Pa
     assert loaded.stdout == "[]\n"
 
 
-def test_a_variable_that_opentelemetry_does_not_take_is_told_in_a_sentence(variables: pytest.MonkeyPatch) -> None:
+def test_an_invalid_variable_of_opentelemetry_is_reported(variables: pytest.MonkeyPatch) -> None:
     variables.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "0")
     with pytest.raises(Problem, match=r"OTEL_ variables: .*max_queue_size") as raised:
         Tracing()
     assert raised.value.code == "invalid_setting"
 
 
-def test_where_opentelemetry_itself_is_switched_off_there_is_no_trace_to_name(variables: pytest.MonkeyPatch) -> None:
+def test_disabling_the_opentelemetry_sdk_disables_traces(variables: pytest.MonkeyPatch) -> None:
     variables.setenv("OTEL_SDK_DISABLED", "true")
     tracing = Tracing()
     assert tracing.record_response(RequestLine(method="GET", route="/healthz", status=200), {}) is None

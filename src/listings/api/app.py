@@ -18,7 +18,7 @@ from listings.api.routes import route
 from listings.domain.errors import Problem
 from listings.domain.model import Caller
 from listings.http.asgi import AsgiExchange, ClientGoneError, Exchange, Pages, Receive, Scope, Send
-from listings.service import EndedKey, Service
+from listings.service import InactiveKeyError, Service
 from listings.telemetry.logs import RequestLine, RequestLog
 
 OnResponse: TypeAlias = Callable[[RequestLine], None]
@@ -112,7 +112,7 @@ class Application:
             if cors.is_preflight(request, self._cors_origins):
                 return cors.preflight_response(refused.allowed)
             return codec.problem_response(refused)
-        except EndedKey as ended:
+        except InactiveKeyError as ended:
             return self._counted(request, codec.problem_response(ended), ended.caller)
         except Problem as problem:
             return self._counted(request, codec.problem_response(problem, request.verdict))
@@ -199,7 +199,7 @@ class Application:
 
     def _tell(self, line: RequestLine) -> None:
         if self._request_log is not None:
-            self._request_log.note(line)
+            self._request_log.record(line)
         if self._on_answer is not None:
             self._on_answer(line)
 

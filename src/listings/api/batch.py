@@ -8,7 +8,7 @@ from listings.api import codec
 from listings.contract.listings import Step, StepResult
 from listings.domain import fields
 from listings.domain.errors import Problem
-from listings.domain.fields import json_type, shown
+from listings.domain.fields import json_type, preview
 from listings.domain.model import Caller, ListingChange
 from listings.service import Service
 
@@ -55,10 +55,10 @@ def read(body: bytes, *, strict: bool) -> AskedBatch:
     if not isinstance(operations, list) or not 1 <= len(operations) <= MOST_OPERATIONS:
         raise Problem("invalid_request", f"operations must be a list of 1 to {MOST_OPERATIONS} operations")
     if not isinstance(atomic, bool):
-        raise Problem("invalid_request", f"atomic must be true or false, got {shown(atomic)}")
+        raise Problem("invalid_request", f"atomic must be true or false, got {preview(atomic)}")
     unknown = [name for name in content if name not in {"operations", "atomic"}]
     if strict and unknown:
-        raise Problem("invalid_request", f"{shown(unknown[0])} is not part of a batch")
+        raise Problem("invalid_request", f"{preview(unknown[0])} is not part of a batch")
     read_ones = [_operation(operation, strict=strict) for operation in operations]
     ignored = dict.fromkeys(chain(unknown, *(one.ignored for one in read_ones)))
     return AskedBatch(read_ones, atomic, list(ignored))
@@ -72,11 +72,11 @@ def _operation(content: object, *, strict: bool) -> Operation:
         return _refused(None, f"ref must be text or a whole number of at most {LONGEST_REF} characters")
     kind = content.get("op")
     if not isinstance(kind, str) or kind not in _KINDS:
-        return _refused(ref, f"op must be one of {', '.join(_KINDS)}, got {shown(kind)}")
+        return _refused(ref, f"op must be one of {', '.join(_KINDS)}, got {preview(kind)}")
     read_kind, parts = _KINDS[kind]
     unknown = [name for name in content if name not in {"op", "ref", *parts}]
     if strict and unknown:
-        return _refused(ref, f"{shown(unknown[0])} is not part of this operation")
+        return _refused(ref, f"{preview(unknown[0])} is not part of this operation")
     try:
         operation = read_kind(ref, content, strict)
         return operation._replace(ignored=[*unknown, *operation.ignored])
@@ -90,12 +90,12 @@ def _is_reference(ref: object) -> bool:
 
 def _create(ref: object, content: Mapping[str, Any], strict: bool) -> Operation:  # noqa: FBT001 - one of a table
     body = _object(content, "listing")
-    new, ignored = fields.read_new(body, strict=strict)
+    new, ignored = fields.parse_new_listing(body, strict=strict)
     return Operation(
         ref,
         "listing created",
         "listing would be created",
-        lambda service, _caller: service.create_step(new),
+        lambda service, _caller: service.build_create_step(new),
         ignored,
     )
 
@@ -107,7 +107,7 @@ def _update(ref: object, content: Mapping[str, Any], strict: bool) -> Operation:
         ref,
         "listing updated",
         "listing would be updated",
-        lambda service, caller: service.update_step(caller, listing_id, change),
+        lambda service, caller: service.build_update_step(caller, listing_id, change),
         ignored,
     )
 
@@ -118,7 +118,7 @@ def _delete(ref: object, content: Mapping[str, Any], strict: bool) -> Operation:
         ref,
         "listing deleted",
         "listing would be deleted",
-        lambda service, caller: service.close_step(caller, listing_id),
+        lambda service, caller: service.build_delete_step(caller, listing_id),
     )
 
 
@@ -132,7 +132,7 @@ _KINDS: Mapping[str, tuple[Callable[[object, Mapping[str, Any], bool], Operation
 def _change(content: Mapping[str, Any], *, strict: bool) -> tuple[ListingChange | Problem, list[str]]:
     """Its faults are carried along, since the listing is judged first (decision G21)."""
     try:
-        return fields.read_change(_object(content, "changes"), strict=strict)
+        return fields.parse_listing_change(_object(content, "changes"), strict=strict)
     except Problem as problem:
         return problem, []
 
@@ -147,7 +147,7 @@ def _object(content: Mapping[str, Any], name: str) -> Mapping[str, object]:
 def _listing_id(content: Mapping[str, Any]) -> int:
     number = content.get("id")
     if isinstance(number, bool) or not isinstance(number, int):
-        raise Problem("invalid_request", f"id must be a whole number, got {shown(number)}")
+        raise Problem("invalid_request", f"id must be an integer, got {preview(number)}")
     return codec.listing_id(str(number))
 
 

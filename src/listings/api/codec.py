@@ -13,7 +13,7 @@ from listings.contract.listings import AddResult
 from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain import fields
 from listings.domain.errors import Code, Problem, Unavailable
-from listings.domain.listing_json import NOTHING, decode_object, record_of
+from listings.domain.listing_json import NO_EXTRA_FIELDS, build_record, decode_object
 from listings.domain.model import Listing, ListingChange, NewListing
 
 T = TypeVar("T")
@@ -110,14 +110,14 @@ def answer(content: object, status: int = 200, headers: bytes = b"") -> Response
     return Response(status, encode(content), headers)
 
 
-def listing_response(listing: Listing, include: frozenset[str] = NOTHING) -> Response:
+def listing_response(listing: Listing, include: frozenset[str] = NO_EXTRA_FIELDS) -> Response:
     """One record, under its tag."""
-    return Response(200, encode(record_of(listing, include)), tag=tag_of(listing, include))
+    return Response(200, encode(build_record(listing, include)), tag=tag_of(listing, include))
 
 
-def list_body(found: list[Listing], include: frozenset[str] = NOTHING) -> bytes:
+def list_body(found: list[Listing], include: frozenset[str] = NO_EXTRA_FIELDS) -> bytes:
     """The records of a list."""
-    return encode({"listings": [record_of(listing, include) for listing in found]})
+    return encode({"listings": [build_record(listing, include) for listing in found]})
 
 
 def page_response(found: list[Listing], include: frozenset[str], tag: str, next_address: str) -> Response:
@@ -148,7 +148,7 @@ def message_response(message: str, headers: bytes = b"", tag: str = "") -> Respo
     return Response(200, encode({"message": message}), headers, tag=tag)
 
 
-def tag_of(listing: Listing, include: frozenset[str] = NOTHING) -> str:
+def tag_of(listing: Listing, include: frozenset[str] = NO_EXTRA_FIELDS) -> str:
     """A listing's entity tag: its version, its views, and what was added to it (decision G35)."""
     more = "-".join(["", *sorted(include)]) if include else ""
     return f'"v{listing.version}.{listing.view_count}{more}"'
@@ -237,13 +237,13 @@ def idempotency_key(sent: list[str]) -> str | None:
 
 def new_listing(body: bytes, *, strict: bool) -> tuple[NewListing, bytes]:
     """What a create's body describes, and the headers that tell how it was taken."""
-    return _read(fields.read_new, body, strict=strict)
+    return _read(fields.parse_new_listing, body, strict=strict)
 
 
 def listing_change(body: bytes, *, strict: bool) -> tuple[ListingChange | Problem, bytes]:
     """What an update's body describes; its faults are carried along, since the listing is judged first (G21)."""
     try:
-        return _read(fields.read_change, body, strict=strict)
+        return _read(fields.parse_listing_change, body, strict=strict)
     except Problem as problem:
         return problem, b""
 

@@ -20,7 +20,7 @@ async def list_listings(service: Service, request: Request) -> Response:
     if asked is params.PLAIN:
         return await _whole_list(service, request, revision, tag)
     page = await service.find_listings(request.caller, asked.query)
-    behind = asked.next_address(codec.LISTINGS_PATH, page.next_place) if page.next_place is not None else ""
+    behind = asked.next_address(codec.LISTINGS_PATH, page.next_cursor) if page.next_cursor is not None else ""
     return codec.page_response(page.listings, asked.include, tag, behind)
 
 
@@ -58,7 +58,7 @@ async def update_listing(service: Service, request: Request) -> Response:
 async def delete_listing(service: Service, request: Request) -> Response:
     """DELETE /api/v1/listings/{id}."""
     terms = _terms(request)
-    await service.close_listing(request.caller, codec.listing_id(request.segment), terms)
+    await service.delete_listing(request.caller, codec.listing_id(request.segment), terms)
     return _edited("listing deleted", "listing would be deleted", terms)
 
 

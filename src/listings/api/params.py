@@ -13,7 +13,7 @@ import msgspec
 
 from listings.domain import timestamps, tokenizer
 from listings.domain.errors import Problem
-from listings.domain.fields import FIELDS, Choice, FieldError, Money, Text, refuse, shown
+from listings.domain.fields import FIELDS, Choice, FieldError, Money, Text, preview, raise_field_errors
 from listings.domain.model import ListingQuery, SortKey, Status
 
 EXTRAS = ("district", "latitude", "longitude")
@@ -46,7 +46,7 @@ class Count:
     def __call__(self, text: str) -> int:
         """The number."""
         if not re.fullmatch("[0-9]{1,9}", text) or not self.least <= int(text) <= self.most:
-            raise FieldError(f"must be a whole number from {self.least} to {self.most}, got {shown(text)}")
+            raise FieldError(f"must be an integer from {self.least} to {self.most}, got {preview(text)}")
         return int(text)
 
 
@@ -59,7 +59,7 @@ class Amount:
     def __call__(self, text: str) -> int:
         """The cents."""
         if not _DECIMAL.fullmatch(text):
-            raise FieldError(f"must be a number of dollars like 12.50, got {shown(text)}")
+            raise FieldError(f"must be a number of dollars like 12.50, got {preview(text)}")
         return self.money(float(text))
 
 
@@ -75,7 +75,7 @@ class Several:
         names = frozenset(text.split(","))
         if not names <= {*self.allowed, "all"}:
             raise FieldError(
-                f"must be some of {', '.join(self.allowed)}, with commas between them, or all, got {shown(text)}"
+                f"must be some of {', '.join(self.allowed)}, with commas between them, or all, got {preview(text)}"
             )
         return names - {"all"} | (frozenset(self.all) if "all" in names else frozenset())
 
@@ -84,10 +84,12 @@ def moment(text: str) -> str:
     """A moment in UTC as it is stored, without its fraction of a second."""
     match = _MOMENT.fullmatch(text)
     try:
-        return timestamps.text_of(timestamps.moment_of(" ".join(filter(None, match.groups())) if match else text))
+        return timestamps.format_timestamp(
+            timestamps.parse_timestamp(" ".join(filter(None, match.groups())) if match else text)
+        )
     except ValueError:
         raise FieldError(
-            f"must be YYYY-MM-DD HH:MM:SS, YYYY-MM-DDTHH:MM:SSZ or YYYY-MM-DD, in UTC, got {shown(text)}"
+            f"must be YYYY-MM-DD HH:MM:SS, YYYY-MM-DDTHH:MM:SSZ or YYYY-MM-DD, in UTC, got {preview(text)}"
         ) from None
 
 
@@ -106,14 +108,14 @@ def order(text: str) -> tuple[str, bool]:
     name = text.removeprefix("-")
     if name not in get_args(SortKey):
         allowed = ", ".join(get_args(SortKey))
-        raise FieldError(f"must be one of {allowed}, with - in front for descending, got {shown(text)}")
+        raise FieldError(f"must be one of {allowed}, with - in front for descending, got {preview(text)}")
     return name, text.startswith("-")
 
 
 def truth(text: str) -> bool:
     """True or false."""
     if text not in {"true", "false"}:
-        raise FieldError(f"must be true or false, got {shown(text)}")
+        raise FieldError(f"must be true or false, got {preview(text)}")
     return text == "true"
 
 
@@ -230,7 +232,7 @@ def _read(pairs: list[tuple[str, str]], rules: Mapping[str, Callable[[str], Any]
     faults: list[str] = []
     for name, text in pairs:
         if name not in rules:
-            faults += [f"{shown(_legible(name))} is not a parameter here"] if strict else []
+            faults += [f"{preview(_legible(name))} is not a parameter here"] if strict else []
         elif name in values:
             faults.append(f"{name} must stand once")
         else:
@@ -238,7 +240,7 @@ def _read(pairs: list[tuple[str, str]], rules: Mapping[str, Callable[[str], Any]
                 values[name] = rules[name](_unicode(text))
             except FieldError as fault:
                 faults.append(f"{name} {fault}")
-    refuse(list(dict.fromkeys(faults)))
+    raise_field_errors(list(dict.fromkeys(faults)))
     return values
 
 

@@ -109,7 +109,7 @@ def show_account(context: click.Context, account: str, *, as_json: bool) -> None
     async def use(service: Service) -> Data:
         found = await service.find_account(account)
         counts = await service.count_listings(found)
-        usable = [key for key in await service.list_keys(found) if not service.has_key_ended(key)]
+        usable = [key for key in await service.list_keys(found) if not service.is_key_revoked_or_expired(key)]
         return {
             **status_data(found),
             "usable_keys": len(usable),

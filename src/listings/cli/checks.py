@@ -16,7 +16,7 @@ from listings.cli.check_result import Finding, mismatched
 from listings.cli.serve import OTHER_FILES
 from listings.domain import timestamps
 from listings.domain.errors import Problem, Unavailable
-from listings.settings import Given, Settings, settings_of
+from listings.settings import ResolvedSetting, Settings, build_settings
 from listings.store.sqlite.maintenance.inspection import Inspection
 
 if TYPE_CHECKING:
@@ -33,11 +33,11 @@ _ANSWER_SECONDS = 2
 _NO_DATABASE = "file is not a database"  # the engine's words
 
 
-def examine(given: list[Given], unknown: Sequence[str] = ()) -> Iterator[Finding]:
+def examine(given: list[ResolvedSetting], unknown: Sequence[str] = ()) -> Iterator[Finding]:
     """All findings, in the order in which they are best read. `unknown` are names of what are no settings."""
-    settings = settings_of(given)
+    settings = build_settings(given)
     yield _settings(given, unknown)
-    if not any(one.fault for one in given if one.setting.attribute == "database"):
+    if not any(one.error for one in given if one.setting.attribute == "database"):
         examine_it = _examine_database if isinstance(settings.database, Path) else postgres_checks.examine
         yield from examine_it(settings)
     yield _clock()
@@ -92,8 +92,8 @@ def _out_of_reach(check: str, error: OSError) -> Finding:
     return Finding(check, "fault", f"{error.filename} can't be looked at: {error.strerror}", advice)
 
 
-def _settings(given: list[Given], unknown: Sequence[str]) -> Finding:
-    faults = [one.fault for one in given if one.fault]
+def _settings(given: list[ResolvedSetting], unknown: Sequence[str]) -> Finding:
+    faults = [one.error for one in given if one.error]
     if faults:
         return Finding("settings", "fault", "; ".join(faults), "Correct them; `listings settings` shows all")
     if unknown:
@@ -223,11 +223,13 @@ def _stored_times(inspection: Inspection) -> Finding:
         return Finding(
             "stored times",
             "warning",
-            f"The latest stored time is {timestamps.text_of(newest)}, "
-            f"but the clock says {timestamps.text_of(time.time())}",
+            f"The latest stored time is {timestamps.format_timestamp(newest)}, "
+            f"but the clock says {timestamps.format_timestamp(time.time())}",
             "Set the machine's clock if it is wrong; if it was wrong before, this passes with time",
         )
-    return Finding("stored times", "ok", "-" if newest is None else f"The latest is {timestamps.text_of(newest)}")
+    return Finding(
+        "stored times", "ok", "-" if newest is None else f"The latest is {timestamps.format_timestamp(newest)}"
+    )
 
 
 def _room(settings: Settings) -> Finding:
@@ -288,8 +290,10 @@ def _drafts(settings: Settings) -> Finding:
 def _clock() -> Finding:
     now = time.time()
     if not _FIRST_YEAR <= time.gmtime(now).tm_year <= _LAST_YEAR:
-        return Finding("clock", "fault", timestamps.text_of(now), "Set the machine's clock: plans and keys end by it")
-    return Finding("clock", "ok", f"{timestamps.text_of(now)} UTC")
+        return Finding(
+            "clock", "fault", timestamps.format_timestamp(now), "Set the machine's clock: plans and keys end by it"
+        )
+    return Finding("clock", "ok", f"{timestamps.format_timestamp(now)} UTC")
 
 
 def _sqlite() -> Finding:

@@ -39,7 +39,7 @@ class KeyText(click.ParamType[str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401 - click's signature
         """The key as it is."""
         if not value or not all("!" <= letter <= "~" for letter in value):
-            self.fail("must be visible ASCII characters without a space", param, ctx)
+            self.fail("must be visible ASCII characters without spaces", param, ctx)
         return str(value)
 
 

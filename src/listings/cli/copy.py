@@ -10,7 +10,7 @@ from listings.cli.output import Value, json_option, progress_shown, show, tell
 from listings.cli.parameters import SettingText, settings_of
 from listings.domain.errors import Problem
 from listings.domain.postgres_url import PostgresUrl
-from listings.settings import COPY_TARGET, resolve
+from listings.settings import COPY_TARGET, resolve_setting
 
 
 @click.command(short_help="Copy the SQLite database to PostgreSQL.")
@@ -40,8 +40,8 @@ def copy(context: click.Context, to: str | None, *, dry_run: bool, as_json: bool
     with progress_shown("Comparing" if dry_run else "Copying") as progress:
         copied = maintenance.copy_database(settings, target, dry_run=dry_run, progress=progress)
     data: dict[str, Value] = {
-        "database": settings.database_shown,
-        "target": target.shown,
+        "database": settings.redacted_database,
+        "target": target.redacted,
         **copied.rows,
         "written": copied.written,
         "removed": copied.removed,
@@ -54,9 +54,9 @@ def copy(context: click.Context, to: str | None, *, dry_run: bool, as_json: bool
 
 
 def _parse_target(to: str | None) -> PostgresUrl:
-    given = resolve(COPY_TARGET, os.environ, to)
+    given = resolve_setting(COPY_TARGET, os.environ, to)
     if given.source == "default":
         raise Problem("invalid_setting", "No target database given: use --to or LISTINGS_COPY_TO_FILE")
-    if given.fault:
-        raise Problem("invalid_setting", given.fault)
+    if given.error:
+        raise Problem("invalid_setting", given.error)
     return PostgresUrl(given.text)

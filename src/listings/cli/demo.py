@@ -10,7 +10,7 @@ from listings.cli import seed
 from listings.cli.demo_listings import ALICE, BOB, CHARLIE
 from listings.cli.seed import SeedAccount
 from listings.domain import api_keys, fields
-from listings.domain.model import Account, Caller, is_current
+from listings.domain.model import Account, Caller, is_plan_active
 from listings.service import Service
 
 _LISTINGS = "/api/v1/listings"
@@ -110,7 +110,7 @@ async def _let_in(service: Service, account: Account, password: str) -> None:
     if account.disabled_at is not None:
         return
     stored = await service.store.get_password(account.id)
-    if not (await service.passwords.check(stored, password)).is_right:
+    if not (await service.passwords.verify(stored, password)).is_correct:
         token = await service.accept_invitation(await service.invite(str(account.id)), password)
         await service.sign_out(token)
 
@@ -120,17 +120,17 @@ async def _key(service: Service, account: Account, known: str | None) -> tuple[s
     if known is not None and api_keys.is_well_formed(known):
         caller = await service.find_key(known)
         if caller is None:
-            await service.adopt_key(account, "demo", known)
+            await service.add_key(account, "demo", known)
             caller = await service.find_key(known)
         if caller is not None and caller.account_id == account.id and _is_good(service, caller):
             return known, caller
-    issued = await service.adopt_key(account, "demo", api_keys.make())
+    issued = await service.add_key(account, "demo", api_keys.generate())
     return await _key(service, account, issued.secret)
 
 
 def _is_good(service: Service, caller: Caller) -> bool:
     return caller.key_revoked_at is None and (
-        caller.key_expires_at is None or is_current(caller.key_expires_at, service.clock())
+        caller.key_expires_at is None or is_plan_active(caller.key_expires_at, service.clock())
     )
 
 
@@ -141,7 +141,7 @@ async def _first_listing(service: Service, caller: Caller, person: _Person) -> i
         return found[-1].id
     ids = []
     for listing in person.listings:
-        new, _ = fields.read_new(listing, strict=True)
+        new, _ = fields.parse_new_listing(listing, strict=True)
         ids.append((await service.create_listing(caller, new)).listing_id)
     return ids[0]
 

@@ -53,7 +53,7 @@ def create(
     async def use(service: Service) -> IssuedKey:
         if secret is None:
             return await service.issue_key(account, name, expires)
-        return await service.register_key(account, name, secret, expires)
+        return await service.import_key(account, name, secret, expires)
 
     _show_issued(with_service(context, use), as_json=as_json)
 
@@ -96,7 +96,7 @@ def rotate(context: click.Context, key_id: int, grace: int, *, as_json: bool) ->
     issued = with_service(context, lambda service: service.rotate_key(key_id, grace * 3600))
     _show_issued(issued, as_json=as_json)
     if issued.key.expires_at is not None:
-        tell(f"It expires as the old one was to: {timestamps.text_of(issued.key.expires_at)}")
+        tell(f"It expires as the old one was to: {timestamps.format_timestamp(issued.key.expires_at)}")
 
 
 @key.command()
@@ -131,4 +131,4 @@ def _read_key(file: BinaryIO) -> str:
     try:
         return file.read(_MOST_READ).decode("ascii").strip()
     except UnicodeDecodeError:
-        raise Problem("invalid_request", use_cases.WRONG_KEY) from None
+        raise Problem("invalid_request", use_cases.INVALID_KEY_MESSAGE) from None

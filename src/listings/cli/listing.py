@@ -30,7 +30,7 @@ def list_listings(context: click.Context, account: str, limit: int, *, as_json: 
     """
 
     async def use(service: Service) -> list[Listing]:
-        return await service.latest_listings(await service.find_account(account), limit)
+        return await service.list_latest_listings(await service.find_account(account), limit)
 
     found = with_service(context, use)
     columns = ("id", "state", "title", "type", "price", "view_count", "updated_at")
@@ -60,7 +60,7 @@ def delete(context: click.Context, listing_id: int, *, as_json: bool) -> None:
     \b
     Example: listings delete 1025
     """
-    show(listing_data(with_service(context, lambda service: service.close_for_owner(listing_id))), as_json=as_json)
+    show(listing_data(with_service(context, lambda service: service.delete_for_owner(listing_id))), as_json=as_json)
 
 
 @click.command(short_help="Bring a deleted listing back.")
@@ -74,5 +74,5 @@ def undelete(context: click.Context, listing_id: int, *, active: bool, as_json: 
     \b
     Example: listings undelete 1025
     """
-    opened = with_service(context, lambda service: service.reopen_for_owner(listing_id, active=active))
+    opened = with_service(context, lambda service: service.restore_for_owner(listing_id, active=active))
     show(listing_data(opened), as_json=as_json)

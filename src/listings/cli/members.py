@@ -22,7 +22,7 @@ from listings.service import Service
 from listings.service.accounts import is_erased
 from listings.service.members import INVITATION_SECONDS
 from listings.service.transfer import exporter
-from listings.service.usage import MOST_REFUSALS
+from listings.service.usage import MAX_REJECTED_REQUESTS
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ def invite(context: click.Context, account: str, base_url: str | None, *, as_jso
     token, expires_at = with_service(context, use)
     link = f"{base}/invitations/{token}"
     if as_json:
-        show({"link": link, "expires_at": timestamps.text_of(expires_at)}, as_json=True)
+        show({"link": link, "expires_at": timestamps.format_timestamp(expires_at)}, as_json=True)
     else:
         click.echo(link)
 
@@ -169,7 +169,7 @@ def _parts(service: Service, owner: Account) -> Mapping[str, Callable[[], AsyncI
         "sessions": lambda: _each(store.list_sessions(owner.id), _session_data),
         "activity": lambda: _activity(service, owner),
         "usage": lambda: _each(store.list_usage_by_hour(*place, 0), _usage_data),
-        "refusals": lambda: _each(store.list_rejected_requests(*place, MOST_REFUSALS), _refusal_data),
+        "refusals": lambda: _each(store.list_rejected_requests(*place, MAX_REJECTED_REQUESTS), _refusal_data),
         "listings": lambda: _listings(service, owner),
     }
 
@@ -180,18 +180,18 @@ async def _each(read: Awaitable[Iterable[T]], data: Callable[[T], Any]) -> Async
 
 
 async def _activity(service: Service, owner: Account) -> AsyncIterator[Any]:
-    page = await service.activity(owner, None, _PAGE)
+    page = await service.list_activity(owner, None, _PAGE)
     while True:
         for event in page.events:
             yield _event_data(event)
-        if page.next_place is None:
+        if page.next_cursor is None:
             return
-        page = await service.activity(owner, page.next_place, _PAGE)
+        page = await service.list_activity(owner, page.next_cursor, _PAGE)
 
 
 async def _listings(service: Service, owner: Account) -> AsyncIterator[Any]:
 
-    async for page in exporter.pages(service, owner):
+    async for page in exporter.read_pages(service, owner):
         for listing in page:
             yield listing_data(listing)
 
@@ -200,14 +200,14 @@ def _session_data(session: Session) -> Mapping[str, object]:
     return {
         "id": session.handle,
         "browser": session.agent,
-        "signed_in_at": timestamps.text_of(session.created_at),
-        "last_seen_at": timestamps.text_of(session.seen_at),
+        "signed_in_at": timestamps.format_timestamp(session.created_at),
+        "last_seen_at": timestamps.format_timestamp(session.seen_at),
     }
 
 
 def _event_data(event: Event) -> Mapping[str, object]:
     return {
-        "at": timestamps.text_of(event.moment),
+        "at": timestamps.format_timestamp(event.moment),
         "what": event.kind,
         "by": {OPERATOR: "operator", CONSOLE: "console"}.get(event.actor, f"key {event.actor}"),
         "id": event.subject or None,
@@ -217,7 +217,7 @@ def _event_data(event: Event) -> Mapping[str, object]:
 
 def _usage_data(row: UsageCount) -> Mapping[str, object]:
     return {
-        "hour": timestamps.text_of(row.period * _HOUR),
+        "hour": timestamps.format_timestamp(row.period * _HOUR),
         "key": row.key_id,
         "status": row.status,
         "requests": row.responses,
@@ -226,7 +226,7 @@ def _usage_data(row: UsageCount) -> Mapping[str, object]:
 
 def _refusal_data(refusal: RejectedRequest) -> Mapping[str, object]:
     return {
-        "at": timestamps.text_of(refusal.moment // _MICROSECOND),
+        "at": timestamps.format_timestamp(refusal.moment // _MICROSECOND),
         "key": refusal.key_id,
         "status": refusal.status,
         "code": refusal.code,

@@ -24,7 +24,7 @@ def migrate(context: click.Context, *, dry_run: bool, as_json: bool) -> None:
     Example: listings migrate
     """
     settings = settings_of(context)
-    path = settings.database_shown
+    path = settings.redacted_database
     if dry_run:
         pending = names_of(maintenance.pending_migrations(settings))
         if as_json:

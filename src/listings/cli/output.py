@@ -151,4 +151,4 @@ def _is_control(letter: str) -> bool:
 
 
 def _date(moment: int | None) -> str | None:
-    return None if moment is None else timestamps.text_of(moment)
+    return None if moment is None else timestamps.format_timestamp(moment)

@@ -12,7 +12,7 @@ import click
 from listings import wiring
 from listings.domain import timestamps
 from listings.service import Service
-from listings.settings import COPY_TARGET, SETTINGS, Given, Settings, load, mask, survey
+from listings.settings import COPY_TARGET, SETTINGS, ResolvedSetting, Settings, load, mask_password, resolve_all
 from listings.telemetry import logs
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ class Date(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401 - click's signature
         try:
-            return value if isinstance(value, int) else timestamps.moment_of(value)
+            return value if isinstance(value, int) else timestamps.parse_timestamp(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
@@ -43,7 +43,7 @@ class SettingText(click.ParamType[str]):
         try:
             self._setting.parse(value)
         except ValueError as error:
-            shown = mask(value) if self._setting.secret else value
+            shown = mask_password(value) if self._setting.secret else value
             self.fail(f"{error}, got {shown!r}", param, ctx)
         return str(value)
 
@@ -53,9 +53,9 @@ def settings_of(context: click.Context, **flags: str | None) -> Settings:
     return load(os.environ, {**context.obj, **flags})
 
 
-def given_of(context: click.Context) -> list[Given]:
+def given_of(context: click.Context) -> list[ResolvedSetting]:
     """Return the value and source of each setting for a command, invalid ones included."""
-    return survey(os.environ, context.obj)
+    return resolve_all(os.environ, context.obj)
 
 
 def with_service(
@@ -69,7 +69,7 @@ def with_service(
         async with wiring.opened_service(settings) as service:
             return await use(service)
 
-    with logs.on_behalf_of(_user()):
+    with logs.bind_operator(_user()):
         return asyncio.run(run())
 
 
@@ -79,7 +79,7 @@ def configure_logs(settings: Settings, of: str = "", pid: int | None = None) -> 
     For `pid` see `listings.telemetry.logs.configure`.
     """
     as_json = settings.log_format == "json" or (settings.log_format == "auto" and not sys.stderr.isatty())
-    logs.configure(sys.stderr, settings.log_level, as_json=as_json, of=of, pid=pid)
+    logs.configure(sys.stderr, settings.log_level, as_json=as_json, logger=of, pid=pid)
     return as_json
 
 

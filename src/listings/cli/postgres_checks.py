@@ -23,7 +23,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     except Problem as problem:
         yield _unreachable(problem)
         return
-    yield Finding("database", "ok", f"{settings.database_shown}, PostgreSQL {found.version}")
+    yield Finding("database", "ok", f"{settings.redacted_database}, PostgreSQL {found.version}")
     yield _schema(found)
     yield _stored_times(found)
     yield _durability(found)
@@ -60,14 +60,14 @@ def _stored_times(found: PostgresInspection) -> Finding:
         return Finding(
             "stored times",
             "warning",
-            f"The latest stored time is {timestamps.text_of(found.newest_time)}, "
-            f"but the clock says {timestamps.text_of(time.time())}",
+            f"The latest stored time is {timestamps.format_timestamp(found.newest_time)}, "
+            f"but the clock says {timestamps.format_timestamp(time.time())}",
             "Set the machine's clock if it is wrong; if it was wrong before, this passes with time",
         )
     return Finding(
         "stored times",
         "ok",
-        "-" if found.newest_time is None else f"The latest is {timestamps.text_of(found.newest_time)}",
+        "-" if found.newest_time is None else f"The latest is {timestamps.format_timestamp(found.newest_time)}",
     )
 
 

@@ -13,7 +13,7 @@ import msgspec
 from listings.domain import api_keys, timestamps
 from listings.domain.errors import Problem
 from listings.domain.model import Account
-from listings.service import WRONG_KEY, Service, checked_email, checked_name
+from listings.service import INVALID_KEY_MESSAGE, Service, validate_email, validate_name
 
 KEY_NAME = "seed"
 
@@ -30,7 +30,7 @@ class SeedAccount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """When the plan is to end, given when it ends now."""
         if self.plan_expires_at is None:
             return None
-        return present if self.plan_expires_at is msgspec.UNSET else timestamps.moment_of(self.plan_expires_at)
+        return present if self.plan_expires_at is msgspec.UNSET else timestamps.parse_timestamp(self.plan_expires_at)
 
 
 class Seed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,7 +58,7 @@ async def apply(service: Service, seed: Seed) -> None:
         account = await ensure_account(service, wanted)
         for secret in wanted.keys:
             if await service.find_key(secret) is None:
-                await service.adopt_key(account, KEY_NAME, secret)
+                await service.add_key(account, KEY_NAME, secret)
 
 
 async def ensure_account(service: Service, wanted: SeedAccount) -> Account:
@@ -92,15 +92,15 @@ async def _require_free(service: Service, wanted: SeedAccount, secret: str) -> N
 
 def _check(seed: Seed) -> None:
     """Raises ValueError or Problem for what msgspec's types don't tell."""
-    emails = [checked_email(wanted.email) for wanted in seed.accounts]
+    emails = [validate_email(wanted.email) for wanted in seed.accounts]
     secrets = [secret for wanted in seed.accounts for secret in wanted.keys]
     if len(set(emails)) < len(emails):
         raise ValueError("an e-mail address stands in it twice")
     if len(set(secrets)) < len(secrets):
         raise ValueError("a key stands in it twice")
     for wanted in seed.accounts:
-        checked_name(wanted.name)
+        validate_name(wanted.name)
         wanted.plan_end(None)
     for number, secret in enumerate(secrets, 1):
         if not api_keys.is_well_formed(secret):
-            raise ValueError(f"its key number {number} is no key. {WRONG_KEY}")
+            raise ValueError(f"its key number {number} is no key. {INVALID_KEY_MESSAGE}")

@@ -26,7 +26,7 @@ from listings.http.server import base_url_of, bound_socket
 from listings.service import Service
 from listings.settings import Settings
 from listings.telemetry.logs import RequestLog
-from listings.telemetry.metrics import listener_of
+from listings.telemetry.metrics import start_listener
 from listings.workers.supervisor import Supervisor
 from listings.workers.worker import Worker
 
@@ -153,7 +153,7 @@ async def _supervised(
     supervisor = Supervisor(partial(Worker.start, _WORKER, flags, listener), settings.workers, listener)
     with ExitStack() as stack:
         if settings.metrics_address is not None:
-            told = stack.enter_context(closing(listener_of(supervisor.report, *settings.metrics_address)))
+            told = stack.enter_context(closing(start_listener(supervisor.report, *settings.metrics_address)))
             tell(f"Metrics are at {told.url}")
         maintenance.migrate_database(settings, report_backup)
         on_damage = stack.enter_context(maintenance.sound_database(settings))
@@ -190,10 +190,10 @@ def _tell_no_reload() -> None:
 
 def _announce(settings: Settings, base_url: str, prepared: demonstration.Demo | None) -> None:
     if prepared is None:
-        tell(f"Listings answers at {base_url}, data in {settings.database_shown}")
+        tell(f"Listings answers at {base_url}, data in {settings.redacted_database}")
         return
     environment = demonstration.write_environment(prepared, base_url, settings.file.parent)
-    click.echo(demonstration.banner(prepared, base_url, settings.database_shown, environment))
+    click.echo(demonstration.banner(prepared, base_url, settings.redacted_database, environment))
 
 
 def with_possible_connections(settings: Settings) -> Settings:

@@ -7,7 +7,7 @@ import click
 from listings.cli.output import Data, json_option, show_rows, tell
 from listings.cli.parameters import given_of
 from listings.domain.errors import Problem
-from listings.settings import Given, unknown
+from listings.settings import ResolvedSetting, find_unknown_variables
 
 
 @click.command(short_help="Show every setting and the source of its value.")
@@ -24,13 +24,13 @@ def settings(context: click.Context, *, as_json: bool) -> None:
     """
     given = given_of(context)
     show_rows(("setting", "value", "from"), map(_row, given), as_json=as_json)
-    for name in unknown(os.environ):
+    for name in find_unknown_variables(os.environ):
         tell(f"{name} is not a setting; it is ignored")
-    faults = [one.fault for one in given if one.fault]
+    faults = [one.error for one in given if one.error]
     if faults:
         raise Problem("invalid_setting", "; ".join(faults))
 
 
-def _row(given: Given) -> Data:
-    row = {"setting": given.setting.variables[0], "value": given.shown or None, "from": given.source}
-    return row | {"fault": given.fault or None}
+def _row(given: ResolvedSetting) -> Data:
+    row = {"setting": given.setting.variables[0], "value": given.redacted or None, "from": given.source}
+    return row | {"fault": given.error or None}

@@ -19,7 +19,7 @@ from listings.contract.imports import ImportProgress, Position, RowOutcome
 from listings.domain.errors import Problem
 from listings.service import Service
 from listings.service.transfer import exporter, importer
-from listings.service.transfer.file_formats import File, Format, format_of
+from listings.service.transfer.file_formats import Format, ImportFile, detect_format
 from listings.service.transfer.rows import Row
 
 _PAGES_BETWEEN_SAVES = 10
@@ -35,7 +35,7 @@ class ListingsFile(click.ParamType[Path]):
         """The path."""
         path = Path(value)
         try:
-            format_of(path)
+            detect_format(path)
         except ValueError as error:
             self.fail(f"{value!r} {error}", param, ctx)
         return path
@@ -55,7 +55,7 @@ def export(context: click.Context, account: str, file: Path, *, force: bool, as_
     \b
     Example: listings export alice@example.com alice.csv
     """
-    form = format_of(file)
+    form = detect_format(file)
     place = place_of(file)
     require_free(file, force=force)
 
@@ -66,7 +66,7 @@ def export(context: click.Context, account: str, file: Path, *, force: bool, as_
             _begin(part, form)
             task = progress.add_task("Exporting", total=None, completed=part.progress.listings)
             saves_in = _PAGES_BETWEEN_SAVES
-            async for page in exporter.pages(service, owner, part.progress.last_id):
+            async for page in exporter.read_pages(service, owner, part.progress.last_id):
                 part.write(form.encode(page), len(page), page[-1].id)
                 progress.update(task, completed=part.progress.listings)
                 saves_in -= 1
@@ -103,9 +103,9 @@ def import_(
     async def use(service: Service) -> dict[str, Any]:
         owner = await service.find_account(account)
         with _opened(file) as opened, _progress() as progress:
-            source = File(opened, format_of(file))
+            source = ImportFile(opened, detect_format(file))
             watch = _Watch(file, source.size, progress)
-            options = importer.Options(new_ids=new_ids, dry_run=dry_run, again=again)
+            options = importer.ImportOptions(new_ids=new_ids, dry_run=dry_run, again=again)
             done = await importer.Import(service, owner, source, watch, options).run()
         return {"account_id": owner.id, "file": str(file)} | {
             name: getattr(done, name) for name in ("made", "changed", "unchanged", "refused")
@@ -127,18 +127,18 @@ class _Watch:
         self._task = progress.add_task("Reading", total=size)
         self._ignored: set[str] = set()
 
-    def resumed(self, done: ImportProgress) -> None:
+    def on_resume(self, done: ImportProgress) -> None:
         rows = done.made + done.changed + done.unchanged + done.refused
         tell(f"Going on behind line {done.line}: {rows} rows of {self._path} are done")
 
-    def moved(self, doing: str, place: Position) -> None:
+    def on_progress(self, doing: str, place: Position) -> None:
         self._progress.update(self._task, description=doing, completed=place.offset)
 
-    def settled(self, row: Row, outcome: RowOutcome) -> None:
+    def on_outcome(self, row: Row, outcome: RowOutcome) -> None:
         if isinstance(outcome, Problem):
             tell(f"{self._path}:{row.line}: {outcome.message}")
 
-    def ignored(self, names: frozenset[str]) -> None:
+    def on_ignored_columns(self, names: frozenset[str]) -> None:
         for name in sorted(names - self._ignored)[: _MOST_IGNORED - len(self._ignored)]:
             self._ignored.add(name)
             tell(f"{self._path}: {name[:100]!r} is no column of a listing and is ignored")

@@ -1,4 +1,4 @@
-"""API keys: make, check, digest and mask them (decision G24). Pure but for the randomness of `make`."""
+"""Generate, validate, hash and mask API keys (decision G24)."""
 
 import re
 import secrets
@@ -12,39 +12,48 @@ _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _RANDOM_LENGTH = 32  # 190 bits
 _CHECKSUM_LENGTH = 6  # 62**6 > 2**32
 _GENERATED = re.compile(f"{PREFIX}[0-9A-Za-z]{{{_RANDOM_LENGTH + _CHECKSUM_LENGTH}}}")
-_BROUGHT_ALONG = re.compile(r"[\x21-\x7e]{16,200}")
+_IMPORTED = re.compile(r"[\x21-\x7e]{16,200}")
 
 
-def make() -> str:
-    """A new key: `lst_`, 32 random base62 characters, 6 characters of checksum."""
+def generate() -> str:
+    """Return a new random key: `lst_`, 32 base62 characters and a checksum of 6 characters."""
     body = PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(_RANDOM_LENGTH))
-    return body + checksum(body)
+    return body + compute_checksum(body)
 
 
-def checksum(text: str) -> str:
-    """CRC32 of the text as six base62 characters."""
+def compute_checksum(text: str) -> str:
+    """Return the CRC32 of the text as six base62 characters."""
     rest, last = divmod(zlib.crc32(text.encode()), len(_PAIRS))
     first, middle = divmod(rest, len(_PAIRS))
     return _PAIRS[first] + _PAIRS[middle] + _PAIRS[last]
 
 
 def is_well_formed(key: str) -> bool:
-    """Whether the text can be a key at all: of our making with a right checksum, or 16-200 visible ASCII."""
+    """Return whether the text can be a key.
+
+    A key that begins with `lst_` needs a valid checksum. Any other key was imported from an older system and has
+    16 to 200 visible ASCII characters.
+    """
     if not key.startswith(PREFIX):
-        return _BROUGHT_ALONG.fullmatch(key) is not None
-    return _GENERATED.fullmatch(key) is not None and checksum(key[:-_CHECKSUM_LENGTH]) == key[-_CHECKSUM_LENGTH:]
+        return _IMPORTED.fullmatch(key) is not None
+    return (
+        _GENERATED.fullmatch(key) is not None and compute_checksum(key[:-_CHECKSUM_LENGTH]) == key[-_CHECKSUM_LENGTH:]
+    )
 
 
 def digest(key: str) -> bytes:
-    """What is stored of a key: its SHA-256. A key has too much entropy for a slow hash to add anything."""
+    """Return the SHA-256 under which a key is stored.
+
+    A key has enough entropy that a slow hash would add nothing.
+    """
     return sha256(key.encode()).digest()
 
 
-def masked(text: str) -> str:
-    """A text with every key of our making in it masked: somebody may have put one where none belongs."""
+def mask_keys(text: str) -> str:
+    """Mask the generated keys in a string. A caller may have put one where it does not belong, such as in a path."""
     return _GENERATED.sub(lambda found: mask(found[0]), text)
 
 
 def mask(key: str) -> str:
-    """What is shown of a key after its creation: the first four and the last four characters."""
+    """Return the first four and the last four characters of a key, which may be shown after its creation."""
     return f"{key[:4]}…{key[-4:]}"

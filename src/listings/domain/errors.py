@@ -1,7 +1,7 @@
-"""The one error that reaches an edge.
+"""The expected errors of Listings.
 
-Rules and stores raise a `Problem`; the HTTP edge turns its code into a status, the command line into an
-exit code. An exception of any other kind is a bug.
+Rules and stores raise a `Problem`. The HTTP server maps its code to a status, the command line to an exit code. Any
+other exception is a bug.
 """
 
 from typing import Literal, TypeAlias
@@ -57,7 +57,7 @@ Code: TypeAlias = Literal[
 
 
 class Problem(Exception):
-    """What was refused and why: a code for programs and one plain sentence for people."""
+    """A rejected operation: an error code for programs and one sentence for people."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)
@@ -66,9 +66,9 @@ class Problem(Exception):
 
 
 class Unavailable(Problem):
-    """The store or the limiter can't answer now. A write that meets it has an unknown outcome."""
+    """The store or the rate limiter is unavailable. A write that fails with it has an unknown outcome."""
 
     def __init__(self, message: str, *, retry_after: int = 1) -> None:
-        """`retry_after` is in seconds."""
+        """`retry_after` is in seconds and is sent as the Retry-After header."""
         super().__init__("unavailable", message)
         self.retry_after = retry_after

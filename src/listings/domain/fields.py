@@ -1,8 +1,8 @@
-"""Every rule and bound of a listing's fields, once: one table from a body's key to its rule.
+"""Validation rules for the fields of a listing, in one table (decisions G2-G6, G32).
 
-A rule turns the value that JSON gave into the value that is stored, or raises a `FieldError` with the end of a
-sentence that begins with the field's name. Rules carry their bounds as attributes, so that the described API
-is made of the same table. All faults of a body are told at once (decisions G2-G6, G32).
+A rule converts a JSON value to the value that is stored, or raises a `FieldError`. The limits of a rule are attributes,
+so that the API documentation is generated from the same table. A body is validated completely: one error lists all of
+its invalid fields.
 """
 
 import json
@@ -20,95 +20,101 @@ from listings.domain.model import ListingChange, NewListing, Value
 Body: TypeAlias = Mapping[str, object]
 Rule: TypeAlias = Callable[[object], Value]
 
-_MOST_FAULTS = 20
-_NOISE = 0.000001  # dollars by which floats may miss a whole cent (decision G4)
-_KINDS: Mapping[type, str] = {
-    bool: "true or false",
-    str: "text",
+_MAX_LISTED_ERRORS = 20
+_MAX_PREVIEW_LENGTH = 40
+_TOLERANCE = 0.000001  # dollars by which a float may differ from a whole cent (decision G4)
+_TYPE_NAMES: Mapping[type, str] = {
+    bool: "a boolean",
+    str: "a string",
     int: "a number",
     float: "a number",
-    list: "a list",
+    list: "an array",
     dict: "an object",
     type(None): "null",
 }
 
 
 class FieldError(ValueError):
-    """The end of a sentence that begins with the field's name: "must be text, got a number"."""
+    """An invalid value. The message continues a sentence that begins with the field's name: "must be a string"."""
 
 
-class InvalidFields(Problem):
-    """What a body has at fault, all of it."""
+class InvalidFieldsError(Problem):
+    """A body with invalid fields. `errors` has a whole sentence for each of them, by the field's name."""
 
-    def __init__(self, faults: Mapping[str, str]) -> None:
-        """`faults` are sentences by the field's name."""
-        super().__init__("invalid_request", _joined(list(faults.values())))
-        self.faults = faults
+    def __init__(self, errors: Mapping[str, str]) -> None:
+        super().__init__("invalid_request", _join(list(errors.values())))
+        self.errors = errors
 
 
 def json_type(value: object) -> str:
-    """What JSON calls such a value, with an article."""
-    return _KINDS[type(value)]
+    """Return the name of a value's JSON type, with its article."""
+    return _TYPE_NAMES[type(value)]
 
 
-def shown(value: object) -> str:
-    """The value as JSON for a message, cut to 40 characters; of a list or an object only its kind."""
+def preview(value: object) -> str:
+    """Return the value as JSON of at most 40 characters, for a message. Arrays and objects are shown as their type."""
     if isinstance(value, list | dict):
         return json_type(value)
     if isinstance(value, int) and abs(value) >= 10**39:
         return "a number of 40 digits or more"
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 40 else text[:37] + "..."  # noqa: PLR2004
+    return text if len(text) <= _MAX_PREVIEW_LENGTH else text[: _MAX_PREVIEW_LENGTH - 3] + "..."
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Text of at most `longest` code points, kept exactly as sent; U+0000 is refused (decision G2)."""
+    """A string of at most `max_length` code points without U+0000, stored exactly as sent (decision G2)."""
 
-    longest: int
-    blank: bool = True  # False: white space alone counts as missing
+    max_length: int
+    allow_blank: bool = True  # False: a string of white space alone counts as missing
 
     def __call__(self, value: object) -> str:
-        """The text itself."""
+        """Return the string unchanged."""
         if not isinstance(value, str):
-            raise FieldError(f"must be text, got {json_type(value)}")
-        if len(value) > self.longest:
-            raise FieldError(f"must be at most {self.longest} characters, got {len(value)}")
+            raise FieldError(f"must be a string, got {json_type(value)}")
+        if len(value) > self.max_length:
+            raise FieldError(f"must be at most {self.max_length} characters, got {len(value)}")
         if "\0" in value:
             raise FieldError("must not contain the character U+0000")
-        if not self.blank and (not value or value.isspace()):
+        if not self.allow_blank and (not value or value.isspace()):
             raise FieldError("is required and must not be blank")
         return value
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of a few words."""
+    """One of the allowed strings."""
 
     allowed: tuple[str, ...]
 
     def __call__(self, value: object) -> str:
-        """The word itself."""
+        """Return the string unchanged."""
         if isinstance(value, str) and value in self.allowed:
             return value
-        raise FieldError(f"must be one of {', '.join(self.allowed)}, got {shown(value)}")
+        raise FieldError(f"must be one of {', '.join(self.allowed)}, got {preview(value)}")
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """True or false."""
+    """A boolean."""
 
     def __call__(self, value: object) -> bool:
-        """The flag itself."""
+        """Return the boolean unchanged."""
         if isinstance(value, bool):
             return value
-        raise FieldError(f"must be true or false, got {shown(value)}")
+        advice = ": remove the quotes" if isinstance(value, str) and value in {"true", "false"} else ""
+        raise FieldError(f"must be true or false, got {preview(value)}{advice}")
 
 
-def _number(value: Any) -> float:  # noqa: ANN401 - what JSON gave; to mypyc an int is a float once it is known as one
-    """A whole number that no float holds is beyond every bound, as infinity is."""
+_QUOTED_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,20})?")
+
+
+def _parse_number(value: Any) -> float:  # noqa: ANN401 - mypyc treats an int declared as a number as a float
+    """Return a number as a float. Integers too large for a float become infinity, which exceeds every limit."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise FieldError(f"must be a number, got {shown(value)}")
+        is_quoted = isinstance(value, str) and _QUOTED_NUMBER.fullmatch(value) is not None
+        advice = ": remove the quotes" if is_quoted else ""
+        raise FieldError(f"must be a number, got {preview(value)}{advice}")
     try:
         return float(value)
     except OverflowError:
@@ -117,71 +123,71 @@ def _number(value: Any) -> float:  # noqa: ANN401 - what JSON gave; to mypyc an 
 
 @dataclass(frozen=True, slots=True)
 class Money:
-    """Dollars of at most two decimals, kept as cents; float noise passes, a third decimal doesn't (decision G4)."""
+    """Dollars with at most two decimals, stored as cents. Float noise is tolerated, a third decimal is not (G4)."""
 
-    most_cents: int
+    max_cents: int
 
     def __call__(self, value: object) -> int:
-        """The amount in cents."""
-        dollars = _number(value)
-        cents = round(dollars * 100) if abs(dollars) <= self.most_cents else -1
-        if not 0 <= cents <= self.most_cents or dollars < -_NOISE:
-            raise FieldError(f"must be from 0 to {self.most_cents / 100}, got {shown(value)}")
-        if abs(dollars - cents / 100) > _NOISE:
-            raise FieldError(f"must have at most two decimals, got {shown(value)}")
+        """Return the amount in cents."""
+        dollars = _parse_number(value)
+        cents = round(dollars * 100) if abs(dollars) <= self.max_cents else -1
+        if not 0 <= cents <= self.max_cents or dollars < -_TOLERANCE:
+            raise FieldError(f"must be from 0 to {self.max_cents / 100}, got {preview(value)}")
+        if abs(dollars - cents / 100) > _TOLERANCE:
+            raise FieldError(f"must have at most two decimals, got {preview(value)}")
         return cents
 
 
 @dataclass(frozen=True, slots=True)
 class Coordinate:
-    """Degrees between two bounds, both allowed."""
+    """Degrees from `minimum` to `maximum`."""
 
-    least: int
-    most: int
+    minimum: int
+    maximum: int
 
     def __call__(self, value: object) -> float:
-        """The degrees as a float."""
-        degrees = _number(value)
-        if not self.least <= degrees <= self.most:
-            raise FieldError(f"must be from {self.least} to {self.most}, got {shown(value)}")
+        """Return the degrees as a float."""
+        degrees = _parse_number(value)
+        if not self.minimum <= degrees <= self.maximum:
+            raise FieldError(f"must be from {self.minimum} to {self.maximum}, got {preview(value)}")
         return float(degrees) + 0.0  # -0.0 + 0.0 is 0.0
 
 
-_UNFIT = re.compile(r"[\s\x00-\x1f\x7f-\x9f\\]")
+_FORBIDDEN_IN_URL = re.compile(r"[\s\x00-\x1f\x7f-\x9f\\]")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _HTTP = re.compile(r"https?://([^/?#]*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """Addresses of pictures, kept in order as a JSON array; nothing is ever fetched (decision G3)."""
+    """An array of image URLs, stored as JSON in the order sent. The images are never fetched (decision G3)."""
 
-    most: int
-    longest: int
-    absolute: bool = False  # True: only http and https addresses, none relative
+    max_items: int
+    max_length: int  # per URL
+    absolute: bool = False  # True: relative URLs are invalid
 
     def __call__(self, value: object) -> str:
-        """The JSON array of the addresses."""
+        """Return the JSON array of the URLs."""
         if not isinstance(value, list):
-            raise FieldError(f"must be a list of addresses, got {json_type(value)}")
-        if len(value) > self.most:
-            raise FieldError(f"must have at most {self.most} addresses, got {len(value)}")
-        for place, address in enumerate(value):
-            fault = self._fault_of(address)
-            if fault is not None:
-                raise FieldError(f"[{place}] {fault}, got {shown(address)}")
+            raise FieldError(f"must be an array of URLs, got {json_type(value)}")
+        if len(value) > self.max_items:
+            raise FieldError(f"must have at most {self.max_items} URLs, got {len(value)}")
+        for index, url in enumerate(value):
+            error = self._find_error(url)
+            if error is not None:
+                raise FieldError(f"[{index}] {error}, got {preview(url)}")
         return msgspec.json.encode(value).decode()
 
-    def _fault_of(self, address: object) -> str | None:
-        if not isinstance(address, str) or not 0 < len(address) <= self.longest:
-            return f"must be an address of 1 to {self.longest} characters"
-        if _UNFIT.search(address):
-            return "must not contain white space, a control character or a backslash"
-        if _SCHEME.match(address) is None:
-            return "must be an absolute http or https address" if self.absolute else None
-        http = _HTTP.match(address)
+    def _find_error(self, url: object) -> str | None:
+        if not isinstance(url, str) or not 0 < len(url) <= self.max_length:
+            return f"must be a URL of 1 to {self.max_length} characters"
+        if _FORBIDDEN_IN_URL.search(url):
+            return "must be a URL without spaces, control characters or backslashes"
+        if _SCHEME.match(url) is None:
+            return "must be an absolute http or https URL" if self.absolute else None
+        http = _HTTP.match(url)
         if http is None:
-            return "must be an http or https address"
+            return "must be an http or https URL"
         authority = http[1]
         if "@" in authority or authority.partition(":")[0] == "":
             return "must have a host and no user name or password"
@@ -189,17 +195,17 @@ class Images:
 
 
 class Field(NamedTuple):
-    """One key of a body: where its value is stored and by which rule."""
+    """One field of a body: the `Listing` attribute that stores it, and its rule."""
 
     attribute: str
     rule: Rule
-    clearable: bool = True  # null on an update sets it back to what it holds when it was never given
-    strict_rule: Rule | None = None  # in place of `rule` under `Prefer: handling=strict`
+    clearable: bool = True  # null in an update resets it to the default of a new listing
+    strict_rule: Rule | None = None  # replaces `rule` under `Prefer: handling=strict`
 
 
 FIELDS: Mapping[str, Field] = {
-    "title": Field("title", Text(255, blank=False), clearable=False),
-    "content": Field("content", Text(100_000, blank=False), clearable=False),
+    "title": Field("title", Text(255, allow_blank=False), clearable=False),
+    "content": Field("content", Text(100_000, allow_blank=False), clearable=False),
     "type": Field("type", Choice(("product", "service", "rental", "job")), clearable=False),
     "category": Field("category", Text(100)),
     "images": Field("images", Images(50, 2_048), strict_rule=Images(50, 2_048, absolute=True)),
@@ -212,46 +218,48 @@ FIELDS: Mapping[str, Field] = {
     "longitude": Field("longitude", Coordinate(-180, 180)),
     "is_active": Field("is_active", Flag(), clearable=False),
 }
-"""The keys that a body may set, in the order of the specification."""
+"""The fields that a body may set, in the order of the specification."""
 
 REQUIRED = ("title", "content")
 
 _EMPTY = NewListing(title="", content="")
-_CLEARED: Mapping[str, Value] = {
+_DEFAULTS: Mapping[str, Value] = {
     name: getattr(_EMPTY, field.attribute) for name, field in FIELDS.items() if field.clearable
 }
 
 
-def read_new(body: Body, *, strict: bool = False) -> tuple[NewListing, list[str]]:
-    """The listing that a create's body describes, and the keys that were ignored.
+def parse_new_listing(body: Body, *, strict: bool = False) -> tuple[NewListing, list[str]]:
+    """Return the listing that the body of a create describes, and the names of its ignored fields.
 
-    null means "not given". `strict` (`Prefer: handling=strict`) makes unknown keys and relative images faults.
-    Raises Problem("invalid_request") that names every fault.
+    null means that a field is not given. `strict` (`Prefer: handling=strict`) rejects unknown fields and relative
+    image URLs.
+
+    Raises InvalidFieldsError that lists every invalid field.
     """
     given = {name: value for name, value in body.items() if value is not None or name not in FIELDS}
-    values, ignored, faults = _read(given, strict=strict)
-    faults |= {name: f"{name} is required" for name in REQUIRED if name not in given}
-    _refuse(faults)
+    values, ignored, errors = _apply_rules(given, strict=strict)
+    errors |= {name: f"{name} is required" for name in REQUIRED if name not in given}
+    _raise_invalid_fields(errors)
     return NewListing(**cast("Mapping[str, Any]", values)), ignored
 
 
-def read_change(body: Body, *, strict: bool = False) -> tuple[ListingChange, list[str]]:
-    """The changes that an update's body describes, and the keys that were ignored.
+def parse_listing_change(body: Body, *, strict: bool = False) -> tuple[ListingChange, list[str]]:
+    """Return the changes that the body of an update describes, and the names of its ignored fields.
 
-    null clears an optional field. Raises Problem("invalid_request") that names every fault.
+    null clears an optional field. Raises InvalidFieldsError that lists every invalid field.
     """
-    cleared = [name for name, value in body.items() if value is None and name in _CLEARED]
+    cleared = [name for name, value in body.items() if value is None and name in _DEFAULTS]
     given = {name: value for name, value in body.items() if name not in cleared}
-    values, ignored, faults = _read(given, strict=strict)
-    _refuse(faults)
-    values.update((FIELDS[name].attribute, _CLEARED[name]) for name in cleared)
+    values, ignored, errors = _apply_rules(given, strict=strict)
+    _raise_invalid_fields(errors)
+    values.update((FIELDS[name].attribute, _DEFAULTS[name]) for name in cleared)
     return values, ignored
 
 
-def _read(given: Body, *, strict: bool) -> tuple[dict[str, Value], list[str], dict[str, str]]:
+def _apply_rules(given: Body, *, strict: bool) -> tuple[dict[str, Value], list[str], dict[str, str]]:
     values: dict[str, Value] = {}
     ignored: list[str] = []
-    faults: dict[str, str] = {}
+    errors: dict[str, str] = {}
     for name, value in given.items():
         field = FIELDS.get(name)
         if field is None:
@@ -260,25 +268,24 @@ def _read(given: Body, *, strict: bool) -> tuple[dict[str, Value], list[str], di
         rule = (field.strict_rule or field.rule) if strict else field.rule
         try:
             values[field.attribute] = rule(value)
-        except FieldError as fault:
-            faults[name] = f"{name}{'' if str(fault).startswith('[') else ' '}{fault}"
+        except FieldError as error:
+            errors[name] = f"{name}{'' if str(error).startswith('[') else ' '}{error}"
     if strict:
-        faults |= {name: f"{shown(name)} is not a field that can be set" for name in ignored}
-    return values, ignored, faults
+        errors |= {name: f"{preview(name)} is not a field that can be set" for name in ignored}
+    return values, ignored, errors
 
 
-def _refuse(faults: Mapping[str, str]) -> None:
-    if faults:
-        raise InvalidFields(faults)
+def _raise_invalid_fields(errors: Mapping[str, str]) -> None:
+    if errors:
+        raise InvalidFieldsError(errors)
 
 
-def refuse(faults: list[str]) -> None:
-    """Raises Problem("invalid_request") that names the faults, unless there are none."""
-    if faults:
-        raise Problem("invalid_request", _joined(faults))
+def raise_field_errors(errors: list[str]) -> None:
+    """Raise Problem("invalid_request") that lists the errors, unless there are none."""
+    if errors:
+        raise Problem("invalid_request", _join(errors))
 
 
-def _joined(faults: list[str]) -> str:
-    """Not so many that nobody would read them."""
-    more = len(faults) - _MOST_FAULTS
-    return "; ".join([*faults[:_MOST_FAULTS], f"and {more} more"] if more > 0 else faults)
+def _join(errors: list[str]) -> str:
+    remaining = len(errors) - _MAX_LISTED_ERRORS
+    return "; ".join([*errors[:_MAX_LISTED_ERRORS], f"and {remaining} more"] if remaining > 0 else errors)

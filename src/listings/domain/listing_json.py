@@ -1,4 +1,4 @@
-"""A listing as JSON, and JSON objects strictly read: what an answer of the API and a row of a file have in common."""
+"""Encode listings as JSON and decode JSON objects, for the API and for files."""
 
 import re
 from typing import Any
@@ -8,27 +8,27 @@ import msgspec
 from listings.domain import timestamps
 from listings.domain.model import Listing
 
-NOTHING: frozenset[str] = frozenset()
-EVERYTHING = frozenset(("district", "latitude", "longitude", "deleted_at"))
-"""What can be added to a record (decision G1)."""
+NO_EXTRA_FIELDS: frozenset[str] = frozenset()
+EXTRA_FIELDS = frozenset(("district", "latitude", "longitude", "deleted_at"))
+"""The fields that a record has only on request (decision G1)."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# An escaped first half of a pair without an escaped second half behind it, which msgspec calls truncated.
-_HALF_PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
-_KINDS = {
-    "array": "a list",
-    "bool": "true or false",
+# An escaped high surrogate without its low surrogate. msgspec reports it as truncated input.
+_UNPAIRED_SURROGATE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
+_TYPE_NAMES = {
+    "array": "an array",
+    "bool": "a boolean",
     "float": "a number",
     "int": "a number",
     "null": "null",
-    "str": "text",
+    "str": "a string",
 }
 
 _decode = msgspec.json.Decoder(dict[str, object]).decode
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """The listing record of the specification: its 14 fields, in its order; behind them, what was asked for."""
+    """The listing of the specification: its 14 fields in its order, then the extra fields."""
 
     id: int
     title: str
@@ -50,16 +50,16 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     deleted_at: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
-def _included(listing: Listing, include: frozenset[str]) -> dict[str, Any]:
-    more = {name: getattr(listing, name) for name in include}
-    if more.get("deleted_at") is not None:
-        more["deleted_at"] = timestamps.text_of(more["deleted_at"])
-    return more
+def _build_extra_fields(listing: Listing, include: frozenset[str]) -> dict[str, Any]:
+    extra = {name: getattr(listing, name) for name in include}
+    if extra.get("deleted_at") is not None:
+        extra["deleted_at"] = timestamps.format_timestamp(extra["deleted_at"])
+    return extra
 
 
-def record_of(listing: Listing, include: frozenset[str] = NOTHING) -> Record:
-    """What of a listing is shown, and what more of it was asked for (decision G1)."""
-    more = _included(listing, include) if include else {}
+def build_record(listing: Listing, include: frozenset[str] = NO_EXTRA_FIELDS) -> Record:
+    """Return the record of a listing, with the extra fields in `include` (decision G1)."""
+    extra = _build_extra_fields(listing, include) if include else {}
     return Record(
         listing.id,
         listing.title,
@@ -75,31 +75,34 @@ def record_of(listing: Listing, include: frozenset[str] = NOTHING) -> Record:
         listing.view_count,
         listing.created_at,
         listing.updated_at,
-        **more,
+        **extra,
     )
 
 
 def decode_object(text: bytes) -> dict[str, object]:
-    """A JSON object, with or without a byte-order mark. ValueError with the end of a sentence: "is not valid UTF-8"."""
+    """Decode a JSON object, with or without a byte-order mark.
+
+    Raises ValueError. Its message continues a sentence about the text: "is not valid UTF-8".
+    """
     try:
         return _decode(text.removeprefix(_BYTE_ORDER_MARK))
     except UnicodeDecodeError:
-        fault = "is not valid UTF-8"
+        reason = "is not valid UTF-8"
     except RecursionError:
-        fault = "is nested too deeply"
+        reason = "is nested too deeply"
     except msgspec.ValidationError as error:
-        fault = _sentence(error)
+        reason = _describe_type_error(error)
     except msgspec.DecodeError as error:
-        half = "truncated" in str(error) and _HALF_PAIR.search(text)
-        fault = "contains half of a surrogate pair" if half else f"is not valid JSON: {_without_prefix(error)}"
-    raise ValueError(fault)
+        is_unpaired = "truncated" in str(error) and _UNPAIRED_SURROGATE.search(text)
+        reason = "contains an unpaired surrogate" if is_unpaired else f"is not valid JSON: {_strip_prefix(error)}"
+    raise ValueError(reason)
 
 
-def _sentence(error: msgspec.ValidationError) -> str:
-    """For msgspec's "Expected `object`, got `array`" and "Integer value out of range - at `$[...]`", in our words."""
+def _describe_type_error(error: msgspec.ValidationError) -> str:
+    """Reword msgspec's "Expected `object`, got `array`" and "Integer value out of range - at `$[...]`"."""
     got = re.search(r"got `(\w+)`", str(error))
-    return f"must be a JSON object, got {_KINDS[got[1]]}" if got else "contains a number that is out of range"
+    return f"must be a JSON object, got {_TYPE_NAMES[got[1]]}" if got else "contains a number that is out of range"
 
 
-def _without_prefix(error: msgspec.DecodeError) -> str:
+def _strip_prefix(error: msgspec.DecodeError) -> str:
     return str(error).removeprefix("JSON is malformed: ").removeprefix("Input data was ")

@@ -1,7 +1,7 @@
-"""The nouns: listings, accounts, keys, callers. Values only; the rules of a listing's fields are in `fields`.
+"""Data types: listings, accounts, API keys and callers. `fields` has the validation rules of a listing.
 
-Times of a listing are text (`dates.text_of`), because they are stored and shown as text; all other times are
-seconds since 1970.
+The timestamps of a listing are strings (`timestamps.format_timestamp`), the form in which they are stored and shown.
+All other timestamps are in seconds since 1970.
 """
 
 from collections.abc import Mapping
@@ -12,28 +12,28 @@ import msgspec
 BUCKETS = 1024
 
 Value: TypeAlias = str | int | float | bool | None
-"""What a field of a listing can hold, as it is stored."""
+"""A stored value of a listing's field."""
 
 ListingChange: TypeAlias = Mapping[str, Value]
-"""New values by the name of the `Listing` attribute, only of what changes."""
+"""New values by the name of the `Listing` attribute. Unchanged attributes are absent."""
 
 
 def bucket_of(number: int) -> int:
-    """The bucket of a listing's id, and of an account's: where its rows live (decision G7a)."""
+    """Return the bucket of a listing id or an account id, which decides where its rows are stored (decision G7a)."""
     return number & (BUCKETS - 1)
 
 
 class Listing(msgspec.Struct, frozen=True, gc=False):
-    """A listing as it is stored, deleted ones included."""
+    """A stored listing. It may be deleted."""
 
     id: int
     account_id: int
-    version: int  # raised by every edit, not by views
+    version: int  # increases with every edit, but not with views
     title: str
     content: str
     type: str
     category: str
-    images: str  # the JSON array of addresses; only pages look inside
+    images: str  # a JSON array of URLs; only the pages decode it
     price_cents: int
     price_type: str
     location: str
@@ -49,7 +49,7 @@ class Listing(msgspec.Struct, frozen=True, gc=False):
 
 
 class NewListing(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A checked listing to be created; the defaults are what a field holds when it was not given (decision G5)."""
+    """A validated listing to be created. The defaults are the values of fields that are not given (decision G5)."""
 
     title: str
     content: str
@@ -67,7 +67,7 @@ class NewListing(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class ImportedListing(msgspec.Struct, frozen=True, gc=False):
-    """A checked listing to be made with a past of its own: a deleted one is inactive."""
+    """A validated listing to be created with its own timestamps and views. A deleted one is inactive."""
 
     new: NewListing
     view_count: int
@@ -81,23 +81,23 @@ SortKey: TypeAlias = Literal["id", "created_at", "updated_at", "price", "title"]
 
 
 class ListingQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which of an account's listings are asked for, and in which order (decision G17). None: whatever it is."""
+    """Filters, order and page of a list of an account's listings (decision G17). None means no filter."""
 
     status: Status = "active"
     type: str | None = None
     category: str | None = None
     region: str | None = None
-    words: tuple[str, ...] = ()  # that title or content must have, as `words.tokenize` gives them
-    price_min: int | None = None  # cents, included
-    price_max: int | None = None  # cents, included
-    updated_since: str | None = None  # included
+    words: tuple[str, ...] = ()  # from `tokenizer.tokenize`; title or content must contain each of them
+    price_min: int | None = None  # cents, inclusive
+    price_max: int | None = None  # cents, inclusive
+    updated_since: str | None = None  # inclusive
     sort: SortKey = "id"
     descending: bool = True
     limit: int | None = None
-    after: tuple[str | int, int] | None = None  # the sorted value and the id of the last listing before
+    after: tuple[str | int, int] | None = None  # the cursor of the last listing on the previous page
 
-    def place_of(self, listing: "Listing") -> tuple[str | int, int]:
-        """What to go on behind: the value that this query sorts by, and the id that tells equal ones apart."""
+    def cursor_of(self, listing: "Listing") -> tuple[str | int, int]:
+        """Return the sort value and the id of a listing. The id breaks ties."""
         value: str | int = getattr(listing, SORTED_BY[self.sort])
         return value, listing.id
 
@@ -109,32 +109,32 @@ SORTED_BY: Mapping[SortKey, str] = {
     "price": "price_cents",
     "title": "title",
 }
-"""The attribute of a listing that each order goes by."""
+"""The `Listing` attribute of each sort key."""
 
 
 class MarketQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which of everybody's listings are asked for, and in which order. None: whatever it is."""
+    """Filters, order and page of a search of the public market. None means no filter."""
 
-    words: tuple[str, ...] = ()  # that the listing must have, as `words.tokenize` gives them
+    words: tuple[str, ...] = ()  # from `tokenizer.tokenize`; the listing must contain each of them
     type: str | None = None
     category: str | None = None
     region: str | None = None
-    price_min: int | None = None  # cents, included
-    price_max: int | None = None  # cents, included
+    price_min: int | None = None  # cents, inclusive
+    price_max: int | None = None  # cents, inclusive
     sort: Literal["newest", "price", "-price"] = "newest"
-    after: tuple[int, int] | None = None  # price and serial of the last entry before, as `Entry.place` has them
+    after: tuple[int, int] | None = None  # the cursor of the last entry on the previous page
     limit: int = 24
 
 
 class MarketEntry(msgspec.Struct, frozen=True, gc=False):
-    """What the market shows of a listing among others."""
+    """A listing in the search results of the market."""
 
-    serial: int  # its place in the order in which listings appeared
+    serial: int  # ascends in the order in which listings were added to the market
     id: int
     title: str
     type: str
     category: str
-    image: str  # the first picture's address, or ""
+    image: str  # URL of the first image, or ""
     price_cents: int
     price_type: str
     location: str
@@ -142,20 +142,20 @@ class MarketEntry(msgspec.Struct, frozen=True, gc=False):
     created_at: str
 
     @property
-    def place(self) -> tuple[int, int]:
-        """What to go on behind, whatever the order."""
+    def cursor(self) -> tuple[int, int]:
+        """The price and the serial, which continue a search in any order."""
         return self.price_cents, self.serial
 
 
 class MarketFacets(NamedTuple):
-    """The regions and the categories of what the market shows, those with the most listings first."""
+    """The regions and categories of the listings on the market, largest first."""
 
     regions: list[str]
     categories: list[str]
 
 
 class SitemapEntry(NamedTuple):
-    """A page for search engines to know of."""
+    """A page of the sitemap."""
 
     serial: int
     listing_id: int
@@ -163,7 +163,7 @@ class SitemapEntry(NamedTuple):
 
 
 class Account(msgspec.Struct, frozen=True):
-    """Somebody who owns listings. `plan_expires_at` None: never had a plan; `disabled_at` None: not disabled."""
+    """An owner of listings. `plan_expires_at` is None if it never had a plan, `disabled_at` if it is not disabled."""
 
     id: int
     name: str
@@ -174,9 +174,9 @@ class Account(msgspec.Struct, frozen=True):
 
 
 class ApiKey(msgspec.Struct, frozen=True):
-    """A key without its secret; `hint` is its first four and last four characters (decision G24).
+    """An API key without its secret. `hint` is the masked key (decision G24).
 
-    `last_used_at` may be a minute behind.
+    `last_used_at` may lag by a minute.
     """
 
     id: int
@@ -190,7 +190,7 @@ class ApiKey(msgspec.Struct, frozen=True):
 
 
 class ListingCounts(msgspec.Struct, frozen=True):
-    """How many listings an account has of each state."""
+    """The number of an account's listings in each state."""
 
     active: int
     inactive: int
@@ -198,7 +198,7 @@ class ListingCounts(msgspec.Struct, frozen=True):
 
 
 class Caller(msgspec.Struct, frozen=True, gc=False):
-    """Who sends a request: a key and what of its account decides over it."""
+    """The sender of a request: an API key and the state of its account."""
 
     key_id: int
     account_id: int
@@ -209,6 +209,6 @@ class Caller(msgspec.Struct, frozen=True, gc=False):
     key_revoked_at: int | None
 
 
-def is_current(plan_expires_at: int | None, now: float) -> bool:
-    """Whether a Business plan holds; it does until just before its end. No plan is as an expired one."""
+def is_plan_active(plan_expires_at: int | None, now: float) -> bool:
+    """Return whether a Business plan is active. It expires at `plan_expires_at`; None means no plan."""
     return plan_expires_at is not None and now < plan_expires_at

@@ -1,53 +1,53 @@
-"""The address of a PostgreSQL database, as libpq has it."""
+"""Validate the connection URI of a PostgreSQL database, in the format of libpq."""
 
 import re
 from urllib.parse import parse_qsl, urlsplit
 
 _SCHEMES = ("postgresql", "postgres")
-_PLACE = re.compile(r"(?:[^\[\]:@/]*|\[[0-9A-Fa-f:.%]+\])(?::(\d{0,5}))?")
-_LARGEST_PORT = 65_535
-_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+_HOST_AND_PORT = re.compile(r"(?:[^\[\]:@/]*|\[[0-9A-Fa-f:.%]+\])(?::(\d{0,5}))?")
+_MAX_PORT = 65_535
+_SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 _PARAMETERS = {
     "database", "dbname", "host", "krbsrvname", "passfile", "password", "port", "service", "servicefile", "sslcert",
     "sslcrl", "sslkey", "sslmode", "sslpassword", "sslrootcert", "target_session_attrs", "user",
 }  # fmt: skip
-_FAULT = "must be like postgresql://listings:PASSWORD@db.example:5432/listings?sslmode=verify-full"
+_FORMAT_ERROR = "must be like postgresql://listings:PASSWORD@db.example:5432/listings?sslmode=verify-full"
 
 
 class PostgresUrl(str):
-    """An address that was looked at. It may hold a password: `shown` is for eyes."""
+    """A validated connection URI. It may contain a password: show `redacted` instead."""
 
     __slots__ = ()
 
     @property
-    def shown(self) -> str:
-        """The address without user, password and parameters."""
+    def redacted(self) -> str:
+        """The URI without its user, password and parameters."""
         parts = urlsplit(self)
-        place = parts.netloc.rpartition("@")[2] or dict(parse_qsl(parts.query)).get("host", "")
-        return f"postgresql://{place}{parts.path}"
+        host = parts.netloc.rpartition("@")[2] or dict(parse_qsl(parts.query)).get("host", "")
+        return f"postgresql://{host}{parts.path}"
 
 
 def is_postgres(text: str) -> bool:
-    """Whether an address is meant for PostgreSQL."""
+    """Return whether the scheme of a URL is that of PostgreSQL."""
     return text.partition("://")[0] in _SCHEMES
 
 
 def parse(text: str) -> PostgresUrl:
-    """Raises ValueError with a sentence that begins with "must"."""
+    """Return the validated URI. Raises ValueError, whose message begins with "must"."""
     try:
         parts = urlsplit(text)
         parameters = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
-        places = [_PLACE.fullmatch(place) for place in parts.netloc.rpartition("@")[2].split(",")]
+        hosts = [_HOST_AND_PORT.fullmatch(host) for host in parts.netloc.rpartition("@")[2].split(",")]
     except ValueError:
-        raise ValueError(_FAULT) from None
+        raise ValueError(_FORMAT_ERROR) from None
     if parts.scheme not in _SCHEMES or not (parts.netloc or parameters):
-        raise ValueError(_FAULT)
-    if not all(place and int(place[1] or 0) <= _LARGEST_PORT for place in places):
-        raise ValueError(_FAULT)
+        raise ValueError(_FORMAT_ERROR)
+    if not all(host and int(host[1] or 0) <= _MAX_PORT for host in hosts):
+        raise ValueError(_FORMAT_ERROR)
     if not (parts.path.strip("/") or parameters.keys() & {"dbname", "database"}):
-        raise ValueError("must name a database, " + _FAULT.removeprefix("must be "))
+        raise ValueError("must name a database, " + _FORMAT_ERROR.removeprefix("must be "))
     if unknown := parameters.keys() - _PARAMETERS:
-        raise ValueError(f"must not have the parameter {min(unknown)[:30]}, which means nothing here")
-    if parameters.get("sslmode", "prefer") not in _MODES:
-        raise ValueError(f"must have as sslmode one of {', '.join(_MODES)}")
+        raise ValueError(f"must not have the unsupported parameter {min(unknown)[:30]}")
+    if parameters.get("sslmode", "prefer") not in _SSL_MODES:
+        raise ValueError(f"must have one of {', '.join(_SSL_MODES)} as its sslmode")
     return PostgresUrl(text)

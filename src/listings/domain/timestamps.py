@@ -1,4 +1,4 @@
-"""Moments in UTC: as seconds since 1970 inside, as `YYYY-MM-DD HH:MM:SS` outside (decision G7)."""
+"""UTC timestamps: seconds since 1970 in the program, `YYYY-MM-DD HH:MM:SS` outside it (decision G7)."""
 
 import calendar
 import re
@@ -10,18 +10,21 @@ from math import floor
 _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d))?", re.ASCII)
 
 
-def text_of(moment: float) -> str:
-    """The moment as `YYYY-MM-DD HH:MM:SS`, whole seconds, cut and not rounded."""
-    return _text_of_second(floor(moment))
+def format_timestamp(seconds: float) -> str:
+    """Return the time as `YYYY-MM-DD HH:MM:SS`. Fractions of a second are cut, not rounded."""
+    return _format_second(floor(seconds))
 
 
-@lru_cache(maxsize=16)  # what is made now is made in the same second as much else
-def _text_of_second(second: int) -> str:
+@lru_cache(maxsize=16)  # most timestamps are of the current second
+def _format_second(second: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(second)).zfill(19)  # %Y has no leading zeros
 
 
-def moment_of(text: str) -> int:
-    """Seconds since 1970 of `YYYY-MM-DD` (00:00:00) or `YYYY-MM-DD HH:MM:SS`; ValueError for anything else."""
+def parse_timestamp(text: str) -> int:
+    """Return the seconds since 1970 of `YYYY-MM-DD HH:MM:SS`, or of `YYYY-MM-DD` at 00:00:00.
+
+    Raises ValueError for any other text.
+    """
     match = _DATE.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a date: write YYYY-MM-DD or YYYY-MM-DD HH:MM:SS, in UTC")
@@ -32,14 +35,15 @@ def moment_of(text: str) -> int:
         raise ValueError(f"{text!r} is not a date: {error}") from None
 
 
-def add_months(moment: float, months: int) -> int:
-    """The same time of day `months` calendar months later, on the month's last day where it is shorter.
+def add_months(seconds: float, months: int) -> int:
+    """Return the same time of day `months` calendar months later, in seconds since 1970.
 
-    ValueError when that lies beyond the year 9999.
+    The result is on the last day of its month if the month is too short. Raises ValueError if it is after the year
+    9999.
     """
-    start = datetime.fromtimestamp(moment, UTC)
+    start = datetime.fromtimestamp(seconds, UTC)
     year, month = divmod(start.year * 12 + start.month - 1 + months, 12)
-    if year > 9999:  # noqa: PLR2004 - the last year of the four-digit form
-        raise ValueError(f"{months} {'month leads' if months == 1 else 'months lead'} beyond the year 9999")
+    if year > 9999:  # noqa: PLR2004 - the largest year of four digits
+        raise ValueError(f"{months} {'month' if months == 1 else 'months'} would end after the year 9999")
     day = min(start.day, calendar.monthrange(year, month + 1)[1])
     return int(start.replace(year=year, month=month + 1, day=day, microsecond=0).timestamp())

@@ -1,4 +1,4 @@
-"""Words of a text, as a search finds them: case and accents don't matter. Pure."""
+"""Split text into search words. Case and accents are ignored."""
 
 import re
 import unicodedata
@@ -7,31 +7,31 @@ from functools import lru_cache
 
 _WORD = re.compile(r"[^\W_]+")
 _ACCENTS = re.compile("[\u0300-\u036f]")
-_LONGEST = 64  # characters of a word that count
+_MAX_WORD_LENGTH = 64  # further characters of a word are ignored
 
 
 def tokenize(text: str) -> list[str]:
-    """The words in their order: runs of letters and digits, folded."""
-    return [word[:_LONGEST] for word in _WORD.findall(_folded(text))]
+    """Return the words of a text in their order: case-folded runs of letters and digits."""
+    return [word[:_MAX_WORD_LENGTH] for word in _WORD.findall(_fold(text))]
 
 
-def matches(texts: Iterable[str], sought: Iterable[str]) -> bool:
-    """Whether each sought word is a word of one of the texts; the same as to take the words apart, in less time."""
-    folded = [_folded(text) for text in texts]
-    return all(any(_has(text, word) for text in folded) for word in sought)
+def matches(texts: Iterable[str], words: Iterable[str]) -> bool:
+    """Return whether each word occurs in one of the texts. Gives the results of `tokenize` in less time."""
+    folded = [_fold(text) for text in texts]
+    return all(any(_contains(text, word) for text in folded) for word in words)
 
 
-def _folded(text: str) -> str:
+def _fold(text: str) -> str:
     return text.lower() if text.isascii() else _ACCENTS.sub("", unicodedata.normalize("NFKD", text.casefold()))
 
 
-def _has(folded: str, word: str) -> bool:
-    at = folded.find(word)
-    return at >= 0 and _as_word(word).search(folded, at) is not None
+def _contains(folded: str, word: str) -> bool:
+    start = folded.find(word)
+    return start >= 0 and _compile_word(word).search(folded, start) is not None
 
 
 @lru_cache(maxsize=256)
-def _as_word(word: str) -> re.Pattern[str]:
-    """One pass over a text, however often it has the letters inside other words."""
-    end = "" if len(word) == _LONGEST else r"(?![^\W_])"
+def _compile_word(word: str) -> re.Pattern[str]:
+    """Compile a pattern that finds a whole word in one pass, even if the text has it many times within other words."""
+    end = "" if len(word) == _MAX_WORD_LENGTH else r"(?![^\W_])"
     return re.compile(rf"(?<![^\W_]){re.escape(word)}{end}")

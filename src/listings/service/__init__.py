@@ -1,7 +1,7 @@
-"""The use cases, and every rule that is not about a single field.
+"""The use cases of Listings and their rules. The rules of single fields are in `listings.domain.fields`.
 
-The HTTP interface, the pages and the command line all come through here; nothing here knows of any of them, or
-of an engine.
+The HTTP API, the pages and the command line all call this package. It depends on none of them, nor on a database
+engine.
 """
 
 import asyncio
@@ -15,11 +15,25 @@ from listings.contract.rate_limiter import RateLimitDecision, RateLimiter
 from listings.contract.store import Store
 from listings.domain import api_keys
 from listings.domain.errors import Problem, Unavailable
-from listings.domain.model import Caller, is_current
-from listings.service.accounts import WRONG_KEY, IssuedKey, checked_email, checked_name, has_ended
+from listings.domain.model import Caller, is_plan_active
+from listings.service.accounts import (
+    INVALID_KEY_MESSAGE,
+    IssuedKey,
+    is_revoked_or_expired,
+    validate_email,
+    validate_name,
+)
 from listings.service.activity import Activity, ActivityPage
-from listings.service.indexing import Pause, index
-from listings.service.listings import ANY_TERMS, CLAIM_SECONDS, Listings, Page, Record, WriteOptions, difference
+from listings.service.indexing import Pause, run_index_steps
+from listings.service.listings import (
+    DEFAULT_WRITE_OPTIONS,
+    IDEMPOTENCY_SECONDS,
+    EncodeResults,
+    Listings,
+    Page,
+    WriteOptions,
+    find_changes,
+)
 from listings.service.market import Market, MarketPage
 from listings.service.members import Member, Members
 from listings.service.passwords import Passwords
@@ -27,34 +41,34 @@ from listings.service.payments.manual import ManualPayments, PaymentProvider, Pa
 from listings.service.usage import RequestCounts, Usage
 
 __all__ = [
-    "ANY_TERMS",
-    "WRONG_KEY",
+    "DEFAULT_WRITE_OPTIONS",
+    "INVALID_KEY_MESSAGE",
     "ActivityPage",
-    "EndedKey",
+    "EncodeResults",
+    "InactiveKeyError",
     "IssuedKey",
     "MarketPage",
     "Member",
     "Page",
-    "Record",
     "Service",
     "Usage",
     "WriteOptions",
-    "checked_email",
-    "checked_name",
-    "difference",
+    "find_changes",
+    "validate_email",
+    "validate_name",
 ]
 
 _log = logging.getLogger(__name__)
 
-_UPKEEP_SECONDS = 60
-_MOST_REMEMBERED = 4096
+_MAINTENANCE_SECONDS = 60
+_MAX_CACHED_KEYS = 4096
 _MARKET_SECONDS = 1
 _INDEX_SECONDS = 1
-_USAGE_SECONDS = 2  # until what one process has counted is shown by the others, unless there is much of it
+_USAGE_SECONDS = 2  # normal delay until other processes show the requests that this one has counted
 
 
-class EndedKey(Problem):
-    """A key that is revoked or has expired; its owner may see that somebody still uses it."""
+class InactiveKeyError(Problem):
+    """A revoked or expired key. `caller` lets the console show its owner that it is still in use."""
 
     def __init__(self, caller: Caller) -> None:
         super().__init__("invalid_api_key", "Invalid API key")
@@ -62,9 +76,9 @@ class EndedKey(Problem):
 
 
 class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
-    """All use cases over one store, one limiter (None: no limit), one clock (seconds since 1970), one way to wait."""
+    """All use cases, over one store, one rate limiter and one clock."""
 
-    def __init__(  # noqa: PLR0913 - all but the first two are optional, and the last ones by name
+    def __init__(  # noqa: PLR0913 - most are optional and keyword-only
         self,
         store: Store,
         limiter: RateLimiter | None,
@@ -75,9 +89,11 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
         payments: PaymentProvider | None = None,
         pause: Pause = asyncio.sleep,
     ) -> None:
-        """`sign_up_open`: whether anybody may open an account; `market_open`: whether the market is kept up to date.
+        """Create the service.
 
-        `payments` None: the operator takes them. `pause` waits for so many seconds between what is done by itself.
+        `limiter`: None means no rate limit. `clock` returns seconds since 1970. `sign_up_open`: whether anyone may
+        create an account. `market_open`: whether listings are indexed for the public market. `payments`: None means
+        that the operator takes payments. `pause` sleeps between maintenance tasks.
         """
         self.store = store
         self.limiter = limiter
@@ -90,15 +106,15 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
         self._begin_counting()
         self.stopping = False
         self._key_uses: dict[int, int] = {}
-        self._well_formed: set[bytes] = set()  # digests of keys that were asked with
+        self._well_formed: set[bytes] = set()  # digests of well-formed keys from earlier requests
         Market.__init__(self)
 
     def begin_shutdown(self) -> None:
-        """Report the service as not ready from now on."""
+        """Report the service as not ready."""
         self.stopping = True
 
     async def require_ready(self) -> None:
-        """Raises Unavailable unless the service can do its work and is not about to stop."""
+        """Raise Unavailable if the service is stopping or its store or rate limiter is unavailable."""
         if self.stopping:
             raise Unavailable("The service is stopping")
         try:
@@ -108,10 +124,10 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
         except Problem as problem:
             raise Unavailable(problem.message) from problem
 
-    # A caller
+    # Callers
 
     async def authenticate(self, key: str | None) -> Caller:
-        """The caller behind a key.
+        """Return the caller that owns the key.
 
         Raises Problem: api_key_required (no key), invalid_api_key (unknown, malformed, revoked or expired).
         """
@@ -123,43 +139,45 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
             now = self.clock()
             if not self._hour_begins <= now < self._hour_ends:
                 self._begin_hour(now)
-            if caller is not None and not has_ended(caller.key_revoked_at, caller.key_expires_at, now):
+            if caller is not None and not is_revoked_or_expired(caller.key_revoked_at, caller.key_expires_at, now):
                 self._key_uses[caller.key_id] = int(now)
                 return caller
             if caller is not None:
                 _log.warning("Key %d is revoked or has expired", caller.key_id)
-                raise EndedKey(caller)
+                raise InactiveKeyError(caller)
         raise Problem("invalid_api_key", "Invalid API key")
 
     def _is_well_formed(self, key: str, digest: bytes) -> bool:
-        """Remembers those that are: to check one takes longer than all the rest that is asked of a known key."""
+        """Cache well-formed keys: the checksum takes longer than the rest of the authentication."""
         if not api_keys.is_well_formed(key):
             return False
-        if len(self._well_formed) >= _MOST_REMEMBERED:
+        if len(self._well_formed) >= _MAX_CACHED_KEYS:
             self._well_formed.clear()
         self._well_formed.add(digest)
         return True
 
     async def count_request(self, caller: Caller) -> RateLimitDecision | None:
-        """Count a request on the caller's key; None when there is no limit. The caller of this refuses (429)."""
+        """Count a request of the caller's key and return the decision, or None if there is no rate limit."""
         return await self.limiter.hit(caller.key_id) if self.limiter is not None else None
 
     async def peek_rate_limit(self, caller: Caller) -> RateLimitDecision | None:
-        """What is left of the key's requests, without counting one; None when there is no limit."""
+        """Return the state of the key's rate limit without counting a request, or None if there is no limit."""
         return await self.limiter.peek(caller.key_id) if self.limiter is not None else None
 
     def require_plan(self, caller: Caller) -> None:
-        """Raises Problem: plan_expired (the account has no current Business plan), account_disabled."""
-        if not is_current(caller.plan_expires_at, self.clock()):
+        """Raise Problem: plan_expired (the account has no active Business plan), account_disabled."""
+        if not is_plan_active(caller.plan_expires_at, self.clock()):
             raise Problem("plan_expired", "Business plan expired")
         if caller.account_disabled_at is not None:
             raise Problem("account_disabled", "This account is disabled")
 
     async def run_maintenance(self) -> None:
-        """What is to be done beside the requests, until cancelled."""
+        """Run the background tasks until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._repeat(_UPKEEP_SECONDS, self.write_key_uses, self.write_usage, *self._forgetting()))
-            group.create_task(self._repeat(_USAGE_SECONDS, self.write_some_usage))
+            group.create_task(
+                self._repeat(_MAINTENANCE_SECONDS, self.write_key_uses, self.write_usage, *self._list_purges())
+            )
+            group.create_task(self._repeat(_USAGE_SECONDS, self.write_usage_batch))
             group.create_task(self._repeat(_MARKET_SECONDS, self.write_views))
             group.create_task(self._repeat(_INDEX_SECONDS, self.index_accounts))
             if self.limiter is not None:
@@ -167,37 +185,36 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
             if self.market_open:
                 group.create_task(self._repeat(_MARKET_SECONDS, self.index_market))
 
-    async def _repeat(self, seconds: float, *works: Callable[[], Awaitable[object]]) -> None:
-        """Do some work again and again, with a pause before each time, until cancelled.
+    async def _repeat(self, seconds: float, *jobs: Callable[[], Awaitable[object]]) -> None:
+        """Pause and run the jobs, repeatedly, until cancelled.
 
-        Work that is cancelled may fail instead of ending: it is not done again then.
+        A cancelled job may raise another exception instead, so the loop checks for the cancellation.
         """
         task = cast("asyncio.Task[None]", asyncio.current_task())
         while not task.cancelling():
             await self.pause(seconds)
-            for work in works:
+            for job in jobs:
                 try:
-                    await work()
+                    await job()
                 except Unavailable:
-                    pass  # the next time
-                except Exception:  # noqa: BLE001 - a fault of one part ends no other
-                    _log.exception("A part of the upkeep failed")
+                    pass  # the next run tries again
+                except Exception:  # noqa: BLE001 - a bug in one job must not stop the others
+                    _log.exception("A maintenance job failed")
 
     async def index_accounts(self) -> int:
-        """Bring accounts that have become large into the indexes of searches; returns how many listings that were."""
-        return await index(self.store.index_accounts, self.pause)
+        """Add the listings of large accounts to the search index. Returns the number of listings added."""
+        return await run_index_steps(self.store.index_accounts, self.pause)
 
-    def _forgetting(self) -> tuple[Callable[[], Awaitable[object]], ...]:
-        """What removes what is too old."""
+    def _list_purges(self) -> tuple[Callable[[], Awaitable[object]], ...]:
         return self.purge_idempotency_records, self.purge_views, self.purge_sessions, self.purge_history
 
     async def purge_idempotency_records(self) -> None:
-        """Remove what was kept of writes with an Idempotency-Key a day ago (decision G36)."""
+        """Delete the idempotency records older than a day (decision G36)."""
         with suppress(Unavailable):
-            await self.store.purge_idempotency_records(int(self.clock()) - CLAIM_SECONDS + 1)
+            await self.store.purge_idempotency_records(int(self.clock()) - IDEMPOTENCY_SECONDS + 1)
 
     async def write_key_uses(self) -> None:
-        """Store when keys were last used; while the store can't take it, it is kept for the next time."""
+        """Store when each key was last used. Keep the times for the next call if the store is unavailable."""
         uses, self._key_uses = self._key_uses, {}
         try:
             if uses:

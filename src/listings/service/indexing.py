@@ -1,4 +1,4 @@
-"""What is indexed beside the requests: in steps that leave most of the time to others."""
+"""Index listings in the background, in steps that leave most of the time to requests."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
@@ -6,20 +6,21 @@ from typing import TypeAlias
 from listings.contract.listings import IndexStep
 
 Pause: TypeAlias = Callable[[float], Awaitable[None]]
-"""Waits for so many seconds."""
+"""Sleeps for a number of seconds."""
 
-_FIRST_STEP, _LEAST_STEP, _MOST_STEP = 16, 4, 2_000  # listings
-_IDLE = 0.1  # seconds that a step may take, and a write may wait for it, while nobody writes
-_BUSY = 0.001  # and while others do
-_SHARE_OF_IDLE, _SHARE_OF_BUSY = 0.8, 0.04  # of the time
-_LONGEST_PAUSE = 5.0  # seconds
+_FIRST_STEP, _MIN_STEP, _MAX_STEP = 16, 4, 2_000  # listings
+_IDLE_STEP_SECONDS = 0.1  # longest step, and so the longest delay of a write, while there are no writes
+_BUSY_STEP_SECONDS = 0.001  # the same while there are writes
+_IDLE_SHARE, _BUSY_SHARE = 0.8, 0.04  # fractions of the time
+_MAX_PAUSE_SECONDS = 5.0
 
 
-async def index(take_step: Callable[[int], Awaitable[IndexStep]], pause: Pause) -> int:
-    """Take steps of at most so many listings until nothing is left; returns how many listings that were.
+async def run_index_steps(take_step: Callable[[int], Awaitable[IndexStep]], pause: Pause) -> int:
+    """Run index steps until nothing remains. Returns the number of listings indexed.
 
-    A step is made as long as a write of others may wait for it, and is followed by a pause that leaves it its share of
-    the time. The first one is small, for others may have begun to write.
+    `take_step` receives the maximum number of listings. The size of a step limits the delay of a concurrent write, and
+    the pause after it limits the share of the time that indexing takes. The first step is small, because writes may
+    have started.
     """
     done, size = 0, _FIRST_STEP
     while True:
@@ -27,14 +28,14 @@ async def index(take_step: Callable[[int], Awaitable[IndexStep]], pause: Pause) 
         done += step.done
         if not step.left:
             return done
-        size = next_size(size, step)
-        share = _SHARE_OF_BUSY if step.contended else _SHARE_OF_IDLE
-        await pause(min((step.seconds + step.preparing_seconds) * (1 / share - 1), _LONGEST_PAUSE))
+        size = compute_next_size(size, step)
+        share = _BUSY_SHARE if step.contended else _IDLE_SHARE
+        await pause(min((step.seconds + step.preparing_seconds) * (1 / share - 1), _MAX_PAUSE_SECONDS))
 
 
-def next_size(size: int, step: IndexStep) -> int:
-    """How many listings the next step may have, by how long this one took: never more than twice as many."""
+def compute_next_size(size: int, step: IndexStep) -> int:
+    """Return the size of the next step from the duration of this one. It is at most twice the last size."""
     if step.seconds <= 0:
         return size
-    fitting = int(step.done * (_BUSY if step.contended else _IDLE) / step.seconds)
-    return max(_LEAST_STEP, min(fitting, 2 * size, _MOST_STEP))
+    fitting = int(step.done * (_BUSY_STEP_SECONDS if step.contended else _IDLE_STEP_SECONDS) / step.seconds)
+    return max(_MIN_STEP, min(fitting, 2 * size, _MAX_STEP))

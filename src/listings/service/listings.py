@@ -1,4 +1,4 @@
-"""Listings: what sellers do with theirs, and what the operator does with anybody's."""
+"""The use cases of listings, for their sellers and for the operator."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -33,235 +33,258 @@ from listings.domain.model import (
 
 _log = logging.getLogger(__name__)
 
-CLAIM_SECONDS = 24 * 3600
+IDEMPOTENCY_SECONDS = 24 * 3600
 
 
 class Page(NamedTuple):
-    """Some listings, and the place behind which there are more."""
+    """A page of listings, and the cursor of the next page."""
 
     listings: list[Listing]
-    next_place: tuple[str | int, int] | None = None
+    next_cursor: tuple[str | int, int] | None = None
 
 
 class WriteOptions(NamedTuple):
-    """On what terms a write is asked for."""
+    """Conditions and modes of a write."""
 
-    versions: frozenset[int] | None = None  # the listing must be one of these; None: any
-    dry_run: bool = False  # check everything, store nothing
+    versions: frozenset[int] | None = None  # acceptable versions of the listing; None: any
+    dry_run: bool = False  # validate, but store nothing
     idempotency_key: str | None = None
-    digest: bytes = b""  # SHA-256 of the request that the key stands for
+    digest: bytes = b""  # SHA-256 of the request with this idempotency key
 
 
-ANY_TERMS = WriteOptions()
-Record: TypeAlias = Callable[[Sequence[StepResult]], str]
+DEFAULT_WRITE_OPTIONS = WriteOptions()
+EncodeResults: TypeAlias = Callable[[Sequence[StepResult]], str]
+"""Encodes the results of a batch, to be stored for a repeated request."""
 
 
 class Listings:
-    """The use cases of listings, over a store and a clock."""
+    """The use cases of listings."""
 
     store: Store
     clock: Callable[[], float]
 
-    # A seller's
+    # For sellers
 
     async def list_listings(self, caller: Caller) -> list[Listing]:
-        """The caller's active listings, newest first."""
+        """Return the caller's active listings, newest first."""
         return await self.store.list_listings(caller.bucket, caller.account_id)
 
     async def find_listings(self, caller: Caller, query: ListingQuery) -> Page:
-        """Those of the caller's listings that a query asks for (decision G17)."""
+        """Return the caller's listings that match a query (decision G17)."""
         if query.limit is None:
             return Page(await self.store.find_listings(caller.bucket, caller.account_id, query))
         one_more = msgspec.structs.replace(query, limit=query.limit + 1)
         found = await self.store.find_listings(caller.bucket, caller.account_id, one_more)
-        place = query.place_of(found[query.limit - 1]) if len(found) > query.limit else None
-        return Page(found[: query.limit], place)
+        next_cursor = query.cursor_of(found[query.limit - 1]) if len(found) > query.limit else None
+        return Page(found[: query.limit], next_cursor)
 
     async def get_revision(self, caller: Caller) -> int:
-        """How often the caller's listings were edited. Read it before the listings that it is to stand for."""
+        """Return the revision of the caller's listings. Read it before the listings that it describes."""
         return await self.store.get_revision(caller.bucket, caller.account_id)
 
     async def get_settled_revision(self, caller: Caller) -> int:
-        """One since which none of the caller's listings has changed, new ones aside."""
+        """Return the last revision that changed an existing listing of the caller; creates do not count."""
         return await self.store.get_settled_revision(caller.bucket, caller.account_id)
 
     def get_cached_settled_revision(self, caller: Caller) -> int | None:
-        """The same, where it is known without a read."""
+        """Like `get_settled_revision`, but from memory only; None if a read would be needed."""
         return self.store.get_cached_settled_revision(caller.bucket, caller.account_id)
 
     async def get_listing(self, caller: Caller, listing_id: int) -> Listing:
-        """The caller's listing. Raises Problem: listing_not_found (missing or deleted), not_owner."""
-        return _own(await self.store.get_listing(listing_id), caller)
+        """Return the caller's listing. Raises Problem: listing_not_found (missing or deleted), not_owner."""
+        return _require_own(await self.store.get_listing(listing_id), caller)
 
     async def get_listing_and_revision(self, caller: Caller, listing_id: int) -> tuple[Listing, int]:
-        """The same, and how often the caller's listings had been edited when it was read."""
+        """Like `get_listing`, with the revision of the caller's listings at the time of the read."""
         listing, revision = await self.store.get_listing_and_revision(listing_id) or (None, 0)
-        return _own(listing, caller), revision
+        return _require_own(listing, caller), revision
 
     async def find_own_listing(self, caller: Caller, listing_id: int) -> Listing | None:
-        """The caller's listing, even deleted; None for a missing one and for another's alike."""
+        """Return the caller's listing, even if deleted, or None if it is missing or has another owner."""
         listing = await self.store.get_listing(listing_id)
         return listing if listing is not None and listing.account_id == caller.account_id else None
 
-    async def create_listing(self, caller: Caller, new: NewListing, terms: WriteOptions = ANY_TERMS) -> AddResult:
-        """Store a listing for the caller; a dry run's has the id 0. Raises Problem("idempotency_key_reused")."""
-        idempotency = self._claim(terms)
-        if not terms.dry_run:
+    async def create_listing(
+        self, caller: Caller, new: NewListing, options: WriteOptions = DEFAULT_WRITE_OPTIONS
+    ) -> AddResult:
+        """Create a listing for the caller. A dry run returns the id 0. Raises Problem("idempotency_key_reused")."""
+        record = self._build_idempotency_record(options)
+        if not options.dry_run:
             now = self.clock()
             actor = Actor(caller.key_id, int(now))
-            created_at = timestamps.text_of(now)
-            return await self.store.add_listing(caller.bucket, caller.account_id, new, created_at, idempotency, actor)
-        batch = Batch([AddStep(new, self._today())], atomic=True, dry_run=True, record=str)
-        earlier = await self.store.run_batch(caller.bucket, caller.account_id, batch, idempotency)
+            created_at = timestamps.format_timestamp(now)
+            return await self.store.add_listing(caller.bucket, caller.account_id, new, created_at, record, actor)
+        batch = Batch([AddStep(new, self._format_now())], atomic=True, dry_run=True, record=str)
+        earlier = await self.store.run_batch(caller.bucket, caller.account_id, batch, record)
         return AddResult(int(earlier), replayed=True) if isinstance(earlier, str) else AddResult(0, replayed=False)
 
     async def update_listing(
-        self, caller: Caller, listing_id: int, change: ListingChange | Problem, terms: WriteOptions = ANY_TERMS
+        self,
+        caller: Caller,
+        listing_id: int,
+        change: ListingChange | Problem,
+        options: WriteOptions = DEFAULT_WRITE_OPTIONS,
     ) -> Listing:
-        """Change the given fields of the caller's listing; returns it as it is then.
+        """Update the given fields of the caller's listing and return the listing.
 
-        A `change` that is a Problem (the body was at fault) is raised after the listing was found to be the
-        caller's (decision G21). Raises Problem as `get_listing` does, and precondition_failed.
+        If the body was invalid, `change` is its Problem. It is raised after the ownership check (decision G21).
+
+        Raises Problem like `get_listing`, and precondition_failed.
         """
-        decide = self.update_step(caller, listing_id, change, terms).decide
+        decide = self.build_update_step(caller, listing_id, change, options).decide
         if isinstance(change, Problem):
             decide(await self.store.get_listing(listing_id))
-        return await self._edit(caller, listing_id, decide, terms)
+        return await self._edit(caller, listing_id, decide, options)
 
-    async def close_listing(self, caller: Caller, listing_id: int, terms: WriteOptions = ANY_TERMS) -> None:
-        """Delete the caller's listing softly (decision G11). Raises Problem as `update_listing` does."""
-        await self._edit(caller, listing_id, self.close_step(caller, listing_id, terms).decide, terms)
+    async def delete_listing(
+        self, caller: Caller, listing_id: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS
+    ) -> None:
+        """Soft-delete the caller's listing (decision G11). Raises Problem like `update_listing`."""
+        await self._edit(caller, listing_id, self.build_delete_step(caller, listing_id, options).decide, options)
 
-    async def restore_listing(self, caller: Caller, listing_id: int, terms: WriteOptions = ANY_TERMS) -> Listing:
-        """Undo the deletion of the caller's listing, which comes back inactive (decision G12).
+    async def restore_listing(
+        self, caller: Caller, listing_id: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS
+    ) -> Listing:
+        """Restore the caller's deleted listing as inactive (decision G12). Other listings do not change.
 
-        One that is not deleted stays as it is. Raises Problem: listing_not_found, not_owner, precondition_failed.
+        Raises Problem: listing_not_found, not_owner, precondition_failed.
         """
-        return await self._edit(caller, listing_id, self.restore_step(caller, listing_id, terms).decide, terms)
+        return await self._edit(
+            caller, listing_id, self.build_restore_step(caller, listing_id, options).decide, options
+        )
 
     async def run_batch(
-        self, caller: Caller, steps: Sequence[Step], record: Record, terms: WriteOptions, *, atomic: bool
+        self, caller: Caller, steps: Sequence[Step], encode: EncodeResults, options: WriteOptions, *, atomic: bool
     ) -> Sequence[StepResult] | str:
-        """Do several writes as one transaction, as `Store.run_batch` does them."""
-        batch = Batch(steps, atomic=atomic, dry_run=terms.dry_run, record=record)
+        """Run several writes in one transaction; see `Store.run_batch`."""
+        batch = Batch(steps, atomic=atomic, dry_run=options.dry_run, record=encode)
         actor = Actor(caller.key_id, int(self.clock()))
-        return await self.store.run_batch(caller.bucket, caller.account_id, batch, self._claim(terms), actor)
+        return await self.store.run_batch(
+            caller.bucket, caller.account_id, batch, self._build_idempotency_record(options), actor
+        )
 
-    def create_step(self, new: NewListing) -> Step:
-        """A listing to be created in a batch."""
-        return AddStep(new, self._today())
+    def build_create_step(self, new: NewListing) -> Step:
+        """Return the batch step that creates a listing."""
+        return AddStep(new, self._format_now())
 
-    def update_step(
-        self, caller: Caller, listing_id: int, change: ListingChange | Problem, terms: WriteOptions = ANY_TERMS
+    def build_update_step(
+        self,
+        caller: Caller,
+        listing_id: int,
+        change: ListingChange | Problem,
+        options: WriteOptions = DEFAULT_WRITE_OPTIONS,
     ) -> ChangeStep:
-        """A listing of the caller's to be changed."""
-        now = self._today()
+        """Return the batch step that updates the caller's listing."""
+        now = self._format_now()
 
         def decide(listing: Listing | None) -> ListingChange:
-            own = _own(listing, caller)
+            own = _require_own(listing, caller)
             if isinstance(change, Problem):
                 raise change
-            return difference(_require_version(own, terms), change, now)
+            return find_changes(_require_version(own, options), change, now)
 
         return ChangeStep(listing_id, decide)
 
-    def close_step(self, caller: Caller, listing_id: int, terms: WriteOptions = ANY_TERMS) -> ChangeStep:
-        """A listing of the caller's to be deleted."""
-        moment = self.clock()
+    def build_delete_step(
+        self, caller: Caller, listing_id: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS
+    ) -> ChangeStep:
+        """Return the batch step that deletes the caller's listing."""
+        now = self.clock()
 
         def decide(listing: Listing | None) -> ListingChange:
-            deletion: ListingChange = {"is_active": False, "deleted_at": int(moment)}
-            own = _require_version(_own(listing, caller), terms)
-            return difference(own, deletion, timestamps.text_of(moment))
+            deletion: ListingChange = {"is_active": False, "deleted_at": int(now)}
+            own = _require_version(_require_own(listing, caller), options)
+            return find_changes(own, deletion, timestamps.format_timestamp(now))
 
         return ChangeStep(listing_id, decide)
 
-    def restore_step(self, caller: Caller, listing_id: int, terms: WriteOptions = ANY_TERMS) -> ChangeStep:
-        """A deleted listing of the caller's to come back."""
-        now = self._today()
+    def build_restore_step(
+        self, caller: Caller, listing_id: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS
+    ) -> ChangeStep:
+        """Return the batch step that restores the caller's listing."""
+        now = self._format_now()
 
         def decide(listing: Listing | None) -> ListingChange:
-            owned = _require_version(_owned(listing, caller), terms)
-            return difference(owned, {"deleted_at": None}, now)
+            own = _require_version(_require_owner(listing, caller), options)
+            return find_changes(own, {"deleted_at": None}, now)
 
         return ChangeStep(listing_id, decide)
 
-    async def _edit(self, caller: Caller, listing_id: int, decide: Decide, terms: WriteOptions) -> Listing:
-        if not terms.dry_run:
+    async def _edit(self, caller: Caller, listing_id: int, decide: Decide, options: WriteOptions) -> Listing:
+        if not options.dry_run:
             return await self.store.change_listing(listing_id, decide, Actor(caller.key_id, int(self.clock())))
         listing = await self.store.get_listing(listing_id)
         decide(listing)
-        return _present(listing, listing_id)
+        return _require_listing(listing, listing_id)
 
-    def _claim(self, terms: WriteOptions) -> IdempotencyRecord | None:
-        if terms.idempotency_key is None:
+    def _build_idempotency_record(self, options: WriteOptions) -> IdempotencyRecord | None:
+        if options.idempotency_key is None:
             return None
         now = int(self.clock())
-        return IdempotencyRecord(terms.idempotency_key, terms.digest, now, now - CLAIM_SECONDS + 1)
+        return IdempotencyRecord(options.idempotency_key, options.digest, now, now - IDEMPOTENCY_SECONDS + 1)
 
-    def _today(self) -> str:
-        return timestamps.text_of(self.clock())
+    def _format_now(self) -> str:
+        return timestamps.format_timestamp(self.clock())
 
-    # Of any account, by the operator
+    # For the operator
 
-    async def latest_listings(self, account: Account, count: int) -> list[Listing]:
-        """An account's newest listings, at most `count`, whatever their state."""
+    async def list_latest_listings(self, account: Account, count: int) -> list[Listing]:
+        """Return at most `count` of an account's newest listings, in any state."""
         return await self.store.find_listings(
             bucket_of(account.id), account.id, ListingQuery(status="all", limit=count)
         )
 
     async def count_listings(self, account: Account) -> ListingCounts:
-        """How many listings the account has, by their state."""
+        """Count the account's listings by state."""
         return await self.store.count_listings(bucket_of(account.id), account.id)
 
     async def find_listing(self, listing_id: int) -> Listing:
-        """The listing of any account, deleted ones included. Raises Problem("listing_not_found")."""
-        return _present(await self.store.get_listing(listing_id), listing_id)
+        """Return a listing of any account, even if deleted. Raises Problem("listing_not_found")."""
+        return _require_listing(await self.store.get_listing(listing_id), listing_id)
 
-    async def close_for_owner(self, listing_id: int) -> Listing:
-        """Delete a listing as its owner would; one that is deleted stays as it is."""
-        moment = int(self.clock())
+    async def delete_for_owner(self, listing_id: int) -> Listing:
+        """Delete a listing on behalf of its owner, unless it is deleted. Raises Problem("listing_not_found")."""
+        now = int(self.clock())
 
         def decide(listing: Listing | None) -> ListingChange:
-            present = _present(listing, listing_id)
+            present = _require_listing(listing, listing_id)
             if present.deleted_at is not None:
                 return {}
-            return difference(present, {"is_active": False, "deleted_at": moment}, timestamps.text_of(moment))
+            return find_changes(present, {"is_active": False, "deleted_at": now}, timestamps.format_timestamp(now))
 
-        closed = await self.store.change_listing(listing_id, decide, Actor(OPERATOR, moment))
-        _log.info("Listing %d of account %d is closed for its owner", closed.id, closed.account_id)
-        return closed
+        deleted = await self.store.change_listing(listing_id, decide, Actor(OPERATOR, now))
+        _log.info("Deleted listing %d of account %d for its owner", deleted.id, deleted.account_id)
+        return deleted
 
-    async def reopen_for_owner(self, listing_id: int, *, active: bool) -> Listing:
-        """Undo a deletion. The listing comes back inactive (decision G12), or active where that is asked for.
+    async def restore_for_owner(self, listing_id: int, *, active: bool) -> Listing:
+        """Restore a deleted listing on behalf of its owner, as inactive (decision G12) or as active.
 
-        Raises Problem: listing_not_found, invalid_request (it is not deleted, so that its owner decides what it is).
+        Raises Problem: listing_not_found, invalid_request (it is not deleted, so its owner decides on its state).
         """
-        moment = int(self.clock())
-        now = timestamps.text_of(moment)
+        now = int(self.clock())
+        updated_at = timestamps.format_timestamp(now)
 
         def decide(listing: Listing | None) -> ListingChange:
-            present = _present(listing, listing_id)
+            present = _require_listing(listing, listing_id)
             if present.deleted_at is None:
                 raise Problem("invalid_request", f"Listing {listing_id} is not deleted")
             change: ListingChange = {"deleted_at": None, "is_active": active or present.is_active}
-            return difference(present, change, now)
+            return find_changes(present, change, updated_at)
 
-        opened = await self.store.change_listing(listing_id, decide, Actor(OPERATOR, moment))
-        _log.info("Listing %d of account %d is reopened for its owner", opened.id, opened.account_id)
-        return opened
+        restored = await self.store.change_listing(listing_id, decide, Actor(OPERATOR, now))
+        _log.info("Restored listing %d of account %d for its owner", restored.id, restored.account_id)
+        return restored
 
 
-def _own(listing: Listing | None, caller: Caller) -> Listing:
-    """Decisions G11 and G21: missing, then foreign, then deleted."""
-    owned = _owned(listing, caller)
-    if owned.deleted_at is not None:
+def _require_own(listing: Listing | None, caller: Caller) -> Listing:
+    """Check in this order that a listing exists, is the caller's, and is not deleted (decisions G11 and G21)."""
+    own = _require_owner(listing, caller)
+    if own.deleted_at is not None:
         raise Problem("listing_not_found", "Listing not found")
-    return owned
+    return own
 
 
-def _owned(listing: Listing | None, caller: Caller) -> Listing:
-    """The caller's, even deleted."""
+def _require_owner(listing: Listing | None, caller: Caller) -> Listing:
     if listing is None:
         raise Problem("listing_not_found", "Listing not found")
     if listing.account_id != caller.account_id:
@@ -269,21 +292,27 @@ def _owned(listing: Listing | None, caller: Caller) -> Listing:
     return listing
 
 
-def _require_version(listing: Listing, terms: WriteOptions) -> Listing:
-    if terms.versions is not None and listing.version not in terms.versions:
-        raise Problem("precondition_failed", "The listing has changed: read it again, and send its new ETag")
+def _require_version(listing: Listing, options: WriteOptions) -> Listing:
+    if options.versions is not None and listing.version not in options.versions:
+        raise Problem(
+            "precondition_failed",
+            "The listing does not match If-Match: read it again and send its current ETag, including the quotes",
+        )
     return listing
 
 
-def difference(listing: Listing, change: ListingChange, now: str) -> ListingChange:
-    """What of the change differs from the listing, with a new updated_at that never goes back (decision G7)."""
+def find_changes(listing: Listing, change: ListingChange, now: str) -> ListingChange:
+    """Return the values of `change` that differ from the listing, and its new updated_at.
+
+    updated_at never decreases (decision G7).
+    """
     changed = {name: value for name, value in change.items() if getattr(listing, name) != value}
     if changed:
         changed["updated_at"] = max(now, listing.updated_at)
     return changed
 
 
-def _present(listing: Listing | None, listing_id: int) -> Listing:
+def _require_listing(listing: Listing | None, listing_id: int) -> Listing:
     if listing is None:
         raise Problem("listing_not_found", f"There is no listing with the id {listing_id}")
     return listing

@@ -1,4 +1,4 @@
-"""Passwords: which are good enough, and their argon2id hashes, which are made and checked in threads of their own."""
+"""Validate passwords, and hash and verify them with argon2id in separate threads."""
 
 import asyncio
 import secrets
@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from listings.domain.errors import Problem, Unavailable
 
-if TYPE_CHECKING:  # loaded where a password is met: few commands meet one
+if TYPE_CHECKING:  # imported on first use, because few commands need it
     from argon2 import PasswordHasher
 
 T = TypeVar("T")
 
-SHORTEST = 10  # characters
-LONGEST = 1024  # bytes of UTF-8
-_AT_ONCE = 2
-_MOST_WAITING = 32
-_FEWEST_LETTERS = 4  # that differ
-_COMMON_ONES = """
+MIN_LENGTH = 10  # characters
+MAX_BYTES = 1024  # of UTF-8
+_THREADS = 2
+_MAX_PENDING = 32
+_MIN_DISTINCT_CHARACTERS = 4
+_COMMON_PASSWORDS = """
 1029384756 0123456789 1111111111 11111111111 1122334455 1123581321 123123123123 1234512345 123456789a 12345678910
 1234567890 1234567891 12345678900 123456789123 1234567890a 123456789q 123456789abc 1234qwerasdf 123qweasdzxc
 147258369a 1q2w3e4r5t 1q2w3e4r5t6y 1qaz2wsx3edc 1qazxsw23edc 3rjs1la7qe 9876543210 987654321a a123456789 aa12345678
@@ -35,84 +35,88 @@ qwer123456 qwerty1234 qwerty12345 qwerty123456 qwertyqwerty qwertyuiop qwertyuio
 qwertyuiopasdfghjkl secret1234 september1 spiderman1 starwars123 sunshine123 superman123 testtest12 testtest123
 trustno1234 verysecret welcome123 welcome1234 welcome2024 welcome2025 welcome2026 zaq12wsxcde3 zxcvbnm123 zxcvbnm,./
 """
-_COMMON = frozenset(_COMMON_ONES.split())
+_COMMON = frozenset(_COMMON_PASSWORDS.split())
 
 
 class Cost(NamedTuple):
-    """What a hash costs who makes it, and who guesses; the defaults are of OWASP's Password Storage Cheat Sheet."""
+    """The cost of a hash. The defaults are from OWASP's Password Storage Cheat Sheet."""
 
     kibibytes: int = 19 * 1024
     passes: int = 2
     lanes: int = 1
 
 
-class Checked(NamedTuple):
-    """Whether a password is the right one, and its new hash where the old one is not as hashes are made now."""
+class PasswordCheck(NamedTuple):
+    """Whether a password is correct, and its new hash if the stored one has an outdated cost."""
 
-    is_right: bool
-    better: str | None = None
+    is_correct: bool
+    new_hash: str | None = None
 
 
-def require_good(password: str, *others: str) -> None:
-    """Raises Problem("invalid_request") for a password that is too short, too long, very common, or one of the others.
+def validate_password(password: str, *others: str) -> None:
+    """Raise Problem("invalid_request") for a password that is too short, too long or easy to guess.
 
-    `others` are what anybody knows of its owner, such as the e-mail address.
+    `others` are known about its owner, such as the email.
     """
-    if len(password) < SHORTEST:
-        raise Problem("invalid_request", f"A password has at least {SHORTEST} characters, got {len(password)}")
+    if len(password) < MIN_LENGTH:
+        raise Problem("invalid_request", f"A password must have at least {MIN_LENGTH} characters, got {len(password)}")
     size = len(password.encode("utf-8", "surrogatepass"))
-    if size > LONGEST:
-        raise Problem("invalid_request", f"A password has at most {LONGEST} bytes, got {size}")
-    if any("\ud800" <= letter <= "\udfff" for letter in password):
-        raise Problem("invalid_request", "A password must not contain half a surrogate pair")
+    if size > MAX_BYTES:
+        raise Problem("invalid_request", f"A password must have at most {MAX_BYTES} bytes, got {size}")
+    if any("\ud800" <= character <= "\udfff" for character in password):
+        raise Problem("invalid_request", "A password must not contain an unpaired surrogate")
     plain = password.casefold().strip()
-    if plain in _COMMON or len(set(plain)) < _FEWEST_LETTERS or plain in {one.casefold().strip() for one in others}:
-        raise Problem("invalid_request", "This password is easily guessed: choose another one")
+    if (
+        plain in _COMMON
+        or len(set(plain)) < _MIN_DISTINCT_CHARACTERS
+        or plain in {other.casefold().strip() for other in others}
+    ):
+        raise Problem("invalid_request", "That password is too easy to guess: choose another one")
 
 
 class Passwords:
-    """Makes and checks hashes, few at a time, so that a flood of sign-ins takes neither memory nor processors."""
+    """Hashes and verifies passwords, few at a time, so that a flood of sign-ins can't exhaust memory or CPUs."""
 
-    def __init__(self, cost: Cost = Cost()) -> None:  # noqa: B008 - it can't be changed
-        """A hash of another cost is made anew when its password is next checked."""
+    def __init__(self, cost: Cost = Cost()) -> None:  # noqa: B008 - it is immutable
+        """Hashes of another cost are replaced when their password is next verified."""
         self._cost = cost
         self._threads: ThreadPoolExecutor | None = None
-        self._under_way = 0
+        self._pending = 0
         self._hasher: PasswordHasher | None = None
         self._decoy = ""
 
     async def hash(self, password: str) -> str:
-        """What is stored of a password. Raises Unavailable when too many wait already."""
-        return await self._work(lambda: self._make().hash(_bytes_of(password)))
+        """Return the hash of a password. Raises Unavailable if too many passwords are pending."""
+        return await self._run(lambda: self._get_hasher().hash(_encode(password)))
 
-    async def check(self, stored: str | None, password: str) -> Checked:
-        """Whether this is the password of a hash; where there is none it takes as long. Raises Unavailable."""
-        return await self._work(lambda: self._check(stored, password))
+    async def verify(self, stored: str | None, password: str) -> PasswordCheck:
+        """Return whether the password has the hash. Without a hash it takes as long. Raises Unavailable."""
+        return await self._run(lambda: self._verify(stored, password))
 
-    def require_room(self) -> None:
-        """Raises Unavailable when too many wait already."""
-        if self._under_way >= _MOST_WAITING:
-            raise Unavailable("Too many people are signing in at once: try again in a moment")
+    def require_capacity(self) -> None:
+        """Raise Unavailable if too many passwords are pending."""
+        if self._pending >= _MAX_PENDING:
+            raise Unavailable("Too many people are signing in: try again in a moment")
 
-    async def _work(self, work: Callable[[], T]) -> T:
-        self.require_room()
+    async def _run(self, work: Callable[[], T]) -> T:
+        self.require_capacity()
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="listings-passwords")
-        self._under_way += 1
+            self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="listings-passwords")
+        self._pending += 1
         future = asyncio.get_running_loop().run_in_executor(self._threads, work)
-        future.add_done_callback(self._note_end)
-        return await asyncio.shield(future)  # a thread goes on when nobody waits for it any more, so it counts on
+        future.add_done_callback(self._record_end)
+        return await asyncio.shield(future)  # a cancelled caller does not stop the thread, so it stays counted
 
-    def _note_end(self, future: "asyncio.Future[T]") -> None:
-        self._under_way -= 1
+    def _record_end(self, future: "asyncio.Future[T]") -> None:
+        self._pending -= 1
         if not future.cancelled():
             future.exception()
 
-    # In a thread
+    # In the threads
 
-    def _make(self) -> "PasswordHasher":
+    def _get_hasher(self) -> "PasswordHasher":
         if self._hasher is None:
-            from argon2 import PasswordHasher  # noqa: PLC0415 - see above
+            from argon2 import PasswordHasher  # noqa: PLC0415 - imported on first use
 
             kibibytes, passes, lanes = self._cost
             hasher = PasswordHasher(time_cost=passes, memory_cost=kibibytes, parallelism=lanes)
@@ -120,20 +124,22 @@ class Passwords:
             self._hasher = hasher
         return self._hasher
 
-    def _check(self, stored: str | None, password: str) -> Checked:
-        from argon2.exceptions import InvalidHashError, VerificationError  # noqa: PLC0415 - see above
+    def _verify(self, stored: str | None, password: str) -> PasswordCheck:
+        from argon2.exceptions import InvalidHashError, VerificationError  # noqa: PLC0415 - imported on first use
 
-        hasher = self._make()
-        text = _bytes_of(password)
+        hasher = self._get_hasher()
+        encoded = _encode(password)
         try:
-            hasher.verify(stored or self._decoy, text)
+            hasher.verify(stored or self._decoy, encoded)
         except (InvalidHashError, VerificationError):
-            return Checked(is_right=False)
+            return PasswordCheck(is_correct=False)
         if stored is None:
-            return Checked(is_right=False)
-        return Checked(is_right=True, better=hasher.hash(text) if hasher.check_needs_rehash(stored) else None)
+            return PasswordCheck(is_correct=False)
+        return PasswordCheck(
+            is_correct=True, new_hash=hasher.hash(encoded) if hasher.check_needs_rehash(stored) else None
+        )
 
 
-def _bytes_of(password: str) -> bytes:
-    """The same letters are the same bytes, however a keyboard composes them."""
+def _encode(password: str) -> bytes:
+    """Normalise a password, because keyboards compose the same characters differently."""
     return unicodedata.normalize("NFC", password).encode("utf-8", "surrogatepass")

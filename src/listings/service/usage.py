@@ -1,4 +1,4 @@
-"""Usage: what each key asked and how it was answered, counted in memory and stored every few seconds."""
+"""Count the responses and rejected requests of each API key in memory, and store the counts every few seconds."""
 
 import asyncio
 import logging
@@ -11,64 +11,64 @@ from typing import NamedTuple
 from listings.contract.history import RejectedRequest, UsageCount, UsageKey
 from listings.contract.rate_limiter import RateLimitDecision, RateLimiter
 from listings.contract.store import Store
-from listings.domain.api_keys import masked
+from listings.domain.api_keys import mask_keys
 from listings.domain.errors import Unavailable
 from listings.domain.model import Account, ApiKey, Caller, bucket_of
 
 _log = logging.getLogger(__name__)
 
-MOST_REFUSALS = 100
+MAX_REJECTED_REQUESTS = 100
 USAGE_DAYS = 31
 _HOUR = 3600
 _DAY = 24
 _HOURS_SHOWN = 24
 _DAYS_SHOWN = 30
 _MICROSECOND = 1_000_000
-_LONGEST_PATH = 200
-_LONGEST_ID = 128
-_MOST_COUNTED = 50_000  # keys by their statuses, between two writes
-_MOST_ACCOUNTS = 200  # whose refusals are kept between two writes
-_WRITTEN_AT_ONCE = 500
-_ACCOUNTS_AT_ONCE = 50  # as far as they have no more refusals than are written at once
-_LEAST_AT_ONCE = _WRITTEN_AT_ONCE // MOST_REFUSALS  # accounts
+_MAX_PATH_LENGTH = 200
+_MAX_REQUEST_ID_LENGTH = 128
+_MAX_PENDING_COUNTS = 50_000  # pairs of key and status between two writes
+_MAX_PENDING_ACCOUNTS = 200  # with rejected requests between two writes
+_BATCH_SIZE = 500  # counts, and as many rejected requests
+_MAX_BATCH_ACCOUNTS = 50  # with rejected requests, up to the batch size
+_MIN_BATCH_ACCOUNTS = _BATCH_SIZE // MAX_REJECTED_REQUESTS  # if each has the maximum of rejected requests
 
 
 class Period(NamedTuple):
-    """An hour or a day: its start in seconds since 1970, and the responses by their status."""
+    """The responses of an hour or a day by status. `start` is in seconds since 1970."""
 
     start: int
     by_status: dict[int, int]
 
     @property
     def responses(self) -> int:
-        """All of them."""
+        """The number of responses."""
         return sum(self.by_status.values())
 
     @property
-    def refused(self) -> int:
-        """Those of 400 and more."""
-        return sum(count for status, count in self.by_status.items() if status >= 400)  # noqa: PLR2004 - HTTP's own
+    def rejected(self) -> int:
+        """The number of responses with a status of 400 or more."""
+        return sum(count for status, count in self.by_status.items() if status >= 400)  # noqa: PLR2004 - HTTP errors
 
 
 class Counts(NamedTuple):
-    """The last 24 hours and the last 30 days, the oldest first and the present ones last, each without a gap."""
+    """The last 24 hours and the last 30 days without gaps, oldest first."""
 
     hours: list[Period]
     days: list[Period]
 
     @property
     def last_day(self) -> int:
-        """Answers in the last 24 hours."""
+        """The number of responses in the last 24 hours."""
         return sum(period.responses for period in self.hours)
 
     @property
     def by_status(self) -> dict[int, int]:
-        """Answers in the last 30 days by their status, in its order."""
-        return _summed(self.days)
+        """The responses of the last 30 days by ascending status."""
+        return _sum_by_status(self.days)
 
 
 class KeyUsage(NamedTuple):
-    """A key with what it has asked; `limit` is None where there is no limit, or it can't be told now."""
+    """The usage of a key. `limit` is None if there is no rate limit, or if it is unavailable."""
 
     key: ApiKey
     limit: RateLimitDecision | None
@@ -76,193 +76,196 @@ class KeyUsage(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What the keys of an account have asked, each and together, and its last refused requests, the latest first."""
+    """The usage of an account: per key, in total, and its last rejected requests, newest first."""
 
     keys: list[KeyUsage]
     total: Counts
-    refusals: list[RejectedRequest]
+    rejected_requests: list[RejectedRequest]
 
 
 class RequestCounts:
-    """The use cases of usage, over a store, a limiter and a clock."""
+    """The use cases of usage."""
 
     store: Store
     limiter: RateLimiter | None
     clock: Callable[[], float]
 
     def _begin_counting(self) -> None:
-        self._answers: dict[tuple[int, int, int], int] = {}  # of the present hour, by account, key and status
-        self._unwritten: dict[UsageKey, int] = {}
-        self._refused: dict[int, deque[RejectedRequest]] = {}
-        self._last_refusal = 0
-        self._storing = asyncio.Lock()  # what is being stored is neither here nor there
+        self._responses: dict[tuple[int, int, int], int] = {}  # in this hour, by account, key and status
+        self._unwritten: dict[UsageKey, int] = {}  # in earlier hours
+        self._rejected: dict[int, deque[RejectedRequest]] = {}
+        self._last_rejection = 0
+        self._storing = asyncio.Lock()  # while it is held, some counts are neither in memory nor in the store
         self._begin_hour(self.clock())
 
     def _begin_hour(self, now: float) -> None:
-        """What is counted from now on is of this hour."""
-        if self._answers:
-            _add(self._unwritten, self._pending_answers())
-            self._answers = {}
+        """Count responses in the hour of `now` from here on."""
+        if self._responses:
+            _add(self._unwritten, self._iterate_current_hour())
+            self._responses = {}
         self._hour = int(now // _HOUR)
         self._hour_begins = self._hour * _HOUR
         self._hour_ends = self._hour_begins + _HOUR
 
     def _take_counts(self) -> dict[UsageKey, int]:
-        """The longest kept of what isn't stored yet, as much as is written at once."""
-        counts = {key: self._unwritten.pop(key) for key in list(islice(self._unwritten, _WRITTEN_AT_ONCE))}
-        for account_id, key_id, status in list(islice(self._answers, _WRITTEN_AT_ONCE - len(counts))):
+        """Remove and return a batch of counts, oldest first."""
+        counts = {key: self._unwritten.pop(key) for key in list(islice(self._unwritten, _BATCH_SIZE))}
+        for account_id, key_id, status in list(islice(self._responses, _BATCH_SIZE - len(counts))):
             key = UsageKey(account_id, self._hour, key_id, status)
-            counts[key] = counts.get(key, 0) + self._answers.pop((account_id, key_id, status))
+            counts[key] = counts.get(key, 0) + self._responses.pop((account_id, key_id, status))
         return counts
 
-    def _pending_answers(self) -> Iterator[tuple[UsageKey, int]]:
-        for (account_id, key_id, status), count in self._answers.items():
+    def _iterate_current_hour(self) -> Iterator[tuple[UsageKey, int]]:
+        for (account_id, key_id, status), count in self._responses.items():
             yield UsageKey(account_id, self._hour, key_id, status), count
 
     def record_response(self, caller: Caller, status: int) -> None:
-        """Count an answer. May not wait, and takes well under a microsecond."""
+        """Count a response. Takes well under a microsecond and never waits."""
         key = (caller.account_id, caller.key_id, status)
         try:
-            self._answers[key] += 1
+            self._responses[key] += 1
         except KeyError:
-            if len(self._answers) < _MOST_COUNTED:
-                self._answers[key] = 1
+            if len(self._responses) < _MAX_PENDING_COUNTS:
+                self._responses[key] = 1
 
-    def record_rejection(  # noqa: PLR0913, PLR0917 - what is told of a refused request
+    def record_rejection(  # noqa: PLR0913, PLR0917 - the columns of a rejected request
         self, caller: Caller, code: str, status: int, method: str, path: str, request_id: str
     ) -> None:
-        """Keep what was refused, for its owner to see. `path` has no query, which could hold anything."""
-        refused = self._refused.get(caller.account_id)
-        if refused is None:
-            if len(self._refused) >= _MOST_ACCOUNTS:
+        """Record a rejected request so that the key's owner sees it. `path` must not have its query."""
+        rejected = self._rejected.get(caller.account_id)
+        if rejected is None:
+            if len(self._rejected) >= _MAX_PENDING_ACCOUNTS:
                 return
-            refused = self._refused[caller.account_id] = deque(maxlen=MOST_REFUSALS)
-        self._last_refusal = self._next_moment()
-        refused.append(
+            rejected = self._rejected[caller.account_id] = deque(maxlen=MAX_REJECTED_REQUESTS)
+        self._last_rejection = self._create_timestamp()
+        rejected.append(
             RejectedRequest(
                 account_id=caller.account_id,
-                moment=self._last_refusal,
+                moment=self._last_rejection,
                 key_id=caller.key_id,
                 code=code,
                 status=status,
                 method=method,
-                path=_storable(masked(path))[:_LONGEST_PATH],
-                request_id=masked(request_id)[:_LONGEST_ID],
+                path=_clean_text(mask_keys(path))[:_MAX_PATH_LENGTH],
+                request_id=mask_keys(request_id)[:_MAX_REQUEST_ID_LENGTH],
             )
         )
 
-    def _next_moment(self) -> int:
-        """Of a refusal, each its own; the clock is followed where it was put back."""
+    def _create_timestamp(self) -> int:
+        """Return a unique timestamp in microseconds. It follows the clock if that was set back by over a second."""
         now = int(self.clock() * _MICROSECOND)
-        return now if self._last_refusal > now + _MICROSECOND else max(now, self._last_refusal + 1)
+        return now if self._last_rejection > now + _MICROSECOND else max(now, self._last_rejection + 1)
 
     async def write_usage(self) -> None:
-        """Store all that was counted up to now, in small steps; what the store can't take is kept for the next time."""
-        steps = ceil((len(self._unwritten) + len(self._answers)) / _WRITTEN_AT_ONCE)
-        for _ in range(max(steps, ceil(len(self._refused) / _LEAST_AT_ONCE))):
-            if not await self.write_some_usage() or not (self._unwritten or self._answers or self._refused):
+        """Store all counts in batches. Keep them for the next call if the store is unavailable."""
+        batches = ceil((len(self._unwritten) + len(self._responses)) / _BATCH_SIZE)
+        for _ in range(max(batches, ceil(len(self._rejected) / _MIN_BATCH_ACCOUNTS))):
+            if not await self.write_usage_batch() or not (self._unwritten or self._responses or self._rejected):
                 break
 
-    async def write_some_usage(self) -> bool:
-        """Store what was counted, but no more than one small write holds; False when the store can't take it.
+    async def write_usage_batch(self) -> bool:
+        """Store a batch of the counts. Return False if the store is unavailable.
 
-        Who stops waiting for this leaves nothing half done.
+        Cancelling this call does not cancel the write.
         """
-        return await asyncio.shield(self._store_some())
+        return await asyncio.shield(self._store_batch())
 
-    async def _store_some(self) -> bool:
+    async def _store_batch(self) -> bool:
         async with self._storing:
             counts = self._take_counts()
-            refused = self._take_refused()
-            if not counts and not refused:
+            rejected = self._take_rejected()
+            if not counts and not rejected:
                 return True
             try:
-                await self.store.add_usage(counts, list(chain.from_iterable(refused.values())), MOST_REFUSALS)
+                await self.store.add_usage(counts, list(chain.from_iterable(rejected.values())), MAX_REJECTED_REQUESTS)
             except Unavailable:
                 _add(self._unwritten, counts.items())
-                self._take_back(refused)
+                self._put_back(rejected)
                 return False
             return True
 
-    def _take_refused(self) -> dict[int, deque[RejectedRequest]]:
-        """Of as many accounts as are written at once, which is fewer where they have many."""
-        refused: dict[int, deque[RejectedRequest]] = {}
-        room = _WRITTEN_AT_ONCE
-        for account_id in list(islice(self._refused, _ACCOUNTS_AT_ONCE)):
-            room -= len(self._refused[account_id])
-            if room < 0:
+    def _take_rejected(self) -> dict[int, deque[RejectedRequest]]:
+        """Remove and return the rejected requests of as many accounts as fit in a batch."""
+        rejected: dict[int, deque[RejectedRequest]] = {}
+        remaining = _BATCH_SIZE
+        for account_id in list(islice(self._rejected, _MAX_BATCH_ACCOUNTS)):
+            remaining -= len(self._rejected[account_id])
+            if remaining < 0:
                 break
-            refused[account_id] = self._refused.pop(account_id)
-        return refused
+            rejected[account_id] = self._rejected.pop(account_id)
+        return rejected
 
-    def _take_back(self, refused: dict[int, deque[RejectedRequest]]) -> None:
-        for account_id, later in self._refused.items():
-            if account_id in refused or len(refused) < _MOST_ACCOUNTS:
-                refused.setdefault(account_id, deque(maxlen=MOST_REFUSALS)).extend(later)
-        self._refused = refused
+    def _put_back(self, rejected: dict[int, deque[RejectedRequest]]) -> None:
+        for account_id, later in self._rejected.items():
+            if account_id in rejected or len(rejected) < _MAX_PENDING_ACCOUNTS:
+                rejected.setdefault(account_id, deque(maxlen=MAX_REJECTED_REQUESTS)).extend(later)
+        self._rejected = rejected
 
-    async def usage(self, account: Account) -> Usage:
-        """What the account's keys have asked; what other processes have not stored yet is missing."""
+    async def get_usage(self, account: Account) -> Usage:
+        """Return the usage of the account. It lacks the counts that other processes have not stored yet."""
         async with self._storing:
-            return await self._usage(account)
+            return await self._read_usage(account)
 
-    async def _usage(self, account: Account) -> Usage:
-        place = (bucket_of(account.id), account.id)
+    async def _read_usage(self, account: Account) -> Usage:
+        partition = (bucket_of(account.id), account.id)
         now = int(self.clock() // _HOUR)
-        pending = self._pending(account.id)
-        hours = [*await self.store.list_usage_by_hour(*place, now - _HOURS_SHOWN + 1), *pending]
+        pending = self._list_pending(account.id)
+        hours = [*await self.store.list_usage_by_hour(*partition, now - _HOURS_SHOWN + 1), *pending]
         first_day = now // _DAY - _DAYS_SHOWN + 1
         days = [
-            *await self.store.list_usage_by_day(*place, first_day * _DAY),
+            *await self.store.list_usage_by_day(*partition, first_day * _DAY),
             *(row._replace(period=row.period // _DAY) for row in pending),
         ]
         keys = [
-            KeyUsage(key, await self._look(key), _counts(_of_key(hours, key), _of_key(days, key), now))
+            KeyUsage(
+                key,
+                await self._peek_limit(key),
+                _build_counts(_filter_by_key(hours, key), _filter_by_key(days, key), now),
+            )
             for key in await self.store.list_keys(account.id)
         ]
-        return Usage(keys, _counts(hours, days, now), await self._refusals(account))
+        return Usage(keys, _build_counts(hours, days, now), await self._list_rejected(account))
 
-    async def _look(self, key: ApiKey) -> RateLimitDecision | None:
+    async def _peek_limit(self, key: ApiKey) -> RateLimitDecision | None:
         try:
             return await self.limiter.peek(key.id) if self.limiter is not None else None
         except Unavailable:
             return None
 
-    async def _refusals(self, account: Account) -> list[RejectedRequest]:
-        pending = list(self._refused.get(account.id, ()))[::-1]
-        stored = await self.store.list_rejected_requests(bucket_of(account.id), account.id, MOST_REFUSALS)
-        return sorted([*pending, *stored], key=lambda one: -one.moment)[:MOST_REFUSALS]
+    async def _list_rejected(self, account: Account) -> list[RejectedRequest]:
+        pending = list(self._rejected.get(account.id, ()))[::-1]
+        stored = await self.store.list_rejected_requests(bucket_of(account.id), account.id, MAX_REJECTED_REQUESTS)
+        return sorted([*pending, *stored], key=lambda request: -request.moment)[:MAX_REJECTED_REQUESTS]
 
-    def _pending(self, account_id: int) -> list[UsageCount]:
-        """What is not stored yet."""
+    def _list_pending(self, account_id: int) -> list[UsageCount]:
         return [
             UsageCount(key.hour, key.key_id, key.status, count)
-            for key, count in chain(self._unwritten.items(), self._pending_answers())
+            for key, count in chain(self._unwritten.items(), self._iterate_current_hour())
             if key.account_id == account_id
         ]
 
 
 def _add(counts: dict[UsageKey, int], more: Iterable[tuple[UsageKey, int]]) -> None:
     for key, count in more:
-        if key in counts or len(counts) < _MOST_COUNTED:
+        if key in counts or len(counts) < _MAX_PENDING_COUNTS:
             counts[key] = counts.get(key, 0) + count
 
 
-def _of_key(rows: Iterable[UsageCount], key: ApiKey) -> list[UsageCount]:
+def _filter_by_key(rows: Iterable[UsageCount], key: ApiKey) -> list[UsageCount]:
     return [row for row in rows if row.key_id == key.id]
 
 
-def _counts(hours: Iterable[UsageCount], days: Iterable[UsageCount], now: int) -> Counts:
-    """Counts by the present hour, in hours since 1970."""
+def _build_counts(hours: Iterable[UsageCount], days: Iterable[UsageCount], now: int) -> Counts:
+    """Return the counts up to the hour `now`, in hours since 1970."""
     today = now // _DAY
     return Counts(
-        _periods(hours, range(now - _HOURS_SHOWN + 1, now + 1), _HOUR),
-        _periods(days, range(today - _DAYS_SHOWN + 1, today + 1), _HOUR * _DAY),
+        _build_periods(hours, range(now - _HOURS_SHOWN + 1, now + 1), _HOUR),
+        _build_periods(days, range(today - _DAYS_SHOWN + 1, today + 1), _HOUR * _DAY),
     )
 
 
-def _periods(rows: Iterable[UsageCount], shown: range, seconds: int) -> list[Period]:
-    periods = {number: Period(number * seconds, {}) for number in shown}
+def _build_periods(rows: Iterable[UsageCount], numbers: range, seconds: int) -> list[Period]:
+    periods = {number: Period(number * seconds, {}) for number in numbers}
     for row in rows:
         if row.period in periods:
             by_status = periods[row.period].by_status
@@ -270,7 +273,7 @@ def _periods(rows: Iterable[UsageCount], shown: range, seconds: int) -> list[Per
     return list(periods.values())
 
 
-def _summed(periods: Iterable[Period]) -> dict[int, int]:
+def _sum_by_status(periods: Iterable[Period]) -> dict[int, int]:
     counts: dict[int, int] = {}
     for period in periods:
         for status, count in period.by_status.items():
@@ -278,6 +281,6 @@ def _summed(periods: Iterable[Period]) -> dict[int, int]:
     return dict(sorted(counts.items()))
 
 
-def _storable(text: str) -> str:
-    """Text that every engine can keep."""
+def _clean_text(text: str) -> str:
+    """Replace the characters that a database engine can't store."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()

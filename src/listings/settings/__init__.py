@@ -1,7 +1,7 @@
-"""What the settings are set to, and by what.
+"""Read the settings from flags, environment variables and defaults.
 
-A flag wins over the environment, the environment over the default. A wrong value stops the start. A secret one can
-also be read from a file that `NAME_FILE` names, and is never shown.
+A flag takes precedence over the environment, and the environment over the default. An invalid value prevents the start.
+A secret can also be read from a file that `NAME_FILE` names, and is never shown.
 """
 
 import re
@@ -17,116 +17,122 @@ __all__ = [
     "COPY_TARGET",
     "MASK",
     "SETTINGS",
-    "Given",
     "RedisAddress",
+    "ResolvedSetting",
     "Setting",
     "Settings",
+    "build_settings",
+    "find_unknown_variables",
     "load",
-    "mask",
-    "resolve",
-    "settings_of",
-    "survey",
-    "unknown",
+    "mask_password",
+    "resolve_all",
+    "resolve_setting",
 ]
 
 MASK = "***"
-_FILE = "_FILE"
+_FILE_SUFFIX = "_FILE"
 _PREFIX = "LISTINGS_"
-_NO_SETTINGS = ("LISTINGS_CONFORM_", "LISTINGS_TEST_")  # keys of `listings conform`; what tests are told
-_LONGEST_FILE = 64 * 1024
+_OTHER_PREFIXES = ("LISTINGS_CONFORM_", "LISTINGS_TEST_")  # of `listings conform` and the tests
+_MAX_FILE_LENGTH = 64 * 1024  # characters
 _PASSWORD = re.compile(r"(?i)((?:pass(?:word|wd|phrase)?|pwd|secret|token)\s*=\s*)('[^']*'|[^&\s]*)")
 
 
-class Given(NamedTuple):
-    """What a setting is set to, and by what: a flag, a variable, a file that a variable names, or "default"."""
+class ResolvedSetting(NamedTuple):
+    """The text of a setting and its source: a flag, a variable, a variable that names a file, or "default"."""
 
     setting: Setting
     source: str
     text: str
-    fault: str = ""  # the sentence about a value that is not good
+    error: str = ""  # a sentence, if the text is invalid
 
     @property
-    def shown(self) -> str:
-        """The text, for eyes: without a password, and nothing of a file that doesn't hold what it should."""
+    def redacted(self) -> str:
+        """The text without secrets. An invalid text from a file is hidden completely."""
         if not self.setting.secret:
             return self.text
         if self.setting.is_password:
             return MASK if self.text else ""
-        return MASK if self.fault and self.source.endswith(_FILE) else mask(self.text)
+        return MASK if self.error and self.source.endswith(_FILE_SUFFIX) else mask_password(self.text)
 
 
 def load(environment: Mapping[str, str], flags: Mapping[str, str | None]) -> Settings:
-    """The settings in force. `flags` are by attribute; None: not given. Raises Problem("invalid_setting")."""
-    given = survey(environment, flags)
-    for one in given:
-        if one.fault:
-            raise Problem("invalid_setting", one.fault)
-    return settings_of(given)
+    """Return the settings. `flags` are by attribute; None means not given. Raises Problem("invalid_setting")."""
+    resolved = resolve_all(environment, flags)
+    for each in resolved:
+        if each.error:
+            raise Problem("invalid_setting", each.error)
+    return build_settings(resolved)
 
 
-def survey(environment: Mapping[str, str], flags: Mapping[str, str | None]) -> list[Given]:
-    """What each setting is set to, in the table's order, faults included."""
-    return [resolve(setting, environment, flags.get(setting.attribute)) for setting in SETTINGS]
+def resolve_all(environment: Mapping[str, str], flags: Mapping[str, str | None]) -> list[ResolvedSetting]:
+    """Return every setting in the order of the table, including invalid ones."""
+    return [resolve_setting(setting, environment, flags.get(setting.attribute)) for setting in SETTINGS]
 
 
-def unknown(environment: Mapping[str, str]) -> list[str]:
-    """Names in the environment that are like those of settings and are none, as a mistyped one is."""
+def find_unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """Return the variables that start like a setting but are none, such as misspelt ones."""
     known = {name for setting in (*SETTINGS, COPY_TARGET) for name in setting.variables}
-    known |= {name + _FILE for setting in (*SETTINGS, COPY_TARGET) if setting.secret for name in setting.variables}
-    ours = (name for name in environment if name.startswith(_PREFIX) and not name.startswith(_NO_SETTINGS))
-    return sorted(name for name in ours if name not in known)
+    known |= {
+        name + _FILE_SUFFIX for setting in (*SETTINGS, COPY_TARGET) if setting.secret for name in setting.variables
+    }
+    candidates = (name for name in environment if name.startswith(_PREFIX) and not name.startswith(_OTHER_PREFIXES))
+    return sorted(name for name in candidates if name not in known)
 
 
-def settings_of(given: Iterable[Given]) -> Settings:
-    """The values, with the default in the place of a faulty one."""
+def build_settings(resolved: Iterable[ResolvedSetting]) -> Settings:
+    """Return the values. Invalid ones are replaced by their default."""
     return Settings(
-        **{one.setting.attribute: one.setting.parse(one.setting.default if one.fault else one.text) for one in given}
+        **{
+            each.setting.attribute: each.setting.parse(each.setting.default if each.error else each.text)
+            for each in resolved
+        }
     )
 
 
-def mask(text: str) -> str:
-    """A URL, or what should have been one, without its password."""
+def mask_password(text: str) -> str:
+    """Return a URL without its password. The text may be an invalid URL."""
     scheme, slashes, rest = text.partition("://")
     if not slashes:
         scheme, rest = "", text
-    user, at, place = rest.rpartition("@")
-    if at and not rest.startswith("/"):  # else it is a path
+    user, at, location = rest.rpartition("@")
+    if at and not rest.startswith("/"):  # otherwise it is a path
         name, colon, _ = user.partition(":")
-        rest = (f"{name}:{MASK}@" if colon else f"{name}@") + place if slashes else f"{MASK}@{place}"
+        rest = (f"{name}:{MASK}@" if colon else f"{name}@") + location if slashes else f"{MASK}@{location}"
     return scheme + slashes + _PASSWORD.sub(rf"\1{MASK}", rest)
 
 
-def resolve(setting: Setting, environment: Mapping[str, str], flag: str | None) -> Given:
-    """What one setting is set to; `flag` None: not given."""
+def resolve_setting(setting: Setting, environment: Mapping[str, str], flag: str | None) -> ResolvedSetting:
+    """Return the text and source of a setting. `flag` is None if it is not given."""
     if flag is not None:
-        return _judged(Given(setting, setting.flag_name, flag))
-    candidates = [name for name in setting.variables if environment.get(name)]
-    files = [name + _FILE for name in setting.variables if setting.secret and environment.get(name + _FILE)]
-    if candidates and files:
-        fault = f"{candidates[0]} and {files[0]} are both set: leave one of them"
-        return Given(setting, candidates[0], environment[candidates[0]], fault)
+        return _validate(ResolvedSetting(setting, setting.flag_name, flag))
+    variables = [name for name in setting.variables if environment.get(name)]
+    files = [
+        name + _FILE_SUFFIX for name in setting.variables if setting.secret and environment.get(name + _FILE_SUFFIX)
+    ]
+    if variables and files:
+        error = f"{variables[0]} and {files[0]} are both set: unset one of them"
+        return ResolvedSetting(setting, variables[0], environment[variables[0]], error)
     if files:
-        return _read(setting, files[0], environment[files[0]])
-    if candidates:
-        return _judged(Given(setting, candidates[0], environment[candidates[0]]))
-    return _judged(Given(setting, "default", setting.default))
+        return _read_file(setting, files[0], environment[files[0]])
+    if variables:
+        return _validate(ResolvedSetting(setting, variables[0], environment[variables[0]]))
+    return _validate(ResolvedSetting(setting, "default", setting.default))
 
 
-def _read(setting: Setting, source: str, path: str) -> Given:
-    """The value in a file, without the space around it."""
+def _read_file(setting: Setting, source: str, path: str) -> ResolvedSetting:
     try:
         with Path(path).open(encoding="utf-8") as file:
-            text = file.read(_LONGEST_FILE).strip()
+            text = file.read(_MAX_FILE_LENGTH).strip()
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
-        return Given(setting, source, "", f"{source} names {path[:200]}, which can't be read: {reason}")
-    return _judged(Given(setting, source, text))
+        reason = getattr(error, "strerror", None) or "it is not a text file"
+        return ResolvedSetting(setting, source, "", f"{source} names {path[:200]}, which can't be read: {reason}")
+    return _validate(ResolvedSetting(setting, source, text))
 
 
-def _judged(given: Given) -> Given:
+def _validate(resolved: ResolvedSetting) -> ResolvedSetting:
     try:
-        given.setting.parse(given.text)
+        resolved.setting.parse(resolved.text)
     except ValueError as error:
-        wrong = given._replace(fault=str(error))
-        return given._replace(fault=f"{given.source} {error}, got {wrong.shown[:60]!r}")
-    return given
+        invalid = resolved._replace(error=str(error))
+        return resolved._replace(error=f"{resolved.source} {error}, got {invalid.redacted[:60]!r}")
+    return resolved

@@ -1,4 +1,4 @@
-"""Every setting, once: its name in the environment, its default, its parser, its help."""
+"""The table of settings: variables, default, parser and description of each."""
 
 from collections.abc import Callable
 from ipaddress import IPv4Network, IPv6Network
@@ -10,34 +10,34 @@ from listings.domain.postgres_url import PostgresUrl
 from listings.settings import values
 from listings.settings.values import Address, RedisAddress
 
-_MOST_REQUESTS = 100_000
-_LONGEST_TIMEOUT = 3600
-_MEBIBYTE = 1024 * 1024
-_LONGEST_WINDOW = 31 * 24 * 3600
-_MOST_WORKERS = 64
-_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not listened on
+_MAX_RATE_LIMIT = 100_000
+_MAX_TIMEOUT_SECONDS = 3600
+_MIB = 1024 * 1024
+_MAX_WINDOW_SECONDS = 31 * 24 * 3600
+_MAX_WORKERS = 64
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 
 
 class Setting(NamedTuple):
-    """One row of the table. A parser raises ValueError with a sentence that begins with "must"."""
+    """A row of the table. The parser raises ValueError, whose message begins with "must"."""
 
     attribute: str
-    variables: tuple[str, ...]  # the first one that is set and not empty counts
+    variables: tuple[str, ...]  # the first one that is set and not empty applies
     default: str
     parse: Callable[[str], Any]
     help: str
-    flag: str = ""  # where it is not made of the attribute
-    secret: bool = False  # may hold a password
-    is_password: bool = False  # is nothing else, and secret besides
+    flag: str = ""  # if it is not derived from the attribute
+    secret: bool = False  # may contain a password
+    is_password: bool = False  # the whole value is a password; `secret` is also set
 
     @property
     def flag_name(self) -> str:
-        """Such as `--port`."""
+        """The command-line flag, such as `--port`."""
         return self.flag or f"--{self.attribute.replace('_', '-')}"
 
 
 class Settings(NamedTuple):
-    """The values in force."""
+    """The parsed values."""
 
     database: Path | PostgresUrl
     database_connections: int
@@ -78,18 +78,18 @@ class Settings(NamedTuple):
 
     @property
     def file(self) -> Path:
-        """The SQLite file; with PostgreSQL, the name beside which the files of this machine are."""
+        """The SQLite file. With PostgreSQL, the base name of this machine's own files."""
         return self.database if isinstance(self.database, Path) else self.data_folder / "postgresql"
 
     @property
     def reachable_host(self) -> str:
-        """Where a client on this machine reaches the service, also when it listens on all addresses."""
+        """The host at which a client on this machine reaches the service."""
         return _LOOPBACK.get(self.host, self.host)
 
     @property
-    def database_shown(self) -> str:
-        """Where the data is, for eyes: without a password."""
-        return str(self.database.absolute()) if isinstance(self.database, Path) else self.database.shown
+    def redacted_database(self) -> str:
+        """The location of the data, without a password."""
+        return str(self.database.absolute()) if isinstance(self.database, Path) else self.database.redacted
 
 
 SETTINGS = (
@@ -98,7 +98,7 @@ SETTINGS = (
         ("LISTINGS_DATABASE_URL",),
         "sqlite:///data/listings.db",
         values.database_url,
-        "Where the data is kept: sqlite:///PATH, relative to the working directory, sqlite:////PATH, or "
+        "The database: sqlite:///PATH (relative to the working directory), sqlite:////PATH (absolute), or "
         "postgresql://USER:PASSWORD@HOST/DATABASE.",
         flag="--database-url",
         secret=True,
@@ -107,80 +107,81 @@ SETTINGS = (
         "database_connections",
         ("LISTINGS_DATABASE_CONNECTIONS",),
         "8",
-        values.number(1, 1000),
-        "Connections to PostgreSQL that one process has at most.",
+        values.integer_between(1, 1000),
+        "Maximum number of connections to PostgreSQL per process.",
     ),
     Setting(
         "database_timeout",
         ("LISTINGS_DATABASE_TIMEOUT",),
         "5",
-        values.number(1, _LONGEST_TIMEOUT),
-        "Seconds that a statement in PostgreSQL may take, and that a request may wait for a connection to it.",
+        values.integer_between(1, _MAX_TIMEOUT_SECONDS),
+        "Seconds that a statement in PostgreSQL may take, and that a request may wait for a connection.",
     ),
     Setting(
         "data_folder",
         ("LISTINGS_DATA_FOLDER",),
         "data",
         Path,
-        "Where the files of this machine are, the rate limit's, when the data is in PostgreSQL.",
+        "With PostgreSQL: the folder for this machine's files, which are those of the rate limit.",
     ),
-    Setting("host", ("LISTINGS_HOST",), "127.0.0.1", values.host, "The address to listen on."),
+    Setting("host", ("LISTINGS_HOST",), "127.0.0.1", values.host, "Address to listen on."),
     Setting(
         "port",
         ("LISTINGS_PORT", "PORT"),
         "8000",
-        values.number(0, values.LARGEST_PORT),
-        "The port to listen on; 0 lets the system choose one.",
+        values.integer_between(0, values.MAX_PORT),
+        "Port to listen on; 0 lets the system choose one.",
     ),
     Setting(
         "workers",
         ("LISTINGS_WORKERS",),
         "1",
-        values.number(1, _MOST_WORKERS),
-        "Processes that answer requests; from 2 on one more looks after them.",
+        values.integer_between(1, _MAX_WORKERS),
+        "Number of worker processes. With 2 or more, a supervisor process is added.",
     ),
     Setting(
         "rate_limit",
         ("LISTINGS_RATE_LIMIT",),
         "1000",
-        values.number(0, _MOST_REQUESTS),
-        "Requests per window and key; 0 turns the limit off.",
+        values.integer_between(0, _MAX_RATE_LIMIT),
+        "Requests per key in each window; 0 turns the rate limit off.",
     ),
     Setting(
         "rate_window",
         ("LISTINGS_RATE_WINDOW",),
         "3600",
-        values.number(1, _LONGEST_WINDOW),
-        "The sliding window of the rate limit, in seconds.",
+        values.integer_between(1, _MAX_WINDOW_SECONDS),
+        "Length of the rate limit's sliding window, in seconds.",
     ),
     Setting(
         "redis",
         ("LISTINGS_REDIS_URL",),
         "",
         values.redis_url,
-        "The Redis or Valkey that counts the rate limit for all machines: redis://, rediss:// with TLS, or unix://.",
+        "Redis or Valkey that counts the rate limit for all machines: redis://, rediss:// (TLS) or unix://. "
+        "Empty: each machine counts for itself.",
         secret=True,
     ),
     Setting(
         "redis_timeout",
         ("LISTINGS_REDIS_TIMEOUT",),
         "250",
-        values.number(10, 10_000),
-        "Milliseconds within which Redis has to answer; then the machine counts for itself until it does.",
+        values.integer_between(10, 10_000),
+        "Milliseconds to wait for Redis. After a timeout, the machine counts by itself until Redis responds again.",
     ),
     Setting(
         "redis_required",
         ("LISTINGS_REDIS_REQUIRED",),
         "off",
         values.switch,
-        "on: while Redis is away, requests are answered 503; off: they are counted on each machine.",
+        "on: requests get 503 while Redis is unavailable. off: each machine counts by itself meanwhile.",
     ),
     Setting(
         "seed_file",
         ("LISTINGS_SEED_FILE",),
         "",
         values.optional_file,
-        "A JSON file of accounts and keys that the service makes sure of before it opens its port.",
+        "Seed file (JSON): accounts and keys to create or update before the port opens.",
         flag="--seed",
     ),
     Setting(
@@ -188,148 +189,148 @@ SETTINGS = (
         ("LISTINGS_CORS_ORIGINS",),
         "",
         values.origins,
-        "Origins whose web pages may call the API from a browser, with commas between them; * for all.",
+        "Origins whose web pages may call the API from a browser, separated by commas; * for all.",
     ),
     Setting(
         "site",
         ("LISTINGS_SITE",),
         "on",
         values.switch,
-        "on: the pages of the market are served beside the API; off: the API alone, and the index of the market waits.",
+        "on: serve the market and the console. off: serve only the API; the market's index is not updated.",
     ),
     Setting(
         "base_url",
         ("LISTINGS_BASE_URL",),
         "",
         values.base_url,
-        "Where visitors find the pages, like https://market.example; empty: as each of them calls it.",
+        "Public URL of the pages, such as https://market.example. Empty: the host of each request.",
     ),
     Setting(
         "trusted_proxies",
         ("LISTINGS_TRUSTED_PROXIES",),
         "",
         values.networks,
-        "Proxies whose X-Forwarded-For and X-Forwarded-Proto count: addresses or networks, with commas between them.",
+        "Proxies whose X-Forwarded-For and X-Forwarded-Proto are trusted: addresses or networks, separated by commas.",
     ),
     Setting(
         "header_timeout",
         ("LISTINGS_HEADER_TIMEOUT",),
         "10",
-        values.number(1, _LONGEST_TIMEOUT),
-        "Seconds that a request's headers may take.",
+        values.integer_between(1, _MAX_TIMEOUT_SECONDS),
+        "Seconds to receive a request's headers.",
     ),
     Setting(
         "body_timeout",
         ("LISTINGS_BODY_TIMEOUT",),
         "30",
-        values.number(1, _LONGEST_TIMEOUT),
-        "Seconds that a request's body may take.",
+        values.integer_between(1, _MAX_TIMEOUT_SECONDS),
+        "Seconds to receive a request's body.",
     ),
     Setting(
         "idle_timeout",
         ("LISTINGS_IDLE_TIMEOUT",),
         "75",
-        values.number(1, _LONGEST_TIMEOUT),
+        values.integer_between(1, _MAX_TIMEOUT_SECONDS),
         "Seconds that a connection may wait for its next request.",
     ),
     Setting(
         "write_timeout",
         ("LISTINGS_WRITE_TIMEOUT",),
         "30",
-        values.number(1, _LONGEST_TIMEOUT),
-        "Seconds within which a client has to take 64 KiB of its answer, or the rest.",
+        values.integer_between(1, _MAX_TIMEOUT_SECONDS),
+        "Seconds in which a client must receive 64 KiB of a response, or the rest of it.",
     ),
     Setting(
         "max_header_bytes",
         ("LISTINGS_MAX_HEADER_BYTES",),
         "16384",
-        values.number(1024, _MEBIBYTE),
-        "Size of a request's headers.",
+        values.integer_between(1024, _MIB),
+        "Maximum size of a request's headers, in bytes.",
     ),
     Setting(
         "max_headers",
         ("LISTINGS_MAX_HEADERS",),
         "100",
-        values.number(10, 1000),
-        "Number of a request's headers.",
+        values.integer_between(10, 1000),
+        "Maximum number of headers in a request.",
     ),
     Setting(
         "max_url_bytes",
         ("LISTINGS_MAX_URL_BYTES",),
         "8192",
-        values.number(256, _MEBIBYTE),
-        "Size of a request's address.",
+        values.integer_between(256, _MIB),
+        "Maximum size of a request's URL, in bytes.",
     ),
     Setting(
         "max_body_bytes",
         ("LISTINGS_MAX_BODY_BYTES",),
         "2097152",
-        values.number(1024, 64 * _MEBIBYTE),
-        "Size of a request's body.",
+        values.integer_between(1024, 64 * _MIB),
+        "Maximum size of a request's body, in bytes.",
     ),
     Setting(
         "max_connections",
         ("LISTINGS_MAX_CONNECTIONS",),
         "10000",
-        values.number(1, 1_000_000),
-        "Connections at a time to each worker, as far as the system allows open files; one more is answered 503.",
+        values.integer_between(1, 1_000_000),
+        "Maximum number of open connections per worker, if the system allows enough open files. Further ones get 503.",
     ),
     Setting(
         "list_cache_bytes",
         ("LISTINGS_LIST_CACHE_BYTES",),
         "16777216",
-        values.number(0, 1024 * _MEBIBYTE),
-        "Memory for whole lists and for listings as they were answered, kept until the account's listings change; "
-        "0 keeps none.",
+        values.integer_between(0, 1024 * _MIB),
+        "Memory for cached responses (whole lists and single listings), in bytes; 0 turns the cache off.",
     ),
     Setting(
         "log_level",
         ("LISTINGS_LOG_LEVEL",),
         "info",
         values.log_level,
-        "What is logged: info (every request), warning (401, 403, 429 and faults), error.",
+        "info (every request), warning (401, 403, 429 and problems) or error.",
     ),
     Setting(
         "log_format",
         ("LISTINGS_LOG_FORMAT",),
         "auto",
         values.log_format,
-        "auto: text on a terminal, else JSON lines; json; text.",
+        "auto (text on a terminal, JSON lines otherwise), json or text.",
     ),
     Setting(
         "metrics_address",
         ("LISTINGS_METRICS_ADDRESS",),
         "",
         values.address,
-        "Where metrics are told to Prometheus: PORT of this machine, or HOST:PORT; 0 lets the system choose a port.",
+        "Address that serves metrics for Prometheus: PORT on this machine, or HOST:PORT; port 0 lets the system choose "
+        "one. Empty: no metrics.",
     ),
     Setting(
         "tracing",
         ("LISTINGS_TRACING",),
         "off",
         values.switch,
-        "on: a span of each request goes to OpenTelemetry, which needs the extra listings[tracing]; off.",
+        "on: send a span of each request to OpenTelemetry; needs the extra listings[tracing].",
     ),
     Setting(
         "sign_up",
         ("LISTINGS_SIGN_UP",),
         "on",
         values.switch,
-        "on: anybody may open an account in the console, without a plan; off: only the operator opens accounts.",
+        "on: anyone can create an account in the console, without a plan. off: only the operator creates accounts.",
     ),
     Setting(
         "payment_provider",
         ("LISTINGS_PAYMENT_PROVIDER",),
         "manual",
-        values.provider,
-        "Who takes the sellers' money: manual, which is the operator; stripe, which needs the extra listings[stripe].",
+        values.payment_provider,
+        "Payments: manual (the operator collects them) or stripe; needs the extra listings[stripe].",
     ),
     Setting(
         "stripe_secret_key",
         ("LISTINGS_STRIPE_SECRET_KEY",),
         "",
         values.password,
-        "The secret key of the account with Stripe.",
+        "Secret key of your Stripe account.",
         secret=True,
         is_password=True,
     ),
@@ -338,7 +339,7 @@ SETTINGS = (
         ("LISTINGS_STRIPE_WEBHOOK_SECRET",),
         "",
         values.password,
-        "The secret by which Stripe signs its events.",
+        "Secret with which Stripe signs its events.",
         secret=True,
         is_password=True,
     ),
@@ -347,7 +348,7 @@ SETTINGS = (
         ("LISTINGS_STRIPE_CURRENCY",),
         "nzd",
         values.currency,
-        "The currency of the 49 a month that Stripe asks for, as three small letters.",
+        "Currency of the monthly price of 49 with Stripe: three lowercase letters.",
     ),
 )
 
@@ -356,7 +357,7 @@ COPY_TARGET = Setting(
     ("LISTINGS_COPY_TO",),
     "",
     postgres_url.parse,
-    "Where `listings copy` copies to.",
+    "PostgreSQL database to which `listings copy` copies.",
     flag="--to",
     secret=True,
 )

@@ -1,4 +1,4 @@
-"""The values of settings out of their texts. What is wrong is a ValueError whose sentence begins with "must"."""
+"""Parsers of the settings. They raise ValueError, whose message begins with "must"."""
 
 import re
 from collections.abc import Callable
@@ -11,10 +11,10 @@ from listings.domain import postgres_url
 from listings.domain.postgres_url import PostgresUrl
 from listings.telemetry.logs import LEVELS
 
-LARGEST_PORT = 65_535
+MAX_PORT = 65_535
 _ADDRESS = re.compile(r"(?:([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):)?([0-9]{1,5})")
-_REDIS_PORT = 6379
-_REDIS = re.compile(
+_DEFAULT_REDIS_PORT = 6379
+_REDIS_URL = re.compile(
     r"(?:rediss?|(?P<unix>unix))://(?:(?P<user>[^:@/?#]*)(?::(?P<password>[^@/?#]*))?@)?"
     r"(?(unix)(?P<path>/[^?#\0]+)(?:\?db=(?P<db>[0-9]{1,5}))?"
     r"|(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?(?:/(?P<database>[0-9]{1,5})?)?)"
@@ -24,18 +24,18 @@ _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:
 
 
 class Address(NamedTuple):
-    """Where something listens."""
+    """A host and a port."""
 
     host: str
     port: int
 
 
 class RedisAddress(NamedTuple):
-    """Where Redis answers, and as whom it is spoken to; what is not told is empty."""
+    """The address of Redis and its credentials. Absent parts are empty."""
 
     host: str
     port: int
-    path: str  # of a Unix socket, in the place of host and port
+    path: str  # the Unix socket, instead of host and port
     tls: bool
     user: str
     password: str
@@ -43,7 +43,7 @@ class RedisAddress(NamedTuple):
 
 
 def database_url(text: str) -> Path | PostgresUrl:
-    """`sqlite:///relative.db`, `sqlite:////absolute.db` or `postgresql://user@host/database`."""
+    """Parse `sqlite:///relative.db`, `sqlite:////absolute.db` or `postgresql://user@host/database`."""
     if postgres_url.is_postgres(text):
         return postgres_url.parse(text)
     path = unquote(text.removeprefix("sqlite:///"))
@@ -55,24 +55,24 @@ def database_url(text: str) -> Path | PostgresUrl:
 
 
 def host(text: str) -> str:
-    """An address or a name to listen on."""
+    """Parse an IP address or a host name."""
     if not re.fullmatch(r"[A-Za-z0-9.:_-]+", text):
-        raise ValueError("must be an address or a host name, like 127.0.0.1")
+        raise ValueError("must be an IP address or a host name, like 127.0.0.1")
     return text
 
 
 def redis_url(text: str) -> RedisAddress | None:
-    """`redis://USER:PASSWORD@HOST:PORT/DATABASE`, `rediss://` with TLS, or `unix://USER:PASSWORD@/PATH?db=DATABASE`."""
+    """Parse `redis://USER:PASSWORD@HOST:PORT/DATABASE`, `rediss://`, or `unix://USER:PASSWORD@/PATH?db=DATABASE`."""
     if not text:
         return None
-    match = _REDIS.fullmatch(text)
-    if match is None or int(match["port"] or 0) > LARGEST_PORT:
+    match = _REDIS_URL.fullmatch(text)
+    if match is None or int(match["port"] or 0) > MAX_PORT:
         raise ValueError(
             "must be like redis://127.0.0.1:6379/0, rediss://USER:PASSWORD@redis.example or unix:///run/redis.sock"
         )
     return RedisAddress(
         host=(match["host"] or "").strip("[]"),
-        port=int(match["port"] or _REDIS_PORT),
+        port=int(match["port"] or _DEFAULT_REDIS_PORT),
         path=unquote(match["path"] or ""),
         tls=text.startswith("rediss:"),
         user=unquote(match["user"] or ""),
@@ -81,95 +81,93 @@ def redis_url(text: str) -> RedisAddress | None:
     )
 
 
-def number(least: int, most: int) -> Callable[[str], int]:
-    """A whole number within bounds, both included."""
+def integer_between(minimum: int, maximum: int) -> Callable[[str], int]:
+    """Return a parser of integers from `minimum` to `maximum`."""
 
     def parse(text: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,12}", text) or not least <= int(text) <= most:
-            raise ValueError(f"must be a whole number from {least} to {most}")
+        if not re.fullmatch(r"[0-9]{1,12}", text) or not minimum <= int(text) <= maximum:
+            raise ValueError(f"must be an integer from {minimum} to {maximum}")
         return int(text)
 
     return parse
 
 
 def optional_file(text: str) -> Path | None:
-    """A path, or none."""
+    """Parse a path. Empty means none."""
     return Path(text) if text else None
 
 
 def log_level(text: str) -> int:
-    """A level by its name."""
+    """Parse the name of a log level."""
     if text not in LEVELS:
         raise ValueError(f"must be one of {', '.join(LEVELS)}")
     return LEVELS[text]
 
 
 def log_format(text: str) -> str:
-    """How lines of the log are written."""
+    """Parse the name of a log format."""
     if text not in {"auto", "json", "text"}:
         raise ValueError("must be one of auto, json, text")
     return text
 
 
 def address(text: str) -> Address | None:
-    """A port of this machine, or HOST:PORT; empty: none."""
+    """Parse HOST:PORT, or a port of this machine. Empty means none."""
     if not text:
         return None
     match = _ADDRESS.fullmatch(text)
-    if match is None or int(match[2]) > LARGEST_PORT:
-        raise ValueError("must be a port, or an address and a port, like 9464, 127.0.0.1:9464 or [::1]:9464")
+    if match is None or int(match[2]) > MAX_PORT:
+        raise ValueError("must be a port, or a host and a port, like 9464, 127.0.0.1:9464 or [::1]:9464")
     return Address((match[1] or "127.0.0.1").strip("[]"), int(match[2]))
 
 
 def switch(text: str) -> bool:
-    """On or off."""
+    """Parse "on" or "off"."""
     if text not in {"off", "on"}:
         raise ValueError("must be off or on")
     return text == "on"
 
 
-def provider(text: str) -> str:
-    """Who takes payments."""
+def payment_provider(text: str) -> str:
+    """Parse the name of a payment provider."""
     if text not in {"manual", "stripe"}:
         raise ValueError("must be manual or stripe")
     return text
 
 
 def password(text: str) -> str:
-    """What can stand in a header: visible ASCII."""
+    """Parse visible ASCII characters, which are valid in a header."""
     if not re.fullmatch(r"[\x21-\x7e]*", text):
-        raise ValueError("must be visible ASCII characters without a space")
+        raise ValueError("must be visible ASCII characters without spaces")
     return text
 
 
 def currency(text: str) -> str:
-    """Three small letters."""
+    """Parse a currency code of three lowercase letters."""
     if not re.fullmatch(r"[a-z]{3}", text):
-        raise ValueError("must be three small letters, like nzd")
+        raise ValueError("must be three lowercase letters, like nzd")
     return text
 
 
 def origins(text: str) -> frozenset[str]:
-    """Origins with commas between them; * is one that stands for all."""
+    """Parse origins separated by commas; * means all."""
     found = frozenset(origin.strip() for origin in text.split(",") if origin.strip())
     if not all(_ORIGIN.fullmatch(origin) for origin in found):
-        raise ValueError("must be origins like https://shop.example, with commas between them, or *")
+        raise ValueError("must be origins like https://shop.example, separated by commas, or *")
     return found
 
 
 def base_url(text: str) -> str:
-    """Scheme and host, without the slash behind them; empty: none."""
+    """Parse a scheme and a host, and remove the slash after them. Empty means none."""
     found = text.removesuffix("/")
     if text and not _BASE_URL.fullmatch(found):
-        raise ValueError("must be like https://market.example, in small letters and without a path")
+        raise ValueError("must be like https://market.example, in lowercase and without a path")
     return found
 
 
 def networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
-    """Addresses and networks with commas between them."""
+    """Parse addresses and networks separated by commas."""
     try:
         return tuple(ip_network(part.strip()) for part in text.split(",") if part.strip())
     except ValueError:
-        raise ValueError(
-            "must be addresses or networks like 127.0.0.1 or 10.0.0.0/8, with commas between them"
-        ) from None
+        raise ValueError("must be addresses or networks like 127.0.0.1 or 10.0.0.0/8, separated by commas") from None

@@ -29,14 +29,14 @@ async def show_home(request: Request) -> Response:
     sought = search.read(request.query_params)
     query, faults = sought.query()
     found = await service.search_market(query) if not faults else None
-    places = await service.market_places()
+    places = await service.list_market_facets()
     return pages.page(
         request,
         "home.html",
         search=sought,
         faults=faults,
         entries=found.entries if found is not None else [],
-        next_address=sought.address(found.next) if found is not None and found.next is not None else None,
+        next_address=sought.address(found.next_cursor) if found is not None and found.next_cursor is not None else None,
         categories=_choices(places.categories, sought.category),
         regions=_choices(places.regions, sought.region),
         now=service.clock(),
@@ -46,7 +46,7 @@ async def show_home(request: Request) -> Response:
 async def show_listing(request: Request) -> Response:
     """A listing, and one more view of it, but for its owner's (decision G8)."""
     service, member = site_of(request).service, await session.member_of(request)
-    listing = await service.read_public_listing(_id_of(request))
+    listing = await service.get_public_listing(_id_of(request))
     if _is_a_view(request) and (member is None or member.account.id != listing.account_id):
         service.record_view(listing, address_of(request), request.headers.get("user-agent", ""))
     return pages.page(

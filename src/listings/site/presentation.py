@@ -59,7 +59,7 @@ def suburb_of(location: str) -> str:
 
 def age_of(created_at: str, now: float) -> str:
     """How long ago that was, in words; after a week, the day."""
-    seconds = max(0, int(now) - timestamps.moment_of(created_at))
+    seconds = max(0, int(now) - timestamps.parse_timestamp(created_at))
     if seconds < _MINUTE:
         return "just now"
     if seconds < _HOUR:
@@ -73,7 +73,7 @@ def age_of(created_at: str, now: float) -> str:
 
 def day_of(created_at: str) -> str:
     """The day in New Zealand, such as "9 November 2026"."""
-    day = datetime.fromtimestamp(timestamps.moment_of(created_at), _zone())
+    day = datetime.fromtimestamp(timestamps.parse_timestamp(created_at), _zone())
     return f"{day.day} {day:%B %Y}"
 
 
@@ -113,7 +113,7 @@ def end_of_day(text: str) -> int | None:
 
 def machine_moment_of(moment: int) -> str:
     """The moment as machines read it."""
-    return machine_time_of(timestamps.text_of(moment))
+    return machine_time_of(timestamps.format_timestamp(moment))
 
 
 def browser_of(agent: str) -> str:

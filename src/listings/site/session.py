@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from listings.domain.errors import Problem
 from listings.service import Member
-from listings.service.members import LONGEST_SECONDS
+from listings.service.members import MAX_SESSION_SECONDS
 from listings.site import security
 from listings.site.context import site_of
 from listings.site.visitor import host_of, scheme_of
@@ -26,7 +26,7 @@ async def member_of(request: Request) -> Member | None:
     """Whoever is signed in; asked for once in a request."""
     if not hasattr(request.state, "member"):
         token = request.cookies.get(_session_cookie(request))
-        request.state.member = await site_of(request).service.session_of(token) if token else None
+        request.state.member = await site_of(request).service.find_member(token) if token else None
     member: Member | None = request.state.member
     return member
 
@@ -39,7 +39,7 @@ def token_of(request: Request) -> str:
 def begin(request: Request, response: Response, token: str) -> Response:
     """Let the browser keep a session's token, in place of the secret of forms before it."""
     response.delete_cookie(_form_cookie(request), secure=_is_secure(request), httponly=True, samesite="lax")
-    return _with_cookie(request, response, _session_cookie(request), token, LONGEST_SECONDS)
+    return _with_cookie(request, response, _session_cookie(request), token, MAX_SESSION_SECONDS)
 
 
 def end(request: Request, response: Response) -> Response:

@@ -1,6 +1,6 @@
-"""What the service counts and measures, for Prometheus: every metric is here (docs/metrics.md explains them).
+"""All metrics of the service, for Prometheus (documented in docs/metrics.md).
 
-No label holds anything of a client's making: routes are patterns, methods the known ones, statuses ours.
+No label has a value that a client can choose: routes are patterns, and unknown methods are "other".
 """
 
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ _BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class Sample(msgspec.Struct, array_like=True):
-    """The value of one series."""
+    """The value of a time series."""
 
     name: str
     labels: dict[str, str]
@@ -38,53 +38,53 @@ class Sample(msgspec.Struct, array_like=True):
 
 
 class Family(msgspec.Struct, array_like=True):
-    """One metric with all its series, as plain data that can be sent to another process."""
+    """A metric with all its series, as plain data for another process."""
 
     name: str
-    text: str
-    kind: str  # as prometheus_client names them: counter, gauge, histogram, info
+    text: str  # the help text
+    kind: str  # prometheus_client's name: counter, gauge, histogram, info
     samples: list[Sample]
 
 
 class Listener:
-    """Answers GET /metrics from a thread of its own."""
+    """Serves GET /metrics in a separate thread."""
 
     def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
-        """Raises Problem("invalid_setting") where listening is not possible."""
+        """Start to listen. Raises Problem("invalid_setting") if that fails."""
         try:
             self._server, self._thread = prometheus_client.start_http_server(port, host, registry)
         except (OSError, UnicodeError) as error:
-            reason = getattr(error, "strerror", None) or "this is no name of a host"
+            reason = getattr(error, "strerror", None) or "not a valid host name"
             raise Problem(
                 "invalid_setting",
                 f"Can't listen on {host} port {port} for metrics: {reason}. "
                 "Choose another with LISTINGS_METRICS_ADDRESS",
             ) from None
-        place = f"[{host}]" if ":" in host else host
-        self.url = f"http://{place}:{self._server.server_port}/metrics"
+        url_host = f"[{host}]" if ":" in host else host
+        self.url = f"http://{url_host}:{self._server.server_port}/metrics"
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
 
-def listener_of(tell: Callable[[], list[Family]], host: str, port: int) -> Listener:
-    """Answers with what is told, which is asked for with each scrape, in the listener's thread. Raises Problem."""
+def start_listener(report: Callable[[], list[Family]], host: str, port: int) -> Listener:
+    """Serve the metrics that `report` returns. It is called in the listener's thread. Raises Problem."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Told(tell))
+    registry.register(_FamilyCollector(report))
     return Listener(registry, host, port)
 
 
-class _Told(Collector):
-    """Families of plain data, for a registry."""
+class _FamilyCollector(Collector):
+    """Passes families of plain data to a registry."""
 
-    def __init__(self, tell: Callable[[], list[Family]]) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[], list[Family]]) -> None:
+        self._report = report
 
     def collect(self) -> Iterator[Metric]:
-        for family in self._tell():
+        for family in self._report():
             metric = Metric(family.name, family.text, family.kind)
             for sample in family.samples:
                 metric.add_sample(sample.name, sample.labels, sample.value)
@@ -94,19 +94,19 @@ class _Told(Collector):
 class Metrics:
     """All metrics of one process.
 
-    A scrape runs in a thread of its own, beside the event loop and the writer: what it calls may only read.
+    A scrape runs in a separate thread, so the functions that it calls must only read.
     """
 
     def __init__(self, database: Path) -> None:
-        """`database` is the file whose size, and that of its WAL, is told."""
-        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # leaves out a series for each
+        """`database` is the file whose size is reported, along with that of its WAL."""
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # one series less per metric
         self.registry = registry = CollectorRegistry()
         self._listener: Listener | None = None
         self._add_requests(registry)
         self._add_writes(registry)
         self._add_limiter(registry)
         self._add_files(registry, database)
-        Info("listings_build", "The version that runs.", registry=registry).info({"version": __version__})
+        Info("listings_build", "The running version.", registry=registry).info({"version": __version__})
         prometheus_client.ProcessCollector(registry=registry)
         prometheus_client.PlatformCollector(registry=registry)
         prometheus_client.GCCollector(registry=registry)
@@ -114,21 +114,21 @@ class Metrics:
     # The listener
 
     def listen(self, host: str, port: int) -> None:
-        """Answer GET /metrics. Raises Problem("invalid_setting") where that is not possible."""
+        """Serve GET /metrics. Raises Problem("invalid_setting") if listening fails."""
         self._listener = Listener(self.registry, host, port)
 
     @property
     def url(self) -> str:
-        """Where the listener answers; empty where there is none."""
+        """The URL of the listener, or an empty string without one."""
         return self._listener.url if self._listener is not None else ""
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop listening."""
         if self._listener is not None:
             self._listener.close()
 
     def report(self) -> list[Family]:
-        """All metrics as they are now, as plain data. May be called from any thread."""
+        """Return the current values of all metrics. Thread-safe."""
         return [
             Family(
                 metric.name,
@@ -139,27 +139,27 @@ class Metrics:
             for metric in self.registry.collect()
         ]
 
-    # What is told of the running service
+    # Recording
 
-    def watch_connections(self, count: Callable[[], int], most: int) -> None:
-        """`count` tells how many are open, of at most so many."""
+    def watch_connections(self, count: Callable[[], int], maximum: int) -> None:
+        """Report the number of open connections, and its maximum."""
         self._connections.set_function(count)
-        self._most_connections.set(most)
+        self._max_connections.set(maximum)
 
-    def watch_writes(self, waiting: Callable[[], int]) -> None:
-        """`waiting` tells how many operations the writer has not taken yet."""
-        self._writes_waiting.set_function(waiting)
+    def watch_writes(self, count: Callable[[], int]) -> None:
+        """Report the number of writes in the writer's queue."""
+        self._writes_waiting.set_function(count)
 
     def watch_limiter(self, is_away: Callable[[], bool]) -> None:
-        """`is_away` tells whether the Redis that should count the rate limit doesn't."""
+        """Report whether Redis is unavailable for the rate limit."""
         self._limiter_away.set_function(is_away)
 
     def record_local_count(self) -> None:
-        """Count a request whose rate limit this machine counts in the place of Redis."""
+        """Count a request whose rate limit is counted by this machine instead of Redis."""
         self._counted_locally.inc()
 
     def record_response(self, line: RequestLine) -> None:
-        """Count an answer; on the event loop."""
+        """Count a response. Called on the event loop."""
         method = line.method if line.method in _METHODS else _OTHER
         key = (method, line.route, line.status)
         count = self._counts.get(key)
@@ -176,55 +176,57 @@ class Metrics:
             self._rate_limited.inc()
 
     def record_batch(self, size: int, seconds: float, *, committed: bool) -> None:
-        """Count a batch of writes; in the writer's thread."""
+        """Record a batch of writes. Called in the writer's thread."""
         self._batch_size.observe(size)
         self._batch_seconds.observe(seconds)
         if not committed:
             self._failed_batches.inc()
 
-    # The metrics
+    # Definitions
 
     def _add_requests(self, registry: CollectorRegistry) -> None:
         self._requests = Counter(
             "listings_requests",
-            "Answers, by the request's method, the pattern that its path fits, and the status.",
+            "HTTP responses by method, route and status.",
             ["method", "route", "status"],
             registry=registry,
         )
         self._seconds = Histogram(
             "listings_request_duration_seconds",
-            "From a request's head to the end of its answer.",
+            "Time from the headers of a request to the end of its response.",
             ["route"],
             buckets=_REQUEST_SECONDS,
             registry=registry,
         )
         self._counts: dict[tuple[str, str, int], Callable[[], None]] = {}
         self._observers: dict[str, Callable[[float], None]] = {}
-        self._rate_limited = Counter("listings_rate_limited", "Requests beyond a key's limit.", registry=registry)
+        self._rate_limited = Counter(
+            "listings_rate_limited", "Requests over the rate limit of their key.", registry=registry
+        )
         self._connections = Gauge("listings_connections", "Open connections.", registry=registry)
-        self._most_connections = Gauge("listings_connections_max", "Connections at most.", registry=registry)
+        self._max_connections = Gauge("listings_connections_max", "Maximum number of connections.", registry=registry)
 
     def _add_limiter(self, registry: CollectorRegistry) -> None:
         self._limiter_away = Gauge(
-            "listings_rate_limit_away", "1 while the Redis that should count doesn't.", registry=registry
+            "listings_rate_limit_away", "1 while Redis is unavailable for the rate limit.", registry=registry
         )
         self._counted_locally = Counter(
-            "listings_rate_limit_local", "Requests that a machine counted in the place of Redis.", registry=registry
+            "listings_rate_limit_local", "Requests counted by this machine instead of Redis.", registry=registry
         )
 
     def _add_writes(self, registry: CollectorRegistry) -> None:
-        self._writes_waiting = Gauge("listings_writes_waiting", "Writes that wait for the writer.", registry=registry)
+        self._writes_waiting = Gauge("listings_writes_waiting", "Writes in the queue.", registry=registry)
         self._batch_size = Histogram(
-            "listings_write_batch_size", "Writes that share one commit.", buckets=_BATCH_SIZES, registry=registry
+            "listings_write_batch_size", "Writes per commit.", buckets=_BATCH_SIZES, registry=registry
         )
         self._batch_seconds = Histogram(
             "listings_write_batch_duration_seconds",
-            "A batch from the writer's turn to the end of its commit.",
+            "Time of a batch from taking the write lock to the end of its commit.",
             buckets=_BATCH_SECONDS,
             registry=registry,
         )
         self._failed_batches = Counter(
-            "listings_write_batches_failed", "Batches of which nothing was confirmed.", registry=registry
+            "listings_write_batches_failed", "Batches that were not committed.", registry=registry
         )
 
     def _add_files(self, registry: CollectorRegistry, database: Path) -> None:
@@ -233,11 +235,11 @@ class Metrics:
             ("listings_database_bytes", "Size of the database file.", database),
             ("listings_database_wal_bytes", "Size of the write-ahead log.", wal),
         ):
-            Gauge(name, text, registry=registry).set_function(_size_of(path))
+            Gauge(name, text, registry=registry).set_function(_measure_size(path))
 
 
-def _size_of(path: Path) -> Callable[[], int]:
-    """What tells a file's size in bytes, 0 where there is none."""
+def _measure_size(path: Path) -> Callable[[], int]:
+    """Return a function that returns the size of a file in bytes, or 0 if it does not exist."""
 
     def size() -> int:
         try:

@@ -1,8 +1,8 @@
-"""A span of each request for OpenTelemetry, delivered by OTLP over HTTP; its packages are the extra `tracing`.
+"""Send a span of each request to OpenTelemetry, with OTLP over HTTP. Needs the extra `tracing`.
 
-A span tells the route's pattern, never the address, and nothing of the key, the account or the client. Where spans
-go, and how many, is told by OpenTelemetry's own variables (docs/metrics.md). Delivery has a thread of its own, and
-what does not fit its queue is dropped: a collector that is away costs a request nothing.
+A span has the pattern of the route, never the path, and no data of the key, the account or the client. OpenTelemetry's
+own variables configure the collector and the sampling (docs/metrics.md). A separate thread exports the spans and drops
+those that do not fit in its queue, so requests never wait for the collector.
 """
 
 import logging
@@ -22,82 +22,88 @@ from listings import __version__
 from listings.domain.errors import Problem
 from listings.telemetry.logs import RequestLine
 
-_NANOSECONDS = 1_000_000  # of a millisecond
-_FAILED = 500
-_LAST_SECONDS = 2.0
-_GIVE_UP_SECONDS = 1.0
+_NANOSECONDS_PER_MS = 1_000_000
+_SERVER_ERROR = 500
+_FLUSH_TIMEOUT_SECONDS = 2.0
+_ABORT_TIMEOUT_SECONDS = 1.0
 _NO_ROUTE = "-"
-_OTHER = "_OTHER"  # the conventions' name for every method that is not known
+_OTHER = "_OTHER"  # the conventions' name for unknown methods
 
 _log = logging.getLogger(__name__)
 
 
 class Tracing:
-    """Makes spans of answered requests. Raises Problem("invalid_setting") where OpenTelemetry's variables are wrong."""
+    """Creates spans of requests. Raises Problem("invalid_setting") if OpenTelemetry's variables are invalid."""
 
     def __init__(self) -> None:
         try:
-            self._delivery = _Delivery(OTLPSpanExporter())
-            self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
-            self._provider.add_span_processor(BatchSpanProcessor(self._delivery))
+            self._exporter = _LoggingExporter(OTLPSpanExporter())
+            self._provider = TracerProvider(resource=_build_resource(), shutdown_on_exit=False)
+            self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         except ValueError as error:
-            raise Problem("invalid_setting", f"OpenTelemetry can't be set up by its OTEL_ variables: {error}") from None
+            raise Problem(
+                "invalid_setting", f"OpenTelemetry can't be configured from its OTEL_ variables: {error}"
+            ) from None
         for name in ("opentelemetry", "urllib3"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)  # they tell of every attempt, `_Delivery` of changes
+            logging.getLogger(name).setLevel(
+                logging.CRITICAL
+            )  # they log every attempt, `_LoggingExporter` only changes
         self._tracer = self._provider.get_tracer("listings", __version__)
-        self._context_of = TraceContextTextMapPropagator().extract
+        self._extract_context = TraceContextTextMapPropagator().extract
 
     def record_response(self, line: RequestLine, context: Mapping[str, str]) -> str | None:
-        """Make the span of a request that was answered just now, and return its trace's id, if it has one.
+        """Create the span of a request that has just ended. Returns the trace id, or None if it is not valid.
 
-        `context` is what the client sent of traceparent and tracestate; a trace that these name is continued.
+        `context` has the client's traceparent and tracestate, which the trace continues.
         """
         end = time.time_ns()
-        start = end - round(line.milliseconds * _NANOSECONDS)
-        name, attributes = _description(line)
-        span = self._tracer.start_span(name, self._context_of(context), SpanKind.SERVER, attributes, start_time=start)
-        if line.status >= _FAILED:
+        start = end - round(line.milliseconds * _NANOSECONDS_PER_MS)
+        name, attributes = _describe(line)
+        span = self._tracer.start_span(
+            name, self._extract_context(context), SpanKind.SERVER, attributes, start_time=start
+        )
+        if line.status >= _SERVER_ERROR:
             span.set_status(StatusCode.ERROR)
         span.end(end)
-        made = span.get_span_context()
-        return format_trace_id(made.trace_id) if made.is_valid else None
+        created = span.get_span_context()
+        return format_trace_id(created.trace_id) if created.is_valid else None
 
     def close(self) -> None:
-        """Deliver what waits, for two seconds; whoever can't take it by then does not hold up the stop."""
-        last = threading.Thread(target=self._provider.shutdown, name="listings-traces", daemon=True)
-        last.start()
-        last.join(_LAST_SECONDS)
-        if last.is_alive():
-            self._delivery.shutdown()  # ends the waiting between attempts
-            last.join(_GIVE_UP_SECONDS)
+        """Export the queued spans. Give up after two seconds, so that the collector can't delay the stop."""
+        thread = threading.Thread(target=self._provider.shutdown, name="listings-traces", daemon=True)
+        thread.start()
+        thread.join(_FLUSH_TIMEOUT_SECONDS)
+        if thread.is_alive():
+            self._exporter.shutdown()  # ends the pause between attempts
+            thread.join(_ABORT_TIMEOUT_SECONDS)
 
 
-class _Delivery(SpanExporter):
-    """An exporter that logs when delivery fails and when it works again, not each attempt."""
+class _LoggingExporter(SpanExporter):
+    """An exporter that logs when exporting starts to fail and when it recovers, not each attempt."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
-        self._works = True
+        self._is_working = True
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Deliver some spans, in the thread of delivery."""
+        """Export spans. Called in the exporting thread."""
         result = self._exporter.export(spans)
-        works = result is SpanExportResult.SUCCESS
-        if works != self._works:
-            self._works = works
-            if works:
-                _log.info("Traces are delivered again")
+        is_working = result is SpanExportResult.SUCCESS
+        if is_working != self._is_working:
+            self._is_working = is_working
+            if is_working:
+                _log.info("Traces are exported again")
             else:
-                _log.warning("Traces can't be delivered: look at the collector and OTEL_EXPORTER_OTLP_ENDPOINT")
+                _log.warning("Traces can't be exported: check the collector and OTEL_EXPORTER_OTLP_ENDPOINT")
         return result
 
     def shutdown(self) -> None:
-        """Deliver no more."""
+        """Stop exporting."""
         self._exporter.shutdown()
 
 
-def _description(line: RequestLine) -> tuple[str, dict[str, str | int]]:
-    """Name and attributes of a request's span, by the conventions for HTTP servers."""
+def _describe(line: RequestLine) -> tuple[str, dict[str, str | int]]:
+    """Return the name and attributes of a span, following the conventions for HTTP servers."""
     method = line.method if line.method in HTTPMethod.__members__ else _OTHER
     name = "HTTP" if method == _OTHER else method
     attributes: dict[str, str | int] = {
@@ -108,12 +114,12 @@ def _description(line: RequestLine) -> tuple[str, dict[str, str | int]]:
     if line.route != _NO_ROUTE:
         attributes["http.route"] = line.route
         name = f"{name} {line.route}"
-    if line.status >= _FAILED:
+    if line.status >= _SERVER_ERROR:
         attributes["error.type"] = str(line.status)
     return name, attributes
 
 
-def _resource() -> Resource:
-    """The service, with what the operator says of it in OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES."""
-    ours = Resource({"service.name": "listings", "service.version": __version__})
-    return Resource.create().merge(ours).merge(OTELResourceDetector().detect())
+def _build_resource() -> Resource:
+    """Describe the service. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence."""
+    defaults = Resource({"service.name": "listings", "service.version": __version__})
+    return Resource.create().merge(defaults).merge(OTELResourceDetector().detect())

@@ -219,7 +219,7 @@ def test_the_pages_contain_every_listing_once_and_in_order(
         rows: Any = RowCounter(connection)
         found: list[tuple[int, int]] = []
         while page := await market.search(rows, replace(query, after=found[-1] if found else None)):
-            found += [MarketEntry(*row).place for row in page]
+            found += [MarketEntry(*row).cursor for row in page]
         await connection.close()
         return found
 
@@ -236,7 +236,7 @@ def test_a_page_starts_after_any_cursor(large: str, after: tuple[int, int], sort
         rows: Any = RowCounter(connection)
         found = await market.search(rows, query)
         await connection.close()
-        return [MarketEntry(*row).place for row in found]
+        return [MarketEntry(*row).cursor for row in found]
 
     every = expected(("older", "nth3"), query)
     if sort == "newest":

@@ -248,7 +248,7 @@ async def _people(harness: Harness) -> People:
     secrets = {
         "none": "",
         "blank": "   ",
-        "unknown": api_keys.make(),
+        "unknown": api_keys.generate(),
         "mistyped": owner.key[:10] + ("a" if owner.key[10] != "a" else "b") + owner.key[11:],
         "malformed": "short",
         "revoked": revoked.secret,
@@ -276,11 +276,11 @@ async def _make(service: Service, person: Person, *, is_deleted: bool) -> list[i
         made.extend(int(str(result)) for result in results)
         return ""
 
-    steps = [service.create_step(new) for _ in range(_TOGETHER)]
-    await service.run_batch(caller, steps, keep, rules.ANY_TERMS, atomic=True)
+    steps = [service.build_create_step(new) for _ in range(_TOGETHER)]
+    await service.run_batch(caller, steps, keep, rules.DEFAULT_WRITE_OPTIONS, atomic=True)
     if is_deleted:
-        ends = [service.close_step(caller, listing_id) for listing_id in made]
-        await service.run_batch(caller, ends, lambda _: "", rules.ANY_TERMS, atomic=True)
+        ends = [service.build_delete_step(caller, listing_id) for listing_id in made]
+        await service.run_batch(caller, ends, lambda _: "", rules.DEFAULT_WRITE_OPTIONS, atomic=True)
     return made
 
 
@@ -308,16 +308,16 @@ def quiet() -> Iterator[None]:
 
 def without_owner_check(use: Callable[[], Matrix]) -> Matrix:
     """Fill a matrix while nobody looks whose a listing is."""
-    owned = rules._owned
+    owned = rules._require_owner
 
     def anybodys(listing: Listing | None, caller: Caller) -> Listing:
         return listing if listing is not None else owned(listing, caller)
 
-    rules._owned = anybodys
+    rules._require_owner = anybodys
     try:
         return use()
     finally:
-        rules._owned = owned
+        rules._require_owner = owned
 
 
 def run(scale: Scale) -> Outcome:

@@ -61,7 +61,7 @@ class Session:
         old = json.loads(self.run("key", "create", _EMAIL, "--name", "old", "--json", tells_secrets=True))
         new = json.loads(self.run("key", "rotate", str(old["id"]), "--json", tells_secrets=True))
         self.secrets |= {"a key that was rotated": old["key"], "a key in its place": new["key"]}
-        self.secrets["a key that is nobody's"] = api_keys.make()
+        self.secrets["a key that is nobody's"] = api_keys.generate()
 
     def look_around(self) -> None:
         """Every command that tells something, and a backup."""
@@ -90,7 +90,7 @@ class Session:
             for password in (_WRONG_PASSWORD, _PASSWORD):
                 with suppress(Problem):
                     self.secrets["a session"] = await service.sign_in(_EMAIL, password, "127.0.0.1", "browser")
-            member = await service.session_of(self.secrets["a session"])
+            member = await service.find_member(self.secrets["a session"])
             assert member is not None
             changed = await service.change_password(member, _PASSWORD, _PASSWORD[::-1])
             self.secrets["a session after a change"] = changed

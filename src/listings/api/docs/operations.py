@@ -377,7 +377,7 @@ ERROR_DOCS: Mapping[Code, ErrorDoc] = {
     ),
     "precondition_failed": ErrorDoc(
         "The listing is no more the version that If-Match names.",
-        "The listing has changed: read it again, and send its new ETag",
+        "The listing does not match If-Match: read it again and send its current ETag, including the quotes",
     ),
     "body_too_large": ErrorDoc(
         "The body is larger than the operator allows.", "The body must be at most 2097152 bytes"

@@ -42,10 +42,10 @@ def schema_of(rule: object) -> Schema:
 
 @schema_of.register
 def _(rule: Text) -> Schema:
-    if rule.blank:
-        return {"type": "string", "maxLength": rule.longest, "pattern": r"^[^\u0000]*$"}
+    if rule.allow_blank:
+        return {"type": "string", "maxLength": rule.max_length, "pattern": r"^[^\u0000]*$"}
     pattern = rf"^[^\u0000]*[^\u0000{_SPACE}][^\u0000]*$"
-    return {"type": "string", "minLength": 1, "maxLength": rule.longest, "pattern": pattern}
+    return {"type": "string", "minLength": 1, "maxLength": rule.max_length, "pattern": pattern}
 
 
 @schema_of.register
@@ -60,18 +60,18 @@ def _(_rule: Flag) -> Schema:
 
 @schema_of.register
 def _(rule: Money) -> Schema:
-    return {"type": "number", "minimum": 0, "maximum": rule.most_cents / 100}
+    return {"type": "number", "minimum": 0, "maximum": rule.max_cents / 100}
 
 
 @schema_of.register
 def _(rule: Coordinate) -> Schema:
-    return {"type": "number", "minimum": rule.least, "maximum": rule.most}
+    return {"type": "number", "minimum": rule.minimum, "maximum": rule.maximum}
 
 
 @schema_of.register
 def _(rule: Images) -> Schema:
-    address = {"type": "string", "minLength": 1, "maxLength": rule.longest, "pattern": _ADDRESS}
-    return {"type": "array", "maxItems": rule.most, "items": address}
+    address = {"type": "string", "minLength": 1, "maxLength": rule.max_length, "pattern": _ADDRESS}
+    return {"type": "array", "maxItems": rule.max_items, "items": address}
 
 
 @schema_of.register

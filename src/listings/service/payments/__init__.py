@@ -1,1 +1,1 @@
-"""Payment providers."""
+"""Payments for plans."""

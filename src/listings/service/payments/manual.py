@@ -1,4 +1,4 @@
-"""Paying for a plan: what a provider of payments does, and the one that is there without any."""
+"""The interface of payment providers, manual payments, and the use cases of payments."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -8,23 +8,23 @@ from listings.contract.history import Payment
 from listings.contract.store import Store
 from listings.domain.errors import Problem
 from listings.domain.model import Account
-from listings.service.accounts import months_later
+from listings.service.accounts import add_months
 
 _log = logging.getLogger(__name__)
 
 MONTHLY_CENTS = 4_900
-MOST_MONTHS = 24
+MAX_MONTHS = 24
 
 
 class NextStep(NamedTuple):
-    """What a seller does next to pay: go to an address, or do as a text says; the other one is empty."""
+    """The next step of a payment: open a URL, or follow an instruction. One of the two is empty."""
 
-    address: str = ""
+    url: str = ""
     text: str = ""
 
 
 class PaidEvent(NamedTuple):
-    """That an account has paid for months. `payment_id` is the payment's own: a provider may tell of it many times."""
+    """A confirmed payment for a number of months. A provider may report the same `payment_id` several times."""
 
     payment_id: str
     account_id: int
@@ -32,64 +32,62 @@ class PaidEvent(NamedTuple):
 
 
 class PaymentProvider(Protocol):
-    """Somebody who takes the sellers' money."""
+    """A service that takes payments from sellers."""
 
     @property
     def name(self) -> str:
-        """By which its payments are told from another's."""
+        """The name that is stored with its payments."""
 
-    async def start_checkout(self, account: Account, months: int, return_address: str) -> NextStep:
-        """Let a seller pay for months, and come back to an address of ours. Raises Unavailable."""
+    async def start_checkout(self, account: Account, months: int, return_url: str) -> NextStep:
+        """Start a payment for a number of months. The seller returns to `return_url`. Raises Unavailable."""
 
     def handle_event(self, headers: Mapping[str, str], body: bytes) -> PaidEvent | None:
-        """What the provider tells of a payment; None when it is about something else.
+        """Parse an event of the provider. Return None if it does not report a payment.
 
-        `headers` have names in lower case. Raises Problem("payment_refused") for what isn't the provider's, is too old,
-        or is not about what was sold.
+        The names of `headers` are in lower case. Raises Problem("payment_refused") if the event is not from the
+        provider, is too old, or is not for a plan.
         """
 
 
 class ManualPayments:
-    """The operator takes the money, and extends plans by hand."""
+    """Payments that the operator takes. The operator extends the plan with a command."""
 
     name = "manual"
 
-    async def start_checkout(self, account: Account, months: int, return_address: str) -> NextStep:  # noqa: ARG002 - there is no other page to come back from
-        """How that is done."""
+    async def start_checkout(self, account: Account, months: int, return_url: str) -> NextStep:  # noqa: ARG002 - no page to return from
         command = f"listings account plan {account.id} --months {months}"
-        return NextStep(text=f"Ask the operator, who takes the payment and extends the plan with `{command}`.")
+        return NextStep(text=f"Ask the operator to take the payment and extend the plan with `{command}`.")
 
-    def handle_event(self, headers: Mapping[str, str], body: bytes) -> PaidEvent | None:  # noqa: ARG002 - nobody is believed
-        """Nobody tells of payments."""
-        raise Problem("payment_refused", "Payments are not taken here")
+    def handle_event(self, headers: Mapping[str, str], body: bytes) -> PaidEvent | None:  # noqa: ARG002 - no event is accepted
+        raise Problem("payment_refused", "This service takes no payments")
 
 
 class Payments:
-    """The use cases of payments, over a store, a clock and a provider."""
+    """The use cases of payments."""
 
     store: Store
     clock: Callable[[], float]
     payments: PaymentProvider
 
-    async def start_checkout(self, account: Account, months: int, return_address: str) -> NextStep:
-        """Let a seller pay for 1 to 24 months. Raises Problem("invalid_request"), Unavailable."""
-        if not 1 <= months <= MOST_MONTHS:
-            raise Problem("invalid_request", f"A plan is extended by 1 to {MOST_MONTHS} months, got {months}")
-        return await self.payments.start_checkout(account, months, return_address)
+    async def start_checkout(self, account: Account, months: int, return_url: str) -> NextStep:
+        """Start a payment for 1 to 24 months. Raises Problem("invalid_request"), Unavailable."""
+        if not 1 <= months <= MAX_MONTHS:
+            raise Problem("invalid_request", f"A plan can be extended by 1 to {MAX_MONTHS} months, got {months}")
+        return await self.payments.start_checkout(account, months, return_url)
 
     async def receive_payment(self, headers: Mapping[str, str], body: bytes) -> None:
-        """Extend a plan as a provider's event tells, once for each payment. Raises Problem("payment_refused")."""
+        """Extend the plan that an event reports as paid, once per payment. Raises Problem("payment_refused")."""
         paid = self.payments.handle_event(headers, body)
         if paid is None:
             return
         now = self.clock()
 
         def decide(account: Account) -> int:
-            return months_later(max(now, account.plan_expires_at or 0), paid.months)
+            return add_months(max(now, account.plan_expires_at or 0), paid.months)
 
         payment = Payment(self.payments.name, paid.payment_id, paid.account_id, paid.months)
         account = await self.store.add_payment(payment, decide, int(now))
         if account is None:
-            _log.error("Payment %s is for account %d, which is not there", paid.payment_id, paid.account_id)
-            raise Problem("payment_refused", "The payment is for an account that is not there")
-        _log.info("Payment %s for account %d is received", paid.payment_id, account.id)
+            _log.error("Payment %s is for the unknown account %d", paid.payment_id, paid.account_id)
+            raise Problem("payment_refused", "The payment is for an unknown account")
+        _log.info("Received payment %s for account %d", paid.payment_id, account.id)

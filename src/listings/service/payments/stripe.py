@@ -1,4 +1,4 @@
-"""Payments by Stripe's Checkout: the seller pays on Stripe's page, and Stripe tells of it in a signed event."""
+"""Payments with Stripe Checkout. Stripe reports each payment in a signed webhook event."""
 
 import asyncio
 import logging
@@ -10,68 +10,66 @@ import stripe
 
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Account
-from listings.service.payments.manual import MONTHLY_CENTS, MOST_MONTHS, NextStep, PaidEvent
+from listings.service.payments.manual import MAX_MONTHS, MONTHLY_CENTS, NextStep, PaidEvent
 
 _log = logging.getLogger(__name__)
 
-_TOLERANCE = 300  # seconds that an event may be old
-_ANSWER_SECONDS = 10
-_LARGEST_ID = 2**63 - 1
-_NO_EVENT = (ValueError, TypeError, AttributeError, RecursionError, msgspec.MsgspecError)  # whatever JSON it is
-_PAID = {"checkout.session.completed", "checkout.session.async_payment_succeeded"}
+_MAX_EVENT_AGE_SECONDS = 300
+_RESPONSE_TIMEOUT_SECONDS = 10
+_MAX_ACCOUNT_ID = 2**63 - 1
+_INVALID_EVENT = (ValueError, TypeError, AttributeError, RecursionError, msgspec.MsgspecError)  # from any JSON
+_PAID_EVENTS = {"checkout.session.completed", "checkout.session.async_payment_succeeded"}
 
 
 class StripeAccount(NamedTuple):
-    """Whose account with Stripe it is, and in what money it sells; `address` is of another server than Stripe's."""
+    """The secrets of a Stripe account and its currency. `url` replaces Stripe's API server in tests."""
 
     secret_key: str
     webhook_secret: str
     currency: str
-    address: str = ""
+    url: str = ""
 
 
 class StripePayments:
-    """`listings.service.payments.manual.PaymentProvider` by Stripe's own library."""
+    """A `PaymentProvider` with Stripe's library."""
 
     name = "stripe"
 
     def __init__(self, account: StripeAccount) -> None:
-        """Asks nobody anything yet."""
         self._account = account
         self._client = stripe.StripeClient(
             account.secret_key,
             max_network_retries=1,
-            http_client=stripe.RequestsClient(timeout=_ANSWER_SECONDS),
-            base_addresses={"api": account.address} if account.address else {},
+            http_client=stripe.RequestsClient(timeout=_RESPONSE_TIMEOUT_SECONDS),
+            base_addresses={"api": account.url} if account.url else {},
         )
 
-    async def start_checkout(self, account: Account, months: int, return_address: str) -> NextStep:
-        """A page of Stripe's, which learns the account's number and e-mail address."""
-        parameters = self._parameters(account, months, return_address)
+    async def start_checkout(self, account: Account, months: int, return_url: str) -> NextStep:
+        """Return the URL of a Stripe page. Stripe receives the account's id and email."""
+        parameters = self._build_parameters(account, months, return_url)
         try:
             session = await asyncio.to_thread(self._client.v1.checkout.sessions.create, parameters)
         except stripe.StripeError as error:
-            _log.warning("Stripe has not begun a checkout: %s", type(error).__name__)
-            raise Unavailable("The payment can't be begun at the moment: try again in a minute") from error
-        address = getattr(session, "url", None)  # the library's objects lack what was not sent
-        if not address:
-            raise Unavailable("The payment can't be begun at the moment: try again in a minute")
-        return NextStep(address=address)
+            _log.warning("Stripe Checkout failed: %s", type(error).__name__)
+            raise Unavailable("The payment can't be started at the moment: try again in a minute") from error
+        url = getattr(session, "url", None)  # the library's objects lack the fields that were not sent
+        if not url:
+            raise Unavailable("The payment can't be started at the moment: try again in a minute")
+        return NextStep(url=url)
 
     def handle_event(self, headers: Mapping[str, str], body: bytes) -> PaidEvent | None:
-        """An event whose signature is good and at most five minutes old."""
         signature = headers.get("stripe-signature")
         try:
-            self._client.construct_event(body, signature, self._account.webhook_secret, _TOLERANCE)
+            self._client.construct_event(body, signature, self._account.webhook_secret, _MAX_EVENT_AGE_SECONDS)
             event = msgspec.json.decode(body, type=_Event)
-        except (*_NO_EVENT, stripe.SignatureVerificationError) as error:
-            _log.warning("An event that is not Stripe's was refused: %s", type(error).__name__)
+        except (*_INVALID_EVENT, stripe.SignatureVerificationError) as error:
+            _log.warning("Rejected an event that is not from Stripe: %s", type(error).__name__)
             raise Problem("payment_refused", "The event is not signed by Stripe, or is too old") from error
-        if event.type not in _PAID or event.data.object.payment_status != "paid":
+        if event.type not in _PAID_EVENTS or event.data.object.payment_status != "paid":
             return None
-        return self._paid(event.data.object)
+        return self._parse_checkout(event.data.object)
 
-    def _parameters(self, account: Account, months: int, return_address: str) -> Any:  # noqa: ANN401 - the library's
+    def _build_parameters(self, account: Account, months: int, return_url: str) -> Any:  # noqa: ANN401 - a type of the library
         product = {"name": "Listings Business plan, one month"}
         price = {"currency": self._account.currency, "unit_amount": MONTHLY_CENTS, "product_data": product}
         return {
@@ -80,24 +78,24 @@ class StripePayments:
             "client_reference_id": str(account.id),
             "metadata": {"months": str(months)},
             "customer_email": account.email,
-            "adaptive_pricing": {"enabled": False},  # what is paid is what was asked for
-            "success_url": return_address,
-            "cancel_url": return_address,
+            "adaptive_pricing": {"enabled": False},  # the amount must stay the one that was requested
+            "success_url": return_url,
+            "cancel_url": return_url,
         }
 
-    def _paid(self, checkout: "_Checkout") -> PaidEvent:
-        """Raises Problem("payment_refused") unless it is a checkout of ours, paid in full."""
-        account_id = _number(checkout.client_reference_id, _LARGEST_ID)
-        months = _number((checkout.metadata or {}).get("months"), MOST_MONTHS)
+    def _parse_checkout(self, checkout: "_Checkout") -> PaidEvent:
+        """Return the payment. Raises Problem("payment_refused") unless it is for a plan and of the full amount."""
+        account_id = _parse_number(checkout.client_reference_id, _MAX_ACCOUNT_ID)
+        months = _parse_number((checkout.metadata or {}).get("months"), MAX_MONTHS)
         expected = (self._account.currency, MONTHLY_CENTS * months)
         if not (account_id and months) or (checkout.currency, checkout.amount_total) != expected:
-            _log.error("Checkout %s is paid, but is none of ours or of another amount", checkout.id)
-            raise Problem("payment_refused", "The payment is not for a plan, or is of another amount")
+            _log.error("Checkout %s is paid, but not for a plan or not with the right amount", checkout.id)
+            raise Problem("payment_refused", "The payment is not for a plan, or its amount is wrong")
         return PaidEvent(checkout.id, account_id, months)
 
 
 class _Checkout(msgspec.Struct):
-    """What counts of a checkout; of any other object an event can be about, all is missing."""
+    """The relevant fields of a checkout. Other objects of events lack them."""
 
     id: str = ""
     payment_status: str | None = None
@@ -116,8 +114,8 @@ class _Event(msgspec.Struct):
     data: _Data
 
 
-def _number(text: object, most: int) -> int:
-    """The whole number from 1 that a text is; 0 when it is none."""
-    if not isinstance(text, str) or not (text.isascii() and text.isdigit()) or len(text) > len(str(most)):
+def _parse_number(text: object, maximum: int) -> int:
+    """Return the positive integer in a string, or 0 if there is none or it exceeds the maximum."""
+    if not isinstance(text, str) or not (text.isascii() and text.isdigit()) or len(text) > len(str(maximum)):
         return 0
-    return int(text) if int(text) <= most else 0
+    return int(text) if int(text) <= maximum else 0

@@ -1,1 +1,1 @@
-"""Import and export of all listings of an account."""
+"""Import and export the listings of an account."""

@@ -6,21 +6,20 @@ from collections.abc import AsyncIterator
 from listings.domain.model import Account, Listing, bucket_of
 from listings.service import Service
 
-_PAGE = 500
+_MAX_PAGE_SIZE = 500
+_MIN_PAGE_SIZE = 50
+_LARGE_PAGE_CHARACTERS = 2 * 1024 * 1024
 
 
-_FIRST_PAGE = 50
+async def read_pages(service: Service, account: Account, after_id: int = 0) -> AsyncIterator[list[Listing]]:
+    """Yield all listings of an account after an id, by ascending id.
 
-
-_PAGE_CHARACTERS = 2 * 1024 * 1024
-
-
-async def pages(service: Service, account: Account, after_id: int = 0) -> AsyncIterator[list[Listing]]:
-    """All listings of an account behind an id, ids ascending, each page read by itself so that no snapshot is held."""
-    count = _FIRST_PAGE
+    Each page is a separate read, so that no database snapshot stays open.
+    """
+    count = _MIN_PAGE_SIZE
     while found := await service.store.page_listings(bucket_of(account.id), account.id, after_id, count):
         yield found
         after_id = found[-1].id
-        is_long = sum(len(listing.content) for listing in found) > _PAGE_CHARACTERS
-        count = _FIRST_PAGE if is_long else min(2 * count, _PAGE)
-        await asyncio.sleep(0)  # a read never waits, and a signal is heard only where something does
+        is_large = sum(len(listing.content) for listing in found) > _LARGE_PAGE_CHARACTERS
+        count = _MIN_PAGE_SIZE if is_large else min(2 * count, _MAX_PAGE_SIZE)
+        await asyncio.sleep(0)  # a read never yields to the event loop, which has to process signals

@@ -1,7 +1,6 @@
-"""Whole accounts out to files and in again: the rules of an import's rows, and the order in which all is done.
+"""Import the rows of a file into an account. `file_formats` reads the files.
 
-What a file looks like is not known here. A row is a mapping as the API takes and shows it, with the times and the
-views that the API only shows.
+A row is a mapping with the fields of the API, including its read-only timestamps and view count.
 """
 
 import asyncio
@@ -15,142 +14,142 @@ from listings.contract.history import OPERATOR, Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, ImportRow, Position, RowOutcome
 from listings.domain import fields, timestamps
 from listings.domain.errors import Problem
-from listings.domain.fields import FieldError, shown
+from listings.domain.fields import FieldError, preview
 from listings.domain.model import BUCKETS, Account, ImportedListing, Listing, ListingChange, NewListing, bucket_of
-from listings.service import Service, difference
+from listings.service import Service, find_changes
 from listings.service.transfer.rows import COLUMNS, Row, Source
 
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-
 _BATCH_ROWS = 200
 _BATCH_BYTES = 4 * 1024 * 1024
-_LARGEST_ID = 2**52  # so that half of the ids that every JSON reader keeps exactly stay free
-_MOST_VIEWS = 2**53 - 1
+_MAX_ID = 2**52  # leaves half of the integers that are exact in every JSON parser for new ids
+_MAX_VIEWS = 2**53 - 1
 
 
 class ImportProgressListener(Protocol):
-    """What is told of an import while it goes on."""
+    """Observer of a running import."""
 
-    def resumed(self, done: ImportProgress) -> None:
-        """An earlier import of the same file is gone on with."""
+    def on_resume(self, done: ImportProgress) -> None:
+        """An interrupted import of the same file continues after the rows in `done`."""
 
-    def moved(self, doing: str, place: Position) -> None:
-        """So far has the file been read."""
+    def on_progress(self, phase: str, position: Position) -> None:
+        """The file was read up to `position`. `phase` is text for the user."""
 
-    def settled(self, row: Row, outcome: RowOutcome) -> None:
-        """What became of a row; one with a Problem is left out."""
+    def on_outcome(self, row: Row, outcome: RowOutcome) -> None:
+        """A row was processed. The outcome is a Problem if it was rejected."""
 
-    def ignored(self, names: frozenset[str]) -> None:
-        """These columns of a row are no fields; told again for every such row."""
+    def on_ignored_columns(self, names: frozenset[str]) -> None:
+        """A row has unknown columns. Called for each such row."""
 
 
-class Options(NamedTuple):
-    """How a file is imported."""
+class ImportOptions(NamedTuple):
+    """Options of an import."""
 
-    new_ids: bool = False  # every row becomes a new listing, whatever its id
-    dry_run: bool = False  # every row is judged, and nothing is written
-    again: bool = False  # from its beginning, even where it was imported before
-    actor: int = OPERATOR  # on whose behalf, as in `Actor`
+    new_ids: bool = False  # ignore the ids and create a listing for each row
+    dry_run: bool = False  # validate every row, write nothing
+    again: bool = False  # import from the start, even if the file was imported before
+    actor: int = OPERATOR  # the `Actor.id` of the audit events
 
 
 class Import:
     """One import of a file into an account."""
 
     def __init__(
-        self, service: Service, account: Account, source: Source, watch: ImportProgressListener, options: Options
+        self, service: Service, account: Account, source: Source, watch: ImportProgressListener, options: ImportOptions
     ) -> None:
-        """`watch` is told of every step."""
         self._service = service
         self._account = account
         self._source = source
         self._watch = watch
         self._options = options
-        self._rehearsed = _IdSet()
+        self._created_ids = _IdSet()  # by earlier rows of a dry run
 
     async def run(self) -> ImportProgress:
-        """Import what is left of the file; returns what became of all its rows, earlier runs' included.
+        """Import the remaining rows of the file. Returns the counts of all its rows, including earlier runs.
 
-        Raises Problem: already_imported (unless again), import_conflict, invalid_request (no such file at all).
+        Raises Problem: already_imported (unless `again`), import_conflict, invalid_request (not a valid file).
         """
         digest = await asyncio.to_thread(self._source.digest)
         key = ImportKey(
             bucket_of(self._account.id), self._account.id, digest, self._source.format, self._options.new_ids
         )
         done = await self._begin(key)
-        for rows in _batches(self._source.rows(done.position), done.position):
+        for rows in _split_into_batches(self._source.rows(done.position), done.position):
             done = await self._import(key, done, rows)
-            self._watch.moved("Rehearsing" if self._options.dry_run else "Importing", done.position)
+            self._watch.on_progress("Validating" if self._options.dry_run else "Importing", done.position)
         done = await self._advance(key, done, ImportBatch(done.position, done.position, [], self._now()), [])
         if not self._options.dry_run:
             count = done.made + done.changed
-            told = "%d listing of account %d is imported" if count == 1 else "%d listings of account %d are imported"
-            _log.info(told, count, self._account.id)
+            message = "Imported %d listing into account %d" if count == 1 else "Imported %d listings into account %d"
+            _log.info(message, count, self._account.id)
         return done
 
     async def _begin(self, key: ImportKey) -> ImportProgress:
         done = await self._service.store.find_import(key)
         if done is not None and not self._options.again:
             if done.finished_at is not None:
-                moment = timestamps.text_of(done.finished_at)
-                raise Problem("already_imported", f"This file was imported on {moment}; --again imports it once more")
-            self._watch.resumed(done)
+                imported_at = timestamps.format_timestamp(done.finished_at)
+                raise Problem(
+                    "already_imported", f"This file was imported on {imported_at}: use --again to import it again"
+                )
+            self._watch.on_resume(done)
             return done
-        last_id = 0 if self._options.new_ids else await self._last_id(key.bucket)
+        last_id = 0 if self._options.new_ids else await self._find_last_id(key.bucket)
         if self._options.dry_run:
             return ImportProgress(started_at=self._now())
-        begun = await self._service.store.begin_import(key, done, self._now(), last_id)
-        if begun is None:
-            raise _overtaken()
-        return begun
+        progress = await self._service.store.begin_import(key, done, self._now(), last_id)
+        if progress is None:
+            raise _import_conflict()
+        return progress
 
-    async def _last_id(self, bucket: int) -> int:
-        """The highest id of the file, so that neither the service nor a row without id is given one of them first."""
+    async def _find_last_id(self, bucket: int) -> int:
+        """Return the highest id in the file. The store reserves the ids up to it, so that no new listing takes one."""
         last_id = 0
-        for rows in _batches(self._source.rows(Position()), Position()):
+        for rows in _split_into_batches(self._source.rows(Position()), Position()):
             for row in rows:
                 number = row.content.get("id")
-                if _is_id_of(number, bucket):
+                if _is_id_in(number, bucket):
                     last_id = max(last_id, number)
-            self._watch.moved("Checking", rows[-1].end)
+            self._watch.on_progress("Checking", rows[-1].end)
             await asyncio.sleep(0)
         return last_id
 
     async def _import(self, key: ImportKey, done: ImportProgress, rows: list[Row]) -> ImportProgress:
-        moment = self._service.clock()
+        now = self._service.clock()
         for row in rows:
-            unknown = row.content.keys() - _KNOWN
+            unknown = row.content.keys() - _KNOWN_COLUMNS
             if unknown:
-                self._watch.ignored(frozenset(unknown))
-        judged = [_import_row(row, self._account, moment, new_ids=self._options.new_ids) for row in rows]
-        return await self._advance(key, done, ImportBatch(done.position, rows[-1].end, judged), rows)
+                self._watch.on_ignored_columns(frozenset(unknown))
+        steps = [_build_import_row(row, self._account, now, new_ids=self._options.new_ids) for row in rows]
+        return await self._advance(key, done, ImportBatch(done.position, rows[-1].end, steps), rows)
 
     async def _advance(
         self, key: ImportKey, done: ImportProgress, batch: ImportBatch, rows: list[Row]
     ) -> ImportProgress:
         if self._options.dry_run:
-            outcomes: list[RowOutcome] | None = await self._rehearse(batch)
+            outcomes: list[RowOutcome] | None = await self._dry_run(batch)
         else:
             actor = Actor(self._options.actor, self._now())
             outcomes = await self._service.store.import_listings(key, batch, actor)
         if outcomes is None:
-            raise _overtaken()
+            raise _import_conflict()
         for row, outcome in zip(rows, outcomes, strict=True):
-            self._watch.settled(row, outcome)
-        return _counted(done, batch, outcomes)
+            self._watch.on_outcome(row, outcome)
+        return _count_outcomes(done, batch, outcomes)
 
-    async def _rehearse(self, batch: ImportBatch) -> list[RowOutcome]:
-        """What the store would answer, as far as that can be told without writing."""
-        await asyncio.sleep(0)  # as in `pages`
-        return [await self._rehearse_row(row) for row in batch.rows]
+    async def _dry_run(self, batch: ImportBatch) -> list[RowOutcome]:
+        """Return the outcomes that an import would have. Repeated ids are approximate."""
+        await asyncio.sleep(0)  # lets other tasks run, as in `read_pages`
+        return [await self._dry_run_row(row) for row in batch.rows]
 
-    async def _rehearse_row(self, row: ImportRow) -> RowOutcome:
+    async def _dry_run_row(self, row: ImportRow) -> RowOutcome:
         number = row.listing_id
         found = None if number is None else await self._service.store.get_listing(number)
-        if found is None and number is not None and number in self._rehearsed:
-            found = _stand_in(number, self._account)
+        if found is None and number is not None and number in self._created_ids:
+            found = _build_placeholder(number, self._account)
         try:
             decision = row.decide(found)
         except Problem as problem:
@@ -158,14 +157,14 @@ class Import:
         if not isinstance(decision, ImportedListing):
             return "changed" if decision else "unchanged"
         if number is not None:
-            self._rehearsed.add(number)
+            self._created_ids.add(number)
         return "made"
 
     def _now(self) -> int:
         return int(self._service.clock())
 
 
-def _counted(done: ImportProgress, batch: ImportBatch, outcomes: list[RowOutcome]) -> ImportProgress:
+def _count_outcomes(done: ImportProgress, batch: ImportBatch, outcomes: list[RowOutcome]) -> ImportProgress:
     return msgspec.structs.replace(
         done,
         offset=batch.end.offset,
@@ -178,8 +177,8 @@ def _counted(done: ImportProgress, batch: ImportBatch, outcomes: list[RowOutcome
     )
 
 
-def _batches(rows: Iterator[Row], start: Position) -> Iterator[list[Row]]:
-    """Rows by the hundreds, fewer where they are long."""
+def _split_into_batches(rows: Iterator[Row], start: Position) -> Iterator[list[Row]]:
+    """Yield batches of a limited number of rows and bytes."""
     batch: list[Row] = []
     for row in rows:
         batch.append(row)
@@ -190,181 +189,186 @@ def _batches(rows: Iterator[Row], start: Position) -> Iterator[list[Row]]:
         yield batch
 
 
-def _overtaken() -> Problem:
-    return Problem("import_conflict", "Another import of the same file goes on: wait for its end")
+def _import_conflict() -> Problem:
+    return Problem("import_conflict", "Another import of this file is running: wait for it to finish")
 
 
 class _IdSet:
-    """Ids, most of which follow one another: a set of a million would take a hundred megabytes."""
+    """A bit set for mostly consecutive ids. A `set` of a million ids would take 100 MB."""
 
     def __init__(self) -> None:
         self._bits: dict[int, int] = {}
 
     def add(self, number: int) -> None:
-        place, bit = divmod(number // BUCKETS, 256)
-        self._bits[place] = self._bits.get(place, 0) | 1 << bit
+        block, bit = divmod(number // BUCKETS, 256)
+        self._bits[block] = self._bits.get(block, 0) | 1 << bit
 
     def __contains__(self, number: int) -> bool:
-        place, bit = divmod(number // BUCKETS, 256)
-        return bool(self._bits.get(place, 0) >> bit & 1)
+        block, bit = divmod(number // BUCKETS, 256)
+        return bool(self._bits.get(block, 0) >> bit & 1)
 
 
-def _stand_in(listing_id: int, account: Account) -> Listing:
-    """For a listing that an earlier row of a rehearsed file would have made, whatever it would hold."""
+def _build_placeholder(listing_id: int, account: Account) -> Listing:
+    """Return a placeholder for the listing that an earlier row of a dry run would have created."""
     values: dict[str, Any] = msgspec.structs.asdict(NewListing(title="", content=""))
     values |= {"view_count": 0, "created_at": "", "updated_at": "", "deleted_at": None}
     return Listing(id=listing_id, account_id=account.id, version=1, **values)
 
 
-# A row
+# Rows
 
-_KNOWN = frozenset(COLUMNS)
+_KNOWN_COLUMNS = frozenset(COLUMNS)
 
 
-def _import_row(row: Row, account: Account, moment: float, *, new_ids: bool) -> ImportRow:
-    """The row with its judge; one without an id that can be judges itself."""
-    if row.fault is not None:
-        return ImportRow(None, _refusal(Problem("invalid_request", row.fault)))
+def _build_import_row(row: Row, account: Account, now: float, *, new_ids: bool) -> ImportRow:
+    if row.error is not None:
+        return ImportRow(None, _build_rejection(Problem("invalid_request", row.error)))
     try:
-        listing_id = None if new_ids else _id_of(row.content, account)
+        listing_id = None if new_ids else _parse_id(row.content, account)
     except Problem as problem:
-        return ImportRow(None, _refusal(problem))
+        return ImportRow(None, _build_rejection(problem))
 
     def decide(listing: Listing | None) -> ImportedListing | ListingChange:
         if listing is None:
-            return new_listing(row.content, moment)
+            return build_imported_listing(row.content, now)
         if listing.account_id != account.id:
-            raise _foreign(listing.id)
-        return listing_change(row.content, listing, moment)
+            raise _wrong_owner(listing.id)
+        return build_listing_change(row.content, listing, now)
 
     return ImportRow(listing_id, decide)
 
 
-def _refusal(problem: Problem) -> Callable[[Listing | None], ListingChange]:
-    def refuse(_: Listing | None) -> ListingChange:
+def _build_rejection(problem: Problem) -> Callable[[Listing | None], ListingChange]:
+    def reject(_: Listing | None) -> ListingChange:
         raise problem
 
-    return refuse
+    return reject
 
 
-def _is_id_of(number: object, bucket: int) -> TypeGuard[int]:
+def _is_id_in(number: object, bucket: int) -> TypeGuard[int]:
     return (
         isinstance(number, int)
         and not isinstance(number, bool)
-        and BUCKETS <= number <= _LARGEST_ID
+        and BUCKETS <= number <= _MAX_ID
         and bucket_of(number) == bucket
     )
 
 
-def _id_of(content: Mapping[str, object], account: Account) -> int | None:
-    """The id that a row names, which lies in the account's bucket. Raises Problem("invalid_request")."""
+def _parse_id(content: Mapping[str, object], account: Account) -> int | None:
+    """Return the id of a row, if any. Raises Problem: invalid_request, not_owner (not in the account's bucket)."""
     number = content.get("id")
     if number is None:
         return None
     if type(number) is not int or number < 1:
-        raise Problem("invalid_request", f"id must be a whole number from 1, got {shown(number)}")
-    if not _is_id_of(number, bucket_of(account.id)):
-        raise _foreign(number)
+        raise Problem("invalid_request", f"id must be a positive integer, got {preview(number)}")
+    if not _is_id_in(number, bucket_of(account.id)):
+        raise _wrong_owner(number)
     return number
 
 
-def _foreign(number: int) -> Problem:
+def _wrong_owner(number: int) -> Problem:
     return Problem(
-        "not_owner", f"id {shown(number)} is not of this account: leave it out, or make every row a new listing"
+        "not_owner",
+        f"id {preview(number)} is invalid in this account: remove it, or import every row as a new listing",
     )
 
 
-class _Faults(list[str]):
-    """All that is wrong with a row, in the order in which it was found."""
+class _RowErrors(list[str]):
+    """The errors of a row, in the order in which they were found."""
 
-    def read(self, read: Callable[[fields.Body], tuple[T, list[str]]], content: Mapping[str, object]) -> T | None:
-        """What the fields of a row describe."""
+    def parse_fields(
+        self, parse: Callable[[fields.Body], tuple[T, list[str]]], content: Mapping[str, object]
+    ) -> T | None:
+        """Parse the fields that the API accepts. Returns None if they are invalid."""
         try:
-            return read({name: content[name] for name in fields.FIELDS if name in content})[0]
+            return parse({name: content[name] for name in fields.FIELDS if name in content})[0]
         except Problem as problem:
             self.append(problem.message)
             return None
 
-    def take(self, name: str, rule: Callable[[object], T], content: Mapping[str, object], absent: T) -> T:
-        """One value that fields know nothing of."""
+    def parse_value(self, name: str, rule: Callable[[object], T], content: Mapping[str, object], default: T) -> T:
+        """Parse one of the other columns. Returns the default if it is absent or invalid."""
         if content.get(name) is None:
-            return absent
+            return default
         try:
             return rule(content[name])
-        except FieldError as fault:
-            self.append(f"{name} {fault}")
-            return absent
+        except FieldError as error:
+            self.append(f"{name} {error}")
+            return default
 
-    def require_closed(self, content: Mapping[str, object]) -> None:
-        """A deleted listing is inactive (decision G11)."""
+    def require_inactive(self, content: Mapping[str, object]) -> None:
+        """Add an error if a deleted listing is active (decision G11)."""
         if content.get("is_active") is True:
             self.append("is_active must be false for a deleted listing, got true")
 
-    def refuse(self) -> None:
-        """Raises Problem("invalid_request") when there is any."""
+    def raise_errors(self) -> None:
+        """Raise Problem("invalid_request") that lists the errors, unless there are none."""
         if self:
             raise Problem("invalid_request", "; ".join(self))
 
 
-def new_listing(content: Mapping[str, object], moment: float) -> ImportedListing:
-    """The listing that a row without one describes; what it doesn't tell of its past is that of one made now.
+def build_imported_listing(content: Mapping[str, object], now: float) -> ImportedListing:
+    """Return the new listing that a row describes. Absent timestamps become `now`.
 
-    Raises Problem("invalid_request") that names every fault.
+    Raises Problem("invalid_request") that lists every error.
     """
-    faults = _Faults()
-    now = timestamps.text_of(moment)
-    new = faults.read(fields.read_new, content)
-    views = faults.take("view_count", _views, content, 0)
+    errors = _RowErrors()
+    timestamp = timestamps.format_timestamp(now)
+    new = errors.parse_fields(fields.parse_new_listing, content)
+    views = errors.parse_value("view_count", _parse_views, content, 0)
     created_at, updated_at = (
-        faults.take(name, lambda value: _time(value, now), content, now) for name in ("created_at", "updated_at")
+        errors.parse_value(name, lambda value: _parse_past(value, timestamp), content, timestamp)
+        for name in ("created_at", "updated_at")
     )
-    deleted_at = faults.take("deleted_at", lambda value: timestamps.moment_of(_time(value, now)), content, None)
-    if updated_at < created_at and not faults:
-        faults.append(f"updated_at must not be before created_at, which is {created_at}, got {updated_at}")
+    deleted_at = errors.parse_value(
+        "deleted_at", lambda value: timestamps.parse_timestamp(_parse_past(value, timestamp)), content, None
+    )
+    if updated_at < created_at and not errors:
+        errors.append(f"updated_at must not be before created_at, which is {created_at}, got {updated_at}")
     if deleted_at is not None:
-        faults.require_closed(content)
-    faults.refuse()
-    assert new is not None  # noqa: S101 - else there is a fault
+        errors.require_inactive(content)
+    errors.raise_errors()
+    assert new is not None  # noqa: S101 - otherwise there is an error
     if deleted_at is not None:
         new = msgspec.structs.replace(new, is_active=False)
     return ImportedListing(new, views, created_at, updated_at, deleted_at)
 
 
-def listing_change(content: Mapping[str, object], listing: Listing, moment: float) -> ListingChange:
-    """What a row changes of the listing whose id it names: as an update does, and it may close and restore.
+def build_listing_change(content: Mapping[str, object], listing: Listing, now: float) -> ListingChange:
+    """Return the changes that a row makes to the listing with its id. It may also delete or restore the listing.
 
-    Raises Problem("invalid_request") that names every fault.
+    Raises Problem("invalid_request") that lists every error.
     """
-    faults = _Faults()
-    now = timestamps.text_of(moment)
-    change = dict(faults.read(fields.read_change, content) or {})
+    errors = _RowErrors()
+    timestamp = timestamps.format_timestamp(now)
+    change = dict(errors.parse_fields(fields.parse_listing_change, content) or {})
     if "deleted_at" in content:
-        change["deleted_at"] = faults.take(
-            "deleted_at", lambda value: timestamps.moment_of(_time(value, now)), content, None
+        change["deleted_at"] = errors.parse_value(
+            "deleted_at", lambda value: timestamps.parse_timestamp(_parse_past(value, timestamp)), content, None
         )
     if change.get("deleted_at", listing.deleted_at) is not None:
-        faults.require_closed(content)
+        errors.require_inactive(content)
         change["is_active"] = False
-    faults.refuse()
-    return difference(listing, change, now)
+    errors.raise_errors()
+    return find_changes(listing, change, timestamp)
 
 
-def _views(value: object) -> int:
-    if type(value) is not int or not 0 <= value <= _MOST_VIEWS:
-        raise FieldError(f"must be a whole number from 0 to {_MOST_VIEWS}, got {shown(value)}")
+def _parse_views(value: object) -> int:
+    if type(value) is not int or not 0 <= value <= _MAX_VIEWS:
+        raise FieldError(f"must be an integer from 0 to {_MAX_VIEWS}, got {preview(value)}")
     return value
 
 
-def _time(value: object, now: str) -> str:
-    """The text itself, which tells a moment up to now."""
+def _parse_past(value: object, now: str) -> str:
+    """Return a timestamp unchanged. Raises FieldError if it is not one, or if it is in the future."""
     if not isinstance(value, str):
-        raise FieldError(f"must be a time like {now}, got {shown(value)}")
+        raise FieldError(f"must be a time like {now}, got {preview(value)}")
     try:
-        text = timestamps.text_of(timestamps.moment_of(value))
+        text = timestamps.format_timestamp(timestamps.parse_timestamp(value))
     except ValueError:
         text = ""
     if text != value:
-        raise FieldError(f"must be a time like {now}, got {shown(value)}")
+        raise FieldError(f"must be a time like {now}, got {preview(value)}")
     if text > now:
         raise FieldError(f"must not be in the future, got {value}")
     return text

@@ -1,4 +1,4 @@
-"""A file's rows as an import reads them and an export writes them."""
+"""Rows of a file of listings."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
@@ -9,27 +9,27 @@ COLUMNS = (
     *("id", "title", "content", "type", "category", "images", "price", "price_type", "location", "region"),
     *("is_active", "view_count", "created_at", "updated_at", "district", "latitude", "longitude", "deleted_at"),
 )
-"""What a row can hold, in the order of an export."""
+"""The columns of a row, in the order of an export."""
 
 
 class Row(NamedTuple):
-    """A row of a file: the line on which it begins, where it ends, and what it holds or why that can't be told."""
+    """A row of a file. `line` is its first line, `error` a sentence if it can't be parsed."""
 
     line: int
     end: Position
     content: Mapping[str, object]
-    fault: str | None = None
+    error: str | None = None
 
 
 class Source(Protocol):
-    """A file to be imported, which stays as it is meanwhile."""
+    """A file to import. It must not change during the import."""
 
     @property
     def format(self) -> str:
-        """How its bytes are to be taken."""
+        """The name of its format."""
 
     def digest(self) -> bytes:
-        """SHA-256 of its bytes."""
+        """Return the SHA-256 of its bytes."""
 
     def rows(self, start: Position) -> Iterator[Row]:
-        """Its rows behind a place that lies between two of them. Raises Problem when the file is none at all."""
+        """Yield the rows after a position between two rows. Raises Problem if the file is not valid."""

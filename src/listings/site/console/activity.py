@@ -35,8 +35,8 @@ async def show_activity(request: Request, member: Member) -> Response:
     """What was done in the last 90 days, the latest first."""
     service = site_of(request).service
     before = _place(request.query_params.get("before", ""))
-    page = await service.activity(member.account, before, _COUNT)
-    place = page.next_place
+    page = await service.list_activity(member.account, before, _COUNT)
+    place = page.next_cursor
     return console_page(
         request,
         "activity.html",

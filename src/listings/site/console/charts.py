@@ -39,14 +39,14 @@ def chart_of(periods: Sequence[Period], when: Callable[[int], str]) -> Chart:
     most = _round_up(max(period.responses for period in periods))
     place = WIDTH / len(periods)
     bars = [_bar(period, number * place, place, most, when(period.start)) for number, period in enumerate(periods)]
-    rows = [(when(period.start), period.responses, period.refused) for period in reversed(periods)]
+    rows = [(when(period.start), period.responses, period.rejected) for period in reversed(periods)]
     total = sum(period.responses for period in periods)
     return Chart(bars, most, when(periods[0].start), when(periods[-1].start), rows, total)
 
 
 def _bar(period: Period, x: float, place: float, most: int, when: str) -> Bar:
     height = max(_LEAST, HEIGHT * period.responses / most) if period.responses else 0.0
-    refused = max(_LEAST, height * period.refused / period.responses) if period.refused else 0.0
+    refused = max(_LEAST, height * period.rejected / period.responses) if period.rejected else 0.0
     told = f"{when}: {presentation.count_of(period.responses, 'request')}"
     return Bar(
         round(x + place * _GAP / 2, 1),
@@ -54,7 +54,7 @@ def _bar(period: Period, x: float, place: float, most: int, when: str) -> Bar:
         round(HEIGHT - height, 1),
         round(height, 1),
         round(refused, 1),
-        f"{told}, {period.refused:,} refused" if period.refused else told,
+        f"{told}, {period.rejected:,} refused" if period.rejected else told,
     )
 
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from listings.domain.errors import Problem
-from listings.domain.model import is_current
+from listings.domain.model import is_plan_active
 from listings.service import Member
 from listings.site import pages, security, session
 from listings.site.console.listing_search import ACTIONS, many_done
@@ -124,7 +124,7 @@ def see_done(request: Request, path: str, word: str) -> Response:
 
 def has_plan(request: Request, member: Member) -> bool:
     """Whether the member's plan holds now."""
-    return is_current(member.account.plan_expires_at, site_of(request).service.clock())
+    return is_plan_active(member.account.plan_expires_at, site_of(request).service.clock())
 
 
 def require_plan(request: Request, member: Member) -> None:

@@ -111,7 +111,7 @@ async def _confirmed(request: Request, member: Member, form: FormData) -> _Confi
         token = await service.confirm_password(member, password)
     except Problem as problem:
         return _Confirmed(member, problem=problem)
-    request.state.member = await service.session_of(token) or member
+    request.state.member = await service.find_member(token) or member
     return _Confirmed(request.state.member, token)
 
 
@@ -119,13 +119,13 @@ async def _page(
     request: Request, member: Member, problem: Problem | None = None, values: dict[str, str] | None = None
 ) -> Response:
     service = site_of(request).service
-    usages = (await service.usage(member.account)).keys[::-1]
+    usages = (await service.get_usage(member.account)).keys[::-1]
     return console_page(
         request,
         "keys.html",
         problem=problem,
-        usable=[usage for usage in usages if not service.has_key_ended(usage.key)],
-        ended=[usage for usage in usages if service.has_key_ended(usage.key)],
+        usable=[usage for usage in usages if not service.is_key_revoked_or_expired(usage.key)],
+        ended=[usage for usage in usages if service.is_key_revoked_or_expired(usage.key)],
         values=values or {"name": "", "expires": ""},
         once=secrets.token_urlsafe(16),
         is_confirmed=service.is_confirmed(member),
@@ -134,13 +134,13 @@ async def _page(
 
 async def _key_page(request: Request, member: Member, problem: Problem | None = None, grace: int = _DAY) -> Response:
     service = site_of(request).service
-    usage = _usage_of((await service.usage(member.account)).keys, _id_of(request))
+    usage = _usage_of((await service.get_usage(member.account)).keys, _id_of(request))
     return console_page(
         request,
         "key.html",
         problem=problem,
         usage=usage,
-        has_ended=service.has_key_ended(usage.key),
+        has_ended=service.is_key_revoked_or_expired(usage.key),
         graces=GRACES,
         grace=grace,
         once=secrets.token_urlsafe(16),

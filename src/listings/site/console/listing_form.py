@@ -8,7 +8,7 @@ import msgspec
 from starlette.datastructures import FormData
 
 from listings.domain.errors import Problem
-from listings.domain.fields import FIELDS, InvalidFields
+from listings.domain.fields import FIELDS, InvalidFieldsError
 from listings.domain.model import Listing, Value
 from listings.site.presentation import TYPES
 
@@ -92,9 +92,9 @@ def differences(sent: Texts, listing: Listing) -> list[Difference]:
 
 def faults_of(problem: Problem | None) -> Mapping[str, str]:
     """Sentences by the field that is at fault."""
-    if not isinstance(problem, InvalidFields):
+    if not isinstance(problem, InvalidFieldsError):
         return {}
-    return {name: _told(name, sentence.removeprefix(name)) for name, sentence in problem.faults.items()}
+    return {name: _told(name, sentence.removeprefix(name)) for name, sentence in problem.errors.items()}
 
 
 def _told(name: str, fault: str) -> str:

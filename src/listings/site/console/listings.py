@@ -169,7 +169,7 @@ ROUTES = [
 
 
 async def _create(service: Service, member: Member, sent: listing_form.Texts, once: str) -> int:
-    new, _ = fields.read_new(listing_form.new_body(sent), strict=True)
+    new, _ = fields.parse_new_listing(listing_form.new_body(sent), strict=True)
     digest = hashlib.sha256(msgspec.json.encode(sent)).digest()
     terms = WriteOptions(idempotency_key=f"console {once}" if once else None, digest=digest)
     try:
@@ -186,13 +186,13 @@ async def _save(service: Service, member: Member, listing: Listing, sent: listin
     versions = frozenset({int(version)} if _is_id(version) else ())
     change: ListingChange = {}
     if listing.version in versions:
-        change, _ = fields.read_change(listing_form.changed_body(sent, listing), strict=True)
+        change, _ = fields.parse_listing_change(listing_form.changed_body(sent, listing), strict=True)
     return await service.update_listing(member.caller, listing.id, change, WriteOptions(versions=versions))
 
 
 async def _change(service: Service, member: Member, action: str, listing_id: int) -> None:
     if action == "close":
-        await service.close_listing(member.caller, listing_id)
+        await service.delete_listing(member.caller, listing_id)
     elif action == "restore":
         await service.restore_listing(member.caller, listing_id)
     else:
@@ -234,10 +234,10 @@ def _require_state(listing: Listing, action: str) -> None:
 
 def _plain_step(service: Service, member: Member, action: str, listing_id: int) -> ChangeStep:
     if action == "close":
-        return service.close_step(member.caller, listing_id)
+        return service.build_delete_step(member.caller, listing_id)
     if action == "restore":
-        return service.restore_step(member.caller, listing_id)
-    return service.update_step(member.caller, listing_id, {"is_active": action == "resume"})
+        return service.build_restore_step(member.caller, listing_id)
+    return service.build_update_step(member.caller, listing_id, {"is_active": action == "resume"})
 
 
 async def _name_of(service: Service, member: Member, listing_id: int) -> str:
@@ -264,7 +264,7 @@ async def _table(
         faults=faults,
         listings=page.listings,
         counts=await site_of(request).counts.of(service, member),
-        next_address=search.address(page.next_place) if page.next_place is not None else "",
+        next_address=search.address(page.next_cursor) if page.next_cursor is not None else "",
         statuses=STATUSES,
         orders=SORTS,
     )

@@ -18,13 +18,13 @@ _LATEST = 8
 async def show_overview(request: Request, member: Member) -> Response:
     """Numbers, the last day as bars, what was done last; for a new account the steps to its first listing."""
     service, account = site_of(request).service, member.account
-    usage = await service.usage(account)
-    latest = await service.activity(account, count=_LATEST)
+    usage = await service.get_usage(account)
+    latest = await service.list_activity(account, count=_LATEST)
     return console_page(
         request,
         "overview.html",
         counts=await site_of(request).counts.of(service, member),
-        usable_keys=sum(not service.has_key_ended(one.key) for one in usage.keys),
+        usable_keys=sum(not service.is_key_revoked_or_expired(one.key) for one in usage.keys),
         requests=usage.total.last_day,
         by_hour=chart_of(usage.total.hours, presentation.hour_of),
         events=await told(service, account, latest),

@@ -6,7 +6,7 @@ from starlette.routing import Route
 
 from listings.domain.errors import Problem
 from listings.service import Member
-from listings.service.payments.manual import MONTHLY_CENTS, MOST_MONTHS, NextStep
+from listings.service.payments.manual import MAX_MONTHS, MONTHLY_CENTS, NextStep
 from listings.site import pages
 from listings.site.console.guards import console_page, for_member, read_form, text_of
 from listings.site.context import site_of
@@ -29,7 +29,7 @@ async def show_plan(request: Request, member: Member) -> Response:
 async def renew_plan(request: Request, member: Member) -> Response:
     """To the provider's page, by a link: a form's answer must not lead to another site."""
     months = text_of(await read_form(request), "months")
-    number = int(months) if months in map(str, range(1, MOST_MONTHS + 1)) else 0
+    number = int(months) if months in map(str, range(1, MAX_MONTHS + 1)) else 0
     try:
         step = await site_of(request).service.start_checkout(member.account, number, base_url_of(request) + _HERE)
     except Problem as problem:

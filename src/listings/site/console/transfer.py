@@ -61,7 +61,7 @@ async def run_import(request: Request, member: Member) -> Response:
         upload = unpacked(text_of(form, "name"), text_of(form, "kept"), site_of(request).options.most_body)
     except Problem as problem:
         return _page(request, problem, new_ids=flags["new_ids"])
-    options = importer.Options(actor=CONSOLE, **flags)
+    options = importer.ImportOptions(actor=CONSOLE, **flags)
     steps = _steps(request, service, member.account, upload, options)
     return StreamingResponse(steps, 200, _UNBUFFERED, "text/html; charset=utf-8")
 
@@ -71,7 +71,7 @@ async def export(request: Request, member: Member) -> Response:
     """All listings of the account as a file, sent while they are read."""
     name, kind = _FORMATS.get(request.query_params.get("format", ""), _FORMATS["csv"])
     service = site_of(request).service
-    day = timestamps.text_of(service.clock())[:10]
+    day = timestamps.format_timestamp(service.clock())[:10]
     stem, _, ending = name.partition(".")
     headers = {"Content-Disposition": f'attachment; filename="{stem}-{day}.{ending}"', "Cache-Control": "no-store"}
     return StreamingResponse(_exported(service, member.account, named(name)), 200, headers, kind)
@@ -101,7 +101,7 @@ async def _rehearse(
     service: Service, account: Account, upload: Upload, *, new_ids: bool
 ) -> tuple[Report, ImportProgress, str]:
     """What it comes to, and what is told where the file was imported before. Raises Problem for one without rows."""
-    options = importer.Options(new_ids=new_ids, dry_run=True, actor=CONSOLE)
+    options = importer.ImportOptions(new_ids=new_ids, dry_run=True, actor=CONSOLE)
     report, earlier = Report(), ""
     try:
         done = await importer.Import(service, account, upload, report, options).run()
@@ -116,7 +116,7 @@ async def _rehearse(
 
 
 async def _steps(
-    request: Request, service: Service, account: Account, upload: Upload, options: importer.Options
+    request: Request, service: Service, account: Account, upload: Upload, options: importer.ImportOptions
 ) -> AsyncIterator[str]:
     """The page up to where steps come, one for each batch of rows, the end of it all, and the page's rest."""
     shell = pages.text(request, "console/import_run.html", name=upload.name)
@@ -146,5 +146,5 @@ async def _end(request: Request, running: asyncio.Task[ImportProgress], report: 
 
 async def _exported(service: Service, account: Account, form: Format) -> AsyncIterator[bytes]:
     yield form.header
-    async for page in exporter.pages(service, account):
+    async for page in exporter.read_pages(service, account):
         yield form.encode(page)

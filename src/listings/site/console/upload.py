@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from listings.contract.imports import ImportProgress, Position, RowOutcome
 from listings.domain.errors import Problem
-from listings.service.transfer.file_formats import Format, format_of
+from listings.service.transfer.file_formats import Format, detect_format
 from listings.service.transfer.rows import Row
 
 _MOST_SHOWN = 500
@@ -47,7 +47,7 @@ class Upload:
 
     def rows(self, start: Position) -> Iterator[Row]:
         """Its rows behind a place. Raises Problem when there is no header."""
-        return self._form.rows(_Bytes(self.content, self.name), start)
+        return self._form.read_rows(_Bytes(self.content, self.name), start)
 
 
 class _Bytes(io.BytesIO):
@@ -61,7 +61,7 @@ class _Bytes(io.BytesIO):
 def named(name: str) -> Format:
     """The format that a file's name tells. Raises Problem("invalid_request")."""
     try:
-        return format_of(Path(name))
+        return detect_format(Path(name))
     except ValueError as error:
         raise Problem("invalid_request", f"The file's name {error}") from None
 
@@ -113,16 +113,16 @@ class Report:
         self.resumed_behind = 0
         self._on_step = on_step
 
-    def resumed(self, done: ImportProgress) -> None:
+    def on_resume(self, done: ImportProgress) -> None:
         """An earlier import of the file has come so far."""
         self.resumed_behind = done.line
 
-    def moved(self, doing: str, place: Position) -> None:
+    def on_progress(self, doing: str, place: Position) -> None:
         """So far have rows been judged; before that the file is read once for its ids."""
         if self._on_step is not None and doing == "Importing":
             self._on_step(place.offset)
 
-    def settled(self, row: Row, outcome: RowOutcome) -> None:
+    def on_outcome(self, row: Row, outcome: RowOutcome) -> None:
         """Keep what can be shown."""
         self.count += 1
         told = _told(row, outcome)
@@ -131,7 +131,7 @@ class Report:
         if told.reason and len(self.refused) < _MOST_SHOWN:
             self.refused.append(told)
 
-    def ignored(self, names: frozenset[str]) -> None:
+    def on_ignored_columns(self, names: frozenset[str]) -> None:
         """Columns that are no fields."""
         self.ignored_names += sorted(name[:_CUT] for name in names if name[:_CUT] not in self.ignored_names)[:20]
         del self.ignored_names[20:]

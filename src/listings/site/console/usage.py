@@ -33,7 +33,7 @@ class Hour(NamedTuple):
 async def show_usage(request: Request, member: Member) -> Response:
     """The last hour, day and 30 days, answers by status, and refused requests."""
     service = site_of(request).service
-    usage = await service.usage(member.account)
+    usage = await service.get_usage(member.account)
     return console_page(
         request,
         "usage.html",
@@ -44,7 +44,7 @@ async def show_usage(request: Request, member: Member) -> Response:
         by_day=chart_of(usage.total.days, presentation.utc_day_of),
         statuses=[(status, _phrase(status), count) for status, count in usage.total.by_status.items()],
         keys={one.key.id: one.key for one in usage.keys},
-        refusals=[(one, one.moment // _MICROSECOND) for one in usage.refusals],
+        refusals=[(one, one.moment // _MICROSECOND) for one in usage.rejected_requests],
     )
 
 
@@ -57,7 +57,7 @@ def hours_of(service: Service, keys: list[KeyUsage]) -> list[Hour]:
     return [
         Hour(one.key.name, one.key.hint, limit - one.limit.left, limit, _told(one.limit.left, limit, one.limit.reset))
         for one in reversed(keys)
-        if one.limit is not None and not service.has_key_ended(one.key)
+        if one.limit is not None and not service.is_key_revoked_or_expired(one.key)
     ]
 
 
