@@ -22,7 +22,7 @@ from listings import maintenance, wiring
 from listings.api.app import Application
 from listings.domain import api_keys
 from listings.domain.model import Account
-from listings.http.server import base_url_of, bound_socket
+from listings.http.server import bind_socket, format_base_url
 from listings.service import Service
 from listings.settings import Settings, load
 
@@ -294,9 +294,9 @@ class RunningService:
     def _work(self) -> None:
         with (
             wiring.observed(self.settings) as self.observers,
-            bound_socket(self.settings.host, self.settings.port) as listener,
+            bind_socket(self.settings.host, self.settings.port) as listener,
         ):
-            self.base_url = base_url_of(listener)
+            self.base_url = format_base_url(listener)
             uvloop.run(self._serve(listener))
 
     async def _serve(self, listener: Any) -> None:

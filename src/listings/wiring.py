@@ -124,10 +124,10 @@ def application(
     application = Application(
         service,
         cors_origins=settings.cors_origins,
-        most_body=settings.max_body_bytes,
-        most_kept=settings.list_cache_bytes,
+        max_body_bytes=settings.max_body_bytes,
+        max_cache_bytes=settings.list_cache_bytes,
         request_log=request_log,
-        on_answer=observers.metrics.record_response if observers.metrics is not None else None,
+        on_response=observers.metrics.record_response if observers.metrics is not None else None,
         trace=observers.trace,
         pages=LazyPages(partial(_pages, service, settings)) if settings.site else None,
     )
@@ -169,7 +169,7 @@ def server(
         head_fields=settings.max_headers,
         url_bytes=settings.max_url_bytes,
         connections=settings.max_connections,
-        accepted_at_once=ConnectionLimits().accepted_at_once if settings.workers == 1 else _AMONG_WORKERS,
+        accept_batch_size=ConnectionLimits().accept_batch_size if settings.workers == 1 else _AMONG_WORKERS,
     )
     server = Server(
         application(service, settings, request_log, observers),

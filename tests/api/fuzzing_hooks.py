@@ -12,9 +12,9 @@ from schemathesis.core.failures import AcceptedNegativeData, Failure
 from schemathesis.core.parameters import ParameterLocation
 from schemathesis.openapi.checks import RejectedPositiveData, UseAfterFree
 
-from listings.api.docs.headers import parameters
+from listings.api.docs.headers import build_parameters
 
-_IDEMPOTENCY_KEY = re.compile(parameters()["Idempotency-Key"]["schema"]["pattern"])
+_IDEMPOTENCY_KEY = re.compile(build_parameters()["Idempotency-Key"]["schema"]["pattern"])
 _PRICES = ("price", "price_min", "price_max")
 _TEXTS = ("text/html", "text/css", "text/javascript")
 _NOT_OF_THE_ANSWER = {"connection", "content-type"}  # of the connection; described by the media type
@@ -27,8 +27,8 @@ _OF_BEFORE = {
 # And these on what was asked for beside it, or on what Unicode calls a letter.
 _BEYOND_SCHEMAS = re.compile(
     r".+ is not a field that can be set"  # all four only under handling=strict
-    r"|.+ is not a parameter here"
-    r"|.+ is not part of a batch"
+    r"|.+ is not a known parameter"
+    r"|.+ is not a field of a batch"
     r"|images\[\d+\] must be an absolute http or https URL, got .+"
     r"|q must have 1 to 10 words of letters or digits, and at most 200 characters"
     r"|and \d+ more",

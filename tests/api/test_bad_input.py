@@ -14,7 +14,7 @@ from tests.conftest import Client
 from tests.harness import Cast, Harness, Reply, RunningService, fetch
 
 LISTINGS = "/api/v1/listings"
-MOST_BODY = 2 * 1024 * 1024
+MAX_BODY_BYTES = 2 * 1024 * 1024
 DEPTH = 100_000
 NEEDED = {"title": "Bicycle", "content": "Two wheels."}
 TEXTS = ("title", "content", "category", "location", "region", "district")
@@ -328,13 +328,13 @@ def in_chunks(body: bytes) -> Iterator[bytes]:
 @pytest.mark.parametrize("chunked", [False, True], ids=["announced", "chunked"])
 def test_a_body_of_exactly_two_mebibytes_is_read(alice: Client, method: str, *, chunked: bool) -> None:
     path = "" if method == "POST" else f"/{alice.create()}"
-    body = padded(MOST_BODY)
+    body = padded(MAX_BODY_BYTES)
     response = alice.request(method, path, content=in_chunks(body) if chunked else body)
-    assert (len(body), response.status_code) == (MOST_BODY, 201 if method == "POST" else 200)
+    assert (len(body), response.status_code) == (MAX_BODY_BYTES, 201 if method == "POST" else 200)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
-@pytest.mark.parametrize("size", [MOST_BODY + 1, 3 * MOST_BODY])
+@pytest.mark.parametrize("size", [MAX_BODY_BYTES + 1, 3 * MAX_BODY_BYTES])
 @pytest.mark.parametrize("chunked", [False, True], ids=["announced", "chunked"])
 def test_a_larger_body_is_refused_with_413(alice: Client, method: str, size: int, *, chunked: bool) -> None:
     listing = alice.create()
@@ -352,7 +352,7 @@ def test_a_larger_body_is_refused_with_413(alice: Client, method: str, size: int
 def test_a_refusal_can_be_read_although_the_body_is_still_arriving(
     http: httpx.Client, cast: Cast, key: str, *, chunked: bool
 ) -> None:
-    body = padded(16 * MOST_BODY)
+    body = padded(16 * MAX_BODY_BYTES)
     headers = {"Connection": "close"} | {
         "none": {},
         "wrong": {"X-API-Key": "x"},

@@ -14,7 +14,7 @@ from tests.harness import Harness
 
 LAMP = {"title": "Lamp", "content": "Brass."}
 STRICT = {"Prefer": "handling=strict"}
-NOT_DONE = {"error": "Not done, because another operation of the batch failed"}
+NOT_DONE = {"error": "Not applied: another operation of the batch failed"}
 MISSING = {"status": 404, "body": {"error": "Listing not found"}}
 
 
@@ -86,7 +86,7 @@ def test_without_a_ref_none_is_made_up(alice: Client) -> None:
 @pytest.mark.parametrize("ref", [True, 1.5, [1], {}, "x" * 256, 10**300])
 def test_what_can_be_no_ref_fails_its_operation_alone(alice: Client, ref: Any) -> None:
     results = send(alice, {**creating(), "ref": ref}, creating())
-    sentence = "ref must be text or a whole number of at most 255 characters"
+    sentence = "ref must be a string or an integer of at most 255 characters"
     assert results[0] == {"status": 400, "body": {"error": sentence}}
     assert results[1]["status"] == 201
 
@@ -162,19 +162,19 @@ def test_a_result_is_what_the_single_request_answers(alice: Client, bob: Client,
         ("delete", "An operation must be an object, got a string"),
         (None, "An operation must be an object, got null"),
         ([], "An operation must be an object, got an array"),
-        ({}, "op must be one of create, update, delete, got null"),
+        ({}, "op is required"),
         ({"op": "Create"}, 'op must be one of create, update, delete, got "Create"'),
         ({"op": "restore", "id": 1}, 'op must be one of create, update, delete, got "restore"'),
         ({"op": ["create"]}, "op must be one of create, update, delete, got an array"),
-        ({"op": "create"}, "listing must be an object, got null"),
+        ({"op": "create"}, "listing is required"),
         ({"op": "create", "listing": []}, "listing must be an object, got an array"),
         ({"op": "create", "listing": "x"}, "listing must be an object, got a string"),
-        ({"op": "update", "changes": {}}, "id must be an integer, got null"),
+        ({"op": "update", "changes": {}}, "id is required"),
         ({"op": "update", "id": "own", "changes": {}}, 'id must be an integer, got "own"'),
         ({"op": "delete", "id": 1.5}, "id must be an integer, got 1.5"),
         ({"op": "delete", "id": True}, "id must be an integer, got true"),
         ({"op": "delete", "id": "1025"}, 'id must be an integer, got "1025"'),
-        ({"op": "delete"}, "id must be an integer, got null"),
+        ({"op": "delete"}, "id is required"),
     ],
 )
 def test_an_ill_formed_operation_fails_alone(alice: Client, operation: Any, sentence: str) -> None:
@@ -220,12 +220,12 @@ def test_under_strict_handling_nothing_is_ignored(alice: Client) -> None:
     )
     assert statuses(results) == [400, 400, 400, 201]
     assert [result["body"].get("error") for result in results[:3]] == [
-        '"colour" is not part of this operation',
-        '"changes" is not part of this operation',
+        '"colour" is not a field of this operation',
+        '"changes" is not a field of this operation',
         '"colour" is not a field that can be set',
     ]
     response = alice.post("/batch", json={"operations": [creating()], "dry_run": True}, headers=STRICT)
-    assert refusal(response) == ("invalid_request", '"dry_run" is not part of a batch')
+    assert refusal(response) == ("invalid_request", '"dry_run" is not a field of a batch')
     assert statuses(send(alice, {**creating(), "colour": "red"}, dry_run=True)) == [201]
 
 
@@ -341,7 +341,7 @@ def test_it_takes_1_to_100_operations(alice: Client, count: int) -> None:
 )
 def test_any_other_number_is_refused(alice: Client, operations: Any) -> None:
     response = alice.post("/batch", json={"operations": operations})
-    assert refusal(response) == ("invalid_request", "operations must be a list of 1 to 100 operations")
+    assert refusal(response) == ("invalid_request", "operations must be an array of 1 to 100 operations")
     assert alice.get().json() == {"listings": []}
 
 
@@ -351,7 +351,7 @@ def test_any_other_number_is_refused(alice: Client, operations: Any) -> None:
         (b"", "malformed_json", "The body must be a JSON object, but it is empty"),
         (b"[]", "malformed_json", "The body must be a JSON object, got an array"),
         (b'{"operations": [', "malformed_json", "The body is not valid JSON: truncated"),
-        (b"{}", "invalid_request", "operations must be a list of 1 to 100 operations"),
+        (b"{}", "invalid_request", "operations is required"),
         (b'{"operations": [{}], "atomic": 1}', "invalid_request", "atomic must be true or false, got 1"),
         (b'{"operations": [{}], "atomic": null}', "invalid_request", "atomic must be true or false, got null"),
         (b'{"operations": [{}], "atomic": "yes"}', "invalid_request", 'atomic must be true or false, got "yes"'),

@@ -181,8 +181,8 @@ def test_a_304_tells_nothing_of_a_body_and_everything_else(alice: Client, runnin
     plain, tag = alice.get(path), tag_of(alice, path)
     sent = raw_request("GET", LISTINGS + path, alice.person.key, b"If-None-Match: " + tag.encode())
     with Connection(running).send(sent, sent.replace(b"GET", b"HEAD"), sent.replace(b"None-Match", b"Nothing")) as it:
-        answers = [it.answer(), it.answer()]
-        again = it.answer()
+        answers = [it.read_response(), it.read_response()]
+        again = it.read_response()
     for answer in answers:
         assert (answer.status, answer.body) == (304, b"")
         assert answer.headers.keys() == plain.headers.keys() - {"content-length", "content-type"}

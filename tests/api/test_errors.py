@@ -214,7 +214,7 @@ def failure(
     code, provoke = request.param
     if isinstance(provoke, bytes):
         with Connection(impatient).send(provoke) as connection:
-            return code, Reply(*connection.answer())
+            return code, Reply(*connection.read_response())
     with Harness(tmp_path_factory.mktemp("house")) as harness:
         return code, provoke(harness, harness.cast())
 

@@ -107,7 +107,7 @@ def test_what_can_be_no_key_is_refused(harness: Harness, key: str) -> None:
     alice = harness.person("alice")
     reply = harness.fetch("POST", LISTINGS, key=alice.key, json=LAMP, headers=keyed(key))
     assert (reply.status, reply.headers["x-error-code"]) == (400, "invalid_request")
-    assert reply.json() == {"error": "Idempotency-Key must stand once and have 1 to 255 visible ASCII characters"}
+    assert reply.json() == {"error": "Idempotency-Key must be sent once, with 1 to 255 visible ASCII characters"}
     assert harness.fetch("GET", LISTINGS, key=alice.key).json() == {"listings": []}
 
 
@@ -314,7 +314,7 @@ def test_a_service_that_is_killed_before_it_answers_makes_each_listing_once(tmp_
                 serving.process.send_signal(signal.SIGKILL)
                 serving.process.wait(DEADLINE)
         with program.serve("--demo") as serving, Connection(serving).send(sent, sent) as connection:
-            answers = [connection.answer(), connection.answer()]
+            answers = [connection.read_response(), connection.read_response()]
             assert [answer.status for answer in answers] == [201, 201]
             assert answers[0].body == answers[1].body
             replayed[number] = "idempotent-replayed" in answers[0].headers

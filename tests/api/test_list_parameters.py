@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from listings.api.params import PARAMETERS
+from listings.api.params import LIST_PARAMETERS
 from listings.domain.model import NewListing
 from listings.service import Service
 from tests.api.test_get_listing import RECORD_FIELDS
@@ -28,8 +28,8 @@ from tests.http.raw import request as raw_request
 LISTINGS = "/api/v1/listings"
 STRICT = {"Prefer": "handling=strict"}
 SORTS = ("id", "created_at", "updated_at", "price", "title")
-NO_CURSOR = "cursor is not one that was given out here"
-OTHER_LIST = "cursor belongs to a list with other filters or another order"
+NO_CURSOR = "cursor is invalid: use the one from the Link header"
+OTHER_LIST = "cursor belongs to a list with different filters or sort order"
 
 
 def ids_of(response: httpx.Response) -> list[int]:
@@ -442,8 +442,8 @@ def test_updated_since_includes_its_own_second(harness: Harness) -> None:
 
 
 NO_MOMENT = "updated_since must be YYYY-MM-DD HH:MM:SS, YYYY-MM-DDTHH:MM:SSZ or YYYY-MM-DD, in UTC"
-NO_ORDER = "sort must be one of id, created_at, updated_at, price, title, with - in front for descending"
-NOT_INCLUDED = "include must be some of district, latitude, longitude, deleted_at, with commas between them, or all"
+NO_ORDER = "sort must be one of id, created_at, updated_at, price, title (prefix - for descending order)"
+NOT_INCLUDED = "include must be all or a comma-separated list of district, latitude, longitude, deleted_at"
 BAD = {
     "limit=0": 'limit must be an integer from 1 to 1000, got "0"',
     "limit=1001": 'limit must be an integer from 1 to 1000, got "1001"',
@@ -486,8 +486,8 @@ BAD = {
     "include=title": f'{NOT_INCLUDED}, got "title"',
     "include=": f'{NOT_INCLUDED}, got ""',
     "include=district,": f'{NOT_INCLUDED}, got "district,"',
-    "limit=1&limit=1": "limit must stand once",
-    "limit=1&sort=id&limit=2&limit=3": "limit must stand once",
+    "limit=1&limit=1": "limit may be given only once",
+    "limit=1&sort=id&limit=2&limit=3": "limit may be given only once",
     "limit=x&type=car&limit=y": 'limit must be an integer from 1 to 1000, got "x"; '
     'type must be one of product, service, rental, job, got "car"; '
     'limit must be an integer from 1 to 1000, got "y"',
@@ -505,18 +505,18 @@ def test_bytes_that_no_client_should_send_are_refused_too(alice: Client, running
     for query in (b"region=\xff", b"region=\xc3\xa9", b"\xff=1"):
         lines = raw_request("GET", f"{LISTINGS}?QUERY", alice.person.key).replace(b"QUERY", query)
         with Connection(running).send(lines) as connection:
-            assert connection.answer().status == 400
+            assert connection.read_response().status == 400
 
 
 @pytest.mark.parametrize(
     ("query", "sentence"),
     [
-        ("colour=red", '"colour" is not a parameter here'),
-        ("limit=1&Limit=1", '"Limit" is not a parameter here'),
-        ("colour=red&size=0&colour=blue", '"colour" is not a parameter here; "size" is not a parameter here'),
-        ("%FF=1", '"?" is not a parameter here'),
-        ("%ED%A0%80=1", '"???" is not a parameter here'),
-        ("dry_run=true", '"dry_run" is not a parameter here'),
+        ("colour=red", '"colour" is not a known parameter'),
+        ("limit=1&Limit=1", '"Limit" is not a known parameter'),
+        ("colour=red&size=0&colour=blue", '"colour" is not a known parameter; "size" is not a known parameter'),
+        ("%FF=1", '"?" is not a known parameter'),
+        ("%ED%A0%80=1", '"???" is not a known parameter'),
+        ("dry_run=true", '"dry_run" is not a known parameter'),
     ],
 )
 def test_under_strict_handling_an_unknown_parameter_is_refused(alice: Client, query: str, sentence: str) -> None:
@@ -526,7 +526,7 @@ def test_under_strict_handling_an_unknown_parameter_is_refused(alice: Client, qu
 
 def test_of_very_many_faults_twenty_are_told(alice: Client) -> None:
     query = "&".join(f"p{number}=1" for number in range(500))
-    assert refusal(alice.get(f"?{query}", headers=STRICT)).endswith('"p19" is not a parameter here; and 480 more')
+    assert refusal(alice.get(f"?{query}", headers=STRICT)).endswith('"p19" is not a known parameter; and 480 more')
     assert ids_of(alice.get(f"?{query}")) == []
 
 
@@ -608,7 +608,7 @@ def test_a_copy_is_kept_in_step_by_what_has_changed_since(harness: Harness) -> N
     ("query", "sentence"),
     [
         ("include=title", BAD["include=title"]),
-        ("include=all&include=all", "include must stand once"),
+        ("include=all&include=all", "include may be given only once"),
     ],
 )
 def test_a_bad_include_of_a_single_listing_is_refused(alice: Client, query: str, sentence: str) -> None:
@@ -618,7 +618,7 @@ def test_a_bad_include_of_a_single_listing_is_refused(alice: Client, query: str,
 def test_a_single_listing_knows_no_other_parameter(alice: Client) -> None:
     listing = alice.create()
     assert alice.get(f"/{listing}?limit=0&status=x").json() == alice.read(listing)
-    assert refusal(alice.get(f"/{listing}?limit=1", headers=STRICT)) == '"limit" is not a parameter here'
+    assert refusal(alice.get(f"/{listing}?limit=1", headers=STRICT)) == '"limit" is not a known parameter'
 
 
 # What was there before stays
@@ -647,7 +647,7 @@ def test_the_plain_answers_are_what_they_were_to_the_byte(harness: Harness) -> N
 # Anything at all
 
 
-NAMES = st.sampled_from((*PARAMETERS, "colour", "", "%FF", "dry_run"))
+NAMES = st.sampled_from((*LIST_PARAMETERS, "colour", "", "%FF", "dry_run"))
 PLAUSIBLE = st.sampled_from(
     (
         *("1", "0", "1000", "5.5", "-id", "price", "title", "all", "active", "deleted", "lamp", "2026-09-21", "job"),

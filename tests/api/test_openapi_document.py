@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from schemathesis.specs.openapi.definitions import OPENAPI_31
 
 from listings.api import params
-from listings.api.codec import LARGEST_ID, STATUS
+from listings.api.codec import MAX_ID, STATUS
 from listings.api.docs import document, operations
-from listings.api.docs.headers import OF_EVERY_ANSWER
-from listings.api.docs.schemas import schema_of
+from listings.api.docs.headers import COMMON_HEADERS
+from listings.api.docs.schemas import build_schema
 from listings.api.routes import ROUTES
 from listings.domain.fields import FIELDS, REQUIRED, Choice, Coordinate, FieldError, Images, Money, Text
 from listings.domain.listing_json import Record
@@ -27,7 +27,7 @@ from tests.conftest import Client
 from tests.harness import Harness, RunningService
 from tests.http.raw import Connection
 
-DOCUMENT: dict[str, Any] = document.document(ROUTES)
+DOCUMENT: dict[str, Any] = document.build_document(ROUTES)
 SCHEMAS = DOCUMENT["components"]["schemas"]
 ENDPOINTS = [(path, method, endpoint) for path, methods in ROUTES.items() for method, endpoint in methods.items()]
 NAMES = [f"{method} {path}" for path, method, _ in ENDPOINTS]
@@ -129,7 +129,7 @@ def test_an_operation_asks_for_what_the_gate_and_the_handler_ask_for(path: str, 
     assert ("requestBody" in operation) is endpoint.takes_body
     found = parameters_of(path, method)
     assert ("id" in found) is ("{id}" in path)
-    assert {name for name, one in found.items() if one["in"] == "query"} == set(endpoint.about.parameters)
+    assert {name for name, one in found.items() if one["in"] == "query"} == set(endpoint.operation.parameters)
     assert all(operation[key] for key in ("summary", "description", "tags", "responses"))
 
 
@@ -142,12 +142,12 @@ def test_an_operation_answers_every_code_with_its_status(path: str, method: str,
         if status >= "400"
         for code in answer["headers"]["X-Error-Code"]["schema"]["enum"]
     }
-    assert told == {(code, STATUS[code]) for code in document.codes_of(endpoint)}
-    assert all(set(OF_EVERY_ANSWER) <= set(answer["headers"]) for answer in responses.values())
+    assert told == {(code, STATUS[code]) for code in document.list_error_codes(endpoint)}
+    assert all(set(COMMON_HEADERS) <= set(answer["headers"]) for answer in responses.values())
 
 
 def test_every_code_is_answered_somewhere_and_has_its_words() -> None:
-    answered = {code for _, _, endpoint in ENDPOINTS for code in document.codes_of(endpoint)}
+    answered = {code for _, _, endpoint in ENDPOINTS for code in document.list_error_codes(endpoint)}
     assert answered | {"path_not_found", "method_not_allowed", "dependency_failed"} == set(STATUS)
     assert set(operations.ERROR_DOCS) == set(STATUS)
 
@@ -157,14 +157,14 @@ def test_the_id_has_the_bounds_of_an_id() -> None:
         "type": "integer",
         "format": "",
         "minimum": 1,
-        "maximum": LARGEST_ID,
+        "maximum": MAX_ID,
     }
 
 
-@pytest.mark.parametrize("name", params.PARAMETERS)
+@pytest.mark.parametrize("name", params.LIST_PARAMETERS)
 def test_every_parameter_of_a_list_is_described_by_its_rule(name: str) -> None:
     described = parameters_of("/api/v1/listings", "GET")[name]
-    assert described["schema"] == schema_of(params.PARAMETERS[name])
+    assert described["schema"] == build_schema(params.LIST_PARAMETERS[name])
     if "example" in described:
         validator(described["schema"]).validate(described["example"])
 
@@ -226,18 +226,18 @@ ADDRESSES = st.lists(PIECES, max_size=8).map("".join) | st.text(max_size=12)
 @given(ADDRESSES)
 def test_the_pattern_of_an_address_takes_what_the_rule_takes(address: str) -> None:
     rule = FIELDS["images"].rule
-    assert validator(schema_of(rule)).is_valid([address]) is follows(rule, [address])
+    assert validator(build_schema(rule)).is_valid([address]) is follows(rule, [address])
 
 
 @given(st.lists(PIECES, max_size=5).map("".join) | st.text(max_size=5))
 @pytest.mark.parametrize("name", ["title", "category"])
 def test_the_pattern_of_a_text_takes_what_the_rule_takes(name: str, text: str) -> None:
     rule = FIELDS[name].rule
-    assert validator(schema_of(rule)).is_valid(text) is follows(rule, text)
+    assert validator(build_schema(rule)).is_valid(text) is follows(rule, text)
 
 
 def test_white_space_is_what_the_rule_says_for_every_character() -> None:
-    valid = validator(schema_of(FIELDS["title"].rule))
+    valid = validator(build_schema(FIELDS["title"].rule))
     characters = [chr(number) for number in range(1, 0x11000) if not 0xD800 <= number < 0xE000]
     assert [one for one in characters if valid.is_valid(one) is one.isspace()] == []
 
@@ -248,7 +248,7 @@ DAYS = st.builds("{:04}-{:02}-{:02}".format, st.integers(0, 2500), st.integers(0
 
 @given(MOMENTS | DAYS | st.sampled_from(["2000-02-29", "1900-02-29", "2024-02-29", "2023-02-29", "0000-01-01"]))
 def test_the_pattern_of_a_moment_takes_what_the_rule_takes(text: str) -> None:
-    assert validator(schema_of(params.moment)).is_valid(text) is follows(params.moment, text)
+    assert validator(build_schema(params.parse_timestamp)).is_valid(text) is follows(params.parse_timestamp, text)
 
 
 # Examples
@@ -301,7 +301,7 @@ def test_every_example_is_answered_as_described(
     content = answer.get("content", {}).get("application/json", {})
     if "example" in content:
         validator(content["schema"]).validate(content["example"])
-        assert set(content["example"]) == set(response.json()) - set(operations.MORE)
+        assert set(content["example"]) == set(response.json()) - set(operations.OPTIONAL_FIELDS)
 
 
 def test_every_refusal_is_as_its_example(harness: Harness) -> None:
@@ -355,7 +355,7 @@ def test_the_result_of_a_batch_that_fails_as_a_whole_is_described(alice: Client)
 def test_a_reference_is_text_or_a_whole_number(alice: Client) -> None:
     results = alice.post("/batch", json={"operations": [{"op": "delete", "id": 1, "ref": True}]}).json()["results"]
     assert results == [
-        {"status": 400, "body": {"error": "ref must be text or a whole number of at most 255 characters"}}
+        {"status": 400, "body": {"error": "ref must be a string or an integer of at most 255 characters"}}
     ]
 
 
@@ -389,7 +389,7 @@ def test_pages_of_a_named_origin_may_use_every_header_that_is_described(tmp_path
     allowed = set(asked.headers["access-control-allow-headers"].split(", "))
     assert {name.lower() for name in components["parameters"]} | {"x-api-key", "authorization"} <= allowed
     exposed = set(answered.headers["access-control-expose-headers"].split(", "))
-    unneeded = {*map(str.lower, OF_EVERY_ANSWER), "allow", "www-authenticate", "referrer-policy"}
+    unneeded = {*map(str.lower, COMMON_HEADERS), "allow", "www-authenticate", "referrer-policy"}
     assert {name.lower() for name in components["headers"]} - unneeded - {"content-security-policy"} <= exposed
     check_answer(
         operation_of("/healthz", "GET"),
@@ -408,7 +408,7 @@ def test_pages_of_a_named_origin_may_use_every_header_that_is_described(tmp_path
 )
 def test_what_is_refused_before_it_is_a_request_is_described_too(running: RunningService, sent: bytes) -> None:
     with Connection(running) as connection:
-        answer = connection.send(sent).answer()
+        answer = connection.send(sent).read_response()
     response = httpx.Response(answer.status, headers=answer.headers, content=answer.body)
     assert abs(time.time() - parsedate_to_datetime(response.headers["date"]).timestamp()) < 60
     check_answer(operation_of("/healthz", "GET"), response)

@@ -58,7 +58,7 @@ ALLOWED = {
 def test_an_unknown_path_is_404_without_a_key_by_any_method(harness: Harness, path: str) -> None:
     for method in ("GET", "POST", "DELETE", "OPTIONS", "BREW"):
         reply = harness.fetch(method, path)
-        assert (reply.status, reply.json()) == (404, {"error": "There is nothing at this path"})
+        assert (reply.status, reply.json()) == (404, {"error": "Path not found: /docs lists all paths"})
         assert reply.headers["x-error-code"] == "path_not_found"
 
 
@@ -141,7 +141,7 @@ def test_a_method_that_a_path_does_not_have_is_405_without_a_key(
     else:
         assert (response.status_code, response.headers["Allow"]) == (405, allowed)
         assert response.headers["X-Error-Code"] == "method_not_allowed"
-        sentence = f'{{"error":"{method} is not possible here, only {allowed}"}}'
+        sentence = f'{{"error":"{method} is not allowed here; use {allowed}"}}'
         assert response.text == ("" if method == "HEAD" else sentence)
 
 

@@ -190,7 +190,7 @@ def test_a_refused_request_is_told_when_the_next_one_is_accepted(five_a_minute: 
     reply = five_a_minute.fetch(five_a_minute.alice)
     assert (reply.status, reply.json()) == (
         429,
-        {"error": "At most 5 requests per 60 seconds and key: try again in 48 seconds"},
+        {"error": "Rate limit of 5 requests per 60 seconds exceeded: try again in 48 seconds"},
     )
     assert reply.headers["x-error-code"] == "rate_limited"
     assert reply.headers["retry-after"] == "48"
@@ -273,7 +273,7 @@ def test_the_default_hour_is_named_in_the_refusal(harness: Harness) -> None:
     statuses = Counter(counted.fetch(counted.alice).status for _ in range(1001))
     assert statuses == {200: 1000, 429: 1}
     reply = counted.fetch(counted.alice)
-    assert reply.json() == {"error": "At most 1000 requests per hour and key: try again in 3600 seconds"}
+    assert reply.json() == {"error": "Rate limit of 1000 requests per hour exceeded: try again in 3600 seconds"}
 
 
 def test_the_operator_can_set_another_limit(small: Harness) -> None:

@@ -11,13 +11,13 @@ import httpx
 import pytest
 
 from listings.api.docs import document, operations
-from listings.api.docs.html import Html, tag, words
-from listings.api.docs.page import page
-from listings.api.docs.samples import BASE_URL, Call, samples_of
+from listings.api.docs.html import Html, format_text, tag
+from listings.api.docs.page import render_page
+from listings.api.docs.samples import BASE_URL, Call, build_samples
 from listings.api.routes import ROUTES
 from tests.harness import TIMEOUT, Harness, RunningService
 
-DOCUMENT = document.document(ROUTES)
+DOCUMENT = document.build_document(ROUTES)
 FILES = {"/docs": "text/html", "/docs/reference.css": "text/css", "/docs/reference.js": "text/javascript"}
 BROWSER = shutil.which("chromium")
 
@@ -54,7 +54,7 @@ class Reading(HTMLParser):
 
 @pytest.fixture(scope="module")
 def reading() -> Reading:
-    return Reading(page(DOCUMENT).decode())
+    return Reading(render_page(DOCUMENT).decode())
 
 
 def test_every_element_is_closed_and_no_two_have_one_id(reading: Reading) -> None:
@@ -80,14 +80,14 @@ def test_nothing_in_it_needs_an_inline_style_or_script(reading: Reading) -> None
 
 
 def test_it_has_every_operation_parameter_field_and_code() -> None:
-    text = page(DOCUMENT).decode()
+    text = render_page(DOCUMENT).decode()
     for item in DOCUMENT["paths"].values():
         for method, operation in item.items():
             if method != "parameters":
                 assert f'id="{operation["operationId"]}"' in text
-    names = {*operations.PARAMETERS_IN_WORDS, *operations.FIELDS_IN_WORDS, *DOCUMENT["components"]["headers"]}
+    names = {*operations.PARAMETER_DESCRIPTIONS, *operations.FIELD_DESCRIPTIONS, *DOCUMENT["components"]["headers"]}
     assert not {name for name in names if f"<code>{name}</code>" not in text}
-    codes = {code for methods in ROUTES.values() for one in methods.values() for code in document.codes_of(one)}
+    codes = {code for methods in ROUTES.values() for one in methods.values() for code in document.list_error_codes(one)}
     assert not {code for code in codes if f"<code>{code}</code>" not in text}
 
 
@@ -139,13 +139,13 @@ def test_its_policy_lets_it_load_nothing_from_elsewhere(http: httpx.Client) -> N
 
 def test_what_is_no_markup_is_escaped() -> None:
     assert tag("a", "<b>", Html("<i>"), href='"&') == '<a href="&quot;&amp;">&lt;b&gt;<i></a>'
-    assert words("`<b>` & c") == "<code>&lt;b&gt;</code> &amp; c"
+    assert format_text("`<b>` & c") == "<code>&lt;b&gt;</code> &amp; c"
     assert tag("input", required=True, hidden=False, value=None) == "<input required>"
 
 
 @pytest.mark.parametrize("body", [None, {"title": 'It\'s "here"', "is_active": True, "latitude": None}])
 def test_the_samples_are_right(body: object) -> None:
-    curl, python, script = samples_of(Call("POST", "/api/v1/listings", needs_key=True, body=body))
+    curl, python, script = build_samples(Call("POST", "/api/v1/listings", needs_key=True, body=body))
     compile(python.text, "sample", "exec")
     assert (json.dumps(body, indent=2) if body else "YOUR_API_KEY") in script.text.replace("\n  ", "\n")
     parsed = subprocess.run(["bash", "-n"], input=curl.text, text=True, check=False, capture_output=True)

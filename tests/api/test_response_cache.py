@@ -36,7 +36,7 @@ def answer(size: int = 100) -> Response:
 
 def test_an_answer_is_found_by_its_account_and_name_unless_something_has_changed_since() -> None:
     kept, seven = ResponseCache(ROOM), answer()
-    kept.keep(1, 7, WHOLE_LIST, seven)
+    kept.store(1, 7, WHOLE_LIST, seven)
     assert kept.find(1, 7, WHOLE_LIST) is seven
     assert kept.find(1, 6, WHOLE_LIST) is seven
     assert kept.find(1, 8, WHOLE_LIST) is None
@@ -46,9 +46,9 @@ def test_an_answer_is_found_by_its_account_and_name_unless_something_has_changed
 
 def test_a_newer_answer_takes_the_place_of_the_older_one_of_its_name_alone() -> None:
     kept, other, newer = ResponseCache(2 * ROOM), answer(), answer(50)
-    kept.keep(1, 7, "1025", answer())
-    kept.keep(1, 7, "2049", other)
-    kept.keep(1, 8, "1025", newer)
+    kept.store(1, 7, "1025", answer())
+    kept.store(1, 7, "2049", other)
+    kept.store(1, 8, "1025", newer)
     assert [kept.find(1, 7, name) for name in ("1025", "2049")] == [newer, other]
     assert [kept.find(1, 8, name) for name in ("1025", "2049")] == [newer, None]
     assert kept.bytes == 2 * OVERHEAD + 150
@@ -57,9 +57,9 @@ def test_a_newer_answer_takes_the_place_of_the_older_one_of_its_name_alone() -> 
 def test_the_account_that_asked_least_recently_goes_first() -> None:
     kept = ResponseCache(ROOM)
     for account in range(4):
-        kept.keep(account, 1, WHOLE_LIST, answer())
+        kept.store(account, 1, WHOLE_LIST, answer())
     assert kept.find(0, 1, WHOLE_LIST) is not None
-    kept.keep(4, 1, WHOLE_LIST, answer())
+    kept.store(4, 1, WHOLE_LIST, answer())
     assert kept.find(1, 1, WHOLE_LIST) is None
     assert kept.find(0, 1, WHOLE_LIST) is not None
     assert kept.bytes == ROOM
@@ -67,20 +67,20 @@ def test_the_account_that_asked_least_recently_goes_first() -> None:
 
 def test_an_answer_that_would_drive_out_the_others_is_not_kept() -> None:
     kept = ResponseCache(ROOM)
-    kept.keep(1, 1, WHOLE_LIST, answer(100))
-    kept.keep(2, 1, WHOLE_LIST, answer(101))
+    kept.store(1, 1, WHOLE_LIST, answer(100))
+    kept.store(2, 1, WHOLE_LIST, answer(101))
     assert kept.find(1, 1, WHOLE_LIST) is not None
     assert kept.find(2, 1, WHOLE_LIST) is None
-    kept.keep(1, 2, WHOLE_LIST, answer(101))
+    kept.store(1, 2, WHOLE_LIST, answer(101))
     assert (kept.find(1, 1, WHOLE_LIST), kept.bytes) == (None, 0)
-    kept.keep(1, 3, WHOLE_LIST, answer(100))
+    kept.store(1, 3, WHOLE_LIST, answer(100))
     assert (kept.find(1, 3, WHOLE_LIST) is not None, kept.bytes) == (True, OVERHEAD + 100)
 
 
 def test_an_account_that_has_asked_for_its_share_begins_anew() -> None:
     kept = ResponseCache(3 * ROOM)
     for number in range(4):
-        kept.keep(1, 1, str(number), answer())
+        kept.store(1, 1, str(number), answer())
     assert [kept.find(1, 1, str(number)) is not None for number in range(4)] == [False, False, False, True]
     assert kept.bytes == OVERHEAD + 100
 
@@ -88,30 +88,30 @@ def test_an_account_that_has_asked_for_its_share_begins_anew() -> None:
 def test_the_same_answer_again_takes_no_more_room() -> None:
     kept = ResponseCache(2 * ROOM)
     for _ in range(2):
-        kept.keep(1, 1, "1025", answer())
+        kept.store(1, 1, "1025", answer())
     assert kept.bytes == OVERHEAD + 100
 
 
 @pytest.mark.parametrize("size", [0, 1])
 def test_without_memory_nothing_is_kept(size: int) -> None:
     kept = ResponseCache(0)
-    kept.keep(1, 1, WHOLE_LIST, answer(size))
+    kept.store(1, 1, WHOLE_LIST, answer(size))
     assert (kept.find(1, 1, WHOLE_LIST), kept.bytes) == (None, 0)
 
 
 def test_when_it_is_closed_all_is_forgotten_and_nothing_more_is_kept() -> None:
     kept = ResponseCache(ROOM)
-    kept.keep(1, 1, "1025", answer())
+    kept.store(1, 1, "1025", answer())
     kept.close()
-    kept.keep(1, 1, "2049", answer())
+    kept.store(1, 1, "2049", answer())
     assert [kept.find(1, 1, name) for name in ("1025", "2049")] == [None, None]
     assert kept.bytes == 0
 
 
 def test_whether_there_is_one_of_a_name_is_told_of_any_revision() -> None:
     kept = ResponseCache(ROOM)
-    kept.keep(1, 1, "1025", answer())
-    assert [kept.holds(*of) for of in ((1, "1025"), (1, "2049"), (2, "1025"))] == [True, False, False]
+    kept.store(1, 1, "1025", answer())
+    assert [kept.has(*of) for of in ((1, "1025"), (1, "2049"), (2, "1025"))] == [True, False, False]
 
 
 def test_a_listing_that_was_read_is_kept_as_it_was_answered(harness: Harness) -> None:
@@ -120,7 +120,7 @@ def test_a_listing_that_was_read_is_kept_as_it_was_answered(harness: Harness) ->
         "POST", "/api/v1/listings", key=alice.key, json={"title": "Lamp", "content": "Brass."}
     ).json()
     first = harness.fetch("GET", f"/api/v1/listings/{created['id']}", key=alice.key)
-    kept = harness.application._kept.find(alice.account.id, 1, str(created["id"]))  # noqa: SLF001 - no answer tells it
+    kept = harness.application._response_cache.find(alice.account.id, 1, str(created["id"]))  # noqa: SLF001 - no answer tells it
     assert kept is not None
     assert kept.body == first.body == harness.fetch("GET", f"/api/v1/listings/{created['id']}", key=alice.key).body
 

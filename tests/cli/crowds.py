@@ -157,7 +157,7 @@ def connections_to_each(serving: Serving, count: int = 2) -> Iterator[list[list[
     try:
         while len(found) < count:
             connection = Connection(serving)
-            answer = connection.send(request("GET", "/healthz")).answer()
+            answer = connection.send(request("GET", "/healthz")).read_response()
             worker = answer.headers["x-request-id"][:12]
             if worker in found:
                 time.sleep(0.01)  # the one that is missing needs the core to begin

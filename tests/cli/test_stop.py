@@ -118,7 +118,7 @@ def test_a_request_that_is_under_way_is_finished(program: Program) -> None:
             assert is_answering(serving)
             serving.process.send_signal(signal.SIGTERM)
             wait_until_refused(serving)
-            answer = connection.send(body[10:]).answer()
+            answer = connection.send(body[10:]).read_response()
             assert (answer.status, answer.headers["connection"]) == (201, "close")
             assert connection.is_closed()
         assert serving.process.wait(DEADLINE) == 0
@@ -138,7 +138,7 @@ def test_a_request_that_never_ends_is_waited_for_ten_seconds_at_most(program: Pr
 
 def test_idle_connections_do_not_hold_the_stop(program: Program) -> None:
     with program.serve("--demo") as serving, Connection(serving) as other, Connection(serving) as connection:
-        assert connection.send(request("GET", "/healthz")).answer().status == 200
+        assert connection.send(request("GET", "/healthz")).read_response().status == 200
         other.socket.settimeout(DEADLINE)
         serving.process.send_signal(signal.SIGTERM)
         assert [each.socket.recv(1) for each in (other, connection)] == [b"", b""]  # after ten seconds they are reset
@@ -148,12 +148,12 @@ def test_idle_connections_do_not_hold_the_stop(program: Program) -> None:
 def test_readiness_is_over_when_the_stop_begins(program: Program) -> None:
     with program.serve("--demo") as serving:
         with Connection(serving) as watcher:
-            assert watcher.send(READINESS).answer().json() == {"status": "ready"}
+            assert watcher.send(READINESS).read_response().json() == {"status": "ready"}
             watcher.send(READINESS[:-2])  # which is under way, so that the stop waits for its end
             assert is_answering(serving)
             serving.process.send_signal(signal.SIGTERM)
             wait_until_refused(serving)
-            answer = watcher.send(READINESS[-2:]).answer()
+            answer = watcher.send(READINESS[-2:]).read_response()
             assert (answer.status, answer.json()) == (503, {"error": "The service is stopping"})
         assert serving.process.wait(DEADLINE) == 0
 

@@ -101,7 +101,7 @@ def reload_and_wait(serving: Serving) -> None:
 def has_ended(connection: Connection) -> bool:
     """Whether the service is at the connection's other end no more."""
     try:
-        connection.send(GET).answer()
+        connection.send(GET).read_response()
     except OSError:
         return True
     return False
@@ -116,7 +116,7 @@ def test_the_demo_is_announced_once_when_all_workers_answer(program: Program) ->
         assert sum(line.startswith("Listings answers at") for line in serving.lines) == 1
         with connections_to_each(serving, 3) as connections:
             for connection in (connection for of_one in connections for connection in of_one):
-                assert connection.send(request("GET", "/readyz")).answer().json() == {"status": "ready"}
+                assert connection.send(request("GET", "/readyz")).read_response().json() == {"status": "ready"}
         assert serving.status(demo_key(program.folder)) == 200
 
 
@@ -174,7 +174,7 @@ def test_a_key_has_one_limit_over_all_workers(tmp_path: Path) -> None:
 
         def fetch(count: int) -> None:
             with Connection(serving) as connection:
-                statuses.extend(connection.send(asked).answer().status for _ in range(count))
+                statuses.extend(connection.send(asked).read_response().status for _ in range(count))
 
         counts = [1500 // 64 + (number < 1500 % 64) for number in range(64)]
         clients = [threading.Thread(target=fetch, args=(count,)) for count in counts]
@@ -193,7 +193,7 @@ def test_what_is_created_on_all_workers_is_there_under_ids_of_its_own(many: Many
         for _ in range(100):
             for connection in one_each:
                 connection.send(asked)
-            created += [connection.answer().json()["id"] for connection in one_each]
+            created += [connection.read_response().json()["id"] for connection in one_each]
     assert len(set(created)) == len(created) == 200
     assert set(created) <= many.stored_ids()
 
@@ -232,7 +232,7 @@ def test_a_killed_worker_breaks_its_own_connections_alone_and_is_replaced(many: 
         (ended,) = [of_one for of_one in connections if has_ended(of_one[0])]
         assert all(map(has_ended, ended))
         (others,) = [of_one for of_one in connections if of_one is not ended]
-        assert all(connection.send(GET).answer().status == 200 for connection in others)
+        assert all(connection.send(GET).read_response().status == 200 for connection in others)
     (line,) = many.said.until("takes its place")
     assert f"Worker {killed.pid} was ended by SIGKILL" in line
     until(lambda: len(many.workers) == 2)
@@ -293,13 +293,13 @@ def begin_requests(serving: Serving, connections: list[Connection]) -> None:
     """A create on each, of which a part is still to come."""
     head = request("POST", PATH, demo_key(serving.folder), b"Content-Length: %d" % len(BODY))
     for connection in connections:
-        assert connection.send(GET).answer().status == 200
+        assert connection.send(GET).read_response().status == 200
         connection.send(head, BODY[:10])
 
 
 def end_requests(connections: list[Connection]) -> list[int]:
     """The ids of what was created, on connections that end with it."""
-    answers = [connection.send(BODY[10:]).answer() for connection in connections]
+    answers = [connection.send(BODY[10:]).read_response() for connection in connections]
     assert [(answer.status, answer.headers["connection"]) for answer in answers] == [(201, "close")] * len(answers)
     assert all(connection.is_closed() for connection in connections)
     return [answer.json()["id"] for answer in answers]
@@ -328,7 +328,7 @@ def test_a_reload_waits_for_clients_that_ask_now_and_then(many: Many) -> None:
         asked = time.monotonic()
         while asking and time.monotonic() - asked < 4:  # after five seconds without a request it would be quiet
             asked = time.monotonic()
-            answers = [connection.send(request("GET", "/readyz")).answer() for connection in asking]
+            answers = [connection.send(request("GET", "/readyz")).read_response() for connection in asking]
             assert [answer.json() for answer in answers] == [{"status": "ready"}] * len(asking)
             ended = ["connection" in answer.headers for answer in answers]
             assert all(connection.is_closed() for connection, end in zip(asking, ended, strict=True) if end)
@@ -346,7 +346,7 @@ def test_a_reload_waits_for_the_end_of_a_request(many: Many) -> None:
         until(lambda: len(many.workers) == 3)
         health = httpx.get(f"{many.serving.base_url}/healthz", trust_env=False, timeout=DEADLINE)
         assert health.status_code == 200
-        answers = [connection.send(BODY[10:]).answer() for connection in one_each]
+        answers = [connection.send(BODY[10:]).read_response() for connection in one_each]
         assert [answer.status for answer in answers] == [201, 201]
     until(lambda: not old & many.workers)
     assert {answer.json()["id"] for answer in answers} <= many.stored_ids()
@@ -360,7 +360,7 @@ def test_a_reload_whose_worker_can_not_start_leaves_the_old_ones(many: Many) -> 
     assert "the present workers stay: LISTINGS_DATABASE_URL_FILE must be" in line
     until(lambda: many.workers == old)
     with connections_to_each(many.serving) as connections:
-        assert all(of_one[0].send(GET).answer().status == 200 for of_one in connections)
+        assert all(of_one[0].send(GET).read_response().status == 200 for of_one in connections)
     many.address.write_text(ADDRESS, "utf-8")
 
 
@@ -411,7 +411,7 @@ def test_a_worker_that_is_told_to_stop_turns_nobody_away_from_the_others(program
         until(lambda: not told.is_there and len(workers_of(serving)) == 2)
         for _ in range(20):
             with Connection(serving).send(request("GET", "/healthz")) as connection:
-                assert connection.answer().status == 200
+                assert connection.read_response().status == 200
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -437,11 +437,11 @@ def test_no_worker_is_ready_when_the_stop_begins(program: Program) -> None:
         with connections_to_each(serving) as connections:
             one_each = [of_one[0] for of_one in connections]
             for connection in one_each:
-                assert connection.send(READINESS).answer().json() == {"status": "ready"}
+                assert connection.send(READINESS).read_response().json() == {"status": "ready"}
                 connection.send(READINESS[:-2])  # which is under way, so that the stop waits for its end
             serving.process.send_signal(signal.SIGTERM)
             wait_until_refused(serving)
-            answers = [connection.send(READINESS[-2:]).answer() for connection in one_each]
+            answers = [connection.send(READINESS[-2:]).read_response() for connection in one_each]
             assert [(answer.status, answer.json()) for answer in answers] == [
                 (503, {"error": "The service is stopping"})
             ] * 2
@@ -478,7 +478,7 @@ def test_metrics_are_of_all_workers_and_no_counter_goes_back(tmp_path: Path) -> 
             """Ten requests of each worker, and what is told then; one that is late to report is told of as before."""
             with connections_to_each(serving) as connections:
                 for connection in [of_one[0] for of_one in connections] * 10:
-                    assert connection.send(request("GET", "/readyz")).answer().status == 200
+                    assert connection.send(request("GET", "/readyz")).read_response().status == 200
                 return until_counted(total)
 
         scrape = ask_each(20)
@@ -515,7 +515,7 @@ def test_every_worker_shows_what_the_others_have_counted(many: Many) -> None:
     with connections_to_each(many.serving) as connections:
         workers = [of_one[0] for of_one in connections]
         for worker in workers * 3:
-            assert worker.send(request("GET", PATH, demo["OTHER_API_KEY"])).answer().status == 200
+            assert worker.send(request("GET", PATH, demo["OTHER_API_KEY"])).read_response().status == 200
         began = time.monotonic()
         until(lambda: [counted(worker, cookie) for worker in workers] == [6, 6])
         assert time.monotonic() - began < 30  # a minute, if it were stored only as often as that
@@ -535,7 +535,7 @@ def signed_in(serving: Serving, email: str, password: str) -> str:
 def counted(worker: Connection, cookie: str) -> int:
     """How many answers 200 the usage page of a worker tells."""
     headers = (b"Accept: text/html", b"Cookie: " + cookie.encode())
-    page = worker.send(request("GET", "/console/usage", None, *headers)).answer()
+    page = worker.send(request("GET", "/console/usage", None, *headers)).read_response()
     assert page.status == 200
     found = re.search(r">200</span></th><td>OK</td><td class=\"right\">(\d+)<", page.body.decode())
     return int(found[1]) if found is not None else 0

@@ -120,7 +120,7 @@ def test_the_data_is_in_a_named_volume(service: Any) -> None:
 
 
 def test_a_stop_is_given_more_time_than_an_orderly_one_takes(service: Any) -> None:
-    assert seconds(service["stop_grace_period"]) > server._LAST_REQUESTS_SECONDS  # noqa: SLF001 - the bound itself
+    assert seconds(service["stop_grace_period"]) > server._DRAIN_SECONDS  # noqa: SLF001 - the bound itself
     assert service["restart"] == "unless-stopped"
 
 

@@ -70,7 +70,7 @@ def test_systemd_deems_the_units_safe(unit: str, most: float) -> None:
 
 def test_a_stop_is_given_more_time_than_an_orderly_one_takes() -> None:
     seconds = float(settings_of("listings.service")["TimeoutStopSec"])
-    assert seconds > server._LAST_REQUESTS_SECONDS  # noqa: SLF001 - the bound itself
+    assert seconds > server._DRAIN_SECONDS  # noqa: SLF001 - the bound itself
 
 
 @pytest.mark.parametrize("unit", ["listings.service", "listings-backup.service"])

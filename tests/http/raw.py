@@ -1,4 +1,4 @@
-"""Bytes on a real socket: for what no HTTP client would send."""
+"""Raw bytes over a socket, for requests that no HTTP client would send."""
 
 import json
 import socket
@@ -6,11 +6,11 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from tests.harness import TIMEOUT
 
-NOT_MODIFIED = 304  # has no body and tells no length
+NOT_MODIFIED = 304  # has no body and no Content-Length
 
 
-class RawAnswer(NamedTuple):
-    """An answer as it came."""
+class RawResponse(NamedTuple):
+    """A response as received."""
 
     status: int
     headers: dict[str, str]
@@ -21,7 +21,7 @@ class RawAnswer(NamedTuple):
 
 
 class HasAddress(Protocol):
-    """A service that runs."""
+    """A running service."""
 
     @property
     def base_url(self) -> str: ...
@@ -54,8 +54,8 @@ class Connection:
             self.socket.sendall(piece)
         return self
 
-    def answer(self) -> RawAnswer:
-        """The next answer on the connection."""
+    def read_response(self) -> RawResponse:
+        """Return the next response on the connection."""
         while b"\r\n\r\n" not in self._received:
             self._receive()
         head, self._received = self._received.split(b"\r\n\r\n", 1)
@@ -66,10 +66,10 @@ class Connection:
         while len(self._received) < length:
             self._receive()
         body, self._received = self._received[:length], self._received[length:]
-        return RawAnswer(status, headers, body)
+        return RawResponse(status, headers, body)
 
     def is_closed(self) -> bool:
-        """Whether the service ends the connection, without another byte."""
+        """Return whether the service closes the connection without sending another byte."""
         try:
             return not self._received and self.socket.recv(1) == b""
         except ConnectionResetError:
@@ -83,7 +83,7 @@ class Connection:
 
 
 def request(method: str, path: str, key: str | None = None, *headers: bytes, body: bytes = b"") -> bytes:
-    """A well-formed request with one key."""
+    """Build a well-formed request."""
     lines = [f"{method} {path} HTTP/1.1".encode(), b"Host: localhost", *headers]
     if key is not None:
         lines.append(b"X-API-Key: " + key.encode())

@@ -1,9 +1,9 @@
-"""Clients that hold their connections: `python -m tests.http.slow_clients HOST PORT KEY COUNT [ARRIVALS [brisk]]`.
+"""Slow and idle clients: `python -m tests.http.slow_clients HOST PORT KEY COUNT [ARRIVALS [fast]]`.
 
-COUNT each of slow heads, slow bodies, silent, idle and slow-reading ones, who come within ARRIVALS seconds. Prints, as
-one line of JSON, for each kind the seconds after which its connections were ended, shortest first. One loop over one
-epoll, so that they cost the machine little beside what they cost the service. Brisk ones ask for the same at the same
-times, but hold on to nothing.
+Opens COUNT connections of each kind (slow heads, slow bodies, silent, idle, slow readers) within ARRIVALS seconds.
+Prints one line of JSON: for each kind, how many seconds its connections lasted, in ascending order. With "fast", the
+clients send the same requests at the same times, but at full speed. A single epoll loop keeps the cost of the clients
+low.
 """
 
 import json
@@ -15,19 +15,19 @@ import time
 from typing import NamedTuple
 
 TIMEOUT = 30.0  # seconds
-DRIP = 0.4  # seconds
+DRIP_INTERVAL = 0.4  # seconds
 TICK = 0.01  # seconds
 
 
 class Kind(NamedTuple):
-    """What such a client sends at first and, again and again, later; and whether it reads."""
+    """The bytes a client sends first, the bytes it sends repeatedly, and whether it reads."""
 
     first: bytes
-    again: bytes = b""
+    repeated: bytes = b""
     reads: bool = True
 
 
-def kinds(host: str, key: str) -> dict[str, Kind]:
+def build_slow_kinds(host: str, key: str) -> dict[str, Kind]:
     head = f"Host: {host}\r\nX-API-Key: {key}\r\n".encode()
     listing = b"GET /api/v1/listings HTTP/1.1\r\n" + head
     return {
@@ -39,8 +39,8 @@ def kinds(host: str, key: str) -> dict[str, Kind]:
     }
 
 
-def brisk(host: str, key: str) -> dict[str, Kind]:
-    """Each sends all at once, reads all and leaves."""
+def build_fast_kinds(host: str, key: str) -> dict[str, Kind]:
+    """Return clients that send everything immediately, read the responses and leave."""
     head = f"Host: {host}\r\nX-API-Key: {key}\r\n".encode()
     listing, last = b"GET /api/v1/listings HTTP/1.1\r\n" + head, b"Connection: close\r\n\r\n"
     health = b"GET /healthz HTTP/1.1\r\n" + head + last
@@ -54,7 +54,7 @@ def brisk(host: str, key: str) -> dict[str, Kind]:
 
 
 class Client:
-    """One connection, and how long it lasted."""
+    """One connection, and the seconds it lasted."""
 
     def __init__(self, kind: Kind, address: tuple[str, int]) -> None:
         self.kind = kind
@@ -64,7 +64,7 @@ class Client:
         self.socket.connect(address)
         self.socket.settimeout(0)
         self.started = time.monotonic()
-        self.dripped = self.started
+        self.last_sent = self.started
         self.lasted: float | None = None
         self.send(kind.first)
 
@@ -74,13 +74,13 @@ class Client:
         except OSError:
             self.end()
 
-    def drip(self, now: float) -> None:
-        if self.kind.again and self.lasted is None and now - self.dripped > DRIP:
-            self.dripped = now
-            self.send(self.kind.again)
+    def send_repeated(self, now: float) -> None:
+        if self.kind.repeated and self.lasted is None and now - self.last_sent > DRIP_INTERVAL:
+            self.last_sent = now
+            self.send(self.kind.repeated)
 
-    def look(self, events: int) -> None:
-        """Something has come, or the end."""
+    def read(self, events: int) -> None:
+        """Handle received data, or the end of the connection."""
         try:
             if events & (select.EPOLLERR | select.EPOLLHUP) or self.socket.recv(65_536) == b"":
                 self.end()
@@ -93,18 +93,18 @@ class Client:
             self.socket.close()
 
 
-def main(host: str, port: str, key: str, count: str, arrivals: str = "2", manner: str = "slow") -> None:
-    chosen = brisk(host, key) if manner == "brisk" else kinds(host, key)
+def main(host: str, port: str, key: str, count: str, arrivals: str = "2", speed: str = "slow") -> None:
+    chosen = build_fast_kinds(host, key) if speed == "fast" else build_slow_kinds(host, key)
     waiting = [(name, kind) for _ in range(int(count)) for name, kind in chosen.items()]
     clients: dict[int, Client] = {}
     names: dict[int, str] = {}
-    poll, began = select.epoll(), time.monotonic()
-    every = float(arrivals) / len(waiting)
+    poll, started_at = select.epoll(), time.monotonic()
+    interval = float(arrivals) / len(waiting)
     while waiting or (any(client.lasted is None for client in clients.values())):
         now = time.monotonic()
-        if now - began > TIMEOUT:
+        if now - started_at > TIMEOUT:
             break
-        while waiting and len(names) * every < now - began:
+        while waiting and len(names) * interval < now - started_at:
             name, kind = waiting.pop(0)
             client = Client(kind, (host, int(port)))
             descriptor = client.socket.fileno()
@@ -114,15 +114,15 @@ def main(host: str, port: str, key: str, count: str, arrivals: str = "2", manner
                 poll.register(descriptor, select.EPOLLIN if kind.reads else 0)
         by_descriptor = {client.socket.fileno(): client for client in clients.values() if client.lasted is None}
         for descriptor, events in poll.poll(TICK):
-            by_descriptor[descriptor].look(events)
+            by_descriptor[descriptor].read(events)
         for client in by_descriptor.values():
-            client.drip(now)
+            client.send_repeated(now)
     seconds: dict[str, list[float]] = {}
     for number, client in clients.items():
         seconds.setdefault(names[number], []).append(client.lasted if client.lasted is not None else TIMEOUT)
-    print(json.dumps({name: sorted(lasted) for name, lasted in seconds.items()}))  # noqa: T201 - what the test reads
+    print(json.dumps({name: sorted(lasted) for name, lasted in seconds.items()}))  # noqa: T201 - the test reads this
 
 
 if __name__ == "__main__":
-    os.nice(19)  # they are meant to be elsewhere: their own work must not hold up the service's or the good client's
+    os.nice(19)  # these clients must not take processor time from the service or the measured client
     main(*sys.argv[1:])

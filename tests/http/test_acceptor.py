@@ -6,43 +6,41 @@ import pytest
 
 from listings.http.acceptor import reject_new_connections
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the filter is Linux's")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the filter needs Linux")
 
 
 @pytest.fixture(params=["127.0.0.1", "::1"])
 def listener(request: pytest.FixtureRequest) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in request.param else socket.AF_INET
-    with socket.create_server((request.param, 0), family=family) as it:
-        yield it
+    with socket.create_server((request.param, 0), family=family) as server:
+        yield server
 
 
 def connect(listener: socket.socket) -> socket.socket:
     return socket.create_connection(listener.getsockname()[:2], timeout=0.2)
 
 
-def test_who_comes_after_others_were_turned_away_is_not_connected(listener: socket.socket) -> None:
+def test_new_connections_are_ignored_after_the_filter(listener: socket.socket) -> None:
     assert reject_new_connections(listener)
     with pytest.raises(TimeoutError):
         connect(listener)
 
 
-def test_who_was_there_before_is_taken_in_and_talked_to(listener: socket.socket) -> None:
+def test_queued_connections_still_work_after_the_filter(listener: socket.socket) -> None:
     with connect(listener) as early, connect(listener) as other:
         other.send(b"before")
         assert reject_new_connections(listener)
-        taken = [listener.accept()[0] for _ in range(2)]
+        accepted = [listener.accept()[0] for _ in range(2)]
         listener.close()
         early.send(b"after")
-        for connection, heard in zip(taken, (b"after", b"before"), strict=True):
+        for connection, expected in zip(accepted, (b"after", b"before"), strict=True):
             with connection:
-                assert connection.recv(16) == heard
-                connection.send(b"answer")
-        assert (early.recv(16), other.recv(16)) == (b"answer", b"answer")
+                assert connection.recv(16) == expected
+                connection.send(b"response")
+        assert (early.recv(16), other.recv(16)) == (b"response", b"response")
 
 
-def test_who_was_turned_away_is_refused_when_the_socket_is_closed_or_reaches_the_next_that_listens_there(
-    listener: socket.socket,
-) -> None:
+def test_an_ignored_client_reaches_the_next_listener(listener: socket.socket) -> None:
     assert reject_new_connections(listener)
     address = listener.getsockname()[:2]
     with socket.socket(listener.family) as client:
@@ -50,6 +48,6 @@ def test_who_was_turned_away_is_refused_when_the_socket_is_closed_or_reaches_the
         with pytest.raises(BlockingIOError):
             client.connect(address)
         listener.close()
-        with socket.create_server(address, family=listener.family) as following:
-            following.settimeout(120)
-            following.accept()[0].close()
+        with socket.create_server(address, family=listener.family) as successor:
+            successor.settimeout(120)
+            successor.accept()[0].close()

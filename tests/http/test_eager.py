@@ -1,4 +1,4 @@
-"""A request is run without a task for as long as it waits for nothing, or for promises alone."""
+"""A request runs without a task as long as it awaits only promises."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -9,91 +9,91 @@ from listings.contract.listings import Promise
 from listings.http.eager import Running, run
 
 
-async def turns(count: int = 3) -> None:
+async def run_iterations(count: int = 3) -> None:
     for _ in range(count):
         await asyncio.sleep(0)
 
 
-def rest_of(running: Running) -> Running:
-    """What a task would be given."""
+def start(running: Running) -> Running:
+    """Run until the coroutine blocks, and return the coroutine for a task."""
     rests: list[Running] = []
     run(running, rests.append)
     return rests[0]
 
 
-def test_what_waits_for_promises_needs_no_task_and_hears_results_and_errors() -> None:
-    async def scene() -> list[object]:
-        heard: list[object] = []
+def test_awaiting_promises_needs_no_task() -> None:
+    async def run_scenario() -> list[object]:
+        results: list[object] = []
         promises: list[Promise[str]] = [Promise() for _ in range(2)]
 
         async def request() -> None:
-            heard.append(await promises[0])
+            results.append(await promises[0])
             with pytest.raises(ValueError, match="no"):
                 await promises[1]
-            heard.append("no")
+            results.append("no")
 
         run(request(), lambda _: pytest.fail("a task is started"))
-        assert heard == []
+        assert results == []
         promises[0].set_result("yes")
-        await turns()
-        assert heard == ["yes"]
+        await run_iterations()
+        assert results == ["yes"]
         promises[1].set_exception(ValueError("no"))
-        await turns()
-        return heard
+        await run_iterations()
+        return results
 
-    assert asyncio.run(scene()) == ["yes", "no"]
+    assert asyncio.run(run_scenario()) == ["yes", "no"]
 
 
-def test_what_waits_for_anything_else_goes_on_in_a_task() -> None:
-    async def scene() -> None:
+def test_awaiting_anything_else_continues_in_a_task() -> None:
+    async def run_scenario() -> None:
         tasks: list[asyncio.Task[None] | None] = []
         started: list[asyncio.Task[None]] = []
         promise: Promise[None] = Promise()
 
         async def request() -> None:
-            for one in (promise, asyncio.sleep(0), promise):
-                await one
+            for awaitable in (promise, asyncio.sleep(0), promise):
+                await awaitable
                 tasks.append(asyncio.current_task())
 
         run(request(), lambda rest: started.append(asyncio.get_running_loop().create_task(rest)))
         promise.set_result(None)
-        await turns(6)
+        await run_iterations(6)
         assert tasks == [None, started[0], started[0]]
 
-    asyncio.run(scene())
+    asyncio.run(run_scenario())
 
 
-def test_what_a_task_is_given_is_a_coroutine_as_every_python_asks() -> None:
-    rest = rest_of(asyncio.sleep(0))
-    assert isinstance(rest, Coroutine)  # Python 3.12: Task(coro) takes no generator any more
+def test_a_task_gets_a_coroutine() -> None:
+    rest = start(asyncio.sleep(0))
+    assert isinstance(rest, Coroutine)  # since Python 3.12, tasks accept no generators
     rest.close()
 
 
-def test_results_errors_and_cancellations_reach_what_goes_on_in_a_task() -> None:
-    async def scene() -> list[object]:
+def test_results_errors_and_cancellation_reach_a_request_in_a_task() -> None:
+    async def run_scenario() -> list[object]:
         loop = asyncio.get_running_loop()
         futures = [loop.create_future() for _ in range(3)]
-        heard: list[object] = []
+        results: list[object] = []
 
         async def request() -> None:
-            heard.append(await futures[0])
-            with pytest.raises(ValueError, match="no") as refused:
+            results.append(await futures[0])
+            with pytest.raises(ValueError, match="no") as error:
                 await futures[1]
-            heard.append(str(refused.value))
+            results.append(str(error.value))
             try:
                 await futures[2]
             except asyncio.CancelledError:
-                heard.append("cancelled")
+                results.append("cancelled")
                 raise
 
-        task = loop.create_task(rest_of(request()))
+        task = loop.create_task(start(request()))
         futures[0].set_result("yes")
-        await turns(1)
+        await run_iterations(1)
         futures[1].set_exception(ValueError("no"))
-        await turns()
+        await run_iterations()
         task.cancel()
         await asyncio.wait([task])
         assert task.cancelled()
-        return heard
+        return results
 
-    assert asyncio.run(scene()) == ["yes", "no", "cancelled"]
+    assert asyncio.run(run_scenario()) == ["yes", "no", "cancelled"]

@@ -162,7 +162,7 @@ def test_a_store_that_can_not_answer_is_told_as_a_moment_to_wait(harness: Harnes
 def test_without_the_setting_there_are_no_pages(tmp_path: Path) -> None:
     with Harness(tmp_path, site="off") as harness:
         reply = get(harness, "/")
-        assert (reply.status, reply.json()) == (404, {"error": "There is nothing at this path"})
+        assert (reply.status, reply.json()) == (404, {"error": "Path not found: /docs lists all paths"})
 
 
 @pytest.mark.parametrize(

@@ -93,9 +93,9 @@ def test_a_path_that_is_nobodys_is_a_page_for_people_and_json_for_programs(harne
     assert reply.headers["x-request-id"] in reply.body.decode()
     for accept in ("*/*", "application/json"):
         reply = get(harness, "/nothing", Accept=accept)
-        assert (reply.status, reply.json()) == (404, {"error": "There is nothing at this path"})
+        assert (reply.status, reply.json()) == (404, {"error": "Path not found: /docs lists all paths"})
     for path in ("/api", "/api/", "/api/v2/listings"):
-        assert get(harness, path).json() == {"error": "There is nothing at this path"}
+        assert get(harness, path).json() == {"error": "Path not found: /docs lists all paths"}
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ class Site:
         self._house = harness
         self.lines: list[RequestLine] = []
         pages = app.application(harness.service, SiteOptions(most_body=1000))
-        self._application = type(harness.application)(harness.service, pages=pages, on_answer=self.lines.append)
+        self._application = type(harness.application)(harness.service, pages=pages, on_response=self.lines.append)
 
     def fetch(
         self, method: str, path: str, *chunks: bytes, headers: dict[str, str] | None = None, complete: bool = True

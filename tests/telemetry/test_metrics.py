@@ -81,7 +81,7 @@ class Measured:
     def send(self, *data: bytes) -> int:
         """Send bytes and return the status of the response."""
         with Connection(self).send(*data) as connection:
-            return connection.answer().status
+            return connection.read_response().status
 
     def wait_for(self, condition: Callable[[Scrape], bool]) -> Scrape:
         """Scrape until a condition holds, and return that scrape."""
@@ -230,7 +230,7 @@ def test_no_label_has_personal_data_for_any_request(measured: Measured, cast: Ca
 def test_open_connections_and_their_maximum_are_reported(measured: Measured) -> None:
     connections = [Connection(measured).send(request("GET", "/healthz")) for _ in range(3)]
     for connection in connections:
-        connection.answer()  # otherwise the server closes it after a second
+        connection.read_response()  # otherwise the server closes it after a second
     after = measured.wait_for(lambda scrape: scrape("listings_connections") == 3)
     assert after("listings_connections_max") == measured.service.settings.max_connections
     for connection in connections:
@@ -267,7 +267,7 @@ def test_queued_writes_are_reported(measured: Measured, cast: Cast) -> None:
         os.close(descriptor)
     for connection in connections:
         with connection:
-            assert connection.answer().status == 201
+            assert connection.read_response().status == 201
     assert measured.scrape()("listings_writes_waiting") == 0
 
 
@@ -424,7 +424,7 @@ def test_scrapes_under_load_count_every_response(tmp_path: Path) -> None:
 
     def fetch(service: RunningService) -> None:
         with Connection(service) as connection:
-            statuses.extend(connection.send(request("GET", "/healthz")).answer().status for _ in range(300))
+            statuses.extend(connection.send(request("GET", "/healthz")).read_response().status for _ in range(300))
 
     with RunningService(tmp_path, metrics_address="0") as service:
         measured = Measured(service)

@@ -199,7 +199,7 @@ def test_an_invalid_traceparent_starts_a_new_trace(
 ) -> None:
     with program.serve() as serving:
         with Connection(serving).send(request("GET", "/healthz", None, *headers)) as connection:
-            assert connection.answer().status == 200
+            assert connection.read_response().status == 200
         serving.stop()
     span = collector.next_span()
     assert span.parent_span_id == b""
@@ -218,7 +218,7 @@ def test_unknown_paths_have_no_route_and_invalid_requests_no_span(program: Progr
     with program.serve() as serving:
         for data in (request("GET", "/wp-login.php"), request("PROPFIND", LISTINGS), b"invalid\r\n\r\n"):
             with Connection(serving).send(data) as connection:
-                connection.answer()
+                connection.read_response()
         serving.stop()
     unknown_path, unknown_method = collector.next_span(), collector.next_span()
     assert (unknown_path.name, read_attributes(unknown_path)["http.response.status_code"]) == ("GET", 404)

@@ -196,8 +196,8 @@ def take_any_body() -> None:
     have_little_memory()
     read_body = Request.read_body
 
-    async def read(self: Request, most: int) -> None:
-        await read_body(self, most << 20)
+    async def read(self: Request, max_bytes: int) -> None:
+        await read_body(self, max_bytes << 20)
 
     Request.read_body = read  # type: ignore[method-assign]  # that is the fault
 

@@ -66,9 +66,9 @@ class Editor(threading.Thread):
     def run(self) -> None:
         for number in range(1, UPDATES // PROCESSES + 1):
             body = json.dumps({self._field: self.value(number)}).encode()
-            changed = self._connection.send(request("PATCH", *self._ask, body=body)).answer()
+            changed = self._connection.send(request("PATCH", *self._ask, body=body)).read_response()
             assert changed.status == 200, changed
-            found = self._connection.send(request("GET", *self._ask)).answer().json()
+            found = self._connection.send(request("GET", *self._ask)).read_response().json()
             if found[self._field] != self.value(number):
                 self.lost.append((number, found))
             self.done = number
@@ -105,7 +105,7 @@ def statuses(services: list[Serving], person: Person) -> Counter[int]:
 
     def fetch(number: int, count: int) -> None:
         with Connection(services[number % len(services)]) as connection:
-            found.extend(connection.send(asked).answer().status for _ in range(count))
+            found.extend(connection.send(asked).read_response().status for _ in range(count))
 
     counts = [1500 // 64 + (number < 1500 % 64) for number in range(64)]
     clients = [threading.Thread(target=fetch, args=pair) for pair in enumerate(counts)]

@@ -1,1 +1,1 @@
-"""The JSON interface under /api/v1, on plain ASGI."""
+"""The JSON API under /api/v1, as a plain ASGI application."""

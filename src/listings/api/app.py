@@ -1,4 +1,4 @@
-"""The ASGI application: route, gate, handle, answer. The order of all checks is here (decision G21)."""
+"""The ASGI application: route, check, handle, respond. All checks run in the order of decision G21."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping
@@ -11,8 +11,8 @@ from msgspec import UNSET
 from listings.api import codec, cors, response_cache
 from listings.api.codec import MethodNotAllowed, Response
 from listings.api.endpoints import Endpoint
-from listings.api.rate_limit_headers import LimitHeaders
-from listings.api.request import MOST_BODY, Request, RequestIds
+from listings.api.rate_limit_headers import RateLimitHeaders
+from listings.api.request import MAX_BODY_BYTES, Request, RequestIds
 from listings.api.response_cache import ResponseCache
 from listings.api.routes import route
 from listings.domain.errors import Problem
@@ -23,122 +23,127 @@ from listings.telemetry.logs import RequestLine, RequestLog
 
 OnResponse: TypeAlias = Callable[[RequestLine], None]
 Trace: TypeAlias = Callable[[RequestLine, Mapping[str, str]], str | None]
-"""Makes a span of a request that was answered, given the client's headers of W3C Trace Context; returns its trace."""
+"""Records a span for a completed request, given the client's W3C Trace Context headers. Returns the trace id."""
 
 
 _TRACE_CONTEXT = ("traceparent", "tracestate")
-_CLIENT_GONE = 499  # what is noted of a visitor who has left before the page was sent
+_CLIENT_GONE = 499  # logged if a visitor leaves before the page is sent
 
 _log = logging.getLogger(__name__)
 
 
 class Application:
-    """Answers HTTP requests by the use cases of one service."""
+    """Serves HTTP requests with the use cases of one service."""
 
-    def __init__(  # noqa: PLR0913 - all but the service are optional and by name
+    def __init__(  # noqa: PLR0913 - all but the service are optional and keyword-only
         self,
         service: Service,
         *,
         cors_origins: Collection[str] = (),
-        most_body: int = MOST_BODY,
-        most_kept: int = response_cache.MOST_BYTES,
+        max_body_bytes: int = MAX_BODY_BYTES,
+        max_cache_bytes: int = response_cache.MAX_BYTES,
         request_log: RequestLog | None = None,
-        on_answer: OnResponse | None = None,
+        on_response: OnResponse | None = None,
         trace: Trace | None = None,
         pages: Pages | None = None,
     ) -> None:
-        """`cors_origins`: whose pages may call from a browser, "*" for all.
+        """Serve `service`.
 
-        `most_body` and `most_kept` are in bytes: of a request's body, and of all answers kept for another time.
+        `cors_origins` are the origins whose web pages may call the API; "*" allows all.
 
-        `on_answer` hears of every answer, `trace` of those to requests; neither may wait. `pages` are asked for
-        whatever is neither a path of the API nor below /api.
+        `max_body_bytes` limits a request body, `max_cache_bytes` the whole response cache.
+
+        `on_response` gets every response, `trace` every response to a valid HTTP request. Neither may block.
+
+        `pages` handles paths that are neither in the API nor below /api.
         """
         self._service = service
         self._cors_origins = cors_origins
-        self._most_body = most_body
+        self._max_body_bytes = max_body_bytes
         self._request_log = request_log
-        self._on_answer = on_answer
+        self._on_response = on_response
         self._trace = trace
         self._pages = pages
-        self._limits = LimitHeaders(service.limiter, service.clock)
+        self._limits = RateLimitHeaders(service.limiter, service.clock)
         self._ids = RequestIds()
-        self._most_kept = most_kept
-        self._kept = ResponseCache(most_kept)
+        self._max_cache_bytes = max_cache_bytes
+        self._response_cache = ResponseCache(max_cache_bytes)
 
     def clear_response_cache(self) -> None:
-        """Answer nothing again that was kept until now, nor what requests that run are about to keep."""
-        self._kept.close()
-        self._kept = ResponseCache(self._most_kept)
+        """Discard all cached responses, including those that running requests are about to cache."""
+        self._response_cache.close()
+        self._response_cache = ResponseCache(self._max_cache_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI 3, type http."""
+        """Serve one ASGI 3 request of type http."""
         await self.serve(AsgiExchange(scope, receive, send))
 
     async def serve(self, exchange: Exchange) -> None:
-        """Answer a request; our own server asks here, without the dictionaries of ASGI."""
+        """Serve one request. Our own server calls this directly, which saves ASGI's dictionaries."""
         started = perf_counter()
-        request = Request(exchange, self._ids, self._kept)
+        request = Request(exchange, self._ids, self._response_cache)
         try:
-            answer = await self._answer(request)
+            response = await self._respond(request)
         except ClientGoneError:
             return
-        shown = await self._show(request, exchange) if answer.code == "path_not_found" else None
-        if shown is None:
-            await exchange.answer(answer.status, self._head(request, answer), _body(request.method, answer))
+        page = await self._serve_page(request, exchange) if response.code == "path_not_found" else None
+        if page is None:
+            await exchange.respond(
+                response.status, self._build_head(request, response), _body(request.method, response)
+            )
         else:
-            answer = shown
-        if self._request_log is not None or self._on_answer is not None or self._trace is not None:
-            self._note(request, answer, perf_counter() - started)
+            response = page
+        if self._request_log is not None or self._on_response is not None or self._trace is not None:
+            self._record(request, response, perf_counter() - started)
 
-    def refusal(self, problem: Problem, method: str) -> bytes:
-        """The whole answer to what is no HTTP request; the connection closes behind it.
+    def render_error(self, problem: Problem, method: str) -> bytes:
+        """Return the complete response to invalid HTTP. The connection closes after it.
 
-        `method` is what was understood as such.
+        `method` is the request method as far as it could be parsed.
         """
         request_id = self._ids.next()
-        answer = codec.problem_response(problem)
-        self._tell(RequestLine(status=answer.status, request_id=request_id, code=problem.code))
+        response = codec.build_problem_response(problem)
+        self._emit(RequestLine(status=response.status, request_id=request_id, code=problem.code))
         date = f"date: {formatdate(self._service.clock(), usegmt=True)}\r\n".encode()
-        head = date + codec.head_of(answer) + f"x-request-id: {request_id}\r\n".encode() + answer.headers
-        return codec.status_line(answer.status) + head + b"connection: close\r\n\r\n" + _body(method, answer)
+        head = date + codec.build_head(response) + f"x-request-id: {request_id}\r\n".encode() + response.headers
+        return codec.format_status_line(response.status) + head + b"connection: close\r\n\r\n" + _body(method, response)
 
-    async def _answer(self, request: Request) -> Response:
+    async def _respond(self, request: Request) -> Response:
         try:
             endpoint = route(request)
-            await self._pass_gate(request, endpoint)
-            answer = await endpoint.handle(self._service, request)
-        except MethodNotAllowed as refused:
+            await self._check(request, endpoint)
+            response = await endpoint.handle(self._service, request)
+        except MethodNotAllowed as wrong_method:  # a name of its own: mypyc gives each variable one type
             if cors.is_preflight(request, self._cors_origins):
-                return cors.preflight_response(refused.allowed)
-            return codec.problem_response(refused)
+                return cors.build_preflight_response(wrong_method.allowed)
+            return codec.build_problem_response(wrong_method)
         except InactiveKeyError as ended:
-            return self._counted(request, codec.problem_response(ended), ended.caller)
+            return self._record_rejection(request, codec.build_problem_response(ended), ended.caller)
         except Problem as problem:
-            return self._counted(request, codec.problem_response(problem, request.verdict))
+            return self._record_rejection(request, codec.build_problem_response(problem, request.decision))
         except ClientGoneError:
             raise
-        except Exception:  # noqa: BLE001 - whatever it is, the client gets the one shape of an error
+        except Exception:  # noqa: BLE001 - every failure gets the API's one error format
             _log.exception("Request %s failed", request.id)
             failure = Problem("internal_error", "Something went wrong on our side")
-            return self._counted(request, codec.problem_response(failure, request.verdict))
+            return self._record_rejection(request, codec.build_problem_response(failure, request.decision))
         else:
             if endpoint.needs_key:
-                self._service.record_response(request.caller, answer.status)
-            return answer
+                self._service.record_response(request.caller, response.status)
+            return response
 
-    def _counted(self, request: Request, answer: Response, caller: Caller | None = None) -> Response:
-        """A refusal, of which the owner of the key is to know."""
+    def _record_rejection(self, request: Request, response: Response, caller: Caller | None = None) -> Response:
+        """Record the rejected request so that the key's owner sees it in the console."""
         caller = caller if caller is not None else getattr(request, "caller", None)
         if caller is not None:
-            self._service.record_response(caller, answer.status)
+            self._service.record_response(caller, response.status)
             self._service.record_rejection(
-                caller, answer.code or "", answer.status, request.method, request.path, request.id
+                caller, response.code or "", response.status, request.method, request.path, request.id
             )
-        return answer
+        return response
 
-    async def _show(self, request: Request, exchange: Exchange) -> Response | None:
-        """Let the pages answer; returns what is to be noted of that, None where they have not answered."""
+    async def _serve_page(self, request: Request, exchange: Exchange) -> Response | None:
+        """Let the pages handle the request. Return the response to log, or None if there is no such page."""
         if self._pages is None or request.path == "/api" or request.path.startswith("/api/"):
             return None
         scope = exchange.scope
@@ -148,82 +153,82 @@ class Application:
         request.route = scope["listings.route"]
         return Response(scope.get("listings.status", _CLIENT_GONE), b"")
 
-    async def _pass_gate(self, request: Request, endpoint: Endpoint) -> None:
-        """401, 429, 403 for the plan, then the body: 415, 413."""
+    async def _check(self, request: Request, endpoint: Endpoint) -> None:
+        """Check the key (401), the rate limit (429), the plan (403) and the body (415, 413), in this order."""
         if endpoint.needs_key:
             service = self._service
-            request.caller = caller = await service.authenticate(_key_of(request))
+            request.caller = caller = await service.authenticate(_read_key(request))
             if endpoint.counts:
-                request.verdict = await service.count_request(caller)
-                if request.verdict is not None and not request.verdict.accepted:
-                    raise self._limits.refusal(request.verdict)
+                request.decision = await service.count_request(caller)
+                if request.decision is not None and not request.decision.accepted:
+                    raise self._limits.build_problem(request.decision)
             else:
-                request.verdict = await service.peek_rate_limit(caller)
+                request.decision = await service.peek_rate_limit(caller)
             service.require_plan(caller)
         if endpoint.takes_body:
-            await request.read_body(self._most_body)
+            await request.read_body(self._max_body_bytes)
         else:
             await request.skip_body()
 
-    def _head(self, request: Request, answer: Response) -> bytes:
+    def _build_head(self, request: Request, response: Response) -> bytes:
         head = b"%bx-request-id: %b\r\n%b%b" % (
-            answer.head or codec.head_of(answer),
+            response.head or codec.build_head(response),
             request.id.encode(),
-            self._limits.headers(request.verdict),
-            answer.headers,
+            self._limits.format(request.decision),
+            response.headers,
         )
         if self._cors_origins:
-            head += cors.origin_headers(request, self._cors_origins)
+            head += cors.format_origin_headers(request, self._cors_origins)
         return head
 
-    def _note(self, request: Request, answer: Response, seconds: float) -> None:
+    def _record(self, request: Request, response: Response, seconds: float) -> None:
         caller = getattr(request, "caller", None)
         account_id, key_id = (caller.account_id, caller.key_id) if caller is not None else (None, None)
         milliseconds = round(seconds * 1000, 2)
-        line = RequestLine(  # by place, which takes half as long as by name
+        line = RequestLine(  # positional arguments take half as long as keywords
             "",
             "info",
             "request",
             request.method,
             request.route,
-            answer.status,
+            response.status,
             milliseconds,
             account_id,
             key_id,
             request.id,
-            answer.code,
+            response.code,
         )
         if self._trace is not None:
             line.trace_id = self._trace(line, _trace_context(request)) or UNSET
-        self._tell(line)
+        self._emit(line)
 
-    def _tell(self, line: RequestLine) -> None:
+    def _emit(self, line: RequestLine) -> None:
         if self._request_log is not None:
             self._request_log.record(line)
-        if self._on_answer is not None:
-            self._on_answer(line)
+        if self._on_response is not None:
+            self._on_response(line)
 
 
-def _body(method: str, answer: Response) -> bytes:
-    return b"" if method == "HEAD" else answer.body
+def _body(method: str, response: Response) -> bytes:
+    return b"" if method == "HEAD" else response.body
 
 
 def _trace_context(request: Request) -> dict[str, str]:
-    """A header that stands more than once is joined, so that a second traceparent makes neither count."""
+    """Return the trace headers. Repeated ones are joined, so that two traceparent headers are invalid."""
     return {name: ",".join(request.header_values(name.encode())) for name in _TRACE_CONTEXT}
 
 
-def _key_of(request: Request) -> str | None:
-    """The key that was sent, None when there is none (decisions G22, G23).
+def _read_key(request: Request) -> str | None:
+    """Return the API key of a request, or None if it has none (decisions G22, G23).
 
-    Raises Problem("invalid_api_key") for a header that stands twice with different values.
+    Raises Problem("invalid_api_key") for a header that is sent twice with different values.
     """
-    sent = request.header_values(b"x-api-key")
-    if not sent:
-        sent = request.header_values(b"authorization")
-        if len(sent) == 1:
-            scheme, _, key = sent[0].partition(" ")
+    values = request.header_values(b"x-api-key")
+    if not values:
+        values = request.header_values(b"authorization")
+        if len(values) == 1:
+            scheme, _, key = values[0].partition(" ")
             return key.strip(" \t") if scheme.lower() == "bearer" else None
-    if len(sent) > 1:
+    if len(values) > 1:
         raise Problem("invalid_api_key", "Invalid API key")
-    return sent[0] if sent else None
+    return values[0] if values else None

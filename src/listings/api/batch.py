@@ -1,4 +1,4 @@
-"""Many writes in one request: what stands in the body, and what each came to."""
+"""Batches: many writes in one request, parsed from the body and reported one result each."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
@@ -12,84 +12,95 @@ from listings.domain.fields import json_type, preview
 from listings.domain.model import Caller, ListingChange
 from listings.service import Service
 
-MOST_OPERATIONS = 100
-LONGEST_REF = 255
-_FAILED_BESIDE = Problem("dependency_failed", "Not done, because another operation of the batch failed")
+MAX_OPERATIONS = 100
+MAX_REF_LENGTH = 255
+_UNDONE = Problem("dependency_failed", "Not applied: another operation of the batch failed")
 
 
 class Operation(NamedTuple):
-    """One operation: how its step is made, and what its success is called."""
+    """One operation: how to build its step, and the messages of its success."""
 
-    ref: object  # what the client calls it; absent: None
-    done: str
-    dry_run_result: str
+    ref: object  # the client's name for it, None if absent
+    success_message: str
+    dry_run_message: str
     step: Callable[[Service, Caller], Step]
-    ignored: Sequence[str] = ()  # keys of it that mean nothing
+    ignored: Sequence[str] = ()  # names of its unknown or read-only fields
 
 
-class AskedBatch(NamedTuple):
-    """All that the body of a batch asks for."""
+class BatchRequest(NamedTuple):
+    """The parsed body of a batch."""
 
     operations: Sequence[Operation]
     atomic: bool
-    ignored: list[str]  # keys that mean nothing, of the whole and of its operations, each once
+    ignored: list[str]  # ignored fields of the batch and of its operations, without duplicates
 
     def recorder(self, *, dry_run: bool) -> Callable[[Sequence[StepResult]], str]:
-        """Makes the body of the answer out of what the steps came to."""
+        """Return a function that builds the response body from the results of the steps."""
 
         def record(results: Sequence[StepResult]) -> str:
             failed = self.atomic and any(isinstance(result, Problem) for result in results)
-            told = [
-                _told(operation, _FAILED_BESIDE if failed and not isinstance(result, Problem) else result, dry_run)
+            reported = [
+                _report(
+                    operation,
+                    _UNDONE if failed and not isinstance(result, Problem) else result,
+                    dry_run=dry_run,
+                )
                 for operation, result in zip(self.operations, results, strict=True)
             ]
-            return codec.encode({"results": told}).decode()
+            return codec.encode({"results": reported}).decode()
 
         return record
 
 
-def read(body: bytes, *, strict: bool) -> AskedBatch:
-    """What a body asks for. Raises Problem: malformed_json, invalid_request; an operation's own faults are its own."""
+def parse(body: bytes, *, strict: bool) -> BatchRequest:
+    """Parse the body of a batch. An invalid operation is reported in its own result.
+
+    Raises Problem: malformed_json, invalid_request.
+    """
     content = codec.decode_body(body)
-    operations, atomic = content.get("operations"), content.get("atomic", False)
-    if not isinstance(operations, list) or not 1 <= len(operations) <= MOST_OPERATIONS:
-        raise Problem("invalid_request", f"operations must be a list of 1 to {MOST_OPERATIONS} operations")
+    operations, atomic = _require(content, "operations"), content.get("atomic", False)
+    if not isinstance(operations, list) or not 1 <= len(operations) <= MAX_OPERATIONS:
+        actual = len(operations) if isinstance(operations, list) else json_type(operations)
+        raise Problem(
+            "invalid_request", f"operations must be an array of 1 to {MAX_OPERATIONS} operations, got {actual}"
+        )
     if not isinstance(atomic, bool):
         raise Problem("invalid_request", f"atomic must be true or false, got {preview(atomic)}")
     unknown = [name for name in content if name not in {"operations", "atomic"}]
     if strict and unknown:
-        raise Problem("invalid_request", f"{preview(unknown[0])} is not part of a batch")
-    read_ones = [_operation(operation, strict=strict) for operation in operations]
-    ignored = dict.fromkeys(chain(unknown, *(one.ignored for one in read_ones)))
-    return AskedBatch(read_ones, atomic, list(ignored))
+        raise Problem("invalid_request", f"{preview(unknown[0])} is not a field of a batch")
+    parsed = [_parse_operation(operation, strict=strict) for operation in operations]
+    ignored = dict.fromkeys(chain(unknown, *(operation.ignored for operation in parsed)))
+    return BatchRequest(parsed, atomic, list(ignored))
 
 
-def _operation(content: object, *, strict: bool) -> Operation:
+def _parse_operation(content: object, *, strict: bool) -> Operation:
     if not isinstance(content, dict):
-        return _refused(None, f"An operation must be an object, got {json_type(content)}")
+        return _invalid(None, f"An operation must be an object, got {json_type(content)}")
     ref = content.get("ref")
-    if ref is not None and not _is_reference(ref):
-        return _refused(None, f"ref must be text or a whole number of at most {LONGEST_REF} characters")
-    kind = content.get("op")
-    if not isinstance(kind, str) or kind not in _KINDS:
-        return _refused(ref, f"op must be one of {', '.join(_KINDS)}, got {preview(kind)}")
-    read_kind, parts = _KINDS[kind]
-    unknown = [name for name in content if name not in {"op", "ref", *parts}]
+    if ref is not None and not _is_ref(ref):
+        return _invalid(None, f"ref must be a string or an integer of at most {MAX_REF_LENGTH} characters")
+    name = content.get("op")
+    if not isinstance(name, str) or name not in _PARSERS:
+        error = f"must be one of {', '.join(_PARSERS)}, got {preview(name)}" if "op" in content else "is required"
+        return _invalid(ref, f"op {error}")
+    parse_content, known = _PARSERS[name]
+    unknown = [field for field in content if field not in {"op", "ref", *known}]
     if strict and unknown:
-        return _refused(ref, f"{preview(unknown[0])} is not part of this operation")
+        return _invalid(ref, f"{preview(unknown[0])} is not a field of this operation")
     try:
-        operation = read_kind(ref, content, strict)
+        operation = parse_content(ref, content, strict)
         return operation._replace(ignored=[*unknown, *operation.ignored])
     except Problem as problem:
         return _failing(ref, problem)
 
 
-def _is_reference(ref: object) -> bool:
-    return isinstance(ref, str | int) and not isinstance(ref, bool) and len(str(ref)) <= LONGEST_REF
+def _is_ref(ref: object) -> bool:
+    return isinstance(ref, str | int) and not isinstance(ref, bool) and len(str(ref)) <= MAX_REF_LENGTH
 
 
-def _create(ref: object, content: Mapping[str, Any], strict: bool) -> Operation:  # noqa: FBT001 - one of a table
-    body = _object(content, "listing")
+def _parse_create(ref: object, content: Mapping[str, Any], strict: bool) -> Operation:  # noqa: FBT001 - in a table
+    body = _parse_object(content, "listing")
     new, ignored = fields.parse_new_listing(body, strict=strict)
     return Operation(
         ref,
@@ -100,9 +111,9 @@ def _create(ref: object, content: Mapping[str, Any], strict: bool) -> Operation:
     )
 
 
-def _update(ref: object, content: Mapping[str, Any], strict: bool) -> Operation:  # noqa: FBT001 - one of a table
-    listing_id = _listing_id(content)
-    change, ignored = _change(content, strict=strict)
+def _parse_update(ref: object, content: Mapping[str, Any], strict: bool) -> Operation:  # noqa: FBT001 - in a table
+    listing_id = _parse_id(content)
+    change, ignored = _parse_change(content, strict=strict)
     return Operation(
         ref,
         "listing updated",
@@ -112,8 +123,12 @@ def _update(ref: object, content: Mapping[str, Any], strict: bool) -> Operation:
     )
 
 
-def _delete(ref: object, content: Mapping[str, Any], strict: bool) -> Operation:  # noqa: ARG001, FBT001 - one of a table
-    listing_id = _listing_id(content)
+def _parse_delete(
+    ref: object,
+    content: Mapping[str, Any],
+    strict: bool,  # noqa: ARG001, FBT001 - in a table
+) -> Operation:
+    listing_id = _parse_id(content)
     return Operation(
         ref,
         "listing deleted",
@@ -122,50 +137,57 @@ def _delete(ref: object, content: Mapping[str, Any], strict: bool) -> Operation:
     )
 
 
-_KINDS: Mapping[str, tuple[Callable[[object, Mapping[str, Any], bool], Operation], tuple[str, ...]]] = {
-    "create": (_create, ("listing",)),
-    "update": (_update, ("id", "changes")),
-    "delete": (_delete, ("id",)),
+_PARSERS: Mapping[str, tuple[Callable[[object, Mapping[str, Any], bool], Operation], tuple[str, ...]]] = {
+    "create": (_parse_create, ("listing",)),
+    "update": (_parse_update, ("id", "changes")),
+    "delete": (_parse_delete, ("id",)),
 }
+"""The parser and the fields of each operation."""
 
 
-def _change(content: Mapping[str, Any], *, strict: bool) -> tuple[ListingChange | Problem, list[str]]:
-    """Its faults are carried along, since the listing is judged first (decision G21)."""
+def _parse_change(content: Mapping[str, Any], *, strict: bool) -> tuple[ListingChange | Problem, list[str]]:
+    """Parse the changes. Errors are returned, because the listing is checked first (decision G21)."""
     try:
-        return fields.parse_listing_change(_object(content, "changes"), strict=strict)
+        return fields.parse_listing_change(_parse_object(content, "changes"), strict=strict)
     except Problem as problem:
         return problem, []
 
 
-def _object(content: Mapping[str, Any], name: str) -> Mapping[str, object]:
-    value = content.get(name)
+def _parse_object(content: Mapping[str, Any], name: str) -> Mapping[str, object]:
+    value = _require(content, name)
     if not isinstance(value, dict):
         raise Problem("invalid_request", f"{name} must be an object, got {json_type(value)}")
     return value
 
 
-def _listing_id(content: Mapping[str, Any]) -> int:
-    number = content.get("id")
+def _parse_id(content: Mapping[str, Any]) -> int:
+    number = _require(content, "id")
     if isinstance(number, bool) or not isinstance(number, int):
         raise Problem("invalid_request", f"id must be an integer, got {preview(number)}")
-    return codec.listing_id(str(number))
+    return codec.parse_listing_id(str(number))
 
 
-def _refused(ref: object, sentence: str) -> Operation:
-    return _failing(ref, Problem("invalid_request", sentence))
+def _require(content: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401 - any JSON value
+    if name not in content:
+        raise Problem("invalid_request", f"{name} is required")
+    return content[name]
+
+
+def _invalid(ref: object, message: str) -> Operation:
+    return _failing(ref, Problem("invalid_request", message))
 
 
 def _failing(ref: object, problem: Problem) -> Operation:
     return Operation(ref, "", "", lambda _service, _caller: problem)
 
 
-def _told(operation: Operation, result: StepResult, dry_run: bool) -> dict[str, object]:  # noqa: FBT001 - of one caller
-    """What one operation is answered, as the single request would have been."""
-    told: dict[str, object] = {} if operation.ref is None else {"ref": operation.ref}
+def _report(operation: Operation, result: StepResult, *, dry_run: bool) -> dict[str, object]:
+    """Build the result of one operation: the status and body that the single request would get."""
+    report: dict[str, object] = {} if operation.ref is None else {"ref": operation.ref}
     if isinstance(result, Problem):
-        return told | {"status": codec.STATUS[result.code], "body": {"error": result.message}}
+        return report | {"status": codec.STATUS[result.code], "body": {"error": result.message}}
     if dry_run:
-        return told | {"status": 200, "body": {"message": operation.dry_run_result}}
+        return report | {"status": 200, "body": {"message": operation.dry_run_message}}
     if isinstance(result, int):
-        return told | {"status": 201, "body": codec.created_body(result)}
-    return told | {"status": 200, "body": {"message": operation.done}}
+        return report | {"status": 201, "body": codec.build_created_body(result)}
+    return report | {"status": 200, "body": {"message": operation.success_message}}

@@ -1,4 +1,4 @@
-"""Cross-origin requests of browsers, for the origins that the operator named (decision G19); none by default."""
+"""CORS for the origins that the operator has configured (decision G19). None by default."""
 
 from collections.abc import Collection
 
@@ -19,24 +19,24 @@ _PREFLIGHT = (
 
 
 def is_preflight(request: Request, origins: Collection[str]) -> bool:
-    """Whether the browser of a named origin asks if it may send a request."""
-    asks = request.method == "OPTIONS" and bool(request.header(b"access-control-request-method"))
-    return asks and _is_named(request.header(b"origin"), origins)
+    """Return whether this is a preflight request from an allowed origin."""
+    preflight = request.method == "OPTIONS" and bool(request.header(b"access-control-request-method"))
+    return preflight and _is_allowed(request.header(b"origin"), origins)
 
 
-def origin_headers(request: Request, origins: Collection[str]) -> bytes:
-    """What lets the page of a named origin read the answer; for any other origin only that answers vary."""
+def format_origin_headers(request: Request, origins: Collection[str]) -> bytes:
+    """Return the headers that let pages of an allowed origin read the response. Others only get Vary."""
     origin = request.header(b"origin")
-    if not _is_named(origin, origins):
+    if not _is_allowed(origin, origins):
         return b"vary: origin\r\n"
     lines = f"vary: origin\r\naccess-control-allow-origin: {origin}\r\naccess-control-expose-headers: {_EXPOSED}\r\n"
     return lines.encode("latin-1")
 
 
-def preflight_response(allowed: str) -> Response:
-    """Which methods and headers a page may send."""
+def build_preflight_response(allowed: str) -> Response:
+    """Return the methods and headers that a page may send. `allowed` are the methods of the path."""
     return Response(200, b"{}", _PREFLIGHT.format(methods=allowed).encode())
 
 
-def _is_named(origin: str, origins: Collection[str]) -> bool:
+def _is_allowed(origin: str, origins: Collection[str]) -> bool:
     return bool(origin) and (origin in origins or ANY in origins)

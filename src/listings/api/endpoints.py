@@ -1,4 +1,4 @@
-"""What an endpoint is."""
+"""The type of an endpoint."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, TypeAlias
@@ -12,13 +12,13 @@ Handler: TypeAlias = Callable[[Service, Request], Awaitable[Response]]
 
 
 class Endpoint(NamedTuple):
-    """A handler, what it does in words, and what the gate does before it."""
+    """A handler, its documentation, and the checks that run before it."""
 
     handle: Handler
-    about: Operation
+    operation: Operation
     needs_key: bool = True
     takes_body: bool = False
-    counts: bool = True  # towards the limit of the key
+    counts: bool = True  # towards the rate limit of the key
 
 
 Routes: TypeAlias = Mapping[str, Mapping[str, Endpoint]]

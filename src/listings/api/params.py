@@ -1,4 +1,4 @@
-"""The parameters of a list, from the query of its address to a `ListingQuery` and back (decisions G1, G17)."""
+"""Query parameters: parse the query string to a `ListingQuery`, and build cursors (decisions G1, G17)."""
 
 import base64
 import binascii
@@ -17,72 +17,67 @@ from listings.domain.fields import FIELDS, Choice, FieldError, Money, Text, prev
 from listings.domain.model import ListingQuery, SortKey, Status
 
 EXTRAS = ("district", "latitude", "longitude")
-"""What `include=all` adds to a record."""
+"""The fields that `include=all` adds to a record."""
 
 INCLUDABLE = (*EXTRAS, "deleted_at")
-_MOST_LISTINGS = 1000
-MOST_WORDS = 10
-LONGEST_SEARCH = 200
-LONGEST_CURSOR = 4000  # a title of 255 control characters makes one of 2,100
+_MAX_LIMIT = 1000
+MAX_SEARCH_TERMS = 10
+MAX_SEARCH_LENGTH = 200
+MAX_CURSOR_LENGTH = 4000  # a title of 255 control characters needs 2,100
 _CURSOR_VERSION = 1
-_CHECKSUM = 6
+_CHECKSUM_BYTES = 6
 _DECIMAL = re.compile(r"[0-9]{1,12}(\.[0-9]{1,20})?")
-_MOMENT = re.compile(
-    r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d:\d\d)(?:\.\d{1,9})?(?:Z|[+ ]00:00)?)?",  # the plus of a query is a space
+_TIMESTAMP = re.compile(
+    r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d:\d\d)(?:\.\d{1,9})?(?:Z|[+ ]00:00)?)?",  # a plus in a query is a space
     re.ASCII,
 )
 
 
-# Rules: from the text of a parameter to its value. They raise a Fault, as the rules of fields do.
+# Rules: parse the text of a parameter to its value. They raise FieldError, as the rules of fields do.
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """A whole number between two bounds."""
+    """An integer in a range."""
 
-    least: int
-    most: int
+    minimum: int
+    maximum: int
 
     def __call__(self, text: str) -> int:
-        """The number."""
-        if not re.fullmatch("[0-9]{1,9}", text) or not self.least <= int(text) <= self.most:
-            raise FieldError(f"must be an integer from {self.least} to {self.most}, got {preview(text)}")
+        if not re.fullmatch("[0-9]{1,9}", text) or not self.minimum <= int(text) <= self.maximum:
+            raise FieldError(f"must be an integer from {self.minimum} to {self.maximum}, got {preview(text)}")
         return int(text)
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Dollars as a plain decimal number, kept as cents."""
+    """Dollars as a plain decimal number, parsed to cents."""
 
     money: Money
 
     def __call__(self, text: str) -> int:
-        """The cents."""
         if not _DECIMAL.fullmatch(text):
             raise FieldError(f"must be a number of dollars like 12.50, got {preview(text)}")
         return self.money(float(text))
 
 
 @dataclass(frozen=True, slots=True)
-class Several:
-    """Names with commas between them; `all` stands for some of them."""
+class NameSet:
+    """A comma-separated list of names. The name "all" means the names in `all`."""
 
     allowed: tuple[str, ...]
     all: tuple[str, ...]
 
     def __call__(self, text: str) -> frozenset[str]:
-        """The names."""
         names = frozenset(text.split(","))
         if not names <= {*self.allowed, "all"}:
-            raise FieldError(
-                f"must be some of {', '.join(self.allowed)}, with commas between them, or all, got {preview(text)}"
-            )
+            raise FieldError(f"must be all or a comma-separated list of {', '.join(self.allowed)}, got {preview(text)}")
         return names - {"all"} | (frozenset(self.all) if "all" in names else frozenset())
 
 
-def moment(text: str) -> str:
-    """A moment in UTC as it is stored, without its fraction of a second."""
-    match = _MOMENT.fullmatch(text)
+def parse_timestamp(text: str) -> str:
+    """Return a UTC time in the stored format, without its fraction of a second."""
+    match = _TIMESTAMP.fullmatch(text)
     try:
         return timestamps.format_timestamp(
             timestamps.parse_timestamp(" ".join(filter(None, match.groups())) if match else text)
@@ -93,129 +88,127 @@ def moment(text: str) -> str:
         ) from None
 
 
-def search_terms(text: str) -> tuple[str, ...]:
-    """The words of a search."""
-    found = tuple(dict.fromkeys(tokenizer.tokenize(text)))
-    if not found or len(found) > MOST_WORDS or len(text) > LONGEST_SEARCH:
+def parse_search_terms(text: str) -> tuple[str, ...]:
+    """Return the distinct terms of a search."""
+    terms = tuple(dict.fromkeys(tokenizer.tokenize(text)))
+    if not terms or len(terms) > MAX_SEARCH_TERMS or len(text) > MAX_SEARCH_LENGTH:
         raise FieldError(
-            f"must have 1 to {MOST_WORDS} words of letters or digits, and at most {LONGEST_SEARCH} characters"
+            f"must have 1 to {MAX_SEARCH_TERMS} words of letters or digits, and at most {MAX_SEARCH_LENGTH} characters"
         )
-    return found
+    return terms
 
 
-def order(text: str) -> tuple[str, bool]:
-    """What to sort by, and whether descending."""
+def parse_sort(text: str) -> tuple[str, bool]:
+    """Return the sort key, and whether the order is descending."""
     name = text.removeprefix("-")
     if name not in get_args(SortKey):
         allowed = ", ".join(get_args(SortKey))
-        raise FieldError(f"must be one of {allowed}, with - in front for descending, got {preview(text)}")
+        raise FieldError(f"must be one of {allowed} (prefix - for descending order), got {preview(text)}")
     return name, text.startswith("-")
 
 
-def truth(text: str) -> bool:
-    """True or false."""
+def parse_bool(text: str) -> bool:
+    """Parse `true` or `false`."""
     if text not in {"true", "false"}:
         raise FieldError(f"must be true or false, got {preview(text)}")
     return text == "true"
 
 
-def cursor_text(text: str) -> str:
-    """A cursor, which is looked into when everything else is known."""
-    if len(text) > LONGEST_CURSOR:
-        raise FieldError(f"must be at most {LONGEST_CURSOR} characters")
+def check_cursor_length(text: str) -> str:
+    """Return the cursor as it is. It is decoded once the rest of the query is parsed."""
+    if len(text) > MAX_CURSOR_LENGTH:
+        raise FieldError(f"must be at most {MAX_CURSOR_LENGTH} characters")
     return text
 
 
-def _as_field(name: str) -> Callable[[str], Any]:
-    return FIELDS[name].rule
-
-
-PARAMETERS: Mapping[str, Callable[[str], Any]] = {
-    "limit": Count(1, _MOST_LISTINGS),
-    "cursor": cursor_text,
+LIST_PARAMETERS: Mapping[str, Callable[[str], Any]] = {
+    "limit": Count(1, _MAX_LIMIT),
+    "cursor": check_cursor_length,
     "status": Choice(get_args(Status)),
-    "type": _as_field("type"),
+    "type": FIELDS["type"].rule,
     "category": Text(100),
     "region": Text(100),
-    "q": search_terms,
+    "q": parse_search_terms,
     "price_min": Amount(Money(99_999_999_999)),
     "price_max": Amount(Money(99_999_999_999)),
-    "updated_since": moment,
-    "sort": order,
-    "include": Several(INCLUDABLE, EXTRAS),
+    "updated_since": parse_timestamp,
+    "sort": parse_sort,
+    "include": NameSet(INCLUDABLE, EXTRAS),
 }
 """The parameters of a list, each with its rule."""
 
-OF_ONE: Mapping[str, Callable[[str], Any]] = {"include": PARAMETERS["include"]}
+LISTING_PARAMETERS: Mapping[str, Callable[[str], Any]] = {"include": LIST_PARAMETERS["include"]}
 """The parameters of a single listing."""
 
-OF_A_WRITE: Mapping[str, Callable[[str], Any]] = {"dry_run": truth}
+WRITE_PARAMETERS: Mapping[str, Callable[[str], Any]] = {"dry_run": parse_bool}
 """The parameters of every write."""
 
 _ATTRIBUTES = {"q": "words"}
-_OWN = {"sort", "include", "cursor"}
+_SPECIAL = {"sort", "include", "cursor"}  # not copied to the ListingQuery as they are
 
 
 class ListRequest(NamedTuple):
-    """What a list is asked for: which listings, what of them, and what was written in the address."""
+    """A parsed list request: the query, the included fields, and the parameters as they were sent."""
 
     query: ListingQuery = ListingQuery()
     include: frozenset[str] = frozenset()
     pairs: tuple[tuple[str, str], ...] = ()
 
-    def next_address(self, path: str, place: tuple[str | int, int]) -> str:
-        """The address of the page behind a place, with all the parameters that were sent."""
+    def build_next_url(self, path: str, last: tuple[str | int, int]) -> str:
+        """Return the URL of the page after the listing with the sort value and id in `last`."""
         pairs = [pair for pair in self.pairs if pair[0] != "cursor"]
-        cursor = _cursor_of(self.query, place)
+        cursor = _encode_cursor(self.query, last)
         return f"{path}?{urlencode([*pairs, ('cursor', cursor)], quote_via=quote)}"
 
-    def tag(self, account_id: int, revision: int) -> str:
-        """The list's entity tag: the account's revision, the query and the representation (decision G35).
+    def format_etag(self, account_id: int, revision: int) -> str:
+        """Return the entity tag: revision, account, query and included fields (decision G35).
 
-        The account too: all lists have one address, and a cache may be used with several keys.
+        The account is part of it because all accounts share the URL, and a client may use several keys.
         """
         if not self.pairs:
             return f'"r{revision}.{account_id}"'
-        content = msgspec.json.encode((_told(self.query), sorted(self.include)))
+        content = msgspec.json.encode((_changed_fields(self.query), sorted(self.include)))
         return f'"r{revision}.{account_id}-{sha256(content).hexdigest()[:12]}"'
 
 
 PLAIN = ListRequest()
-"""A list without parameters."""
+"""A list request without parameters."""
 
 
-def read_list(query_string: bytes, *, strict: bool) -> ListRequest:
-    """What a list is asked for. Raises Problem("invalid_request") that names every fault.
+def parse_list(query_string: bytes, *, strict: bool) -> ListRequest:
+    """Parse the query string of a list. Raises Problem("invalid_request") that names every error.
 
-    An unknown parameter is ignored; `strict` (`Prefer: handling=strict`) makes it a fault.
+    Unknown parameters are ignored, or errors if `strict` (`Prefer: handling=strict`).
     """
     if not query_string:
         return PLAIN
-    pairs = _pairs(query_string)
-    values = _read(pairs, PARAMETERS, strict=strict)
+    pairs = _split(query_string)
+    values = _parse(pairs, LIST_PARAMETERS, strict=strict)
     sort, descending = values.get("sort", ("id", True))
-    wanted = {_ATTRIBUTES.get(name, name): value for name, value in values.items() if name not in _OWN}
+    wanted = {_ATTRIBUTES.get(name, name): value for name, value in values.items() if name not in _SPECIAL}
     query = ListingQuery(sort=sort, descending=descending, **wanted)
     if "cursor" in values:
-        query = msgspec.structs.replace(query, after=_place_of(values["cursor"], query))
-    known = tuple(pair for pair in pairs if pair[0] in PARAMETERS)
+        query = msgspec.structs.replace(query, after=_decode_cursor(values["cursor"], query))
+    known = tuple(pair for pair in pairs if pair[0] in LIST_PARAMETERS)
     return ListRequest(query, values.get("include", frozenset()), known)
 
 
-def read_include(query_string: bytes, *, strict: bool) -> frozenset[str]:
-    """What is to be added to a single record. Raises as `read_list` does."""
+def parse_include(query_string: bytes, *, strict: bool) -> frozenset[str]:
+    """Parse the fields to add to a single record. Raises like `parse_list`."""
     if not query_string:
         return frozenset()
-    included: frozenset[str] = _read(_pairs(query_string), OF_ONE, strict=strict).get("include", frozenset())
+    included: frozenset[str] = _parse(_split(query_string), LISTING_PARAMETERS, strict=strict).get(
+        "include", frozenset()
+    )
     return included
 
 
-def _pairs(query_string: bytes) -> list[tuple[str, str]]:
+def _split(query_string: bytes) -> list[tuple[str, str]]:
     text = query_string.decode("ascii", "surrogateescape")
     return parse_qsl(text, keep_blank_values=True, errors="surrogateescape")
 
 
-def _unicode(text: str) -> str:
+def _check_unicode(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -223,62 +216,68 @@ def _unicode(text: str) -> str:
     return text
 
 
-def _legible(name: str) -> str:
+def _replace_surrogates(name: str) -> str:
     return name.encode(errors="replace").decode()
 
 
-def _read(pairs: list[tuple[str, str]], rules: Mapping[str, Callable[[str], Any]], *, strict: bool) -> dict[str, Any]:
+def _parse(pairs: list[tuple[str, str]], rules: Mapping[str, Callable[[str], Any]], *, strict: bool) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    faults: list[str] = []
+    errors: list[str] = []
     for name, text in pairs:
         if name not in rules:
-            faults += [f"{preview(_legible(name))} is not a parameter here"] if strict else []
+            errors += [f"{preview(_replace_surrogates(name))} is not a known parameter"] if strict else []
         elif name in values:
-            faults.append(f"{name} must stand once")
+            errors.append(f"{name} may be given only once")
         else:
             try:
-                values[name] = rules[name](_unicode(text))
-            except FieldError as fault:
-                faults.append(f"{name} {fault}")
-    raise_field_errors(list(dict.fromkeys(faults)))
+                values[name] = rules[name](_check_unicode(text))
+            except FieldError as error:
+                errors.append(f"{name} {error}")
+    raise_field_errors(list(dict.fromkeys(errors)))
     return values
 
 
-# Cursors: the place behind which a page begins, bound to the query by a digest of it. They are opaque to clients and
-# hold nothing that the client has not seen; the checksum tells a mistyped one.
+# A cursor is the sort value and id of the last listing of a page, with a digest of the query it belongs to. It is
+# opaque to clients and contains only data that they have seen. The checksum detects typing errors.
 
 
-_Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-_decode_cursor = msgspec.json.Decoder(tuple[int, str, str | _Whole, _Whole]).decode
+_Integer = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_decode_content = msgspec.json.Decoder(tuple[int, str, str | _Integer, _Integer]).decode
 
 
-def _cursor_of(query: ListingQuery, place: tuple[str | int, int]) -> str:
-    content = msgspec.json.encode((_CURSOR_VERSION, _fingerprint(query), *place))
-    return base64.urlsafe_b64encode(sha256(content).digest()[:_CHECKSUM] + content).decode().rstrip("=")
+def _encode_cursor(query: ListingQuery, last: tuple[str | int, int]) -> str:
+    content = msgspec.json.encode((_CURSOR_VERSION, _fingerprint(query), *last))
+    return base64.urlsafe_b64encode(sha256(content).digest()[:_CHECKSUM_BYTES] + content).decode().rstrip("=")
 
 
-def _place_of(cursor: str, query: ListingQuery) -> tuple[str | int, int]:
-    """Raises Problem("invalid_request") for what is no cursor, or one of another query."""
+def _decode_cursor(cursor: str, query: ListingQuery) -> tuple[str | int, int]:
+    """Return the sort value and id. Raises Problem("invalid_request") if the cursor is not one of this query."""
     try:
         data = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars="-_", validate=True)
-        version, fingerprint, value, listing_id = _decode_cursor(data[_CHECKSUM:])
+        version, fingerprint, value, listing_id = _decode_content(data[_CHECKSUM_BYTES:])
     except (binascii.Error, ValueError, msgspec.DecodeError):
         data, version, fingerprint, value, listing_id = b"", 0, "", 0, 0
-    if version != _CURSOR_VERSION or sha256(data[_CHECKSUM:]).digest()[:_CHECKSUM] != data[:_CHECKSUM]:
-        raise Problem("invalid_request", "cursor is not one that was given out here")
+    if (
+        version != _CURSOR_VERSION
+        or sha256(data[_CHECKSUM_BYTES:]).digest()[:_CHECKSUM_BYTES] != data[:_CHECKSUM_BYTES]
+    ):
+        raise Problem("invalid_request", "cursor is invalid: use the one from the Link header")
     if fingerprint != _fingerprint(query):
-        raise Problem("invalid_request", "cursor belongs to a list with other filters or another order")
+        raise Problem("invalid_request", "cursor belongs to a list with different filters or sort order")
     return value, listing_id
 
 
 def _fingerprint(query: ListingQuery) -> str:
-    """The same for every page of a walk."""
-    of_all = msgspec.structs.replace(query, limit=None, after=None)
-    return sha256(msgspec.json.encode(_told(of_all))).hexdigest()[:16]
+    """Return a digest that is equal for all pages of a query."""
+    unpaged = msgspec.structs.replace(query, limit=None, after=None)
+    return sha256(msgspec.json.encode(_changed_fields(unpaged))).hexdigest()[:16]
 
 
-def _told(query: ListingQuery) -> dict[str, object]:
-    """Only what is not as it would be without being told, so that a new filter changes no digest of before."""
+def _changed_fields(query: ListingQuery) -> dict[str, object]:
+    """Return the fields that differ from their default, so that a new filter does not change existing digests.
+
+    Their names are part of the digests: renaming a field of `ListingQuery` invalidates cursors and entity tags.
+    """
     values = ((field.name, getattr(query, field.name), field.default) for field in msgspec.structs.fields(query))
     return {name: value for name, value, default in values if value != default}
 
@@ -286,8 +285,8 @@ def _told(query: ListingQuery) -> dict[str, object]:
 # Writes
 
 
-def is_dry_run(query_string: bytes, *, strict: bool) -> bool:
-    """Whether a write is only to be checked (`dry_run=true`). Raises as `read_list` does."""
+def parse_dry_run(query_string: bytes, *, strict: bool) -> bool:
+    """Return whether `dry_run=true` is set. Raises like `parse_list`."""
     if not query_string:
         return False
-    return bool(_read(_pairs(query_string), OF_A_WRITE, strict=strict).get("dry_run", False))
+    return bool(_parse(_split(query_string), WRITE_PARAMETERS, strict=strict).get("dry_run", False))

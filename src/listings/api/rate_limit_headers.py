@@ -1,4 +1,4 @@
-"""The rate limit as a client sees it (decision G29)."""
+"""The rate limit as clients see it: headers, body and error (decision G29)."""
 
 from collections.abc import Callable
 from math import ceil
@@ -9,11 +9,11 @@ from listings.domain.errors import Problem
 _HOUR = 3600
 
 
-class LimitHeaders:
-    """Turns a limiter's verdicts into headers; what never changes of them is made once."""
+class RateLimitHeaders:
+    """Formats the limiter's decisions as headers. The constant parts are formatted only once."""
 
     def __init__(self, limiter: RateLimiter | None, clock: Callable[[], float]) -> None:
-        """`clock` tells seconds since 1970."""
+        """`clock` returns seconds since 1970."""
         self._clock = clock
         if limiter is None:
             return
@@ -27,25 +27,25 @@ class LimitHeaders:
             "x-ratelimit-reset: %d\r\n"
         ).encode()
 
-    def headers(self, verdict: RateLimitDecision | None) -> bytes:
-        """On every authenticated answer; none where there is no limit."""
-        if verdict is None:
+    def format(self, decision: RateLimitDecision | None) -> bytes:
+        """Return the headers of an authenticated response; none if there is no limit."""
+        if decision is None:
             return b""
-        left, reset = verdict.left, verdict.reset
+        left, reset = decision.left, decision.reset
         return self._lines % (left, ceil(reset), left, ceil(self._clock() + reset))
 
-    def refusal(self, verdict: RateLimitDecision) -> Problem:
-        """What a request beyond the limit is told."""
+    def build_problem(self, decision: RateLimitDecision) -> Problem:
+        """Return the error for a request that exceeds the limit."""
         window = "hour" if self._window == _HOUR else f"{self._window} seconds"
         return Problem(
             "rate_limited",
-            f"At most {self._limit} requests per {window} and key: try again in {ceil(verdict.reset)} seconds",
+            f"Rate limit of {self._limit} requests per {window} exceeded: try again in {ceil(decision.reset)} seconds",
         )
 
 
-def content_of(limiter: RateLimiter | None, verdict: RateLimitDecision | None, now: float) -> dict[str, int | None]:
-    """The same as the body of an answer; nulls where there is no limit."""
-    if limiter is None or verdict is None:
+def build_body(limiter: RateLimiter | None, decision: RateLimitDecision | None, now: float) -> dict[str, int | None]:
+    """Return the rate limit as a response body. All values are None if there is no limit."""
+    if limiter is None or decision is None:
         return {"limit": None, "window": None, "remaining": None, "reset": None}
-    reset = ceil(now + verdict.reset)
-    return {"limit": limiter.limit, "window": limiter.window, "remaining": verdict.left, "reset": reset}
+    reset = ceil(now + decision.reset)
+    return {"limit": limiter.limit, "window": limiter.window, "remaining": decision.left, "reset": reset}

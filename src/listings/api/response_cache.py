@@ -1,85 +1,85 @@
-"""What was answered, for as long as nothing in it has changed."""
+"""Response cache, invalidated by account revision."""
 
 from collections import OrderedDict
 
 from listings.api.codec import Response
 
-MOST_BYTES = 16 * 1024 * 1024
-_OVERHEAD = 1024  # bytes that an answer takes beside its body, and more
+MAX_BYTES = 16 * 1024 * 1024
+_OVERHEAD_BYTES = 1024  # per response in addition to its body, rounded up
 WHOLE_LIST = ""
 
 
 class _Account:
-    """The answers of one account, each with the revision as of which it was read."""
+    """The cached responses of one account, each with the revision at which its content was read."""
 
-    __slots__ = ("answers", "bytes")
+    __slots__ = ("bytes", "responses")
 
     def __init__(self) -> None:
-        self.answers: dict[str, tuple[int, Response]] = {}
+        self.responses: dict[str, tuple[int, Response]] = {}
         self.bytes = 0
 
 
 class ResponseCache:
-    """Answers that show an account's own listings, with the account's revision.
+    """Caches responses that show an account's own listings.
 
-    Every edit raises the revision in its own transaction (`contract.store.Store`), so whoever has read the revision
-    since which nothing in an answer has changed may be given what was kept then, or later. The answers of the account
-    that asked least recently go first.
+    Every edit raises the account's revision in its own transaction (`contract.store.Store`). A cached response is
+    current if it was read at or after the last revision that changed its content. The least recently used account is
+    evicted first.
     """
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        """`most_bytes`: of all answers together; 0 keeps none."""
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        """`max_bytes` limits all responses together; 0 disables the cache."""
+        self._max_bytes = max_bytes
         self._accounts: OrderedDict[int, _Account] = OrderedDict()
         self.bytes = 0
 
     def find(self, account_id: int, since: int, name: str) -> Response | None:
-        """The answer of this name, where it was read as of this revision or a later one."""
-        kept = self._accounts.get(account_id)
-        if kept is None:
+        """Return the response of this name if it was read at revision `since` or later."""
+        account = self._accounts.get(account_id)
+        if account is None:
             return None
         self._accounts.move_to_end(account_id)
-        revision, answer = kept.answers.get(name, (-1, None))
-        return answer if revision >= since else None
+        revision, response = account.responses.get(name, (-1, None))
+        return response if revision >= since else None
 
-    def holds(self, account_id: int, name: str) -> bool:
-        """Whether there is one of this name, of whatever revision."""
-        kept = self._accounts.get(account_id)
-        return kept is not None and name in kept.answers
+    def has(self, account_id: int, name: str) -> bool:
+        """Return whether a response of this name is cached, at any revision."""
+        account = self._accounts.get(account_id)
+        return account is not None and name in account.responses
 
-    def keep(self, account_id: int, revision: int, name: str, answer: Response) -> None:
-        """Take an answer whose content was read when the revision was, or later, under a name of one's own."""
-        size = _size_of(answer)
-        kept = self._accounts.get(account_id) or _Account()
-        self._remove(kept, name)
-        if kept.bytes + size > self._most_bytes // 4:
-            self._forget(account_id)  # one account is not to drive out all others
-            kept = _Account()
-        if size > self._most_bytes // 4:
+    def store(self, account_id: int, revision: int, name: str, response: Response) -> None:
+        """Cache a response whose content was read at `revision` or later."""
+        size = _size_of(response)
+        account = self._accounts.get(account_id) or _Account()
+        self._remove(account, name)
+        if account.bytes + size > self._max_bytes // 4:
+            self._evict(account_id)  # one account must not evict all others
+            account = _Account()
+        if size > self._max_bytes // 4:
             return
-        kept.answers[name] = (revision, answer)
-        kept.bytes += size
+        account.responses[name] = (revision, response)
+        account.bytes += size
         self.bytes += size
-        self._accounts[account_id] = kept
-        while self.bytes > self._most_bytes:
-            self._forget(next(iter(self._accounts)))
+        self._accounts[account_id] = account
+        while self.bytes > self._max_bytes:
+            self._evict(next(iter(self._accounts)))
 
     def close(self) -> None:
-        """Forget all, and keep nothing any more."""
+        """Remove all responses and cache no more."""
         self._accounts.clear()
-        self.bytes = self._most_bytes = 0
+        self.bytes = self._max_bytes = 0
 
-    def _remove(self, kept: _Account, name: str) -> None:
-        _, answer = kept.answers.pop(name, (0, None))
-        if answer is not None:
-            kept.bytes -= _size_of(answer)
-            self.bytes -= _size_of(answer)
+    def _remove(self, account: _Account, name: str) -> None:
+        _, response = account.responses.pop(name, (0, None))
+        if response is not None:
+            account.bytes -= _size_of(response)
+            self.bytes -= _size_of(response)
 
-    def _forget(self, account_id: int) -> None:
-        kept = self._accounts.pop(account_id, None)
-        if kept is not None:
-            self.bytes -= kept.bytes
+    def _evict(self, account_id: int) -> None:
+        account = self._accounts.pop(account_id, None)
+        if account is not None:
+            self.bytes -= account.bytes
 
 
-def _size_of(answer: Response) -> int:
-    return len(answer.body) + _OVERHEAD
+def _size_of(response: Response) -> int:
+    return len(response.body) + _OVERHEAD_BYTES

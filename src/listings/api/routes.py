@@ -1,4 +1,4 @@
-"""Which path and method leads where."""
+"""The routes: path and method to endpoint."""
 
 import re
 from collections.abc import Mapping
@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from listings.api import handlers
 from listings.api.codec import LISTINGS_PATH, MethodNotAllowed
 from listings.api.docs import operations
-from listings.api.docs.handlers import Description
+from listings.api.docs.handlers import DocsHandlers
 from listings.api.endpoints import Endpoint, Routes
 from listings.api.request import Request
 from listings.domain.errors import Problem
 
-_described = Description(lambda: ROUTES)
+_docs = DocsHandlers(lambda: ROUTES)
 
 ROUTES: Routes = {
     LISTINGS_PATH: {
@@ -26,51 +26,51 @@ ROUTES: Routes = {
         "DELETE": Endpoint(handlers.delete_listing, operations.DELETE),
     },
     LISTINGS_PATH + "/{id}/restore": {"POST": Endpoint(handlers.restore_listing, operations.RESTORE)},
-    "/api/v1/rate_limit": {"GET": Endpoint(handlers.rate_limit, operations.RATE_LIMIT, counts=False)},
-    "/healthz": {"GET": Endpoint(handlers.health, operations.HEALTH, needs_key=False)},
-    "/readyz": {"GET": Endpoint(handlers.readiness, operations.READINESS, needs_key=False)},
-    "/openapi.json": {"GET": Endpoint(_described.document, operations.DOCUMENT, needs_key=False)},
-    "/docs": {"GET": Endpoint(_described.page, operations.PAGE, needs_key=False)},
-    "/docs/reference.css": {"GET": Endpoint(_described.style, operations.STYLE, needs_key=False)},
-    "/docs/reference.js": {"GET": Endpoint(_described.script, operations.SCRIPT, needs_key=False)},
+    "/api/v1/rate_limit": {"GET": Endpoint(handlers.get_rate_limit, operations.RATE_LIMIT, counts=False)},
+    "/healthz": {"GET": Endpoint(handlers.get_health, operations.HEALTH, needs_key=False)},
+    "/readyz": {"GET": Endpoint(handlers.get_readiness, operations.READINESS, needs_key=False)},
+    "/openapi.json": {"GET": Endpoint(_docs.get_document, operations.DOCUMENT, needs_key=False)},
+    "/docs": {"GET": Endpoint(_docs.get_page, operations.PAGE, needs_key=False)},
+    "/docs/reference.css": {"GET": Endpoint(_docs.get_style, operations.STYLE, needs_key=False)},
+    "/docs/reference.js": {"GET": Endpoint(_docs.get_script, operations.SCRIPT, needs_key=False)},
 }
-"""Path, method, endpoint. HEAD goes where GET goes, and a trailing slash changes nothing (decision G19)."""
+"""Path, method, endpoint. HEAD uses the endpoint of GET, and a trailing slash is ignored (decision G19)."""
 
 _PATTERNS = [(re.compile(path.replace("{id}", "([^/]+)") + "/?"), path) for path in ROUTES if "{id}" in path]
 
 
 def route(request: Request) -> Endpoint:
-    """The request's endpoint, with `request.route` and `request.segment` set.
+    """Return the request's endpoint, and set `request.route` and `request.segment`.
 
     Raises Problem: path_not_found, method_not_allowed.
     """
-    methods = _methods(request)
+    methods = _find_methods(request)
     endpoint = methods.get("GET" if request.method == "HEAD" else request.method)
     if endpoint is None:
-        raise MethodNotAllowed(request.method, allowed_methods(methods))
+        raise MethodNotAllowed(request.method, _format_allow(methods))
     return endpoint
 
 
-def allowed_methods(methods: Mapping[str, Endpoint]) -> str:
-    """The value of an Allow header."""
+def _format_allow(methods: Mapping[str, Endpoint]) -> str:
+    """Return the value of the Allow header."""
     readable = ["GET", "HEAD"] if "GET" in methods else []
     return ", ".join([*readable, *(method for method in methods if method != "GET")])
 
 
-def _methods(request: Request) -> Mapping[str, Endpoint]:
+def _find_methods(request: Request) -> Mapping[str, Endpoint]:
     path = request.path
     if path not in ROUTES:
         path = path.removesuffix("/")
     if path not in ROUTES:
-        path = _pattern(request)
+        path = _match_pattern(request)
     request.route = path
     return ROUTES[path]
 
 
-def _pattern(request: Request) -> str:
+def _match_pattern(request: Request) -> str:
     for pattern, path in _PATTERNS:
         match = pattern.fullmatch(request.path)
         if match is not None:
             request.segment = match[1]
             return path
-    raise Problem("path_not_found", "There is nothing at this path")
+    raise Problem("path_not_found", "Path not found: /docs lists all paths")

@@ -22,7 +22,7 @@ from listings.cli.migrate import report_backup
 from listings.cli.output import tell
 from listings.cli.parameters import SettingText, configure_logs, settings_of
 from listings.domain.errors import Problem, Unavailable
-from listings.http.server import base_url_of, bound_socket
+from listings.http.server import bind_socket, format_base_url
 from listings.service import Service
 from listings.settings import Settings
 from listings.telemetry.logs import RequestLog
@@ -75,7 +75,7 @@ def serve(
         _supervise(settings, {**context.obj, **flags}, plan, demo=demo)
         return
     settings = with_possible_connections(settings)
-    with wiring.observed(settings) as observers, bound_socket(settings.host, settings.port) as listener:
+    with wiring.observed(settings) as observers, bind_socket(settings.host, settings.port) as listener:
         uvloop.run(_serve(settings, listener, plan, observers, demo=demo))
 
 
@@ -101,7 +101,7 @@ async def _answer(
     *,
     demo: bool,
 ) -> None:
-    base_url = base_url_of(listener)
+    base_url = format_base_url(listener)
     as_json = configure_logs(settings)
     request_log = RequestLog(sys.stderr.buffer, settings.log_level, as_json=as_json)
     if observers.metrics is not None:
@@ -136,7 +136,7 @@ def _supervise(settings: Settings, flags: Mapping[str, str | None], plan: seedin
     """Run many workers. Raises Problem."""
     if sys.platform != "linux":  # the rate limit is shared by what only Linux has
         raise Problem("invalid_setting", "LISTINGS_WORKERS must be 1 here: more than one worker needs Linux")
-    with bound_socket(settings.host, settings.port) as listener:
+    with bind_socket(settings.host, settings.port) as listener:
         in_order = asyncio.run(_supervised(settings, flags, listener, plan, demo=demo))
     if not in_order:
         raise Problem("unavailable", "A worker did not stop in time and was killed; what it acknowledged is kept")
@@ -157,7 +157,7 @@ async def _supervised(
             tell(f"Metrics are at {told.url}")
         maintenance.migrate_database(settings, report_backup)
         on_damage = stack.enter_context(maintenance.sound_database(settings))
-        base_url = base_url_of(listener)
+        base_url = format_base_url(listener)
         configure_logs(settings, pid=os.getpid())
         prepared = None
         if plan is not None or demo:

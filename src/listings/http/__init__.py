@@ -1,1 +1,1 @@
-"""The HTTP server: connections, deadlines, limits and the exchange handed to the application."""
+"""The HTTP server: connections, deadlines and limits. It hands each request to the application."""

@@ -1,7 +1,7 @@
-"""Taking in clients who come together, and turning away those who come too late.
+"""Accept connections in batches, and reject new ones cleanly on shutdown.
 
-uvloop's server takes in one connection in each turn of the loop. A turn lasts as long as the answers in it, so that
-of hundreds of clients who connect to a busy service the last ones wait for seconds.
+uvloop's server accepts one connection per loop iteration. An iteration lasts as long as its responses, so on a busy
+service the last of hundreds of connecting clients would wait for seconds.
 """
 
 import asyncio
@@ -12,83 +12,87 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
-# A classic BPF program over a TCP segment that reaches a listening socket: it drops those that ask for a connection
-# (SYN without ACK) and lets all others pass. Each line: operation, jump if true, jump if false, operand.
+# A classic BPF program that runs on each TCP segment for a listening socket. It drops connection attempts (SYN without
+# ACK) and passes all other segments. Each line: operation, jump if true, jump if false, operand.
 _DROP_NEW = (
-    (0x30, 0, 0, 13),  # load the byte of the flags
-    (0x54, 0, 0, 0x12),  # keep SYN and ACK of it
-    (0x15, 0, 1, 0x02),  # SYN alone?
+    (0x30, 0, 0, 13),  # load the flags byte
+    (0x54, 0, 0, 0x12),  # mask SYN and ACK
+    (0x15, 0, 1, 0x02),  # SYN only?
     (0x06, 0, 0, 0),  # drop
     (0x06, 0, 0, 0xFFFF_FFFF),  # pass
 )
 HANDSHAKE_SECONDS = 0.1
-"""For the clients whose connection is half made when newcomers are turned away."""
-_SO_ATTACH_FILTER = 26  # asm-generic/socket.h; the socket module doesn't have it
+"""How long handshakes that are in progress may take after new connections are rejected."""
+_SO_ATTACH_FILTER = 26  # asm-generic/socket.h; missing from the socket module
 
 
 class Acceptor:
-    """Takes in connections of listening sockets beside the server, many at once. For one event loop.
+    """Accepts connections in batches, next to the server's own accepting. For one event loop.
 
-    What there is no room for is left to the server, which refuses it; so is a lack of open files.
+    Connections beyond the limit, and those for which there is no file descriptor, are left to the server, which
+    rejects them.
     """
 
-    def __init__(self, protocol: Callable[[], asyncio.Protocol], room: Callable[[], int], at_once: int) -> None:
-        """`protocol` makes a connection's; `room` tells how many more connections there may be.
+    def __init__(
+        self, build_protocol: Callable[[], asyncio.Protocol], count_free: Callable[[], int], batch_size: int
+    ) -> None:
+        """`build_protocol` builds the protocol of a connection. `count_free` returns how many more may be open.
 
-        `at_once`: in a turn of the loop. Few, where other processes accept from the same sockets: each is to get some.
+        `batch_size` connections at most are accepted per loop iteration. Keep it small if other processes accept from
+        the same sockets, so that each gets some.
         """
         self._loop = asyncio.get_running_loop()
-        self._protocol = protocol
-        self._room = room
-        self._at_once = at_once
+        self._build_protocol = build_protocol
+        self._count_free = count_free
+        self._batch_size = batch_size
         self._listeners: list[socket.socket] = []
-        self._arriving: set[asyncio.Task[None]] = set()
+        self._connecting: set[asyncio.Task[None]] = set()
 
     def start(self, listeners: Iterable[socket.socket]) -> None:
-        """Begin with sockets that listen already; each is watched through a descriptor of its own."""
+        """Watch listening sockets. Each is duplicated, because the server watches the original descriptor."""
         for listener in listeners:
             watched = listener.dup()
             watched.setblocking(False)  # noqa: FBT003 - the socket module's own signature
             self._listeners.append(watched)
-            self._loop.add_reader(watched, self._take_in, watched)
+            self._loop.add_reader(watched, self._accept_batch, watched)
 
-    def stop(self, *, take_in: bool) -> None:
-        """Take in nothing more; with `take_in`, only after what the kernel has accepted, which it would reset."""
+    def stop(self, *, accept_pending: bool) -> None:
+        """Stop accepting. With `accept_pending`, first accept what the kernel has queued and would reset."""
         for listener in self._listeners:
             self._loop.remove_reader(listener)
-            for connection in _waiting(listener) if take_in else ():
+            for connection in _accept_all(listener) if accept_pending else ():
                 self._connect(connection)
             listener.close()
         self._listeners.clear()
 
     async def finish(self) -> None:
-        """Wait until all that were taken in have their protocol; one that fails keeps no other from it."""
-        if self._arriving:
-            await asyncio.wait(self._arriving)
+        """Wait until all accepted connections have a protocol. Failures do not affect other connections."""
+        if self._connecting:
+            await asyncio.wait(self._connecting)
 
-    def _take_in(self, listener: socket.socket) -> None:
-        room = min(self._at_once, self._room() - len(self._arriving))
-        for connection in islice(_waiting(listener), max(0, room)):
+    def _accept_batch(self, listener: socket.socket) -> None:
+        count = min(self._batch_size, self._count_free() - len(self._connecting))
+        for connection in islice(_accept_all(listener), max(0, count)):
             self._connect(connection)
 
     def _connect(self, connection: socket.socket) -> None:
-        task = self._loop.create_task(self._connected(connection))
-        self._arriving.add(task)
-        task.add_done_callback(self._arriving.discard)
+        task = self._loop.create_task(self._set_up(connection))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
 
-    async def _connected(self, connection: socket.socket) -> None:
+    async def _set_up(self, connection: socket.socket) -> None:
         try:
-            await self._loop.connect_accepted_socket(self._protocol, connection)
-        except OSError:  # the client has gone again
+            await self._loop.connect_accepted_socket(self._build_protocol, connection)
+        except OSError:  # the client has left
             connection.close()
 
 
 def reject_new_connections(listener: socket.socket) -> bool:
-    """Let nobody connect any more who has not begun to; False where this system can't.
+    """Ignore new connection attempts from now on. Return False if this system does not support it.
 
-    The kernel resets what it has accepted when a listening socket is closed. From now on it accepts nothing new, so
-    that who takes in what it has accepted, and then closes, resets nobody. Who comes now asks again a second later,
-    and is refused then, or reaches whoever listens there then.
+    When a listening socket is closed, the kernel resets all connections in its queue. After this call the queue gets
+    no new ones, so a caller that accepts the queued ones before it closes the socket resets none. A client that is
+    ignored retries after a second. It is then rejected, or reaches the next process that listens.
     """
     if sys.platform != "linux":
         return False
@@ -97,15 +101,15 @@ def reject_new_connections(listener: socket.socket) -> bool:
         listener.setsockopt(
             socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", len(_DROP_NEW), ctypes.addressof(program))
         )
-    except OSError:  # a sandbox that knows no filters
+    except OSError:  # a sandbox without socket filters
         return False
     return True
 
 
-def _waiting(listener: socket.socket) -> Iterator[socket.socket]:
-    """The connections that nobody has taken from the kernel yet."""
+def _accept_all(listener: socket.socket) -> Iterator[socket.socket]:
+    """Yield the connections in the kernel's queue."""
     try:
         while True:
             yield listener.accept()[0]
-    except OSError:  # none is left, or no file may be opened
+    except OSError:  # the queue is empty, or there is no free file descriptor
         return

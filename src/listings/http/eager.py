@@ -1,6 +1,6 @@
-"""A request that is run at once as far as it comes, and goes on when what it waits for is there.
+"""Run a request eagerly: step its coroutine without a task until it first blocks.
 
-Most requests wait for nothing, and to wait in a task costs as much as to read a listing.
+Most requests never block, and a task costs as much as reading a listing.
 """
 
 import types
@@ -14,37 +14,37 @@ Running: TypeAlias = Coroutine[Any, Any, None]
 
 
 def run(running: Running, start_task: Callable[[Running], None]) -> None:
-    """Run it until it ends; `start_task` is given the rest of one that waits for anything but a promise."""
+    """Run the coroutine while it awaits only promises. If it awaits anything else, `start_task` gets the rest."""
     try:
-        waits_for = running.send(None)
+        awaited = running.send(None)
     except StopIteration:
         return
-    if type(waits_for) is Promise:
-        waits_for.add_done_callback(partial(_go_on, running, start_task))
+    if type(awaited) is Promise:
+        awaited.add_done_callback(partial(_resume, running, start_task))
     else:
-        start_task(_rest_of(running, waits_for))
+        start_task(_continue_in_task(running, awaited))
 
 
-def _go_on(running: Running, start_task: Callable[[Running], None], _promise: Promise[Any]) -> None:
+def _resume(running: Running, start_task: Callable[[Running], None], _promise: Promise[Any]) -> None:
     run(running, start_task)
 
 
-async def _rest_of(running: Running, waits_for: Any) -> None:  # noqa: ANN401 - what a task is handed
-    """A coroutine itself, since from Python 3.12 on a task takes no generator."""
-    await _handed_through(running, waits_for)
+async def _continue_in_task(running: Running, awaited: Any) -> None:  # noqa: ANN401 - any awaitable
+    """Wrap the generator in a coroutine, because tasks accept no generators since Python 3.12."""
+    await _delegate(running, awaited)
 
 
 @types.coroutine
-def _handed_through(running: Running, waits_for: Any) -> Generator[Any, Any, None]:  # noqa: ANN401 - as above
-    """Hand on to the task what the coroutine waits for, and to the coroutine what comes of it."""
+def _delegate(running: Running, awaited: Any) -> Generator[Any, Any, None]:  # noqa: ANN401 - any awaitable
+    """Pass what the coroutine awaits to the task, and the results back to the coroutine."""
     while True:
         try:
-            result = yield waits_for
-        except BaseException as error:  # noqa: BLE001 - a cancellation belongs to the coroutine
+            result = yield awaited
+        except BaseException as error:  # noqa: BLE001 - the coroutine must see a cancellation
             step = partial(running.throw, error)
         else:
             step = partial(running.send, result)
         try:
-            waits_for = step()
+            awaited = step()
         except StopIteration:
             return

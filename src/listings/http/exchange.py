@@ -1,4 +1,4 @@
-"""One request on a connection, from its head to its answer in one write."""
+"""One request on a connection and its response, which is sent in one write."""
 
 import asyncio
 import logging
@@ -14,13 +14,13 @@ from listings.http.write_buffer import Data
 if TYPE_CHECKING:
     from listings.http.connection import HttpConnection
 
-_LARGE = 16 * 1024  # from here on two buffers are cheaper than a copy
+_LARGE_BYTES = 16 * 1024  # from this size on, two buffers are cheaper than a copy
 
 _log = logging.getLogger(__name__)
 
 
-class Signal:
-    """What of asyncio.Event one request needs, for the one application that waits: made in a tenth of the time."""
+class SingleWaiterEvent:
+    """Like asyncio.Event, but for one waiter. Ten times cheaper to construct."""
 
     __slots__ = ("_is_set", "_waiter")
 
@@ -29,24 +29,24 @@ class Signal:
         self._waiter: asyncio.Future[None] | None = None
 
     def set(self) -> None:
-        """Wake who waits."""
+        """Set the event and wake the waiter."""
         self._is_set = True
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     def clear(self) -> None:
-        """Let the next one wait."""
+        """Reset the event."""
         self._is_set = False
 
     async def wait(self) -> None:
-        """Wait until it is set."""
+        """Wait until the event is set."""
         if not self._is_set:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
 
 
 class HttpExchange(RequestResponseCycle):
-    """One request and its answer: `listings.http.asgi.Exchange`."""
+    """One request and its response. Implements `listings.http.asgi.Exchange`."""
 
     def __init__(  # noqa: PLR0913 - a request's parts
         self,
@@ -58,11 +58,12 @@ class HttpExchange(RequestResponseCycle):
         *,
         keep_alive: bool,
     ) -> None:
-        """`target` is the path as it was sent, the path as it is routed, and the query.
+        """Start an exchange with a complete request head.
 
-        `keep_alive`: whether the client may go on with the connection after this answer.
+        `target` is the path as sent, the path to route by, and the query. `keep_alive` is whether the client may send
+        another request on the connection.
 
-        All that uvicorn's cycle sets is set here: its own way through a call with eleven names takes twice as long.
+        This sets all attributes of uvicorn's cycle itself, because its constructor takes twice as long.
         """
         self._protocol = protocol
         self.method = method
@@ -74,10 +75,10 @@ class HttpExchange(RequestResponseCycle):
         self.logger = self.access_logger = _log
         self.access_log = False
         self.default_headers = protocol.server_state.default_headers
-        self.message_event = cast("Any", Signal())
+        self.message_event = cast("Any", SingleWaiterEvent())
         self.on_response = protocol.on_response_complete
         self.disconnected = False
-        self.keep_alive = keep_alive and not protocol._stopping  # noqa: SLF001 - two halves of one thing
+        self.keep_alive = keep_alive and not protocol._stopping  # noqa: SLF001 - it is our connection
         self.waiting_for_100_continue = protocol.expect_100_continue
         self.body = bytearray()
         self.more_body = True
@@ -86,8 +87,8 @@ class HttpExchange(RequestResponseCycle):
         self.expected_content_length = 0
 
     @cached_property
-    def scope(self) -> Scope:  # type: ignore[override]  # uvicorn has one of each request, we of those who need it
-        """The request as ASGI has it: for the pages."""
+    def scope(self) -> Scope:  # type: ignore[override]  # uvicorn builds it for every request
+        """The ASGI scope, which only the pages need."""
         path = self._raw_path.decode("ascii")
         return {
             "type": "http",
@@ -104,26 +105,26 @@ class HttpExchange(RequestResponseCycle):
             "headers": self.headers,
         }
 
-    def whole_body(self) -> bytes | None:
-        """The body where all of it is here, and nobody waits to be told that it may come."""
+    def get_body(self) -> bytes | None:
+        """Return the body if it is complete and the client is not waiting for 100 Continue."""
         return None if self.more_body or self.waiting_for_100_continue or self.disconnected else bytes(self.body)
 
     async def run(self, app: HttpApplication) -> None:
-        """Ask the application, which answers its own failures; beyond those there is no answer to give."""
+        """Run the application. It responds to its own failures; any that escape end the connection."""
         try:
             await app.serve(cast("Any", self))
-        except Exception:  # noqa: BLE001 - whatever it is, the client must not wait for ever
+        except Exception:  # noqa: BLE001 - the client must not wait forever
             _log.exception("The application failed")
             self._protocol.fail(self)
 
     async def send(self, message: Any) -> None:  # noqa: ANN401 - ASGI's messages
-        """A message of the pages."""
-        self._end_unasked_body()
+        """Send an ASGI message of the pages."""
+        self._close_if_body_pending()
         await super().send(message)
 
-    async def answer(self, status: int, head: bytes, body: bytes) -> None:
-        """A whole answer in one write, which comes together with those of other connections."""
-        self._end_unasked_body()
+    async def respond(self, status: int, head: bytes, body: bytes) -> None:
+        """Send a complete response in one write, buffered with those of other connections."""
+        self._close_if_body_pending()
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
         if self.disconnected:
@@ -133,16 +134,16 @@ class HttpExchange(RequestResponseCycle):
         date = self.default_headers[0][1] if self.default_headers else b""
         end = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
         data: Data
-        if len(body) < _LARGE:
+        if len(body) < _LARGE_BYTES:
             data = b"%bdate: %b\r\n%b%b%b" % (status_line, date, head, end, body)
         else:
             data = b"%bdate: %b\r\n%b%b" % (status_line, date, head, end), body
-        self._protocol.outbox.put(self._protocol.transport, data)
+        self._protocol.write_buffer.put(self._protocol.transport, data)
         self.message_event.set()
         if not self.keep_alive:
             self._protocol.close()
         self.on_response()
 
-    def _end_unasked_body(self) -> None:
+    def _close_if_body_pending(self) -> None:
         if self.waiting_for_100_continue and self.more_body:
-            self.keep_alive = False  # the client may never send the body that was not asked for
+            self.keep_alive = False  # a client that got no 100 Continue may never send the body

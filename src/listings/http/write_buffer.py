@@ -1,7 +1,7 @@
-"""The answers of one turn of the event loop, sent together.
+"""Buffer the responses of one event loop iteration and send them together.
 
-A client on the other side sleeps while there is nothing to read, and to wake it is the dearest part of a `send`: it
-takes the kernel as long as all the rest. Answers that follow each other at once find it awake.
+Waking up a client that sleeps in `recv` is the most expensive part of a `send`: it takes the kernel as long as all the
+rest. Responses sent in quick succession find the client awake.
 """
 
 import asyncio
@@ -10,57 +10,57 @@ from itertools import cycle
 from typing import Any, TypeAlias
 
 Data: TypeAlias = bytes | tuple[bytes, bytes]
-"""Of an answer: all of it, or its head and a body that is too long to be copied."""
+"""A complete response, or its head and a body that is too large to copy."""
 
-MOST = 16
-"""Answers that wait for others: so many are worth it, and no client waits long for the work of the rest."""
+MAX_BUFFERED = 16
+"""Responses per batch: enough to profit, and few enough that no client waits long."""
 
-AT_ONCE = (16, 11)
-"""Answers that wait for no other after one that has waited for nothing: a turn of the loop costs time, too.
+UNBUFFERED_RUNS = (16, 11)
+"""Responses to send directly after an iteration with only one, because ending a batch costs time, too.
 
-Of two numbers by turns, or it could be the last one of a full turn that is looked at, each time again.
+The two numbers alternate. Otherwise the sampled response could always be the last one of a full iteration.
 """
 
 _log = logging.getLogger(__name__)
 
 
 class WriteBuffer:
-    """What the connections of one event loop are about to send; until then it is not in their transports.
+    """Responses that the connections of one event loop are about to send, before they reach the transports.
 
-    Whoever writes to such a transport otherwise, or closes it, has to `flush` before.
+    Call `flush` before writing to such a transport directly, or closing it.
     """
 
-    __slots__ = ("_at_once", "_of_turn", "_spans", "_waiting")
+    __slots__ = ("_buffer", "_iteration_count", "_runs", "_unbuffered")
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[Any, Data]] = []
-        self._of_turn = 0  # how many answers there were in this turn of the loop
-        self._at_once = 0  # how many of the next answers wait for no other
-        self._spans = cycle(AT_ONCE)
+        self._buffer: list[tuple[Any, Data]] = []
+        self._iteration_count = 0  # responses in this loop iteration
+        self._unbuffered = 0  # how many of the next responses to send directly
+        self._runs = cycle(UNBUFFERED_RUNS)
 
-    def put(self, transport: Any, data: Data) -> None:  # noqa: ANN401 - asyncio's and uvloop's have no common type
-        """Send it before the loop waits for anything."""
-        if self._at_once:
-            self._at_once -= 1
+    def put(self, transport: Any, data: Data) -> None:  # noqa: ANN401 - asyncio and uvloop share no transport type
+        """Send the data at the latest at the end of this loop iteration."""
+        if self._unbuffered:
+            self._unbuffered -= 1
             _send(transport, data)
             return
-        if not self._of_turn:
-            asyncio.get_running_loop().call_soon(self._end_turn)
-        self._of_turn += 1
-        self._waiting.append((transport, data))
-        if len(self._waiting) == MOST:
+        if not self._iteration_count:
+            asyncio.get_running_loop().call_soon(self._end_iteration)
+        self._iteration_count += 1
+        self._buffer.append((transport, data))
+        if len(self._buffer) == MAX_BUFFERED:
             self.flush()
 
     def flush(self) -> None:
-        """Send what waits, to whoever is still there."""
-        waiting, self._waiting = self._waiting, []
-        for transport, data in waiting:
+        """Send all buffered responses, except to clients that have left."""
+        buffer, self._buffer = self._buffer, []
+        for transport, data in buffer:
             _send(transport, data)
 
-    def _end_turn(self) -> None:
-        if self._of_turn == 1:
-            self._at_once = next(self._spans)
-        self._of_turn = 0
+    def _end_iteration(self) -> None:
+        if self._iteration_count == 1:
+            self._unbuffered = next(self._runs)
+        self._iteration_count = 0
         self.flush()
 
 
@@ -72,6 +72,6 @@ def _send(transport: Any, data: Data) -> None:  # noqa: ANN401 - as above
             transport.write(data)
         else:
             transport.writelines(data)
-    except Exception:  # noqa: BLE001 - whatever is wrong with one connection, the others get their answers
-        _log.exception("An answer could not be sent")
+    except Exception:  # noqa: BLE001 - a broken connection must not keep the others from their responses
+        _log.exception("Sending a response failed")
         transport.abort()

@@ -52,7 +52,7 @@ def _good_clients(address: Address, key: str, seconds: float) -> Timing:
     with ThreadPoolExecutor(_GOOD) as pool:
         timings = list(pool.map(lambda _: steady_client(address, key, seconds, _RATE), range(_GOOD)))  # type: ignore[arg-type]
     slowest = max(timings, key=lambda timing: timing.p99)
-    return Timing(slowest.took, sum(timing.failed for timing in timings))
+    return Timing(slowest.latencies_ms, sum(timing.failed for timing in timings))
 
 
 def _round(place: Place, key: str, each: int) -> Round:

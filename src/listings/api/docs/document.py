@@ -1,4 +1,4 @@
-"""The API described as OpenAPI 3.1, made of the tables by which requests are served: nothing of it stands twice."""
+"""Build the OpenAPI 3.1 document from the same tables that serve the requests."""
 
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
@@ -11,22 +11,22 @@ from listings.api import batch, codec
 from listings.api.docs import headers
 from listings.api.docs.operations import (
     ERROR_DOCS,
-    FIELDS_IN_WORDS,
-    LISTING,
-    MORE,
-    PARAMETERS_IN_WORDS,
+    EXAMPLE_LISTING,
+    FIELD_DESCRIPTIONS,
+    OPTIONAL_FIELDS,
+    PARAMETER_DESCRIPTIONS,
     TAGS,
     Operation,
     Success,
 )
-from listings.api.docs.schemas import Schema, field_schema, nullable, schema_of
+from listings.api.docs.schemas import Schema, allow_null, build_field_schema, build_schema
 from listings.api.endpoints import Endpoint, Routes
 from listings.domain.errors import Code
 from listings.domain.fields import FIELDS, REQUIRED
 from listings.domain.listing_json import Record
 from listings.domain.model import NewListing
 
-_OF_THE_CONNECTION: tuple[Code, ...] = (
+_CONNECTION_ERRORS: tuple[Code, ...] = (
     "malformed_request",
     "request_timeout",
     "uri_too_long",
@@ -35,51 +35,51 @@ _OF_THE_CONNECTION: tuple[Code, ...] = (
     "unavailable",
     "version_not_supported",
 )
-_OF_A_KEY: tuple[Code, ...] = ("api_key_required", "invalid_api_key", "plan_expired", "account_disabled")
-_OF_A_BODY: tuple[Code, ...] = ("malformed_json", "body_too_large", "unsupported_encoding")
-_BEFORE_THE_LIMIT = {401, 408, 414, 431, 505}
-_OF_NO_OPERATION: tuple[Code, ...] = ("path_not_found", "method_not_allowed")
-_MORE_HEADERS: Mapping[int, tuple[str, ...]] = {
+_KEY_ERRORS: tuple[Code, ...] = ("api_key_required", "invalid_api_key", "plan_expired", "account_disabled")
+_BODY_ERRORS: tuple[Code, ...] = ("malformed_json", "body_too_large", "unsupported_encoding")
+_STATUSES_BEFORE_LIMIT = {401, 408, 414, 431, 505}
+_ROUTING_ERRORS: tuple[Code, ...] = ("path_not_found", "method_not_allowed")
+_EXTRA_HEADERS: Mapping[int, tuple[str, ...]] = {
     401: ("WWW-Authenticate",),
     405: ("Allow",),
     429: ("Retry-After",),
     503: ("Retry-After",),
 }
 _OVERVIEW = """\
-Sellers manage their marketplace listings by program. Requests and answers are JSON in UTF-8.
+Create and manage your marketplace listings from your own software. Requests and responses are JSON in UTF-8.
 
-Every error is `{"error": "one plain sentence"}` with its code for programs in `X-Error-Code`. HEAD answers as GET
-without the body, a trailing slash changes nothing. An unknown path is answered 404 and an unknown method 405, both
-without a key.
+Every error is `{"error": "one plain sentence"}`, with a code for programs in `X-Error-Code`. HEAD responds like GET,
+without a body. A trailing slash is ignored. An unknown path returns 404 and an unsupported method 405, with or without
+a key.
 """
 
 
-def document(routes: Routes) -> Schema:
-    """The whole description."""
-    described = _Responses()
-    paths = {path: _path(path, methods, described) for path, methods in routes.items()}
-    for code in _OF_NO_OPERATION:
-        described.refusal([code], limited=False)
+def build_document(routes: Routes) -> Schema:
+    """Return the OpenAPI document."""
+    errors = _ErrorResponses()
+    paths = {path: _build_path(path, methods, errors) for path, methods in routes.items()}
+    for code in _ROUTING_ERRORS:
+        errors.add([code], limited=False)
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Listings",
             "version": __version__,
-            "summary": "Manage your marketplace listings by program",
+            "summary": "Create and manage your marketplace listings",
             "description": _OVERVIEW,
             "license": {"name": "MIT", "identifier": "MIT"},
         },
         "servers": [{"url": "/", "description": "This service"}],
-        "tags": [{"name": name, "description": words} for name, words in TAGS.items()],
+        "tags": [{"name": name, "description": text} for name, text in TAGS.items()],
         "paths": paths,
         "components": {
-            "schemas": _schemas(),
-            "parameters": headers.parameters(),
-            "headers": headers.headers(),
-            "responses": described.components,
+            "schemas": _build_schemas(),
+            "parameters": headers.build_parameters(),
+            "headers": headers.build_headers(),
+            "responses": errors.components,
             "securitySchemes": {
-                "ApiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "Your key."},
-                "Bearer": {"type": "http", "scheme": "bearer", "description": "The same key as a bearer token."},
+                "ApiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "Your API key."},
+                "Bearer": {"type": "http", "scheme": "bearer", "description": "Your API key as a bearer token."},
             },
         },
     }
@@ -88,57 +88,57 @@ def document(routes: Routes) -> Schema:
 # Operations
 
 
-def _path(path: str, methods: Mapping[str, Endpoint], described: "_Responses") -> Schema:
-    item: Schema = {"parameters": [_id_parameter()]} if "{id}" in path else {}
-    return item | {method.lower(): _operation(endpoint, described) for method, endpoint in methods.items()}
+def _build_path(path: str, methods: Mapping[str, Endpoint], errors: "_ErrorResponses") -> Schema:
+    item: Schema = {"parameters": [_build_id_parameter()]} if "{id}" in path else {}
+    return item | {method.lower(): _build_operation(endpoint, errors) for method, endpoint in methods.items()}
 
 
-def _id_parameter() -> Schema:
-    schema = {"type": "integer", "format": "int64", "minimum": 1, "maximum": codec.LARGEST_ID}
-    words = "The listing's id. Anything else in its place is a listing that does not exist."
-    return {"name": "id", "in": "path", "required": True, "description": words, "schema": schema, "example": 1025}
+def _build_id_parameter() -> Schema:
+    schema = {"type": "integer", "format": "int64", "minimum": 1, "maximum": codec.MAX_ID}
+    text = "Id of the listing. Any other value returns 404."
+    return {"name": "id", "in": "path", "required": True, "description": text, "schema": schema, "example": 1025}
 
 
-def _operation(endpoint: Endpoint, described: "_Responses") -> Schema:
-    about = endpoint.about
+def _build_operation(endpoint: Endpoint, errors: "_ErrorResponses") -> Schema:
+    doc = endpoint.operation
     operation: Schema = {
-        "operationId": about.id,
-        "tags": [about.tag],
-        "summary": about.summary,
-        "description": about.description,
+        "operationId": doc.id,
+        "tags": [doc.tag],
+        "summary": doc.summary,
+        "description": doc.description,
         "security": [{"ApiKey": []}, {"Bearer": []}] if endpoint.needs_key else [],
         "parameters": [
-            *(_query_parameter(name, rule) for name, rule in about.parameters.items()),
-            *(_ref("parameters", name) for name in (*about.headers, "X-Request-Id")),
+            *(_build_query_parameter(name, rule) for name, rule in doc.parameters.items()),
+            *(_ref("parameters", name) for name in (*doc.headers, "X-Request-Id")),
         ],
     }
     if endpoint.takes_body:
-        operation["requestBody"] = _request_body(about)
-    answers = {str(success.status): _success(success, limited=endpoint.needs_key) for success in about.answers}
-    for status, codes in _by_status(codes_of(endpoint)).items():
-        limited = endpoint.needs_key and status not in _BEFORE_THE_LIMIT
-        answers[str(status)] = described.refusal(codes, limited=limited)
-    operation["responses"] = dict(sorted(answers.items()))
+        operation["requestBody"] = _build_request_body(doc)
+    responses = {str(success.status): _build_success(success, limited=endpoint.needs_key) for success in doc.responses}
+    for status, codes in _group_by_status(list_error_codes(endpoint)).items():
+        limited = endpoint.needs_key and status not in _STATUSES_BEFORE_LIMIT
+        responses[str(status)] = errors.add(codes, limited=limited)
+    operation["responses"] = dict(sorted(responses.items()))
     return operation
 
 
-def codes_of(endpoint: Endpoint) -> list[Code]:
-    """Every code that an endpoint's answers can have."""
-    codes = {*_OF_THE_CONNECTION, *endpoint.about.codes}
+def list_error_codes(endpoint: Endpoint) -> list[Code]:
+    """Return every error code that an endpoint can return."""
+    codes = {*_CONNECTION_ERRORS, *endpoint.operation.codes}
     if endpoint.needs_key:
-        codes.update(_OF_A_KEY)
+        codes.update(_KEY_ERRORS)
         if endpoint.counts:
             codes.add("rate_limited")
     if endpoint.takes_body:
-        codes.update(_OF_A_BODY)
+        codes.update(_BODY_ERRORS)
     return [code for code in codec.STATUS if code in codes]
 
 
-def _by_status(codes: Iterable[Code]) -> dict[int, list[Code]]:
-    found: dict[int, list[Code]] = {}
+def _group_by_status(codes: Iterable[Code]) -> dict[int, list[Code]]:
+    groups: dict[int, list[Code]] = {}
     for code in codes:
-        found.setdefault(codec.STATUS[code], []).append(code)
-    return found
+        groups.setdefault(codec.STATUS[code], []).append(code)
+    return groups
 
 
 _QUERY_EXAMPLES: Mapping[str, object] = {
@@ -157,9 +157,9 @@ _QUERY_EXAMPLES: Mapping[str, object] = {
 }
 
 
-def _query_parameter(name: str, rule: object) -> Schema:
-    schema = schema_of(rule)
-    parameter: Schema = {"name": name, "in": "query", "description": PARAMETERS_IN_WORDS[name], "schema": schema}
+def _build_query_parameter(name: str, rule: object) -> Schema:
+    schema = build_schema(rule)
+    parameter: Schema = {"name": name, "in": "query", "description": PARAMETER_DESCRIPTIONS[name], "schema": schema}
     if schema["type"] == "array":
         parameter |= {"style": "form", "explode": False}
     if name in _QUERY_EXAMPLES:
@@ -167,63 +167,63 @@ def _query_parameter(name: str, rule: object) -> Schema:
     return parameter
 
 
-def _request_body(about: Operation) -> Schema:
-    examples = {name: {"summary": summary, "value": body} for name, (summary, body) in about.examples.items()}
-    content = {"schema": _ref("schemas", about.body), "examples": examples}
-    words = "One JSON object in UTF-8; what Content-Type says does not matter."
-    return {"description": words, "required": True, "content": {"application/json": content}}
+def _build_request_body(doc: Operation) -> Schema:
+    examples = {name: {"summary": summary, "value": body} for name, (summary, body) in doc.examples.items()}
+    content = {"schema": _ref("schemas", doc.body), "examples": examples}
+    text = "One JSON object in UTF-8. The Content-Type header is ignored."
+    return {"description": text, "required": True, "content": {"application/json": content}}
 
 
-# Answers
+# Responses
 
 
-def _success(success: Success, *, limited: bool) -> Schema:
+def _build_success(success: Success, *, limited: bool) -> Schema:
     response: Schema = {
         "description": success.description,
-        "headers": _header_refs((*success.headers, *(headers.OF_THE_LIMIT if limited else ()))),
+        "headers": _refer_to_headers((*success.headers, *(headers.RATE_LIMIT_HEADERS if limited else ()))),
     }
     if success.schema:
         content: Schema = {"schema": _ref("schemas", success.schema)}
         if success.example is not None:
             content["example"] = success.example
-        response["content"] = {success.kind: content}
+        response["content"] = {success.content_type: content}
     return response
 
 
-class _Responses:
-    """Refusals, each kept once among the components."""
+class _ErrorResponses:
+    """The error responses, each defined once in the components."""
 
     def __init__(self) -> None:
         self.components: dict[str, Schema] = {}
 
-    def refusal(self, codes: list[Code], *, limited: bool) -> Schema:
-        """The answer that has one of these codes, which share a status."""
+    def add(self, codes: list[Code], *, limited: bool) -> Schema:
+        """Return a reference to the response with these codes, which share a status."""
         name = ".".join([*codes, *(["limited"] if limited else [])])
         if name not in self.components:
-            self.components[name] = _refusal(codes, limited=limited)
+            self.components[name] = _build_error(codes, limited=limited)
         return _ref("responses", name)
 
 
-def _refusal(codes: list[Code], *, limited: bool) -> Schema:
+def _build_error(codes: list[Code], *, limited: bool) -> Schema:
     status = codec.STATUS[codes[0]]
     code_schema = {"type": "string", "enum": codes}
     examples = {
         code: {"summary": ERROR_DOCS[code].when, "value": {"error": ERROR_DOCS[code].example}} for code in codes
     }
-    more = (*_MORE_HEADERS.get(status, ()), *(headers.OF_THE_LIMIT if limited else ()))
+    more = (*_EXTRA_HEADERS.get(status, ()), *(headers.RATE_LIMIT_HEADERS if limited else ()))
     return {
         "description": f"{HTTPStatus(status).phrase}. "
         + " ".join(f"`{code}`: {ERROR_DOCS[code].when}" for code in codes),
         "headers": {
-            "X-Error-Code": {"description": "The error for programs.", "required": True, "schema": code_schema},
-            **_header_refs(more),
+            "X-Error-Code": {"description": "The error code, for programs.", "required": True, "schema": code_schema},
+            **_refer_to_headers(more),
         },
         "content": {"application/json": {"schema": _ref("schemas", "Error"), "examples": examples}},
     }
 
 
-def _header_refs(more: Iterable[str]) -> Schema:
-    return {name: _ref("headers", name) for name in (*headers.OF_EVERY_ANSWER, *more)}
+def _refer_to_headers(more: Iterable[str]) -> Schema:
+    return {name: _ref("headers", name) for name in (*headers.COMMON_HEADERS, *more)}
 
 
 def _ref(kind: str, name: str) -> Schema:
@@ -233,35 +233,35 @@ def _ref(kind: str, name: str) -> Schema:
 # Schemas
 
 
-def _schemas() -> dict[str, Schema]:
+def _build_schemas() -> dict[str, Schema]:
     return {
-        "Listing": _record(),
-        "Listings": _object({"listings": {"type": "array", "items": _ref("schemas", "Listing")}}),
-        "NewListing": _new_listing(),
-        "ListingChange": _change(),
-        "Batch": _batch(),
-        "BatchResults": _batch_results(),
-        "Created": _object({"id": _of_ours("id"), "message": {"type": "string"}}),
-        "Message": _object({"message": {"type": "string"}}),
-        "Error": _object({"error": {"type": "string", "description": "One plain sentence, for people."}}),
-        "RateLimit": _rate_limit(),
-        "Health": _object({"status": {"const": "ok"}}),
-        "Readiness": _readiness(),
+        "Listing": _build_record(),
+        "Listings": _build_object({"listings": {"type": "array", "items": _ref("schemas", "Listing")}}),
+        "NewListing": _build_new_listing(),
+        "ListingChange": _build_change(),
+        "Batch": _build_batch(),
+        "BatchResults": _build_batch_results(),
+        "Created": _build_object({"id": _build_record_field("id"), "message": {"type": "string"}}),
+        "Message": _build_object({"message": {"type": "string"}}),
+        "Error": _build_object({"error": {"type": "string", "description": "One plain sentence for people."}}),
+        "RateLimit": _build_rate_limit(),
+        "Health": _build_object({"status": {"const": "ok"}}),
+        "Readiness": _build_readiness(),
         "Description": {"type": "object", "required": ["openapi", "info", "paths", "components"]},
         "File": {"type": "string"},
     }
 
 
-def _readiness() -> Schema:
-    reach: Schema = {
+def _build_readiness() -> Schema:
+    scope: Schema = {
         "type": "string",
-        "description": "Whose requests the rate limit counts together now; only where Redis is to count it.",
+        "description": "Scope in which requests are currently counted. Only present if Redis is configured.",
     }
-    return {**_object({"status": {"const": "ready"}, "rate_limit": reach}), "required": ["status"]}
+    return {**_build_object({"status": {"const": "ready"}, "rate_limit": scope}), "required": ["status"]}
 
 
-def _object(properties: Mapping[str, Any]) -> Schema:
-    """One of ours: with all of these keys and no others."""
+def _build_object(properties: Mapping[str, Any]) -> Schema:
+    """Return the schema of an object with exactly these properties."""
     return {
         "type": "object",
         "required": list(properties),
@@ -272,80 +272,87 @@ def _object(properties: Mapping[str, Any]) -> Schema:
 
 _TIME: Schema = {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}$"}
 _READ_ONLY: Mapping[str, Schema] = {
-    "id": {"type": "integer", "format": "int64", "minimum": 1, "maximum": codec.LARGEST_ID},
+    "id": {"type": "integer", "format": "int64", "minimum": 1, "maximum": codec.MAX_ID},
     "view_count": {"type": "integer", "minimum": 0},
     "created_at": _TIME,
     "updated_at": _TIME,
     "deleted_at": _TIME | {"type": ["string", "null"]},
 }
-_CAN_BE_UNKNOWN = {"latitude", "longitude"}
+_NULLABLE = {"latitude", "longitude"}
 
 
-def _of_ours(name: str) -> Schema:
-    """A field as it is returned."""
-    schema = dict(_READ_ONLY[name]) if name in _READ_ONLY else field_schema(name)
-    if name in _CAN_BE_UNKNOWN:
-        schema = nullable(schema)
-    return schema | {"description": FIELDS_IN_WORDS[name], "examples": [(LISTING | MORE)[name]]}
+def _build_record_field(name: str) -> Schema:
+    """Return the schema of a field in a record."""
+    schema = dict(_READ_ONLY[name]) if name in _READ_ONLY else build_field_schema(name)
+    if name in _NULLABLE:
+        schema = allow_null(schema)
+    return schema | {"description": FIELD_DESCRIPTIONS[name], "examples": [(EXAMPLE_LISTING | OPTIONAL_FIELDS)[name]]}
 
 
-def _record() -> Schema:
-    told = msgspec.structs.fields(Record)
-    record = _object({field.name: _of_ours(field.name) for field in told})
+def _build_record() -> Schema:
+    fields = msgspec.structs.fields(Record)
+    record = _build_object({field.name: _build_record_field(field.name) for field in fields})
     return record | {
-        "description": "A listing. Fields that are not required are shown where `include` asks for them.",
-        "required": [field.name for field in told if field.required],
+        "description": "A listing. Optional fields are present only if `include` names them.",
+        "required": [field.name for field in fields if field.required],
     }
 
 
-def _given(name: str, *, null: bool = False, default: object = None) -> Schema:
-    """A field as a body gives it."""
-    schema = nullable(field_schema(name)) if null else field_schema(name)
-    schema |= {"description": FIELDS_IN_WORDS[name], "examples": [(LISTING | MORE)[name]]}
+def _build_body_field(name: str, *, null: bool = False, default: object = None) -> Schema:
+    """Return the schema of a field in a request body."""
+    schema = allow_null(build_field_schema(name)) if null else build_field_schema(name)
+    schema |= {"description": FIELD_DESCRIPTIONS[name], "examples": [(EXAMPLE_LISTING | OPTIONAL_FIELDS)[name]]}
     return schema if default is None else schema | {"default": default}
 
 
-_NEVER_GIVEN = NewListing(title="", content="")
+_EMPTY = NewListing(title="", content="")
 
 
-def _default(name: str) -> object:
-    """What a field holds when it was never given, as it is returned; None: it has no such value."""
-    stored: object = getattr(_NEVER_GIVEN, FIELDS[name].attribute)
+def _find_default(name: str) -> object:
+    """Return the value of a field that was never sent, or None if it has no default."""
+    stored: object = getattr(_EMPTY, FIELDS[name].attribute)
     return msgspec.json.decode(str(stored)) if name == "images" else stored
 
 
-def _new_listing() -> Schema:
+def _build_new_listing() -> Schema:
     return {
         "type": "object",
-        "description": "A listing to be made. null means that a field is not given; unknown keys are ignored.",
+        "description": (
+            "A new listing. null is the same as leaving a field out. Unknown and read-only fields are ignored."
+        ),
         "required": list(REQUIRED),
         "properties": {
-            name: _given(name) if name in REQUIRED else _given(name, null=True, default=_default(name))
+            name: _build_body_field(name)
+            if name in REQUIRED
+            else _build_body_field(name, null=True, default=_find_default(name))
             for name in FIELDS
         },
     }
 
 
-def _change() -> Schema:
+def _build_change() -> Schema:
     return {
         "type": "object",
-        "description": "What is to change. null sets an optional field back; unknown keys are ignored.",
-        "properties": {name: _given(name, null=field.clearable) for name, field in FIELDS.items()},
+        "description": (
+            "The fields to update. null resets an optional field to its default. Unknown and read-only fields are "
+            "ignored."
+        ),
+        "properties": {name: _build_body_field(name, null=field.clearable) for name, field in FIELDS.items()},
     }
 
 
-def _batch() -> Schema:
+def _build_batch() -> Schema:
     reference = {
         "type": ["string", "integer"],
-        "maxLength": batch.LONGEST_REF,
-        "description": "Your own name for the operation, which its result repeats.",
+        "maxLength": batch.MAX_REF_LENGTH,
+        "description": "Your own reference for the operation, which its result repeats.",
     }
     kinds = {
         "create": {"listing": _ref("schemas", "NewListing")},
         "update": {"id": _READ_ONLY["id"], "changes": _ref("schemas", "ListingChange")},
         "delete": {"id": _READ_ONLY["id"]},
     }
-    forms = [
+    variants = [
         {
             "type": "object",
             "title": kind,
@@ -356,19 +363,19 @@ def _batch() -> Schema:
     ]
     return {
         "type": "object",
-        "description": "Writes to be done in this order. A wrong operation is told in its own result.",
+        "description": "Writes in the order in which they run. Errors are reported per operation.",
         "required": ["operations"],
         "properties": {
             "operations": {
                 "type": "array",
                 "minItems": 1,
-                "maxItems": batch.MOST_OPERATIONS,
-                "items": {"oneOf": forms},
+                "maxItems": batch.MAX_OPERATIONS,
+                "items": {"oneOf": variants},
             },
             "atomic": {
                 "type": "boolean",
                 "default": False,
-                "description": "Whether one operation's failure undoes all of them.",
+                "description": "Whether to undo all operations if one fails.",
             },
         },
     }
@@ -377,25 +384,27 @@ def _batch() -> Schema:
 _RESULT_CODES: tuple[Code, ...] = ("invalid_request", "not_owner", "listing_not_found", "dependency_failed")
 
 
-def _batch_results() -> Schema:
+def _build_batch_results() -> Schema:
     statuses = sorted({200, 201, *(codec.STATUS[code] for code in _RESULT_CODES)})
-    result = _object(
+    result = _build_object(
         {
-            "ref": {"type": ["string", "integer"], "description": "What you called the operation."},
+            "ref": {"type": ["string", "integer"], "description": "Your reference for the operation."},
             "status": {"type": "integer", "enum": statuses},
             "body": {"oneOf": [_ref("schemas", name) for name in ("Created", "Message", "Error")]},
         }
     )
     result["required"] = ["status", "body"]
-    return _object({"results": {"type": "array", "minItems": 1, "maxItems": batch.MOST_OPERATIONS, "items": result}})
+    return _build_object(
+        {"results": {"type": "array", "minItems": 1, "maxItems": batch.MAX_OPERATIONS, "items": result}}
+    )
 
 
-def _rate_limit() -> Schema:
-    words = {
-        "limit": "Requests in a window.",
-        "window": "Its length in seconds.",
-        "remaining": "Requests that are left.",
-        "reset": "When the oldest that counts is forgotten, in seconds since 1970.",
+def _build_rate_limit() -> Schema:
+    descriptions = {
+        "limit": "Maximum number of requests in a window.",
+        "window": "Length of the window in seconds.",
+        "remaining": "Remaining requests.",
+        "reset": "Unix time at which the oldest counted request leaves the window and one more becomes available.",
     }
     number: Schema = {"type": ["integer", "null"], "minimum": 0}
-    return _object({name: number | {"description": text} for name, text in words.items()})
+    return _build_object({name: number | {"description": text} for name, text in descriptions.items()})

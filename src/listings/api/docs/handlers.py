@@ -1,4 +1,4 @@
-"""What the service tells about itself: the document, the page made of it, and the page's files."""
+"""Handlers that serve the OpenAPI document, the reference page and its files."""
 
 from collections.abc import Callable
 from functools import cache, cached_property
@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from listings.api import codec
 from listings.api.codec import Response
-from listings.api.docs import document as openapi
-from listings.api.docs import page as reference
+from listings.api.docs import page
+from listings.api.docs.document import build_document
 from listings.api.endpoints import Routes
 from listings.api.request import Request
 from listings.service import Service
@@ -25,56 +25,56 @@ _SCRIPT = b"text/javascript; charset=utf-8"
 
 
 class _Content(NamedTuple):
-    """What may be kept by its receiver, under a tag of what it is."""
+    """Static content that clients may cache under the hash of its body."""
 
     body: bytes
-    kind: bytes
+    content_type: bytes
     tag: str
     headers: bytes = b""
 
-    def answer(self, request: Request) -> Response:
-        if codec.is_current(request.header_values(b"if-none-match"), self.tag):
-            return codec.not_modified_response(self.tag)
-        return Response(200, self.body, self.headers, tag=self.tag, kind=self.kind)
+    def respond(self, request: Request) -> Response:
+        if codec.matches_etag(request.header_values(b"if-none-match"), self.tag):
+            return codec.build_not_modified_response(self.tag)
+        return Response(200, self.body, self.headers, tag=self.tag, content_type=self.content_type)
 
 
-class Description:
-    """Describes a table of routes; made when it is first asked for, and kept."""
+class DocsHandlers:
+    """Documents a table of routes. The document and the page are built on first use."""
 
     def __init__(self, routes: Callable[[], Routes]) -> None:
-        """`routes` gives the table, which these very handlers are in."""
+        """`routes` returns the table. It is a function because the table contains these handlers."""
         self._routes = routes
 
-    async def document(self, _service: Service, request: Request) -> Response:
+    async def get_document(self, _service: Service, request: Request) -> Response:
         """GET /openapi.json."""
-        return self._document.answer(request)
+        return self._document.respond(request)
 
-    async def page(self, _service: Service, request: Request) -> Response:
-        """GET /docs, for the address that the reader has come by."""
-        content = reference.at(self._page, request.header(b"host"))
-        return _content(content, _HTML, _PAGE_HEADERS).answer(request)
+    async def get_page(self, _service: Service, request: Request) -> Response:
+        """GET /docs, with the host of the request in all samples."""
+        content = page.set_base_url(self._page, request.header(b"host"))
+        return _build_content(content, _HTML, _PAGE_HEADERS).respond(request)
 
-    async def style(self, _service: Service, request: Request) -> Response:
+    async def get_style(self, _service: Service, request: Request) -> Response:
         """GET /docs/reference.css."""
-        return _file("reference.css", _CSS).answer(request)
+        return _read_file("reference.css", _CSS).respond(request)
 
-    async def script(self, _service: Service, request: Request) -> Response:
+    async def get_script(self, _service: Service, request: Request) -> Response:
         """GET /docs/reference.js."""
-        return _file("reference.js", _SCRIPT).answer(request)
+        return _read_file("reference.js", _SCRIPT).respond(request)
 
     @cached_property
     def _document(self) -> _Content:
-        return _content(codec.encode(openapi.document(self._routes())), codec.JSON)
+        return _build_content(codec.encode(build_document(self._routes())), codec.JSON)
 
     @cached_property
     def _page(self) -> bytes:
-        return reference.page(openapi.document(self._routes()))
+        return page.render_page(build_document(self._routes()))
 
 
 @cache
-def _file(name: str, kind: bytes) -> _Content:
-    return _content(files("listings.api.docs").joinpath("static", name).read_bytes(), kind)
+def _read_file(name: str, content_type: bytes) -> _Content:
+    return _build_content(files("listings.api.docs").joinpath("static", name).read_bytes(), content_type)
 
 
-def _content(body: bytes, kind: bytes, headers: bytes = b"") -> _Content:
-    return _Content(body, kind, f'"{sha256(body).hexdigest()[:16]}"', headers)
+def _build_content(body: bytes, content_type: bytes, headers: bytes = b"") -> _Content:
+    return _Content(body, content_type, f'"{sha256(body).hexdigest()[:16]}"', headers)

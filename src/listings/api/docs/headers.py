@@ -1,83 +1,92 @@
-"""Every header that a request can have a use for and that an answer can have, as OpenAPI describes them."""
+"""Every request header that the API uses and every response header, with its OpenAPI schema."""
 
 from collections.abc import Mapping
 
 from listings.api import codec
 from listings.api.docs.schemas import Schema
 
-_TEXT: Schema = {"type": "string"}
-_NUMBER: Schema = {"type": "integer", "minimum": 0}
+_STRING: Schema = {"type": "string"}
+_COUNT: Schema = {"type": "integer", "minimum": 0}
 
-_SENT: Mapping[str, tuple[str, Schema, str]] = {
+_REQUEST_HEADERS: Mapping[str, tuple[str, Schema, str]] = {
     "X-Request-Id": (
         (
-            "Your own name for the request, which the answer repeats; it must be 1 to 128 visible ASCII characters, "
-            "otherwise the answer has one of ours."
+            "Your own id for the request, which the response repeats: 1 to 128 visible ASCII characters. The service "
+            "replaces any other value by a generated id."
         ),
-        _TEXT,
+        _STRING,
         "import-2026-11-21-0042",
     ),
     "Prefer": (
         (
-            "`handling=strict` refuses what is otherwise ignored: keys and parameters that are not known here, and "
-            "image addresses that are not absolute (RFC 7240)."
+            "`handling=strict` rejects fields and parameters that are ignored otherwise, and relative image URLs "
+            "(RFC 7240)."
         ),
-        _TEXT,
+        _STRING,
         "handling=strict",
     ),
-    "If-None-Match": ("A tag that you have: 304 when it still holds.", _TEXT, '"v1.0"'),
+    "If-None-Match": ("The ETag of your copy. Returns 304 if your copy is current.", _STRING, '"v1.0"'),
     "If-Match": (
-        "The tag of the listing as you have read it, or several, or `*`: 412 when it is another version by now.",
-        _TEXT,
+        "The ETag of the listing as you read it, several ETags, or `*`. Returns 412 if the listing has changed since.",
+        _STRING,
         "*",
     ),
     "Idempotency-Key": (
         (
-            "Your own name for this write, quoted or bare, 1 to 255 visible ASCII characters: sent again within 24 "
-            "hours with the same body, it is done once and answered the same. A refused request keeps nothing."
+            "Your own id for this write: 1 to 255 visible ASCII characters, with or without quotes. A request repeated "
+            "within 24 hours with the same key and body returns the first response without writing again. Rejected "
+            "requests do not use up the key."
         ),
-        _TEXT | {"pattern": '^(?:"[ -~]{1,255}"|[!#-~][ -~]{0,254})?$'},
+        _STRING | {"pattern": '^(?:"[ -~]{1,255}"|[!#-~][ -~]{0,254})?$'},
         '"bike-42"',
     ),
 }
 
-_RETURNED: Mapping[str, tuple[str, Schema, bool]] = {
-    "Date": ("When the answer was made.", _TEXT, True),
-    "X-Request-Id": ("The request's name, yours or ours.", _TEXT | {"minLength": 1, "maxLength": 128}, True),
-    "X-Content-Type-Options": ("The content is what Content-Type says.", {"const": "nosniff"}, True),
-    "Content-Length": ("The length of the body in bytes; 304 has none.", _NUMBER, False),
-    "Cache-Control": (
-        "With a tag the answer may be kept, and asked for anew with If-None-Match; without one it may not.",
-        _TEXT | {"enum": ["no-store", "private, no-cache"]},
+_RESPONSE_HEADERS: Mapping[str, tuple[str, Schema, bool]] = {
+    "Date": ("Time of the response.", _STRING, True),
+    "X-Request-Id": (
+        "The request id: yours, if you sent a valid one, or a generated one.",
+        _STRING | {"minLength": 1, "maxLength": 128},
         True,
     ),
-    "Vary": ("Where the operator has named origins of web pages: answers differ by them.", {"const": "origin"}, False),
-    "Access-Control-Allow-Origin": ("The origin of the web page that may read the answer.", _TEXT, False),
-    "Access-Control-Expose-Headers": ("The headers that the web page may read.", _TEXT, False),
-    "RateLimit-Policy": ("The limit of your key: requests `q` in a window of `w` seconds.", _TEXT, False),
+    "X-Content-Type-Options": ("Tells browsers to trust Content-Type.", {"const": "nosniff"}, True),
+    "Content-Length": ("Length of the body in bytes. Not sent with 304.", _COUNT, False),
+    "Cache-Control": (
+        "Responses with an ETag may be cached and revalidated with If-None-Match; others must not be cached.",
+        _STRING | {"enum": ["no-store", "private, no-cache"]},
+        True,
+    ),
+    "Vary": ("Sent if the operator has enabled CORS: responses depend on the origin.", {"const": "origin"}, False),
+    "Access-Control-Allow-Origin": ("The origin whose web pages may read the response.", _STRING, False),
+    "Access-Control-Expose-Headers": ("The headers that those web pages may read.", _STRING, False),
+    "RateLimit-Policy": ("The rate limit of your key: `q` requests in a window of `w` seconds.", _STRING, False),
     "RateLimit": (
-        "What is left of it: `r` requests; in `t` seconds the oldest that counts is forgotten.",
-        _TEXT,
+        "The current state: `r` requests remain, and in `t` seconds one more becomes available.",
+        _STRING,
         False,
     ),
-    "X-RateLimit-Limit": ("Requests in a window.", _NUMBER, False),
-    "X-RateLimit-Remaining": ("Requests that are left.", _NUMBER, False),
-    "X-RateLimit-Reset": ("When the oldest that counts is forgotten, in seconds since 1970.", _NUMBER, False),
-    "X-Error-Code": ("The error for programs.", {"type": "string", "enum": list(codec.STATUS)}, True),
-    "Retry-After": ("In so many seconds it is worth trying again.", _NUMBER | {"minimum": 0}, True),
-    "WWW-Authenticate": ("How to send a key.", _TEXT | {"pattern": '^Bearer realm="listings"'}, True),
-    "Allow": ("The methods of the path.", _TEXT, True),
-    "Location": ("The new listing's address.", _TEXT | {"pattern": rf"^{codec.LISTINGS_PATH}/[1-9][0-9]*$"}, True),
-    "ETag": ("The tag of what you read, for If-None-Match and If-Match.", _TEXT | {"pattern": '^".+"$'}, False),
-    "Link": ('The address of the next page, as `<…>; rel="next"`; none behind the last page (RFC 8288).', _TEXT, False),
-    "Idempotent-Replayed": ("The write was done before; this is what it came to.", {"const": "true"}, False),
-    "X-Ignored-Fields": ("The first 20 keys of the body that were ignored, percent-encoded.", _TEXT, False),
-    "Preference-Applied": ("The preference was followed.", {"const": "handling=strict"}, False),
-    "Content-Security-Policy": ("What the page may load: nothing from elsewhere.", _TEXT, True),
-    "Referrer-Policy": ("What the page tells others of itself: nothing.", {"const": "no-referrer"}, True),
+    "X-RateLimit-Limit": ("Maximum number of requests in a window.", _COUNT, False),
+    "X-RateLimit-Remaining": ("Remaining requests.", _COUNT, False),
+    "X-RateLimit-Reset": (
+        "Unix time at which the oldest counted request leaves the window and one more becomes available.",
+        _COUNT,
+        False,
+    ),
+    "X-Error-Code": ("The error code, for programs.", {"type": "string", "enum": list(codec.STATUS)}, True),
+    "Retry-After": ("Seconds to wait before retrying.", _COUNT | {"minimum": 0}, True),
+    "WWW-Authenticate": ("How to send the API key.", _STRING | {"pattern": '^Bearer realm="listings"'}, True),
+    "Allow": ("The methods that the path supports.", _STRING, True),
+    "Location": ("URL of the new listing.", _STRING | {"pattern": rf"^{codec.LISTINGS_PATH}/[1-9][0-9]*$"}, True),
+    "ETag": ("Entity tag of the response, for If-None-Match and If-Match.", _STRING | {"pattern": '^".+"$'}, False),
+    "Link": ('URL of the next page, as `<…>; rel="next"`. Not sent with the last page (RFC 8288).', _STRING, False),
+    "Idempotent-Replayed": ("The write was applied before; this is its first response.", {"const": "true"}, False),
+    "X-Ignored-Fields": ("The first 20 ignored fields of the body, percent-encoded.", _STRING, False),
+    "Preference-Applied": ("The preference that was applied.", {"const": "handling=strict"}, False),
+    "Content-Security-Policy": ("Restricts what the page may load to this service.", _STRING, True),
+    "Referrer-Policy": ("Keeps the page's URL from other sites.", {"const": "no-referrer"}, True),
 }
 
-OF_EVERY_ANSWER = (
+COMMON_HEADERS = (
     "Date",
     "X-Request-Id",
     "X-Content-Type-Options",
@@ -87,7 +96,7 @@ OF_EVERY_ANSWER = (
     "Access-Control-Allow-Origin",
     "Access-Control-Expose-Headers",
 )
-OF_THE_LIMIT = (
+RATE_LIMIT_HEADERS = (
     "RateLimit-Policy",
     "RateLimit",
     "X-RateLimit-Limit",
@@ -96,17 +105,17 @@ OF_THE_LIMIT = (
 )
 
 
-def parameters() -> dict[str, Schema]:
-    """The headers of requests, by name."""
+def build_parameters() -> dict[str, Schema]:
+    """Return the request headers as OpenAPI parameters, by name."""
     return {
-        name: {"name": name, "in": "header", "description": words, "schema": schema, "example": example}
-        for name, (words, schema, example) in _SENT.items()
+        name: {"name": name, "in": "header", "description": text, "schema": schema, "example": example}
+        for name, (text, schema, example) in _REQUEST_HEADERS.items()
     }
 
 
-def headers() -> dict[str, Schema]:
-    """The headers of answers, by name."""
+def build_headers() -> dict[str, Schema]:
+    """Return the response headers as OpenAPI headers, by name."""
     return {
-        name: {"description": words, "required": always, "schema": schema}
-        for name, (words, schema, always) in _RETURNED.items()
+        name: {"description": text, "required": always, "schema": schema}
+        for name, (text, schema, always) in _RESPONSE_HEADERS.items()
     }

@@ -1,4 +1,4 @@
-"""HTML that can't be forgotten to be escaped: whatever is not an `Html` already is text."""
+"""Build HTML that is escaped by default: any string that is not `Html` is text."""
 
 import re
 from html import escape
@@ -9,7 +9,7 @@ _CODE = re.compile(r"`([^`]+)`")
 
 
 class Html(str):
-    """Text that is markup."""
+    """A string of HTML markup."""
 
     __slots__ = ()
 
@@ -18,29 +18,33 @@ Content: TypeAlias = "str | Html | None"
 
 
 def tag(name: str, /, *content: Content, **attributes: str | bool | None) -> Html:
-    """An element. A trailing underscore of an attribute's name is dropped, others are hyphens; None and False: none."""
-    inner = "".join(markup(part) for part in content if part is not None)
-    start = f"<{name}{''.join(_attribute(key, value) for key, value in attributes.items())}>"
+    """Return an element.
+
+    Attribute names lose a trailing underscore; other underscores become hyphens. Attributes that are None or False
+    are left out.
+    """
+    inner = "".join(to_html(part) for part in content if part is not None)
+    start = f"<{name}{''.join(_format_attribute(key, value) for key, value in attributes.items())}>"
     return Html(start if name in _VOID else f"{start}{inner}</{name}>")
 
 
-def markup(content: str) -> Html:
-    """Text as markup; markup stays as it is."""
+def to_html(content: str) -> Html:
+    """Escape text. Markup stays as it is."""
     return content if isinstance(content, Html) else Html(escape(content))
 
 
-def joined(parts: list[Html], between: str = "") -> Html:
-    """Many pieces as one."""
-    return Html(between.join(parts))
+def join_html(parts: list[Html], separator: str = "") -> Html:
+    """Concatenate markup."""
+    return Html(separator.join(parts))
 
 
-def words(text: str) -> Html:
-    """Text in which what stands between backquotes is code."""
+def format_text(text: str) -> Html:
+    """Escape text, and mark up parts in backquotes as code."""
     pieces = _CODE.split(text)
-    return joined([tag("code", piece) if place % 2 else markup(piece) for place, piece in enumerate(pieces)])
+    return join_html([tag("code", piece) if index % 2 else to_html(piece) for index, piece in enumerate(pieces)])
 
 
-def _attribute(name: str, value: str | bool | None) -> str:  # noqa: FBT001 - an attribute that is there or not
+def _format_attribute(name: str, value: str | bool | None) -> str:  # noqa: FBT001 - HTML has boolean attributes
     key = name.rstrip("_").replace("_", "-")
     if value is None or value is False:
         return ""

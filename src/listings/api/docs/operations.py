@@ -1,4 +1,4 @@
-"""What each endpoint is for, asks and answers, in words: what the description needs beside the rules and the routes."""
+"""Descriptions of every endpoint, error, field and parameter: the texts that the OpenAPI document needs."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -9,47 +9,47 @@ from listings.domain.errors import Code
 Tag: TypeAlias = Literal["Listings", "Rate limit", "Health", "Description"]
 
 TAGS: Mapping[Tag, str] = {
-    "Listings": "Your own listings: find, make, read, change, delete and restore them.",
-    "Rate limit": "What is left of the requests of your key.",
-    "Health": "Whether the service works, for load balancers and monitoring.",
-    "Description": "This interface, described by the service itself.",
+    "Listings": "List, create, read, update, delete and restore your own listings.",
+    "Rate limit": "How many requests your key has left.",
+    "Health": "Health checks for load balancers and monitoring.",
+    "Description": "The description of this API, served by the API itself.",
 }
 
 
 class Success(NamedTuple):
-    """One way in which a request is answered well."""
+    """A successful response."""
 
     description: str
-    schema: str  # its name among the components; empty: no body
+    schema: str  # the name of a component; empty if there is no body
     example: object = None
     status: int = 200
-    headers: tuple[str, ...] = ()  # beside those of every answer
-    kind: str = "application/json"
+    headers: tuple[str, ...] = ()  # in addition to the common ones
+    content_type: str = "application/json"
 
 
 class Example(NamedTuple):
-    """A body as one would send it, and with which parameters."""
+    """An example of a request body."""
 
     summary: str
     body: object
 
 
 class Operation(NamedTuple):
-    """One endpoint in words. Codes are those that it answers beside the gate's and the connection's."""
+    """The documentation of one endpoint."""
 
     id: str
     tag: Tag
     summary: str
     description: str
-    answers: tuple[Success, ...]
-    codes: tuple[Code, ...] = ()
-    parameters: Mapping[str, Any] = {}  # of the address, each with its rule
-    headers: tuple[str, ...] = ()  # that it heeds, beside those that every endpoint heeds
+    responses: tuple[Success, ...]
+    codes: tuple[Code, ...] = ()  # from its handler; the connection and the common checks add more
+    parameters: Mapping[str, Any] = {}  # query parameters with their rules
+    headers: tuple[str, ...] = ()  # request headers, without those that every endpoint accepts
     body: str = ""  # the name of its schema
     examples: Mapping[str, Example] = {}  # by name
 
 
-LISTING: dict[str, object] = {
+EXAMPLE_LISTING: dict[str, object] = {
     "id": 1025,
     "title": "Rimu dining table with six chairs",
     "content": "Solid heart rimu, 1.8 m, made in Oamaru in the seventies.",
@@ -65,28 +65,33 @@ LISTING: dict[str, object] = {
     "created_at": "2026-11-21 06:54:32",
     "updated_at": "2026-11-21 06:54:32",
 }
-"""A record as the examples show it."""
+"""The record in the examples."""
 
-MORE: dict[str, object] = {"district": "Te Aro", "latitude": -41.2936, "longitude": 174.7762, "deleted_at": None}
-"""What `include` can add to it."""
+OPTIONAL_FIELDS: dict[str, object] = {
+    "district": "Te Aro",
+    "latitude": -41.2936,
+    "longitude": 174.7762,
+    "deleted_at": None,
+}
+"""The fields that `include` can add to it."""
 
 _ETAG = ("ETag",)
-_TREATMENT = ("X-Ignored-Fields", "Preference-Applied")
-_READ = ("If-None-Match",)
-_ONE_OF_OURS: tuple[Code, ...] = ("listing_not_found", "not_owner")
-_EDIT: tuple[Code, ...] = ("invalid_request", *_ONE_OF_OURS, "precondition_failed")
-_KEPT: tuple[Code, ...] = ("invalid_request", "idempotency_key_reused")
-_UNCHANGED = Success("What you have under the tag that you sent still holds.", "", status=304, headers=_ETAG)
+_PREFERENCES = ("X-Ignored-Fields", "Preference-Applied")
+_CONDITIONAL = ("If-None-Match",)
+_FIND_ERRORS: tuple[Code, ...] = ("listing_not_found", "not_owner")
+_EDIT_ERRORS: tuple[Code, ...] = ("invalid_request", *_FIND_ERRORS, "precondition_failed")
+_CREATE_ERRORS: tuple[Code, ...] = ("invalid_request", "idempotency_key_reused")
+_NOT_MODIFIED = Success("Not modified since the ETag that you sent.", "", status=304, headers=_ETAG)
 _UPDATED = Success(
-    "The listing is changed; ETag is its new tag. With `dry_run=true` it would be, and there is no new tag.",
+    "The listing is updated; `ETag` is its new tag. With `dry_run=true` nothing is stored and no `ETag` sent.",
     "Message",
     {"message": "listing updated"},
-    headers=(*_ETAG, *_TREATMENT),
+    headers=(*_ETAG, *_PREFERENCES),
 )
 _CHANGES = {
-    "price": Example("A new price", {"price": 1100}),
-    "pause": Example("Take it off the market for a while", {"is_active": False}),
-    "clear": Example("Set optional fields back", {"district": None, "latitude": None, "longitude": None}),
+    "price": Example("Change the price", {"price": 1100}),
+    "pause": Example("Pause the listing", {"is_active": False}),
+    "clear": Example("Clear optional fields", {"district": None, "latitude": None, "longitude": None}),
 }
 
 LIST = Operation(
@@ -94,17 +99,17 @@ LIST = Operation(
     tag="Listings",
     summary="List your listings",
     description=(
-        "All your active listings, newest first, unless parameters ask for something else. "
-        "Where `limit` cuts the list, `Link` has the address of the next page; pages neither skip nor repeat a "
-        "listing when others change meanwhile. Parameters that are not known here are ignored."
+        "Returns all your active listings, newest first. Parameters filter, sort and page the list. With `limit`, the "
+        "`Link` header has the URL of the next page. Pagination is keyset-based: creating or deleting other listings "
+        "meanwhile does not make pages skip or repeat one. Unknown parameters are ignored."
     ),
-    answers=(
-        Success("The listings.", "Listings", {"listings": [LISTING]}, headers=(*_ETAG, "Link")),
-        _UNCHANGED,
+    responses=(
+        Success("The listings.", "Listings", {"listings": [EXAMPLE_LISTING]}, headers=(*_ETAG, "Link")),
+        _NOT_MODIFIED,
     ),
     codes=("invalid_request",),
-    parameters=params.PARAMETERS,
-    headers=("Prefer", *_READ),
+    parameters=params.LIST_PARAMETERS,
+    headers=("Prefer", *_CONDITIONAL),
 )
 
 CREATE = Operation(
@@ -112,41 +117,41 @@ CREATE = Operation(
     tag="Listings",
     summary="Create a listing",
     description=(
-        "Only `title` and `content` are needed. Keys of the body that can't be set are ignored and named in "
-        "`X-Ignored-Fields`. With an `Idempotency-Key` the request may be sent again within 24 hours without making "
-        "a second listing."
+        "Only `title` and `content` are required. Unknown and read-only fields are ignored and named in "
+        "`X-Ignored-Fields`. With an `Idempotency-Key` you can repeat the request for 24 hours without creating a "
+        "second listing."
     ),
-    answers=(
+    responses=(
         Success(
-            "The listing is made; its address is in Location.",
+            "The listing is created; `Location` has its URL.",
             "Created",
             {"id": 1025, "message": "listing created"},
             status=201,
-            headers=("Location", "Idempotent-Replayed", *_TREATMENT),
+            headers=("Location", "Idempotent-Replayed", *_PREFERENCES),
         ),
         Success(
-            "With `dry_run=true`: the listing would be made, and nothing is stored.",
+            "With `dry_run=true`: the listing would be created; nothing is stored.",
             "Message",
             {"message": "listing would be created"},
-            headers=("Idempotent-Replayed", *_TREATMENT),
+            headers=("Idempotent-Replayed", *_PREFERENCES),
         ),
     ),
-    codes=_KEPT,
-    parameters=params.OF_A_WRITE,
+    codes=_CREATE_ERRORS,
+    parameters=params.WRITE_PARAMETERS,
     headers=("Prefer", "Idempotency-Key"),
     body="NewListing",
     examples={
-        "shortest": Example("The least that a listing needs", {"title": "Road bike", "content": "Alloy frame, 56 cm."}),
+        "shortest": Example("Required fields only", {"title": "Road bike", "content": "Alloy frame, 56 cm."}),
         "full": Example(
-            "Everything that can be said",
+            "All fields",
             {
                 name: value
-                for name, value in (LISTING | MORE).items()
+                for name, value in (EXAMPLE_LISTING | OPTIONAL_FIELDS).items()
                 if name not in {"id", "view_count", "created_at", "updated_at", "deleted_at"}
             },
         ),
         "draft": Example(
-            "A draft, not shown yet",
+            "A draft that is not on the market yet",
             {
                 "title": "Guitar lessons",
                 "content": "Beginners welcome.",
@@ -162,15 +167,15 @@ CREATE = Operation(
 BATCH = Operation(
     id="runBatch",
     tag="Listings",
-    summary="Do many writes at once",
+    summary="Run a batch of writes",
     description=(
-        "At most 100 operations in the order sent, as one request to the rate limit. Each result is what the single "
-        "request would have been answered, with the `ref` that you gave it. One operation's failure leaves the others "
-        "alone; with `atomic` it undoes all of them, and those that would have passed have the status 424."
+        "Runs up to 100 operations in the order sent, and counts as one request towards the rate limit. Each result "
+        "has the status and body of the single request, and your `ref`. If an operation fails, the others still "
+        "apply. With `atomic`, all are undone instead; those that did not fail get status 424."
     ),
-    answers=(
+    responses=(
         Success(
-            "What each operation came to; look at the status of each.",
+            "One result per operation. Check the status of each.",
             "BatchResults",
             {
                 "results": [
@@ -179,11 +184,11 @@ BATCH = Operation(
                     {"status": 404, "body": {"error": "Listing not found"}},
                 ]
             },
-            headers=("Idempotent-Replayed", *_TREATMENT),
+            headers=("Idempotent-Replayed", *_PREFERENCES),
         ),
     ),
-    codes=_KEPT,
-    parameters=params.OF_A_WRITE,
+    codes=_CREATE_ERRORS,
+    parameters=params.WRITE_PARAMETERS,
     headers=("Prefer", "Idempotency-Key"),
     body="Batch",
     examples={
@@ -213,26 +218,26 @@ BATCH = Operation(
 GET = Operation(
     id="getListing",
     tag="Listings",
-    summary="Read a listing",
-    description="One of your own listings that is not deleted.",
-    answers=(Success("The listing.", "Listing", LISTING, headers=_ETAG), _UNCHANGED),
-    codes=("invalid_request", *_ONE_OF_OURS),
-    parameters=params.OF_ONE,
-    headers=("Prefer", *_READ),
+    summary="Get a listing",
+    description="Returns one of your own listings, unless it is deleted.",
+    responses=(Success("The listing.", "Listing", EXAMPLE_LISTING, headers=_ETAG), _NOT_MODIFIED),
+    codes=("invalid_request", *_FIND_ERRORS),
+    parameters=params.LISTING_PARAMETERS,
+    headers=("Prefer", *_CONDITIONAL),
 )
 
 PATCH = Operation(
     id="updateListing",
     tag="Listings",
-    summary="Change a listing",
+    summary="Update a listing",
     description=(
-        "Changes the fields that are sent and no other; `{}` changes nothing. null sets an optional field back to "
-        "what it is when it was never given. One wrong field refuses the whole change. With `If-Match` it is refused "
-        "when somebody has changed the listing since you read it."
+        "Updates only the fields that you send; `{}` changes nothing. null resets an optional field to its default. "
+        "If one field is invalid, nothing is updated. With `If-Match` the update is rejected if the listing has "
+        "changed since you read it."
     ),
-    answers=(_UPDATED,),
-    codes=_EDIT,
-    parameters=params.OF_A_WRITE,
+    responses=(_UPDATED,),
+    codes=_EDIT_ERRORS,
+    parameters=params.WRITE_PARAMETERS,
     headers=("Prefer", "If-Match"),
     body="ListingChange",
     examples=_CHANGES,
@@ -240,20 +245,22 @@ PATCH = Operation(
 
 PUT = PATCH._replace(
     id="updateListingByPut",
-    summary="Change a listing (the same as PATCH)",
-    description="Does what PATCH does: fields that are not sent stay as they are.",
+    summary="Update a listing (same as PATCH)",
+    description="Does the same as PATCH: fields that you do not send stay as they are.",
 )
 
 DELETE = Operation(
     id="deleteListing",
     tag="Listings",
     summary="Delete a listing",
-    description="The listing is inactive from then on and can't be read or changed; restoring it brings it back.",
-    answers=(
-        Success("The listing is deleted, or with `dry_run=true` would be.", "Message", {"message": "listing deleted"}),
+    description="Deletes the listing. You can't read or update it until you restore it.",
+    responses=(
+        Success(
+            "The listing is deleted. With `dry_run=true` nothing is stored.", "Message", {"message": "listing deleted"}
+        ),
     ),
-    codes=_EDIT,
-    parameters=params.OF_A_WRITE,
+    codes=_EDIT_ERRORS,
+    parameters=params.WRITE_PARAMETERS,
     headers=("Prefer", "If-Match"),
 )
 
@@ -261,204 +268,214 @@ RESTORE = Operation(
     id="restoreListing",
     tag="Listings",
     summary="Restore a deleted listing",
-    description="The listing comes back inactive. One that is not deleted stays as it is. A body is ignored.",
-    answers=(
+    description="Restores the listing as inactive. A listing that is not deleted stays as it is. A body is ignored.",
+    responses=(
         Success(
-            "The listing is back; ETag is its new tag. With `dry_run=true` it would be, and there is no new tag.",
+            "The listing is restored; `ETag` is its new tag. With `dry_run=true` nothing is stored and no `ETag` sent.",
             "Message",
             {"message": "listing restored"},
             headers=_ETAG,
         ),
     ),
-    codes=_EDIT,
-    parameters=params.OF_A_WRITE,
+    codes=_EDIT_ERRORS,
+    parameters=params.WRITE_PARAMETERS,
     headers=("Prefer", "If-Match"),
 )
 
 RATE_LIMIT = Operation(
     id="getRateLimit",
     tag="Rate limit",
-    summary="See what is left of the limit",
+    summary="Get the rate limit status",
     description=(
-        "The limit of your key as a body. It does not count as a request, and answers beyond the limit too. "
-        "All values are null where the operator has turned the limit off."
+        "Returns the rate limit of your key. The request does not count towards the limit, and works even when the "
+        "limit is reached. All values are null if the operator has disabled the limit."
     ),
-    answers=(
-        Success("The limit.", "RateLimit", {"limit": 1000, "window": 3600, "remaining": 995, "reset": 1795247675}),
+    responses=(
+        Success("The rate limit.", "RateLimit", {"limit": 1000, "window": 3600, "remaining": 995, "reset": 1795247675}),
     ),
 )
 
 HEALTH = Operation(
     id="getHealth",
     tag="Health",
-    summary="See whether the process answers",
-    description="Asks nothing of the database.",
-    answers=(Success("It answers.", "Health", {"status": "ok"}),),
+    summary="Check that the process responds",
+    description="Does not use the database.",
+    responses=(Success("The process responds.", "Health", {"status": "ok"}),),
 )
 
 READINESS = Operation(
     id="getReadiness",
     tag="Health",
-    summary="See whether the service can do its work",
-    description="503 while the database can't be written, the rate limit can't be counted or the service is stopping.",
-    answers=(Success("It can.", "Readiness", {"status": "ready"}),),
+    summary="Check that the service is ready",
+    description="Returns 503 if the database is not writable, the rate limiter fails, or the service is shutting down.",
+    responses=(Success("The service is ready.", "Readiness", {"status": "ready"}),),
 )
 
 DOCUMENT = Operation(
     id="getDescription",
     tag="Description",
-    summary="Get this description",
-    description="OpenAPI 3.1, made of the tables by which the service answers.",
-    answers=(Success("The description.", "Description", headers=_ETAG), _UNCHANGED),
-    headers=_READ,
+    summary="Get the OpenAPI document",
+    description="Returns OpenAPI 3.1, generated from the same tables that the server uses.",
+    responses=(Success("The OpenAPI document.", "Description", headers=_ETAG), _NOT_MODIFIED),
+    headers=_CONDITIONAL,
 )
 
 PAGE = Operation(
     id="getReference",
     tag="Description",
-    summary="Read this description as a page",
-    description="For people: every operation with samples, and a form to try it.",
-    answers=(
+    summary="Get the API reference page",
+    description="Returns this reference: every operation with code samples and a form to try it.",
+    responses=(
         Success(
-            "The page.",
+            "The reference page.",
             "File",
             headers=(*_ETAG, "Content-Security-Policy", "Referrer-Policy"),
-            kind="text/html; charset=utf-8",
+            content_type="text/html; charset=utf-8",
         ),
-        _UNCHANGED,
+        _NOT_MODIFIED,
     ),
-    headers=_READ,
+    headers=_CONDITIONAL,
 )
 
 STYLE = Operation(
     id="getReferenceStyle",
     tag="Description",
-    summary="Get the page's style sheet",
-    description="What makes the page look as it does.",
-    answers=(Success("The style sheet.", "File", headers=_ETAG, kind="text/css; charset=utf-8"), _UNCHANGED),
-    headers=_READ,
+    summary="Get the style sheet of the reference page",
+    description="Returns the CSS of the reference page.",
+    responses=(
+        Success("The style sheet.", "File", headers=_ETAG, content_type="text/css; charset=utf-8"),
+        _NOT_MODIFIED,
+    ),
+    headers=_CONDITIONAL,
 )
 
 SCRIPT = Operation(
     id="getReferenceScript",
     tag="Description",
-    summary="Get the page's script",
-    description="What lets the page send requests.",
-    answers=(Success("The script.", "File", headers=_ETAG, kind="text/javascript; charset=utf-8"), _UNCHANGED),
-    headers=_READ,
+    summary="Get the script of the reference page",
+    description="Returns the JavaScript with which the reference page sends requests.",
+    responses=(
+        Success("The script.", "File", headers=_ETAG, content_type="text/javascript; charset=utf-8"),
+        _NOT_MODIFIED,
+    ),
+    headers=_CONDITIONAL,
 )
 
 
 class ErrorDoc(NamedTuple):
-    """A code in words."""
+    """The documentation of an error code."""
 
     when: str
-    example: str  # what a client may be told
+    example: str  # an error message
 
 
 ERROR_DOCS: Mapping[Code, ErrorDoc] = {
-    "invalid_request": ErrorDoc("A field or parameter is missing or wrong.", "title is required; content is required"),
-    "malformed_json": ErrorDoc("The body is no JSON object.", "The body must be a JSON object, but it is empty"),
-    "malformed_request": ErrorDoc(
-        "What was sent is no HTTP/1.1; the connection ends.", "The request is not valid HTTP"
+    "invalid_request": ErrorDoc(
+        "A field or parameter is missing or invalid.", "title is required; content is required"
     ),
-    "api_key_required": ErrorDoc("No key was sent.", "API key is required"),
+    "malformed_json": ErrorDoc("The body is not a JSON object.", "The body must be a JSON object, but it is empty"),
+    "malformed_request": ErrorDoc(
+        "The request is not valid HTTP/1.1. The connection is closed.", "The request is not valid HTTP"
+    ),
+    "api_key_required": ErrorDoc("No API key was sent.", "API key is required"),
     "invalid_api_key": ErrorDoc("The key is unknown, malformed, revoked or expired.", "Invalid API key"),
     "not_owner": ErrorDoc("The listing belongs to another account.", "This listing belongs to another account"),
-    "plan_expired": ErrorDoc("The account has no current Business plan.", "Business plan expired"),
+    "plan_expired": ErrorDoc("The account has no active Business plan.", "Business plan expired"),
     "account_disabled": ErrorDoc("The operator has disabled the account.", "This account is disabled"),
-    "listing_not_found": ErrorDoc("There is no such listing, or it is deleted.", "Listing not found"),
-    "path_not_found": ErrorDoc("There is no such path.", "There is nothing at this path"),
+    "listing_not_found": ErrorDoc("The listing does not exist or is deleted.", "Listing not found"),
+    "path_not_found": ErrorDoc("The path does not exist.", "Path not found: /docs lists all paths"),
     "method_not_allowed": ErrorDoc(
-        "The path has other methods, which Allow names.", "POST is not possible here, only GET, HEAD"
+        "The path does not support the method. `Allow` lists the methods it supports.",
+        "POST is not allowed here; use GET, HEAD",
     ),
-    "request_timeout": ErrorDoc(
-        "The request took too long to arrive.", "The request's body took longer than 30 seconds"
-    ),
+    "request_timeout": ErrorDoc("The request took too long to arrive.", "The request body took longer than 30 seconds"),
     "precondition_failed": ErrorDoc(
-        "The listing is no more the version that If-Match names.",
+        "The listing's current version does not match `If-Match`.",
         "The listing does not match If-Match: read it again and send its current ETag, including the quotes",
     ),
     "body_too_large": ErrorDoc(
         "The body is larger than the operator allows.", "The body must be at most 2097152 bytes"
     ),
-    "uri_too_long": ErrorDoc(
-        "The address is longer than the operator allows.", "The address must be at most 8192 bytes"
-    ),
+    "uri_too_long": ErrorDoc("The URL is longer than the operator allows.", "The URL must be at most 8192 bytes"),
     "unsupported_encoding": ErrorDoc(
-        "The body is compressed.", "The body must not have a Content-Encoding other than identity"
+        "The body is compressed.", "Content-Encoding must be identity: send the body uncompressed"
     ),
     "idempotency_key_reused": ErrorDoc(
-        "The Idempotency-Key was sent before with another request.",
+        "The `Idempotency-Key` was already used for a different request.",
         "This Idempotency-Key was sent with another request before",
     ),
     "dependency_failed": ErrorDoc(
-        "In an atomic batch, another operation failed.", "Not done, because another operation of the batch failed"
+        "Another operation of an atomic batch failed, so this one was not applied.",
+        "Not applied: another operation of the batch failed",
     ),
     "rate_limited": ErrorDoc(
-        "The limit of the key is used up; Retry-After tells when to go on.",
-        "At most 1000 requests per hour and key: try again in 1800 seconds",
+        "The key has reached its rate limit. `Retry-After` says when to try again.",
+        "Rate limit of 1000 requests per hour exceeded: try again in 1800 seconds",
     ),
     "header_too_large": ErrorDoc(
-        "The headers are more or larger than the operator allows.",
-        "The headers must be at most 100 fields of 16384 bytes",
+        "There are more headers than the operator allows, or they are too large.",
+        "The request may have at most 100 headers, of at most 16384 bytes in total",
     ),
-    "internal_error": ErrorDoc("Our fault; tell us the X-Request-Id.", "Something went wrong on our side"),
+    "internal_error": ErrorDoc(
+        "The server failed. Report the `X-Request-Id` to the operator.", "Something went wrong on our side"
+    ),
     "unavailable": ErrorDoc(
-        "Try again after Retry-After. A write may or may not have happened.", "Too many connections"
+        "The service is temporarily unavailable. Try again after `Retry-After`; a write may have been applied.",
+        "Too many connections",
     ),
     "version_not_supported": ErrorDoc(
-        "Neither HTTP/1.1 nor HTTP/1.0 was spoken.", "Only HTTP/1.1 and HTTP/1.0 are spoken here"
+        "The HTTP version is neither 1.0 nor 1.1.", "Only HTTP/1.0 and HTTP/1.1 are supported"
     ),
 }
-"""Every code that a client can meet."""
+"""Every error code."""
 
-FIELDS_IN_WORDS: Mapping[str, str] = {
-    "id": "Positive, given once and never again; later listings of yours have higher ones.",
-    "title": "What it is, in a line. Not blank; kept exactly as sent.",
-    "content": "The description. Not blank; kept exactly as sent.",
-    "type": "What kind of thing is offered.",
-    "category": "Your own word for a finer kind. Empty: not stated.",
+FIELD_DESCRIPTIONS: Mapping[str, str] = {
+    "id": "Positive and never reused. Your later listings have higher ids.",
+    "title": "Title in one line. Not blank; stored exactly as sent.",
+    "content": "Description. Not blank; stored exactly as sent.",
+    "type": "Type of the offer.",
+    "category": "Free-text category. Empty means not stated.",
     "images": (
-        "Addresses of pictures, kept in order and never fetched: URL references without white space, control "
-        "characters or backslashes; a scheme is http or https, with a host and without a user name."
+        "Image URLs, in order. The service never fetches them. No white space, control characters or backslashes. "
+        "Relative references are allowed; absolute URLs must be http or https, with a host and without a user name."
     ),
-    "price": "In New Zealand dollars, at most two decimals. 0: not stated.",
-    "price_type": "What the price is for.",
-    "location": "Where it is. Empty: not stated.",
-    "region": "The region it is in. Empty: not stated.",
-    "district": "The district it is in. Empty: not stated.",
-    "latitude": "Degrees north.",
-    "longitude": "Degrees east.",
-    "is_active": "Whether it is on the market. false on create makes a draft.",
-    "view_count": "How often its public page was viewed.",
-    "created_at": "When it was made, in UTC.",
-    "updated_at": "When a field of it last really changed, in UTC.",
-    "deleted_at": "When it was deleted, in UTC; null: it is not deleted.",
+    "price": "Price in New Zealand dollars, with at most two decimals. 0 means not stated.",
+    "price_type": "How the price is charged.",
+    "location": "Address or place. Empty means not stated.",
+    "region": "Region. Empty means not stated.",
+    "district": "District. Empty means not stated.",
+    "latitude": "Latitude in degrees, positive to the north.",
+    "longitude": "Longitude in degrees, positive to the east.",
+    "is_active": "Whether the listing is on the market. Send false on create for a draft.",
+    "view_count": "Number of views of its public page.",
+    "created_at": "Time of creation, in UTC.",
+    "updated_at": "Time when a field last changed its value, in UTC.",
+    "deleted_at": "Time of deletion, in UTC; null if it is not deleted.",
 }
-"""Every field of a record or a body."""
+"""Every field of a record or a request body."""
 
-PARAMETERS_IN_WORDS: Mapping[str, str] = {
-    "limit": "At most so many listings; without it all of them.",
+PARAMETER_DESCRIPTIONS: Mapping[str, str] = {
+    "limit": "Maximum number of listings per page. Without it, all listings are returned.",
     "cursor": (
-        "Where the page begins: an opaque text from the `Link` of the page before. It is good for the same filters "
-        "and the same order only, for ever."
+        "Start of the page: an opaque string from the `Link` header of the previous page. It works only with the same "
+        "filters and sort order. Cursors never expire."
     ),
-    "status": "Which state the listings are to have.",
+    "status": "State of the listings.",
     "type": "Only listings of this type.",
-    "category": "Only listings of exactly this category.",
-    "region": "Only listings of exactly this region.",
+    "category": "Only listings with exactly this category.",
+    "region": "Only listings with exactly this region.",
     "q": (
-        "Whole words, 1 to 10 of them, all of which the title or the content must have; case and accents do not matter."
+        "Search terms: 1 to 10 whole words, each of which must appear in the title or the content. Case and accents do "
+        "not matter."
     ),
-    "price_min": "The lowest price, included, of at most two decimals.",
-    "price_max": "The highest price, included, of at most two decimals.",
+    "price_min": "Minimum price (inclusive), with at most two decimals.",
+    "price_max": "Maximum price (inclusive), with at most two decimals.",
     "updated_since": (
-        "Only listings updated at this moment or later, in UTC. With `status=all` and `include=deleted_at` a copy is "
-        "kept in step, deletions included."
+        "Only listings updated at or after this time, in UTC. To keep a copy in sync, including deletions, use it "
+        "with `status=all` and `include=deleted_at`."
     ),
-    "sort": "What to sort by; - in front: descending. Newest first without it.",
-    "include": "What else to show of each listing; `all` means district, latitude and longitude.",
-    "dry_run": "Check everything and store nothing: the answer says what would happen, or is the very error.",
+    "sort": "Sort key; a leading - means descending. Default: newest first.",
+    "include": "Additional fields, separated by commas; `all` means district, latitude and longitude.",
+    "dry_run": "Check everything but store nothing. Returns what would happen, or the error.",
 }
-"""Every parameter of an address."""
+"""Every query parameter."""

@@ -1,7 +1,7 @@
-"""JSON Schemas of the rules of fields and parameters, with the very bounds that the rules have.
+"""Build JSON Schemas from the rules of fields and parameters.
 
-A pattern says in the regular expressions of ECMA-262 what its rule does; it names white space by code points, since
-dialects do not agree on what it is.
+Patterns are ECMA-262 regular expressions. They list white space by code point, because dialects of regular expressions
+define it differently.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,31 +16,31 @@ from listings.domain.model import SortKey
 Schema: TypeAlias = dict[str, Any]
 
 _SPACE = r"\t-\r\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-_UNFIT = _SPACE + r"\u0000-\u001f\u007f-\u009f\\"
-_ADDRESS = (
-    rf"^(?:[Hh][Tt][Tt][Pp][Ss]?://[^@:/?#{_UNFIT}][^@/?#{_UNFIT}]*(?:[/?#][^{_UNFIT}]*)?"
-    rf"|[A-Za-z][A-Za-z0-9+.-]*(?:[^A-Za-z0-9+.:{_UNFIT}-][^{_UNFIT}]*)?"  # relative: no colon ends the first word
-    rf"|[^A-Za-z{_UNFIT}][^{_UNFIT}]*)$"
+_FORBIDDEN = _SPACE + r"\u0000-\u001f\u007f-\u009f\\"
+_URL = (
+    rf"^(?:[Hh][Tt][Tt][Pp][Ss]?://[^@:/?#{_FORBIDDEN}][^@/?#{_FORBIDDEN}]*(?:[/?#][^{_FORBIDDEN}]*)?"
+    rf"|[A-Za-z][A-Za-z0-9+.-]*(?:[^A-Za-z0-9+.:{_FORBIDDEN}-][^{_FORBIDDEN}]*)?"  # relative: no scheme
+    rf"|[^A-Za-z{_FORBIDDEN}][^{_FORBIDDEN}]*)$"
 )
-_MONTHS_AND_DAYS = (
+_MONTH_AND_DAY = (
     r"(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8])"
 )
-_BY_FOUR = r"(?:0[48]|[2468][048]|[13579][26])"
-_LEAP_YEAR = rf"[0-9]{{2}}{_BY_FOUR}|{_BY_FOUR}00"
+_MULTIPLE_OF_FOUR = r"(?:0[48]|[2468][048]|[13579][26])"
+_LEAP_YEAR = rf"[0-9]{{2}}{_MULTIPLE_OF_FOUR}|{_MULTIPLE_OF_FOUR}00"
 _YEAR = r"[0-9]{3}[1-9]|[0-9]{2}[1-9][0-9]|[0-9][1-9][0-9]{2}|[1-9][0-9]{3}"
-_MOMENT = (
-    rf"^(?:(?:{_YEAR})-(?:{_MONTHS_AND_DAYS})|(?:{_LEAP_YEAR})-02-29)"
+_TIMESTAMP = (
+    rf"^(?:(?:{_YEAR})-(?:{_MONTH_AND_DAY})|(?:{_LEAP_YEAR})-02-29)"
     r"(?:[T ](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,9})?(?:Z|[+ ]00:00)?)?$"
 )
 
 
 @singledispatch
-def schema_of(rule: object) -> Schema:
-    """What a rule takes."""
-    return dict(_OF_FUNCTIONS[rule])  # type: ignore[index]  # those rules that are no classes
+def build_schema(rule: object) -> Schema:
+    """Return the schema of the values that a rule accepts."""
+    return dict(_FUNCTION_SCHEMAS[rule])  # type: ignore[index]  # rules that are functions
 
 
-@schema_of.register
+@build_schema.register
 def _(rule: Text) -> Schema:
     if rule.allow_blank:
         return {"type": "string", "maxLength": rule.max_length, "pattern": r"^[^\u0000]*$"}
@@ -48,64 +48,66 @@ def _(rule: Text) -> Schema:
     return {"type": "string", "minLength": 1, "maxLength": rule.max_length, "pattern": pattern}
 
 
-@schema_of.register
+@build_schema.register
 def _(rule: Choice) -> Schema:
     return {"type": "string", "enum": list(rule.allowed)}
 
 
-@schema_of.register
+@build_schema.register
 def _(_rule: Flag) -> Schema:
     return {"type": "boolean"}
 
 
-@schema_of.register
+@build_schema.register
 def _(rule: Money) -> Schema:
     return {"type": "number", "minimum": 0, "maximum": rule.max_cents / 100}
 
 
-@schema_of.register
+@build_schema.register
 def _(rule: Coordinate) -> Schema:
     return {"type": "number", "minimum": rule.minimum, "maximum": rule.maximum}
 
 
-@schema_of.register
+@build_schema.register
 def _(rule: Images) -> Schema:
-    address = {"type": "string", "minLength": 1, "maxLength": rule.max_length, "pattern": _ADDRESS}
+    address = {"type": "string", "minLength": 1, "maxLength": rule.max_length, "pattern": _URL}
     return {"type": "array", "maxItems": rule.max_items, "items": address}
 
 
-@schema_of.register
+@build_schema.register
 def _(rule: params.Count) -> Schema:
-    return {"type": "integer", "minimum": rule.least, "maximum": rule.most}
+    return {"type": "integer", "minimum": rule.minimum, "maximum": rule.maximum}
 
 
-@schema_of.register
+@build_schema.register
 def _(rule: params.Amount) -> Schema:
-    return schema_of(rule.money)
+    return build_schema(rule.money)
 
 
-@schema_of.register
-def _(rule: params.Several) -> Schema:
+@build_schema.register
+def _(rule: params.NameSet) -> Schema:
     return {"type": "array", "minItems": 1, "items": {"type": "string", "enum": [*rule.allowed, "all"]}}
 
 
-_OF_FUNCTIONS: Mapping[Callable[[str], Any], Schema] = {
-    params.moment: {"type": "string", "pattern": _MOMENT},
-    params.search_terms: {"type": "string", "minLength": 1, "maxLength": params.LONGEST_SEARCH},
-    params.order: {"type": "string", "enum": [f"{sign}{name}" for name in get_args(SortKey) for sign in ("", "-")]},
-    params.truth: {"type": "boolean"},
-    params.cursor_text: {"type": "string", "maxLength": params.LONGEST_CURSOR},
+_FUNCTION_SCHEMAS: Mapping[Callable[[str], Any], Schema] = {
+    params.parse_timestamp: {"type": "string", "pattern": _TIMESTAMP},
+    params.parse_search_terms: {"type": "string", "minLength": 1, "maxLength": params.MAX_SEARCH_LENGTH},
+    params.parse_sort: {
+        "type": "string",
+        "enum": [f"{sign}{name}" for name in get_args(SortKey) for sign in ("", "-")],
+    },
+    params.parse_bool: {"type": "boolean"},
+    params.check_cursor_length: {"type": "string", "maxLength": params.MAX_CURSOR_LENGTH},
 }
 
 
-def field_schema(name: str, *, example: object = None) -> Schema:
-    """What a body may give for a field that can be set, without null."""
-    schema = schema_of(fields.FIELDS[name].rule)
-    return schema if example is None else schema | {"examples": [example]}
+def build_field_schema(name: str) -> Schema:
+    """Return the schema of a writable field in a request body, without null."""
+    return build_schema(fields.FIELDS[name].rule)
 
 
-def nullable(schema: Schema) -> Schema:
-    """The same, or null."""
+def allow_null(schema: Schema) -> Schema:
+    """Return a schema that also allows null."""
     more: Schema = {"type": [schema["type"], "null"]}
     if "enum" in schema:
         more["enum"] = [*schema["enum"], None]

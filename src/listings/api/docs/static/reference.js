@@ -1,25 +1,25 @@
-// Makes the reference interactive. Without it the page is complete, but for sending requests.
+// Adds forms that send requests, copy buttons and language switching. The rest of the page works without it.
 "use strict";
 
 const key = document.getElementById("key");
 
 function element(name, text) {
-  const made = document.createElement(name);
-  made.textContent = text;
-  return made;
+  const node = document.createElement(name);
+  node.textContent = text;
+  return node;
 }
 
-/* The server knows the host by which it was asked, but not whether a proxy in front of it speaks TLS. */
-function useOwnAddress() {
-  const told = document.documentElement.dataset.base;
+/* The server knows the Host header, but not whether a proxy in front of it uses TLS. */
+function useOwnOrigin() {
+  const rendered = document.documentElement.dataset.base;
   const own = window.location.origin;
-  if (told === own || !own.startsWith("http")) return;
+  if (rendered === own || !own.startsWith("http")) return;
   for (const code of document.querySelectorAll(".sample code, .overview code")) {
-    code.textContent = code.textContent.replaceAll(told, own);
+    code.textContent = code.textContent.replaceAll(rendered, own);
   }
 }
 
-function requestOf(form) {
+function buildRequest(form) {
   let path = form.dataset.path;
   const query = new URLSearchParams();
   const headers = new Headers();
@@ -33,12 +33,12 @@ function requestOf(form) {
   if (key.value.trim() !== "") headers.set("X-API-Key", key.value.trim());
   const body = form.elements.namedItem("body");
   if (body) headers.set("Content-Type", "application/json");
-  const sent = { method: form.dataset.method, headers, cache: "no-store", credentials: "omit" };
-  if (body) sent.body = body.value;
-  return [query.size ? `${path}?${query}` : path, sent];
+  const options = { method: form.dataset.method, headers, cache: "no-store", credentials: "omit" };
+  if (body) options.body = body.value;
+  return [query.size ? `${path}?${query}` : path, options];
 }
 
-function readable(text, type) {
+function prettyPrint(text, type) {
   if (!type.startsWith("application/json")) return text;
   try {
     return JSON.stringify(JSON.parse(text), null, 2);
@@ -52,29 +52,29 @@ async function send(form) {
   const button = form.querySelector("button");
   button.disabled = true;
   try {
-    const [address, sent] = requestOf(form);
-    const answer = await fetch(address, sent);
-    const text = await answer.text();
-    const lines = Array.from(answer.headers, ([name, value]) => `${name}: ${value}`);
+    const [url, options] = buildRequest(form);
+    const response = await fetch(url, options);
+    const text = await response.text();
+    const lines = Array.from(response.headers, ([name, value]) => `${name}: ${value}`);
     output.replaceChildren(
-      element("p", `${sent.method} ${address} was answered ${answer.status} ${answer.statusText}`),
+      element("p", `${options.method} ${url}: ${response.status} ${response.statusText}`),
       element("pre", lines.join("\n")),
-      element("pre", readable(text, answer.headers.get("Content-Type") || "")),
+      element("pre", prettyPrint(text, response.headers.get("Content-Type") || "")),
     );
-  } catch (fault) {
-    output.replaceChildren(element("p", `The request could not be sent: ${fault.message}`));
+  } catch (error) {
+    output.replaceChildren(element("p", `Sending the request failed: ${error.message}`));
   } finally {
     button.disabled = false;
   }
 }
 
-function offerCopy(samples) {
+function addCopyButton(samples) {
   const button = element("button", "Copy");
   button.type = "button";
   button.className = "copy";
   button.addEventListener("click", async () => {
-    const seen = [...samples.querySelectorAll(".sample")].find((sample) => sample.offsetParent !== null);
-    await navigator.clipboard.writeText(seen.textContent);
+    const visible = [...samples.querySelectorAll(".sample")].find((sample) => sample.offsetParent !== null);
+    await navigator.clipboard.writeText(visible.textContent);
     button.textContent = "Copied";
     setTimeout(() => { button.textContent = "Copy"; }, 1500);
   });
@@ -85,10 +85,10 @@ function chooseLanguage(language) {
   for (const input of document.querySelectorAll(`.samples input[value="${CSS.escape(language)}"]`)) input.checked = true;
 }
 
-useOwnAddress();
+useOwnOrigin();
 for (const hidden of document.querySelectorAll(".key, .try")) hidden.hidden = false;
 for (const samples of document.querySelectorAll(".samples")) {
-  if (navigator.clipboard) offerCopy(samples);
+  if (navigator.clipboard) addCopyButton(samples);
   samples.addEventListener("change", (event) => chooseLanguage(event.target.value));
 }
 for (const form of document.querySelectorAll("form")) {
