@@ -1,7 +1,6 @@
-"""Builds the package as pyproject.toml has it; with COMPILE=1 the way of a request is compiled by mypyc.
+"""Build the package that pyproject.toml describes. With COMPILE=1, mypyc compiles the request path.
 
-That is the same code, in which reads are up to 1.4 times as fast. It needs a C compiler, Python's headers, and mypy
-beside the dependencies.
+Compiled reads are up to 1.4 times as fast. Compiling needs a C compiler, Python's headers and mypy.
 """
 
 import os
@@ -21,13 +20,13 @@ _COMPILED = {
 }
 
 
-def compiled() -> list[Extension]:
-    """What a request passes whatever it asks for. SystemExit where it can't be compiled here."""
+def compile_modules() -> list[Extension]:
+    """Compile the modules that every request uses. Raises SystemExit without a compiler or headers."""
     if not (Path(sysconfig.get_path("include")) / "Python.h").exists() or shutil.which(_compiler()) is None:
         raise SystemExit("COMPILE=1 needs a C compiler and Python's headers, such as Debian's gcc and python3-dev")
-    from mypyc.build import mypycify  # noqa: PLC0415 - not there unless something is to be compiled
+    from mypyc.build import mypycify  # noqa: PLC0415 - installed only for compiling
 
-    paths = [str(_PACKAGE / room / f"{name}.py") for room, names in _COMPILED.items() for name in names]
+    paths = [str(_PACKAGE / folder / f"{name}.py") for folder, names in _COMPILED.items() for name in names]
     extensions: list[Extension] = mypycify(
         ["--config-file=", "--ignore-missing-imports", *paths], group_name="listings", debug_level="0"
     )
@@ -38,4 +37,4 @@ def _compiler() -> str:
     return (os.environ.get("CC") or str(sysconfig.get_config_var("CC"))).split()[0]
 
 
-setup(ext_modules=compiled() if os.environ.get("COMPILE") == "1" else [])
+setup(ext_modules=compile_modules() if os.environ.get("COMPILE") == "1" else [])

@@ -63,7 +63,7 @@ def fill_at(address: str, folder: Path) -> tuple[Owner, ...]:
     maintenance.migrate_database(settings)
 
     async def work() -> tuple[Owner, ...]:
-        async with wiring.opened_service(settings) as service:
+        async with wiring.open_service(settings) as service:
             owners = tuple([await _make_owner(service, number) for number in range(ACCOUNTS)])
             await service.index_market()  # or the service would catch up while it is measured
             return owners
@@ -75,7 +75,7 @@ def add_expired(database: Path) -> str:
     """Add an account without listings whose plan has expired; returns its key."""
 
     async def work() -> str:
-        async with wiring.opened_service(load({}, {"database": f"sqlite:///{database}"})) as service:
+        async with wiring.open_service(load({}, {"database": f"sqlite:///{database}"})) as service:
             end = int(service.clock()) + _YEAR
             account = await service.add_account("Expired", "expired@example.com", end)
             issued = await service.add_key(account, "bench", api_keys.generate())

@@ -94,7 +94,7 @@ async def fill(database: Path, count: int) -> Stock:
     """A database of about so many listings, none of them in the market."""
     settings = load({}, {"database": f"sqlite:///{database}", "data_folder": str(database.parent), "site": "off"})
     maintenance.migrate_database(settings)
-    async with wiring.opened_service(settings) as service:
+    async with wiring.open_service(settings) as service:
         accounts = max(_LEAST_ACCOUNTS, count // _OF_AN_ACCOUNT)
         end = int(service.clock()) + _YEAR
         sellers = [await open_seller(service, number, end) for number in range(accounts)]

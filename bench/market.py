@@ -136,7 +136,7 @@ async def _measure(market: Market, repeats: int) -> None:
     server_core, client_core = machine.two_cores()
     environment = {"LISTINGS_DATABASE_URL": address, "LISTINGS_DATA_FOLDER": str(folder), "LISTINGS_PORT": "0"}
     command = [str(Path(sys.executable).with_name("listings")), "serve"]
-    async with wiring.opened_service(settings) as service:
+    async with wiring.open_service(settings) as service:
         with servers.started(command, environment, folder, server_core) as server, servers.pinned(client_core):
             client = Client(server.port, (server.process.pid, *([beside] if beside is not None else [])))
             click.echo(f"| Search | {' | '.join(_PAGES)} |\n| --- |{' ---: |' * len(_PAGES)}")
@@ -174,7 +174,7 @@ async def _times(service: Service, client: Client, search: Search, repeats: int)
         began = perf_counter()
         await service.search_market(_query(search))
         store.append((perf_counter() - began) * 1000)
-    path = search.address(search.after)
+    path = search.url(search.after)
     client.get(path)
     before = client.work()
     pages = [client.get(path) for _ in range(repeats)]

@@ -33,7 +33,7 @@ async def fill_empty(settings: Settings, count: int, tell: Callable[[str], None]
 
     The settings have the site off, or listings would come into the market by and by, while others are made.
     """
-    async with wiring.opened_service(settings) as service:
+    async with wiring.open_service(settings) as service:
         if await service.store.page_accounts(0, 1):
             return
         sellers = [await open_seller(service, number) for number in range(SELLERS)]

@@ -139,11 +139,11 @@ class Harness:
 
     def __enter__(self) -> Self:
         maintenance.migrate_database(self.settings)
-        opened = wiring.opened_service(self.settings, clock=self.clock)
+        opened = wiring.open_service(self.settings, clock=self.clock)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Service, "run_maintenance", self._keep_up)
             self.service = self.run(self._stack.enter_async_context(opened))
-        self.application = wiring.application(self.service, self.settings)
+        self.application = wiring.build_application(self.service, self.settings)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -293,7 +293,7 @@ class RunningService:
 
     def _work(self) -> None:
         with (
-            wiring.observed(self.settings) as self.observers,
+            wiring.open_observers(self.settings) as self.observers,
             bind_socket(self.settings.host, self.settings.port) as listener,
         ):
             self.base_url = format_base_url(listener)
@@ -302,9 +302,9 @@ class RunningService:
     async def _serve(self, listener: Any) -> None:
         self._loop = asyncio.get_running_loop()
         observers = self.observers
-        async with wiring.opened_service(self.settings, metrics=observers.metrics) as service:
+        async with wiring.open_service(self.settings, metrics=observers.metrics) as service:
             self.service = service
-            self._server = wiring.server(service, self.settings, on_start=self._started.set, observers=observers)
+            self._server = wiring.build_server(service, self.settings, on_start=self._started.set, observers=observers)
             if self._plain:
                 self._server.config.app = cast("Any", PlainAsgi(cast("Any", self._server.config.app)))
             await self._server.serve([listener])

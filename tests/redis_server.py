@@ -103,7 +103,7 @@ class RedisServer:
     def endpoint(self, **changes: Any) -> Endpoint:
         """With an answer's time that no busy machine exceeds."""
         return Endpoint(
-            "127.0.0.1", self.port, "", tls=False, user="", password=self._password, database=0, answer_seconds=60
+            "127.0.0.1", self.port, "", tls=False, user="", password=self._password, database=0, timeout_seconds=60
         )._replace(**changes)
 
 

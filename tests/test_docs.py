@@ -15,7 +15,7 @@ from listings.domain.fields import FIELDS
 from listings.settings import SETTINGS, Setting
 from listings.telemetry.logs import RequestLine
 from listings.telemetry.metrics import Metrics
-from listings.workers.metrics_sum import about_workers
+from listings.workers.metrics_sum import build_worker_metrics
 from tests.cli.test_doctor import CHECKS
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -73,7 +73,7 @@ def test_every_metric_is_in_the_table_with_its_labels(tmp_path: Path) -> None:
     for family in metrics.registry.collect():
         name = f"{family.name}{'_total' if family.type == 'counter' else '_info' if family.type == 'info' else ''}"
         there[name] = {label for sample in family.samples for label in sample.labels} - {"le"}
-    there |= {sample.name: set() for family in about_workers(1, 0) for sample in family.samples}
+    there |= {sample.name: set() for family in build_worker_metrics(1, 0) for sample in family.samples}
     ours = {name: labels for name, labels in there.items() if name.startswith("listings_")}
     assert {name.strip(" `"): set(re.findall(r"`(\w+)`", labels)) for name, labels in told.items()} == ours
 

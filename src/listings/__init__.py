@@ -1,4 +1,4 @@
-"""Listings: sellers manage their marketplace listings by program."""
+"""Listings: an API, a seller console and a public market for marketplace listings."""
 
 from importlib.util import find_spec
 
@@ -6,6 +6,6 @@ __version__ = "0.1.0"
 
 
 def is_compiled() -> bool:
-    """Whether what every request passes is compiled here; else it runs as it is written, which is slower."""
+    """Return whether the modules on the request path are compiled with mypyc."""
     spec = find_spec("listings.domain.api_keys")
     return spec is not None and not str(spec.origin).endswith(".py")

@@ -1,4 +1,4 @@
-"""What the operator's commands do to a database: migrate, back up, restore, copy, inspect."""
+"""Operations of the operator's commands: migrate, back up, restore, copy and inspect databases and rate limits."""
 
 import asyncio
 import sys
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.postgres_url import PostgresUrl
-from listings.ratelimit.mapped import LogFile, MappedLimiter, log_files
+from listings.ratelimit.mapped import LogFile, MappedLimiter, list_log_files
 from listings.ratelimit.memory import MemoryLimiter
 from listings.settings import Settings
 from listings.store.migrations import Migration
@@ -21,133 +21,129 @@ from listings.store.sqlite.maintenance import backup, inspection, migrate, resto
 from listings.store.sqlite.maintenance.inspection import Inspection
 from listings.store.sqlite.maintenance.restore import Restored
 from listings.store.sqlite.maintenance.snapshot import Progress, ignore_progress
-from listings.wiring import create_data_folder, redis_endpoint, redis_limiter
+from listings.wiring import build_redis_endpoint, build_redis_limiter, create_data_folder
 
-if TYPE_CHECKING:  # loaded where they are used: most commands need none of them
+if TYPE_CHECKING:  # imported in functions, because most commands need none of them
     from listings.ratelimit.redis import RedisLimiter
     from listings.ratelimit.redis_inspection import RedisReport
     from listings.store.postgres.inspection import PostgresInspection
     from listings.store.sqlite_to_postgres.copy import CopyResult
 
 OnDamage: TypeAlias = Callable[[Callable[[], None]], None]
-"""Is given what ends the service once damage is found, to be called on the event loop that runs."""
+"""Registers a callback that stops the service if damage is found. Call it on the running event loop."""
 
 
 T = TypeVar("T")
 
 _IN_POSTGRES = "The data is in PostgreSQL"
-
-
-_LOOK_SECONDS, _LOOK_BEFORE_SECONDS = 2.0, 0.2
-
-
-_COPY_TIMEOUT = 5_000  # milliseconds that Redis may take to answer where no request waits for it
+_SCAN_SECONDS, _STARTUP_SCAN_SECONDS = 2.0, 0.2
+_COPY_TIMEOUT_MS = 5_000  # longer than for requests, because nobody is waiting
 
 
 def migrate_database(settings: Settings, on_backup: Callable[[Path], None] = lambda _: None) -> list[Migration]:
-    """Create the database where there is none and bring its schema up to date; returns what was applied.
+    """Create the database if it does not exist, and apply pending migrations. Return the applied ones.
 
-    `on_backup` is told where the database is kept as it was before.
+    `on_backup` is called with the path of the backup that is created before an upgrade.
     """
     if isinstance(settings.database, PostgresUrl):
-        from listings.store.postgres import migrate as postgres_migrate  # noqa: PLC0415 - its driver is for those who use it
+        from listings.store.postgres import migrate as postgres_migrate  # noqa: PLC0415 - its driver is optional
 
-        return _finished(postgres_migrate.migrate(settings.database))
+        return _run_in_thread(postgres_migrate.migrate(settings.database))
     return migrate.migrate(settings.database, on_backup=on_backup)
 
 
 @contextmanager
-def sound_database(settings: Settings) -> Iterator[OnDamage]:
-    """Look through the pages of a SQLite file, for two seconds at most, the block beginning after a fifth of one.
+def watch_for_damage(settings: Settings) -> Iterator[OnDamage]:
+    """Scan the pages of a SQLite file for damage for at most two seconds. The block starts after 0.2 seconds.
 
-    Raises Unavailable, which names the damage: before the block, or behind it where it is found while that runs; who is
-    given to what is yielded then ends it.
+    Raises Unavailable that describes the damage, on entry or, if it is found later, on exit. In that case, callbacks
+    registered with the yielded function are called, so that they can end the block early.
     """
     if isinstance(settings.database, PostgresUrl):
         yield lambda _: None
         return
-    leaving = threading.Event()
-    thread = ThreadPoolExecutor(1, "listings-look")
-    looking = thread.submit(inspection.find_damage, settings.database, _LOOK_SECONDS, leaving.is_set)
-    thread.shutdown(wait=False)  # it ends with the look
-    if not wait([looking], _LOOK_BEFORE_SECONDS).not_done:
-        _require_sound(settings, looking)
+    cancelled = threading.Event()
+    thread = ThreadPoolExecutor(1, "listings-scan")
+    scan = thread.submit(inspection.find_damage, settings.database, _SCAN_SECONDS, cancelled.is_set)
+    thread.shutdown(wait=False)  # the thread ends with the scan
+    if not wait([scan], _STARTUP_SCAN_SECONDS).not_done:
+        _require_undamaged(settings, scan)
     try:
-        yield partial(_call_on_damage, looking)
+        yield partial(_call_on_damage, scan)
     finally:
-        leaving.set()
-    _require_sound(settings, looking)
+        cancelled.set()
+    _require_undamaged(settings, scan)
 
 
-def _call_on_damage(looking: Future[str], end: Callable[[], None]) -> None:
+def _call_on_damage(scan: Future[str], end: Callable[[], None]) -> None:
     loop = asyncio.get_running_loop()
-    looking.add_done_callback(
-        lambda looked: loop.call_soon_threadsafe(end) if looked.exception() or looked.result() else None
+    scan.add_done_callback(
+        lambda future: loop.call_soon_threadsafe(end) if future.exception() or future.result() else None
     )
 
 
-def _require_sound(settings: Settings, looking: Future[str]) -> None:
-    damage = looking.result()
+def _require_undamaged(settings: Settings, scan: Future[str]) -> None:
+    damage = scan.result()
     if damage:
         advice = "restore the last good backup with `listings restore FILE --force`"
         raise Unavailable(f"The database {settings.redacted_database} is damaged: {damage}: {advice}")
 
 
-def pending_migrations(settings: Settings) -> list[Migration]:
-    """What `migrate_database` would apply. Changes nothing."""
+def list_pending_migrations(settings: Settings) -> list[Migration]:
+    """Return the migrations that `migrate_database` would apply."""
     if isinstance(settings.database, PostgresUrl):
         from listings.store.postgres import migrate as postgres_migrate  # noqa: PLC0415 - as above
 
-        return _finished(postgres_migrate.list_pending(settings.database))
+        return _run_in_thread(postgres_migrate.list_pending(settings.database))
     return migrate.list_pending(settings.database)
 
 
 def back_up_database(settings: Settings, file: Path, *, force: bool, progress: Progress = ignore_progress) -> Path:
-    """Copy the database to a file; returns the file, links resolved."""
+    """Copy the database to a file. Return its path with links resolved."""
     if isinstance(settings.database, PostgresUrl):
         raise Problem("backup_refused", f"{_IN_POSTGRES}: back it up with `pg_dump --format=custom`")
     return backup.back_up(settings.database, file, force=force, progress=progress)
 
 
 def restore_database(settings: Settings, file: Path, *, force: bool, progress: Progress = ignore_progress) -> Restored:
-    """Make the database what a backup is."""
+    """Restore the database from a backup."""
     if isinstance(settings.database, PostgresUrl):
         raise Problem("restore_refused", f"{_IN_POSTGRES}: restore it with `pg_restore`")
     return restore.restore(settings.database, file, force=force, progress=progress)
 
 
 def copy_database(settings: Settings, target: PostgresUrl, *, dry_run: bool, progress: Progress) -> "CopyResult":
-    """Make a PostgreSQL database what the SQLite database of the settings is; `dry_run`: only count what differs."""
+    """Copy the SQLite database of the settings to PostgreSQL. With `dry_run`, only count the differences."""
     if isinstance(settings.database, PostgresUrl):
-        raise Problem("copy_refused", f"{_IN_POSTGRES} already: let LISTINGS_DATABASE_URL name the SQLite database")
+        raise Problem("copy_refused", f"{_IN_POSTGRES} already: set LISTINGS_DATABASE_URL to the SQLite database")
     from listings.store.sqlite_to_postgres import copy  # noqa: PLC0415 - as above
 
     return asyncio.run(copy.copy(settings.database, target, dry_run=dry_run, progress=progress))
 
 
-def copy_limits(settings: Settings, target: PostgresUrl, database_id: str) -> int:
-    """Let the limiters of a copied database go on from what was counted beside its source; returns of how many keys."""
+def copy_rate_limits(settings: Settings, target: PostgresUrl, database_id: str) -> int:
+    """Copy the rate limit logs of a copied database. Return the number of keys with counted requests."""
     if not settings.rate_limit or sys.platform != "linux":
         return 0
     try:
-        return asyncio.run(_copy_limits(settings, settings._replace(database=target), database_id))
+        return asyncio.run(_copy_rate_limits(settings, settings._replace(database=target), database_id))
     except Problem as problem:
         raise Problem(
             "copy_refused",
-            f"All rows are copied, but not what the rate limit has counted: {problem.message}: run it again",
+            f"All rows are copied, but not the counts of the rate limit: {problem.message}: run it again",
         ) from problem
 
 
-async def _copy_limits(source: Settings, target: Settings, database_id: str) -> int:
+async def _copy_rate_limits(source: Settings, target: Settings, database_id: str) -> int:
     old, new = (MappedLimiter(it.file, database_id, it.rate_limit, it.rate_window) for it in (source, target))
     limiters: list[MappedLimiter | RedisLimiter] = [new]
     if target.redis is not None:
-        limiters.append(redis_limiter(target.redis, target._replace(redis_timeout=_COPY_TIMEOUT), database_id))
+        limiters.append(build_redis_limiter(target.redis, target._replace(redis_timeout=_COPY_TIMEOUT_MS), database_id))
     create_data_folder(target)
     keys = 0
     try:
-        for key_id in await old.keys():
-            ages = await old.ages(key_id)
+        for key_id in await old.list_keys():
+            ages = await old.list_ages(key_id)
             keys += bool(ages)
             for limiter in limiters if ages else ():
                 await limiter.import_history(key_id, ages)
@@ -158,47 +154,47 @@ async def _copy_limits(source: Settings, target: Settings, database_id: str) -> 
 
 
 def inspect_database(settings: Settings) -> Inspection:
-    """Look through the database, changing nothing."""
+    """Inspect the SQLite database without changing it."""
     return inspection.inspect(settings.file)
 
 
 def inspect_postgres(settings: Settings) -> "PostgresInspection":
-    """Look at the server and its database, changing nothing. Raises Problem where that can't be."""
+    """Inspect the PostgreSQL server and database without changing them. Raises Problem if that is impossible."""
     from listings.store.postgres import inspection as postgres_inspection  # noqa: PLC0415 - as above
 
-    return _finished(postgres_inspection.inspect(str(settings.database)))
+    return _run_in_thread(postgres_inspection.inspect(str(settings.database)))
 
 
 def get_sqlite_version() -> str:
-    """The SQLite in use. Raises Problem("schema_mismatch") when it is one that can corrupt the file."""
+    """Return the version of SQLite. Raises Problem("schema_mismatch") if it has a bug that can corrupt the file."""
     connections.require_safe_sqlite()
     return connections.get_sqlite_version()
 
 
 def find_orphaned_wal(settings: Settings) -> tuple[Path | None, str]:
-    """The WAL or journal of a database that is gone, if it is, and what to do then."""
+    """Return the WAL or journal whose database is missing, or None, and advice for that case."""
     return connections.find_orphaned_wal(settings.file), connections.ORPHANED_WAL_ADVICE
 
 
 def get_free_bytes(settings: Settings) -> tuple[int, int]:
-    """How many bytes the database can grow by, and with how few the store isn't ready any more."""
+    """Return the bytes by which the database can grow, and the minimum at which the store is ready."""
     return connections.get_free_bytes(settings.file), connections.MIN_FREE_BYTES
 
 
 def find_stale_drafts(settings: Settings) -> list[Path]:
-    """What backups that were killed have left in the database's folder."""
+    """Return temporary files that killed backups left in the database's folder."""
     return snapshot.find_stale_drafts(settings.file.resolve().parent)
 
 
-def limiter_files(settings: Settings) -> list[LogFile] | None:
-    """The files of the rate limit; None where there are none to be."""
+def list_rate_limit_files(settings: Settings) -> list[LogFile] | None:
+    """Return the files of the rate limit, or None if it uses none."""
     if not settings.rate_limit or sys.platform != "linux":
         return None
-    return log_files(settings.file)
+    return list_log_files(settings.file)
 
 
 def rate_limit_scope(settings: Settings) -> str | None:
-    """Whose requests the rate limit counts together, unless Redis is away; None where there is no limit."""
+    """Return the scope of the rate limit while Redis is available, or None without a limit."""
     if not settings.rate_limit:
         return None
     if settings.redis is not None:
@@ -207,15 +203,15 @@ def rate_limit_scope(settings: Settings) -> str | None:
 
 
 def inspect_redis(settings: Settings) -> "RedisReport | None":
-    """What the Redis of the rate limit says of itself; None where there is none. Raises Unavailable."""
+    """Inspect the Redis server of the rate limit. Return None if none is used. Raises Unavailable."""
     if settings.redis is None or not settings.rate_limit:
         return None
-    from listings.ratelimit.redis_inspection import inspect  # noqa: PLC0415 - with Redis's client, which few need
+    from listings.ratelimit.redis_inspection import inspect  # noqa: PLC0415 - most installations do not use Redis
 
-    return inspect(redis_endpoint(settings.redis, settings))
+    return inspect(build_redis_endpoint(settings.redis, settings))
 
 
-def _finished(work: Coroutine[Any, Any, T]) -> T:
-    """What it comes to, on a loop of its own, since the caller may be on one already."""
+def _run_in_thread(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in a thread, because the caller may already be running an event loop."""
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, work).result()
+        return thread.submit(asyncio.run, coroutine).result()

@@ -1,4 +1,4 @@
-"""Wires store, limiter, service and application out of settings: for the command line, tests and benchmarks alike."""
+"""Build store, rate limiter, service, application and server from settings."""
 
 import asyncio
 import sys
@@ -19,7 +19,7 @@ from listings.settings import RedisAddress, Settings
 from listings.store.sqlite.store import SqliteStore
 from listings.telemetry.logs import RequestLog
 
-if TYPE_CHECKING:  # HTTP and metrics are loaded where they are used: most commands need neither
+if TYPE_CHECKING:  # imported in functions, because most commands need neither HTTP nor metrics
     from listings.api.app import Application, Trace
     from listings.http.asgi import Pages
     from listings.http.server import Server
@@ -31,27 +31,27 @@ if TYPE_CHECKING:  # HTTP and metrics are loaded where they are used: most comma
 T = TypeVar("T")
 
 
-_AMONG_WORKERS = 4  # connections that a worker takes at once, so that the others get some
+_WORKER_ACCEPT_BATCH_SIZE = 4  # connections accepted together, so that other workers get some
 
 
 class Observers(NamedTuple):
-    """Who hears what the service does, beside its log."""
+    """Metrics and traces of a running service."""
 
     metrics: "Metrics | None" = None
     trace: "Trace | None" = None
 
 
-NOBODY = Observers()
+NO_OBSERVERS = Observers()
 
 
 @contextmanager
-def observed(settings: Settings, *, listening: bool = True) -> Iterator[Observers]:
-    """Metrics and traces as far as the settings ask for them. Raises Problem("invalid_setting").
+def open_observers(settings: Settings, *, listening: bool = True) -> Iterator[Observers]:
+    """Open the metrics and traces that the settings turn on. Raises Problem("invalid_setting").
 
-    `listening`: whether metrics are told at the address of the settings; else somebody asks for the reports.
+    Without `listening`, the metrics are not served over HTTP, as in a worker, which reports them to the supervisor.
     """
     with ExitStack() as stack:
-        trace = stack.enter_context(_tracing()) if settings.tracing else None
+        trace = stack.enter_context(_open_tracing()) if settings.tracing else None
         metrics = None
         if settings.metrics_address is not None:
             from listings.telemetry.metrics import Metrics  # noqa: PLC0415 - see above
@@ -63,29 +63,29 @@ def observed(settings: Settings, *, listening: bool = True) -> Iterator[Observer
 
 
 @asynccontextmanager
-async def opened_service(
+async def open_service(
     settings: Settings, *, clock: Callable[[], float] = time.time, metrics: "Metrics | None" = None
 ) -> AsyncIterator[Service]:
-    """A service over the database of the settings, which must exist; everything is committed at the end."""
-    store = _store(settings, metrics)
+    """Open a service on the database of the settings, which must exist. Pending counts are written at the end."""
+    store = _build_store(settings, metrics)
     await store.open()
     if metrics is not None:
         metrics.watch_writes(lambda: store.writes_waiting)
-    limiter = _limiter(settings, await store.get_database_id(), metrics)
+    limiter = _build_limiter(settings, await store.get_database_id(), metrics)
     service = Service(
         store,
         limiter,
         clock,
         sign_up_open=settings.sign_up,
         market_open=settings.site,
-        payments=_payments(settings),
+        payments=_build_payments(settings),
     )
-    upkeep = asyncio.create_task(service.run_maintenance())
+    maintenance = asyncio.create_task(service.run_maintenance())
     try:
         yield service
     finally:
-        upkeep.cancel()
-        await asyncio.wait([upkeep])  # what it has not stored is the service's again
+        maintenance.cancel()
+        await asyncio.wait([maintenance])  # counts that it has not stored are pending again
         await service.write_key_uses()
         await service.write_views()
         await service.write_usage()
@@ -94,7 +94,7 @@ async def opened_service(
             await limiter.close()
 
 
-def _store(settings: Settings, metrics: "Metrics | None") -> "SqliteStore | PostgresStore":
+def _build_store(settings: Settings, metrics: "Metrics | None") -> "SqliteStore | PostgresStore":
     if isinstance(settings.database, Path):
         return SqliteStore(settings.database, metrics.record_batch if metrics is not None else None)
     from listings.store.postgres.pool import PoolLimits  # noqa: PLC0415
@@ -105,19 +105,19 @@ def _store(settings: Settings, metrics: "Metrics | None") -> "SqliteStore | Post
 
 
 def create_data_folder(settings: Settings) -> None:
-    """Of the files of this machine."""
+    """Create the folder of this machine's files. Raises Problem("invalid_setting")."""
     try:
         settings.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise Problem(
-            "invalid_setting", f"The folder {settings.file.parent} can't be made: {error.strerror}"
+            "invalid_setting", f"The folder {settings.file.parent} can't be created: {error.strerror}"
         ) from error
 
 
-def application(
-    service: Service, settings: Settings, request_log: RequestLog | None = None, observers: Observers = NOBODY
+def build_application(
+    service: Service, settings: Settings, request_log: RequestLog | None = None, observers: Observers = NO_OBSERVERS
 ) -> "Application":
-    """The ASGI application over a service."""
+    """Build the ASGI application of a service."""
     from listings.api.app import Application  # noqa: PLC0415 - see above
     from listings.site.lazy import LazyPages  # noqa: PLC0415 - see above
 
@@ -129,38 +129,38 @@ def application(
         request_log=request_log,
         on_response=observers.metrics.record_response if observers.metrics is not None else None,
         trace=observers.trace,
-        pages=LazyPages(partial(_pages, service, settings)) if settings.site else None,
+        pages=LazyPages(partial(_build_pages, service, settings)) if settings.site else None,
     )
     service.store.on_server_replaced = application.clear_response_cache
     return application
 
 
-def _pages(service: Service, settings: Settings) -> "Pages":
+def _build_pages(service: Service, settings: Settings) -> "Pages":
     from listings.site import app  # noqa: PLC0415 - see `LazyPages`
     from listings.site.context import SiteOptions  # noqa: PLC0415
 
-    return app.application(
+    return app.build_pages(
         service,
         SiteOptions(
             base_url=settings.base_url,
             trusted_proxies=settings.trusted_proxies,
-            most_body=settings.max_body_bytes,
+            max_body_bytes=settings.max_body_bytes,
         ),
     )
 
 
-def server(
+def build_server(
     service: Service,
     settings: Settings,
     request_log: RequestLog | None = None,
     on_start: Callable[[], None] = lambda: None,
-    observers: Observers = NOBODY,
+    observers: Observers = NO_OBSERVERS,
 ) -> "Server":
-    """The HTTP server over a service."""
+    """Build the HTTP server of a service."""
     from listings.http.connection import ConnectionLimits  # noqa: PLC0415 - see above
     from listings.http.server import Server  # noqa: PLC0415 - see above
 
-    bounds = ConnectionLimits(
+    limits = ConnectionLimits(
         header_seconds=settings.header_timeout,
         body_seconds=settings.body_timeout,
         idle_seconds=settings.idle_timeout,
@@ -169,11 +169,11 @@ def server(
         head_fields=settings.max_headers,
         url_bytes=settings.max_url_bytes,
         connections=settings.max_connections,
-        accept_batch_size=ConnectionLimits().accept_batch_size if settings.workers == 1 else _AMONG_WORKERS,
+        accept_batch_size=ConnectionLimits().accept_batch_size if settings.workers == 1 else _WORKER_ACCEPT_BATCH_SIZE,
     )
     server = Server(
-        application(service, settings, request_log, observers),
-        bounds,
+        build_application(service, settings, request_log, observers),
+        limits,
         on_start,
         service.begin_shutdown,
         alone=settings.workers == 1,
@@ -184,7 +184,7 @@ def server(
 
 
 @contextmanager
-def _tracing() -> Iterator["Trace"]:
+def _open_tracing() -> Iterator["Trace"]:
     try:
         from listings.telemetry.tracing import Tracing  # noqa: PLC0415 - its packages are an extra
     except ImportError:
@@ -196,11 +196,11 @@ def _tracing() -> Iterator["Trace"]:
         yield tracing.record_response
 
 
-def _payments(settings: Settings) -> PaymentProvider:
+def _build_payments(settings: Settings) -> PaymentProvider:
     if settings.payment_provider == "manual":
         return ManualPayments()
     try:
-        from listings.service.payments.stripe import StripeAccount, StripePayments  # noqa: PLC0415 - an extra, too
+        from listings.service.payments.stripe import StripeAccount, StripePayments  # noqa: PLC0415 - an extra
     except ImportError:
         raise Problem(
             "invalid_setting",
@@ -218,34 +218,34 @@ def _payments(settings: Settings) -> PaymentProvider:
     )
 
 
-def _limiter(settings: Settings, database_id: str, metrics: "Metrics | None") -> RateLimiter | None:
+def _build_limiter(settings: Settings, database_id: str, metrics: "Metrics | None") -> RateLimiter | None:
     if not settings.rate_limit:
         return None
     local = _local_limiter(settings, database_id)
     if settings.redis is None:
         return local
-    from listings.ratelimit.fallback import FallbackLimiter  # noqa: PLC0415 - with Redis's client, which few need
+    from listings.ratelimit.fallback import FallbackLimiter  # noqa: PLC0415 - most installations do not use Redis
 
-    shared = redis_limiter(settings.redis, settings, database_id)
+    shared = build_redis_limiter(settings.redis, settings, database_id)
     if metrics is None:
         return FallbackLimiter(shared, local, required=settings.redis_required)
-    limiter = FallbackLimiter(shared, local, required=settings.redis_required, on_local=metrics.record_local_count)
-    metrics.watch_limiter(lambda: limiter.is_away)
+    limiter = FallbackLimiter(shared, local, required=settings.redis_required, on_local_hit=metrics.record_local_count)
+    metrics.watch_limiter(lambda: limiter.is_redis_away)
     return limiter
 
 
-def redis_limiter(address: RedisAddress, settings: Settings, database_id: str) -> "RedisLimiter":
+def build_redis_limiter(address: RedisAddress, settings: Settings, database_id: str) -> "RedisLimiter":
     """Build the limiter that counts in Redis."""
-    from listings.ratelimit.redis import RedisLimiter  # noqa: PLC0415 - with Redis's client, which few need
+    from listings.ratelimit.redis import RedisLimiter  # noqa: PLC0415 - most installations do not use Redis
 
-    return RedisLimiter(redis_endpoint(address, settings), database_id, settings.rate_limit, settings.rate_window)
+    return RedisLimiter(build_redis_endpoint(address, settings), database_id, settings.rate_limit, settings.rate_window)
 
 
-def redis_endpoint(address: RedisAddress, settings: Settings) -> "Endpoint":
-    """Return where and how to connect to Redis."""
-    from listings.ratelimit.redis_connection import Endpoint  # noqa: PLC0415 - with Redis's client, which few need
+def build_redis_endpoint(address: RedisAddress, settings: Settings) -> "Endpoint":
+    """Return the address and timeout of the Redis server."""
+    from listings.ratelimit.redis_connection import Endpoint  # noqa: PLC0415 - most installations do not use Redis
 
-    return Endpoint(**address._asdict(), answer_seconds=settings.redis_timeout / 1000)
+    return Endpoint(**address._asdict(), timeout_seconds=settings.redis_timeout / 1000)
 
 
 def _local_limiter(settings: Settings, database_id: str) -> RateLimiter:

@@ -237,7 +237,7 @@ def test_redis_client_is_loaded_only_where_it_is_asked_for(tmp_path: Path) -> No
 def said(seconds: float = DEADLINE, **environment: str) -> dict[str, str | None]:
     """`seconds`: how long Redis may take; in earnest it is two."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(redis_inspection, "_SECONDS", seconds)
+        patch.setattr(redis_inspection, "_TIMEOUT_SECONDS", seconds)
         (found,) = (one for one in examine(resolve_all(environment, {})) if one.check == "rate limit")
     return found._asdict()
 
@@ -267,7 +267,7 @@ def test_the_doctor_finds_a_redis_that_is_away(server: RedisServer) -> None:
 
 def test_the_doctor_finds_a_redis_that_hangs(server: RedisServer) -> None:
     with server.frozen():
-        assert said(2, LISTINGS_REDIS_URL=server.url)["found"] == "Redis can't be asked: no answer within 2 s"
+        assert said(2, LISTINGS_REDIS_URL=server.url)["found"] == "Redis can't be asked: no response within 2 s"
 
 
 def test_the_doctor_finds_a_redis_that_forgets(server: RedisServer) -> None:

@@ -138,7 +138,7 @@ def test_a_server_may_have_several_cores(tmp_path: Path) -> None:
 
 async def fill(url: str, folder: Path) -> Owner:
     """One account without listings."""
-    async with wiring.opened_service(load({}, {"database": url, "data_folder": str(folder)})) as service:
+    async with wiring.open_service(load({}, {"database": url, "data_folder": str(folder)})) as service:
         account = await service.add_account("Alice", "alice@example.com", int(service.clock()) + 10**6)
         return Owner((await service.add_key(account, "bench", api_keys.generate())).secret, ())
 

@@ -107,8 +107,8 @@ class Cli:
 
 async def _status(folder: Path, key: str) -> int:
     settings = settings_for(folder / "data")
-    async with wiring.opened_service(settings) as service:
-        application = wiring.application(service, settings)
+    async with wiring.open_service(settings) as service:
+        application = wiring.build_application(service, settings)
         return (await fetch(application, "GET", "/api/v1/listings", [(b"x-api-key", key.encode())], [b""])).status
 
 

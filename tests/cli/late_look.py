@@ -21,9 +21,9 @@ def find_damage(path: Path, seconds: float, is_over: Callable[[], bool] = lambda
     return _find_damage(path, seconds, is_over)
 
 
-def call_on_damage(looking: Future[str], end: Callable[[], None]) -> None:
+def call_on_damage(scan: Future[str], end: Callable[[], None]) -> None:
     _begun.set()
-    _call_on_damage(looking, end)
+    _call_on_damage(scan, end)
 
 
 inspection.find_damage = find_damage

@@ -19,7 +19,7 @@ import apsw
 import pytest
 
 from listings.cli import checks
-from listings.ratelimit.mapped import log_files
+from listings.ratelimit.mapped import list_log_files
 from listings.store.migrations import UNFINISHED_COPY
 from listings.store.sqlite.connections import open_writer
 from tests.cli import terminal
@@ -451,8 +451,8 @@ def limits(cli: Cli, alice: Data, program: Program) -> Path:
 
 def test_the_files_of_the_log_are_read_without_a_change(cli: Cli, limits: Path, database: Path) -> None:
     before = limits.stat()
-    (file,) = log_files(database)
-    assert (file.path, file.is_sound) == (limits, True)
+    (file,) = list_log_files(database)
+    assert (file.path, file.is_valid) == (limits, True)
     assert databases.rows(database, "SELECT id FROM database_id") == [(file.database_id,)]
     assert limits.stat().st_mtime_ns == before.st_mtime_ns
     assert findings(cli)["rate limit files"]["found"] == "1, of this database"

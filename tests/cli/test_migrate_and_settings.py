@@ -344,7 +344,7 @@ def furnish(cli: Cli, database: Path) -> None:
 
 
 async def create_listing(folder: Path, account_id: int) -> None:
-    async with wiring.opened_service(settings_for(folder / "data")) as service:
+    async with wiring.open_service(settings_for(folder / "data")) as service:
         caller = Caller(1, account_id, account_id, None, None, None, None)
         added = await service.create_listing(caller, NewListing(title="Bicycle", content="Two wheels."))
         assert added.listing_id == 1025
@@ -417,7 +417,7 @@ def test_an_unexpected_error_is_one_sentence(cli: Cli, monkeypatch: pytest.Monke
     def fail(*_: object) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(maintenance, "pending_migrations", fail)
+    monkeypatch.setattr(maintenance, "list_pending_migrations", fail)
     outcome = cli("migrate", "--dry-run")
     told = "This should not have happened, please report it: OSError: [Errno 5] Input/output error"
     assert (outcome.code, outcome.err) == (1, f"listings: {told}\n")

@@ -43,7 +43,7 @@ def listings_of(folder: Path, key: str) -> list[Listing]:
 
 
 async def _listings_of(folder: Path, key: str) -> list[Listing]:
-    async with wiring.opened_service(settings_for(folder / "data")) as service:
+    async with wiring.open_service(settings_for(folder / "data")) as service:
         caller = await service.find_key(key)
         assert caller is not None
         return await service.list_listings(caller)

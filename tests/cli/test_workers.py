@@ -154,7 +154,7 @@ def test_a_broken_worker_ends_the_start_in_a_sentence(tmp_path: Path) -> None:
         "import os, sys\nif 'listings.cli.worker' in sys.orig_argv: os._exit(3)\n", "utf-8"
     )
     outcome = Program(tmp_path, PYTHONPATH=str(tmp_path)).run("serve", "--port", "0", "--workers", "2")
-    assert outcome.sentence == "A worker ended with exit code 3 at its start"
+    assert outcome.sentence == "A worker exited with code 3 during startup"
 
 
 def test_a_taken_port_is_told_before_anything_is_made(tmp_path: Path, taken_port: str) -> None:
@@ -233,8 +233,8 @@ def test_a_killed_worker_breaks_its_own_connections_alone_and_is_replaced(many: 
         assert all(map(has_ended, ended))
         (others,) = [of_one for of_one in connections if of_one is not ended]
         assert all(connection.send(GET).read_response().status == 200 for connection in others)
-    (line,) = many.said.until("takes its place")
-    assert f"Worker {killed.pid} was ended by SIGKILL" in line
+    (line,) = many.said.until("starting a replacement")
+    assert f"Worker {killed.pid} was killed by SIGKILL" in line
     until(lambda: len(many.workers) == 2)
     with connections_to_each(many.serving):
         pass
@@ -250,7 +250,7 @@ def test_kills_under_load_break_no_more_than_one_request_of_a_client(many: Many)
         for _ in range(2):
             victim = min(many.workers)
             os.kill(victim.pid, signal.SIGKILL)
-            many.said.until(f"Worker {victim.pid} was ended by SIGKILL")
+            many.said.until(f"Worker {victim.pid} was killed by SIGKILL")
             with connections_to_each(many.serving):
                 crowd.go_on()
         broken = crowd.broken
@@ -264,7 +264,7 @@ def test_what_ends_right_at_its_start_is_tried_again_once_a_second(many: Many) -
     many.address.write_text("nonsense", "utf-8")
     began = time.monotonic()
     os.kill(min(many.workers).pid, signal.SIGKILL)
-    lines = many.said.until("No worker can take its place: LISTINGS_DATABASE_URL_FILE must be", 4)
+    lines = many.said.until("A replacement could not start: LISTINGS_DATABASE_URL_FILE must be", 4)
     assert len(lines) <= 4 + (time.monotonic() - began)
     assert many.serving.http.get("/healthz").status_code == 200
     many.address.write_text(ADDRESS, "utf-8")
@@ -356,8 +356,8 @@ def test_a_reload_whose_worker_can_not_start_leaves_the_old_ones(many: Many) -> 
     old = many.workers
     many.address.write_text("nonsense", "utf-8")
     many.serving.process.send_signal(signal.SIGHUP)
-    (line,) = many.said.until("The reload ends here")
-    assert "the present workers stay: LISTINGS_DATABASE_URL_FILE must be" in line
+    (line,) = many.said.until("Reload aborted")
+    assert "keeping the current workers: LISTINGS_DATABASE_URL_FILE must be" in line
     until(lambda: many.workers == old)
     with connections_to_each(many.serving) as connections:
         assert all(of_one[0].send(GET).read_response().status == 200 for of_one in connections)

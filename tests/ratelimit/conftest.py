@@ -1,4 +1,4 @@
-"""Fixtures of the limiters' tests."""
+"""Fixtures for the tests of the rate limiters."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
@@ -16,7 +16,7 @@ Run: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
 @pytest.fixture(params=["uvloop", "asyncio"])
 def run(request: pytest.FixtureRequest) -> Iterator[Run]:
-    """Runs coroutines one after the other on one loop: the service's, and the commands'."""
+    """Run coroutines on one event loop: uvloop as in the service, or asyncio as in the commands."""
     factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
         yield runner.run
@@ -24,12 +24,12 @@ def run(request: pytest.FixtureRequest) -> Iterator[Run]:
 
 @pytest.fixture
 def database_id() -> str:
-    """Whose keys a test counts."""
+    """The ID of a database."""
     return uuid4().hex
 
 
 class Machine:
-    """A machine's clocks, turned by hand."""
+    """A machine with clocks that tests control."""
 
     def __init__(self) -> None:
         self.boot = "boot-1"
@@ -40,9 +40,9 @@ class Machine:
         self.uptime += seconds
         self.wall += seconds
 
-    def reboot(self, seconds_away: float) -> None:
+    def reboot(self, downtime_seconds: float) -> None:
         self.boot, self.uptime = "boot-2", 1.0
-        self.wall += seconds_away
+        self.wall += downtime_seconds
 
     def clock(self) -> MachineClock:
         return MachineClock(lambda: self.boot, lambda: self.uptime, lambda: self.wall)
@@ -50,11 +50,11 @@ class Machine:
 
 @pytest.fixture
 def machine() -> Machine:
-    """The machine whose clocks a test turns."""
+    """A machine with controlled clocks."""
     return Machine()
 
 
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
-    """Where the files are counted beside, which is not made."""
+    """The path of a database, which does not exist. The log files are created next to it."""
     return tmp_path / "listings.db"

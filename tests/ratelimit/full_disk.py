@@ -1,6 +1,6 @@
-"""A process whose disk is full for a while: `python -m tests.ratelimit.full_disk FOLDER`, the folder a small disk.
+"""Test a limiter on a full disk: `python -m tests.ratelimit.full_disk FOLDER`. The folder must be a small disk.
 
-Prints what a limiter in the folder answered before, meanwhile and afterwards.
+Prints the results of hits before, while and after the disk is full.
 """
 
 import asyncio
@@ -12,21 +12,21 @@ from pathlib import Path
 from listings.domain.errors import Unavailable
 from listings.ratelimit.mapped import MappedLimiter
 
-MOST = 64 * 1024 * 1024  # the folder may be no small disk after all
+MAX_FILLER_BYTES = 64 * 1024 * 1024  # in case the folder is not a small disk
 
 
-def answer(limiter: MappedLimiter, key: int) -> str:
+def hit(limiter: MappedLimiter, key: int) -> str:
     try:
         return "granted" if asyncio.run(limiter.hit(key)).accepted else "limited"
     except Unavailable:
-        return "refused"
+        return "unavailable"
 
 
 @contextmanager
-def full(folder: Path) -> Iterator[None]:
+def filled(folder: Path) -> Iterator[None]:
     filler = folder / "filler"
     with filler.open("wb", buffering=0) as file, suppress(OSError):
-        for _ in range(MOST // 4096):
+        for _ in range(MAX_FILLER_BYTES // 4096):
             file.write(bytes(4096))
     yield
     filler.unlink()
@@ -34,11 +34,11 @@ def full(folder: Path) -> Iterator[None]:
 
 def main(folder: Path) -> None:
     limiter = MappedLimiter(folder / "listings.db", "d" * 32, 1000, 3600)
-    answers = [answer(limiter, 1)]
-    with full(folder):
-        answers.append(answer(limiter, 1000))
-    answers.append(answer(limiter, 1000))
-    print(*answers)  # noqa: T201 - what the test reads
+    results = [hit(limiter, 1)]
+    with filled(folder):
+        results.append(hit(limiter, 1000))
+    results.append(hit(limiter, 1000))
+    print(*results)  # noqa: T201 - output for the test
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The locks on a file of the mapped limiter, as another process sees them."""
+"""The locks on a file of the mapped limiter, as other processes see them."""
 
 import fcntl
 import os
@@ -6,33 +6,33 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
-COUNTING = (0, 4097)  # where the header and the keys of a file are locked, and how many bytes these are
+HEADER_AND_KEYS = (0, 4097)  # first byte and number of bytes
 USERS = (4097, 1)
 _FLOCK = struct.Struct("hhqqi4x")
 
 
 class Lock(NamedTuple):
-    """What somebody holds."""
+    """A lock of another process."""
 
     start: int
     length: int
     is_exclusive: bool
 
 
-def file_of(database: Path) -> Path:
-    """The first file."""
+def first_log_file(database: Path) -> Path:
+    """Return the path of the first log file."""
     return Path(f"{database}.limits-0000")
 
 
-def held(path: Path, place: tuple[int, int] = COUNTING) -> Lock | None:
-    """The first lock in a place of a file, None where there is none."""
-    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, *place, 0)
+def find_lock(path: Path, region: tuple[int, int] = HEADER_AND_KEYS) -> Lock | None:
+    """Return the first lock in a region of a file, or None."""
+    query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, *region, 0)
     with path.open("r+b") as file:
-        kind, _, start, length, _ = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_OFD_GETLK, asked))
+        kind, _, start, length, _ = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_OFD_GETLK, query))
     return None if kind == fcntl.F_UNLCK else Lock(start, length, kind == fcntl.F_WRLCK)
 
 
-def is_somebody_alone(database: Path) -> bool:
-    """Whether a process has the first file for itself."""
-    users = held(file_of(database), USERS) if file_of(database).exists() else None
+def is_exclusively_locked(database: Path) -> bool:
+    """Return whether a process uses the first file in exclusive mode."""
+    users = find_lock(first_log_file(database), USERS) if first_log_file(database).exists() else None
     return users is not None and users.is_exclusive

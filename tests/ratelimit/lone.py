@@ -1,8 +1,7 @@
-"""A process that looks after its mapped limiter: `python -m tests.ratelimit.lone DATABASE KEY LIMIT HITS`.
+"""A process with a mapped limiter and its maintenance: `python -m tests.ratelimit.lone DATABASE KEY LIMIT HITS`.
 
-It waits until it is alone with the file where it is the first one, and makes so many requests; then, at the first line
-of its standard input, as many as it takes to be refused. It writes one byte to standard output for each accepted
-request, after it was accepted.
+The first process waits for exclusive mode. Each makes `HITS` requests, waits for a line on standard input, and then
+makes requests until one is rejected. For each accepted request, it writes one byte to standard output.
 """
 
 import asyncio
@@ -11,13 +10,13 @@ import sys
 from pathlib import Path
 
 from listings.ratelimit.mapped import MappedLimiter
-from tests.ratelimit.locks import USERS, file_of, held, is_somebody_alone
+from tests.ratelimit.locks import USERS, find_lock, first_log_file, is_exclusively_locked
 
 DATABASE_ID = "d" * 32
 
 
 async def hit(limiter: MappedLimiter, key: int) -> bool:
-    """One request, and a turn for what goes on beside it."""
+    """Count one request, and let the maintenance run."""
     accepted = (await limiter.hit(key)).accepted
     if accepted:
         os.write(1, b".")
@@ -27,18 +26,18 @@ async def hit(limiter: MappedLimiter, key: int) -> bool:
 
 async def work(database: Path, key: int, limit: int, hits: int) -> None:
     limiter = MappedLimiter(database, DATABASE_ID, limit, 3600)
-    is_first = not file_of(database).exists() or held(file_of(database), USERS) is None
-    keeping_up = asyncio.create_task(limiter.run_maintenance())
+    is_first = not first_log_file(database).exists() or find_lock(first_log_file(database), USERS) is None
+    maintenance = asyncio.create_task(limiter.run_maintenance())
     await limiter.check()
-    while is_first and not is_somebody_alone(database):  # noqa: ASYNC110 - the kernel knows it
+    while is_first and not is_exclusively_locked(database):  # noqa: ASYNC110 - only the kernel knows the locks
         await asyncio.sleep(0.001)
     for _ in range(hits):
         await hit(limiter, key)
     await asyncio.to_thread(sys.stdin.readline)
     while await hit(limiter, key):
         pass
-    keeping_up.cancel()
-    await asyncio.wait([keeping_up])
+    maintenance.cancel()
+    await asyncio.wait([maintenance])
     await limiter.close()
 
 

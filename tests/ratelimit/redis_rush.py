@@ -1,6 +1,6 @@
 """A process that hits the limiter in Redis: `python -m tests.ratelimit.redis_rush` and the arguments of `main`.
 
-Prints how many of its hits were accepted.
+Prints the number of accepted hits.
 """
 
 import asyncio
@@ -12,16 +12,16 @@ from listings.ratelimit.redis_connection import Endpoint
 
 async def rush(endpoint: Endpoint, database: str, key: int, limit: int, hits: int, connections: int) -> int:
     limiters = [RedisLimiter(endpoint, database, limit, 3600) for _ in range(connections)]
-    verdicts = await asyncio.gather(*(limiters[number % connections].hit(key) for number in range(hits)))
+    decisions = await asyncio.gather(*(limiters[number % connections].hit(key) for number in range(hits)))
     for limiter in limiters:
         await limiter.close()
-    return sum(verdict.accepted for verdict in verdicts)
+    return sum(decision.accepted for decision in decisions)
 
 
 def main(socket: str, database: str, *numbers: str) -> None:
-    endpoint = Endpoint("", 0, socket, tls=False, user="", password="", database=0, answer_seconds=30)
+    endpoint = Endpoint("", 0, socket, tls=False, user="", password="", database=0, timeout_seconds=30)
     key, limit, hits, connections = map(int, numbers)
-    print(asyncio.run(rush(endpoint, database, key, limit, hits, connections)))  # noqa: T201 - what the test reads
+    print(asyncio.run(rush(endpoint, database, key, limit, hits, connections)))  # noqa: T201 - output for the test
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A process that hits a mapped limiter: `python -m tests.ratelimit.rush DATABASE KEY LIMIT HITS THREADS`.
 
-Writes one byte to standard output for each accepted request, after it was accepted; "!" when the disk was full.
+It writes "." to standard output for each accepted request, and "!" if the limiter is unavailable.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The mapped limiter where its process is alone with a file: it locks no key, and is as exact when others come."""
+"""Exclusive mode of the mapped limiter: no locks for a single process, and exact limits when others join."""
 
 import asyncio
 import os
@@ -20,246 +20,246 @@ from listings.ratelimit.memory import MemoryLimiter
 from tests.harness import TIMEOUT
 from tests.ratelimit import lone
 from tests.ratelimit.conftest import Machine, Run
-from tests.ratelimit.locks import USERS, Lock, file_of, held, is_somebody_alone
+from tests.ratelimit.locks import USERS, Lock, find_lock, first_log_file, is_exclusively_locked
 from tests.ratelimit.test_mapped import ROOT
 
 KEY = 5
-IN_COMMON, FOR_ONE = Lock(*USERS, is_exclusive=False), Lock(*USERS, is_exclusive=True)
+SHARED, EXCLUSIVE = Lock(*USERS, is_exclusive=False), Lock(*USERS, is_exclusive=True)
 
 
 @asynccontextmanager
-async def kept_up(
+async def maintained_limiter(
     database: Path, clock: MachineClock, limit: int = 1000, window: int = 60
 ) -> AsyncIterator[MappedLimiter]:
-    """A limiter that is looked after, as in the service."""
+    """A limiter with its maintenance running, as in the service."""
     limiter = MappedLimiter(database, lone.DATABASE_ID, limit, window, clock)
-    keeping_up = asyncio.create_task(limiter.run_maintenance())
+    maintenance = asyncio.create_task(limiter.run_maintenance())
     try:
         yield limiter
     finally:
-        keeping_up.cancel()
-        await asyncio.wait([keeping_up])
+        maintenance.cancel()
+        await asyncio.wait([maintenance])
         await limiter.close()
 
 
-async def until_somebody_is_alone(database: Path) -> None:
+async def wait_for_exclusive_mode(database: Path) -> None:
     for _ in range(TIMEOUT * 100):
-        if is_somebody_alone(database):
+        if is_exclusively_locked(database):
             return
         await asyncio.sleep(0.01)
-    raise AssertionError("nobody is alone")
+    raise AssertionError("no process entered exclusive mode")
 
 
-async def be_alone(limiter: MappedLimiter, database: Path) -> "asyncio.Task[None]":
-    """Looks after a limiter until it is alone, and then whenever its loop runs: between two runs it stands still."""
+async def start_maintenance(limiter: MappedLimiter, database: Path) -> "asyncio.Task[None]":
+    """Start the maintenance and wait for exclusive mode. The maintenance runs only while the event loop does."""
     await limiter.check()
-    keeping_up = asyncio.create_task(limiter.run_maintenance())
-    await until_somebody_is_alone(database)
-    return keeping_up
+    maintenance = asyncio.create_task(limiter.run_maintenance())
+    await wait_for_exclusive_mode(database)
+    return maintenance
 
 
-def test_who_is_alone_locks_no_key(run: Run, database: Path, machine: Machine) -> None:
+def test_exclusive_mode_locks_no_key(run: Run, database: Path, machine: Machine) -> None:
     seen: list[Lock | None] = []
 
     def since_boot() -> float:
-        if file_of(database).exists():
-            seen.append(held(file_of(database)))
+        if first_log_file(database).exists():
+            seen.append(find_lock(first_log_file(database)))
         return machine.uptime
 
     async def work() -> None:
-        async with kept_up(database, machine.clock()._replace(since_boot=since_boot)) as limiter:
+        async with maintained_limiter(database, machine.clock()._replace(since_boot=since_boot)) as limiter:
             await limiter.hit(KEY)
-            await until_somebody_is_alone(database)
+            await wait_for_exclusive_mode(database)
             await limiter.hit(KEY)
 
     run(work())
     assert seen == [Lock(1 + KEY, 1, is_exclusive=True), None]
 
 
-def test_a_newcomer_is_let_in_and_both_count_together(run: Run, database: Path, machine: Machine) -> None:
+def test_a_newcomer_joins_and_both_count_together(run: Run, database: Path, machine: Machine) -> None:
     async def work() -> list[RateLimitDecision]:
-        async with kept_up(database, machine.clock(), limit=3) as first:
+        async with maintained_limiter(database, machine.clock(), limit=3) as first:
             await first.check()
-            await until_somebody_is_alone(database)
+            await wait_for_exclusive_mode(database)
             assert (await first.hit(KEY)).left == 2
             second = MappedLimiter(database, lone.DATABASE_ID, 3, 60, machine.clock())
-            verdicts = [await second.hit(KEY), await first.hit(KEY), await second.hit(KEY), await first.hit(KEY)]
-            assert held(file_of(database), USERS) == IN_COMMON
+            decisions = [await second.hit(KEY), await first.hit(KEY), await second.hit(KEY), await first.hit(KEY)]
+            assert find_lock(first_log_file(database), USERS) == SHARED
             await second.close()
-        return verdicts
+        return decisions
 
-    assert [verdict.accepted for verdict in run(work())] == [True, True, False, False]
+    assert [decision.accepted for decision in run(work())] == [True, True, False, False]
 
 
-def test_a_newcomer_counts_nothing_before_it_is_let_in(run: Run, database: Path, machine: Machine) -> None:
+def test_a_newcomer_waits_for_exclusive_mode_to_end(run: Run, database: Path, machine: Machine) -> None:
     first = MappedLimiter(database, lone.DATABASE_ID, 3, 60, machine.clock())
     second = MappedLimiter(database, lone.DATABASE_ID, 3, 60, machine.clock())
-    keeping_up = run(be_alone(first, database))
+    maintenance = run(start_maintenance(first, database))
     with asyncio.Runner() as other, pytest.raises(TimeoutError):
         other.run(asyncio.wait_for(second.hit(KEY), 0.05))
-    assert held(file_of(database), USERS) == FOR_ONE
-    assert run(first.hit(KEY)).left == 2  # which lets it in
-    assert held(file_of(database), USERS) == IN_COMMON
+    assert find_lock(first_log_file(database), USERS) == EXCLUSIVE
+    assert run(first.hit(KEY)).left == 2  # ends exclusive mode
+    assert find_lock(first_log_file(database), USERS) == SHARED
     with asyncio.Runner() as other:
         assert other.run(second.hit(KEY)).left == 1
         other.run(second.close())
     run(first.close())
-    assert not keeping_up.done()
+    assert not maintenance.done()
 
 
-def test_who_remains_is_alone_again(run: Run, database: Path, machine: Machine) -> None:
+def test_the_remaining_process_returns_to_exclusive_mode(run: Run, database: Path, machine: Machine) -> None:
     async def work() -> None:
-        async with kept_up(database, machine.clock()) as first:
+        async with maintained_limiter(database, machine.clock()) as first:
             await first.check()
-            async with kept_up(database, machine.clock()) as second:
+            async with maintained_limiter(database, machine.clock()) as second:
                 await second.check()
-                assert held(file_of(database), USERS) == IN_COMMON
-            await until_somebody_is_alone(database)
+                assert find_lock(first_log_file(database), USERS) == SHARED
+            await wait_for_exclusive_mode(database)
             assert (await first.hit(KEY)).accepted
-        assert held(file_of(database), USERS) is None
+        assert find_lock(first_log_file(database), USERS) is None
 
     run(work())
 
 
-def test_nobody_is_alone_with_a_file_that_was_replaced(
+def test_a_replaced_file_is_not_used_exclusively(
     run: Run, database: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mapped, "_CALM_LOOKS", 0)
+    monkeypatch.setattr(mapped, "_SHARED_POLLS", 0)
 
     async def work() -> tuple[RateLimitDecision, RateLimitDecision]:
-        async with kept_up(database, machine.clock(), limit=3) as small:
+        async with maintained_limiter(database, machine.clock(), limit=3) as small:
             await small.hit(KEY)
-            await until_somebody_is_alone(database)
-            async with kept_up(database, machine.clock(), limit=5_000) as large:
+            await wait_for_exclusive_mode(database)
+            async with maintained_limiter(database, machine.clock(), limit=5_000) as large:
                 await large.hit(KEY)
-                await until_somebody_is_alone(database)  # with the new file: the other looks as often
+                await wait_for_exclusive_mode(database)  # of the new file; the old one is checked as often
                 return await small.hit(KEY), await large.hit(KEY)
 
-    assert [verdict.left for verdict in run(work())] == [0, 5_000 - 4]
+    assert [decision.left for decision in run(work())] == [0, 5_000 - 4]
 
 
-def test_who_is_not_looked_after_any_more_is_not_alone(run: Run, database: Path, machine: Machine) -> None:
+def test_exclusive_mode_ends_with_its_maintenance(run: Run, database: Path, machine: Machine) -> None:
     async def work() -> None:
         limiter = MappedLimiter(database, lone.DATABASE_ID, 3, 60, machine.clock())
         await limiter.check()
-        keeping_up = asyncio.create_task(limiter.run_maintenance())
-        await until_somebody_is_alone(database)
-        keeping_up.cancel()
-        await asyncio.wait([keeping_up])
-        assert held(file_of(database), USERS) == IN_COMMON
+        maintenance = asyncio.create_task(limiter.run_maintenance())
+        await wait_for_exclusive_mode(database)
+        maintenance.cancel()
+        await asyncio.wait([maintenance])
+        assert find_lock(first_log_file(database), USERS) == SHARED
         await limiter.close()
 
     run(work())
 
 
-def test_a_newcomer_that_was_killed_before_it_was_let_in_leaves_nothing_behind(
-    run: Run, database: Path, machine: Machine
-) -> None:
+def test_a_newcomer_killed_while_joining_has_no_effect(run: Run, database: Path, machine: Machine) -> None:
     async def work() -> None:
-        async with kept_up(database, machine.clock(), limit=2) as limiter:
+        async with maintained_limiter(database, machine.clock(), limit=2) as limiter:
             await limiter.check()
-            await until_somebody_is_alone(database)
-            with file_of(database).open("r+b") as file:
+            await wait_for_exclusive_mode(database)
+            with first_log_file(database).open("r+b") as file:
                 os.pwrite(file.fileno(), struct.pack("Q", 2), 16)
             assert (await limiter.hit(KEY)).left == 1
-            assert held(file_of(database), USERS) == IN_COMMON
-            await until_somebody_is_alone(database)
-            assert struct.unpack_from("Q", file_of(database).read_bytes(), 16) == (0,)
+            assert find_lock(first_log_file(database), USERS) == SHARED
+            await wait_for_exclusive_mode(database)
+            assert struct.unpack_from("Q", first_log_file(database).read_bytes(), 16) == (0,)
             assert (await limiter.hit(KEY)).left == 0
 
     run(work())
 
 
-def test_who_is_not_let_in_is_unavailable_and_may_be_later(
+def test_a_process_that_cannot_join_is_unavailable_until_it_can(
     run: Run, database: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mapped, "_PATIENCE", 0.05)
+    monkeypatch.setattr(mapped, "_JOIN_TIMEOUT_SECONDS", 0.05)
     first = MappedLimiter(database, lone.DATABASE_ID, 3, 60, machine.clock())
     second = MappedLimiter(database, lone.DATABASE_ID, 3, 60, machine.clock())
-    keeping_up = run(be_alone(first, database))
+    maintenance = run(start_maintenance(first, database))
     with asyncio.Runner() as other:
-        for fetch in (second.hit, second.peek, second.ages):
-            with pytest.raises(Unavailable, match=r"^The rate limit can't be counted: another process keeps it to"):
+        for fetch in (second.hit, second.peek, second.list_ages):
+            with pytest.raises(Unavailable, match=r"^The rate limit can't be counted: another process holds it ex"):
                 other.run(fetch(KEY))
         assert run(first.hit(KEY)).left == 2
         assert other.run(second.hit(KEY)).left == 1
         other.run(second.close())
     run(first.close())
-    assert not keeping_up.done()
+    assert not maintenance.done()
 
 
 @pytest.mark.decision("G28")
-def test_whoever_comes_and_goes_the_limit_is_exact(
+def test_the_limit_is_exact_while_processes_come_and_go(
     run: Run, database: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Many limiters of one file, looked after at every turn, beside one that has all requests."""
-    monkeypatch.setattr(mapped, "_LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(mapped, "_KNOCK_SECONDS", 0.0)
-    monkeypatch.setattr(mapped, "_CALM_LOOKS", 2)
+    """Compare many limiters of one file, whose maintenance runs constantly, with a single limiter in memory."""
+    monkeypatch.setattr(mapped, "_POLL_SECONDS", 0.0)
+    monkeypatch.setattr(mapped, "_JOIN_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(mapped, "_SHARED_POLLS", 2)
     choice = random.Random(20)
     model = MemoryLimiter(4, 10, lambda: machine.uptime)
-    alone = []
+    is_exclusive = []
 
     async def work() -> None:
         async with AsyncExitStack() as stack:
             for _ in range(40):
-                limiters = [await stack.enter_async_context(kept_up(database, machine.clock(), 4, 10))]
+                limiters = [await stack.enter_async_context(maintained_limiter(database, machine.clock(), 4, 10))]
                 for _ in range(choice.randrange(60)):
                     machine.pass_time(choice.random())
                     key = choice.choice((1, 4095, 4096))
-                    found, expected = await choice.choice(limiters).hit(key), await model.hit(key)
-                    assert (found.accepted, found.left) == (expected.accepted, expected.left)
-                    assert found.reset == pytest.approx(expected.reset, abs=1e-3)
-                    alone.append(is_somebody_alone(database))
+                    decision, expected = await choice.choice(limiters).hit(key), await model.hit(key)
+                    assert (decision.accepted, decision.left) == (expected.accepted, expected.left)
+                    assert decision.reset == pytest.approx(expected.reset, abs=1e-3)
+                    is_exclusive.append(is_exclusively_locked(database))
                     await asyncio.sleep(0)
                     if len(limiters) > 1 and choice.random() < 0.1:
                         await limiters.pop(0).close()
                     if choice.random() < 0.1:
-                        limiters.append(await stack.enter_async_context(kept_up(database, machine.clock(), 4, 10)))
+                        limiters.append(
+                            await stack.enter_async_context(maintained_limiter(database, machine.clock(), 4, 10))
+                        )
                 await stack.aclose()
 
     run(work())
-    assert alone.count(False) > 100
-    assert alone.count(True) > 100
+    assert is_exclusive.count(False) > 100
+    assert is_exclusive.count(True) > 100
 
 
-def start_lone(database: Path, limit: int, hits: int) -> "subprocess.Popen[bytes]":
+def start_process(database: Path, limit: int, hits: int) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-m", "tests.ratelimit.lone", str(database), str(KEY), str(limit), str(hits)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
 
 
-def granted(process: "subprocess.Popen[bytes]", at_least: int) -> int:
-    """Reads until so many requests were accepted; tells how many were."""
+def count_granted(process: "subprocess.Popen[bytes]", at_least: int) -> int:
+    """Read until at least this many requests were accepted, and return their number."""
     assert process.stdout is not None
     count = 0
     while count < at_least:
-        got = len(os.read(process.stdout.fileno(), 4096))
-        assert got
-        count += got
+        received = len(os.read(process.stdout.fileno(), 4096))
+        assert received
+        count += received
     return count
 
 
-def test_processes_that_come_to_one_that_is_alone_are_granted_exactly_the_limit(database: Path) -> None:
-    limit, first = 20_000, start_lone(database, 20_000, 10)
-    count = granted(first, 10)
-    assert is_somebody_alone(database)
-    others = [start_lone(database, limit, 10) for _ in range(2)]
-    count += sum(granted(process, 10) for process in others)
-    assert held(file_of(database), USERS) == IN_COMMON
-    rests = [process.communicate(b"\n", timeout=TIMEOUT)[0] for process in (first, *others)]
-    assert count + sum(map(len, rests)) == limit
+def test_processes_joining_an_exclusive_one_get_exactly_the_limit(database: Path) -> None:
+    limit, first = 20_000, start_process(database, 20_000, 10)
+    count = count_granted(first, 10)
+    assert is_exclusively_locked(database)
+    others = [start_process(database, limit, 10) for _ in range(2)]
+    count += sum(count_granted(process, 10) for process in others)
+    assert find_lock(first_log_file(database), USERS) == SHARED
+    remaining = [process.communicate(b"\n", timeout=TIMEOUT)[0] for process in (first, *others)]
+    assert count + sum(map(len, remaining)) == limit
 
 
 @pytest.mark.slow
-def test_kills_of_one_that_is_alone_forget_nothing_that_was_acknowledged(database: Path) -> None:
+def test_kills_in_exclusive_mode_lose_no_acknowledged_request(database: Path) -> None:
     choice, limit, kills, acknowledged = random.Random(20), 100_000, 20, 0
     for _ in range(kills):
-        process = start_lone(database, limit, limit // kills)
-        acknowledged += granted(process, choice.randrange(1, 800))
-        assert is_somebody_alone(database)
+        process = start_process(database, limit, limit // kills)
+        acknowledged += count_granted(process, choice.randrange(1, 800))
+        assert is_exclusively_locked(database)
         process.kill()
         acknowledged += len(process.communicate(timeout=TIMEOUT)[0])
     limiter = MappedLimiter(database, lone.DATABASE_ID, limit, 3600)
-    remembered = limit - asyncio.run(limiter.peek(KEY)).left
+    logged = limit - asyncio.run(limiter.peek(KEY)).left
     asyncio.run(limiter.close())
-    assert acknowledged <= remembered <= acknowledged + kills
+    assert acknowledged <= logged <= acknowledged + kills

@@ -1,4 +1,4 @@
-"""When Redis is away: requests are counted on the machine, nobody waits, and it is told once."""
+"""The fallback while Redis is away: local counting, short delays, and one log line per change."""
 
 import asyncio
 import logging
@@ -27,57 +27,57 @@ from tests.redis_server import RedisServer
 
 WORKERS_PAGE = Path(__file__).parents[2] / "docs" / "workers.md"
 KEY = 7
-MACHINE = "this machine, since Redis is away"
-ALL = "all machines that use this Redis"
+LOCAL = "this machine, since Redis is away"
+SHARED = "all machines that use this Redis"
 
 
 @pytest.fixture
 def server() -> Iterator[RedisServer]:
-    """A Redis that the test may stop and change."""
+    """A Redis server that the test may stop and configure."""
     with RedisServer() as server:
         yield server
 
 
-async def until(holds: Callable[[], bool]) -> None:
+async def wait_until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(TIMEOUT):
-        while not holds():  # noqa: ASYNC110 - another process decides it
+        while not condition():  # noqa: ASYNC110 - depends on another process
             await asyncio.sleep(0.01)
 
 
 class Machine:
-    """A service's limiter on a machine of its own."""
+    """The limiter of a service on its own machine."""
 
-    def __init__(self, limiter: FallbackLimiter, alone: list[None]) -> None:
+    def __init__(self, limiter: FallbackLimiter, local_hits: list[None]) -> None:
         self.limiter = limiter
-        self._alone = alone
+        self._local_hits = local_hits
 
     @property
-    def alone(self) -> int:
-        """How many requests it counted by itself."""
-        return len(self._alone)
+    def local_count(self) -> int:
+        """The number of requests counted without Redis."""
+        return len(self._local_hits)
 
-    async def accepted(self, hits: int) -> int:
-        verdicts = await asyncio.gather(*(self.limiter.hit(KEY) for _ in range(hits)))
-        return sum(verdict.accepted for verdict in verdicts)
+    async def count_accepted(self, hits: int) -> int:
+        decisions = await asyncio.gather(*(self.limiter.hit(KEY) for _ in range(hits)))
+        return sum(decision.accepted for decision in decisions)
 
-    async def until(self, reach: str) -> None:
-        await until(lambda: self.limiter.scope == reach)
+    async def wait_for_scope(self, scope: str) -> None:
+        await wait_until(lambda: self.limiter.scope == scope)
 
 
 @asynccontextmanager
 async def machine(
     folder: Path, endpoint: Endpoint, database_id: str, *, limit: int = 10, required: bool = False
 ) -> AsyncIterator[Machine]:
-    alone: list[None] = []
+    local_hits: list[None] = []
     local = MappedLimiter(folder / f"{uuid4().hex}.db", database_id, limit, 3600)
     shared = RedisLimiter(endpoint, database_id, limit, 3600)
-    limiter = FallbackLimiter(shared, local, required=required, on_local=lambda: alone.append(None))
-    yield Machine(limiter, alone)
+    limiter = FallbackLimiter(shared, local, required=required, on_local_hit=lambda: local_hits.append(None))
+    yield Machine(limiter, local_hits)
     await limiter.close()
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What was logged of Redis, in short."""
+def logged_changes(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return a keyword for each log line about Redis."""
     return [
         next(word for word in ("away", "back", "counted over") if word in record.getMessage())
         for record in caplog.records
@@ -85,51 +85,51 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     ]
 
 
-def counted(server: RedisServer, database_id: str, database: int = 0) -> int:
-    """How many requests of the key Redis knows."""
+def count_in_redis(server: RedisServer, database_id: str, database: int = 0) -> int:
+    """Return the number of requests in Redis's log of the key."""
     with server.client(db=database) as client:
         return int(str(client.llen(f"listings:{database_id}:limit:{KEY}")))
 
 
-# Away and back
+# Redis goes away and returns
 
 
-def test_when_redis_is_killed_and_returns_no_request_is_lost_and_each_change_is_told_once(
+def test_no_request_fails_while_redis_restarts(
     server: RedisServer, tmp_path: Path, database_id: str, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
 
     async def trial() -> None:
         async with machine(tmp_path, server.endpoint(), database_id, limit=100_000) as one:
-            answers = 0
+            responses = 0
 
             async def fetch() -> None:
-                nonlocal answers
-                while one.limiter.scope == ALL or not answers:
+                nonlocal responses
+                while one.limiter.scope == SHARED or not responses:
                     await one.limiter.hit(KEY)
-                    answers += 1
+                    responses += 1
                 await one.limiter.hit(KEY)
 
-            crowd = [asyncio.create_task(fetch()) for _ in range(64)]
-            await until(lambda: answers >= 500)
+            clients = [asyncio.create_task(fetch()) for _ in range(64)]
+            await wait_until(lambda: responses >= 500)
             server.kill()
             async with asyncio.timeout(TIMEOUT):
-                await asyncio.gather(*crowd)
-            assert one.limiter.scope == MACHINE
-            assert one.alone >= 64
-            assert told(caplog) == ["counted over", "away"]
+                await asyncio.gather(*clients)
+            assert one.limiter.scope == LOCAL
+            assert one.local_count >= 64
+            assert logged_changes(caplog) == ["counted over", "away"]
             server.start()
-            await one.until(ALL)
-            before = one.alone
-            await one.accepted(50)
-            assert one.alone == before
-            assert told(caplog) == ["counted over", "away", "back"]
+            await one.wait_for_scope(SHARED)
+            before = one.local_count
+            await one.count_accepted(50)
+            assert one.local_count == before
+            assert logged_changes(caplog) == ["counted over", "away", "back"]
 
     run(trial())
 
 
 @pytest.mark.decision("G30")
-def test_while_redis_is_away_the_machine_goes_on_from_what_it_had_accepted(
+def test_the_fallback_continues_from_the_machines_own_count(
     server: RedisServer, tmp_path: Path, database_id: str, run: Run
 ) -> None:
     async def trial() -> None:
@@ -137,55 +137,53 @@ def test_while_redis_is_away_the_machine_goes_on_from_what_it_had_accepted(
             one, two = [
                 await stack.enter_async_context(machine(tmp_path, server.endpoint(), database_id)) for _ in range(2)
             ]
-            assert (await one.accepted(6), await two.accepted(1)) == (6, 1)
+            assert (await one.count_accepted(6), await two.count_accepted(1)) == (6, 1)
             server.kill()
-            assert (one.limiter.is_away, two.limiter.is_away) == (False, False)
-            assert (await one.accepted(20), await two.accepted(20)) == (4, 9)
-            assert (one.limiter.is_away, two.limiter.is_away) == (True, True)
+            assert (one.limiter.is_redis_away, two.limiter.is_redis_away) == (False, False)
+            assert (await one.count_accepted(20), await two.count_accepted(20)) == (4, 9)
+            assert (one.limiter.is_redis_away, two.limiter.is_redis_away) == (True, True)
 
     run(trial())
 
 
-def test_what_was_counted_on_a_machine_is_not_told_to_redis_later(
-    server: RedisServer, tmp_path: Path, database_id: str, run: Run
-) -> None:
+def test_local_counts_are_not_sent_to_redis(server: RedisServer, tmp_path: Path, database_id: str, run: Run) -> None:
     async def trial() -> None:
         async with machine(tmp_path, server.endpoint(), database_id) as one:
-            assert await one.accepted(2) == 2
+            assert await one.count_accepted(2) == 2
             server.kill()
-            assert await one.accepted(20) == 8
-            server.start()  # with nothing: it keeps no files here
-            await one.until(ALL)
-            assert await one.accepted(20) == 10
+            assert await one.count_accepted(20) == 8
+            server.start()  # empty, because it has no files
+            await one.wait_for_scope(SHARED)
+            assert await one.count_accepted(20) == 10
 
     run(trial())
 
 
-def test_a_redis_that_hangs_holds_up_nobody_after_the_first_timeout(
+def test_a_hanging_redis_delays_only_the_first_requests(
     server: RedisServer, tmp_path: Path, database_id: str, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def trial() -> None:
-        endpoint = server.endpoint(answer_seconds=0.25)
+        endpoint = server.endpoint(timeout_seconds=0.25)
         async with asyncio.timeout(TIMEOUT), machine(tmp_path, endpoint, database_id, limit=1_000) as one:
             await one.limiter.hit(KEY)
-            await one.until(ALL)
+            await one.wait_for_scope(SHARED)
             caplog.clear()
             with server.frozen():
-                began = time.monotonic()
-                assert await one.accepted(20) == 20
-                assert time.monotonic() - began > 0.2
-                began = time.monotonic()
+                start = time.monotonic()
+                assert await one.count_accepted(20) == 20
+                assert time.monotonic() - start > 0.2
+                start = time.monotonic()
                 for _ in range(100):
                     assert (await one.limiter.hit(KEY)).accepted
-                assert time.monotonic() - began < 20  # with the timeout it were 25
-                assert one.limiter.scope == MACHINE
-            await one.until(ALL)
-            assert sum("no answer within 250 ms" in record.getMessage() for record in caplog.records) == 1
+                assert time.monotonic() - start < 20  # it would be 25 if each request waited for the timeout
+                assert one.limiter.scope == LOCAL
+            await one.wait_for_scope(SHARED)
+            assert sum("no response within 250 ms" in record.getMessage() for record in caplog.records) == 1
 
     run(trial())
 
 
-def test_a_service_that_starts_while_redis_is_away_counts_by_itself_until_it_comes(
+def test_a_service_can_start_without_redis(
     server: RedisServer, tmp_path: Path, database_id: str, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -193,24 +191,24 @@ def test_a_service_that_starts_while_redis_is_away_counts_by_itself_until_it_com
 
     async def trial() -> None:
         async with machine(tmp_path, server.endpoint(), database_id) as one:
-            assert await one.accepted(20) == 10
-            assert (one.limiter.scope, one.alone) == (MACHINE, 20)
+            assert await one.count_accepted(20) == 10
+            assert (one.limiter.scope, one.local_count) == (LOCAL, 20)
             assert not (await one.limiter.peek(KEY)).accepted
             await one.limiter.check()
             server.start()
-            await one.until(ALL)
+            await one.wait_for_scope(SHARED)
             assert (await one.limiter.peek(KEY)).left == 10
 
     run(trial())
-    assert told(caplog) == ["away", "back"]
+    assert logged_changes(caplog) == ["away", "back"]
 
 
-def test_where_redis_is_required_requests_are_refused_while_it_is_away(
+def test_a_required_redis_makes_requests_fail_while_it_is_away(
     server: RedisServer, tmp_path: Path, database_id: str, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def trial() -> None:
         async with machine(tmp_path, server.endpoint(), database_id, required=True) as one:
-            assert await one.accepted(4) == 4
+            assert await one.count_accepted(4) == 4
             server.kill()
             for fetch in (one.limiter.hit, one.limiter.peek):
                 with pytest.raises(Unavailable, match=r"^The rate limit can't be counted: Redis is away$"):
@@ -218,21 +216,21 @@ def test_where_redis_is_required_requests_are_refused_while_it_is_away(
             with pytest.raises(Unavailable, match="Redis is away"):
                 await one.limiter.check()
             assert one.limiter.scope == "nobody, since Redis is away"
-            said = caplog.records[-1].getMessage()
-            assert said.endswith("requests are answered 503, as LISTINGS_REDIS_REQUIRED asks for")
+            message = caplog.records[-1].getMessage()
+            assert message.endswith("requests fail with 503, because LISTINGS_REDIS_REQUIRED is on")
             server.start()
-            await one.until(ALL)
-            assert await one.accepted(20) == 10
+            await one.wait_for_scope(SHARED)
+            assert await one.count_accepted(20) == 10
 
     run(trial())
 
 
-def test_a_machine_whose_own_log_is_lost_still_counts_on_redis(
+def test_redis_counts_even_if_the_local_log_fails(
     server: RedisServer, tmp_path: Path, database_id: str, run: Run
 ) -> None:
     async def trial() -> None:
         async with machine(tmp_path / "nowhere", server.endpoint(), database_id) as one:
-            assert await one.accepted(20) == 10
+            assert await one.count_accepted(20) == 10
             await one.limiter.check()
             server.kill()
             with pytest.raises(Unavailable, match="can't be counted"):
@@ -241,10 +239,10 @@ def test_a_machine_whose_own_log_is_lost_still_counts_on_redis(
     run(trial())
 
 
-# Calls under way
+# Pending calls
 
 
-def test_a_hit_whose_answer_is_lost_is_counted_on_the_machine_and_never_sent_again(
+def test_a_hit_without_a_reply_is_counted_locally(
     server: RedisServer, tmp_path: Path, database_id: str, run: Run
 ) -> None:
     async def trial() -> None:
@@ -252,19 +250,19 @@ def test_a_hit_whose_answer_is_lost_is_counted_on_the_machine_and_never_sent_aga
             wire_to(server.port) as (wire, port),
             machine(tmp_path, server.endpoint(port=port), database_id, limit=1_000) as one,
         ):
-            assert await one.accepted(5) == 5
+            assert await one.count_accepted(5) == 5
             wire.keeps_answers = True
-            under_way = asyncio.gather(*(one.limiter.hit(KEY) for _ in range(20)))
+            pending = asyncio.gather(*(one.limiter.hit(KEY) for _ in range(20)))
             await wire.carried.wait()
-            await until(lambda: counted(server, database_id) == 25)
+            await wait_until(lambda: count_in_redis(server, database_id) == 25)
             wire.cut()
-            assert all(verdict.accepted for verdict in await under_way)
-            assert (one.alone, counted(server, database_id)) == (20, 25)
+            assert all(decision.accepted for decision in await pending)
+            assert (one.local_count, count_in_redis(server, database_id)) == (20, 25)
 
     run(trial())
 
 
-def test_a_request_that_is_cancelled_takes_nobody_elses_answer(server: RedisServer, database_id: str, run: Run) -> None:
+def test_a_cancelled_request_does_not_shift_replies(server: RedisServer, database_id: str, run: Run) -> None:
     async def trial() -> None:
         limiter = RedisLimiter(server.endpoint(), database_id, 1_000, 3600)
         await limiter.hit(KEY)
@@ -272,15 +270,15 @@ def test_a_request_that_is_cancelled_takes_nobody_elses_answer(server: RedisServ
         await asyncio.sleep(0)
         for task in tasks[::2]:
             task.cancel()
-        answers = await asyncio.gather(*tasks, return_exceptions=True)
-        left = [answer.left for answer in answers if not isinstance(answer, BaseException)]
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        left = [result.left for result in results if not isinstance(result, BaseException)]
         assert left == [1_000 - number for number in range(3, 22, 2)]
         await limiter.close()
 
     run(trial())
 
 
-def test_more_calls_than_may_be_under_way_are_counted_on_the_machine(
+def test_calls_beyond_the_maximum_are_counted_locally(
     server: RedisServer, tmp_path: Path, database_id: str, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -288,26 +286,26 @@ def test_more_calls_than_may_be_under_way_are_counted_on_the_machine(
     async def trial() -> None:
         async with machine(tmp_path, server.endpoint(), database_id, limit=100_000) as one:
             await one.limiter.hit(KEY)
-            assert await one.accepted(17_000) == 17_000
-            assert one.alone == 17_000 - 16_384
-            assert one.limiter.scope == ALL
+            assert await one.count_accepted(17_000) == 17_000
+            assert one.local_count == 17_000 - 16_384
+            assert one.limiter.scope == SHARED
 
     run(trial())
-    assert told(caplog) == ["counted over"]
+    assert logged_changes(caplog) == ["counted over"]
 
 
-# Every way to be away
+# Reasons for Redis being away
 
 
 @pytest.fixture
 def reason(tmp_path: Path, database_id: str, run: Run, caplog: pytest.LogCaptureFixture) -> Callable[..., str]:
-    """Asks once at an endpoint where nothing can be counted; returns why, as the log tells it."""
+    """Return a function that uses an unusable endpoint once, and returns the logged reason."""
 
     def fetch(endpoint: Endpoint) -> str:
         async def trial() -> None:
             async with machine(tmp_path, endpoint, database_id) as one:
-                assert await one.accepted(1) == 1
-                assert (one.alone, one.limiter.scope) == (1, MACHINE)
+                assert await one.count_accepted(1) == 1
+                assert (one.local_count, one.limiter.scope) == (1, LOCAL)
 
         run(trial())
         (record,) = caplog.records
@@ -323,41 +321,42 @@ def reason(tmp_path: Path, database_id: str, run: Run, caplog: pytest.LogCapture
 Reason = Callable[[Endpoint], str]
 
 
-def test_nobody_listens(reason: Reason, server: RedisServer) -> None:
+def test_an_unreachable_server_is_reported(reason: Reason, server: RedisServer) -> None:
     assert reason(server.endpoint(port=1)).startswith(("Connection refused", "Connect call failed"))
     assert "No such file" in reason(server.endpoint(path="/nowhere/redis.sock"))
 
 
 @pytest.mark.parametrize(
-    ("user", "password", "said"), [("", "wrong", "WRONGPASS"), ("", "", "NOAUTH"), ("mallory", "right", "WRONGPASS")]
+    ("user", "password", "expected"),
+    [("", "wrong", "WRONGPASS"), ("", "", "NOAUTH"), ("mallory", "right", "WRONGPASS")],
 )
-def test_a_wrong_password(reason: Reason, user: str, password: str, said: str) -> None:
+def test_a_wrong_password_is_reported(reason: Reason, user: str, password: str, expected: str) -> None:
     with RedisServer(password="right") as server:
-        told = reason(server.endpoint(user=user, password=password))
-    assert told.startswith(said)
-    assert "right" not in told
-    assert "wrong" not in told
+        message = reason(server.endpoint(user=user, password=password))
+    assert message.startswith(expected)
+    assert "right" not in message
+    assert "wrong" not in message
 
 
-def test_a_user_without_the_right_to_run_scripts(reason: Reason, server: RedisServer) -> None:
+def test_a_user_without_permission_for_scripts_is_reported(reason: Reason, server: RedisServer) -> None:
     with server.client() as client:
         client.acl_setuser("alice", enabled=True, passwords=["+secret"], commands=["+@read"], keys=["*"])
     assert reason(server.endpoint(user="alice", password="secret")).startswith("NOPERM")
 
 
-def test_a_replica_that_takes_no_writes(reason: Reason, server: RedisServer) -> None:
+def test_a_read_only_replica_is_reported(reason: Reason, server: RedisServer) -> None:
     with server.client() as client:
         client.replicaof("127.0.0.1", 1)
     assert reason(server.endpoint()) == "READONLY You can't write against a read only replica."
 
 
-def test_a_memory_that_is_full(reason: Reason, server: RedisServer) -> None:
+def test_a_full_memory_is_reported(reason: Reason, server: RedisServer) -> None:
     with server.client() as client:
         client.config_set("maxmemory", 1)
     assert reason(server.endpoint()).startswith("OOM command not allowed when used memory > 'maxmemory'")
 
 
-def test_a_disk_that_takes_no_snapshot(reason: Reason, server: RedisServer) -> None:
+def test_a_failed_snapshot_is_reported(reason: Reason, server: RedisServer) -> None:
     with server.client() as client:
         client.config_set("save", "3600 1")
         shutil.rmtree(client.config_get("dir")["dir"])
@@ -368,39 +367,39 @@ def test_a_disk_that_takes_no_snapshot(reason: Reason, server: RedisServer) -> N
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("reply", "message"),
     [
         (b"-LOADING Redis is loading the dataset in memory\r\n", "LOADING Redis is loading the dataset in memory"),
         (b"-MOVED 3999 127.0.0.1:6381\r\n", "MOVED 3999 127.0.0.1:6381"),
         (b"-READONLY No. script: " + b"5e" * 20 + b", on @user_script:38.\r\n", "READONLY No."),  # Redis 7
         (b"-READONLY No. script: on @user_script:38.\r\n", "READONLY No."),  # Valkey 9
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "what answers is not Redis"),
-        (b"+OK\r\n", "what answers is not Redis"),
-        (b"*3\r\n:1\r\n:9\r\n:0\r\n+OK\r\n", "what answers is not Redis"),  # lost in the moment after the probe
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the server is not Redis"),
+        (b"+OK\r\n", "the server is not Redis"),
+        (b"*3\r\n:1\r\n:9\r\n:0\r\n+OK\r\n", "the server is not Redis"),  # lost right after the probe
     ],
 )
-def test_what_does_not_count(
+def test_an_unusable_server_is_reported(
     tmp_path: Path,
     database_id: str,
     run: Run,
     server: RedisServer,
     caplog: pytest.LogCaptureFixture,
-    answer: bytes,
-    said: str,
+    reply: bytes,
+    message: str,
 ) -> None:
     async def trial() -> None:
         async with (
-            always_answering(answer) as port,
+            always_answering(reply) as port,
             machine(tmp_path, server.endpoint(port=port), database_id) as one,
         ):
-            assert await one.accepted(1) == 1
-            assert one.alone == 1
+            assert await one.count_accepted(1) == 1
+            assert one.local_count == 1
 
     run(trial())
-    assert f"Redis is away: {said}. Until it is back" in caplog.records[0].getMessage()
+    assert f"Redis is away: {message}. Until it is back" in caplog.records[0].getMessage()
 
 
-def test_what_turns_out_later_not_to_be_redis(
+def test_a_server_that_stops_speaking_redis_is_reported(
     tmp_path: Path, database_id: str, run: Run, server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def trial() -> None:
@@ -408,97 +407,97 @@ def test_what_turns_out_later_not_to_be_redis(
             always_answering(b"*3\r\n:1\r\n:9\r\n:0\r\n", b"+OK\r\n") as port,
             machine(tmp_path, server.endpoint(port=port), database_id) as one,
         ):
-            assert await one.accepted(1) == 1
-            assert one.alone == 1
+            assert await one.count_accepted(1) == 1
+            assert one.local_count == 1
 
     run(trial())
-    assert "Redis is away: what answers is not Redis. Until" in caplog.records[-1].getMessage()
+    assert "Redis is away: the server is not Redis. Until" in caplog.records[-1].getMessage()
 
 
 @pytest.mark.parametrize(
-    ("tls", "answer_seconds", "said"),
+    ("tls", "timeout_seconds", "message"),
     [
-        (False, 0.25, "no answer within 250 ms"),
-        (True, 0.25, "no answer within 1 s"),
-        (True, 1.6, "no answer within 2 s"),
+        (False, 0.25, "no response within 250 ms"),
+        (True, 0.25, "no response within 1 s"),
+        (True, 1.6, "no response within 2 s"),
     ],
 )
-def test_what_takes_connections_and_says_nothing(
+def test_a_silent_server_times_out(
     server: RedisServer,
     database_id: str,
     run: Run,
     monkeypatch: pytest.MonkeyPatch,
     *,
     tls: bool,
-    answer_seconds: float,
-    said: str,
+    timeout_seconds: float,
+    message: str,
 ) -> None:
-    if not tls:  # it connects, and then only the time for an answer may end it
-        monkeypatch.setattr("listings.ratelimit.redis._CONNECT_SECONDS", TIMEOUT)
+    if not tls:  # it connects, so only the timeout of a reply may end it
+        monkeypatch.setattr("listings.ratelimit.redis._MIN_CONNECT_TIMEOUT_SECONDS", TIMEOUT)
 
     async def trial() -> None:
         async with always_answering(b"") as port:
             limiter = RedisLimiter(
-                server.endpoint(port=port, tls=tls, answer_seconds=answer_seconds), database_id, 1, 3600
+                server.endpoint(port=port, tls=tls, timeout_seconds=timeout_seconds), database_id, 1, 3600
             )
-            with pytest.raises(Unavailable, match=f"^{said}$"):
+            with pytest.raises(Unavailable, match=f"^{message}$"):
                 await limiter.hit(KEY)
             await limiter.close()
 
     run(trial())
 
 
-def test_to_close_ends_an_attempt_to_connect(server: RedisServer, database_id: str, run: Run) -> None:
+def test_closing_cancels_an_attempt_to_connect(server: RedisServer, database_id: str, run: Run) -> None:
     async def trial() -> None:
-        reached, left = asyncio.Event(), asyncio.Event()
+        connected, closed = asyncio.Event(), asyncio.Event()
 
         async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read(1)
-            reached.set()
+            connected.set()
             with suppress(OSError):
                 await reader.read()
             writer.transport.abort()
-            left.set()
+            closed.set()
 
         async with asyncio.timeout(TIMEOUT), await asyncio.start_server(listen, "127.0.0.1", 0) as silent:
             port = silent.sockets[0].getsockname()[1]
             limiter = RedisLimiter(server.endpoint(port=port), database_id, 1, 3600)
             request = asyncio.create_task(limiter.hit(KEY))
-            await reached.wait()
+            await connected.wait()
             await limiter.close()
             request.cancel()
-            await left.wait()
+            await closed.wait()
             await asyncio.sleep(0)
 
     run(trial())
 
 
-def test_a_redis_that_turns_into_a_replica_meanwhile(
+def test_a_redis_that_becomes_a_replica_is_not_used(
     server: RedisServer, tmp_path: Path, database_id: str, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
 
     async def trial() -> None:
         async with machine(tmp_path, server.endpoint(), database_id) as one:
-            assert await one.accepted(4) == 4
+            assert await one.count_accepted(4) == 4
             with server.client() as client:
                 client.replicaof("127.0.0.1", 1)
             await one.limiter.check()
-            assert one.limiter.scope == MACHINE
-            assert await one.accepted(20) == 6
+            assert one.limiter.scope == LOCAL
+            assert await one.count_accepted(20) == 6
             with server.client() as client:
                 client.replicaof("NO", "ONE")
-            await one.until(ALL)
-            assert await one.accepted(20) == 6
+            await one.wait_for_scope(SHARED)
+            assert await one.count_accepted(20) == 6
 
     run(trial())
-    assert told(caplog) == ["counted over", "away", "back"]
+    assert logged_changes(caplog) == ["counted over", "away", "back"]
 
 
-# Ways to Redis
+# Connections
 
 
-async def counts(endpoint: Endpoint, database_id: str) -> bool:
+async def is_counting(endpoint: Endpoint, database_id: str) -> bool:
     limiter = RedisLimiter(endpoint, database_id, 1, 3600)
     try:
         return [(await limiter.hit(KEY)).accepted for _ in range(2)] == [True, False]
@@ -506,21 +505,21 @@ async def counts(endpoint: Endpoint, database_id: str) -> bool:
         await limiter.close()
 
 
-def test_by_a_unix_socket_with_a_password_in_another_database(database_id: str, run: Run) -> None:
+def test_a_unix_socket_with_password_and_database_works(database_id: str, run: Run) -> None:
     with RedisServer(password="it's secret") as server:
-        assert run(counts(server.endpoint(path=server.socket, database=3), database_id))
-        assert counted(server, database_id, 3) == 1
+        assert run(is_counting(server.endpoint(path=server.socket, database=3), database_id))
+        assert count_in_redis(server, database_id, 3) == 1
 
 
-def test_as_the_user_of_the_operators_page_who_may_do_no_more_than_is_needed(database_id: str, run: Run) -> None:
+def test_the_documented_user_has_enough_permissions(database_id: str, run: Run) -> None:
     (configuration,) = re.findall(r"```text\n(# redis\.conf.*?)```", WORKERS_PAGE.read_text("utf-8"), re.DOTALL)
     with RedisServer(configuration=configuration) as server:
         endpoint = server.endpoint(user="listings", password="PASSWORD", database=1)
-        assert run(counts(endpoint, database_id))
+        assert run(is_counting(endpoint, database_id))
         assert inspect(endpoint).policy == "noeviction"
 
 
-def test_by_tls_with_a_certificate_that_is_trusted_and_by_no_other(
+def test_tls_needs_a_trusted_certificate(
     server: RedisServer, tmp_path: Path, database_id: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     certificate, key = self_signed(tmp_path, "localhost")
@@ -531,8 +530,8 @@ def test_by_tls_with_a_certificate_that_is_trusted_and_by_no_other(
         async with wire_to(server.port, context) as (_, port):
             endpoint = server.endpoint(host="localhost", port=port, tls=True)
             with pytest.raises(Unavailable, match="CERTIFICATE_VERIFY_FAILED"):
-                await counts(endpoint, database_id)
+                await is_counting(endpoint, database_id)
             monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-            assert await counts(endpoint, database_id)
+            assert await is_counting(endpoint, database_id)
 
     run(trial())

@@ -1,4 +1,4 @@
-"""The limiter in memory: how many keys it remembers that nobody uses any more."""
+"""The limiter in memory: removal of idle keys."""
 
 import asyncio
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ WINDOW = 60
 
 
 class Clock:
-    """Seconds, turned by hand."""
+    """A clock that tests control, in seconds."""
 
     now = 1_000.0
 
@@ -30,23 +30,23 @@ def limiter(clock: Clock) -> MemoryLimiter:
 
 
 def hit(limiter: MemoryLimiter, keys: Iterable[int]) -> int:
-    """Returns how many keys are remembered then."""
+    """Hit each key, and return the number of stored keys."""
 
     async def hits() -> None:
         for key in keys:
             await limiter.hit(key)
 
     asyncio.run(hits())
-    return len(limiter._logs)  # noqa: SLF001 - what is to be bounded
+    return len(limiter._logs)  # noqa: SLF001 - the number that is bounded
 
 
-def test_a_thousand_idle_keys_are_forgotten_when_one_more_comes(limiter: MemoryLimiter, clock: Clock) -> None:
+def test_idle_keys_are_removed_when_another_key_arrives(limiter: MemoryLimiter, clock: Clock) -> None:
     assert hit(limiter, range(1_024)) == 1_024
     clock.now += WINDOW
     assert hit(limiter, [5_000]) == 1
 
 
-def test_keys_that_still_count_are_kept(limiter: MemoryLimiter, clock: Clock) -> None:
+def test_active_keys_are_retained(limiter: MemoryLimiter, clock: Clock) -> None:
     hit(limiter, range(1_024))
     clock.now += WINDOW - 1
     assert hit(limiter, range(1_024, 1_100)) == 1_100
@@ -54,7 +54,7 @@ def test_keys_that_still_count_are_kept(limiter: MemoryLimiter, clock: Clock) ->
     assert asyncio.run(limiter.peek(0)).accepted is False
 
 
-def test_as_many_again_may_come_before_the_idle_are_looked_for_again(limiter: MemoryLimiter, clock: Clock) -> None:
+def test_the_next_sweep_starts_at_twice_the_number_of_keys(limiter: MemoryLimiter, clock: Clock) -> None:
     hit(limiter, range(1_025))
     clock.now += WINDOW
     assert hit(limiter, range(1_025, 2_048)) == 2_048

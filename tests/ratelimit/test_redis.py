@@ -1,4 +1,4 @@
-"""The limiter in Redis: exact over processes, machines' clocks and limits that change, and what it keeps there."""
+"""The limiter in Redis: exactness across processes, stored keys, clock steps and changed limits."""
 
 import asyncio
 import subprocess
@@ -27,21 +27,21 @@ MakeLimiter: TypeAlias = Callable[..., "Limiter"]
 
 
 class Limiter:
-    """A machine's view of the log."""
+    """The limiter of one machine."""
 
     def __init__(self, limiter: RedisLimiter, run: Run) -> None:
         self._limiter = limiter
         self._run = run
 
     def hit(self, key: int = KEY) -> RateLimitDecision:
-        verdict: RateLimitDecision = self._run(self._limiter.hit(key))
-        return verdict
+        decision: RateLimitDecision = self._run(self._limiter.hit(key))
+        return decision
 
     def peek(self, key: int = KEY) -> RateLimitDecision:
-        verdict: RateLimitDecision = self._run(self._limiter.peek(key))
-        return verdict
+        decision: RateLimitDecision = self._run(self._limiter.peek(key))
+        return decision
 
-    def accepted(self, hits: int, key: int = KEY) -> int:
+    def count_accepted(self, hits: int, key: int = KEY) -> int:
         return sum(self.hit(key).accepted for _ in range(hits))
 
     def close(self) -> None:
@@ -50,21 +50,23 @@ class Limiter:
 
 @pytest.fixture
 def clock() -> Clock:
-    """Redis's clock, turned by hand."""
+    """A clock that tests control, instead of Redis's."""
     return Clock()
 
 
 @pytest.fixture
-def make(redis_server: RedisServer, database_id: str, run: Run, clock: Clock) -> Iterator[MakeLimiter]:
-    """Makes limiters over one database; `real` ones go by Redis's own clock."""
-    made: list[Limiter] = []
+def make_limiter(redis_server: RedisServer, database_id: str, run: Run, clock: Clock) -> Iterator[MakeLimiter]:
+    """Return a function that creates limiters of one database. `real` uses Redis's own clock."""
+    limiters: list[Limiter] = []
 
-    def make(limit: int = 3, window: int = 60, *, of: str = database_id, real: bool = False) -> Limiter:
-        made.append(Limiter(RedisLimiter(redis_server.endpoint(), of, limit, window, None if real else clock), run))
-        return made[-1]
+    def make_limiter(limit: int = 3, window: int = 60, *, name: str = database_id, real: bool = False) -> Limiter:
+        limiters.append(
+            Limiter(RedisLimiter(redis_server.endpoint(), name, limit, window, None if real else clock), run)
+        )
+        return limiters[-1]
 
-    yield make
-    for limiter in made:
+    yield make_limiter
+    for limiter in limiters:
         limiter.close()
 
 
@@ -72,7 +74,7 @@ def make(redis_server: RedisServer, database_id: str, run: Run, clock: Clock) ->
 
 
 @pytest.mark.parametrize(("processes", "connections"), [(1, 1), (1, 16), (4, 1), (4, 4), (8, 2)])
-def test_processes_and_connections_together_are_granted_exactly_the_limit(
+def test_processes_and_connections_get_exactly_the_limit(
     redis_server: RedisServer, processes: int, connections: int
 ) -> None:
     hits = 1_600 // processes
@@ -83,27 +85,25 @@ def test_processes_and_connections_together_are_granted_exactly_the_limit(
         assert sum(int(process.communicate(timeout=TIMEOUT)[0]) for process in rushes) == 1_000
 
 
-def test_by_redis_own_clock_a_request_is_accepted_after_the_told_time_and_not_before(
-    make: MakeLimiter, run: Run
-) -> None:
-    limiter = make(3, 1, real=True)
-    while (refused := limiter.hit()).accepted:
-        pass  # three of them come within a second, if not at first
-    assert refused.left == 0
-    assert 0 < refused.reset < 1
-    while not (verdict := limiter.peek()).accepted:
-        assert verdict.reset > 0
-        run(asyncio.sleep(verdict.reset / 2 + 0.001))
+def test_a_request_is_accepted_after_the_reported_reset(make_limiter: MakeLimiter, run: Run) -> None:
+    limiter = make_limiter(3, 1, real=True)
+    while (rejected := limiter.hit()).accepted:
+        pass  # until three hits fit into one second
+    assert rejected.left == 0
+    assert 0 < rejected.reset < 1
+    while not (decision := limiter.peek()).accepted:
+        assert decision.reset > 0
+        run(asyncio.sleep(decision.reset / 2 + 0.001))
     assert limiter.hit().accepted
 
 
-# What lies in Redis
+# Keys in Redis
 
 
-def test_a_key_holds_no_more_than_the_limit_and_ends_after_the_window(
-    make: MakeLimiter, redis_server: RedisServer, database_id: str
+def test_a_key_in_redis_is_bounded_and_expires(
+    make_limiter: MakeLimiter, redis_server: RedisServer, database_id: str
 ) -> None:
-    make(1_000, 3600, real=True).accepted(1_200)
+    make_limiter(1_000, 3600, real=True).count_accepted(1_200)
     name = f"listings:{database_id}:limit:{KEY}"
     with redis_server.client() as client:
         assert client.llen(name) == 1_000
@@ -111,16 +111,16 @@ def test_a_key_holds_no_more_than_the_limit_and_ends_after_the_window(
         assert int(str(client.memory_usage(name, samples=0))) < 12 * 1024
 
 
-def test_a_look_makes_nothing(make: MakeLimiter, redis_server: RedisServer, database_id: str) -> None:
-    assert make(real=True).peek() == RateLimitDecision(accepted=True, left=3, reset=0)
+def test_peek_creates_no_key(make_limiter: MakeLimiter, redis_server: RedisServer, database_id: str) -> None:
+    assert make_limiter(real=True).peek() == RateLimitDecision(accepted=True, left=3, reset=0)
     with redis_server.client() as client:
         assert client.exists(f"listings:{database_id}:limit:{KEY}") == 0
 
 
-def test_what_counts_no_more_is_taken_off(
-    make: MakeLimiter, clock: Clock, redis_server: RedisServer, database_id: str
+def test_expired_requests_are_removed(
+    make_limiter: MakeLimiter, clock: Clock, redis_server: RedisServer, database_id: str
 ) -> None:
-    limiter = make(1_000, 60)
+    limiter = make_limiter(1_000, 60)
     for _ in range(997):
         limiter.hit()
         clock.now += 0.0625
@@ -132,51 +132,51 @@ def test_what_counts_no_more_is_taken_off(
 
 
 @pytest.mark.decision("G30")
-def test_two_services_on_one_redis_do_not_mix(make: MakeLimiter) -> None:
-    assert make().accepted(5) == 3
-    assert make(of=uuid4().hex).accepted(5) == 3
+def test_two_databases_on_one_redis_do_not_mix(make_limiter: MakeLimiter) -> None:
+    assert make_limiter().count_accepted(5) == 3
+    assert make_limiter(name=uuid4().hex).count_accepted(5) == 3
 
 
-def test_the_key_of_the_probe_is_nobodys(make: MakeLimiter, redis_server: RedisServer, database_id: str) -> None:
-    make(real=True).hit()
+def test_the_probe_uses_a_separate_key(make_limiter: MakeLimiter, redis_server: RedisServer, database_id: str) -> None:
+    make_limiter(real=True).hit()
     with redis_server.client() as client:
         names = {key.decode() for key in client.scan_iter(f"listings:{database_id}:*")}
     assert names - {f"listings:{database_id}:limit:probe"} == {f"listings:{database_id}:limit:{KEY}"}
 
 
-def test_a_script_that_redis_has_forgotten_is_sent_again(make: MakeLimiter, redis_server: RedisServer) -> None:
-    limiter = make()
-    assert limiter.accepted(2) == 2
+def test_a_flushed_script_is_sent_again(make_limiter: MakeLimiter, redis_server: RedisServer) -> None:
+    limiter = make_limiter()
+    assert limiter.count_accepted(2) == 2
     with redis_server.client() as client:
         client.script_flush()
-    assert limiter.accepted(5) == 1
+    assert limiter.count_accepted(5) == 1
 
 
-# A clock that steps
+# Clock steps
 
 
-def test_a_step_back_forgets_nothing_and_grants_nothing(make: MakeLimiter, clock: Clock) -> None:
-    limiter = make(3, 60)
+def test_a_clock_stepping_back_grants_nothing(make_limiter: MakeLimiter, clock: Clock) -> None:
+    limiter = make_limiter(3, 60)
     for _ in range(3):
         limiter.hit()
         clock.now += 10
     clock.now -= 7200
-    refused = limiter.hit()
-    assert (refused.accepted, refused.reset) == (False, 40)  # as if no time had passed since the third
+    rejected = limiter.hit()
+    assert (rejected.accepted, rejected.reset) == (False, 40)  # as if no time had passed since the third
     clock.now += 39
     assert not limiter.hit().accepted
     clock.now += 1
-    assert limiter.accepted(5) == 1
+    assert limiter.count_accepted(5) == 1
 
 
-def test_a_clock_that_was_wrong_for_a_while_shuts_nobody_out(make: MakeLimiter, clock: Clock) -> None:
-    limiter = make(3, 60)
+def test_a_temporarily_wrong_clock_locks_nobody_out(make_limiter: MakeLimiter, clock: Clock) -> None:
+    limiter = make_limiter(3, 60)
     clock.now += DAY
-    assert limiter.accepted(5) == 3
+    assert limiter.count_accepted(5) == 3
     clock.now -= DAY
-    assert limiter.accepted(5) == 0
+    assert limiter.count_accepted(5) == 0
     clock.now += 60
-    assert limiter.accepted(5) == 3
+    assert limiter.count_accepted(5) == 3
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -184,10 +184,10 @@ def test_a_clock_that_was_wrong_for_a_while_shuts_nobody_out(make: MakeLimiter, 
     limit=st.integers(1, 5),
     steps=st.lists(st.tuples(st.integers(0, 25), st.sampled_from([0, 0, 0, 1, 30, 3600])), min_size=10, max_size=60),
 )
-def test_whatever_steps_back_there_are_no_window_holds_more_than_the_limit(
-    make: MakeLimiter, clock: Clock, limit: int, steps: list[tuple[int, int]]
+def test_clock_steps_never_let_a_window_exceed_the_limit(
+    make_limiter: MakeLimiter, clock: Clock, limit: int, steps: list[tuple[int, int]]
 ) -> None:
-    limiter = make(limit, 60, of=uuid4().hex)
+    limiter = make_limiter(limit, 60, name=uuid4().hex)
     passed, granted = 0, []
     for seconds, back in steps:
         passed += seconds
@@ -205,38 +205,38 @@ def test_whatever_steps_back_there_are_no_window_holds_more_than_the_limit(
 @pytest.mark.parametrize(
     ("before", "after", "granted"), [(5, 2, 0), (5, 5, 0), (5, 8, 3), (5, 3000, 2995), (1500, 2, 0)]
 )
-def test_a_changed_limit_counts_what_was_accepted_before(
-    make: MakeLimiter, before: int, after: int, granted: int
+def test_a_changed_limit_counts_earlier_requests(
+    make_limiter: MakeLimiter, before: int, after: int, granted: int
 ) -> None:
-    assert make(before).accepted(before + 1) == before
-    assert make(after).accepted(after + 1) == granted
+    assert make_limiter(before).count_accepted(before + 1) == before
+    assert make_limiter(after).count_accepted(after + 1) == granted
 
 
-def test_a_lowered_limit_tells_when_a_request_is_accepted(make: MakeLimiter, clock: Clock) -> None:
-    high, low = make(5, 60), make(2, 60)
+def test_a_lowered_limit_reports_the_correct_reset(make_limiter: MakeLimiter, clock: Clock) -> None:
+    high, low = make_limiter(5, 60), make_limiter(2, 60)
     for _ in range(5):
         high.hit()
         clock.now += 10
-    refused = low.hit()
-    assert refused == RateLimitDecision(accepted=False, left=0, reset=40)
+    rejected = low.hit()
+    assert rejected == RateLimitDecision(accepted=False, left=0, reset=40)
     clock.now += 39.999
     assert not low.hit().accepted
     clock.now += 0.001
     assert low.hit().accepted
 
 
-def test_limits_of_two_heights_count_together(make: MakeLimiter) -> None:
-    small, large = make(10), make(5_000)
-    assert small.accepted(4) == 4
-    assert large.accepted(3) == 3
-    assert small.accepted(10) == 3
+def test_different_limits_share_one_log(make_limiter: MakeLimiter) -> None:
+    small, large = make_limiter(10), make_limiter(5_000)
+    assert small.count_accepted(4) == 4
+    assert large.count_accepted(3) == 3
+    assert small.count_accepted(10) == 3
     assert large.hit().left == 5_000 - 11
 
 
-def test_a_shorter_window_forgets_what_is_older(make: MakeLimiter, clock: Clock) -> None:
-    long, short = make(3, 120), make(3, 60)
-    assert long.accepted(5) == 3
+def test_a_shorter_window_removes_older_requests(make_limiter: MakeLimiter, clock: Clock) -> None:
+    long, short = make_limiter(3, 120), make_limiter(3, 60)
+    assert long.count_accepted(5) == 3
     clock.now += 61
     assert not long.hit().accepted
-    assert short.accepted(5) == 3
+    assert short.count_accepted(5) == 3
     assert not long.hit().accepted

@@ -1,4 +1,4 @@
-"""A look at Redis ends the connection that it made, however it ends."""
+"""The inspection of Redis closes its connection in every case."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,41 +18,41 @@ def server() -> Iterator[RedisServer]:
         yield server
 
 
-def require_alone(server: RedisServer) -> None:
-    """The test's own connection is the only one."""
+def assert_disconnected(server: RedisServer) -> None:
+    """Wait until the test's connection is the only one."""
     with server.client() as client:
-        end = time.monotonic() + TIMEOUT
+        deadline = time.monotonic() + TIMEOUT
         while len(client.client_list()) > 1:
-            assert time.monotonic() < end, client.client_list()
+            assert time.monotonic() < deadline, client.client_list()
             time.sleep(0.01)
 
 
-def test_after_an_answer(server: RedisServer) -> None:
+def test_the_connection_is_closed_after_a_response(server: RedisServer) -> None:
     assert redis_inspection.inspect(server.endpoint()).name.startswith(("Redis ", "Valkey "))
-    require_alone(server)
+    assert_disconnected(server)
 
 
-def test_after_a_refusal(server: RedisServer) -> None:
+def test_the_connection_is_closed_after_an_error(server: RedisServer) -> None:
     with server.client() as client:
         client.acl_setuser("alice", enabled=True, passwords=["+secret"], commands=["+time"])
-    with pytest.raises(Unavailable, match="NOPERM") as refused:
+    with pytest.raises(Unavailable, match="NOPERM") as rejected:
         redis_inspection.inspect(server.endpoint(user="alice", password="secret"))
-    require_alone(server)
-    assert refused.traceback  # held until here, so that nothing was ended by the collection of garbage
+    assert_disconnected(server)
+    assert rejected.traceback  # keeps the frames alive, so that garbage collection closes nothing
 
 
-def test_after_a_silence(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Connection] = []
+def test_the_connection_is_closed_after_a_timeout(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    connections: list[Connection] = []
 
-    async def connect_slowly(endpoint: Endpoint, on_lost: Callable[[str], None]) -> Connection:
-        made.append(await connect(endpoint, on_lost))
-        time.sleep(0.1)  # noqa: ASYNC251 - the time for all ends well before that for an answer
-        return made[0]
+    async def connect_slowly(endpoint: Endpoint, on_close: Callable[[str], None]) -> Connection:
+        connections.append(await connect(endpoint, on_close))
+        time.sleep(0.1)  # noqa: ASYNC251 - the total timeout must end before that of a reply
+        return connections[0]
 
     monkeypatch.setattr(redis_inspection, "connect", connect_slowly)
-    monkeypatch.setattr(redis_inspection, "_SECONDS", 1)
-    while not made:  # on a machine that stands still a second may be over before the connection stands
-        with server.frozen(), pytest.raises(Unavailable, match="no answer within 1 s"):
+    monkeypatch.setattr(redis_inspection, "_TIMEOUT_SECONDS", 1)
+    while not connections:  # on a stalled machine, the second may be over before the connection is open
+        with server.frozen(), pytest.raises(Unavailable, match="no response within 1 s"):
             redis_inspection.inspect(server.endpoint())
-    assert made[0].lost
-    require_alone(server)
+    assert connections[0].close_reason
+    assert_disconnected(server)

@@ -1,1 +1,1 @@
-"""The pages, as visitors and their browsers meet them."""
+"""Tests of the HTML pages."""

@@ -1,4 +1,4 @@
-"""What axe objects to on a page: on a phone and a desktop, in light and dark."""
+"""Accessibility checks with axe: on phone and desktop, in light and dark."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -17,8 +17,8 @@ _RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice
 _RUN = "rules => axe.run({runOnly: rules, resultTypes: ['violations']})"
 
 
-def objections(page: Page, where: str) -> Iterator[tuple[object, ...]]:
-    """Each with what the page is called and how it was looked at; the page is not loaded again."""
+def find_axe_violations(page: Page, name: str) -> Iterator[tuple[object, ...]]:
+    """Yield axe's violations with the page's name, colour scheme and width. The page is not reloaded."""
     page.evaluate(_AXE.read_text("utf-8"))
     for size, scheme in product(SIZES, SCHEMES):
         page.set_viewport_size(size)
@@ -27,4 +27,4 @@ def objections(page: Page, where: str) -> Iterator[tuple[object, ...]]:
         result = page.evaluate(_RUN, _RULES)
         assert result["passes"]
         for one in result["violations"]:
-            yield where, scheme, size["width"], one["id"], one["nodes"][0]["html"], one["help"]
+            yield name, scheme, size["width"], one["id"], one["nodes"][0]["html"], one["help"]

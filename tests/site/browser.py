@@ -1,4 +1,4 @@
-"""The machine's own Chromium, driven by Playwright, and a service for it to visit."""
+"""Chromium, driven by Playwright, and a running service for it to visit."""
 
 import asyncio
 import base64
@@ -19,13 +19,13 @@ from listings.service import Service
 from tests.harness import Person, RunningService
 
 CHROMIUM = shutil.which("chromium")
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, which .ci/run installs")
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium; .ci/run installs it")
 
-AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36"
-_REPLACED = ("htmx:afterRequest", "htmx:sendAbort")  # htmx says so where a newer search takes the place of one
+USER_AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36"
+_REPLACED = ("htmx:afterRequest", "htmx:sendAbort")  # htmx logs these when a newer search replaces one
 _DAY = 86_400
-_PATIENCE = 60_000  # milliseconds: a page that is slow on a machine with much else to do is no fault of it
-_DOT = base64.b64decode("R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7")
+_TIMEOUT_MS = 60_000  # generous, because the machine may be busy with other tests
+_GIF = base64.b64decode("R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7")
 _ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -34,48 +34,48 @@ _ARGUMENTS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",  # the world is not there
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",  # no other host can be reached
 ]
 
 
-expect.set_options(timeout=_PATIENCE)
+expect.set_options(timeout=_TIMEOUT_MS)
 
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """A browser; while it is there, its thread is on an event loop, so let a module end it."""
+    """Open a browser. While it is open, its thread runs an event loop, so use it in module fixtures only."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=_ARGUMENTS, timeout=2 * _PATIENCE)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=_ARGUMENTS, timeout=2 * _TIMEOUT_MS)
         yield browser
         browser.close()
 
 
 class Visit:
-    """A visitor's tab: what it has asked for elsewhere, and what its console has complained of."""
+    """A browser tab that records requests to other hosts, console messages and dialogs."""
 
     def __init__(self, context: BrowserContext, base_url: str) -> None:
         self._base_url = base_url
-        self.elsewhere: list[str] = []
-        self.complaints: list[str] = []
+        self.external_urls: list[str] = []
+        self.console_messages: list[str] = []
         self.dialogs: list[str] = []
         self.page: Page = context.new_page()
-        self.page.on("request", self._note)
-        self.page.on("console", self._hear)
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", self._record_request)
+        self.page.on("console", self._record_message)
+        self.page.on("pageerror", lambda error: self.console_messages.append(str(error)))
         self.page.on("dialog", self._dismiss)
 
     def open(self, path: str) -> Page:
-        """The page at a path of the service."""
+        """Open a path of the service."""
         self.page.goto(self._base_url + path)
         return self.page
 
-    def _hear(self, said: ConsoleMessage) -> None:
-        if not said.text.startswith(_REPLACED):
-            self.complaints.append(f"{said.type}: {said.text}")
+    def _record_message(self, message: ConsoleMessage) -> None:
+        if not message.text.startswith(_REPLACED):
+            self.console_messages.append(f"{message.type}: {message.text}")
 
-    def _note(self, request: Request) -> None:
+    def _record_request(self, request: Request) -> None:
         if not request.url.startswith(f"{self._base_url}/"):
-            self.elsewhere.append(request.url)
+            self.external_urls.append(request.url)
 
     def _dismiss(self, dialog: Any) -> None:
         self.dialogs.append(dialog.message)
@@ -84,31 +84,31 @@ class Visit:
 
 @contextmanager
 def visit(browser: Browser, base_url: str, **options: Any) -> Iterator[Visit]:
-    """A visitor of their own, as a person's browser presents itself."""
-    context = browser.new_context(user_agent=AGENT, **options)
-    context.set_default_timeout(_PATIENCE)
+    """Open a tab in its own context, with the User-Agent of a regular browser."""
+    context = browser.new_context(user_agent=USER_AGENT, **options)
+    context.set_default_timeout(_TIMEOUT_MS)
     yield Visit(context, base_url)
     context.close()
 
 
-class _Picture(BaseHTTPRequestHandler):
-    """A picture at every address."""
+class _PictureHandler(BaseHTTPRequestHandler):
+    """Responds with an image to every request."""
 
     def do_GET(self) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "image/gif")
-        self.send_header("Content-Length", str(len(_DOT)))
+        self.send_header("Content-Length", str(len(_GIF)))
         self.end_headers()
-        self.wfile.write(_DOT)
+        self.wfile.write(_GIF)
 
     def log_message(self, *_: object) -> None:
-        """Nobody is told."""
+        """Log nothing."""
 
 
 @contextmanager
-def pictures() -> Iterator[str]:
-    """Where a seller's pictures are: an address that ends with a slash."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Picture)
+def serve_pictures() -> Iterator[str]:
+    """Run an image server. Yields its URL, which ends with a slash."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _PictureHandler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}/"
@@ -117,19 +117,19 @@ def pictures() -> Iterator[str]:
     server.server_close()
 
 
-class Stall(NamedTuple):
-    """A running service with alice's listings."""
+class RunningMarket(NamedTuple):
+    """A running service, and the account of its listings."""
 
     service: RunningService
     alice: Person
 
     @property
     def base_url(self) -> str:
-        """Where it is."""
+        """The URL of the service."""
         return self.service.base_url
 
     def create(self, *listings: dict[str, Any]) -> list[int]:
-        """Listings that the market shows at once; returns their ids."""
+        """Create listings, wait until they are on the market, and return their IDs."""
 
         async def create(service: Service) -> list[int]:
             caller = await service.find_key(self.alice.key)
@@ -146,20 +146,20 @@ class Stall(NamedTuple):
 
 
 @contextmanager
-def stall(folder: Path) -> Iterator[Stall]:
-    """A service of its own for a module's tests."""
+def run_market(folder: Path) -> Iterator[RunningMarket]:
+    """Run a service with an empty market."""
     with RunningService(folder) as service:
-        yield Stall(service, service.cast().alice)
+        yield RunningMarket(service, service.cast().alice)
 
 
-def away_from_midnight() -> Callable[[], float]:
-    """The present time, moved so that it is noon now: a visitor counts once a day."""
-    moved = _DAY / 2 - time.time() % _DAY
-    return lambda: time.time() + moved
+def noon_clock() -> Callable[[], float]:
+    """Return a clock that starts at noon, so that tests do not cross midnight, when views count again."""
+    offset = _DAY / 2 - time.time() % _DAY
+    return lambda: time.time() + offset
 
 
-def views(running: RunningService, listing_id: int) -> int:
-    """How many of a listing were counted, as soon as there is one: the service itself may be about to write it."""
+def wait_for_views(running: RunningService, listing_id: int) -> int:
+    """Return the number of views once it is not 0. The service may be writing views at the same time."""
 
     async def count(service: Service) -> int:
         while not (await service.get_public_listing(listing_id)).view_count:

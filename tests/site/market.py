@@ -1,4 +1,4 @@
-"""A market in this process, and what a page says."""
+"""Helpers for tests of pages: create listings, request pages and parse them."""
 
 import re
 from html.parser import HTMLParser
@@ -7,7 +7,11 @@ from typing import Any, NamedTuple
 from listings.domain import fields
 from tests.harness import Harness, Person, Reply
 
-PAGE = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8", "Host": "market.example", "User-Agent": "Mozilla/5.0"}
+BROWSER_HEADERS = {
+    "Accept": "text/html,application/xhtml+xml,*/*;q=0.8",
+    "Host": "market.example",
+    "User-Agent": "Mozilla/5.0",
+}
 VOID = {"br", "img", "input", "link", "meta"}
 
 
@@ -18,8 +22,8 @@ class Element(NamedTuple):
     attributes: dict[str, str | None]
 
 
-class Reading(HTMLParser):
-    """What an HTML parser finds in a page; every element has to be closed."""
+class ParsedPage(HTMLParser):
+    """Elements and texts of a page. Every element must be closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -44,49 +48,50 @@ class Reading(HTMLParser):
 
     @property
     def text(self) -> str:
-        """All that is written, in one line."""
+        """The text of the page in one line."""
         return re.sub(r"\s+", " ", " ".join(self.texts))
 
     def all(self, name: str, /, **attributes: str) -> list[Element]:
-        """The elements of a name with these attributes."""
+        """Return the elements with this name and these attributes."""
         return [
             one
             for one in self.elements
-            if one.name == name and all(one.attributes.get(_key(key)) == value for key, value in attributes.items())
+            if one.name == name
+            and all(one.attributes.get(_attribute_name(key)) == value for key, value in attributes.items())
         ]
 
     def values(self, name: str, attribute: str, /, **attributes: str) -> list[str | None]:
-        """An attribute of each of these elements that have it."""
+        """Return the values of an attribute of the matching elements that have it."""
         return [one.attributes[attribute] for one in self.all(name, **attributes) if attribute in one.attributes]
 
 
-def _key(name: str) -> str:
-    """The attribute that a keyword stands for."""
+def _attribute_name(name: str) -> str:
+    """Return the attribute for a keyword, such as "aria-invalid" for "aria_invalid"."""
     return name.rstrip("_").replace("_", "-")
 
 
-def create(harness: Harness, person: Person, **given: Any) -> int:
-    """A listing that the market shows at once; returns its id."""
-    listing_id = harness.run(_create(harness, person, given))
+def create(harness: Harness, person: Person, **fields_: Any) -> int:
+    """Create a listing, wait until it is on the market, and return its ID."""
+    listing_id = harness.run(_create(harness, person, fields_))
     harness.run(harness.service.index_market())
     return listing_id
 
 
-async def _create(harness: Harness, person: Person, given: dict[str, Any]) -> int:
+async def _create(harness: Harness, person: Person, fields_: dict[str, Any]) -> int:
     caller = await harness.service.find_key(person.key)
     assert caller is not None
-    new, _ = fields.parse_new_listing({"title": "Bicycle", "content": "Two wheels.", **given}, strict=False)
+    new, _ = fields.parse_new_listing({"title": "Bicycle", "content": "Two wheels.", **fields_}, strict=False)
     return (await harness.service.create_listing(caller, new)).listing_id
 
 
 def get(harness: Harness, path: str, method: str = "GET", **headers: str) -> Reply:
-    """What a browser gets; underscores in names are hyphens."""
-    more = {name.replace("_", "-"): value for name, value in headers.items()}
-    return harness.fetch(method, path, headers=PAGE | more)
+    """Request a path with the headers of a browser. Underscores in header names become hyphens."""
+    extra = {name.replace("_", "-"): value for name, value in headers.items()}
+    return harness.fetch(method, path, headers=BROWSER_HEADERS | extra)
 
 
-def read(harness: Harness, path: str, status: int = 200) -> Reading:
-    """A page, taken apart."""
+def get_page(harness: Harness, path: str, status: int = 200) -> ParsedPage:
+    """Request a page and parse it."""
     reply = get(harness, path)
     assert (reply.status, reply.headers["content-type"]) == (status, "text/html; charset=utf-8")
-    return Reading(reply.body.decode())
+    return ParsedPage(reply.body.decode())

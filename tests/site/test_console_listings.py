@@ -1,4 +1,4 @@
-"""Listings in the console: found, made, edited, paused, closed, and come back."""
+"""Search, create, edit, pause, resume, delete and restore listings in the console."""
 
 import re
 from collections.abc import Iterator
@@ -10,43 +10,43 @@ import pytest
 from listings.domain import fields
 from listings.domain.model import Listing
 from tests.harness import MONTH, Harness
-from tests.site.console import Tab, member, open_house
+from tests.site.console import Tab, open_console, open_harness
 
-HERE = "/console/listings"
+PATH = "/console/listings"
 LAMP = {"title": "Lamp", "content": "A lamp.", "type": "product", "price": "12.50", "price_type": "fixed"}
 
 
 @pytest.fixture
 def harness(tmp_path: Path) -> Iterator[Harness]:
-    with open_house(tmp_path) as harness:
+    with open_harness(tmp_path) as harness:
         yield harness
 
 
 @pytest.fixture
 def alice(harness: Harness) -> Tab:
-    return member(harness)
+    return open_console(harness)
 
 
-async def _create(harness: Harness, email: str, given: dict[str, Any]) -> int:
+async def _create(harness: Harness, email: str, fields_: dict[str, Any]) -> int:
     account = await harness.service.find_account(email)
     key = await harness.service.issue_key(email, "test")
     caller = await harness.service.find_key(key.secret)
     assert caller is not None
     assert caller.account_id == account.id
-    new, _ = fields.parse_new_listing({"title": "Bicycle", "content": "Two wheels.", **given})
+    new, _ = fields.parse_new_listing({"title": "Bicycle", "content": "Two wheels.", **fields_})
     return (await harness.service.create_listing(caller, new)).listing_id
 
 
-def create(harness: Harness, email: str = "alice@example.com", **given: Any) -> int:
-    return harness.run(_create(harness, email, given))
+def create(harness: Harness, email: str = "alice@example.com", **fields_: Any) -> int:
+    return harness.run(_create(harness, email, fields_))
 
 
-def stored(harness: Harness, listing_id: int) -> Listing:
+def load_listing(harness: Harness, listing_id: int) -> Listing:
     return harness.run(harness.service.find_listing(listing_id))
 
 
-def shown(tab: Tab) -> dict[str, str]:
-    """What the form on the page would send."""
+def form_values(tab: Tab) -> dict[str, str]:
+    """Return the values of the form's inputs, without checkboxes."""
     return {
         one.attributes["name"] or "": one.attributes.get("value") or ""
         for one in tab.page.all("input")
@@ -54,157 +54,159 @@ def shown(tab: Tab) -> dict[str, str]:
     }
 
 
-def sign_in_anew(tab: Tab) -> None:
-    """As in another tab: the form on the page is of the session before."""
+def sign_in_again(tab: Tab) -> None:
+    """Start another session, while the token of the open form belongs to the earlier one."""
     token = tab.token
     tab.cookies.clear()
     tab.sign_in("alice@example.com").token = token
 
 
-def titles(tab: Tab) -> list[str]:
+def list_titles(tab: Tab) -> list[str]:
     listed = tab.reply.body.decode().split("<tbody>")[-1].split("</tbody>")[0]
     return [part.split("</a>")[0] for part in listed.split('dir="auto">')[1:] if "</a>" in part]
 
 
-# Found
+# Search
 
 
-def test_who_has_no_listing_reads_how_to_begin(harness: Harness, alice: Tab) -> None:
-    assert "Nothing listed yet" in alice.get(HERE).text
-    assert "This needs the Business plan" in member(harness, "new@example.com", months=0).get(HERE).text
+def test_an_account_without_listings_sees_how_to_start(harness: Harness, alice: Tab) -> None:
+    assert "No listings yet" in alice.get(PATH).text
+    assert (
+        "Creating listings needs the Business plan" in open_console(harness, "new@example.com", months=0).get(PATH).text
+    )
 
 
-def test_listings_are_found_by_state_words_and_type_in_any_order(harness: Harness, alice: Tab) -> None:
+def test_listings_are_found_by_status_terms_and_type_in_any_order(harness: Harness, alice: Tab) -> None:
     for title, price in (("Red bicycle", 30), ("Blue bicycle", 10), ("Lamp", 20)):
         create(harness, title=title, price=price, is_active=title != "Lamp")
     create(harness, title="Mowing", type="service")
-    assert titles(alice.get(HERE)) == ["Mowing", "Lamp", "Blue bicycle", "Red bicycle"]
-    assert titles(alice.get(f"{HERE}?status=inactive")) == ["Lamp"]
-    assert titles(alice.get(f"{HERE}?q=BICYCLE&sort=price")) == ["Blue bicycle", "Red bicycle"]
-    assert titles(alice.get(f"{HERE}?type=service")) == ["Mowing"]
-    assert titles(alice.get(f"{HERE}?sort=title&status=nonsense&type=nonsense")) == sorted(titles(alice))
-    assert "Nothing here" in alice.get(f"{HERE}?status=deleted").text
-    assert "Look for words of letters or digits" in alice.get(f"{HERE}?q=%21").text
+    assert list_titles(alice.get(PATH)) == ["Mowing", "Lamp", "Blue bicycle", "Red bicycle"]
+    assert list_titles(alice.get(f"{PATH}?status=inactive")) == ["Lamp"]
+    assert list_titles(alice.get(f"{PATH}?q=BICYCLE&sort=price")) == ["Blue bicycle", "Red bicycle"]
+    assert list_titles(alice.get(f"{PATH}?type=service")) == ["Mowing"]
+    assert list_titles(alice.get(f"{PATH}?sort=title&status=nonsense&type=nonsense")) == sorted(list_titles(alice))
+    assert "Nothing found" in alice.get(f"{PATH}?status=deleted").text
+    assert "Enter a search term with letters or digits" in alice.get(f"{PATH}?q=%21").text
 
 
-def test_the_states_are_counted_and_counted_anew_after_an_edit(harness: Harness, alice: Tab) -> None:
-    def counted() -> list[str]:
-        return re.findall(r'class="count">(\d+)<', alice.get(HERE).reply.body.decode())
+def test_counts_per_status_follow_edits(harness: Harness, alice: Tab) -> None:
+    def counts() -> list[str]:
+        return re.findall(r'class="count">(\d+)<', alice.get(PATH).reply.body.decode())
 
     ids = [create(harness) for _ in range(3)]
-    assert counted() == counted() == ["3", "3", "0", "0"]
-    alice.post(f"{HERE}/{ids[0]}/state", action="pause")
-    alice.post(f"{HERE}/{ids[1]}/state", action="close")
-    assert counted() == ["3", "1", "1", "1"]
+    assert counts() == counts() == ["3", "3", "0", "0"]
+    alice.post(f"{PATH}/{ids[0]}/state", action="pause")
+    alice.post(f"{PATH}/{ids[1]}/state", action="delete")
+    assert counts() == ["3", "1", "1", "1"]
     for search in ("?q=zzzz", "?type=rental"):
-        assert 'class="count"' not in alice.get(f"{HERE}{search}").reply.body.decode()
+        assert 'class="count"' not in alice.get(f"{PATH}{search}").reply.body.decode()
 
 
-def test_only_ones_own_are_found(harness: Harness, alice: Tab) -> None:
-    member(harness, "bob@example.com")
+def test_listings_of_other_accounts_are_not_found(harness: Harness, alice: Tab) -> None:
+    open_console(harness, "bob@example.com")
     create(harness, "bob@example.com", title="Bob's")
-    assert "Nothing listed yet" in alice.get(HERE).text
+    assert "No listings yet" in alice.get(PATH).text
 
 
 @pytest.mark.parametrize("sort", ["", "title", "-updated_at", "price"])
 def test_pages_skip_and_repeat_nothing(harness: Harness, alice: Tab, sort: str) -> None:
-    made = [f"Bicycle {number:03}" for number in range(120)]
-    for title in made:
+    created = [f"Bicycle {number:03}" for number in range(120)]
+    for title in created:
         create(harness, title=title, price=5)
     seen: list[str] = []
-    path: str | None = f"{HERE}?sort={sort}"
+    path: str | None = f"{PATH}?sort={sort}"
     while path:
-        seen += titles(alice.get(path))
+        seen += list_titles(alice.get(path))
         path = next(iter(alice.page.values("a", "href", rel="next")), None)
-    assert sorted(seen) == made
+    assert sorted(seen) == created
 
 
 @pytest.mark.parametrize(
     "after", ["x", "W10=", "WzEsIDJd", "WyJ4IiwgMV0=", "WyJcdTAwMDAiLCAxXQ==", "WzFlOTksIDFd", "é"]
 )
-def test_a_place_that_is_none_of_ours_is_the_beginning(harness: Harness, alice: Tab, after: str) -> None:
+def test_an_invalid_cursor_is_ignored(harness: Harness, alice: Tab, after: str) -> None:
     create(harness)
     for sort in ("", "title", "price"):
-        assert alice.get(f"{HERE}?sort={sort}&after={after}").reply.status == 200
+        assert alice.get(f"{PATH}?sort={sort}&after={after}").reply.status == 200
 
 
-# Made
+# Create
 
 
-def test_a_listing_is_made_with_every_field_and_is_on_the_market(harness: Harness, alice: Tab) -> None:
-    given = LAMP | {"category": "Lights", "region": "Otago", "district": "Dunedin", "location": "Princes Street"}
-    given |= {"latitude": "-45.87", "longitude": "170.5", "images": "https://x.example/1.jpg", "is_active": "true"}
-    alice.get(f"{HERE}/new").post(f"{HERE}/new", once=shown(alice)["once"], **given)
-    assert "The listing is created" in alice.follow().text
-    made = stored(harness, int(alice.page.values("form", "action")[1].split("/")[-2]))  # type: ignore[union-attr]
-    assert (made.title, made.price_cents, made.latitude, made.is_active) == ("Lamp", 1250, -45.87, True)
-    assert made.images == '["https://x.example/1.jpg"]'
-    assert "Lamp" in Tab(harness).get(f"/listings/{made.id}").text
+def test_a_listing_is_created_with_all_fields_and_published(harness: Harness, alice: Tab) -> None:
+    form = LAMP | {"category": "Lights", "region": "Otago", "district": "Dunedin", "location": "Princes Street"}
+    form |= {"latitude": "-45.87", "longitude": "170.5", "images": "https://x.example/1.jpg", "is_active": "true"}
+    alice.get(f"{PATH}/new").post(f"{PATH}/new", once=form_values(alice)["once"], **form)
+    assert "Listing created" in alice.follow().text
+    listing = load_listing(harness, int(alice.page.values("form", "action")[1].split("/")[-2]))  # type: ignore[union-attr]
+    assert (listing.title, listing.price_cents, listing.latitude, listing.is_active) == ("Lamp", 1250, -45.87, True)
+    assert listing.images == '["https://x.example/1.jpg"]'
+    assert "Lamp" in Tab(harness).get(f"/listings/{listing.id}").text
 
 
-def test_a_price_of_very_much_white_space_is_refused_like_any_other(alice: Tab) -> None:
+def test_a_price_with_much_whitespace_is_rejected(alice: Tab) -> None:
     for price in (" " * 200_000 + "x", "$" + " " * 200_000 + "x", "1" + " " * 200_000 + "x"):
-        alice.get(f"{HERE}/new").post(f"{HERE}/new", **LAMP | {"price": price})
+        alice.get(f"{PATH}/new").post(f"{PATH}/new", **LAMP | {"price": price})
         assert alice.reply.status == 400
         assert "Price must be a number" in alice.text
 
 
-def test_faults_stand_at_their_fields_and_nothing_written_is_lost(alice: Tab) -> None:
-    alice.get(f"{HERE}/new").post(f"{HERE}/new", **LAMP | {"title": " ", "price": "cheap", "latitude": "400"})
+def test_errors_appear_at_their_fields_and_values_are_kept(alice: Tab) -> None:
+    alice.get(f"{PATH}/new").post(f"{PATH}/new", **LAMP | {"title": " ", "price": "cheap", "latitude": "400"})
     assert alice.reply.status == 400
-    for name, told in (("title", "Title is required and must not be blank."), ("price", "Price must be a number, got")):
+    for name, message in (("title", "Enter a title."), ("price", "Price must be a number, got")):
         assert alice.page.values("input", "aria-invalid", id=f"listing-{name}") == ["true"]
-        assert told in alice.text
+        assert message in alice.text
     assert alice.page.values("input", "value", id="listing-price") == ["cheap"]
     assert alice.page.values("input", "aria-invalid", id="listing-region") == []
-    assert "Nothing listed yet" in alice.get(HERE).text
+    assert "No listings yet" in alice.get(PATH).text
 
 
-def test_every_field_has_its_label_and_no_id_stands_twice(alice: Tab) -> None:
-    page = alice.get(f"{HERE}/new").page
+def test_every_field_has_a_label_and_ids_are_unique(alice: Tab) -> None:
+    page = alice.get(f"{PATH}/new").page
     ids = [one.attributes["id"] for one in page.elements if "id" in one.attributes]
     assert len(ids) == len(set(ids))
-    labelled = page.values("label", "for")
-    assert {f"listing-{name}" for name in (*LAMP, "region", "latitude")} <= set(labelled) <= set(ids)
+    labels = page.values("label", "for")
+    assert {f"listing-{name}" for name in (*LAMP, "region", "latitude")} <= set(labels) <= set(ids)
     described = " ".join(filter(None, (one.attributes.get("aria-describedby") for one in page.elements))).split()
     assert set(described) <= set(ids)
 
 
-def test_a_form_that_is_sent_twice_makes_one_listing(alice: Tab) -> None:
-    once = shown(alice.get(f"{HERE}/new"))["once"]
-    first = alice.post(f"{HERE}/new", once=once, **LAMP).reply.headers["location"]
-    assert alice.post(f"{HERE}/new", once=once, **LAMP).reply.headers["location"] == first
-    assert alice.post(f"{HERE}/new", once=once, **LAMP | {"title": "Another"}).reply.status == 409
-    assert "its listing is created" in alice.text
-    assert titles(alice.get(HERE)) == ["Lamp"]
+def test_a_form_submitted_twice_creates_one_listing(alice: Tab) -> None:
+    once = form_values(alice.get(f"{PATH}/new"))["once"]
+    first = alice.post(f"{PATH}/new", once=once, **LAMP).reply.headers["location"]
+    assert alice.post(f"{PATH}/new", once=once, **LAMP).reply.headers["location"] == first
+    assert alice.post(f"{PATH}/new", once=once, **LAMP | {"title": "Another"}).reply.status == 409
+    assert "its listing was created" in alice.text
+    assert list_titles(alice.get(PATH)) == ["Lamp"]
 
 
-def test_without_a_plan_one_closes_and_pauses_and_brings_nothing_to_the_market(harness: Harness, alice: Tab) -> None:
+def test_without_a_plan_listings_can_only_be_paused_and_deleted(harness: Harness, alice: Tab) -> None:
     listing_id = create(harness)
     harness.clock.advance(13 * MONTH)
     alice = Tab(harness).sign_in("alice@example.com").get("/console/account")
-    assert "This needs the Business plan" in alice.get(f"{HERE}/new").text
+    assert "Creating listings needs the Business plan" in alice.get(f"{PATH}/new").text
     for path, fields_ in (
-        (f"{HERE}/new", LAMP),
-        (f"{HERE}/{listing_id}", LAMP),
-        (f"{HERE}/{listing_id}/state", {"action": "resume"}),
+        (f"{PATH}/new", LAMP),
+        (f"{PATH}/{listing_id}", LAMP),
+        (f"{PATH}/{listing_id}/state", {"action": "resume"}),
     ):
         assert (alice.post(path, **fields_).reply.status, "under Plan" in alice.text) == (403, True)
-    for action in ("pause", "close"):
-        assert alice.post(f"{HERE}/{listing_id}/state", action=action).reply.status == 303
-    assert alice.post(f"{HERE}/{listing_id}/state", action="restore").reply.status == 403
-    assert alice.post(HERE, action="restore", id=str(listing_id)).reply.status == 403
-    assert stored(harness, listing_id).deleted_at is not None
+    for action in ("pause", "delete"):
+        assert alice.post(f"{PATH}/{listing_id}/state", action=action).reply.status == 303
+    assert alice.post(f"{PATH}/{listing_id}/state", action="restore").reply.status == 403
+    assert alice.post(PATH, action="restore", id=str(listing_id)).reply.status == 403
+    assert load_listing(harness, listing_id).deleted_at is not None
 
 
-# Edited
+# Edit
 
 
-def test_an_edit_stores_what_was_changed_alone(harness: Harness, alice: Tab) -> None:
+def test_saving_stores_only_edited_fields(harness: Harness, alice: Tab) -> None:
     listing_id = create(harness, content="First.\nSecond.", price=5, images=["https://x.example/1.jpg"])
-    before = stored(harness, listing_id)
-    alice.get(f"{HERE}/{listing_id}")
-    form = shown(alice) | {
+    before = load_listing(harness, listing_id)
+    alice.get(f"{PATH}/{listing_id}")
+    form = form_values(alice) | {
         "content": "First.\r\nSecond.",
         "images": "https://x.example/1.jpg",
         "type": "product",
@@ -212,166 +214,171 @@ def test_an_edit_stores_what_was_changed_alone(harness: Harness, alice: Tab) -> 
         "is_active": "true",
     }
     del form["token"]
-    assert "Nothing was changed" in alice.post(f"{HERE}/{listing_id}", **form).follow().text
-    assert stored(harness, listing_id) == before
-    alice.post(f"{HERE}/{listing_id}", **form | {"price": "7.25"})
-    assert "The listing is saved" in alice.follow().text
-    after = stored(harness, listing_id)
+    assert "There were no changes to save" in alice.post(f"{PATH}/{listing_id}", **form).follow().text
+    assert load_listing(harness, listing_id) == before
+    alice.post(f"{PATH}/{listing_id}", **form | {"price": "7.25"})
+    assert "Listing saved" in alice.follow().text
+    after = load_listing(harness, listing_id)
     assert (after.price_cents, after.content, after.version) == (725, "First.\nSecond.", before.version + 1)
-    assert "changed price of" in alice.get("/console/activity").text
+    assert "updated price of" in alice.get("/console/activity").text
 
 
 def test_two_tabs_do_not_overwrite_each_other(harness: Harness, alice: Tab) -> None:
     listing_id = create(harness, price=5)
-    version = shown(alice.get(f"{HERE}/{listing_id}"))["version"]
+    version = form_values(alice.get(f"{PATH}/{listing_id}"))["version"]
     form = {"title": "Bicycle", "content": "Two wheels.", "type": "product", "price_type": "fixed", "is_active": "true"}
-    alice.post(f"{HERE}/{listing_id}", version=version, **form, price="6")
+    alice.post(f"{PATH}/{listing_id}", version=version, **form, price="6")
     assert alice.reply.status == 303
-    alice.post(f"{HERE}/{listing_id}", version=version, **form | {"title": "My bicycle"}, price="5")
+    alice.post(f"{PATH}/{listing_id}", version=version, **form | {"title": "My bicycle"}, price="5")
     assert (alice.reply.status, "was changed elsewhere" in alice.text) == (412, True)
-    for told in ("Price 6.00 5", "Title Bicycle My bicycle"):
-        assert told in alice.text
+    for row in ("Price 6.00 5", "Title Bicycle My bicycle"):
+        assert row in alice.text
     assert alice.page.values("input", "value", id="listing-title") == ["My bicycle"]
-    assert stored(harness, listing_id).title == "Bicycle"
-    alice.post(f"{HERE}/{listing_id}", version=shown(alice)["version"], **form | {"title": "My bicycle"}, price="5")
-    assert (stored(harness, listing_id).title, stored(harness, listing_id).price_cents) == ("My bicycle", 500)
+    assert load_listing(harness, listing_id).title == "Bicycle"
+    alice.post(
+        f"{PATH}/{listing_id}", version=form_values(alice)["version"], **form | {"title": "My bicycle"}, price="5"
+    )
+    assert (load_listing(harness, listing_id).title, load_listing(harness, listing_id).price_cents) == (
+        "My bicycle",
+        500,
+    )
 
 
-def test_a_form_of_an_earlier_session_loses_nothing_and_is_saved_once_more(harness: Harness, alice: Tab) -> None:
+def test_a_form_of_an_earlier_session_can_be_saved_again(harness: Harness, alice: Tab) -> None:
     listing_id = create(harness)
-    for path in (f"{HERE}/new", f"{HERE}/{listing_id}"):
-        form = {name: text for name, text in shown(alice.get(path)).items() if name in {"once", "version"}}
-        form |= LAMP | {"content": "Much was written.", "is_active": "true"}
-        sign_in_anew(alice)
+    for path in (f"{PATH}/new", f"{PATH}/{listing_id}"):
+        form = {name: text for name, text in form_values(alice.get(path)).items() if name in {"once", "version"}}
+        form |= LAMP | {"content": "A long text.", "is_active": "true"}
+        sign_in_again(alice)
         assert alice.post(path, **form).reply.status == 403
-        assert "You have signed in anew meanwhile, and nothing is stored: save once more." in alice.text
-        assert "Much was written." in alice.text
-        assert form.items() >= {name: shown(alice)[name] for name in form.keys() & {"once", "version"}}.items()
-        assert stored(harness, listing_id).title == "Bicycle"
+        assert "You signed in again in the meantime, so nothing was saved. Save once more." in alice.text
+        assert "A long text." in alice.text
+        assert form.items() >= {name: form_values(alice)[name] for name in form.keys() & {"once", "version"}}.items()
+        assert load_listing(harness, listing_id).title == "Bicycle"
         assert alice.post(path, **form).reply.status == 303
-    assert titles(alice.get(HERE)) == ["Lamp", "Lamp"]
+    assert list_titles(alice.get(PATH)) == ["Lamp", "Lamp"]
 
 
-def test_a_form_of_an_earlier_session_overwrites_no_edit_of_another(harness: Harness, alice: Tab) -> None:
+def test_a_form_of_an_earlier_session_overwrites_no_other_edit(harness: Harness, alice: Tab) -> None:
     listing_id = create(harness)
-    path = f"{HERE}/{listing_id}"
-    version = shown(alice.get(path))["version"]
+    path = f"{PATH}/{listing_id}"
+    version = form_values(alice.get(path))["version"]
     alice.post(f"{path}/state", action="pause")
-    sign_in_anew(alice)
+    sign_in_again(alice)
     assert alice.post(path, **LAMP, version=version).reply.status == 403
-    assert alice.post(path, **LAMP, version=shown(alice)["version"]).reply.status == 412
-    assert stored(harness, listing_id).title == "Bicycle"
+    assert alice.post(path, **LAMP, version=form_values(alice)["version"]).reply.status == 412
+    assert load_listing(harness, listing_id).title == "Bicycle"
 
 
 @pytest.mark.parametrize("version", ["", "x", "0", "-1", "99999999999999999999"])
-def test_a_form_without_its_version_stores_nothing(harness: Harness, alice: Tab, version: str) -> None:
+def test_a_form_with_an_invalid_version_stores_nothing(harness: Harness, alice: Tab, version: str) -> None:
     listing_id = create(harness)
-    assert alice.post(f"{HERE}/{listing_id}", version=version, **LAMP).reply.status == 412
-    assert stored(harness, listing_id).title == "Bicycle"
+    assert alice.post(f"{PATH}/{listing_id}", version=version, **LAMP).reply.status == 412
+    assert load_listing(harness, listing_id).title == "Bicycle"
 
 
-def test_anothers_listing_is_as_none(harness: Harness, alice: Tab) -> None:
-    member(harness, "bob@example.com")
+def test_a_listing_of_another_account_is_not_found(harness: Harness, alice: Tab) -> None:
+    open_console(harness, "bob@example.com")
     listing_id = create(harness, "bob@example.com", title="Bob's")
     for path in (str(listing_id), "1", "x", "99999999999999999999"):
-        told = alice.get(f"{HERE}/{path}")
-        assert (told.reply.status, "You have no such listing" in told.text) == (404, True)
-        assert alice.post(f"{HERE}/{path}", version="1", **LAMP).reply.status == 404
-        assert alice.post(f"{HERE}/{path}/state", action="close").reply.status == 404
-    for action in ("close", "restore"):
-        assert alice.post(HERE, action=action, id=str(listing_id)).reply.status == 200
-        assert f"1 listing could not be {action}d: Number {listing_id} : This listing belongs to" in alice.text
+        alice.get(f"{PATH}/{path}")
+        assert (alice.reply.status, "You have no such listing" in alice.text) == (404, True)
+        assert alice.post(f"{PATH}/{path}", version="1", **LAMP).reply.status == 404
+        assert alice.post(f"{PATH}/{path}/state", action="delete").reply.status == 404
+    for action in ("delete", "restore"):
+        assert alice.post(PATH, action=action, id=str(listing_id)).reply.status == 200
+        assert f"1 listing could not be {action}d: Listing {listing_id} : This listing belongs to" in alice.text
     assert "Bob's" not in alice.text
-    assert stored(harness, listing_id).is_active
+    assert load_listing(harness, listing_id).is_active
 
 
-# Paused, closed, and come back
+# Pause, resume, delete, restore
 
 
-def test_a_listing_is_paused_resumed_closed_and_restored(harness: Harness, alice: Tab) -> None:
+def test_a_listing_is_paused_resumed_deleted_and_restored(harness: Harness, alice: Tab) -> None:
     listing_id = create(harness)
-    path = f"{HERE}/{listing_id}"
+    path = f"{PATH}/{listing_id}"
     states = []
-    for action in ("pause", "resume", "close", "restore"):
+    for action in ("pause", "resume", "delete", "restore"):
         alice.get(path).post(f"{path}/state", action=action)
         alice.follow()
-        listing = stored(harness, listing_id)
+        listing = load_listing(harness, listing_id)
         states.append((listing.is_active, listing.deleted_at is not None))
     assert states == [(False, False), (True, False), (False, True), (False, False)]
     assert alice.post(f"{path}/state", action="explode").reply.status == 400
 
 
-def test_a_closed_listing_shows_no_form_but_how_to_restore_it(harness: Harness, alice: Tab) -> None:
+def test_a_deleted_listing_shows_restore_instead_of_the_form(harness: Harness, alice: Tab) -> None:
     listing_id = create(harness)
-    alice.post(f"{HERE}/{listing_id}/state", action="close")
-    alice.get(f"{HERE}/{listing_id}")
-    assert "This listing is closed" in alice.text
-    alice.post(f"{HERE}/{listing_id}/state", action="pause")
-    assert (alice.reply.status, "It is closed: restore it first." in alice.text) == (404, True)
+    alice.post(f"{PATH}/{listing_id}/state", action="delete")
+    alice.get(f"{PATH}/{listing_id}")
+    assert "This listing is deleted" in alice.text
+    alice.post(f"{PATH}/{listing_id}/state", action="pause")
+    assert (alice.reply.status, "It is deleted. Restore it first." in alice.text) == (404, True)
     assert alice.page.all("input", name="version") == []
-    assert alice.post(f"{HERE}/{listing_id}", version="2", **LAMP).reply.status == 404
+    assert alice.post(f"{PATH}/{listing_id}", version="2", **LAMP).reply.status == 404
 
 
-def test_many_are_changed_at_once(harness: Harness, alice: Tab) -> None:
+def test_selected_listings_are_changed_together(harness: Harness, alice: Tab) -> None:
     ids = [str(create(harness)) for _ in range(3)]
-    for action, told in (("pause", "paused"), ("resume", "resumed"), ("close", "closed"), ("restore", "restored")):
-        alice.get(HERE).post(HERE, action=action, id=ids[:2])
-        assert f"2 listings are {told}" in alice.follow().text
-    assert [stored(harness, int(one)).version for one in ids] == [5, 5, 1]
-    alice.post(HERE, action="close", id=[ids[0], "1", "x"])
-    assert "1 listing is closed. 1 listing could not be closed: Number 1 : Listing not found." in alice.text
-    assert alice.post(HERE, action="close").reply.status == 400
-    assert alice.post(HERE, action="explode", id=ids).reply.status == 400
+    for action, done in (("pause", "paused"), ("resume", "resumed"), ("delete", "deleted"), ("restore", "restored")):
+        alice.get(PATH).post(PATH, action=action, id=ids[:2])
+        assert f"2 listings {done}." in alice.follow().text
+    assert [load_listing(harness, int(one)).version for one in ids] == [5, 5, 1]
+    alice.post(PATH, action="delete", id=[ids[0], "1", "x"])
+    assert "1 listing deleted. 1 listing could not be deleted: Listing 1 : Listing not found." in alice.text
+    assert alice.post(PATH, action="delete").reply.status == 400
+    assert alice.post(PATH, action="explode", id=ids).reply.status == 400
 
 
-def test_many_are_restored_in_one_write_and_each_refusal_is_told_by_name(harness: Harness, alice: Tab) -> None:
+def test_a_bulk_restore_lists_each_failure_by_title(harness: Harness, alice: Tab) -> None:
     lamp, chair = create(harness, title="Lamp"), create(harness, title="Chair")
-    alice.get(HERE).post(HERE, action="close", id=[str(lamp), str(chair)])
-    alice.post(HERE, action="restore", id=[str(lamp), "1", str(chair), "2"])
-    assert "2 listings are restored. 2 listings could not be restored:" in alice.text
+    alice.get(PATH).post(PATH, action="delete", id=[str(lamp), str(chair)])
+    alice.post(PATH, action="restore", id=[str(lamp), "1", str(chair), "2"])
+    assert "2 listings restored. 2 listings could not be restored:" in alice.text
     for number in (1, 2):
-        assert f"Number {number} : Listing not found." in alice.text
-    assert [stored(harness, one).deleted_at for one in (lamp, chair)] == [None, None]
-    assert "changed many listings at once: 2 restored" in alice.get("/console/activity").text
-    alice.get(HERE).post(HERE, action="close", id=str(lamp))
-    alice.post(HERE, action="pause", id=str(lamp))
-    assert "1 listing could not be paused: Lamp : It is closed: restore it first." in alice.text
-    alice.post(HERE, action="close", id=str(lamp))
-    assert "1 listing could not be closed: Lamp : It is closed already." in alice.text
+        assert f"Listing {number} : Listing not found." in alice.text
+    assert [load_listing(harness, one).deleted_at for one in (lamp, chair)] == [None, None]
+    assert "restored 2 listings" in alice.get("/console/activity").text
+    alice.get(PATH).post(PATH, action="delete", id=str(lamp))
+    alice.post(PATH, action="pause", id=str(lamp))
+    assert "1 listing could not be paused: Lamp : It is deleted. Restore it first." in alice.text
+    alice.post(PATH, action="delete", id=str(lamp))
+    assert "1 listing could not be deleted: Lamp : It is already deleted." in alice.text
     assert "0 listings" not in alice.text
 
 
-def test_what_is_not_closed_is_not_restored(harness: Harness, alice: Tab) -> None:
+def test_a_listing_that_is_not_deleted_is_not_restored(harness: Harness, alice: Tab) -> None:
     lamp = create(harness, title="Lamp")
-    alice.get(HERE).post(HERE, action="restore", id=str(lamp))
-    assert "1 listing could not be restored: Lamp : It is not closed." in alice.text
-    assert "is restored" not in alice.text
+    alice.get(PATH).post(PATH, action="restore", id=str(lamp))
+    assert "1 listing could not be restored: Lamp : It is not deleted." in alice.text
+    assert "1 listing restored" not in alice.text
 
 
-def test_after_many_are_changed_one_is_on_the_page_that_one_came_from(harness: Harness, alice: Tab) -> None:
+def test_a_bulk_change_returns_to_the_same_page(harness: Harness, alice: Tab) -> None:
     for number in range(60):
         create(harness, title=f"Lamp {number:02}", price=5)
-    alice.get(f"{HERE}?sort=title")
+    alice.get(f"{PATH}?sort=title")
     page = alice.page.values("a", "href", rel="next")[0] or ""
     ids = alice.get(page).page.values("input", "value", name="id")
-    seen = titles(alice)
-    form = {name: text for name, text in shown(alice).items() if name in {"q", "status", "type", "sort", "after"}}
-    alice.post(HERE, action="pause", id=[ids[0] or ""], **form)
+    seen = list_titles(alice)
+    form = {name: text for name, text in form_values(alice).items() if name in {"q", "status", "type", "sort", "after"}}
+    alice.post(PATH, action="pause", id=[ids[0] or ""], **form)
     assert alice.reply.headers["location"] == page
-    assert "1 listing is paused." in alice.follow().text
-    assert titles(alice) == seen
-    alice.post(HERE, action="restore", id=[ids[0] or ""], **form)
-    assert titles(alice) == seen
+    assert "1 listing paused." in alice.follow().text
+    assert list_titles(alice) == seen
+    alice.post(PATH, action="restore", id=[ids[0] or ""], **form)
+    assert list_titles(alice) == seen
 
 
 @pytest.mark.decision("G8")
 def test_the_owner_does_not_count_as_a_visitor(harness: Harness, alice: Tab) -> None:
     listing_id = create(harness)
-    bob = member(harness, "bob@example.com")
+    bob = open_console(harness, "bob@example.com")
     for tab in (alice, alice):
         assert tab.get(f"/listings/{listing_id}").reply.status == 200
     harness.run(harness.service.write_views())
-    assert stored(harness, listing_id).view_count == 0
+    assert load_listing(harness, listing_id).view_count == 0
     bob.get(f"/listings/{listing_id}")
     harness.run(harness.service.write_views())
-    assert stored(harness, listing_id).view_count == 1
+    assert load_listing(harness, listing_id).view_count == 1

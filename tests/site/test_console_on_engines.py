@@ -1,4 +1,4 @@
-"""The console on SQLite and on PostgreSQL: a seller's way through all of its pages."""
+"""All console pages, on SQLite and on PostgreSQL."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness import Harness
-from tests.site.console import Tab, member, open_house
+from tests.site.console import Tab, open_console, open_harness
 
 STOCK = b"title,content,price\nLamp,A lamp.,12.50\n,No title,cheap\nChair,A chair.,30\n"
 
@@ -14,55 +14,59 @@ STOCK = b"title,content,price\nLamp,A lamp.,12.50\n,No title,cheap\nChair,A chai
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"], indirect=True)
 def test_the_console_is_the_same_on_both_engines(tmp_path: Path, engine: str) -> None:
     assert engine
-    with open_house(tmp_path) as harness:
-        tab = member(harness)
-        key, listing_id = made(tab)
+    with open_harness(tmp_path) as harness:
+        tab = open_console(harness)
+        key, listing_id = create_key_and_listing(tab)
         assert harness.fetch("GET", f"/api/v1/listings/{listing_id}", key=key).status == 200
-        edited(tab, listing_id)
-        imported(tab)
-        looked_at(harness, tab, key)
+        edit_listing(tab, listing_id)
+        import_file(tab)
+        check_other_pages(harness, tab, key)
 
 
-def made(tab: Tab) -> tuple[str, str]:
-    """A key and a listing."""
+def create_key_and_listing(tab: Tab) -> tuple[str, str]:
     tab.get("/console/keys").post("/console/keys", name="Warehouse", once="once")
     (key,) = tab.page.values("input", "value", id="secret")
     assert tab.post("/console/keys", name="Warehouse", once="once").reply.status == 409
     tab.get("/console/listings/new")
-    given = {"title": "Bowl", "content": "Kauri.", "type": "product", "price_type": "fixed", "is_active": "true"}
-    tab.post("/console/listings/new", once="once", **given)
+    form = {"title": "Bowl", "content": "Kauri.", "type": "product", "price_type": "fixed", "is_active": "true"}
+    tab.post("/console/listings/new", once="once", **form)
     found = re.search(r"/console/listings/(\d+)", tab.reply.headers["location"])
     assert found is not None
     return key or "", found[1]
 
 
-def edited(tab: Tab, listing_id: str) -> None:
+def edit_listing(tab: Tab, listing_id: str) -> None:
     path = f"/console/listings/{listing_id}"
-    given = {"title": "Bowl", "content": "Kauri.", "type": "product", "price_type": "fixed", "is_active": "true"}
-    assert tab.post(path, version="1", price="60", **given).reply.status == 303
-    assert tab.post(path, version="1", price="70", **given).reply.status == 412
-    for action in ("pause", "resume", "close", "restore"):
+    form = {"title": "Bowl", "content": "Kauri.", "type": "product", "price_type": "fixed", "is_active": "true"}
+    assert tab.post(path, version="1", price="60", **form).reply.status == 303
+    assert tab.post(path, version="1", price="70", **form).reply.status == 412
+    for action in ("pause", "resume", "delete", "restore"):
         assert tab.post(f"{path}/state", action=action).reply.status == 303
-    for action in ("resume", "pause", "close", "restore"):
+    for action in ("resume", "pause", "delete", "restore"):
         tab.get("/console/listings").post("/console/listings", action=action, id=listing_id)
-        assert "1 listing is" in tab.follow().text
+        assert re.search(r"1 listing \w+\.", tab.follow().text)
 
 
-def imported(tab: Tab) -> None:
+def import_file(tab: Tab) -> None:
     tab.get("/console/import").upload("/console/import", "stock.csv", STOCK)
-    kept = {str(one.attributes["name"]): one.attributes["value"] or "" for one in tab.page.all("input", type="hidden")}
-    tab.upload("/console/import/run", "", b"", **kept)
-    assert "Done: 2 created, 0 changed, 0 as they were, 1 refused." in tab.text
+    form = {str(one.attributes["name"]): one.attributes["value"] or "" for one in tab.page.all("input", type="hidden")}
+    tab.upload("/console/import/run", "", b"", **form)
+    assert "Done: 2 created, 0 updated, 0 unchanged, 1 rejected." in tab.text
     assert tab.get("/console/export?format=csv").reply.body.count(b"\r\n") == 4
 
 
-def looked_at(harness: Harness, tab: Tab, key: str) -> None:
+def check_other_pages(harness: Harness, tab: Tab, key: str) -> None:
     harness.fetch("GET", "/api/v1/listings/99", key=key)
     harness.run(harness.service.write_usage())
     assert "200 OK 1 404 Not Found 1" in tab.get("/console/usage").text
     text = tab.get("/console/activity").text
-    for told in ("You imported a file: 2 created", "You restored", "You made the key Warehouse", "You signed in"):
-        assert told in text
+    for sentence in (
+        "You imported a file: 2 created",
+        "You restored",
+        "You created the key Warehouse",
+        "You signed in",
+    ):
+        assert sentence in text
     for query in ("q=lamp", "sort=title", "sort=-price&status=inactive", "type=job", "sort=-updated_at"):
         assert tab.get(f"/console/listings?{query}").reply.status == 200
     assert tab.get("/console").reply.status == 200

@@ -1,4 +1,4 @@
-"""The market's home: what is listed, the search, and its pages."""
+"""The home page of the market: cards, search and pages."""
 
 import re
 from pathlib import Path
@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.harness import Harness, Person
-from tests.site.market import Reading, create, get, read
+from tests.site.market import ParsedPage, create, get, get_page
 
-EVERY = ["Listing job", "Listing plane", "Listing saw"]
+ALL_TITLES = ["Listing job", "Listing plane", "Listing saw"]
 
 
 @pytest.fixture
@@ -16,48 +16,48 @@ def alice(harness: Harness) -> Person:
     return harness.person("alice")
 
 
-def titles(reading: Reading) -> list[str]:
-    links = reading.values("a", "href", dir="auto")
+def list_titles(page: ParsedPage) -> list[str]:
+    links = page.values("a", "href", dir="auto")
     assert all(link is not None and re.fullmatch(r"/listings/\d+", link) for link in links)
-    return [text for text in reading.texts if text.startswith("Listing ")]
+    return [text for text in page.texts if text.startswith("Listing ")]
 
 
-def test_a_card_tells_title_price_place_and_age(harness: Harness, alice: Person) -> None:
+def test_a_card_shows_title_price_place_and_age(harness: Harness, alice: Person) -> None:
     listing_id = create(
         harness, alice, title="Rimu table", price=1250, price_type="negotiable", location="12 Cuba Street, Te Aro",
         region="Wellington", images=["https://images.example/1.jpg"],
     )  # fmt: skip
     harness.clock.advance(3 * 3600)
-    reading = read(harness, "/")
-    assert reading.values("a", "href", dir="auto") == [f"/listings/{listing_id}"]
+    page = get_page(harness, "/")
+    assert page.values("a", "href", dir="auto") == [f"/listings/{listing_id}"]
     for text in ("Rimu table", "$1,250 , negotiable", "Te Aro, Wellington", "3 hours ago"):
-        assert text in reading.text
-    (picture,) = reading.all("img", loading="lazy")
+        assert text in page.text
+    (picture,) = page.all("img", loading="lazy")
     assert picture.attributes["src"] == "https://images.example/1.jpg"
     assert picture.attributes["referrerpolicy"] == "no-referrer"
 
 
-def test_a_picture_that_is_not_of_the_web_is_not_shown(harness: Harness, alice: Person) -> None:
+def test_a_picture_without_an_http_url_is_not_shown(harness: Harness, alice: Person) -> None:
     create(harness, alice, images=["pictures/1.jpg"])
-    assert read(harness, "/").all("img", loading="lazy") == []
+    assert get_page(harness, "/").all("img", loading="lazy") == []
 
 
-def test_what_is_paused_or_closed_is_not_shown(harness: Harness, alice: Person) -> None:
+def test_paused_and_deleted_listings_are_not_shown(harness: Harness, alice: Person) -> None:
     create(harness, alice, title="Listing A", is_active=False)
-    closed = create(harness, alice, title="Listing B")
-    harness.fetch("DELETE", f"/api/v1/listings/{closed}", key=alice.key)
+    deleted = create(harness, alice, title="Listing B")
+    harness.fetch("DELETE", f"/api/v1/listings/{deleted}", key=alice.key)
     harness.run(harness.service.index_market())
-    assert "Nothing is listed yet" in read(harness, "/").text
+    assert "No listings yet" in get_page(harness, "/").text
 
 
-def test_an_empty_market_tells_how_something_gets_there(harness: Harness) -> None:
-    reading = read(harness, "/")
-    assert "Nothing is listed yet" in reading.text
-    assert reading.all("a", href="/docs", class_="button")
+def test_an_empty_market_invites_sellers(harness: Harness) -> None:
+    page = get_page(harness, "/")
+    assert "No listings yet" in page.text
+    assert page.all("a", href="/docs", class_="button plain")
 
 
 @pytest.mark.parametrize(
-    ("address", "found"),
+    ("url", "found"),
     [
         ("/?q=saw", ["Listing saw"]),
         ("/?q=SAW+steel", ["Listing saw"]),
@@ -67,106 +67,106 @@ def test_an_empty_market_tells_how_something_gets_there(harness: Harness) -> Non
         ("/?price_min=%24100&price_max=180", ["Listing saw"]),
         ("/?sort=price", ["Listing job", "Listing plane", "Listing saw"]),
         ("/?sort=-price", ["Listing saw", "Listing plane", "Listing job"]),
-        ("/?q=&type=&category=&region=&price_min=&price_max=&sort=newest", EVERY),
-        ("/?type=nothing&sort=nothing&after=nothing&x=y", EVERY),
+        ("/?q=&type=&category=&region=&price_min=&price_max=&sort=newest", ALL_TITLES),
+        ("/?type=nothing&sort=nothing&after=nothing&x=y", ALL_TITLES),
     ],
 )  # fmt: skip
-def test_a_search_finds_what_it_asks_for(harness: Harness, alice: Person, address: str, found: list[str]) -> None:
+def test_a_search_finds_the_matching_listings(harness: Harness, alice: Person, url: str, found: list[str]) -> None:
     create(harness, alice, title="Listing saw", content="Steel.", category="Tools", region="Otago", price=180)
     create(harness, alice, title="Listing plane", category="Tools", region="Canterbury", price=40)
     create(harness, alice, title="Listing job", type="job", region="Otago", price=27)
-    assert titles(read(harness, address)) == found
+    assert list_titles(get_page(harness, url)) == found
 
 
-def test_the_form_keeps_what_was_filled_in(harness: Harness, alice: Person) -> None:
+def test_the_search_form_keeps_its_values(harness: Harness, alice: Person) -> None:
     create(harness, alice, category="Tools", region="Otago")
-    reading = read(harness, "/?q=two&type=product&category=Tools&region=Elsewhere&price_min=1&price_max=2&sort=price")
-    filled = {one.attributes["name"]: one.attributes.get("value") for one in reading.all("input")}
-    assert filled == {"q": "two", "price_min": "1", "price_max": "2"}
-    chosen = [one.attributes["value"] for one in reading.all("option") if "selected" in one.attributes]
-    assert chosen == ["product", "Tools", "Elsewhere", "price"]
-    assert "open" in reading.all("details")[0].attributes
+    page = get_page(harness, "/?q=two&type=product&category=Tools&region=Elsewhere&price_min=1&price_max=2&sort=price")
+    values = {one.attributes["name"]: one.attributes.get("value") for one in page.all("input")}
+    assert values == {"q": "two", "price_min": "1", "price_max": "2"}
+    selected = [one.attributes["value"] for one in page.all("option") if "selected" in one.attributes]
+    assert selected == ["product", "Tools", "Elsewhere", "price"]
+    assert "open" in page.all("details")[0].attributes
 
 
-def test_nothing_found_tells_what_to_try(harness: Harness, alice: Person) -> None:
+def test_a_search_without_results_suggests_alternatives(harness: Harness, alice: Person) -> None:
     create(harness, alice)
-    reading = read(harness, "/?q=unicorn&region=Otago")
-    assert "Nothing found for “unicorn”" in reading.text
-    assert {"/?q=unicorn", "/"} <= set(reading.values("a", "href"))
+    page = get_page(harness, "/?q=unicorn&region=Otago")
+    assert "Nothing found for “unicorn”" in page.text
+    assert {"/?q=unicorn", "/"} <= set(page.values("a", "href"))
 
 
-def test_an_order_is_no_filter_that_could_be_left_out(harness: Harness) -> None:
-    reading = read(harness, "/?q=unicorn&sort=price")
-    assert "or fewer filters" not in reading.text
-    assert "Search without filters" not in reading.text
-    assert "open" in reading.all("details")[0].attributes
-    assert "/?q=unicorn&sort=price" in read(harness, "/?q=unicorn&region=Otago&sort=price").values("a", "href")
+def test_the_sort_order_does_not_count_as_a_filter(harness: Harness) -> None:
+    page = get_page(harness, "/?q=unicorn&sort=price")
+    assert "or fewer filters" not in page.text
+    assert "Search without filters" not in page.text
+    assert "open" in page.all("details")[0].attributes
+    assert "/?q=unicorn&sort=price" in get_page(harness, "/?q=unicorn&region=Otago&sort=price").values("a", "href")
 
 
 @pytest.mark.parametrize(
-    ("address", "field", "said"),
+    ("url", "field", "message"),
     [
-        ("/?price_min=cheap", "price_min", "Write the lowest price as a number of dollars, like 250."),
-        ("/?price_min=9&price_max=8", "price_max", "The highest price is below the lowest."),
-        ("/?q=%2A", "q", "Look for words of letters or digits."),
+        ("/?price_min=cheap", "price_min", "Enter the lowest price as a number, for example 250."),
+        ("/?price_min=9&price_max=8", "price_max", "The highest price must not be below the lowest."),
+        ("/?q=%2A", "q", "Enter a search term with letters or digits."),
     ],
 )
-def test_what_can_not_be_understood_is_told_beside_its_field(
-    harness: Harness, alice: Person, address: str, field: str, said: str
+def test_an_invalid_value_is_reported_at_its_field(
+    harness: Harness, alice: Person, url: str, field: str, message: str
 ) -> None:
     create(harness, alice)
-    reading = read(harness, address)
-    (entry,) = reading.all("input", aria_invalid="true")
-    assert (entry.attributes["name"], entry.attributes["aria-describedby"]) == (field, f"fault-{field}")
-    assert len(reading.all("p", id=f"fault-{field}")) == 1
-    assert said in reading.text
-    assert titles(reading) == []
+    page = get_page(harness, url)
+    (element,) = page.all("input", aria_invalid="true")
+    assert (element.attributes["name"], element.attributes["aria-describedby"]) == (field, f"error-{field}")
+    assert len(page.all("p", id=f"error-{field}")) == 1
+    assert message in page.text
+    assert list_titles(page) == []
 
 
-def test_pages_repeat_and_skip_nothing_while_others_list(harness: Harness, alice: Person) -> None:
+def test_pages_repeat_and_skip_nothing_while_listings_are_added(harness: Harness, alice: Person) -> None:
     for number in range(50):
         create(harness, alice, title=f"Listing {number:02}", price=number // 10)
-    for address in ("/?q=wheels", "/?sort=price"):
+    for url in ("/?q=wheels", "/?sort=price"):
         seen: list[str] = []
-        following: str | None = address
-        while following is not None:
-            reading = read(harness, following)
-            seen += titles(reading)
+        next_url: str | None = url
+        while next_url is not None:
+            page = get_page(harness, next_url)
+            seen += list_titles(page)
             create(harness, alice, title="New", price=0)
-            links = reading.values("a", "href", rel="next")
-            following = links[0] if links else None
-            assert reading.values("link", "href", rel="canonical") == [f"http://market.example{address}"]
+            links = page.values("a", "href", rel="next")
+            next_url = links[0] if links else None
+            assert page.values("link", "href", rel="canonical") == [f"http://market.example{url}"]
         assert sorted(title for title in seen if title != "New") == [f"Listing {number:02}" for number in range(50)]
 
 
-def test_behind_the_last_page_is_a_way_back(harness: Harness, alice: Person) -> None:
+def test_the_page_after_the_last_one_links_back(harness: Harness, alice: Person) -> None:
     create(harness, alice)
-    reading = read(harness, "/?q=wheels&after=0-1")
-    assert "That was all" in reading.text
-    assert "/?q=wheels" in reading.values("a", "href")
+    page = get_page(harness, "/?q=wheels&after=0-1")
+    assert "You’ve reached the end" in page.text
+    assert "/?q=wheels" in page.values("a", "href")
 
 
-def test_searches_by_words_and_later_pages_are_not_for_search_engines(harness: Harness) -> None:
-    assert read(harness, "/?q=a").values("meta", "content", name="robots") == ["noindex, follow"]
-    assert read(harness, "/?region=Otago").values("meta", "content", name="robots") == []
+def test_text_searches_and_later_pages_are_not_indexed(harness: Harness) -> None:
+    assert get_page(harness, "/?q=a").values("meta", "content", name="robots") == ["noindex, follow"]
+    assert get_page(harness, "/?region=Otago").values("meta", "content", name="robots") == []
 
 
-def test_a_store_that_can_not_answer_is_told_as_a_moment_to_wait(harness: Harness) -> None:
+def test_an_unavailable_store_is_a_503_with_retry_after(harness: Harness) -> None:
     harness.run(harness.service.store.close())
     reply = get(harness, "/")
     assert (reply.status, reply.headers["retry-after"]) == (503, "1")
-    assert "Back in a moment" in Reading(reply.body.decode()).text
+    assert "Back in a moment" in ParsedPage(reply.body.decode()).text
     assert reply.headers["cache-control"] == "no-store"
 
 
-def test_without_the_setting_there_are_no_pages(tmp_path: Path) -> None:
+def test_pages_can_be_turned_off(tmp_path: Path) -> None:
     with Harness(tmp_path, site="off") as harness:
         reply = get(harness, "/")
         assert (reply.status, reply.json()) == (404, {"error": "Path not found: /docs lists all paths"})
 
 
 @pytest.mark.parametrize(
-    ("address", "status"),
+    ("url", "status"),
     [
         *((f"/?sort={sort}&after=99999999999-999999999999999999", 200) for sort in ("newest", "price", "-price")),
         ("/?sort=price&after=99999999999-9&q=wheels&price_min=1", 200),
@@ -184,6 +184,6 @@ def test_without_the_setting_there_are_no_pages(tmp_path: Path) -> None:
         ("/sitemaps/184467440737096.xml", 404),
     ],
 )
-def test_no_address_is_too_odd_to_be_answered(harness: Harness, alice: Person, address: str, status: int) -> None:
+def test_odd_urls_get_a_regular_response(harness: Harness, alice: Person, url: str, status: int) -> None:
     create(harness, alice, price=5)
-    assert get(harness, address).status == status
+    assert get(harness, url).status == status

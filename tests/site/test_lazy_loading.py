@@ -1,4 +1,4 @@
-"""The pages are loaded once, when the first of them is asked for."""
+"""The pages are loaded once, on the first request for one."""
 
 import asyncio
 import subprocess
@@ -12,7 +12,7 @@ from listings.site.lazy import LazyPages
 from tests.harness import Harness
 from tests.site.market import get
 
-CODE = """
+API_ONLY = """
 import sys
 from pathlib import Path
 from tests.harness import Harness
@@ -24,7 +24,7 @@ with Harness(Path(sys.argv[1])) as harness:
     assert sys.modules.keys() >= {"starlette", "jinja2"}
 """
 
-REPAIRED = """
+FAILING = """
 import sys
 from pathlib import Path
 import httpx
@@ -39,14 +39,14 @@ with RunningService(Path(sys.argv[1])) as service:
 """
 
 
-def test_the_api_never_loads_them(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", CODE, str(tmp_path)], check=True)
+def test_api_requests_do_not_load_the_pages(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", API_ONLY, str(tmp_path)], check=True)
 
 
-def test_visitors_who_come_together_load_them_once() -> None:
+def test_simultaneous_requests_load_the_pages_once() -> None:
     loaded: list[int] = []
 
-    async def pages(scope: Any, receive: Any, send: Any) -> bool:  # noqa: ARG001 - an application's signature
+    async def pages(scope: Any, receive: Any, send: Any) -> bool:  # noqa: ARG001 - the signature of ASGI
         return bool(scope["known"])
 
     def load() -> Any:
@@ -54,58 +54,56 @@ def test_visitors_who_come_together_load_them_once() -> None:
         return pages
 
     async def fetch() -> list[bool]:
-        late = LazyPages(load)
+        lazy = LazyPages(load)
         scopes: list[dict[str, Any]] = [{"known": True}, {"known": False}, {"known": True}]
-        return await asyncio.gather(*(late(scope, _nothing, _nothing) for scope in scopes))  # type: ignore[arg-type]
+        return await asyncio.gather(*(lazy(scope, _nothing, _nothing) for scope in scopes))  # type: ignore[arg-type]
 
     assert asyncio.run(fetch()) == [True, False, True]
     assert loaded == [1]
 
 
-def test_what_could_not_be_loaded_is_tried_again_for_the_next_visitor() -> None:
-    tries: list[int] = []
+def test_a_failed_load_is_retried_by_the_next_request() -> None:
+    attempts: list[int] = []
 
     async def pages(*_: object) -> bool:
         return True
 
     def load() -> Any:
-        tries.append(1)
-        if len(tries) < 3:
-            raise OSError(f"no page at try {len(tries)}")
+        attempts.append(1)
+        if len(attempts) < 3:
+            raise OSError(f"failed attempt {len(attempts)}")
         return pages
 
     async def fetch() -> list[object]:
-        late = LazyPages(load)
-        together = await asyncio.gather(*(late({}, _nothing, _nothing) for _ in range(3)), return_exceptions=True)  # type: ignore[arg-type]
-        with pytest.raises(OSError, match="no page at try 2"):
-            await late({}, _nothing, _nothing)  # type: ignore[arg-type]
-        return [*map(str, together), await late({}, _nothing, _nothing), await late({}, _nothing, _nothing)]  # type: ignore[arg-type]
+        lazy = LazyPages(load)
+        failures = await asyncio.gather(*(lazy({}, _nothing, _nothing) for _ in range(3)), return_exceptions=True)  # type: ignore[arg-type]
+        with pytest.raises(OSError, match="failed attempt 2"):
+            await lazy({}, _nothing, _nothing)  # type: ignore[arg-type]
+        return [*map(str, failures), await lazy({}, _nothing, _nothing), await lazy({}, _nothing, _nothing)]  # type: ignore[arg-type]
 
-    assert asyncio.run(fetch()) == [*["no page at try 1"] * 3, True, True]
-    assert len(tries) == 3
+    assert asyncio.run(fetch()) == [*["failed attempt 1"] * 3, True, True]
+    assert len(attempts) == 3
 
 
-def test_a_load_that_fails_is_logged_each_time_until_it_succeeds(tmp_path: Path) -> None:
+def test_every_failed_load_is_logged(tmp_path: Path) -> None:
     outcome = subprocess.run(
-        [sys.executable, "-c", REPAIRED, str(tmp_path)], check=True, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", FAILING, str(tmp_path)], check=True, stderr=subprocess.PIPE, text=True
     )
     assert outcome.stderr.count("ModuleNotFoundError: import of jinja2 halted") == 2
 
 
 async def _nothing(*_: object) -> None:
-    """Neither receives nor sends."""
+    """Do nothing."""
 
 
-def test_what_fails_behind_the_first_bytes_ends_the_connection(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from starlette.responses import Response  # noqa: PLC0415 - as the pages do
+def test_an_error_after_the_response_started_is_raised(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    from starlette.responses import Response  # noqa: PLC0415 - loaded lazily
 
-    async def fail(self: Response, scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG001 - its signature
+    async def fail(self: Response, scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG001 - the signature of ASGI
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        raise RuntimeError("half an answer")
+        raise RuntimeError("half a response")
 
     get(harness, "/")
     monkeypatch.setattr(Response, "__call__", fail)
-    with pytest.raises(RuntimeError, match="half an answer"):
+    with pytest.raises(RuntimeError, match="half a response"):
         get(harness, "/")

@@ -1,4 +1,4 @@
-"""A listing as a form: what is sent back unchanged changes nothing, and what was changed is a body of the API."""
+"""The form of a listing: submitted values become the body of a create or update request."""
 
 import msgspec
 import pytest
@@ -32,20 +32,20 @@ STORED = Listing(
 )
 
 
-def sent(**changed: str) -> dict[str, object]:
-    """The body that a browser makes of the form, with some fields written anew."""
-    shown = listing_form.texts_of(STORED)
-    lines = {"content", "images"}
-    as_sent = {
-        name: text.replace("\r\n", "\n").replace("\r", "\n").replace("\n", "\r\n" if name in lines else "")
-        for name, text in shown.items()
+def submit(**changed: str) -> dict[str, object]:
+    """Return the body of an update from the form as a browser submits it, with some fields edited."""
+    values = listing_form.form_values(STORED)
+    multiline = {"content", "images"}
+    submitted = {
+        name: text.replace("\r\n", "\n").replace("\r", "\n").replace("\n", "\r\n" if name in multiline else "")
+        for name, text in values.items()
     }
-    form = FormData({name: text for name, text in (as_sent | changed).items() if text or name != "is_active"})
+    form = FormData({name: text for name, text in (submitted | changed).items() if text or name != "is_active"})
     return listing_form.changed_body(listing_form.read(form), STORED)
 
 
-def test_what_is_sent_back_as_it_was_shown_changes_nothing() -> None:
-    assert sent() == {}
+def test_an_unchanged_form_changes_nothing() -> None:
+    assert submit() == {}
 
 
 @pytest.mark.parametrize(
@@ -78,11 +78,11 @@ def test_what_is_sent_back_as_it_was_shown_changes_nothing() -> None:
         ("category", "", ""),
     ],
 )
-def test_only_what_was_written_anew_is_in_the_body(name: str, text: str, value: object) -> None:
-    assert sent(**{name: text}) == {name: value}
+def test_the_body_contains_only_edited_fields(name: str, text: str, value: object) -> None:
+    assert submit(**{name: text}) == {name: value}
 
 
-def test_faults_stand_at_their_fields_by_the_forms_own_names() -> None:
+def test_field_errors_use_the_forms_labels() -> None:
     form = FormData(
         {
             "title": "",
@@ -93,34 +93,34 @@ def test_faults_stand_at_their_fields_by_the_forms_own_names() -> None:
             "images": "https://x.example/1\nb",
         }
     )
-    with pytest.raises(fields.InvalidFieldsError) as refused:
+    with pytest.raises(fields.InvalidFieldsError) as rejected:
         fields.parse_new_listing(listing_form.new_body(listing_form.read(form)), strict=True)
-    errors = listing_form.faults_of(refused.value)
+    errors = listing_form.field_errors(rejected.value)
     assert errors["price"] == 'Price must be a number, got "cheap"'
-    assert errors["title"] == "Title is required and must not be blank"
-    assert errors["images"].startswith("Picture 2 must be an absolute http or https URL")
+    assert errors["title"] == "Enter a title"
+    assert errors["images"] == "Image 2 isn't a valid http or https URL"
     assert set(errors) == {"title", "price", "latitude", "type", "price_type", "images"}
-    assert refused.value.message == "; ".join(refused.value.errors.values())
+    assert rejected.value.message == "; ".join(rejected.value.errors.values())
 
 
-def test_an_empty_form_is_a_listing_once_it_has_a_title_and_a_description() -> None:
+def test_a_form_with_title_and_description_is_valid() -> None:
     body = listing_form.new_body({**listing_form.EMPTY, "title": "Lamp", "content": "A lamp."})
     new, _ = fields.parse_new_listing(body, strict=True)
     assert new == msgspec.structs.replace(new, title="Lamp", content="A lamp.", is_active=True, price_cents=0)
 
 
-def test_what_is_missing_is_told_by_the_forms_own_names() -> None:
-    with pytest.raises(fields.InvalidFieldsError) as refused:
+def test_a_missing_field_is_reported_by_its_label() -> None:
+    with pytest.raises(fields.InvalidFieldsError) as rejected:
         fields.parse_new_listing({"title": "Lamp"}, strict=True)
-    assert listing_form.faults_of(refused.value) == {"content": "Description is required"}
+    assert listing_form.field_errors(rejected.value) == {"content": "Enter a description"}
 
 
-def test_two_people_see_where_they_differ_in_the_forms_words() -> None:
-    texts = {**listing_form.texts_of(STORED), "title": "Roadbike", "price": "5"}
-    texts |= {"type": "rental", "price_type": "per_night", "is_active": ""}
-    assert listing_form.differences(texts | {"content": "Alloy.\nTwo wheels.\nFast."}, STORED) == [
+def test_differences_use_the_forms_labels() -> None:
+    values = {**listing_form.form_values(STORED), "title": "Roadbike", "price": "5"}
+    values |= {"type": "rental", "price_type": "per_night", "is_active": ""}
+    assert listing_form.differences(values | {"content": "Alloy.\nTwo wheels.\nFast."}, STORED) == [
         ("Type", "For sale", "Rental"),
         ("Price", "1234.50", "5"),
-        ("How it is meant", "Negotiable", "Per night"),
+        ("Price type", "Negotiable", "Per night"),
         ("On the market", "yes", "no"),
     ]

@@ -1,4 +1,4 @@
-"""Prices, places, dates and texts as people in New Zealand write them."""
+"""Formatting of prices, places, dates and texts."""
 
 import zoneinfo
 from collections.abc import Iterator
@@ -24,8 +24,8 @@ from tests.harness import START
         *((0, price_type, "Price on request") for price_type in ("fixed", "negotiable", "per_hour", "per_night")),
     ],
 )
-def test_a_price_is_written_as_people_write_it(cents: int, price_type: str, text: str) -> None:
-    assert presentation.price_of(cents, price_type) == text
+def test_prices_are_formatted(cents: int, price_type: str, text: str) -> None:
+    assert presentation.format_price(cents, price_type) == text
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,8 @@ def test_a_price_is_written_as_people_write_it(cents: int, price_type: str, text
         (("", ""), ""),
     ],
 )
-def test_a_place_goes_from_near_to_far_and_says_nothing_twice(parts: tuple[str, ...], place: str) -> None:
-    assert presentation.place_of(*parts) == place
+def test_places_are_joined_without_repetition(parts: tuple[str, ...], place: str) -> None:
+    assert presentation.format_place(*parts) == place
 
 
 @pytest.mark.parametrize(
@@ -55,13 +55,13 @@ def test_a_place_goes_from_near_to_far_and_says_nothing_twice(parts: tuple[str, 
         (7 * 86_400, "22 September 2026"),
     ],
 )
-def test_an_age_is_told_in_the_largest_unit_and_from_a_week_on_as_the_day(seconds: int, age: str) -> None:
-    assert presentation.age_of(timestamps.format_timestamp(START), START + seconds) == age
+def test_ages_use_the_largest_unit_and_after_a_week_the_date(seconds: int, age: str) -> None:
+    assert presentation.format_age(timestamps.format_timestamp(START), START + seconds) == age
 
 
-def test_the_day_is_that_of_new_zealand() -> None:
-    assert presentation.day_of("2026-11-08 11:00:00") == "9 November 2026"
-    assert presentation.machine_time_of("2026-11-08 11:00:00") == "2026-11-08T11:00:00Z"
+def test_days_are_those_of_new_zealand() -> None:
+    assert presentation.format_day("2026-11-08 11:00:00") == "9 November 2026"
+    assert presentation.timestamp_to_iso("2026-11-08 11:00:00") == "2026-11-08T11:00:00Z"
 
 
 @pytest.fixture
@@ -70,15 +70,15 @@ def without_zones(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setitem(__import__("sys").modules, "tzdata", None)
     zoneinfo.reset_tzpath(to=[])
     zoneinfo.ZoneInfo.clear_cache()
-    presentation._zone.cache_clear()  # noqa: SLF001 - what it found before
+    presentation._zone.cache_clear()  # noqa: SLF001 - forget the cached zone
     yield
     zoneinfo.reset_tzpath(to=paths)
     presentation._zone.cache_clear()  # noqa: SLF001
 
 
 @pytest.mark.usefixtures("without_zones")
-def test_where_a_system_knows_no_zones_the_day_is_that_of_greenwich() -> None:
-    assert presentation.day_of("2026-11-08 11:00:00") == "8 November 2026"
+def test_days_are_utc_without_a_time_zone_database() -> None:
+    assert presentation.format_day("2026-11-08 11:00:00") == "8 November 2026"
 
 
 @pytest.mark.parametrize(
@@ -91,18 +91,18 @@ def test_where_a_system_knows_no_zones_the_day_is_that_of_greenwich() -> None:
         ("  ", []),
     ],
 )
-def test_a_text_keeps_its_lines_and_paragraphs(text: str, paragraphs: list[list[str]]) -> None:
-    assert presentation.paragraphs_of(text) == paragraphs
+def test_texts_are_split_into_lines_and_paragraphs(text: str, paragraphs: list[list[str]]) -> None:
+    assert presentation.split_paragraphs(text) == paragraphs
 
 
-def test_a_summary_is_one_line_and_is_cut_where_it_is_long() -> None:
-    assert presentation.summary_of(" a\n\tb ") == "a b"
-    long = presentation.summary_of("word " * 1000)
+def test_a_summary_is_one_line_of_limited_length() -> None:
+    assert presentation.summarize(" a\n\tb ") == "a b"
+    long = presentation.summarize("word " * 1000)
     assert (len(long), long[-5:]) == (200, "word…")
 
 
 @pytest.mark.parametrize(
-    ("address", "shown"),
+    ("url", "is_picture"),
     [
         ("https://images.example/a.jpg", True),
         ("HTTP://images.example/a.jpg", True),
@@ -115,24 +115,28 @@ def test_a_summary_is_one_line_and_is_cut_where_it_is_long() -> None:
         ("http://[a/b.jpg", False),
     ],
 )
-def test_only_absolute_addresses_of_the_web_are_pictures(address: str, shown: bool) -> None:  # noqa: FBT001 - a column
-    assert bool(presentation.picture_of(address)) is shown
+def test_only_absolute_http_urls_are_pictures(url: str, is_picture: bool) -> None:  # noqa: FBT001 - a column
+    assert bool(presentation.picture_url(url)) is is_picture
 
 
-def test_a_map_is_linked_where_both_coordinates_are_known() -> None:
-    assert presentation.map_of(-41.29361, 0.0) == (
+def test_a_map_needs_both_coordinates() -> None:
+    assert presentation.map_url(-41.29361, 0.0) == (
         "https://www.openstreetmap.org/?mlat=-41.29361&mlon=0.00000#map=15/-41.29361/0.00000"
     )
-    assert presentation.map_of(None, 174.0) == presentation.map_of(-41.0, None) == ""
+    assert presentation.map_url(None, 174.0) == presentation.map_url(-41.0, None) == ""
 
 
 @pytest.mark.parametrize(
-    ("size", "told"),
+    ("size", "text"),
     [(2 * 1024 * 1024, "2 MB"), (1_500_000, "1.4 MB"), (51_200, "50 kB"), (1, "1 byte"), (900, "900 bytes")],
 )
-def test_a_size_is_told_as_people_say_it(size: int, told: str) -> None:
-    assert presentation.size_of(size) == told
+def test_sizes_are_formatted(size: int, text: str) -> None:
+    assert presentation.format_size(size) == text
 
 
-def test_one_is_told_as_one_and_many_with_their_thousands() -> None:
-    assert [presentation.count_of(number, "view") for number in (0, 1, 1234)] == ["0 views", "1 view", "1,234 views"]
+def test_counts_are_formatted() -> None:
+    assert [presentation.format_count(number, "view") for number in (0, 1, 1234)] == [
+        "0 views",
+        "1 view",
+        "1,234 views",
+    ]

@@ -1,4 +1,4 @@
-"""The form of the search: what it means, and the address it has."""
+"""The search form of the market: from URL parameters to a query, and back."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from listings.site.search import Search, read
 
 
 @pytest.mark.parametrize(
-    ("address", "query"),
+    ("parameters", "query"),
     [
         ("", {}),
         ("q=&type=&category=&region=&price_min=&price_max=&sort=newest", {}),
@@ -26,12 +26,12 @@ from listings.site.search import Search, read
         ("nothing=known&q=saw&q=table", {"words": ("table",)}),
     ],
 )
-def test_what_is_in_the_form_is_what_is_asked_for(address: str, query: dict[str, Any]) -> None:
-    assert read(QueryParams(address)).query() == (MarketQuery(**query), {})
+def test_parameters_become_a_query(parameters: str, query: dict[str, Any]) -> None:
+    assert read(QueryParams(parameters)).query() == (MarketQuery(**query), {})
 
 
 @pytest.mark.parametrize(
-    ("address", "fields"),
+    ("parameters", "fields"),
     [
         ("price_min=cheap", {"price_min"}),
         ("price_min=-1&price_max=1e3", {"price_min", "price_max"}),
@@ -45,27 +45,27 @@ def test_what_is_in_the_form_is_what_is_asked_for(address: str, query: dict[str,
         ("q=%21%3F", {"q"}),
     ],
 )
-def test_what_can_not_be_understood_is_told_by_its_field(address: str, fields: set[str]) -> None:
-    assert read(QueryParams(address)).query()[1].keys() == fields
+def test_invalid_parameters_are_reported_by_field(parameters: str, fields: set[str]) -> None:
+    assert read(QueryParams(parameters)).query()[1].keys() == fields
 
 
 @pytest.mark.parametrize(
-    ("search", "address"),
+    ("search", "url"),
     [
         (Search(), "/"),
         (Search(q="a&b", region="Hawke's Bay"), "/?q=a%26b&region=Hawke%27s+Bay"),
         (Search(sort="price", after=(1, 2)), "/?sort=price"),
     ],
 )
-def test_the_address_has_what_was_filled_in_alone(search: Search, address: str) -> None:
-    assert search.address() == address
-    assert read(QueryParams(address.removeprefix("/?"))) == search._replace(after=None)
+def test_the_url_contains_only_filled_in_fields(search: Search, url: str) -> None:
+    assert search.url() == url
+    assert read(QueryParams(url.removeprefix("/?"))) == search._replace(after=None)
 
 
-def test_the_next_page_has_all_that_is_asked_for_and_its_place() -> None:
+def test_the_url_of_the_next_page_keeps_the_search() -> None:
     search = Search(q="saw", type="product", price_min="$5", sort="-price")
-    following = read(QueryParams(search.address((500, 7)).removeprefix("/?")))
-    assert following == search._replace(after=(500, 7))
+    next_page = read(QueryParams(search.url((500, 7)).removeprefix("/?")))
+    assert next_page == search._replace(after=(500, 7))
 
 
 @pytest.mark.parametrize(
@@ -81,5 +81,5 @@ def test_the_next_page_has_all_that_is_asked_for_and_its_place() -> None:
         (Search(price_max="5"), "All listings"),
     ],
 )
-def test_what_is_looked_for_is_said_in_words(search: Search, heading: str) -> None:
+def test_the_heading_describes_the_search(search: Search, heading: str) -> None:
     assert search.heading == heading

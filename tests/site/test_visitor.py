@@ -1,4 +1,4 @@
-"""Who a visitor is behind proxies: forwarded headers count only from those that the operator named."""
+"""Client IP address, scheme and host of a request, also behind proxies."""
 
 from pathlib import Path
 from typing import Any
@@ -13,20 +13,20 @@ from listings.site.context import Site, SiteOptions
 from listings.site.count_cache import CountCache
 from listings.site.pages import environment
 from tests.harness import Harness
-from tests.site.market import PAGE, Reading, create
+from tests.site.market import BROWSER_HEADERS, ParsedPage, create
 
 
 def request(proxies: str = "", client: str = "10.0.0.1", base_url: str = "", **headers: str | list[str]) -> Request:
     settings = load({}, {"trusted_proxies": proxies, "base_url": base_url})
     application = Starlette()
     options = SiteOptions(settings.base_url, settings.trusted_proxies)
-    application.state.site = Site(Any, options, environment(), CountCache())  # type: ignore[arg-type] # no use case is asked for
-    sent = [
+    application.state.site = Site(Any, options, environment(), CountCache())  # type: ignore[arg-type] # the service is not used
+    header_list = [
         (name.replace("_", "-").encode(), value.encode("latin-1"))
         for name, values in headers.items()
         for value in ([values] if isinstance(values, str) else values)
     ]
-    scope = {"type": "http", "app": application, "scheme": "http", "client": (client, 1), "headers": sent}
+    scope = {"type": "http", "app": application, "scheme": "http", "client": (client, 1), "headers": header_list}
     return Request(scope)
 
 
@@ -48,20 +48,20 @@ def request(proxies: str = "", client: str = "10.0.0.1", base_url: str = "", **h
         ("10.0.0.1", "10.0.0.1", "' OR 1=1 --", "10.0.0.1"),
     ],
 )
-def test_the_address_is_the_last_one_that_is_no_trusted_proxys(
+def test_the_client_ip_is_the_last_untrusted_address(
     proxies: str, client: str, forwarded: str | list[str], address: str
 ) -> None:
-    assert visitor.address_of(request(proxies, client, x_forwarded_for=forwarded)) == address
+    assert visitor.client_ip(request(proxies, client, x_forwarded_for=forwarded)) == address
 
 
-def test_a_visitor_without_an_address_has_none() -> None:
-    asked = request("10.0.0.1")
-    asked.scope["client"] = None
-    assert visitor.address_of(asked) == ""
+def test_a_visitor_without_an_address_has_no_client_ip() -> None:
+    without_client = request("10.0.0.1")
+    without_client.scope["client"] = None
+    assert visitor.client_ip(without_client) == ""
 
 
 @pytest.mark.parametrize(
-    ("proxies", "told", "base_url", "scheme"),
+    ("proxies", "forwarded", "base_url", "scheme"),
     [
         ("", "https", "", "http"),
         ("10.0.0.1", "https", "", "https"),
@@ -70,8 +70,8 @@ def test_a_visitor_without_an_address_has_none() -> None:
         ("", "http", "https://market.example", "https"),
     ],
 )
-def test_a_trusted_proxy_tells_whether_by_tls(proxies: str, told: str, base_url: str, scheme: str) -> None:
-    assert visitor.scheme_of(request(proxies, base_url=base_url, x_forwarded_proto=told)) == scheme
+def test_a_trusted_proxy_determines_the_scheme(proxies: str, forwarded: str, base_url: str, scheme: str) -> None:
+    assert visitor.scheme_of(request(proxies, base_url=base_url, x_forwarded_proto=forwarded)) == scheme
 
 
 @pytest.mark.parametrize(
@@ -85,23 +85,23 @@ def test_a_trusted_proxy_tells_whether_by_tls(proxies: str, told: str, base_url:
         ("", "http://localhost"),
     ],
 )
-def test_addresses_are_made_of_a_host_that_is_one(host: str, base_url: str) -> None:
+def test_an_invalid_host_is_replaced_by_localhost(host: str, base_url: str) -> None:
     assert visitor.base_url_of(request(host=host)) == base_url
 
 
-def test_what_the_operator_has_set_is_the_address_whatever_the_visitor_calls_it(tmp_path: Path) -> None:
+def test_the_base_url_overrides_the_host_header(tmp_path: Path) -> None:
     with Harness(tmp_path, base_url="https://market.example") as harness:
-        reply = harness.fetch("GET", "/", headers=PAGE | {"Host": "elsewhere.example"})
-        assert Reading(reply.body.decode()).values("link", "href", rel="canonical") == ["https://market.example/"]
+        reply = harness.fetch("GET", "/", headers=BROWSER_HEADERS | {"Host": "elsewhere.example"})
+        assert ParsedPage(reply.body.decode()).values("link", "href", rel="canonical") == ["https://market.example/"]
         assert reply.headers["strict-transport-security"] == "max-age=31536000"
         assert "strict-transport-security" not in harness.fetch("GET", "/healthz").headers
 
 
-def test_visitors_behind_a_proxy_are_counted_each(tmp_path: Path) -> None:
+def test_visitors_behind_a_proxy_are_counted_separately(tmp_path: Path) -> None:
     with Harness(tmp_path, trusted_proxies="10.0.0.0/8") as harness:
         listing_id = create(harness, harness.person("alice"))
         for hop in ("198.51.100.7", "198.51.100.8", "198.51.100.8"):
-            headers = PAGE | {"X-Forwarded-For": hop}
+            headers = BROWSER_HEADERS | {"X-Forwarded-For": hop}
             harness.fetch("GET", f"/listings/{listing_id}", headers=headers, client="10.0.0.1")
         harness.run(harness.service.write_views())
         assert harness.run(harness.service.get_public_listing(listing_id)).view_count == 2

@@ -17,7 +17,7 @@ from listings.contract.rate_limiter import RateLimiter
 from listings.domain.model import Caller, Listing
 from listings.http.asgi import ClientGoneError
 from listings.http.connection import HttpConnection
-from listings.ratelimit.mapped import MachineClock, _boot_id
+from listings.ratelimit.mapped import MachineClock, _read_boot_id
 from listings.ratelimit.memory import MemoryLimiter
 from listings.service import Service
 from listings.settings import Settings
@@ -206,15 +206,15 @@ def step_the_wall_clock() -> None:
     """No fault of the service: with every hundredth look the wall clock jumps by an hour, ahead or back."""
     wall, looks = time.time, itertools.count(1)
     time.time = lambda: wall() + _STEPS[next(looks) // 100 % len(_STEPS)]
-    MachineClock.__new__.__defaults__ = (_boot_id, MachineClock().since_boot, time.time)
-    opened: Any = wiring.opened_service
+    MachineClock.__new__.__defaults__ = (_read_boot_id, MachineClock().since_boot, time.time)
+    opened: Any = wiring.open_service
     opened.__wrapped__.__kwdefaults__["clock"] = time.time
 
 
 def count_by_the_wall_clock() -> None:
     """Requests are counted by a clock that somebody steps."""
     step_the_wall_clock()
-    MachineClock.__new__.__defaults__ = (_boot_id, time.time, lambda: 0.0)
+    MachineClock.__new__.__defaults__ = (_read_boot_id, time.time, lambda: 0.0)
 
 
 def count_for_itself() -> None:

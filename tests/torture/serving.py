@@ -34,7 +34,7 @@ async def make_people(folder: Path, count: int, **flags: str) -> list[Person]:
     """Accounts with a key each, in a database that is made where there is none."""
     settings = settings_for(folder, **flags)
     maintenance.migrate_database(settings)
-    async with wiring.opened_service(settings) as service:
+    async with wiring.open_service(settings) as service:
         return [await make_person(service, f"alice{number}", 12 * MONTH) for number in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""Many processes over one PostgreSQL: no update is lost, and a key has one limit."""
+"""Several processes on one PostgreSQL: no update is lost, and each key has one rate limit."""
 
 import json
 import os
@@ -21,7 +21,7 @@ UPDATES = int(os.environ.get("LISTINGS_TEST_UPDATES", "400"))
 ROUNDS = int(os.environ.get("LIMIT_ROUNDS", "1"))
 PROCESSES = 4
 FIELDS = ("price", "location", "region", "title")
-LONGEST = 600  # seconds of the long form
+JOIN_TIMEOUT_SECONDS = 600  # for the long variant
 
 
 @pytest.fixture
@@ -50,12 +50,12 @@ def program(folder: Path, url: str, **environment: str) -> Program:
 
 
 class Editor(threading.Thread):
-    """Counts up in one field of a listing, by one process; notes each time that another's write has undone its own."""
+    """Increments one field of a listing through one process, and records updates that another write has undone."""
 
     def __init__(self, connection: Connection, person: Person, listing_id: int, field: str) -> None:
         super().__init__(daemon=True)
         self._connection = connection
-        self._ask = (f"{PATH}/{listing_id}", person.key)
+        self._target = (f"{PATH}/{listing_id}", person.key)
         self._field = field
         self.lost: list[object] = []
         self.done = 0
@@ -66,28 +66,27 @@ class Editor(threading.Thread):
     def run(self) -> None:
         for number in range(1, UPDATES // PROCESSES + 1):
             body = json.dumps({self._field: self.value(number)}).encode()
-            changed = self._connection.send(request("PATCH", *self._ask, body=body)).read_response()
-            assert changed.status == 200, changed
-            found = self._connection.send(request("GET", *self._ask)).read_response().json()
-            if found[self._field] != self.value(number):
-                self.lost.append((number, found))
+            updated = self._connection.send(request("PATCH", *self._target, body=body)).read_response()
+            assert updated.status == 200, updated
+            record = self._connection.send(request("GET", *self._target)).read_response().json()
+            if record[self._field] != self.value(number):
+                self.lost.append((number, record))
             self.done = number
 
 
-def test_updates_of_different_fields_by_four_processes_are_all_kept(
-    tmp_path: Path, postgres: PostgresServer, url: str
-) -> None:
+def test_four_processes_lose_no_update_of_different_fields(tmp_path: Path, postgres: PostgresServer, url: str) -> None:
     (alice,) = people(tmp_path, url, 1)
     service = program(tmp_path, url, LISTINGS_WORKERS=str(PROCESSES), LISTINGS_RATE_LIMIT="0")
     with service.serve() as serving, connections_to_each(serving, PROCESSES) as connections:
         listing_id = serving.create(alice.key)
         editors = [
-            Editor(of_one[0], alice, listing_id, field) for of_one, field in zip(connections, FIELDS, strict=True)
+            Editor(of_process[0], alice, listing_id, field)
+            for of_process, field in zip(connections, FIELDS, strict=True)
         ]
         for editor in editors:
             editor.start()
         for editor in editors:
-            editor.join(LONGEST)
+            editor.join(JOIN_TIMEOUT_SECONDS)
         record = serving.read(alice.key, listing_id).json()
     assert [(editor.done, editor.lost) for editor in editors] == [(UPDATES // PROCESSES, [])] * PROCESSES
     assert [record[field] for field in FIELDS] == [editor.value(UPDATES // PROCESSES) for editor in editors]
@@ -95,17 +94,17 @@ def test_updates_of_different_fields_by_four_processes_are_all_kept(
     assert postgres.execute("SELECT version FROM listings", database) == [(1 + UPDATES // PROCESSES * PROCESSES,)]
 
 
-# The limit
+# Rate limit
 
 
 def statuses(services: list[Serving], person: Person) -> Counter[int]:
-    """What 1,500 requests with one key come to, on 64 connections that are spread over the services."""
-    found: list[int] = []
-    asked = request("GET", f"{PATH}?limit=1", person.key)
+    """Send 1,500 requests with one key on 64 connections to the services, and count the statuses."""
+    results: list[int] = []
+    payload = request("GET", f"{PATH}?limit=1", person.key)
 
     def fetch(number: int, count: int) -> None:
         with Connection(services[number % len(services)]) as connection:
-            found.extend(connection.send(asked).read_response().status for _ in range(count))
+            results.extend(connection.send(payload).read_response().status for _ in range(count))
 
     counts = [1500 // 64 + (number < 1500 % 64) for number in range(64)]
     clients = [threading.Thread(target=fetch, args=pair) for pair in enumerate(counts)]
@@ -113,20 +112,20 @@ def statuses(services: list[Serving], person: Person) -> Counter[int]:
         client.start()
     for client in clients:
         client.join(DEADLINE)
-    return Counter(found)
+    return Counter(results)
 
 
 def test_the_processes_of_one_machine_count_a_key_exactly(tmp_path: Path, url: str) -> None:
-    everybody = people(tmp_path, url, ROUNDS)
+    persons = people(tmp_path, url, ROUNDS)
     with program(tmp_path, url, LISTINGS_WORKERS=str(PROCESSES)).serve() as serving:
-        for person in everybody:
+        for person in persons:
             assert statuses([serving], person) == {200: 1000, 429: 500}
 
 
 def test_the_processes_of_several_machines_count_a_key_exactly(
     tmp_path: Path, url: str, redis_server: RedisServer
 ) -> None:
-    everybody = people(tmp_path / "0", url, ROUNDS)
+    persons = people(tmp_path / "0", url, ROUNDS)
     shared = {"LISTINGS_REDIS_URL": redis_server.url, "LISTINGS_REDIS_TIMEOUT": "10000", "LISTINGS_WORKERS": "2"}
     with ExitStack() as stack:
         services = []
@@ -134,5 +133,5 @@ def test_the_processes_of_several_machines_count_a_key_exactly(
             folder = tmp_path / str(machine)
             folder.mkdir(exist_ok=True)
             services.append(stack.enter_context(program(folder, url, **shared).serve()))
-        for person in everybody:
+        for person in persons:
             assert statuses(services, person) == {200: 1000, 429: 500}

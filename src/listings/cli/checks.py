@@ -255,10 +255,10 @@ def _wal(database: Path) -> Finding:
 
 def _rate_limit(settings: Settings, database_id: str | None) -> Finding:
     name = "rate limit files"
-    files = maintenance.limiter_files(settings)
+    files = maintenance.list_rate_limit_files(settings)
     if not files:
         return Finding(name, "ok", "There are none to be" if files is None else "There are none yet")
-    broken = [str(file.path) for file in files if not file.is_sound]
+    broken = [str(file.path) for file in files if not file.is_valid]
     if broken:
         return Finding(
             name, "warning", f"{', '.join(broken)} is damaged", "Nothing needs doing: the limit begins anew there"

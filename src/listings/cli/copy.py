@@ -47,7 +47,7 @@ def copy(context: click.Context, to: str | None, *, dry_run: bool, as_json: bool
         "removed": copied.removed,
     }
     if not dry_run:
-        data["rate_limits"] = maintenance.copy_limits(settings, target, copied.database_id)
+        data["rate_limits"] = maintenance.copy_rate_limits(settings, target, copied.database_id)
     show(data | {"seconds": round(time.monotonic() - start, 3)}, as_json=as_json)
     if dry_run:
         tell("This was a dry run: nothing was written")

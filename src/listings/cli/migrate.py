@@ -26,7 +26,7 @@ def migrate(context: click.Context, *, dry_run: bool, as_json: bool) -> None:
     settings = settings_of(context)
     path = settings.redacted_database
     if dry_run:
-        pending = names_of(maintenance.pending_migrations(settings))
+        pending = names_of(maintenance.list_pending_migrations(settings))
         if as_json:
             show({"database": path, "pending": pending}, as_json=True)
         else:

@@ -66,7 +66,7 @@ def with_service(
     configure_logs(settings, of=events_of)
 
     async def run() -> T:
-        async with wiring.opened_service(settings) as service:
+        async with wiring.open_service(settings) as service:
             return await use(service)
 
     with logs.bind_operator(_user()):

@@ -75,7 +75,7 @@ def serve(
         _supervise(settings, {**context.obj, **flags}, plan, demo=demo)
         return
     settings = with_possible_connections(settings)
-    with wiring.observed(settings) as observers, bind_socket(settings.host, settings.port) as listener:
+    with wiring.open_observers(settings) as observers, bind_socket(settings.host, settings.port) as listener:
         uvloop.run(_serve(settings, listener, plan, observers, demo=demo))
 
 
@@ -88,7 +88,7 @@ async def _serve(
     demo: bool,
 ) -> None:
     maintenance.migrate_database(settings, report_backup)
-    with maintenance.sound_database(settings) as on_damage:
+    with maintenance.watch_for_damage(settings) as on_damage:
         await _answer(settings, listener, plan, observers, on_damage, demo=demo)
 
 
@@ -106,7 +106,7 @@ async def _answer(
     request_log = RequestLog(sys.stderr.buffer, settings.log_level, as_json=as_json)
     if observers.metrics is not None:
         tell(f"Metrics are at {observers.metrics.url}")
-    async with wiring.opened_service(settings, metrics=observers.metrics) as service:
+    async with wiring.open_service(settings, metrics=observers.metrics) as service:
         with suppress(Unavailable):
             await service.require_ready()  # which connects to Redis, so that no request waits for that
         prepared = await _prepare(service, settings, plan, demo=demo)
@@ -116,7 +116,7 @@ async def _answer(
             _announce(settings, base_url, prepared)
             on_damage(server.stop)
 
-        server = wiring.server(service, settings, request_log, begin, observers)
+        server = wiring.build_server(service, settings, request_log, begin, observers)
         _heed_hangups(_tell_no_reload, server.stop)
         await server.serve([listener])
     request_log.close()
@@ -156,12 +156,12 @@ async def _supervised(
             told = stack.enter_context(closing(start_listener(supervisor.report, *settings.metrics_address)))
             tell(f"Metrics are at {told.url}")
         maintenance.migrate_database(settings, report_backup)
-        on_damage = stack.enter_context(maintenance.sound_database(settings))
+        on_damage = stack.enter_context(maintenance.watch_for_damage(settings))
         base_url = format_base_url(listener)
         configure_logs(settings, pid=os.getpid())
         prepared = None
         if plan is not None or demo:
-            async with wiring.opened_service(settings) as service:
+            async with wiring.open_service(settings) as service:
                 prepared = await _prepare(service, settings, plan, demo=demo)
         _heed_hangups(supervisor.reload, supervisor.stop)
 

@@ -22,7 +22,7 @@ from listings.cli.serve import with_possible_connections
 from listings.domain.errors import Problem, Unavailable
 from listings.settings import Settings, load
 from listings.telemetry.logs import RequestLog
-from listings.workers.supervisor_link import Overseer
+from listings.workers.supervisor_link import SupervisorLink
 
 _REFUSED = 1
 
@@ -31,33 +31,33 @@ _log = logging.getLogger("listings.cli.worker")  # which is __main__ here
 
 async def work(channel: socket.socket, listener: socket.socket) -> int:
     """Answer on the listener as the supervisor says; returns the exit code."""
-    async with Overseer.connected(channel) as overseer:
-        begin = await overseer.first_word()
+    async with SupervisorLink.connect(channel) as supervisor:
+        begin = await supervisor.receive_begin()
         if begin is None:
             return 0
         try:
-            await _serve(with_possible_connections(load(os.environ, begin.flags)), listener, overseer)
+            await _serve(with_possible_connections(load(os.environ, begin.flags)), listener, supervisor)
         except Problem as problem:
-            overseer.refuse(problem)
+            supervisor.send_failure(problem)
             return _REFUSED
     return 0
 
 
-async def _serve(settings: Settings, listener: socket.socket, overseer: Overseer) -> None:
+async def _serve(settings: Settings, listener: socket.socket, supervisor: SupervisorLink) -> None:
     pid = os.getpid()
     as_json = configure_logs(settings, pid=pid)
     request_log = RequestLog(sys.stderr.buffer, settings.log_level, as_json=as_json, pid=pid)
-    with wiring.observed(settings, listening=False) as observers:
-        async with wiring.opened_service(settings, metrics=observers.metrics) as service:
+    with wiring.open_observers(settings, listening=False) as observers:
+        async with wiring.open_service(settings, metrics=observers.metrics) as service:
             with suppress(Unavailable):
                 await service.require_ready()  # which connects to Redis, so that no request waits for that
             spare_lasting_objects()
-            server = wiring.server(service, settings, request_log, overseer.tell_ready, observers)
-            heeding = asyncio.create_task(overseer.heed(server, observers.metrics))
+            server = wiring.build_server(service, settings, request_log, supervisor.send_ready, observers)
+            heeding = asyncio.create_task(supervisor.run_commands(server, observers.metrics))
             await server.serve([listener])
         heeding.cancel()
         if observers.metrics is not None:
-            overseer.report(observers.metrics)
+            supervisor.send_report(observers.metrics)
     request_log.close()
     _log.info("Stopped")
 

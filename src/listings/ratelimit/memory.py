@@ -1,4 +1,4 @@
-"""The exact sliding log in the memory of one process."""
+"""Exact sliding-window log in the memory of one process."""
 
 import time
 from collections import deque
@@ -6,61 +6,59 @@ from collections.abc import Callable
 
 from listings.contract.rate_limiter import RateLimitDecision
 
-_FIRST_SWEEP = 1024
+_MIN_SWEEP_KEYS = 1024
 
 
 class MemoryLimiter:
-    """Keeps the times of the accepted requests of each key, at most `limit` of them. For one event loop."""
+    """A `RateLimiter` for one event loop. It stores the times of at most `limit` accepted requests per key."""
 
     is_shared = False
     scope = "this process"
 
     def __init__(self, limit: int, window: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """`window` is in seconds; `clock` never goes back."""
+        """`window` is in seconds. `clock` must be monotonic."""
         self.limit = limit
         self.window = window
         self._clock = clock
         self._logs: dict[int, deque[float]] = {}
-        self._sweep_at = _FIRST_SWEEP
+        self._sweep_at = _MIN_SWEEP_KEYS
 
     async def hit(self, key_id: int) -> RateLimitDecision:
-        """Count one request of the key."""
         now = self._clock()
         log = self._logs.get(key_id)
         if log is None:
             log = self._start_log(key_id, now)
-        self._forget(log, now)
+        self._remove_expired(log, now)
         accepted = len(log) < self.limit
         if accepted:
             log.append(now)
         return RateLimitDecision(accepted, self.limit - len(log), log[0] + self.window - now)
 
     async def peek(self, key_id: int) -> RateLimitDecision:
-        """Count nothing."""
         now = self._clock()
         log = self._logs.get(key_id, deque())
-        self._forget(log, now)
+        self._remove_expired(log, now)
         return RateLimitDecision(
             len(log) < self.limit, self.limit - len(log), log[0] + self.window - now if log else 0.0
         )
 
-    def _forget(self, log: deque[float], now: float) -> None:
+    def _remove_expired(self, log: deque[float], now: float) -> None:
         while log and log[0] <= now - self.window:
             log.popleft()
 
     async def run_maintenance(self) -> None:
-        """Nothing is to be done."""
+        """Do nothing."""
 
     async def check(self) -> None:
-        """Nothing can be away."""
+        """Do nothing."""
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
     def _start_log(self, key_id: int, now: float) -> deque[float]:
         if len(self._logs) >= self._sweep_at:
             start = now - self.window
             self._logs = {key: log for key, log in self._logs.items() if log and log[-1] > start}
-            self._sweep_at = max(_FIRST_SWEEP, 2 * len(self._logs))
+            self._sweep_at = max(_MIN_SWEEP_KEYS, 2 * len(self._logs))
         log = self._logs[key_id] = deque()
         return log

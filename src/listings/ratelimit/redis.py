@@ -1,15 +1,15 @@
-"""The exact sliding log in Redis or Valkey: one count for all processes and machines that use it.
+"""Exact sliding-window log in Redis or Valkey, shared by all processes and machines that use it.
 
-Each key has a list of the microseconds, by Redis's own clock, at which its requests were accepted, the oldest first.
-A list is the smallest of Redis's structures that is exact: 10 kB for 1000 requests, where a sorted set takes 104 and
-a ring in a string up to 16. The script takes about as long on a list as on a ring, and half as long as on a sorted set.
+Each key has a list of the times of its accepted requests, oldest first, in microseconds of Redis's clock. A list is
+the smallest exact structure of Redis: 10 kB for 1000 requests, compared with 104 kB for a sorted set and up to 16 kB
+for a ring in a string. The script is about as fast on a list as on a ring, and twice as fast as on a sorted set.
 
-One script in one round trip takes off what counts no more, counts what is left, and appends. A script is alone in
-Redis while it runs. Its effects are what is replicated, so that it may read the clock.
+One atomic script in one round trip removes expired times, counts the rest and appends the new one. Redis replicates
+the effects of a script, not the script itself, so it may read the clock.
 
-Where that clock has gone back, the log is moved back with it, by as much as its newest time lies ahead: the requests
-keep their distances, and count longer by no more than the time since the newest of them. Where it leaps forward, the
-requests count for so much less; nobody can tell that from time that has passed.
+If Redis's clock goes back, the script shifts all times of a log back so that the newest one is now. Their distances
+stay the same, and they count longer by at most the time since the newest request. If the clock leaps forward, times
+expire earlier, because a leap looks like time that has passed.
 """
 
 import asyncio
@@ -21,22 +21,22 @@ from typing import Any
 
 from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain.errors import Unavailable
-from listings.ratelimit.redis_connection import NOT_REDIS, Connection, Endpoint, ErrorReply, connect, reason_of
+from listings.ratelimit.redis_connection import NOT_REDIS, Connection, Endpoint, ErrorReply, connect, describe_error
 
 _MICROSECONDS = 1_000_000
-_CONNECT_SECONDS = 1.0  # at least: whoever waits longer for an answer waits so long for a connection, too
+_MIN_CONNECT_TIMEOUT_SECONDS = 1.0  # a longer timeout for replies also applies to connecting
 _RETRY_SECONDS = 1.0
 _OLD_SCRIPT_ERROR = re.compile(r"^ERR Error running script .*@user_script: ?\d+: -?")
 _SCRIPT_ERROR = re.compile(r",? script: (?:[0-9a-f]{40}, )?on @user_script:\d+\.$")
 
 _SCRIPT = """
-local key, limit, window, taken = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3] == '1'
+local key, limit, window, increment = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3] == '1'
 local now = tonumber(ARGV[4])
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]
 end
-local function keep()
+local function expire()
   if not ARGV[4] then redis.call('PEXPIRE', key, window / 1000 + 1000) end
 end
 
@@ -45,7 +45,7 @@ if newest and newest > now then
   local times = redis.call('LRANGE', key, 0, -1)
   redis.call('DEL', key)
   for i = 1, #times do redis.call('RPUSH', key, times[i] - newest + now) end
-  keep()
+  expire()
 end
 
 local start, count, oldest, step = now - window, redis.call('LLEN', key), now, 1
@@ -65,14 +65,14 @@ end
 if count >= limit then
   if count > limit then oldest = tonumber(redis.call('LINDEX', key, count - limit)) end
   return {0, 0, oldest - start}
-elseif taken then
+elseif increment then
   redis.call('RPUSH', key, now)
-  keep()
+  expire()
   return {1, limit - count - 1, oldest - start}
 end
 return {1, limit - count, count > 0 and oldest - start or 0}
 """
-_TAKE_OVER = """
+_IMPORT_SCRIPT = """
 local key, window = KEYS[1], tonumber(ARGV[1])
 local now = tonumber(ARGV[2])
 if not now then
@@ -93,10 +93,10 @@ _DIGEST = sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
 
 class RedisLimiter:
-    """`listings.contract.rate_limiter.RateLimiter` over all that use one Redis. For one event loop.
+    """A `RateLimiter` shared by all users of one Redis. For one event loop.
 
-    It connects when it is first asked, and again, at most once a second, whenever the connection is lost. While
-    there is none, `hit` and `peek` raise Unavailable at once. A hit whose answer was lost may have been counted.
+    It connects at the first request, and reconnects at most once a second. Without a connection, `hit` and `peek` raise
+    Unavailable immediately. A hit without a reply may have been counted.
     """
 
     is_shared = True
@@ -110,147 +110,143 @@ class RedisLimiter:
         window: int,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """`database_id` tells whose keys are counted. `clock` is for tests, in the place of Redis's own."""
+        """`database_id` identifies the keys. `clock` replaces Redis's clock in tests."""
         self.limit = limit
         self.window = window
-        self.trouble: str | None = "it was not asked yet"  # why nothing can be counted now
-        self.on_change: Callable[[str | None], None] = lambda _: None  # is told the trouble; None: it counts
+        self.error: str | None = "not connected yet"  # None while connected
+        self.on_change: Callable[[str | None], None] = lambda _: None  # called with the error, or None once connected
         self._endpoint = endpoint
         self._microseconds = window * _MICROSECONDS
         self._prefix = f"listings:{database_id}:limit:"
         self._clock = clock
         self._connection: Connection | None = None
-        self._keeper: asyncio.Task[None] | None = None
-        self._tried = asyncio.Event()
-        self._lost = asyncio.Event()
+        self._connect_task: asyncio.Task[None] | None = None
+        self._attempted = asyncio.Event()
+        self._disconnected = asyncio.Event()
 
     async def hit(self, key_id: int) -> RateLimitDecision:
-        """Count one request of the key. Raises Unavailable."""
-        return await self._ask(key_id, taken=1)
+        return await self._decide(key_id, increment=1)
 
     async def peek(self, key_id: int) -> RateLimitDecision:
-        """Count nothing. Raises Unavailable."""
-        return await self._ask(key_id, taken=0)
+        return await self._decide(key_id, increment=0)
 
     async def import_history(self, key_id: int, ages: Sequence[float]) -> None:
-        """Count the requests that another limiter has accepted, unless as many count here.
+        """Replace the key's log by another limiter's requests, if those are more.
 
-        `ages` are the seconds since each of them, the oldest first. Raises Unavailable.
+        `ages` are the seconds since each request, oldest first. Raises Unavailable.
         """
         connection = self._connection or await self._first_connection()
-        kept = [round(age * _MICROSECONDS) for age in ages if age < self.window][-self.limit :]
+        recent = [round(age * _MICROSECONDS) for age in ages if age < self.window][-self.limit :]
         now = "" if self._clock is None else round(self._clock() * _MICROSECONDS)
-        words = (1, f"{self._prefix}{key_id}", self._microseconds, now, *kept)
-        _numbers(connection, await connection.call("EVAL", _TAKE_OVER, *words))
+        arguments = (1, f"{self._prefix}{key_id}", self._microseconds, now, *recent)
+        _parse_reply(connection, await connection.call("EVAL", _IMPORT_SCRIPT, *arguments))
 
     async def run_maintenance(self) -> None:
-        """Nothing is to be done: the connection is kept up from the first request on."""
+        """Do nothing: from the first request on, a task keeps the connection open."""
 
     async def check(self) -> None:
-        """Raises Unavailable unless Redis counts."""
         connection = self._connection or await self._first_connection()
-        _numbers(connection, await self._probe(connection))
+        _parse_reply(connection, await self._probe(connection))
 
     async def close(self) -> None:
-        """Disconnect."""
-        if self._keeper is not None:
-            self._keeper.cancel()
+        if self._connect_task is not None:
+            self._connect_task.cancel()
             with suppress(asyncio.CancelledError):
-                await self._keeper
+                await self._connect_task
         if self._connection is not None:
             self.on_change = lambda _: None
-            self._connection.lose("the limiter was closed")
+            self._connection.close("the limiter was closed")
 
-    async def _ask(self, key_id: int, taken: int) -> RateLimitDecision:
+    async def _decide(self, key_id: int, increment: int) -> RateLimitDecision:
         connection = self._connection or await self._first_connection()
-        words = self._words(key_id, taken)
-        reply = await connection.call("EVALSHA", _DIGEST, *words)
+        arguments = self._arguments(key_id, increment)
+        reply = await connection.call("EVALSHA", _DIGEST, *arguments)
         if isinstance(reply, ErrorReply) and str(reply).startswith("NOSCRIPT"):
-            reply = await connection.call("EVAL", _SCRIPT, *words)
-        accepted, left, reset = _numbers(connection, reply)
+            reply = await connection.call("EVAL", _SCRIPT, *arguments)
+        accepted, left, reset = _parse_reply(connection, reply)
         return RateLimitDecision(accepted == 1, left, reset / _MICROSECONDS)
 
-    def _words(self, key_id: int, taken: int) -> tuple[str | int, ...]:
-        """The keys of the script, how many first, and its arguments."""
-        words = (1, f"{self._prefix}{key_id}", self.limit, self._microseconds, taken)
-        return words if self._clock is None else (*words, round(self._clock() * _MICROSECONDS))
+    def _arguments(self, key_id: int, increment: int) -> tuple[str | int, ...]:
+        """Return the number of the script's keys, its key and its arguments."""
+        arguments = (1, f"{self._prefix}{key_id}", self.limit, self._microseconds, increment)
+        return arguments if self._clock is None else (*arguments, round(self._clock() * _MICROSECONDS))
 
-    # The connection
+    # Connection
 
     async def _first_connection(self) -> Connection:
-        """The connection, once it was tried to make one. Raises Unavailable where there is none."""
-        if self._keeper is None:
-            self._keeper = asyncio.create_task(self._keep_connected())
-        await self._tried.wait()
+        """Return the connection after the first attempt to connect. Raises Unavailable if it failed."""
+        if self._connect_task is None:
+            self._connect_task = asyncio.create_task(self._keep_connected())
+        await self._attempted.wait()
         if self._connection is None:
-            raise Unavailable(self.trouble or "the connection was lost")
+            raise Unavailable(self.error or "the connection was lost")
         return self._connection
 
     async def _keep_connected(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            began = loop.time()
-            self._lost.clear()
-            trouble = await self._connect()
-            if trouble is None:
-                await self._lost.wait()
+            started = loop.time()
+            self._disconnected.clear()
+            error = await self._connect()
+            if error is None:
+                await self._disconnected.wait()
             else:
-                self._note(trouble)
-            await asyncio.sleep(began + _RETRY_SECONDS - loop.time())
+                self._set_error(error)
+            await asyncio.sleep(started + _RETRY_SECONDS - loop.time())
 
     async def _connect(self) -> str | None:
-        """Returns what went wrong, if anything."""
-        allowed = max(_CONNECT_SECONDS, self._endpoint.answer_seconds)
+        """Connect and return None, or the error."""
+        timeout = max(_MIN_CONNECT_TIMEOUT_SECONDS, self._endpoint.timeout_seconds)
         try:
-            async with asyncio.timeout(allowed):
-                connection = await connect(self._endpoint, self._on_lost)
+            async with asyncio.timeout(timeout):
+                connection = await connect(self._endpoint, self._on_close)
                 try:
-                    _numbers(connection, await self._probe(connection))
+                    _parse_reply(connection, await self._probe(connection))
                 except BaseException:
-                    connection.lose("it was never used")
+                    connection.close("the connection was never used")
                     raise
         except TimeoutError:
-            return f"no answer within {allowed:.0f} s"
+            return f"no response within {timeout:.0f} s"
         except ErrorReply as error:
-            return _told(error)
-        except Exception as error:  # noqa: BLE001 - whatever it was, the next attempt may succeed
-            return reason_of(error)
-        if connection.lost:  # in the moment after the probe
-            return connection.lost
+            return _format_error(error)
+        except Exception as error:  # noqa: BLE001 - the next attempt may succeed
+            return describe_error(error)
+        if connection.close_reason:  # right after the probe
+            return connection.close_reason
         self._connection = connection
-        self._note(None)
+        self._set_error(None)
         return None
 
     def _probe(self, connection: Connection) -> asyncio.Future[Any]:
-        """Count something, on a key of its own: a Redis that answers may still refuse every write."""
+        """Count a request of a separate key, because a Redis that responds may still reject all writes."""
         return connection.call("EVAL", _SCRIPT, 1, f"{self._prefix}probe", _MICROSECONDS, _MICROSECONDS, 1)
 
-    def _on_lost(self, reason: str) -> None:
-        if self._connection is None:  # it was just being made, and who makes it hears of it
+    def _on_close(self, reason: str) -> None:
+        if self._connection is None:  # still connecting: `_connect` handles the error
             return
         self._connection = None
-        self._note(reason)
-        self._lost.set()
+        self._set_error(reason)
+        self._disconnected.set()
 
-    def _note(self, trouble: str | None) -> None:
-        changed = not self._tried.is_set() or (trouble is None) != (self.trouble is None)
-        self.trouble = trouble
-        self._tried.set()
+    def _set_error(self, error: str | None) -> None:
+        changed = not self._attempted.is_set() or (error is None) != (self.error is None)
+        self.error = error
+        self._attempted.set()
         if changed:
-            self.on_change(trouble)
+            self.on_change(error)
 
 
-def _numbers(connection: Connection, reply: Any) -> list[int]:  # noqa: ANN401 - whatever Redis answers
-    """What the script returns. Raises Unavailable where Redis is here, but not as one that can count."""
+def _parse_reply(connection: Connection, reply: Any) -> list[int]:  # noqa: ANN401 - any reply of Redis
+    """Return the script's result. Raises Unavailable and disconnects if the reply is something else."""
     if isinstance(reply, ErrorReply):
-        connection.lose(_told(reply))
-        raise Unavailable(_told(reply))
+        connection.close(_format_error(reply))
+        raise Unavailable(_format_error(reply))
     if not isinstance(reply, list):
-        connection.lose(NOT_REDIS)
+        connection.close(NOT_REDIS)
         raise Unavailable(NOT_REDIS)
     return reply
 
 
-def _told(error: ErrorReply) -> str:
-    """Redis's words, without those about the script."""
+def _format_error(error: ErrorReply) -> str:
+    """Return the message without the location in the script."""
     return _SCRIPT_ERROR.sub("", _OLD_SCRIPT_ERROR.sub("", str(error)))

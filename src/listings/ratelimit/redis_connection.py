@@ -1,7 +1,7 @@
-"""One connection to Redis or Valkey: any number of calls under way on it, answered in the order of their sending.
+"""One pipelined connection to Redis or Valkey. Replies arrive in the order of the calls.
 
-What is called in one turn of the event loop goes out together, so that calls are pipelined by themselves. A call
-whose answer is lost is never sent again here: it may have been carried out.
+Calls of one iteration of the event loop are sent together. A call without a reply is never repeated here, because
+Redis may have executed it.
 """
 
 import asyncio
@@ -14,80 +14,78 @@ import hiredis
 
 from listings.domain.errors import Unavailable
 
-NOT_REDIS = "what answers is not Redis"
+NOT_REDIS = "the server is not Redis"
 
-_MOST_CALLS = 16_384  # under way
-_GRACE_SECONDS = 0.02  # in which what has come while this process stood still is read
+_MAX_PENDING_CALLS = 16_384
+_GRACE_SECONDS = 0.02  # to read replies that arrived while this process was stalled
 
 
 class Endpoint(NamedTuple):
-    """Where Redis answers, and as whom it is spoken to."""
+    """Address and credentials of a Redis server."""
 
     host: str
     port: int
-    path: str  # of a Unix socket, in the place of host and port; "" where it is none
+    path: str  # of a Unix socket, instead of host and port; "" for TCP
     tls: bool
     user: str
     password: str
     database: int
-    answer_seconds: float  # that it is waited for an answer
+    timeout_seconds: float  # for a reply
 
 
 class ErrorReply(Exception):
-    """Redis's refusal of a command, in its own words."""
+    """An error reply of Redis, with its message."""
 
 
 class Connection(asyncio.Protocol):
-    """Made by `connect`."""
+    """A connection. Created by `connect`."""
 
-    def __init__(self, answer_seconds: float, on_lost: Callable[[str], None]) -> None:
-        """`on_lost` is told why, once, before the calls under way hear of it."""
+    def __init__(self, timeout_seconds: float, on_close: Callable[[str], None]) -> None:
+        """`on_close` is called once with the reason, before pending calls fail."""
         self._loop = asyncio.get_running_loop()
-        self._answer_seconds = answer_seconds
-        self._on_lost = on_lost
+        self._timeout_seconds = timeout_seconds
+        self._on_close = on_close
         self._reader = hiredis.Reader(replyError=ErrorReply)
-        self._calls: deque[tuple[asyncio.Future[Any], float]] = deque()  # with the moment of their sending
+        self._calls: deque[tuple[asyncio.Future[Any], float]] = deque()  # with the time of sending
         self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0
-        self.lost = ""  # why it is lost, if it is
+        self._timer_due = 0.0
+        self.close_reason = ""  # "" while the connection is open
 
     def call(self, *words: bytes | str | int) -> asyncio.Future[Any]:
-        """Send a command. The future brings the reply, of which an ErrorReply is one.
+        """Send a command. The future returns the reply, which may be an ErrorReply.
 
-        Raises Unavailable, as the future does where the connection is lost before the answer.
+        Raises Unavailable if the connection is closed. The future raises it if the connection is lost before the reply.
         """
-        if self.lost or len(self._calls) >= _MOST_CALLS:
-            raise Unavailable(self.lost or f"{_MOST_CALLS} calls wait for Redis already")
+        if self.close_reason or len(self._calls) >= _MAX_PENDING_CALLS:
+            raise Unavailable(self.close_reason or f"{_MAX_PENDING_CALLS} calls are waiting for Redis")
         future = self._loop.create_future()
         now = self._loop.time()
         self._calls.append((future, now))
         self._transport.write(hiredis.pack_command(words))  # type: ignore[arg-type]  # the stub means a tuple of one
         if self._timer is None:
-            self._set_timer(now + self._answer_seconds)
+            self._set_timer(now + self._timeout_seconds)
         return future
 
-    def lose(self, reason: str) -> None:
-        """Give the connection up; the calls under way raise Unavailable."""
-        if self.lost:
+    def close(self, reason: str) -> None:
+        """Close the connection. Pending calls raise Unavailable."""
+        if self.close_reason:
             return
-        self.lost = reason
+        self.close_reason = reason
         self._transport.abort()
         if self._timer is not None:
             self._timer.cancel()
-        self._on_lost(reason)
+        self._on_close(reason)
         while self._calls:
             future, _ = self._calls.popleft()
             if not future.done():
                 future.set_exception(Unavailable(reason))
 
-    # What asyncio tells
+    # Callbacks of asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It stands."""
         self._transport = cast("asyncio.WriteTransport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Hand each answer to its call."""
         try:
             self._reader.feed(data)
             while (reply := self._reader.gets()) is not False:
@@ -95,36 +93,37 @@ class Connection(asyncio.Protocol):
                 if not future.done():
                     future.set_result(reply)
         except (hiredis.ProtocolError, IndexError):
-            self.lose(NOT_REDIS)
+            self.close(NOT_REDIS)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The other side or the network has ended it."""
-        self.lose(f"the connection was lost: {reason_of(error)}" if error else "the connection was closed")
+        self.close(f"the connection was lost: {describe_error(error)}" if error else "the connection was closed")
 
-    # The deadline of answers: one timer for all calls, since a call costs less than a timer
+    # The timeout of replies. All calls share one timer, because a timer costs more than a call.
 
     def _set_timer(self, due: float) -> None:
-        self._due = due
-        self._timer = self._loop.call_at(due, self._look)
+        self._timer_due = due
+        self._timer = self._loop.call_at(due, self._check_timeout)
 
-    def _look(self) -> None:
+    def _check_timeout(self) -> None:
         self._timer = None
         if not self._calls:
             return
-        now, due = self._loop.time(), self._calls[0][1] + self._answer_seconds
+        now, due = self._loop.time(), self._calls[0][1] + self._timeout_seconds
         if due > now:
             self._set_timer(due)
-        elif now - self._due > _GRACE_SECONDS:  # this process stood still: the answer may lie in the socket
+        elif (
+            now - self._timer_due > _GRACE_SECONDS
+        ):  # this process was stalled, so the reply may be in the socket buffer
             self._set_timer(now + _GRACE_SECONDS)
         else:
-            self.lose(f"no answer within {self._answer_seconds * 1000:.0f} ms")
+            self.close(f"no response within {self._timeout_seconds * 1000:.0f} ms")
 
 
-async def connect(endpoint: Endpoint, on_lost: Callable[[str], None]) -> Connection:
-    """Connect, log in and choose the database. Raises OSError, ErrorReply or Unavailable."""
+async def connect(endpoint: Endpoint, on_close: Callable[[str], None]) -> Connection:
+    """Connect, authenticate and select the database. Raises OSError, ErrorReply or Unavailable."""
 
     def protocol() -> Connection:
-        return Connection(endpoint.answer_seconds, on_lost)
+        return Connection(endpoint.timeout_seconds, on_close)
 
     loop = asyncio.get_running_loop()
     if endpoint.path:
@@ -135,22 +134,22 @@ async def connect(endpoint: Endpoint, on_lost: Callable[[str], None]) -> Connect
     try:
         if endpoint.password:
             names = (endpoint.user,) if endpoint.user else ()
-            accepted(await connection.call("AUTH", *names, endpoint.password))
+            require_success(await connection.call("AUTH", *names, endpoint.password))
         if endpoint.database:
-            accepted(await connection.call("SELECT", endpoint.database))
+            require_success(await connection.call("SELECT", endpoint.database))
     except BaseException:
-        connection.lose("it was never used")
+        connection.close("the connection was never used")
         raise
     return connection
 
 
-def accepted(reply: Any) -> Any:  # noqa: ANN401 - whatever Redis answers
-    """The reply. Raises ErrorReply where it is one."""
+def require_success(reply: Any) -> Any:  # noqa: ANN401 - any reply of Redis
+    """Return the reply. Raises it if it is an ErrorReply."""
     if isinstance(reply, ErrorReply):
         raise reply
     return reply
 
 
-def reason_of(error: BaseException) -> str:
-    """What failed, in the words of the system or of Redis."""
+def describe_error(error: BaseException) -> str:
+    """Return the message of the system or of Redis."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

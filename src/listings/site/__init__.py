@@ -1,4 +1,5 @@
-"""The pages for people: the market that everybody sees, over the same service as the API.
+"""HTML pages: the public market and the sellers' console.
 
-Made on the server, complete without a script. Nothing here knows of the API, or of a store.
+The pages are rendered on the server and work without JavaScript. They use the same service as the API. This package
+imports neither the API nor a store.
 """

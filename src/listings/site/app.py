@@ -1,4 +1,4 @@
-"""The pages as an ASGI application beside the API's."""
+"""ASGI application that serves the HTML pages."""
 
 import asyncio
 from urllib.parse import quote
@@ -16,77 +16,77 @@ from listings.service import Service
 from listings.site import assets, console, market, pages
 from listings.site.context import Site, SiteOptions
 from listings.site.count_cache import CountCache
-from listings.site.middleware import Shell
+from listings.site.middleware import PageMiddleware
 
-_NOTHING = Problem("path_not_found", "There is nothing at this address: it may have been mistyped")
-_UNREADABLE = Problem("malformed_request", "The form could not be read: load the page again, and send it once more")
+_NOT_FOUND = Problem("path_not_found", "We can't find that page")
+_UNREADABLE = Problem("malformed_request", "The form could not be read. Reload the page and submit it again")
 
 
 class Pages:
-    """Answers what it has a page for, and others' wrong turns where a page is wanted."""
+    """Serves the pages, and HTML error pages to browsers that request any other path."""
 
-    def __init__(self, application: Starlette, routes: list[Route]) -> None:
-        self._application = application
+    def __init__(self, starlette: Starlette, routes: list[Route]) -> None:
+        self._starlette = starlette
         self._routes = routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        """ASGI 3, type http; False: nothing was sent, since there is no page here and none is asked for.
+        """Respond to an ASGI 3 request of type http.
 
-        `scope` has the request's name in "listings.request_id", and gets "listings.route", a pattern, and
-        "listings.status".
+        Return False, with nothing sent, if the path has no page and the client does not accept HTML. Reads the request
+        ID from "listings.request_id" of the scope, and sets "listings.route" (a route pattern) and "listings.status".
         """
-        route = self._route(scope)
-        if route is None and not pages.wants_a_page(scope):
+        route = self._find_route(scope)
+        if route is None and not pages.accepts_html(scope):
             return False
         scope["listings.route"] = route.path if route is not None else "-"
-        await asyncio.sleep(0)  # a request's first step is taken outside of any task, which Starlette asks for
-        await self._application(scope, receive, send)
+        await asyncio.sleep(0)  # the server runs a request's first step outside of a task; Starlette needs one
+        await self._starlette(scope, receive, send)
         return True
 
-    def _route(self, scope: Scope) -> Route | None:
+    def _find_route(self, scope: Scope) -> Route | None:
         return next((route for route in self._routes if route.matches(scope)[0] is not Match.NONE), None)
 
 
-def application(service: Service, options: SiteOptions) -> Pages:
-    """The pages over a service."""
-    named = [*market.ROUTES, *console.ROUTES, *assets.ROUTES]
-    routes = [*named, *(Route(f"{route.path}/", _leave_slash) for route in named if _is_shown_by(route))]
-    made = Starlette(
+def build_pages(service: Service, options: SiteOptions) -> Pages:
+    """Build the pages over a service."""
+    page_routes = [*market.ROUTES, *console.ROUTES, *assets.ROUTES]
+    slash_routes = [Route(f"{route.path}/", _redirect_without_slash) for route in page_routes if _has_get_page(route)]
+    routes = [*page_routes, *slash_routes]
+    starlette = Starlette(
         routes=routes,
-        middleware=[Middleware(Shell, most_body=options.most_body)],
-        exception_handlers={HTTPException: _refuse, Problem: _tell},  # type: ignore[dict-item]
+        middleware=[Middleware(PageMiddleware, max_body_bytes=options.max_body_bytes)],
+        exception_handlers={HTTPException: _handle_http_exception, Problem: _handle_problem},  # type: ignore[dict-item]
     )
-    made.router.redirect_slashes = False
-    made.state.site = Site(service, options, pages.environment(), CountCache())
-    return Pages(made, routes)
+    starlette.router.redirect_slashes = False
+    starlette.state.site = Site(service, options, pages.environment(), CountCache())
+    return Pages(starlette, routes)
 
 
-def _is_shown_by(route: Route) -> bool:
+def _has_get_page(route: Route) -> bool:
     return "GET" in (route.methods or ()) and route.path != "/"
 
 
-async def _leave_slash(request: Request) -> Response:
-    """To the one address of a page."""
+async def _redirect_without_slash(request: Request) -> Response:
     path, query = quote(request.scope["path"].removesuffix("/")), request.scope["query_string"].decode("latin-1")
     return RedirectResponse(f"{path}?{query}" if query else path, 308)
 
 
-async def _refuse(request: Request, error: HTTPException) -> Response:
-    """What Starlette itself refuses: an unknown path, another method."""
+async def _handle_http_exception(request: Request, error: HTTPException) -> Response:
+    """Respond to an error that Starlette raises itself: an unknown path, a wrong method, an unreadable form."""
     if error.status_code == 405:  # noqa: PLR2004 - Method Not Allowed
-        allowed = ", ".join(sorted(_methods_at(request)))
-        problem = Problem("method_not_allowed", f"{request.method[:20]} is not possible here, only {allowed}")
-        return await pages.refusal(request, problem, {"Allow": allowed})
+        allowed = ", ".join(sorted(_allowed_methods(request)))
+        message = f"{request.method[:20]} is not allowed here. Allowed methods: {allowed}"
+        return await pages.error_response(request, Problem("method_not_allowed", message), {"Allow": allowed})
     if error.status_code == 400:  # noqa: PLR2004 - Bad Request
-        return await pages.refusal(request, _UNREADABLE)
-    return await pages.refusal(request, _NOTHING)
+        return await pages.error_response(request, _UNREADABLE)
+    return await pages.error_response(request, _NOT_FOUND)
 
 
-async def _tell(request: Request, problem: Problem) -> Response:
-    return await pages.refusal(request, problem)
+async def _handle_problem(request: Request, problem: Problem) -> Response:
+    return await pages.error_response(request, problem)
 
 
-def _methods_at(request: Request) -> set[str]:
-    """All that are possible at this path: Starlette names those of the first of its routes alone."""
+def _allowed_methods(request: Request) -> set[str]:
+    """Return the methods of all routes that match the path; Starlette reports only those of the first one."""
     routes = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
     return {method for route in routes for method in route.methods}

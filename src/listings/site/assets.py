@@ -1,4 +1,4 @@
-"""Style, scripts and icons: each at an address that names its content, so that a browser may keep it for ever."""
+"""Style sheets, scripts and icons. Each URL contains a digest of the content, so browsers can cache files forever."""
 
 import hashlib
 import re
@@ -12,34 +12,37 @@ from starlette.routing import Route
 
 from listings.domain.errors import Problem
 
-_KINDS = {
+_MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml; charset=utf-8",
 }
-_PICTURE = re.compile(rb'url\("([a-z]+\.svg)"\)')  # in a style
-_FOR_EVER = "public, max-age=31536000, immutable"
+_IMAGE = re.compile(rb'url\("([a-z]+\.svg)"\)')  # in a style sheet
+_IMMUTABLE = "public, max-age=31536000, immutable"
 
 
 class _Asset(NamedTuple):
     content: bytes
     digest: str
-    kind: str
+    media_type: str
 
 
-def address_of(name: str) -> str:
-    """Where a page finds one of these files."""
+def asset_url(name: str) -> str:
+    """Return the URL path of a static file."""
     return f"/static/{_assets()[name].digest}/{name}"
 
 
 async def get_asset(request: Request) -> Response:
-    """A file. Under the digest of an older or newer version, which a page of another process may name: not kept."""
+    """Send a static file.
+
+    A page of a process with another version may request another digest. The response is then marked as not cacheable.
+    """
     asset = _assets().get(request.path_params["name"])
     if asset is None:
-        raise Problem("path_not_found", "There is nothing at this address")
-    kept = request.path_params["digest"] == asset.digest
-    headers = {"Cache-Control": _FOR_EVER if kept else "no-cache"}
-    return Response(asset.content, media_type=asset.kind, headers=headers)
+        raise Problem("path_not_found", "We can't find that file")
+    is_current = request.path_params["digest"] == asset.digest
+    headers = {"Cache-Control": _IMMUTABLE if is_current else "no-cache"}
+    return Response(asset.content, media_type=asset.media_type, headers=headers)
 
 
 ROUTES = [Route("/static/{digest}/{name}", get_asset)]
@@ -50,20 +53,20 @@ def _assets() -> dict[str, _Asset]:
     files = {file.name: file.read_bytes() for file in resources.files("listings.site").joinpath("static").iterdir()}
     digests = {name: _digest(content) for name, content in files.items()}
 
-    def named(match: re.Match[bytes]) -> bytes:
+    def insert_digest(match: re.Match[bytes]) -> bytes:
         name = match[1].decode()
         return f'url("../{digests[name]}/{name}")'.encode()
 
-    return {name: _asset(name, _PICTURE.sub(named, files[name])) for name in files if _kind(name)}
+    return {name: _asset(name, _IMAGE.sub(insert_digest, files[name])) for name in files if _media_type(name)}
 
 
 def _asset(name: str, content: bytes) -> _Asset:
-    return _Asset(content, _digest(content), _kind(name))
+    return _Asset(content, _digest(content), _media_type(name))
 
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def _kind(name: str) -> str:
-    return _KINDS.get(name[name.rfind(".") :], "")
+def _media_type(name: str) -> str:
+    return _MEDIA_TYPES.get(name[name.rfind(".") :], "")

@@ -1,4 +1,4 @@
-"""What every page has at hand."""
+"""Objects that all pages share."""
 
 from ipaddress import IPv4Network, IPv6Network
 from typing import NamedTuple, TypeAlias
@@ -13,15 +13,15 @@ Network: TypeAlias = IPv4Network | IPv6Network
 
 
 class SiteOptions(NamedTuple):
-    """What the operator has set. `base_url` is without a slash at its end; "": as the visitor calls it."""
+    """The operator's settings. `base_url` has no trailing slash; if it is empty, the request's Host header counts."""
 
     base_url: str = ""
     trusted_proxies: tuple[Network, ...] = ()
-    most_body: int = 2 * 1024 * 1024
+    max_body_bytes: int = 2 * 1024 * 1024
 
 
 class Site(NamedTuple):
-    """The use cases, the options, the templates, and what is kept between two pages."""
+    """The service, the options, the templates and the cache of listing counts."""
 
     service: Service
     options: SiteOptions
@@ -30,6 +30,6 @@ class Site(NamedTuple):
 
 
 def site_of(request: Request) -> Site:
-    """The site that a request is for."""
+    """Return the site of a request."""
     site: Site = request.app.state.site
     return site

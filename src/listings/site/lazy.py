@@ -1,4 +1,4 @@
-"""The pages before they are loaded: a service whose callers are programs need never do that."""
+"""Load the HTML pages lazily, so that a service which only gets API requests never imports them."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,15 +7,15 @@ from listings.http.asgi import Pages, Receive, Scope, Send
 
 
 class LazyPages:
-    """Loads the pages when the first one is asked for, in a thread, so that no other request waits for that."""
+    """Pages that are loaded on first use, in a thread, so that other requests do not wait."""
 
     def __init__(self, load: Callable[[], Pages]) -> None:
-        """`load` imports and makes them."""
+        """`load` imports and builds the pages."""
         self._load = load
         self._loading: asyncio.Future[Pages] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        """As the pages; see `listings.site.app.Pages`. Raises what `load` does; the next visitor has it tried again."""
+        """Respond like `listings.site.app.Pages`. If loading fails, raise its error; the next request tries again."""
         pages = await asyncio.shield(self._loaded())
         return await pages(scope, receive, send)
 

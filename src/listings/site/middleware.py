@@ -1,4 +1,4 @@
-"""What is around every page: bounds of a form, its origin, headers, and an answer whatever fails."""
+"""Middleware around every page: size limit of forms, origin check, response headers, and a response to any error."""
 
 import logging
 import re
@@ -13,75 +13,76 @@ from listings.domain.errors import Problem
 from listings.site import pages, presentation, security
 
 Message: TypeAlias = MutableMapping[str, Any]
-_MOST_DIGITS = 15
-_BY_PROGRAMS = re.compile(r"/payments/[a-z]+/webhook")  # who sends to it proves it otherwise than by an origin
-_FAULT = Problem("internal_error", "Something went wrong on our side: try again in a moment")
+_MAX_DIGITS = 15
+_WEBHOOK = re.compile(r"/payments/[a-z]+/webhook")  # has a signature instead of an origin
+_INTERNAL_ERROR = Problem("internal_error", "Something went wrong on our side. Try again in a moment")
 
 _log = logging.getLogger(__name__)
 
 
-class Shell:
-    """The middleware around the routes; what has no page goes on unread, since 404 and 405 come first (G21)."""
+class PageMiddleware:
+    """The middleware. It skips its checks for paths and methods without a page, because 404 and 405 come first."""
 
-    def __init__(self, app: ASGIApp, most_body: int) -> None:
-        """`most_body` is in bytes."""
+    def __init__(self, app: ASGIApp, max_body_bytes: int) -> None:
         self._app = app
-        self._most_body = most_body
+        self._max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI 3, type http."""
         request = Request(scope)
-        answer = _Answer(request, send)
+        response = _ResponseSender(request, send)
         try:
             if _has_page(request):
-                if not _BY_PROGRAMS.fullmatch(scope["path"]):
+                if not _WEBHOOK.fullmatch(scope["path"]):
                     security.require_same_origin(request)
-                receive = self._bounded(request, receive)
-            await self._app(scope, receive, answer.send)
+                receive = self._limit_body(request, receive)
+            await self._app(scope, receive, response.send)
         except ClientDisconnect:
             return
         except Problem as problem:
-            await (await pages.refusal(request, problem))(scope, receive, answer.send)
+            await (await pages.error_response(request, problem))(scope, receive, response.send)
         except Exception:
-            if answer.begun:
+            if response.started:
                 raise
             _log.exception("Request %s failed", pages.request_id_of(request))
-            await (await pages.refusal(request, _FAULT))(scope, receive, answer.send)
+            await (await pages.error_response(request, _INTERNAL_ERROR))(scope, receive, response.send)
 
-    def _bounded(self, request: Request, receive: Receive) -> Callable[[], Awaitable[Message]]:
-        """The body, no longer than allowed. Raises Problem: unsupported_encoding, body_too_large."""
-        most, taken = self._most_body, 0
+    def _limit_body(self, request: Request, receive: Receive) -> Callable[[], Awaitable[Message]]:
+        """Return a `receive` that raises Problem("body_too_large") if the body is too long.
+
+        Raises Problem: unsupported_encoding, or body_too_large if Content-Length is too large already.
+        """
+        limit, received = self._max_body_bytes, 0
         if request.headers.get("content-encoding", "identity").lower() != "identity":
-            raise Problem("unsupported_encoding", "What is sent must not be compressed")
-        announced = request.headers.get("content-length", "").lstrip("0")
-        if len(announced) > _MOST_DIGITS or (announced.isdecimal() and int(announced) > most):
-            raise _too_large(most)
+            raise Problem("unsupported_encoding", "The request body must not be compressed")
+        content_length = request.headers.get("content-length", "").lstrip("0")
+        if len(content_length) > _MAX_DIGITS or (content_length.isdecimal() and int(content_length) > limit):
+            raise _too_large(limit)
 
-        async def take() -> Message:
-            nonlocal taken
+        async def receive_limited() -> Message:
+            nonlocal received
             message = await receive()
-            taken += len(message.get("body", b""))
-            if taken > most:
-                raise _too_large(most)
+            received += len(message.get("body", b""))
+            if received > limit:
+                raise _too_large(limit)
             return message
 
-        return take
+        return receive_limited
 
 
-class _Answer:
-    """Sends with the headers of every page, and to HEAD no body."""
+class _ResponseSender:
+    """Sends a response with the headers of every page, and without a body if the request method is HEAD."""
 
     def __init__(self, request: Request, send: Send) -> None:
         self._request = request
         self._send = send
-        self.begun = False
+        self.started = False
 
     async def send(self, message: Message) -> None:
-        """A message of the page."""
+        """Send an ASGI message of the response."""
         if message["type"] == "http.response.start":
-            self.begun = True
-            named = (b"x-request-id", pages.request_id_of(self._request).encode())
-            message["headers"] = [*message["headers"], *security.headers(self._request), named]
+            self.started = True
+            request_id = (b"x-request-id", pages.request_id_of(self._request).encode())
+            message["headers"] = [*message["headers"], *security.headers(self._request), request_id]
             self._request.scope["listings.status"] = message["status"]
         elif self._request.method == "HEAD":
             message = {**message, "body": b""}
@@ -89,9 +90,9 @@ class _Answer:
 
 
 def _has_page(request: Request) -> bool:
-    """Whether there is something at this path for this method."""
+    """Return whether a route matches both path and method."""
     return any(route.matches(request.scope)[0] is Match.FULL for route in request.app.routes)
 
 
-def _too_large(most: int) -> Problem:
-    return Problem("body_too_large", f"What you send must be at most {presentation.size_of(most)}")
+def _too_large(limit: int) -> Problem:
+    return Problem("body_too_large", f"The upload is too large. The limit is {presentation.format_size(limit)}")

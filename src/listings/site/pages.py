@@ -1,4 +1,4 @@
-"""From templates to answers: pages, and what is said when something is refused."""
+"""Page responses: rendered templates, and errors as HTML or JSON."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -48,28 +48,28 @@ _STATUS: Mapping[Code, int] = {
     "unavailable": 503,
 }
 _HEADINGS = {
-    400: "That can't be done",
-    403: "That is not allowed",
+    400: "Invalid request",
+    403: "Not allowed",
     404: "Page not found",
-    405: "That can't be done here",
-    410: "This listing is gone",
-    413: "That is too large",
-    409: "That can't be done now",
-    412: "That has changed meanwhile",
-    415: "That can't be read",
+    405: "That action isn't available here",
+    410: "This listing is no longer available",
+    413: "Upload too large",
+    409: "That isn't possible right now",
+    412: "This was changed in the meantime",
+    415: "Unsupported format",
     429: "Too many attempts",
     500: "Something went wrong",
     503: "Back in a moment",
 }
-_FAILED = 500
-_GONE = {404, 410}
-_READING = {"GET", "HEAD"}
+_INTERNAL_SERVER_ERROR = 500
+_MISSING = {404, 410}
+_SAFE_METHODS = {"GET", "HEAD"}
 _CONSOLE = "/console"
 
 
 def environment() -> jinja2.Environment:
-    """The templates: whatever they show is escaped, and a name that is not there is an error."""
-    made = jinja2.Environment(
+    """Return the templates. They escape every value, and an undefined name is an error."""
+    templates = jinja2.Environment(
         loader=jinja2.PackageLoader("listings.site"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -77,33 +77,33 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.globals |= {
-        "asset": assets.address_of,
+    templates.globals |= {
+        "asset": assets.asset_url,
+        "format_place": presentation.format_place,
         "groups": presentation.GROUPS,
-        "map_of": presentation.map_of,
-        "place": presentation.place_of,
+        "map_url": presentation.map_url,
         "price_parts": presentation.price_parts,
         "sorts": search.SORTS,
         "types": presentation.TYPES,
     }
-    made.filters |= {
-        "age": presentation.age_of,
-        "browser": presentation.browser_of,
-        "code_parts": presentation.code_parts_of,
-        "counted": presentation.count_of,
-        "date": presentation.date_of,
-        "machine_moment": presentation.machine_moment_of,
-        "moment": presentation.moment_of,
-        "day": presentation.day_of,
-        "machine_time": presentation.machine_time_of,
-        "paragraphs": presentation.paragraphs_of,
-        "picture": presentation.picture_of,
-        "price": presentation.price_of,
-        "size": presentation.size_of,
-        "suburb": presentation.suburb_of,
-        "summary": presentation.summary_of,
+    templates.filters |= {
+        "age": presentation.format_age,
+        "browser": presentation.describe_browser,
+        "code_parts": presentation.split_code,
+        "counted": presentation.format_count,
+        "date": presentation.format_date,
+        "day": presentation.format_day,
+        "iso_moment": presentation.moment_to_iso,
+        "iso_time": presentation.timestamp_to_iso,
+        "moment": presentation.format_moment,
+        "paragraphs": presentation.split_paragraphs,
+        "picture": presentation.picture_url,
+        "price": presentation.format_price,
+        "size": presentation.format_size,
+        "suburb": presentation.extract_suburb,
+        "summary": presentation.summarize,
     }
-    return made
+    return templates
 
 
 def page(
@@ -114,16 +114,16 @@ def page(
     headers: Mapping[str, str] | None = None,
     **context: object,
 ) -> Response:
-    """The page that a template makes, kept by nobody but for asking whether it still holds."""
-    content = text(request, template, **context)
+    """Render a template as a response. By default, browsers may cache it but must revalidate it."""
+    content = render(request, template, **context)
     return HTMLResponse(content, status, {"Cache-Control": "private, no-cache", **(headers or {})})
 
 
-def text(request: Request, template: str, **context: object) -> str:
-    """What a template makes: a page, or a part of one that is sent as it grows."""
+def render(request: Request, template: str, **context: object) -> str:
+    """Render a template: a page, or a part of a page that is streamed."""
     site = site_of(request)
     member = getattr(request.state, "member", None)
-    known = {
+    shared = {
         "base_url": base_url_of(request),
         "is_open": site.service.sign_up_open,
         "member": member,
@@ -131,17 +131,17 @@ def text(request: Request, template: str, **context: object) -> str:
         "request_id": request_id_of(request),
         "token": security.form_token(member.csrf_secret) if member is not None else "",
     }
-    return site.templates.get_template(template).render(known | context)
+    return site.templates.get_template(template).render(shared | context)
 
 
-async def refusal(request: Request, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
-    """What somebody who is refused reads: a page, or the API's one shape of an error where no page is asked for."""
+async def error_response(request: Request, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    """Return the response to an error: a page if the client accepts HTML, otherwise JSON as in the API."""
     status = status_of(problem)
     headers = {"Cache-Control": "no-store", **_headers_of(problem), **(headers or {})}
-    if not wants_a_page(request.scope):
-        told = msgspec.json.encode({"error": problem.message})
-        return Response(told, status, {**headers, "X-Error-Code": problem.code}, "application/json; charset=utf-8")
-    if status < _FAILED:
+    if not accepts_html(request.scope):
+        body = msgspec.json.encode({"error": problem.message})
+        return Response(body, status, {**headers, "X-Error-Code": problem.code}, "application/json; charset=utf-8")
+    if status < _INTERNAL_SERVER_ERROR:
         with suppress(Unavailable):
             await session.member_of(request)
     return page(
@@ -151,40 +151,40 @@ async def refusal(request: Request, problem: Problem, headers: Mapping[str, str]
         headers=headers,
         heading=_HEADINGS.get(status, HTTPStatus(status).phrase),
         message=problem.message,
-        back=_way_back(request, status),
+        back=_back_link(request, status),
     )
 
 
-def wants_a_page(scope: Scope) -> bool:
-    """Whether it is a page that is asked for, as browsers do."""
+def accepts_html(scope: Scope) -> bool:
+    """Return whether the Accept header names HTML, as that of a browser does."""
     return any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
 
 
-def console_page_of(request: Request) -> str:
-    """The page of the console that an address belongs to: it, or the nearest above; "" for what is not below it."""
+def find_console_page(request: Request) -> str:
+    """Return the path of the console page at or above the request's path, or "" if it is outside of the console."""
     path: str = request.scope["path"]
     while path.startswith(_CONSOLE):
-        asked = {**request.scope, "method": "GET", "path": path}
-        if any(route.matches(asked)[0] is Match.FULL for route in request.app.routes):
+        scope = {**request.scope, "method": "GET", "path": path}
+        if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes):
             return path
         path = path.rpartition("/")[0]
     return ""
 
 
 def status_of(problem: Problem) -> int:
-    """The status of a page that tells this problem."""
-    return _STATUS.get(problem.code, _FAILED)
+    """Return the HTTP status of a page with this error."""
+    return _STATUS.get(problem.code, _INTERNAL_SERVER_ERROR)
 
 
 def request_id_of(request: Request) -> str:
-    """The name of the request, as it is in the log."""
+    """Return the request ID, as logged."""
     return str(request.scope.get("listings.request_id", ""))
 
 
-def _way_back(request: Request, status: int) -> str:
-    """The page of the console to go on from; "" where none is near."""
-    page = console_page_of(request)
-    is_itself = page == request.scope["path"] and (request.method in _READING or status in _GONE)
+def _back_link(request: Request, status: int) -> str:
+    """Return the path of the console page that an error page links to, or "" for visitors outside of the console."""
+    page = find_console_page(request)
+    is_itself = page == request.scope["path"] and (request.method in _SAFE_METHODS or status in _MISSING)
     if is_itself and page != _CONSOLE:
         page = page.rpartition("/")[0]
     return page or (_CONSOLE if getattr(request.state, "member", None) is not None else "")

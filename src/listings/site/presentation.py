@@ -1,4 +1,4 @@
-"""Prices, places, dates and texts as people in New Zealand write them. Pure."""
+"""Formatting of prices, places, dates and texts for people in New Zealand. Pure functions."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,10 +13,10 @@ from listings.domain import timestamps
 from listings.domain.errors import Problem
 
 TYPES: Mapping[str, str] = {"product": "For sale", "service": "Service", "rental": "Rental", "job": "Job"}
-"""What one listing of a type is called."""
+"""Label of a single listing by type."""
 
 GROUPS: Mapping[str, str] = {"product": "For sale", "service": "Services", "rental": "Rentals", "job": "Jobs"}
-"""What all of a type are called."""
+"""Label of all listings of a type."""
 
 _UNITS = {"per_hour": " per hour", "per_night": " per night", "negotiable": ", negotiable"}
 _BROWSERS = (("Edg", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"), ("Safari/", "Safari"))
@@ -30,21 +30,21 @@ _LINE = re.compile(r"\r\n|[\n\r\v\f\x85\u2028\u2029]")
 _SPACE = re.compile(r"\s+")
 
 
-def price_of(cents: int, price_type: str) -> str:
-    """Such as "$1,999.00", "$35 per hour", "$500, negotiable"; a price of 0 is none (decision G5)."""
+def format_price(cents: int, price_type: str) -> str:
+    """Return a price such as "$1,999.00", "$35 per hour" or "$500, negotiable"; 0 means no price (decision G5)."""
     return "".join(price_parts(cents, price_type))
 
 
 def price_parts(cents: int, price_type: str) -> tuple[str, str]:
-    """A price's amount, and what stands behind it: ("$35", " per hour")."""
+    """Return the amount and the text after it, such as ("$35", " per hour")."""
     if cents == 0:
         return "Price on request", ""
     unit = _UNITS.get(price_type, "")
     return f"${cents // 100:,}" if unit and cents % 100 == 0 else f"${cents / 100:,.2f}", unit
 
 
-def place_of(*parts: str) -> str:
-    """From the nearest to the widest, such as "Te Aro, Wellington"; what the nearer ends with is not said again."""
+def format_place(*parts: str) -> str:
+    """Join places from the narrowest to the widest, such as "Te Aro, Wellington", without repeating a name."""
     place = ""
     for part in filter(None, map(str.strip, parts)):
         if not place.casefold().endswith(part.casefold()):
@@ -52,13 +52,13 @@ def place_of(*parts: str) -> str:
     return place
 
 
-def suburb_of(location: str) -> str:
-    """What of a location tells most in few words: "Te Aro" of "12 Cuba Street, Te Aro"."""
+def extract_suburb(location: str) -> str:
+    """Return the last part of an address, such as "Te Aro" from "12 Cuba Street, Te Aro"."""
     return location.rpartition(",")[2].strip()
 
 
-def age_of(created_at: str, now: float) -> str:
-    """How long ago that was, in words; after a week, the day."""
+def format_age(created_at: str, now: float) -> str:
+    """Return the time since `created_at`, such as "3 hours ago"; after a week, the date."""
     seconds = max(0, int(now) - timestamps.parse_timestamp(created_at))
     if seconds < _MINUTE:
         return "just now"
@@ -68,74 +68,77 @@ def age_of(created_at: str, now: float) -> str:
         return _ago(seconds // _HOUR, "hour")
     if seconds < _RECENT_DAYS * _DAY:
         return _ago(seconds // _DAY, "day")
-    return day_of(created_at)
+    return format_day(created_at)
 
 
-def day_of(created_at: str) -> str:
-    """The day in New Zealand, such as "9 November 2026"."""
+def format_day(created_at: str) -> str:
+    """Return the date in New Zealand, such as "9 November 2026"."""
     day = datetime.fromtimestamp(timestamps.parse_timestamp(created_at), _zone())
     return f"{day.day} {day:%B %Y}"
 
 
-def date_of(moment: int) -> str:
-    """The day in New Zealand, in short: "9 Nov 2026"."""
+def format_date(moment: int) -> str:
+    """Return the short date in New Zealand, such as "9 Nov 2026"."""
     day = _local(moment)
     return f"{day.day} {day:%b %Y}"
 
 
-def moment_of(moment: int) -> str:
-    """Day and time in New Zealand: "9 Nov 2026, 2:05 pm"."""
-    return f"{date_of(moment)}, {_time_of_day(_local(moment))}"
+def format_moment(moment: int) -> str:
+    """Return date and time in New Zealand, such as "9 Nov 2026, 2:05 pm"."""
+    return f"{format_date(moment)}, {_format_time(_local(moment))}"
 
 
-def hour_of(moment: int) -> str:
-    """The hour in New Zealand: "9 Nov, 2 pm"."""
+def format_hour(moment: int) -> str:
+    """Return day and hour in New Zealand, such as "9 Nov, 2 pm"."""
     hour = _local(moment)
-    return f"{hour.day} {hour:%b}, {_time_of_day(hour).replace(':00', '')}"
+    return f"{hour.day} {hour:%b}, {_format_time(hour).replace(':00', '')}"
 
 
-def utc_day_of(moment: int) -> str:
-    """A day as the service counts them, which is by UTC: "9 Nov"."""
+def format_utc_day(moment: int) -> str:
+    """Return the day in UTC, by which the service counts usage, such as "9 Nov"."""
     day = datetime.fromtimestamp(moment, UTC)
     return f"{day.day} {day:%b}"
 
 
-def end_of_day(text: str) -> int | None:
-    """When a day ends in New Zealand that a form has sent as YYYY-MM-DD; None for none. Raises Problem."""
+def parse_end_of_day(text: str) -> int | None:
+    """Return when a day (YYYY-MM-DD) ends in New Zealand; None for an empty text.
+
+    Raises Problem("invalid_request").
+    """
     if not text.strip():
         return None
     try:
         day = datetime.fromisoformat(text.strip()).replace(hour=0, minute=0, second=0, tzinfo=_zone())
         return int((day + timedelta(days=1)).timestamp())
     except (ValueError, OverflowError):
-        raise Problem("invalid_request", "Write the day as year-month-day, like 2027-03-31") from None
+        raise Problem("invalid_request", "Enter the date as year-month-day, for example 2027-03-31") from None
 
 
-def machine_moment_of(moment: int) -> str:
-    """The moment as machines read it."""
-    return machine_time_of(timestamps.format_timestamp(moment))
+def moment_to_iso(moment: int) -> str:
+    """Return the moment in ISO 8601, such as "2026-11-09T10:00:00Z"."""
+    return timestamp_to_iso(timestamps.format_timestamp(moment))
 
 
-def browser_of(agent: str) -> str:
-    """What people call a browser and where it runs, such as "Firefox on Windows", by what it calls itself."""
-    names = ((name, told) for name, told in _BROWSERS if name in agent)
-    systems = (told for name, told in _SYSTEMS if name in agent)
-    browser, system = next((told for _, told in names), "A browser"), next(systems, "")
+def describe_browser(user_agent: str) -> str:
+    """Return browser and system of a User-Agent, such as "Firefox on Windows"."""
+    browsers = (name for mark, name in _BROWSERS if mark in user_agent)
+    systems = (name for mark, name in _SYSTEMS if mark in user_agent)
+    browser, system = next(browsers, "A browser"), next(systems, "")
     return f"{browser} on {system}" if system else browser
 
 
-def code_parts_of(text: str) -> list[tuple[str, bool]]:
-    """A sentence in parts, and which of them stood between backticks."""
+def split_code(text: str) -> list[tuple[str, bool]]:
+    """Split a text at its backticks. The flag of a part is true if it was between two of them."""
     return [(part, number % 2 == 1) for number, part in enumerate(text.split("`"))]
 
 
-def machine_time_of(created_at: str) -> str:
-    """The moment as machines read it, such as "2026-11-09T10:00:00Z"."""
-    return created_at.replace(" ", "T") + "Z"
+def timestamp_to_iso(timestamp: str) -> str:
+    """Return a timestamp of the API in ISO 8601, such as "2026-11-09T10:00:00Z"."""
+    return timestamp.replace(" ", "T") + "Z"
 
 
-def paragraphs_of(text: str) -> list[list[str]]:
-    """Paragraphs of lines, as the seller has broken them."""
+def split_paragraphs(text: str) -> list[list[str]]:
+    """Return the lines of each paragraph."""
     paragraphs: list[list[str]] = [[]]
     for line in _LINE.split(text):
         if line.strip():
@@ -145,49 +148,49 @@ def paragraphs_of(text: str) -> list[list[str]]:
     return [lines for lines in paragraphs if lines]
 
 
-def summary_of(text: str, most: int = 200) -> str:
-    """The beginning of a text in one line."""
-    line = _SPACE.sub(" ", text[: 4 * most]).strip()
-    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+def summarize(text: str, max_length: int = 200) -> str:
+    """Return the start of a text in one line."""
+    line = _SPACE.sub(" ", text[: 4 * max_length]).strip()
+    return line if len(line) <= max_length else line[: max_length - 1].rstrip() + "…"
 
 
-def count_of(number: int, unit: str) -> str:
-    """Such as "1 view", "1,234 views"."""
+def format_count(number: int, unit: str) -> str:
+    """Return a number with its unit, such as "1 view" or "1,234 views"."""
     return f"{number:,} {unit}" if number == 1 else f"{number:,} {unit}s"
 
 
-def size_of(count: int) -> str:
-    """Bytes as people say them: "2 MB", "50 kB"."""
+def format_size(count: int) -> str:
+    """Return a number of bytes, such as "2 MB" or "50 kB"."""
     for unit, size in (("MB", 1024 * 1024), ("kB", 1024)):
         if count >= size:
             return f"{count / size:,.1f}".removesuffix(".0") + f" {unit}"
-    return count_of(count, "byte")
+    return format_count(count, "byte")
 
 
-def pictures_of(images: str) -> list[str]:
-    """Those addresses of a listing's pictures that a page may show."""
-    return [address for address in msgspec.json.decode(images, type=list[str]) if picture_of(address)]
+def picture_urls(images: str) -> list[str]:
+    """Return those image URLs of a listing (a JSON array) that a page may show."""
+    return [url for url in msgspec.json.decode(images, type=list[str]) if picture_url(url)]
 
 
-def picture_of(address: str) -> str:
-    """The address where it is absolute, by http or https; "" otherwise (decision G3)."""
+def picture_url(url: str) -> str:
+    """Return the URL if it is absolute with http or https, otherwise "" (decision G3)."""
     try:
-        parts = urlsplit(address)
+        parts = urlsplit(url)
     except ValueError:
         return ""
-    return address if parts.scheme in {"http", "https"} and parts.netloc else ""
+    return url if parts.scheme in {"http", "https"} and parts.netloc else ""
 
 
-def map_of(latitude: float | None, longitude: float | None) -> str:
-    """Where a map shows the place; "" where it is not known."""
+def map_url(latitude: float | None, longitude: float | None) -> str:
+    """Return the URL of a map, or "" if the coordinates are unknown."""
     if latitude is None or longitude is None:
         return ""
-    place = f"{latitude:.5f}", f"{longitude:.5f}"
-    return f"https://www.openstreetmap.org/?mlat={place[0]}&mlon={place[1]}#map=15/{place[0]}/{place[1]}"
+    north, east = f"{latitude:.5f}", f"{longitude:.5f}"
+    return f"https://www.openstreetmap.org/?mlat={north}&mlon={east}#map=15/{north}/{east}"
 
 
-def in_order(names: Sequence[str]) -> list[str]:
-    """As people look them up."""
+def sort_names(names: Sequence[str]) -> list[str]:
+    """Sort names regardless of case."""
     return sorted(names, key=lambda name: (name.casefold(), name))
 
 
@@ -195,17 +198,17 @@ def _local(moment: int) -> datetime:
     return datetime.fromtimestamp(moment, _zone())
 
 
-def _time_of_day(moment: datetime) -> str:
+def _format_time(moment: datetime) -> str:
     return f"{moment.hour % 12 or 12}:{moment:%M} {'am' if moment.hour < 12 else 'pm'}"  # noqa: PLR2004 - noon
 
 
 def _ago(number: int, unit: str) -> str:
-    return f"{count_of(number, unit)} ago"
+    return f"{format_count(number, unit)} ago"
 
 
 @cache
 def _zone() -> tzinfo:
     try:
         return ZoneInfo("Pacific/Auckland")
-    except ZoneInfoNotFoundError:  # a system without the world's zones
+    except ZoneInfoNotFoundError:  # a system without the time zone database
         return UTC

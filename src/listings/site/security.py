@@ -1,4 +1,4 @@
-"""What keeps a page the visitor's own: headers, the origin of a form, and its token.
+"""Security of the pages: response headers, origin check and form tokens.
 
 OWASP ASVS 3.4.3-3.4.6, 3.5.1-3.5.3.
 """
@@ -13,56 +13,57 @@ from listings.site.visitor import base_url_of, host_of, scheme_of
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; form-action 'self'; "
-    "img-src 'self' https: http:; "  # the pictures of listings are at their sellers'
+    "img-src 'self' https: http:; "  # sellers host the pictures of their listings elsewhere
     "object-src 'none'; base-uri 'none'; frame-ancestors 'none'"
 )
 _HEADERS = (
     (b"content-security-policy", POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"same-origin"),  # no-referrer would make browsers send a form with `Origin: null`
+    (b"referrer-policy", b"same-origin"),  # with no-referrer, browsers would send forms with `Origin: null`
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
 )
 _STRICT_TRANSPORT = (b"strict-transport-security", b"max-age=31536000")
-_SAFE = {"GET", "HEAD", "OPTIONS"}
-_CROSS_SITE = "This form was sent from another site: open the page here, and send it again"
-_STALE = "This form was no longer valid, and nothing is stored: send it once more from its page"
+_SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
+_CROSS_SITE = "This form was sent from another site. Open the page here and submit it again"
+_STALE = "This form has expired and nothing was saved. Submit it again from its page"
 
 
 def headers(request: Request) -> list[tuple[bytes, bytes]]:
-    """The headers of every page and file."""
+    """Return the headers of every page and file."""
     return [*_HEADERS, _STRICT_TRANSPORT] if scheme_of(request) == "https" else list(_HEADERS)
 
 
 def require_same_origin(request: Request) -> None:
-    """Raises Problem("cross_site") for what changes something and does not come from a page of ours.
+    """Raise Problem("cross_site") for a request that could change something and does not come from our own pages.
 
-    A browser tells it by Sec-Fetch-Site, or by Origin where the connection is not one that it trusts.
+    Browsers send Sec-Fetch-Site. Without a secure connection they send only Origin.
     """
-    if request.method in _SAFE:
+    if request.method in _SAFE_METHODS:
         return
-    told = request.headers.get("sec-fetch-site")
-    if told != "same-origin" and (told is not None or not _is_ours(request, request.headers.get("origin", ""))):
+    fetch_site = request.headers.get("sec-fetch-site")
+    is_own = fetch_site is None and _is_own_origin(request, request.headers.get("origin", ""))
+    if fetch_site != "same-origin" and not is_own:
         raise Problem("cross_site", _CROSS_SITE)
 
 
-def _is_ours(request: Request, origin: str) -> bool:
-    ours = {host_of(request).lower(), base_url_of(request).partition("://")[2].lower()}
-    return origin.partition("://")[2].lower() in ours
+def _is_own_origin(request: Request, origin: str) -> bool:
+    own = {host_of(request).lower(), base_url_of(request).partition("://")[2].lower()}
+    return origin.partition("://")[2].lower() in own
 
 
 def new_secret() -> str:
-    """What the tokens of a session's forms, or of those before there is one, are made of."""
+    """Return a secret from which form tokens are derived, for a session or for a browser before sign-in."""
     return secrets.token_urlsafe(32)
 
 
 def form_token(secret: str) -> str:
-    """What a form carries that is bound to this secret, and doesn't tell it."""
+    """Return the token of forms that belong to this secret. It does not reveal the secret."""
     return hmac.digest(secret.encode(), b"listings form", "sha256").hex()
 
 
-def require_form_token(secret: str, sent: object) -> None:
-    """Raises Problem("cross_site") unless a form has the token of this secret."""
-    if not isinstance(sent, str) or not hmac.compare_digest(form_token(secret).encode(), sent.encode()):
+def require_form_token(secret: str, token: object) -> None:
+    """Raise Problem("cross_site") unless a form's token belongs to this secret."""
+    if not isinstance(token, str) or not hmac.compare_digest(form_token(secret).encode(), token.encode()):
         raise Problem("cross_site", _STALE)

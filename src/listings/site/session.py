@@ -1,4 +1,4 @@
-"""Who is signed in: the console's cookies, which no part of the API reads.
+"""Cookies of the console: session, form secret and flash message. No part of the API reads them.
 
 RFC 6265bis, 4.1.3.2 (`__Host-`); OWASP ASVS 3.3.1-3.3.4, 7.2.1-7.2.4.
 """
@@ -17,13 +17,13 @@ from listings.site.context import site_of
 from listings.site.visitor import host_of, scheme_of
 
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
-_WORD = re.compile(r"[a-z-]{1,20}(?:\.[0-9]{1,3})?")
-_TOLD_SECONDS = 60
-_LOCAL = "localhost"
+_FLASH = re.compile(r"[a-z-]{1,20}(?:\.[0-9]{1,3})?")
+_FLASH_SECONDS = 60
+_LOCALHOST = "localhost"
 
 
 async def member_of(request: Request) -> Member | None:
-    """Whoever is signed in; asked for once in a request."""
+    """Return the signed-in member, or None. The service is called once per request."""
     if not hasattr(request.state, "member"):
         token = request.cookies.get(_session_cookie(request))
         request.state.member = await site_of(request).service.find_member(token) if token else None
@@ -32,60 +32,60 @@ async def member_of(request: Request) -> Member | None:
 
 
 def token_of(request: Request) -> str:
-    """The session's token, as the browser has it; "" where it has none."""
+    """Return the session token from the cookie, or "" without one."""
     return request.cookies.get(_session_cookie(request), "")
 
 
 def begin(request: Request, response: Response, token: str) -> Response:
-    """Let the browser keep a session's token, in place of the secret of forms before it."""
+    """Set the session cookie, and delete the form secret that was used before sign-in."""
     response.delete_cookie(_form_cookie(request), secure=_is_secure(request), httponly=True, samesite="lax")
-    return _with_cookie(request, response, _session_cookie(request), token, MAX_SESSION_SECONDS)
+    return _set_cookie(request, response, _session_cookie(request), token, MAX_SESSION_SECONDS)
 
 
 def end(request: Request, response: Response) -> Response:
-    """Let the browser forget the session, and whatever of the console it may have kept."""
+    """Delete the session cookie, and the console pages that the browser may have cached."""
     response.delete_cookie(_session_cookie(request), secure=_is_secure(request), httponly=True, samesite="lax")
     if _is_secure(request):
-        response.headers["Clear-Site-Data"] = '"cache"'  # heeded over TLS alone
+        response.headers["Clear-Site-Data"] = '"cache"'  # browsers ignore it without TLS
     return response
 
 
-def require_private(request: Request) -> None:
-    """Raises Problem("insecure_connection") where others could read a password on its way."""
+def require_secure_connection(request: Request) -> None:
+    """Raise Problem("insecure_connection") if others could read a password on the network."""
     if not (_is_secure(request) or _is_local(host_of(request))):
-        told = "Open this page by https: a password must not be sent where others can read it"
-        raise Problem("insecure_connection", f"{told}; the operator's guide tells how, under LISTINGS_BASE_URL")
+        message = "Open this page with https, so that nobody else can read your password"
+        raise Problem("insecure_connection", f"{message}. Operators: see LISTINGS_BASE_URL in the operating guide")
 
 
 def form_secret(request: Request) -> str:
-    """What the tokens of forms are made of for who is not signed in yet; a new one where the browser has none."""
-    kept = request.cookies.get(_form_cookie(request), "")
-    return kept if _SECRET.fullmatch(kept) else security.new_secret()
+    """Return the secret for form tokens before sign-in: the one in the cookie, or a new one."""
+    secret = request.cookies.get(_form_cookie(request), "")
+    return secret if _SECRET.fullmatch(secret) else security.new_secret()
 
 
-def keep_form_secret(request: Request, response: Response, secret: str) -> Response:
-    """Let the browser keep the secret of its forms, until it is closed."""
-    return _with_cookie(request, response, _form_cookie(request), secret, None)
+def set_form_secret(request: Request, response: Response, secret: str) -> Response:
+    """Set the cookie with the form secret. The browser deletes it when it is closed."""
+    return _set_cookie(request, response, _form_cookie(request), secret, None)
 
 
-def tell_next(request: Request, response: Response, word: str) -> Response:
-    """Let the browser keep the word of what was done, which the page that comes next tells."""
-    return _with_cookie(request, response, _word_cookie(request), word, _TOLD_SECONDS)
+def set_flash(request: Request, response: Response, name: str) -> Response:
+    """Set the name of the notice that the next page shows."""
+    return _set_cookie(request, response, _flash_cookie(request), name, _FLASH_SECONDS)
 
 
-def word_of(request: Request) -> str:
-    """The word of what was done just now; "" where there is none."""
-    kept = request.cookies.get(_word_cookie(request), "")
-    return kept if _WORD.fullmatch(kept) else ""
+def get_flash(request: Request) -> str:
+    """Return the name of the notice to show, or "" for none."""
+    name = request.cookies.get(_flash_cookie(request), "")
+    return name if _FLASH.fullmatch(name) else ""
 
 
 def clear_flash(request: Request, response: Response) -> Response:
-    """Let the browser forget the word, since a page has told it."""
-    response.delete_cookie(_word_cookie(request), secure=_is_secure(request), httponly=True, samesite="lax")
+    """Delete the notice, after a page has shown it."""
+    response.delete_cookie(_flash_cookie(request), secure=_is_secure(request), httponly=True, samesite="lax")
     return response
 
 
-def _with_cookie(request: Request, response: Response, name: str, value: str, seconds: int | None) -> Response:
+def _set_cookie(request: Request, response: Response, name: str, value: str, seconds: int | None) -> Response:
     response.set_cookie(name, value, seconds, secure=_is_secure(request), httponly=True, samesite="lax")
     return response
 
@@ -98,7 +98,7 @@ def _form_cookie(request: Request) -> str:
     return "__Host-listings-form" if _is_secure(request) else "listings_form"
 
 
-def _word_cookie(request: Request) -> str:
+def _flash_cookie(request: Request) -> str:
     return "__Host-listings-done" if _is_secure(request) else "listings_done"
 
 
@@ -107,9 +107,9 @@ def _is_secure(request: Request) -> bool:
 
 
 def _is_local(host: str) -> bool:
-    """Whether a Host names this very machine, as browsers see it."""
+    """Return whether browsers resolve this Host header to their own machine."""
     name = host.rpartition(":")[0] if re.search(r":[0-9]+$", host) and not host.endswith("]") else host
-    if name == _LOCAL or name.endswith(f".{_LOCAL}"):
+    if name == _LOCALHOST or name.endswith(f".{_LOCALHOST}"):
         return True
     try:
         return ip_address(name.strip("[]")).is_loopback

@@ -1,4 +1,4 @@
-"""A listing as search engines read it: schema.org's words in JSON-LD."""
+"""Structured data of a listing for search engines: JSON-LD with the vocabulary of schema.org."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,61 +11,60 @@ from listings.site import presentation
 
 _UNIT_CODES = {"per_hour": "HUR", "per_night": "DAY"}
 _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
-_MOST_WORDS = 5000
+_MAX_DESCRIPTION = 5000
 
 
-def script_of(listing: Listing, address: str) -> Markup:
-    """The content of a script element, which nothing in a listing can end."""
-    return Markup(msgspec.json.encode(data_of(listing, address)).decode().translate(_ESCAPES))  # noqa: S704 - escaped
+def script_content(listing: Listing, url: str) -> Markup:
+    """Return the content of a script element. It is escaped, so nothing in a listing can end the element."""
+    return Markup(msgspec.json.encode(build(listing, url)).decode().translate(_ESCAPES))  # noqa: S704 - escaped
 
 
-def data_of(listing: Listing, address: str) -> dict[str, Any]:
-    """What the page at an address is about. What is not known is left out."""
-    data = {"@context": "https://schema.org", **_KINDS[listing.type](listing, address), "url": address}
+def build(listing: Listing, url: str) -> dict[str, Any]:
+    """Return the JSON-LD object of a listing whose page has this URL. Unknown properties are omitted."""
+    data = {"@context": "https://schema.org", **_BUILDERS[listing.type](listing, url), "url": url}
     return {key: value for key, value in data.items() if value}
 
 
-def _product(listing: Listing, address: str) -> dict[str, Any]:
-    return {"@type": "Product", **_thing(listing), "category": listing.category, "offers": _offer(listing, address)}
+def _product(listing: Listing, url: str) -> dict[str, Any]:
+    return {"@type": "Product", **_thing(listing), "category": listing.category, "offers": _offer(listing, url)}
 
 
-def _service(listing: Listing, address: str) -> dict[str, Any]:
+def _service(listing: Listing, url: str) -> dict[str, Any]:
     area = {"@type": "AdministrativeArea", "name": listing.region} if listing.region else None
     return {
         "@type": "Service",
         **_thing(listing),
         "serviceType": listing.category,
         "areaServed": area,
-        "offers": _offer(listing, address),
+        "offers": _offer(listing, url),
     }
 
 
-def _accommodation(listing: Listing, address: str) -> dict[str, Any]:
-    """Only what is a product, too, can have an offer."""
+def _accommodation(listing: Listing, url: str) -> dict[str, Any]:
     return {
-        "@type": ["Accommodation", "Product"],
+        "@type": ["Accommodation", "Product"],  # only a Product can have offers
         **_thing(listing),
         "address": _postal_address(listing),
         "geo": _coordinates(listing),
-        "offers": _offer(listing, address),
+        "offers": _offer(listing, url),
     }
 
 
-def _job(listing: Listing, address: str) -> dict[str, Any]:  # noqa: ARG001 - as the others
+def _job(listing: Listing, url: str) -> dict[str, Any]:  # noqa: ARG001 - all builders have the same signature
     place = {"@type": "Place", "address": _postal_address(listing), "geo": _coordinates(listing)}
     known = {key: value for key, value in place.items() if value}
     return {
         "@type": "JobPosting",
         "title": listing.title,
-        "description": listing.content[:_MOST_WORDS],
-        "datePosted": presentation.machine_time_of(listing.created_at),
+        "description": listing.content[:_MAX_DESCRIPTION],
+        "datePosted": presentation.timestamp_to_iso(listing.created_at),
         "occupationalCategory": listing.category,
         "jobLocation": known if len(known) > 1 else None,
         "baseSalary": _salary(listing),
     }
 
 
-_KINDS: Mapping[str, Callable[[Listing, str], dict[str, Any]]] = {
+_BUILDERS: Mapping[str, Callable[[Listing, str], dict[str, Any]]] = {
     "product": _product,
     "service": _service,
     "rental": _accommodation,
@@ -76,16 +75,16 @@ _KINDS: Mapping[str, Callable[[Listing, str], dict[str, Any]]] = {
 def _thing(listing: Listing) -> dict[str, Any]:
     return {
         "name": listing.title,
-        "description": listing.content[:_MOST_WORDS],
-        "image": presentation.pictures_of(listing.images),
+        "description": listing.content[:_MAX_DESCRIPTION],
+        "image": presentation.picture_urls(listing.images),
     }
 
 
-def _offer(listing: Listing, address: str) -> dict[str, Any] | None:
+def _offer(listing: Listing, url: str) -> dict[str, Any] | None:
     if not listing.price_cents:
         return None
     price = {"price": _dollars(listing), "priceCurrency": "NZD"}
-    offer: dict[str, Any] = {"@type": "Offer", **price, "availability": "https://schema.org/InStock", "url": address}
+    offer: dict[str, Any] = {"@type": "Offer", **price, "availability": "https://schema.org/InStock", "url": url}
     unit = _UNIT_CODES.get(listing.price_type)
     if unit is not None:
         offer["priceSpecification"] = {"@type": "UnitPriceSpecification", **price, "unitCode": unit}
@@ -102,13 +101,13 @@ def _salary(listing: Listing) -> dict[str, Any] | None:
 
 
 def _postal_address(listing: Listing) -> dict[str, str] | None:
-    known = {
+    address = {
         "streetAddress": listing.location,
         "addressLocality": listing.district,
         "addressRegion": listing.region,
     }
-    told = {key: value for key, value in known.items() if value}
-    return {"@type": "PostalAddress", **told, "addressCountry": "NZ"} if told else None
+    known = {key: value for key, value in address.items() if value}
+    return {"@type": "PostalAddress", **known, "addressCountry": "NZ"} if known else None
 
 
 def _coordinates(listing: Listing) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Who asks, and by which address: forwarded headers count only from proxies that the operator named."""
+"""Client IP address, scheme and host of a request. Forwarded headers count only if a trusted proxy sends them."""
 
 import re
 from ipaddress import ip_address
@@ -9,59 +9,59 @@ from starlette.requests import Request
 from listings.site.context import Network, site_of
 
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
-_NOWHERE = "localhost"
+_DEFAULT_HOST = "localhost"
 
 
-def address_of(request: Request) -> str:
-    """The visitor's address.
+def client_ip(request: Request) -> str:
+    """Return the visitor's IP address.
 
-    Behind trusted proxies that is the last one in X-Forwarded-For that is none of theirs: what stands before it, the
-    visitor may have written.
+    Behind trusted proxies, this is the last address in X-Forwarded-For that is not a trusted proxy. The visitor could
+    have forged the addresses before it.
     """
     trusted = site_of(request).options.trusted_proxies
     address = _peer(request)
-    if not _is_among(address, trusted):
+    if not _is_in(address, trusted):
         return address
     for hop in reversed(",".join(request.headers.getlist("x-forwarded-for")).split(",")):
-        plain = _plain(hop)
-        if plain is None:
+        normalized = _normalize(hop)
+        if normalized is None:
             return address
-        address = plain
-        if not _is_among(address, trusted):
+        address = normalized
+        if not _is_in(address, trusted):
             return address
     return address
 
 
 def scheme_of(request: Request) -> str:
-    """What the visitor speaks, "http" or "https"; a trusted proxy tells it by X-Forwarded-Proto."""
+    """Return the visitor's scheme, "http" or "https". A trusted proxy reports it in X-Forwarded-Proto."""
     options = site_of(request).options
     if options.base_url:
         return urlsplit(options.base_url).scheme
-    if _is_among(_peer(request), options.trusted_proxies):
-        told = request.headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower()
-        if told in {"http", "https"}:
-            return told
+    if _is_in(_peer(request), options.trusted_proxies):
+        forwarded = request.headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower()
+        if forwarded in {"http", "https"}:
+            return forwarded
     return str(request.scope.get("scheme", "http"))
 
 
 def host_of(request: Request) -> str:
-    """The Host header where it is the name of a host, and may have a port."""
+    """Return the Host header, with its port if it has one, or "localhost" if it is not a valid host."""
     host = request.headers.get("host", "")
-    return host if _HOST.fullmatch(host) else _NOWHERE
+    return host if _HOST.fullmatch(host) else _DEFAULT_HOST
 
 
 def base_url_of(request: Request) -> str:
-    """Where the site is, without a slash at the end: as the operator has set it, else as the visitor calls it."""
+    """Return the URL of the site without a trailing slash: the operator's setting, or as the visitor addressed it."""
     return site_of(request).options.base_url or f"{scheme_of(request)}://{host_of(request)}"
 
 
 def _peer(request: Request) -> str:
     client = request.scope.get("client")
-    return _plain(client[0]) or "" if client else ""
+    return _normalize(client[0]) or "" if client else ""
 
 
-def _plain(text: str) -> str | None:
-    """An address in its one form, without a port; None for what is no address."""
+def _normalize(text: str) -> str | None:
+    """Return an IP address in canonical form and without a port, or None if the text is not an IP address."""
     text = text.strip()
     if text.startswith("["):
         text = text[1:].partition("]")[0]
@@ -74,5 +74,5 @@ def _plain(text: str) -> str | None:
     return str(getattr(address, "ipv4_mapped", None) or address)
 
 
-def _is_among(address: str, networks: tuple[Network, ...]) -> bool:
+def _is_in(address: str, networks: tuple[Network, ...]) -> bool:
     return bool(address and networks) and any(ip_address(address) in network for network in networks)

@@ -1,1 +1,1 @@
-"""Several processes of the service on one machine."""
+"""Several worker processes on one machine, and their supervisor."""

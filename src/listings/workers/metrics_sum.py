@@ -1,11 +1,11 @@
-"""The metrics of all workers as those of one service."""
+"""Sum the metrics of all workers."""
 
 from collections.abc import Iterable
 
 from listings.telemetry.metrics import Family, Sample
 
 _CUMULATIVE = {"counter", "histogram"}
-_NO_SUMS = {
+_SHARED_METRICS = {  # the maximum is reported, because a sum would mean nothing
     "listings_database_bytes",
     "listings_database_wal_bytes",
     "listings_rate_limit_away",
@@ -14,53 +14,53 @@ _NO_SUMS = {
 }
 
 
-class Tally:
-    """Sums of what the workers last reported, and of what those counted that have ended: no counter goes back."""
+class MetricsSum:
+    """Sums of the workers' latest reports. Counters of removed workers are included, so that no sum decreases."""
 
     def __init__(self) -> None:
         self._latest: dict[int, list[Family]] = {}
-        self._ended: list[Family] = []
+        self._removed: list[Family] = []
 
-    def note(self, worker: int, report: list[Family]) -> None:
-        """What a worker tells now, by its number, which no other worker has."""
+    def record(self, worker: int, report: list[Family]) -> None:
+        """Store the latest report of a worker, identified by its process ID."""
         self._latest[worker] = report
 
-    def end(self, worker: int) -> None:
-        """The worker has ended: what it has counted stays, what it has no longer counts."""
+    def remove(self, worker: int) -> None:
+        """Keep the counters and histograms of an ended worker, and drop its gauges."""
         counted = [family for family in self._latest.pop(worker, []) if family.kind in _CUMULATIVE]
-        self._ended = summed([*self._ended, *counted])
+        self._removed = sum_families([*self._removed, *counted])
 
-    def sums(self) -> list[Family]:
-        """All metrics."""
+    def compute(self) -> list[Family]:
+        """Return the sums of all metrics."""
         families = [family for report in self._latest.values() for family in report]
-        return summed([*families, *self._ended])
+        return sum_families([*families, *self._removed])
 
 
-def summed(families: Iterable[Family]) -> list[Family]:
-    """Each metric once, each of its series once: the sum, or the largest where a sum would mean nothing."""
+def sum_families(families: Iterable[Family]) -> list[Family]:
+    """Return each metric with the sum of each series, or its maximum for shared metrics."""
     metrics: dict[str, Family] = {}
     series: dict[tuple[str, ...], Sample] = {}
     for family in families:
         metric = metrics.setdefault(family.name, Family(family.name, family.text, family.kind, []))
-        alike = family.kind == "info" or family.name in _NO_SUMS
+        is_shared = family.kind == "info" or family.name in _SHARED_METRICS
         for sample in family.samples:
             key = (sample.name, *(text for label in sorted(sample.labels.items()) for text in label))
-            known = series.get(key)
-            if known is None:
-                series[key] = known = Sample(sample.name, sample.labels, sample.value)
-                metric.samples.append(known)
+            total = series.get(key)
+            if total is None:
+                series[key] = total = Sample(sample.name, sample.labels, sample.value)
+                metric.samples.append(total)
             else:
-                known.value = max(known.value, sample.value) if alike else known.value + sample.value
+                total.value = max(total.value, sample.value) if is_shared else total.value + sample.value
     return list(metrics.values())
 
 
-def about_workers(count: int, deaths: int) -> list[Family]:
-    """What is told of the workers themselves: how many there are, and how many ended unasked."""
+def build_worker_metrics(count: int, deaths: int) -> list[Family]:
+    """Return the metrics of the supervisor: the number of workers and of unexpected exits."""
     return [
-        Family("listings_workers", "Processes that answer requests.", "gauge", [Sample("listings_workers", {}, count)]),
+        Family("listings_workers", "Processes that serve requests.", "gauge", [Sample("listings_workers", {}, count)]),
         Family(
             "listings_worker_deaths",
-            "Workers that ended unasked.",
+            "Workers that exited unexpectedly.",
             "counter",
             [Sample("listings_worker_deaths_total", {}, deaths)],
         ),

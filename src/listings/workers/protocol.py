@@ -1,6 +1,6 @@
-"""What the supervisor and a worker say to each other: lines of JSON over a pair of sockets.
+"""Messages between supervisor and worker: lines of JSON over a socket pair.
 
-The pair is also how each learns that the other has ended, however it did.
+A closed socket also tells each side that the other has ended.
 """
 
 from typing import TypeAlias
@@ -10,57 +10,57 @@ import msgspec
 from listings.domain.errors import Code
 from listings.telemetry.metrics import Family
 
-LONGEST = 16 * 1024 * 1024  # bytes of a line
+MAX_LINE_BYTES = 16 * 1024 * 1024
 
 
 class Begin(msgspec.Struct, tag="begin"):
-    """The first word to a worker: the settings that were given as flags, by attribute."""
+    """First command to a worker: the settings that were given as flags, by attribute."""
 
     flags: dict[str, str | None]
 
 
 class Retire(msgspec.Struct, tag="retire"):
-    """To a worker: stop in order and without haste; others go on."""
+    """Command to a worker: stop gracefully, with more time than at a shutdown, because the others keep running."""
 
 
-class Ask(msgspec.Struct, tag="ask"):
-    """To a worker: report the metrics."""
+class RequestMetrics(msgspec.Struct, tag="ask"):
+    """Command to a worker: report the metrics."""
 
 
 class Ready(msgspec.Struct, tag="ready"):
-    """The worker accepts connections."""
+    """Event: the worker accepts connections."""
 
 
-class Refused(msgspec.Struct, tag="refused"):
-    """The worker ends since it can't do its work: a Problem."""
+class Failed(msgspec.Struct, tag="refused"):
+    """Event: the worker exits because of a Problem."""
 
     code: Code
     message: str
 
 
 class Report(msgspec.Struct, tag="report"):
-    """The worker's metrics, when asked for and at its end."""
+    """Event: the worker's metrics, on request and before it exits."""
 
     families: list[Family]
 
 
-Order: TypeAlias = Begin | Retire | Ask
-News: TypeAlias = Ready | Refused | Report
+Command: TypeAlias = Begin | Retire | RequestMetrics
+Event: TypeAlias = Ready | Failed | Report
 
-_orders: msgspec.json.Decoder[Order] = msgspec.json.Decoder(Order)
-_news: msgspec.json.Decoder[News] = msgspec.json.Decoder(News)
+_commands: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
+_events: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 
-def line_of(message: Order | News) -> bytes:
-    """A message as it is sent."""
+def encode(message: Command | Event) -> bytes:
+    """Return the line of a message."""
     return msgspec.json.encode(message) + b"\n"
 
 
-def order_of(line: bytes) -> Order:
-    """What the supervisor said."""
-    return _orders.decode(line)
+def decode_command(line: bytes) -> Command:
+    """Decode a line from the supervisor."""
+    return _commands.decode(line)
 
 
-def news_of(line: bytes) -> News:
-    """What a worker said."""
-    return _news.decode(line)
+def decode_event(line: bytes) -> Event:
+    """Decode a line from a worker."""
+    return _events.decode(line)

@@ -1,7 +1,8 @@
-"""Keeps a number of workers at work on one listening socket.
+"""Supervisor of a fixed number of worker processes that share a listening socket.
 
-The supervisor answers nothing itself. A worker that ends unasked is replaced; a reload renews all of them, one after
-the other, so that there are never fewer; a stop ends them all in order. They end by themselves when it is killed.
+The supervisor serves no requests itself. It replaces workers that exit unexpectedly. A reload replaces the workers
+one at a time, so that their number never drops. A stop ends all of them gracefully. If the supervisor is killed, the
+workers stop by themselves.
 """
 
 import asyncio
@@ -15,22 +16,22 @@ from typing import Any
 from listings.domain.errors import Problem
 from listings.http.acceptor import HANDSHAKE_SECONDS, reject_new_connections
 from listings.telemetry.metrics import Family
-from listings.workers.metrics_sum import Tally, about_workers
+from listings.workers.metrics_sum import MetricsSum, build_worker_metrics
 from listings.workers.protocol import Retire
-from listings.workers.worker import Worker, manner_of
+from listings.workers.worker import Worker, describe_exit
 
-_EARLY_SECONDS = 5.0  # a worker that ends sooner may have been hindered by what hinders the next one too
-_EARLY_ENDS = 3  # in a row, from which on starts are spaced
-_SPACE_SECONDS = 1.0
-_RETIRING_SECONDS = 75.0  # a worker takes a minute, and what its store needs
-_STOPPING_SECONDS = 14.0  # a worker takes ten seconds, and what its store needs
-_REPORT_SECONDS = 1.0
+_EARLY_EXIT_SECONDS = 5.0  # an earlier exit may have a cause that affects the next worker, too
+_MAX_EARLY_EXITS = 3  # in a row, before starts are delayed
+_MIN_START_INTERVAL_SECONDS = 1.0
+_RETIRE_TIMEOUT_SECONDS = 75.0  # a worker takes up to a minute, plus the time of its store
+_STOP_TIMEOUT_SECONDS = 14.0  # a worker takes up to ten seconds, plus the time of its store
+_REPORT_TIMEOUT_SECONDS = 1.0
 
 _log = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """Runs workers until it is told to stop. Made and used on one event loop, but for `report`."""
+    """Runs workers until it is stopped. All methods except `report` belong to one event loop."""
 
     def __init__(
         self,
@@ -38,178 +39,175 @@ class Supervisor:
         count: int,
         listener: socket.socket,
     ) -> None:
-        """`start` starts a worker, which hands its metrics to what is given; `listener` is closed when all stop."""
+        """`start` starts a worker that passes its metrics to the given callback. `listener` is closed at the end."""
         self._start = start
         self._count = count
         self._listener = listener
         self._loop = asyncio.get_running_loop()
-        self._tally = Tally()
-        self._workers: set[Worker] = set()  # all that have not ended
+        self._metrics = MetricsSum()
+        self._workers: set[Worker] = set()  # those that have not ended
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
-        self._reloads = asyncio.Event()
-        self._pace = asyncio.Lock()
+        self._reload_requested = asyncio.Event()
+        self._start_lock = asyncio.Lock()
         self._last_start = 0.0
-        self._early_ends = 0
+        self._early_exits = 0
         self._deaths = 0
 
     async def run(self, on_start: Callable[[], None]) -> bool:
-        """Start all workers, tell it, and see to them until a signal; whether all ended in order.
+        """Start all workers, call `on_start`, and supervise them until a signal. Return whether all stopped gracefully.
 
-        Raises Problem, that of the worker, when one can't start.
+        Raises the Problem of a worker that cannot start.
         """
         for number in (signal.SIGINT, signal.SIGTERM):
-            self._loop.add_signal_handler(number, self._stop_at, number)
+            self._loop.add_signal_handler(number, self._handle_signal, number)
         await self._start_all()
         if not self._stopping.is_set():
             on_start()
-            self._spawn(self._reload_when_told())
+            self._spawn(self._run_reloads())
             await self._stopping.wait()
-        return await self._end_all()
+        return await self._stop_all()
 
     def reload(self) -> None:
-        """Renew all workers; once more when it is told while a reload is under way."""
-        self._reloads.set()
+        """Replace all workers. If a reload is already running, another one follows it."""
+        self._reload_requested.set()
 
     def stop(self) -> None:
-        """Stop in order."""
+        """Stop gracefully."""
         self._stopping.set()
 
-    def _stop_at(self, number: int) -> None:
-        """At the second signal end at once; what was acknowledged is on disk either way."""
+    def _handle_signal(self, number: int) -> None:
+        """Stop gracefully, or exit immediately at the second signal. Acknowledged writes are on disk in both cases."""
         if self._stopping.is_set():
             for worker in self._workers:
                 worker.signal(signal.SIGKILL)
             os._exit(128 + number)
         self.stop()
 
-    # The workers
+    # Workers
 
     async def _start_all(self) -> None:
         try:
             workers = [await self._launch() for _ in range(self._count)]
-            await asyncio.gather(*(worker.until_ready() for worker in workers))
+            await asyncio.gather(*(worker.wait_until_ready() for worker in workers))
         except Problem:
             self._stopping.set()
-            await self._end_all()
+            await self._stop_all()
             raise
         for worker in workers:
-            self._spawn(self._watch(worker))
+            self._spawn(self._supervise(worker))
 
     async def _launch(self) -> Worker:
-        worker = await self._start(self._tally.note)
+        worker = await self._start(self._metrics.record)
         self._last_start = self._loop.time()
         self._workers.add(worker)
-        worker.ended.add_done_callback(lambda _: self._forget(worker))
+        worker.ended.add_done_callback(lambda _: self._remove(worker))
         return worker
 
-    def _forget(self, worker: Worker) -> None:
+    def _remove(self, worker: Worker) -> None:
         self._workers.discard(worker)
-        self._tally.end(worker.pid)
+        self._metrics.remove(worker.pid)
 
-    async def _watch(self, worker: Worker) -> None:
-        """Replace a worker that ends unasked."""
+    async def _supervise(self, worker: Worker) -> None:
+        """Wait for a worker to end, and replace it if that was unexpected."""
         code = await asyncio.shield(worker.ended)
-        if worker.leaving or self._stopping.is_set():
+        if worker.is_stopping or self._stopping.is_set():
             return
         self._deaths += 1
-        early = self._loop.time() - worker.started < _EARLY_SECONDS
-        self._early_ends = self._early_ends + 1 if early else 0
-        _log.error("Worker %d %s; another takes its place", worker.pid, manner_of(code))
+        early = self._loop.time() - worker.started < _EARLY_EXIT_SECONDS
+        self._early_exits = self._early_exits + 1 if early else 0
+        _log.error("Worker %d %s; starting a replacement", worker.pid, describe_exit(code))
         await self._replace()
 
     async def _replace(self) -> None:
-        """Start a worker, and again until one is ready."""
+        """Start a worker, repeatedly until one is ready."""
         while not self._stopping.is_set():
             try:
-                worker = await self._start_spaced()
+                worker = await self._start_with_pause()
             except Problem as problem:
-                self._early_ends += 1
-                _log.error("No worker can take its place: %s", problem.message)
+                self._early_exits += 1
+                _log.error("A replacement could not start: %s", problem.message)
             else:
-                self._spawn(self._watch(worker))
+                self._spawn(self._supervise(worker))
                 return
 
-    async def _start_spaced(self) -> Worker:
-        """A worker that is ready; when many ended early, not within a second of the last start. Raises Problem."""
-        async with self._pace:
-            if self._early_ends >= _EARLY_ENDS:
-                await asyncio.sleep(self._last_start + _SPACE_SECONDS - self._loop.time())
+    async def _start_with_pause(self) -> Worker:
+        """Start a worker and wait until it is ready. After several early exits, delay the start. Raises Problem."""
+        async with self._start_lock:
+            if self._early_exits >= _MAX_EARLY_EXITS:
+                await asyncio.sleep(self._last_start + _MIN_START_INTERVAL_SECONDS - self._loop.time())
             worker = await self._launch()
-        await worker.until_ready()
+        await worker.wait_until_ready()
         return worker
 
-    # A reload
+    # Reload
 
-    async def _reload_when_told(self) -> None:
-        while await self._reloads.wait():
-            self._reloads.clear()
-            olds = [worker for worker in self._workers if not worker.leaving]
-            _log.info("Reloading: %d workers are renewed, one after the other", len(olds))
-            for old in olds:
-                if not await self._renew(old):
+    async def _run_reloads(self) -> None:
+        while await self._reload_requested.wait():
+            self._reload_requested.clear()
+            workers = [worker for worker in self._workers if not worker.is_stopping]
+            _log.info("Reloading %d workers, one at a time", len(workers))
+            for old in workers:
+                if not await self._replace_gracefully(old):
                     break
             else:
                 _log.info("Reloaded")
 
-    async def _renew(self, old: Worker) -> bool:
-        """Put a new worker into an old one's place; False when none could start, and the old one stays."""
+    async def _replace_gracefully(self, old: Worker) -> bool:
+        """Replace a worker by a new one. Return False if none could start; the old one then keeps running."""
         if old.ended.done():
-            return True  # it was replaced already
-        old.leaving = True
+            return True  # already replaced
+        old.is_stopping = True
         try:
             new = await self._launch()
-            await new.until_ready()
+            await new.wait_until_ready()
         except Problem as problem:
-            _log.error("The reload ends here, the present workers stay: %s", problem.message)
+            _log.error("Reload aborted, keeping the current workers: %s", problem.message)
             if old.ended.done():
                 self._spawn(self._replace())
             else:
-                old.leaving = False
+                old.is_stopping = False
             return False
-        self._spawn(self._watch(new))
-        if not await old.end_by(Retire(), seconds=_RETIRING_SECONDS):
-            _log.error("Worker %d did not end; it is killed", old.pid)
-            await old.end_by(signal.SIGKILL)
+        self._spawn(self._supervise(new))
+        if not await old.stop(Retire(), seconds=_RETIRE_TIMEOUT_SECONDS):
+            _log.error("Worker %d did not stop in time; killing it", old.pid)
+            await old.stop(signal.SIGKILL)
         return True
 
-    # The end
+    # Stop
 
-    async def _end_all(self) -> bool:
-        if reject_new_connections(self._listener):  # of all workers at once: it is their socket too
+    async def _stop_all(self) -> bool:
+        if reject_new_connections(self._listener):  # for all workers, because they share the socket
             await asyncio.sleep(HANDSHAKE_SECONDS)
-        self._listener.close()  # else connections would be accepted that nobody will take
+        self._listener.close()  # otherwise the kernel would accept connections that no process serves
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        endings = [worker.end_by(signal.SIGTERM, seconds=_STOPPING_SECONDS) for worker in self._workers]
-        in_order = all(await asyncio.gather(*endings))
+        stops = [worker.stop(signal.SIGTERM, seconds=_STOP_TIMEOUT_SECONDS) for worker in self._workers]
+        all_stopped = all(await asyncio.gather(*stops))
         for worker in list(self._workers):
-            _log.error("Worker %d did not end; it is killed", worker.pid)
-            await worker.end_by(signal.SIGKILL)
-        return in_order
+            _log.error("Worker %d did not stop in time; killing it", worker.pid)
+            await worker.stop(signal.SIGKILL)
+        return all_stopped
 
-    def _spawn(self, task: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        running = asyncio.create_task(task)
-        self._tasks.add(running)
-        running.add_done_callback(self._tasks.discard)
-        return running
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     # Metrics
 
     def report(self) -> list[Family]:
-        """The metrics of all workers as those of one service. For another thread than the loop's."""
-        asking = self._report()
+        """Return the sums of all workers' metrics. Called from another thread than the event loop's."""
+        report = self._report()
         try:
-            future = asyncio.run_coroutine_threadsafe(asking, self._loop)
-            return future.result(2 * _REPORT_SECONDS)
-        except (RuntimeError, TimeoutError):  # it has just stopped
-            asking.close()
+            future = asyncio.run_coroutine_threadsafe(report, self._loop)
+            return future.result(2 * _REPORT_TIMEOUT_SECONDS)
+        except (RuntimeError, TimeoutError):  # the loop has just stopped
+            report.close()
             return []
 
     async def _report(self) -> list[Family]:
-        await asyncio.gather(*(worker.report(_REPORT_SECONDS) for worker in list(self._workers)))
-        return [
-            *self._tally.sums(),
-            *about_workers(len(self._workers), self._deaths),
-        ]
+        await asyncio.gather(*(worker.request_report(_REPORT_TIMEOUT_SECONDS) for worker in list(self._workers)))
+        return [*self._metrics.compute(), *build_worker_metrics(len(self._workers), self._deaths)]

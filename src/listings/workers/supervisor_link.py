@@ -1,4 +1,4 @@
-"""The supervisor as a worker sees it."""
+"""A worker's connection to the supervisor."""
 
 import asyncio
 import socket
@@ -8,70 +8,81 @@ from typing import Protocol, Self
 
 from listings.domain.errors import Problem
 from listings.telemetry.metrics import Metrics
-from listings.workers.protocol import LONGEST, Ask, Begin, News, Ready, Refused, Report, Retire, line_of, order_of
+from listings.workers.protocol import (
+    MAX_LINE_BYTES,
+    Begin,
+    Event,
+    Failed,
+    Ready,
+    Report,
+    RequestMetrics,
+    Retire,
+    decode_command,
+    encode,
+)
 
 
-class Work(Protocol):
-    """What a worker runs. On the event loop."""
+class Stoppable(Protocol):
+    """The server of a worker. Its methods run on the event loop."""
 
     def stop(self) -> None:
-        """Stop in order."""
+        """Stop gracefully."""
 
     def retire(self) -> None:
-        """Stop in order, without haste: others go on."""
+        """Stop gracefully, with more time, because other workers keep running."""
 
 
-class Overseer:
-    """Tells the supervisor how this worker fares, and heeds what it says."""
+class SupervisorLink:
+    """Sends events to the supervisor and executes its commands."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Made by `connected`."""
+        """Use `connect` instead."""
         self._reader = reader
         self._writer = writer
 
     @classmethod
     @asynccontextmanager
-    async def connected(cls, channel: socket.socket) -> AsyncIterator[Self]:
-        """`channel` is the worker's end of the pair; all that was told is sent at the end."""
-        reader, writer = await asyncio.open_unix_connection(sock=channel, limit=LONGEST)
+    async def connect(cls, channel: socket.socket) -> AsyncIterator[Self]:
+        """Open the link on the worker's end of the socket pair. Pending events are sent at the end."""
+        reader, writer = await asyncio.open_unix_connection(sock=channel, limit=MAX_LINE_BYTES)
         try:
             yield cls(reader, writer)
         finally:
             writer.close()
 
-    async def first_word(self) -> Begin | None:
-        """What the worker is to do; None when the supervisor has ended already."""
+    async def receive_begin(self) -> Begin | None:
+        """Receive the first command, or None if the supervisor has ended."""
         line = await self._reader.readline()
-        order = order_of(line) if line else None
-        return order if isinstance(order, Begin) else None
+        command = decode_command(line) if line else None
+        return command if isinstance(command, Begin) else None
 
-    def tell_ready(self) -> None:
-        """The worker accepts connections."""
-        self._tell(Ready())
+    def send_ready(self) -> None:
+        """Report that the worker accepts connections."""
+        self._send(Ready())
 
-    def refuse(self, problem: Problem) -> None:
-        """The worker can't do its work, and ends."""
-        self._tell(Refused(problem.code, problem.message))
+    def send_failure(self, problem: Problem) -> None:
+        """Report the problem because of which the worker exits."""
+        self._send(Failed(problem.code, problem.message))
 
-    def report(self, metrics: Metrics) -> None:
-        """What the worker has counted; to be told once more at its end."""
-        self._tell(Report(metrics.report()))
+    def send_report(self, metrics: Metrics) -> None:
+        """Send the metrics, for the last time before the worker exits."""
+        self._send(Report(metrics.report()))
 
-    async def heed(self, work: Work, metrics: Metrics | None) -> None:
-        """Do as the supervisor says, until it has ended: then stop, since nobody else would see to it."""
-        while line := await self._next_line():
-            order = order_of(line)
-            if isinstance(order, Retire):
-                work.retire()
-            elif isinstance(order, Ask) and metrics is not None:
-                self._tell(Report(await asyncio.to_thread(metrics.report)))
-        work.stop()
+    async def run_commands(self, server: Stoppable, metrics: Metrics | None) -> None:
+        """Execute the supervisor's commands. If the supervisor ends, stop the server, because nothing else would."""
+        while line := await self._read_line():
+            command = decode_command(line)
+            if isinstance(command, Retire):
+                server.retire()
+            elif isinstance(command, RequestMetrics) and metrics is not None:
+                self._send(Report(await asyncio.to_thread(metrics.report)))
+        server.stop()
 
-    async def _next_line(self) -> bytes:
+    async def _read_line(self) -> bytes:
         try:
             return await self._reader.readline()
         except ConnectionError:
             return b""
 
-    def _tell(self, news: News) -> None:
-        self._writer.write(line_of(news))
+    def _send(self, event: Event) -> None:
+        self._writer.write(encode(event))

@@ -1,4 +1,4 @@
-"""A worker as the supervisor sees it: a process that was started anew, and a pair of sockets to talk by."""
+"""A worker process as seen by the supervisor, which exchanges messages with it over a socket pair."""
 
 import asyncio
 import socket
@@ -9,13 +9,24 @@ from typing import Self
 
 from listings.domain.errors import Problem
 from listings.telemetry.metrics import Family
-from listings.workers.protocol import LONGEST, Ask, Begin, Order, Ready, Refused, Report, Retire, line_of, news_of
+from listings.workers.protocol import (
+    MAX_LINE_BYTES,
+    Begin,
+    Command,
+    Failed,
+    Ready,
+    Report,
+    RequestMetrics,
+    Retire,
+    decode_event,
+    encode,
+)
 
-_START_SECONDS = 60.0
+_START_TIMEOUT_SECONDS = 60.0
 
 
 class Worker:
-    """One process. Made by `start`, on one event loop."""
+    """One worker process. Created by `start`, for one event loop."""
 
     def __init__(
         self,
@@ -24,18 +35,18 @@ class Worker:
         writer: asyncio.StreamWriter,
         on_report: Callable[[int, list[Family]], None],
     ) -> None:
-        """`on_report` is told of the metrics, with the process's number."""
+        """`on_report` is called with the process ID and the metrics of each report."""
         loop = asyncio.get_running_loop()
         self.pid = process.pid
-        self.leaving = False  # its end is wanted
+        self.is_stopping = False  # whether its exit is expected
         self.started = loop.time()
         self._process = process
         self._reader = reader
         self._writer = writer
         self._on_report = on_report
         self._ready: asyncio.Future[None] = loop.create_future()
-        self._asked: list[asyncio.Future[None]] = []
-        self.ended = asyncio.create_task(self._listen())
+        self._pending_reports: list[asyncio.Future[None]] = []
+        self.ended = asyncio.create_task(self._read_events())
 
     @classmethod
     async def start(
@@ -45,103 +56,105 @@ class Worker:
         listener: socket.socket,
         on_report: Callable[[int, list[Family]], None],
     ) -> Self:
-        """Start a process that is to answer on the listener; it is told the flags. It may not be ready yet.
+        """Start a process that serves requests on the listener, and send it the flags. It may not be ready yet.
 
-        The numbers of its end of the channel and of the listener follow the command. It has a process group of its
-        own, so that a Ctrl-C reaches the supervisor alone.
+        The command gets two more arguments: the descriptors of the worker's socket and of the listener. The process has
+        its own process group, so that Ctrl-C reaches only the supervisor.
         """
-        ours, theirs = socket.socketpair()
-        with theirs:
-            descriptors = (theirs.fileno(), listener.fileno())
+        own_end, worker_end = socket.socketpair()
+        with worker_end:
+            descriptors = (worker_end.fileno(), listener.fileno())
             try:
-                process = _started(command, descriptors)
+                process = _start_process(command, descriptors)
             except OSError as error:
-                ours.close()
+                own_end.close()
                 raise Problem("unavailable", f"A worker can't be started: {error.strerror}") from error
-        reader, writer = await asyncio.open_unix_connection(sock=ours, limit=LONGEST)
+        reader, writer = await asyncio.open_unix_connection(sock=own_end, limit=MAX_LINE_BYTES)
         worker = cls(process, reader, writer, on_report)
-        worker.tell(Begin(dict(flags)))
+        worker.send(Begin(dict(flags)))
         return worker
 
-    async def until_ready(self) -> None:
-        """Raises Problem when the worker ends, or takes a minute; it has ended then."""
+    async def wait_until_ready(self) -> None:
+        """Wait until the worker is ready. Raises Problem if it exits, or is not ready within a minute and is killed."""
         try:
-            await asyncio.wait_for(asyncio.shield(self._ready), _START_SECONDS)
+            await asyncio.wait_for(asyncio.shield(self._ready), _START_TIMEOUT_SECONDS)
         except TimeoutError:
-            await self.end_by(SIGKILL)
-            raise Problem("unavailable", f"A worker was not ready within {_START_SECONDS:g} seconds") from None
+            await self.stop(SIGKILL)
+            raise Problem("unavailable", f"A worker was not ready within {_START_TIMEOUT_SECONDS:g} seconds") from None
 
-    def tell(self, order: Order) -> None:
-        """Say something to it, if it is still there."""
+    def send(self, command: Command) -> None:
+        """Send a command, unless the connection is closed."""
         if not self._writer.is_closing():
-            self._writer.write(line_of(order))
+            self._writer.write(encode(command))
 
-    async def report(self, seconds: float) -> None:
-        """Let it report its metrics; after so many seconds what it told before has to do."""
+    async def request_report(self, seconds: float) -> None:
+        """Request the metrics and wait at most `seconds` for them. Without a reply, the last report stays valid."""
         if not self._ready.done() or self.ended.done():
             return
-        told = asyncio.get_running_loop().create_future()
-        self._asked.append(told)
-        self.tell(Ask())
-        await asyncio.wait([told], timeout=seconds)
+        reported = asyncio.get_running_loop().create_future()
+        self._pending_reports.append(reported)
+        self.send(RequestMetrics())
+        await asyncio.wait([reported], timeout=seconds)
 
     def signal(self, number: Signals) -> None:
-        """Send it a signal, if it is still there."""
+        """Send a signal, unless the process has ended."""
         self._process.send_signal(number)
 
-    async def end_by(self, order: Retire | Signals, seconds: float | None = None) -> bool:
-        """Have it end, as is wanted; False when it has not within these seconds."""
-        self.leaving = True
-        if isinstance(order, Retire):
-            self.tell(order)
+    async def stop(self, command: Retire | Signals, seconds: float | None = None) -> bool:
+        """Stop the worker with a command or signal. Return whether it ended within `seconds`."""
+        self.is_stopping = True
+        if isinstance(command, Retire):
+            self.send(command)
         else:
-            self.signal(order)
+            self.signal(command)
         done, _ = await asyncio.wait([self.ended], timeout=seconds)
         return bool(done)
 
-    async def _listen(self) -> int:
-        """Hear it out; returns its exit code, or the negative number of the signal that ended it."""
-        last_word = None
+    async def _read_events(self) -> int:
+        """Process events until the worker ends. Return its exit code, or the negative number of the signal."""
+        problem = None
         try:
             while line := await self._reader.readline():
-                news = news_of(line)
-                if isinstance(news, Ready):
+                event = decode_event(line)
+                if isinstance(event, Ready):
                     self._ready.set_result(None)
-                elif isinstance(news, Refused):
-                    last_word = Problem(news.code, news.message)
+                elif isinstance(event, Failed):
+                    problem = Problem(event.code, event.message)
                 else:
-                    self._heard(news)
-        except (ConnectionError, ValueError):  # it was killed in the middle of a word
+                    self._handle_report(event)
+        except (ConnectionError, ValueError):  # killed while sending
             pass
         self._writer.close()
         code = await asyncio.to_thread(self._process.wait)
         if not self._ready.done():
-            self._ready.set_exception(last_word or Problem("unavailable", f"A worker {manner_of(code)} at its start"))
-            self._ready.exception()  # known to whoever waits, and to nobody else
-        self._release()
+            self._ready.set_exception(
+                problem or Problem("unavailable", f"A worker {describe_exit(code)} during startup")
+            )
+            self._ready.exception()  # mark as retrieved, because nobody may be waiting
+        self._resolve_reports()
         return code
 
-    def _heard(self, report: Report) -> None:
+    def _handle_report(self, report: Report) -> None:
         self._on_report(self.pid, report.families)
-        self._release()
+        self._resolve_reports()
 
-    def _release(self) -> None:
-        asked, self._asked = self._asked, []
-        for told in asked:
-            if not told.done():
-                told.set_result(None)
-
-
-def _started(command: Sequence[str], descriptors: tuple[int, int]) -> Popen[bytes]:
-    words = [*command, *map(str, descriptors)]
-    return Popen(words, stdin=DEVNULL, pass_fds=descriptors, process_group=0)  # noqa: S603 - it is our own program
+    def _resolve_reports(self) -> None:
+        pending, self._pending_reports = self._pending_reports, []
+        for reported in pending:
+            if not reported.done():
+                reported.set_result(None)
 
 
-def manner_of(code: int) -> str:
-    """How a process ended, such as "ended with exit code 1" or "was ended by SIGKILL"."""
+def _start_process(command: Sequence[str], descriptors: tuple[int, int]) -> Popen[bytes]:
+    arguments = [*command, *map(str, descriptors)]
+    return Popen(arguments, stdin=DEVNULL, pass_fds=descriptors, process_group=0)  # noqa: S603 - our own command
+
+
+def describe_exit(code: int) -> str:
+    """Return how a process ended, such as "exited with code 1" or "was killed by SIGKILL"."""
     if code >= 0:
-        return f"ended with exit code {code}"
+        return f"exited with code {code}"
     try:
-        return f"was ended by {Signals(-code).name}"
+        return f"was killed by {Signals(-code).name}"
     except ValueError:
-        return f"was ended by signal {-code}"
+        return f"was killed by signal {-code}"

@@ -83,7 +83,7 @@ class Session:
             "a new password": _PASSWORD[::-1],
         }
         settings = load(self._place.environment | {"LISTINGS_SIGN_UP": "on"}, {})
-        async with wiring.opened_service(settings) as service:
+        async with wiring.open_service(settings) as service:
             self.secrets["an invitation"] = invitation = await service.invite(_EMAIL)
             accepted = await service.accept_invitation(invitation, _PASSWORD, "canary's browser")
             self.secrets["a session that was invited"] = accepted

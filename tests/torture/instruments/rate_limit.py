@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import uvloop
 
-from tests.ratelimit.locks import is_somebody_alone
+from tests.ratelimit.locks import is_exclusively_locked
 from tests.redis_server import RedisServer
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.serving import Place, Zygote, children_of, make_people
@@ -116,7 +116,7 @@ class Trial:
         (alice,) = await make_people(self._folder, 1)
         for place in self._places[:-1] if self.scene.is_late else self._places:
             await self._start(place)
-        while self.scene.is_late and not is_somebody_alone(place.database):  # noqa: ASYNC110 - the kernel knows it
+        while self.scene.is_late and not is_exclusively_locked(place.database):  # noqa: ASYNC110 - the kernel knows it
             await asyncio.sleep(0.001)
         asker = Asker([place.port for place in self._places], alice.key, self._connections)
         asking = asyncio.create_task(asker.fetch(LIMIT + _EXTRA))

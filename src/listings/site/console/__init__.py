@@ -1,7 +1,4 @@
-"""The console: where sellers have their keys, see their usage, and keep their listings.
-
-Nothing opens it but a session.
-"""
+"""The console: pages on which signed-in sellers manage their listings, API keys, plan and account."""
 
 from starlette.routing import Route
 

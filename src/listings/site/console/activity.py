@@ -1,7 +1,7 @@
-"""Activity: who did what, when, and with which key."""
+"""Activity page: the events of the account as sentences."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,13 +16,13 @@ from listings.site import presentation
 from listings.site.console.guards import console_page, for_member
 from listings.site.context import site_of
 
-_PLACE = re.compile(r"([0-9]{1,19})-([0-9]{1,9})-([0-9]{1,19})")
-_LARGEST = 2**62
-_COUNT = 50
+_CURSOR = re.compile(r"([0-9]{1,19})-([0-9]{1,9})-([0-9]{1,19})")
+_MAX_CURSOR_VALUE = 2**62
+_PAGE_SIZE = 50
 
 
-class Told(NamedTuple):
-    """An event in words; `listing_id` is 0 where it is about none."""
+class ActivityEntry(NamedTuple):
+    """An event as a sentence; `listing_id` is 0 unless the event is about one listing."""
 
     moment: int
     who: str
@@ -32,35 +32,35 @@ class Told(NamedTuple):
 
 @for_member
 async def show_activity(request: Request, member: Member) -> Response:
-    """What was done in the last 90 days, the latest first."""
+    """Show the events of the last 90 days, newest first."""
     service = site_of(request).service
-    before = _place(request.query_params.get("before", ""))
-    page = await service.list_activity(member.account, before, _COUNT)
-    place = page.next_cursor
+    before = _parse_cursor(request.query_params.get("before", ""))
+    page = await service.list_activity(member.account, before, _PAGE_SIZE)
+    cursor = page.next_cursor
     return console_page(
         request,
         "activity.html",
-        events=await told(service, member.account, page),
+        events=await describe_events(service, member.account, page),
         is_first=before is None,
-        next_address=f"/console/activity?before={'-'.join(map(str, place))}" if place is not None else "",
+        next_url=f"/console/activity?before={'-'.join(map(str, cursor))}" if cursor is not None else "",
     )
 
 
 ROUTES = [Route("/console/activity", show_activity)]
 
 
-async def told(service: Service, account: Account, page: ActivityPage) -> list[Told]:
-    """Events in words."""
+async def describe_events(service: Service, account: Account, page: ActivityPage) -> list[ActivityEntry]:
+    """Return the events of a page as sentences."""
     keys = {key.id: key for key in await service.list_keys(account)}
-    return [_told(event, keys) for event in page.events]
+    return [_describe(event, keys) for event in page.events]
 
 
-def _told(event: Event, keys: dict[int, ApiKey]) -> Told:
+def _describe(event: Event, keys: dict[int, ApiKey]) -> ActivityEntry:
     detail = msgspec.json.decode(event.detail) if event.detail else None
     who = {CONSOLE: "You", OPERATOR: "The operator"}.get(event.actor) or _key_name(event.actor, keys)
     is_listing = event.kind in {"created", "updated", "deleted", "restored"}
-    what = _WORDS[event.kind](_Subject(event.subject, detail, keys))
-    return Told(event.moment, who, what, event.subject if is_listing else 0)
+    what = _DESCRIPTIONS[event.kind](_Subject(event.subject, detail, keys))
+    return ActivityEntry(event.moment, who, what, event.subject if is_listing else 0)
 
 
 def _key_name(key_id: int, keys: Mapping[int, ApiKey]) -> str:
@@ -78,59 +78,73 @@ class _Subject(NamedTuple):
         return _key_name(self.number, self.keys)
 
 
-def _fields(subject: _Subject) -> str:
+def _describe_update(subject: _Subject) -> str:
     names = {name for name in subject.detail or [] if name != "updated_at"}
-    others = ", ".join(sorted(_FIELDS.get(name, name) for name in names - {_SHOWN}))
+    labels = _join(sorted(_FIELD_LABELS.get(name, name) for name in names - {_IS_ACTIVE}))
     if not names:
-        return "changed"
-    if not others:
-        return _PAUSED
-    return f"changed {others} of, and {_PAUSED}," if _SHOWN in names else f"changed {others} of"
+        return "updated"
+    if not labels:
+        return _PAUSED_OR_RESUMED
+    return f"updated {labels} of, and {_PAUSED_OR_RESUMED}," if _IS_ACTIVE in names else f"updated {labels} of"
 
 
-def _counts(subject: _Subject) -> str:
-    """Such as "3 created, 2 changed", of the ids or numbers of a batch or an import."""
+def _describe_batch(subject: _Subject) -> str:
+    """Return a text such as "created 3 and updated 2 listings"."""
+    counts = _counts(subject)
+    if not counts:
+        return "sent a batch that changed nothing"
+    unit = "listing" if sum(counts.values()) == 1 else "listings"
+    return f"{_join([f'{outcome} {count:,}' for outcome, count in counts.items()])} {unit}"
+
+
+def _describe_import(subject: _Subject) -> str:
+    """Return a text such as "imported a file: 3 created, 2 updated"."""
+    counts = [f"{count:,} {outcome}" for outcome, count in _counts(subject).items()]
+    return f"imported a file: {', '.join(counts) or 'nothing changed'}"
+
+
+def _counts(subject: _Subject) -> dict[str, int]:
+    """Return the number of listings by outcome. The details of a batch have lists of IDs, those of an import counts."""
     counts = {
-        name: len(value) if isinstance(value, list) else int(value) for name, value in (subject.detail or {}).items()
+        outcome: len(value) if isinstance(value, list) else int(value)
+        for outcome, value in (subject.detail or {}).items()
     }
-    said = [f"{count:,} {_PAST.get(name, name)}" for name, count in counts.items() if count]
-    return ", ".join(said) or "nothing changed"
+    return {outcome: count for outcome, count in counts.items() if count}
 
 
-def _account_change(subject: _Subject) -> str:
+def _join(texts: Sequence[str]) -> str:
+    """Return a list such as "a, b and c"."""
+    return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))
+
+
+def _describe_account_change(subject: _Subject) -> str:
     changes = subject.detail or {}
     if "plan_expires_at" in changes:
         end = changes["plan_expires_at"]
-        return f"set the plan to end on {presentation.date_of(end)}" if end is not None else "took the plan away"
+        return f"set the plan to end on {presentation.format_date(end)}" if end is not None else "removed the plan"
     if "disabled_at" in changes:
         return "enabled the account" if changes["disabled_at"] is None else "disabled the account"
-    return "changed the account"
+    return "updated the account"
 
 
 def _months(subject: _Subject) -> str:
-    return presentation.count_of((subject.detail or {}).get("months", 1), "month")
+    return presentation.format_count((subject.detail or {}).get("months", 1), "month")
 
 
-_SHOWN = "is_active"
-_PAUSED = "paused or resumed"  # which of them, is not stored
-_FIELDS = {
-    "content": "description",
-    "images": "pictures",
-    "price_cents": "price",
-    "price_type": "how the price is meant",
-}
-_PAST = {"updated": "changed", "deleted": "closed"}
-_WORDS: Mapping[EventKind, Callable[[_Subject], str]] = {
+_IS_ACTIVE = "is_active"
+_PAUSED_OR_RESUMED = "paused or resumed"  # the event does not store which of the two
+_FIELD_LABELS = {"content": "description", "price_cents": "price", "price_type": "price type"}
+_DESCRIPTIONS: Mapping[EventKind, Callable[[_Subject], str]] = {
     "created": lambda _: "created",
-    "updated": _fields,
-    "deleted": lambda _: "closed",
+    "updated": _describe_update,
+    "deleted": lambda _: "deleted",
     "restored": lambda _: "restored",
-    "batch": lambda subject: f"changed many listings at once: {_counts(subject)}",
-    "import": lambda subject: f"imported a file: {_counts(subject)}",
-    "account_opened": lambda _: "opened the account",
-    "account_changed": _account_change,
-    "key_added": lambda subject: f"made the key {subject.key}",
-    "key_rotated": lambda subject: f"made the key {subject.key} in place of an older one",
+    "batch": _describe_batch,
+    "import": _describe_import,
+    "account_opened": lambda _: "created the account",
+    "account_changed": _describe_account_change,
+    "key_added": lambda subject: f"created the key {subject.key}",
+    "key_rotated": lambda subject: f"created the key {subject.key} to replace an older one",
     "key_revoked": lambda subject: f"revoked the key {subject.key}",
     "signed_in": lambda _: "signed in",
     "signed_out": lambda _: "signed out",
@@ -139,8 +153,8 @@ _WORDS: Mapping[EventKind, Callable[[_Subject], str]] = {
 }
 
 
-def _place(text: str) -> ActivityCursor | None:
-    match = _PLACE.fullmatch(text)
+def _parse_cursor(text: str) -> ActivityCursor | None:
+    match = _CURSOR.fullmatch(text)
     if match is None:
         return None
-    return ActivityCursor(*(min(int(part), _LARGEST) for part in match.groups()))
+    return ActivityCursor(*(min(int(part), _MAX_CURSOR_VALUE) for part in match.groups()))

@@ -1,4 +1,4 @@
-"""Usage as bars: a chart is drawn on the server, and its numbers stand in a table behind it. Pure."""
+"""Bar charts of usage, computed on the server. Pure functions."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -7,62 +7,62 @@ from listings.service.usage import Period
 from listings.site import presentation
 
 WIDTH, HEIGHT = 720, 160
-_GAP = 0.25  # of a bar's place
-_LEAST = 2.0  # what is there can be seen
-_STEPS = (1, 2, 3, 4, 5, 6, 8)
+_GAP = 0.25  # between two bars, as a share of a bar's slot
+_MIN_HEIGHT = 2.0  # so that the smallest number is visible
+_ROUND_DIGITS = (1, 2, 3, 4, 5, 6, 8)
 
 
 class Bar(NamedTuple):
-    """A bar with what was refused on its top; y grows downwards."""
+    """A bar with the rejected requests on top; y grows downwards."""
 
     x: float
     width: float
     y: float
     height: float
-    refused: float  # height of the part on top
+    rejected: float  # height of the part on top
     title: str
 
 
 class Chart(NamedTuple):
-    """Bars below a line at `most`, and where they begin and end in words."""
+    """Bars on a scale from 0 to `scale`, with the labels of the first and the last one."""
 
     bars: list[Bar]
-    most: int
+    scale: int
     first: str
     last: str
-    rows: list[tuple[str, int, int]]  # when, responses, refused ones; the latest first
+    rows: list[tuple[str, int, int]]  # label, requests, rejected requests; newest first
     total: int
 
 
-def chart_of(periods: Sequence[Period], when: Callable[[int], str]) -> Chart:
-    """The chart of periods in their order; `when` tells a moment in words."""
-    most = _round_up(max(period.responses for period in periods))
-    place = WIDTH / len(periods)
-    bars = [_bar(period, number * place, place, most, when(period.start)) for number, period in enumerate(periods)]
-    rows = [(when(period.start), period.responses, period.rejected) for period in reversed(periods)]
+def build_chart(periods: Sequence[Period], label: Callable[[int], str]) -> Chart:
+    """Return the chart of consecutive periods; `label` formats the start of a period."""
+    scale = _round_up(max(period.responses for period in periods))
+    slot = WIDTH / len(periods)
+    bars = [_bar(period, number * slot, slot, scale, label(period.start)) for number, period in enumerate(periods)]
+    rows = [(label(period.start), period.responses, period.rejected) for period in reversed(periods)]
     total = sum(period.responses for period in periods)
-    return Chart(bars, most, when(periods[0].start), when(periods[-1].start), rows, total)
+    return Chart(bars, scale, label(periods[0].start), label(periods[-1].start), rows, total)
 
 
-def _bar(period: Period, x: float, place: float, most: int, when: str) -> Bar:
-    height = max(_LEAST, HEIGHT * period.responses / most) if period.responses else 0.0
-    refused = max(_LEAST, height * period.rejected / period.responses) if period.rejected else 0.0
-    told = f"{when}: {presentation.count_of(period.responses, 'request')}"
+def _bar(period: Period, x: float, slot: float, scale: int, label: str) -> Bar:
+    height = max(_MIN_HEIGHT, HEIGHT * period.responses / scale) if period.responses else 0.0
+    rejected = max(_MIN_HEIGHT, height * period.rejected / period.responses) if period.rejected else 0.0
+    title = f"{label}: {presentation.format_count(period.responses, 'request')}"
     return Bar(
-        round(x + place * _GAP / 2, 1),
-        round(place * (1 - _GAP), 1),
+        round(x + slot * _GAP / 2, 1),
+        round(slot * (1 - _GAP), 1),
         round(HEIGHT - height, 1),
         round(height, 1),
-        round(refused, 1),
-        f"{told}, {period.rejected:,} refused" if period.rejected else told,
+        round(rejected, 1),
+        f"{title}, {period.rejected:,} rejected" if period.rejected else title,
     )
 
 
-def _round_up(most: int) -> int:
-    """The next number whose first digit alone is none: 1, 2, 3, 40, 500."""
-    scale = 1
+def _round_up(number: int) -> int:
+    """Return the next number with a round first digit and zeros after it, such as 3, 40 or 500."""
+    power = 1
     while True:
-        for step in _STEPS:
-            if most <= step * scale:
-                return step * scale
-        scale *= 10
+        for digit in _ROUND_DIGITS:
+            if number <= digit * power:
+                return digit * power
+        power *= 10

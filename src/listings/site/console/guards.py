@@ -1,4 +1,4 @@
-"""What is around every page of the console: who may see it, its form's token, and where one goes after a form."""
+"""Functions that all console pages use: access control, reading of forms, responses and redirects."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,59 +14,59 @@ from listings.domain.errors import Problem
 from listings.domain.model import is_plan_active
 from listings.service import Member
 from listings.site import pages, security, session
-from listings.site.console.listing_search import ACTIONS, many_done
+from listings.site.console.listing_search import ACTIONS, describe_bulk_change
 from listings.site.context import site_of
 
 Page: TypeAlias = Callable[[Request], Awaitable[Response]]
 MemberPage: TypeAlias = Callable[[Request, Member], Awaitable[Response]]
 
 _NO_STORE = {"Cache-Control": "no-store"}
-_MOST_FIELDS = 300
+_MAX_FIELDS = 300
 _SEE_OTHER = 303
-_LONGEST_ONCE = 40
-_MANY = re.compile(r"([a-z]+)\.([0-9]+)")
+_MAX_KEY_LENGTH = 40
+_BULK_CHANGE = re.compile(r"([a-z]+)\.([0-9]+)")
 
-DONE: Mapping[str, str] = {
-    "signed-out": "You were signed out, and nothing is stored: sign in, and send it once more.",
-    "signed-up": "Welcome. Your account is open.",
-    "password": "Your password is changed, and all other sessions are ended.",
-    "session": "The session is ended.",
-    "sessions": "All other sessions are ended.",
-    "revoked": "The key is revoked: whoever still uses it is answered 401.",
-    "created": "The listing is created.",
-    "saved": "The listing is saved.",
-    "unchanged": "Nothing was changed.",
-    "paused": "Paused: not on the market any more.",
-    "resumed": "Resumed: on the market within a second or two.",
-    "closed": "Closed. It can be restored from here.",
-    "restored": "Restored. It is paused: resume it to show it on the market.",
+NOTICES: Mapping[str, str] = {
+    "signed-out": "You were signed out and nothing was saved. Sign in and submit the form again.",
+    "signed-up": "Welcome! Your account is ready.",
+    "password": "Password changed. All other devices were signed out.",
+    "session": "The device was signed out.",
+    "sessions": "All other devices were signed out.",
+    "revoked": "Key revoked. Requests using it now fail with 401.",
+    "created": "Listing created.",
+    "saved": "Listing saved.",
+    "unchanged": "There were no changes to save.",
+    "paused": "Listing paused. It is no longer on the market.",
+    "resumed": "Listing resumed. It will be on the market within seconds.",
+    "deleted": "Listing deleted. You can restore it from this page.",
+    "restored": "Listing restored as paused. Resume it to show it on the market.",
 }
-"""What is told once on the page that one comes to, by its word; of many listings see `_notice`."""
+"""Texts that the next page shows once, by name. `_notice` has those of bulk changes."""
 
 
 def for_member(page: MemberPage) -> Page:
-    """A page for who is signed in, others are asked to; a form is read, and has the session's token."""
+    """Require a signed-in member, and the session's token in a form. Visitors are redirected to the sign-in page."""
     return _guarded(page, None)
 
 
-def for_writer(again: MemberPage) -> Callable[[MemberPage], Page]:
-    """The same for a form in which much is written: where its token is another session's, `again` answers.
+def for_writer(redisplay: MemberPage) -> Callable[[MemberPage], Page]:
+    """Like `for_member`, for a long form. If its token belongs to an earlier session, `redisplay` responds.
 
-    It stores nothing, and shows what was written in a form that can be sent.
+    `redisplay` stores nothing. It shows the submitted values in a form with a valid token.
     """
-    return lambda page: _guarded(page, again)
+    return lambda page: _guarded(page, redisplay)
 
 
-def _guarded(page: MemberPage, again: MemberPage | None) -> Page:
+def _guarded(page: MemberPage, redisplay: MemberPage | None) -> Page:
     @wraps(page)
     async def guarded(request: Request) -> Response:
         member = await session.member_of(request)
         if member is None:
-            return _to_sign_in(request)
+            return _redirect_to_sign_in(request)
         try:
-            response = await _heeded(request, member, page, again)
+            response = await _respond(request, member, page, redisplay)
         finally:
-            await request.close()  # of files that were sent
+            await request.close()  # closes uploaded files
         response.headers.setdefault("Cache-Control", "no-store")
         return response
 
@@ -74,88 +74,90 @@ def _guarded(page: MemberPage, again: MemberPage | None) -> Page:
 
 
 async def read_form(request: Request) -> FormData:
-    """What was sent, bounded; it is read once, whoever asks."""
-    most = site_of(request).options.most_body
-    return await request.form(max_files=1, max_fields=_MOST_FIELDS, max_part_size=most)
+    """Return the submitted form, limited in size. It is parsed only once."""
+    max_bytes = site_of(request).options.max_body_bytes
+    return await request.form(max_files=1, max_fields=_MAX_FIELDS, max_part_size=max_bytes)
 
 
-def text_of(form: FormData, name: str) -> str:
-    """What stands in a field; "" where there is none."""
+def get_text(form: FormData, name: str) -> str:
+    """Return the value of a field, or "" if it is missing or a file."""
     value = form.get(name, "")
     return value if isinstance(value, str) else ""
 
 
-def once_of(form: FormData) -> str:
-    """What a form is known by that is heeded once."""
-    return text_of(form, "once")[:_LONGEST_ONCE]
+def idempotency_key(form: FormData) -> str:
+    """Return the key with which a form takes effect only once."""
+    return get_text(form, "once")[:_MAX_KEY_LENGTH]
 
 
 def console_page(
     request: Request, template: str, *, problem: Problem | None = None, status: int | None = None, **context: object
 ) -> Response:
-    """A page of the console, kept by nobody. `problem` is told on it, and gives it its status."""
+    """Render a console page, which is never cached. A `problem` is shown on it and determines the status."""
     member: Member | None = getattr(request.state, "member", None)
-    told = pages.status_of(problem) if problem is not None else 200
-    word = session.word_of(request)
+    default_status = pages.status_of(problem) if problem is not None else 200
+    flash = session.get_flash(request)
     response = pages.page(
         request,
         f"console/{template}",
-        status=status or told,
+        status=status or default_status,
         headers=_NO_STORE,
         problem=problem,
-        notice=_notice(word) if problem is None else None,
+        notice=_notice(flash) if problem is None else None,
         has_plan=member is not None and has_plan(request, member),
         now=site_of(request).service.clock(),
         **context,
     )
-    return session.clear_flash(request, response) if word else response
+    return session.clear_flash(request, response) if flash else response
 
 
-def see(path: str, **parameters: str) -> Response:
-    """To another page, after a form was heeded."""
-    address = f"{path}?{urlencode(parameters)}" if parameters else path
-    return RedirectResponse(address, _SEE_OTHER, _NO_STORE)
+def redirect(path: str, **parameters: str) -> Response:
+    """Redirect to a page after a form was processed."""
+    url = f"{path}?{urlencode(parameters)}" if parameters else path
+    return RedirectResponse(url, _SEE_OTHER, _NO_STORE)
 
 
-def see_done(request: Request, path: str, word: str) -> Response:
-    """To another page, which tells once what was done: see `DONE`."""
-    return session.tell_next(request, see(path), word)
+def redirect_with_notice(request: Request, path: str, notice: str) -> Response:
+    """Redirect to a page that shows a notice once: a name of `NOTICES`, or a bulk change such as "pause.3"."""
+    return session.set_flash(request, redirect(path), notice)
 
 
 def has_plan(request: Request, member: Member) -> bool:
-    """Whether the member's plan holds now."""
+    """Return whether the member's plan is active."""
     return is_plan_active(member.account.plan_expires_at, site_of(request).service.clock())
 
 
 def require_plan(request: Request, member: Member) -> None:
-    """Raises Problem("plan_expired"): what puts listings on the market needs a plan, here as by the API."""
+    """Raise Problem("plan_expired") without an active plan. Like the API, the console needs one to publish listings."""
     if not has_plan(request, member):
-        raise Problem("plan_expired", "This needs a current Business plan: get or renew it under Plan")
+        raise Problem("plan_expired", "This needs an active Business plan. Subscribe or renew it under Plan")
 
 
-def _notice(word: str) -> str | None:
-    """What a word tells; "pause.3" is of three listings at once."""
-    many = _MANY.fullmatch(word)
-    if many is not None and many[1] in ACTIONS:
-        return many_done(many[1], int(many[2]))
-    return DONE.get(word)
+def _notice(name: str) -> str | None:
+    """Return the text of a notice; "pause.3" means that three listings were paused together."""
+    bulk_change = _BULK_CHANGE.fullmatch(name)
+    if bulk_change is not None and bulk_change[1] in ACTIONS:
+        return describe_bulk_change(bulk_change[1], int(bulk_change[2]))
+    return NOTICES.get(name)
 
 
-async def _heeded(request: Request, member: Member, page: MemberPage, again: MemberPage | None) -> Response:
-    """What the page answers, or what is answered to a form whose token is not the session's."""
+async def _respond(request: Request, member: Member, page: MemberPage, redisplay: MemberPage | None) -> Response:
+    """Return the page's response, or that of `redisplay` if a form's token does not belong to the session."""
     if request.method == "POST":
         try:
             security.require_form_token(member.csrf_secret, (await read_form(request)).get("token"))
         except Problem:
-            if again is None:
+            if redisplay is None:
                 raise
-            return await again(request, member)
+            return await redisplay(request, member)
     return await page(request, member)
 
 
-def _to_sign_in(request: Request) -> Response:
+def _redirect_to_sign_in(request: Request) -> Response:
     if request.method != "GET":
-        page = pages.console_page_of(request)
-        return session.tell_next(request, see("/sign-in", next=page), "signed-out") if page else see("/sign-in")
+        page = pages.find_console_page(request)
+        if not page:
+            return redirect("/sign-in")
+        return redirect_with_notice(request, f"/sign-in?{urlencode({'next': page})}", "signed-out")
     query = f"?{request.url.query}" if request.url.query else ""
-    return see("/sign-in", next=request.scope["path"] + query)
+    return redirect("/sign-in", next=request.scope["path"] + query)

@@ -1,4 +1,4 @@
-"""API keys: made, shown once, rotated and revoked."""
+"""API key pages: create, rotate and revoke keys. A new key is shown once."""
 
 import secrets
 from typing import NamedTuple
@@ -12,107 +12,115 @@ from listings.domain.errors import Problem
 from listings.service import IssuedKey, Member
 from listings.service.usage import KeyUsage
 from listings.site import presentation, session
-from listings.site.console.guards import console_page, for_member, once_of, read_form, see_done, text_of
+from listings.site.console.guards import (
+    console_page,
+    for_member,
+    get_text,
+    idempotency_key,
+    read_form,
+    redirect_with_notice,
+)
 from listings.site.context import site_of
 from listings.site.visitor import base_url_of
 
-_HERE = "/console/keys"
+_PATH = "/console/keys"
 _HOUR = 3600
 _DAY = 24 * _HOUR
-_MOST_DIGITS = 15
-GRACES = {0: "At once", _HOUR: "In 1 hour", _DAY: "In 24 hours", 7 * _DAY: "In 7 days"}
-"""When a key ends that another takes the place of, by seconds."""
+_MAX_DIGITS = 15
+GRACES = {0: "Immediately", _HOUR: "In 1 hour", _DAY: "In 24 hours", 7 * _DAY: "In 7 days"}
+"""When a rotated key expires, by seconds."""
 
 
 @for_member
 async def show_keys(request: Request, member: Member) -> Response:
-    """All keys, and the form for another one."""
+    """Show all keys and the form to create one."""
     return await _page(request, member)
 
 
 @for_member
 async def create_key(request: Request, member: Member) -> Response:
-    """A new key, shown this once; a form that is sent twice makes one."""
+    """Create a key and show it once. A form that is submitted twice creates one key."""
     form = await read_form(request)
     service = site_of(request).service
-    confirmed = await _confirmed(request, member, form)
+    confirmation = await _confirm(request, member, form)
     try:
-        expires_at = presentation.end_of_day(text_of(form, "expires"))
-        name = text_of(form, "name").strip()
-        issued = await service.create_key(confirmed.require(), name, expires_at, once_of(form))
+        expires_at = presentation.parse_end_of_day(get_text(form, "expires"))
+        name = get_text(form, "name").strip()
+        issued = await service.create_key(confirmation.require(), name, expires_at, idempotency_key(form))
     except Problem as problem:
         is_new = problem.code != "idempotency_key_reused"
-        values = {name: text_of(form, name) if is_new else "" for name in ("name", "expires")}
-        return confirmed.answer(request, await _page(request, confirmed.member, problem, values))
-    return confirmed.answer(request, _issued(request, issued))
+        values = {name: get_text(form, name) if is_new else "" for name in ("name", "expires")}
+        page = await _page(request, confirmation.member, problem, values)
+        return confirmation.apply(request, page)
+    return confirmation.apply(request, _new_key_page(request, issued))
 
 
 @for_member
 async def show_key(request: Request, member: Member) -> Response:
-    """One key, and how to rotate or revoke it."""
+    """Show one key and the forms to rotate or revoke it."""
     return await _key_page(request, member)
 
 
 @for_member
 async def rotate_key(request: Request, member: Member) -> Response:
-    """A new key in place of another, which goes on for a while; a form that is sent twice makes one."""
+    """Create a key that replaces another one after a grace period. A form that is submitted twice creates one key."""
     form = await read_form(request)
-    confirmed = await _confirmed(request, member, form)
-    grace = text_of(form, "grace")
+    confirmation = await _confirm(request, member, form)
+    grace = get_text(form, "grace")
     seconds = int(grace) if grace in map(str, GRACES) else 0
     try:
         service, key_id = site_of(request).service, _id_of(request)
-        issued = await service.rotate_own_key(confirmed.require(), key_id, seconds, once_of(form))
+        issued = await service.rotate_own_key(confirmation.require(), key_id, seconds, idempotency_key(form))
     except Problem as problem:
-        return confirmed.answer(request, await _key_page(request, confirmed.member, problem, seconds))
-    ends = f"ends {GRACES[seconds].lower()}" if seconds else "has ended"
-    return confirmed.answer(request, _issued(request, issued, f"The key before it {ends}."))
+        return confirmation.apply(request, await _key_page(request, confirmation.member, problem, seconds))
+    note = f"The old key stops working {GRACES[seconds].lower()}." if seconds else "The old key no longer works."
+    return confirmation.apply(request, _new_key_page(request, issued, note))
 
 
 @for_member
 async def revoke_key(request: Request, member: Member) -> Response:
-    """End a key at once."""
+    """Revoke a key immediately."""
     await site_of(request).service.revoke_own_key(member, _id_of(request))
-    return see_done(request, _HERE, "revoked")
+    return redirect_with_notice(request, _PATH, "revoked")
 
 
 ROUTES = [
-    Route(_HERE, show_keys),
-    Route(_HERE, create_key, methods=["POST"]),
-    Route(f"{_HERE}/{{id}}", show_key),
-    Route(f"{_HERE}/{{id}}/rotate", rotate_key, methods=["POST"]),
-    Route(f"{_HERE}/{{id}}/revoke", revoke_key, methods=["POST"]),
+    Route(_PATH, show_keys),
+    Route(_PATH, create_key, methods=["POST"]),
+    Route(f"{_PATH}/{{id}}", show_key),
+    Route(f"{_PATH}/{{id}}/rotate", rotate_key, methods=["POST"]),
+    Route(f"{_PATH}/{{id}}/revoke", revoke_key, methods=["POST"]),
 ]
 
 
-class _Confirmed(NamedTuple):
-    """The member after the password was given once more, the session's new token, or why it was not taken."""
+class _Confirmation(NamedTuple):
+    """The outcome of a password confirmation: the member, and the session's new token or why it failed."""
 
     member: Member
     token: str = ""
     problem: Problem | None = None
 
     def require(self) -> Member:
-        """Raises Problem where the password was wrong."""
+        """Return the member. Raises Problem if the password was wrong."""
         if self.problem is not None:
             raise self.problem
         return self.member
 
-    def answer(self, request: Request, response: Response) -> Response:
-        """With the new token, where there is one."""
+    def apply(self, request: Request, response: Response) -> Response:
+        """Set the session's new token, if there is one."""
         return session.begin(request, response, self.token) if self.token else response
 
 
-async def _confirmed(request: Request, member: Member, form: FormData) -> _Confirmed:
-    service, password = site_of(request).service, text_of(form, "password")
+async def _confirm(request: Request, member: Member, form: FormData) -> _Confirmation:
+    service, password = site_of(request).service, get_text(form, "password")
     if not password or service.is_confirmed(member):
-        return _Confirmed(member)
+        return _Confirmation(member)
     try:
         token = await service.confirm_password(member, password)
     except Problem as problem:
-        return _Confirmed(member, problem=problem)
+        return _Confirmation(member, problem=problem)
     request.state.member = await service.find_member(token) or member
-    return _Confirmed(request.state.member, token)
+    return _Confirmation(request.state.member, token)
 
 
 async def _page(
@@ -134,7 +142,7 @@ async def _page(
 
 async def _key_page(request: Request, member: Member, problem: Problem | None = None, grace: int = _DAY) -> Response:
     service = site_of(request).service
-    usage = _usage_of((await service.get_usage(member.account)).keys, _id_of(request))
+    usage = _find_usage((await service.get_usage(member.account)).keys, _id_of(request))
     return console_page(
         request,
         "key.html",
@@ -148,13 +156,13 @@ async def _key_page(request: Request, member: Member, problem: Problem | None = 
     )
 
 
-def _issued(request: Request, issued: IssuedKey, before: str = "") -> Response:
-    address = f"{base_url_of(request)}/api/v1/listings"
-    curl = f"curl {address} -H 'X-API-Key: {issued.secret}'"
-    return console_page(request, "key_issued.html", issued=issued, curl=curl, before=before, status=201)
+def _new_key_page(request: Request, issued: IssuedKey, note: str = "") -> Response:
+    url = f"{base_url_of(request)}/api/v1/listings"
+    curl = f"curl {url} -H 'X-API-Key: {issued.secret}'"
+    return console_page(request, "key_created.html", issued=issued, curl=curl, note=note, status=201)
 
 
-def _usage_of(usages: list[KeyUsage], key_id: int) -> KeyUsage:
+def _find_usage(usages: list[KeyUsage], key_id: int) -> KeyUsage:
     for usage in usages:
         if usage.key.id == key_id:
             return usage
@@ -163,4 +171,4 @@ def _usage_of(usages: list[KeyUsage], key_id: int) -> KeyUsage:
 
 def _id_of(request: Request) -> int:
     text = request.path_params["id"]
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else 0
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else 0

@@ -1,4 +1,4 @@
-"""A listing as a form: what it shows, and what of it was changed, as a body of the API has it. Pure."""
+"""The form of a listing: its values, and the body of the API request for a submitted form. Pure functions."""
 
 import re
 from collections.abc import Mapping
@@ -15,15 +15,15 @@ from listings.site.presentation import TYPES
 _GROUPING = re.compile(r"[\s,]")
 _PRICE = re.compile(r"\$?\s*(-?(?:[0-9]{1,3}(?:[\s,][0-9]{3}){1,4}|[0-9]{1,15})(?:\.[0-9]{1,20})?)")
 _DEGREES = re.compile(r"[+-]?[0-9]{1,15}(?:\.[0-9]{1,30})?")
-_BREAKS = re.compile(r"\r\n|\r")
-_PICTURE = re.compile(r"\[([0-9]+)\]")
-_MANY_LINES = {"content", "images"}
+_LINE_BREAK = re.compile(r"\r\n|\r")
+_IMAGE_INDEX = re.compile(r"\[([0-9]+)\]")
+_MULTILINE = {"content", "images"}
 _YES_OR_NO = {"true": "yes", "": "no"}
 
-Texts = Mapping[str, str]
-"""What stands in the form, by the field's name."""
+FormValues = Mapping[str, str]
+"""The texts of a form by field name."""
 
-EMPTY: Texts = dict.fromkeys(FIELDS, "") | {"type": "product", "price_type": "fixed", "is_active": "true"}
+EMPTY: FormValues = dict.fromkeys(FIELDS, "") | {"type": "product", "price_type": "fixed", "is_active": "true"}
 
 
 PRICE_TYPES: Mapping[str, str] = {
@@ -37,9 +37,9 @@ _LABELS: Mapping[str, str] = {
     "content": "Description",
     "type": "Type",
     "category": "Category",
-    "images": "Pictures",
+    "images": "Images",
     "price": "Price",
-    "price_type": "How it is meant",
+    "price_type": "Price type",
     "location": "Address or suburb",
     "region": "Region",
     "district": "District",
@@ -47,73 +47,84 @@ _LABELS: Mapping[str, str] = {
     "longitude": "Longitude",
     "is_active": "On the market",
 }
-_WORDS: Mapping[str, Mapping[str, str]] = {"type": TYPES, "price_type": PRICE_TYPES, "is_active": _YES_OR_NO}
+_OPTION_LABELS: Mapping[str, Mapping[str, str]] = {
+    "type": TYPES,
+    "price_type": PRICE_TYPES,
+    "is_active": _YES_OR_NO,
+}
 
 
 class Difference(NamedTuple):
-    """A field that somebody else has changed meanwhile, or that differs from it, in the form's words."""
+    """A field whose submitted value differs from the stored one, as shown to the seller."""
 
     name: str
     stored: str
     sent: str
 
 
-def read(form: FormData) -> Texts:
-    """What was sent; a line break is one character."""
+def read(form: FormData) -> FormValues:
+    """Return the submitted values. Line breaks are normalised to one character."""
     values = {name: form.get(name, "") for name in FIELDS}
-    return {name: _plain(name, value) if isinstance(value, str) else "" for name, value in values.items()}
+    return {name: _as_submitted(name, value) if isinstance(value, str) else "" for name, value in values.items()}
 
 
-def texts_of(listing: Listing) -> Texts:
-    """What the form shows of a listing."""
+def form_values(listing: Listing) -> FormValues:
+    """Return the values that the form shows for a listing."""
     return {name: _text(name, getattr(listing, field.attribute)) for name, field in FIELDS.items()}
 
 
-def new_body(sent: Texts) -> dict[str, object]:
-    """The body of a create."""
+def new_body(sent: FormValues) -> dict[str, object]:
+    """Return the body of a create request."""
     return {name: _value(name, text) for name, text in sent.items()}
 
 
-def changed_body(sent: Texts, listing: Listing) -> dict[str, object]:
-    """The body of an update: only what differs from what the form has shown, which may not tell all of a value."""
-    shown = texts_of(listing)
-    return {name: _value(name, text) for name, text in sent.items() if text != _plain(name, shown[name])}
+def changed_body(sent: FormValues, listing: Listing) -> dict[str, object]:
+    """Return the body of an update request with the fields that the seller edited.
+
+    Submitted values are compared with the form's texts, because a text may not show all of a stored value.
+    """
+    return {name: _value(name, sent[name]) for name in _changed_names(sent, form_values(listing))}
 
 
-def differences(sent: Texts, listing: Listing) -> list[Difference]:
-    """Where what was sent is not what is stored."""
-    shown = texts_of(listing)
+def differences(sent: FormValues, listing: Listing) -> list[Difference]:
+    """Return the fields whose submitted values differ from the stored ones."""
+    stored = form_values(listing)
     return [
-        Difference(_LABELS[name], _worded(name, shown[name]), _worded(name, text))
-        for name, text in sent.items()
-        if text != _plain(name, shown[name])
+        Difference(_LABELS[name], _display(name, stored[name]), _display(name, sent[name]))
+        for name in _changed_names(sent, stored)
     ]
 
 
-def faults_of(problem: Problem | None) -> Mapping[str, str]:
-    """Sentences by the field that is at fault."""
+def field_errors(problem: Problem | None) -> Mapping[str, str]:
+    """Return the error message of each invalid field."""
     if not isinstance(problem, InvalidFieldsError):
         return {}
-    return {name: _told(name, sentence.removeprefix(name)) for name, sentence in problem.errors.items()}
+    return {name: _label_error(name, error.removeprefix(name)) for name, error in problem.errors.items()}
 
 
-def _told(name: str, fault: str) -> str:
-    """A fault that follows the field's name, behind the form's name of it; pictures are counted from 1."""
-    picture = _PICTURE.match(fault)
-    if picture is not None:
-        return f"Picture {int(picture[1]) + 1}{fault[picture.end() :]}"
-    return f"{_LABELS[name]}{fault}"
+def _changed_names(sent: FormValues, stored: FormValues) -> list[str]:
+    return [name for name, text in sent.items() if text != _as_submitted(name, stored[name])]
 
 
-def _worded(name: str, text: str) -> str:
-    """As the form shows it, or its choice."""
-    return _WORDS.get(name, {}).get(text, text)
+def _label_error(name: str, error: str) -> str:
+    """Return the form's message for an error of a field's rule. Images are counted from 1."""
+    if error.startswith(" is required"):
+        return f"Enter a {_LABELS[name].lower()}"
+    index = _IMAGE_INDEX.match(error)
+    if index is not None:
+        return f"Image {int(index[1]) + 1} isn't a valid http or https URL"
+    return f"{_LABELS[name]}{error}"
 
 
-def _plain(name: str, text: str) -> str:
-    """As a browser gives it back: a field of one line has no line breaks."""
-    text = _BREAKS.sub("\n", text)
-    return text if name in _MANY_LINES else text.replace("\n", "")
+def _display(name: str, text: str) -> str:
+    """Return the label of an option, or the text itself."""
+    return _OPTION_LABELS.get(name, {}).get(text, text)
+
+
+def _as_submitted(name: str, text: str) -> str:
+    """Return the text as a browser submits it: a field of one line has no line breaks."""
+    text = _LINE_BREAK.sub("\n", text)
+    return text if name in _MULTILINE else text.replace("\n", "")
 
 
 def _text(name: str, value: Value) -> str:
@@ -127,7 +138,7 @@ def _text(name: str, value: Value) -> str:
 
 
 def _value(name: str, text: str) -> object:
-    """What a body has for a field; what is no number stays text, so that the field's rule tells what is wrong."""
+    """Return the field's value in a body. An invalid number stays a string, so that the field's rule rejects it."""
     if name == "is_active":
         return text == "true"
     if name == "images":

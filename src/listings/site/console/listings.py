@@ -1,9 +1,9 @@
-"""The seller's listings: found, made, edited, paused, closed, and come back."""
+"""Listing pages: search, create, edit, pause, resume, delete and restore listings."""
 
 import hashlib
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,167 +22,171 @@ from listings.site.console.guards import (
     console_page,
     for_member,
     for_writer,
-    once_of,
+    get_text,
+    idempotency_key,
     read_form,
+    redirect_with_notice,
     require_plan,
-    see_done,
-    text_of,
 )
-from listings.site.console.listing_search import ACTIONS, SORTS, STATUSES, Search, many_done, read
+from listings.site.console.listing_search import ACTIONS, SORTS, STATUSES, Search, describe_bulk_change, read
 from listings.site.context import site_of
 
-_HERE = "/console/listings"
+_PATH = "/console/listings"
 _ID = re.compile(r"[1-9][0-9]{0,18}")
-_LARGEST_ID = 2**63 - 1
-_MOST_AT_ONCE = 100
-_PUBLIC = {"resume", "restore"}  # what brings a listing back needs a plan, as the API does
+_MAX_ID = 2**63 - 1
+_MAX_SELECTED = 100
+_NEEDS_PLAN = {"resume", "restore"}  # as in the API, publishing a listing needs a plan
 
 
-class _Changed(NamedTuple):
-    """What became of the listings that were ticked: how many are as was wanted, and by name which are not, and why."""
+class _BulkResult(NamedTuple):
+    """The result of a bulk change: the number of changed listings, and title and reason of the rejected ones."""
 
     action: str
-    number: int
-    refused: Sequence[tuple[str, str]]
+    changed: int
+    rejected: Sequence[tuple[str, str]]
 
     @property
-    def done(self) -> str:
-        """Empty where nothing is."""
-        return many_done(self.action, self.number) if self.number else ""
+    def success(self) -> str:
+        """The notice for the changed listings, or "" for none."""
+        return describe_bulk_change(self.action, self.changed) if self.changed else ""
 
     @property
-    def not_done(self) -> str:
-        """Empty where all is done."""
-        left = len(self.refused)
-        return f"{presentation.count_of(left, 'listing')} could not be {ACTIONS[self.action]}" if left else ""
+    def failure(self) -> str:
+        """The notice for the rejected listings, or "" for none."""
+        count = len(self.rejected)
+        return f"{presentation.format_count(count, 'listing')} could not be {ACTIONS[self.action]}" if count else ""
 
 
-_RENEWED = Problem("cross_site", "You have signed in anew meanwhile, and nothing is stored: save once more")
-_UNCHANGED = _Changed("", 0, ())
+_NEW_SESSION = Problem("cross_site", "You signed in again in the meantime, so nothing was saved. Save once more")
+_NO_RESULT = _BulkResult("", 0, ())
 
 
 @for_member
 async def show_listings(request: Request, member: Member) -> Response:
-    """Those that a filter finds, a page at a time."""
-    return await _table(request, member, read(request.query_params))
+    """Show a page of the listings that match the search."""
+    return await _listings_page(request, member, read(request.query_params))
 
 
 @for_member
 async def change_many(request: Request, member: Member) -> Response:
-    """Pause, resume, close or restore those that are ticked."""
+    """Pause, resume, delete or restore the selected listings."""
     form = await read_form(request)
-    action, search = text_of(form, "action"), read(form)
-    ids = [int(text) for text in form.getlist("id") if isinstance(text, str) and _is_id(text)][:_MOST_AT_ONCE]
+    action, search = get_text(form, "action"), read(form)
+    ids = [int(text) for text in form.getlist("id") if isinstance(text, str) and _is_id(text)][:_MAX_SELECTED]
     if action not in ACTIONS or not ids:
-        return await _table(request, member, search, Problem("invalid_request", "Tick the listings that you mean"))
+        problem = Problem("invalid_request", "Select at least one listing")
+        return await _listings_page(request, member, search, problem)
     try:
-        if action in _PUBLIC:
+        if action in _NEEDS_PLAN:
             require_plan(request, member)
-        changed = await _change_many(site_of(request).service, member, action, ids)
+        result = await _change_many(site_of(request).service, member, action, ids)
     except Problem as problem:
-        return await _table(request, member, search, problem)
-    if changed.refused:
-        return await _table(request, member, search, changed=changed)
-    return see_done(request, search.address(search.after), f"{action}.{changed.number}")
+        return await _listings_page(request, member, search, problem)
+    if result.rejected:
+        return await _listings_page(request, member, search, result=result)
+    return redirect_with_notice(request, search.url(search.after), f"{action}.{result.changed}")
 
 
 @for_member
-async def show_new(request: Request, member: Member) -> Response:  # noqa: ARG001 - it is the same for all
-    """An empty form."""
+async def show_new(request: Request, member: Member) -> Response:  # noqa: ARG001 - the same for all members
+    """Show the empty form of a new listing."""
     return _form_page(request, "listing_new.html", listing_form.EMPTY, once=secrets.token_urlsafe(16))
 
 
-async def _new_again(request: Request, member: Member) -> Response:  # noqa: ARG001 - it is the same for all
+async def _redisplay_new(request: Request, member: Member) -> Response:  # noqa: ARG001 - the same for all members
     form = await read_form(request)
-    return _form_page(request, "listing_new.html", listing_form.read(form), _RENEWED, once=once_of(form))
+    values = listing_form.read(form)
+    return _form_page(request, "listing_new.html", values, _NEW_SESSION, once=idempotency_key(form))
 
 
-@for_writer(_new_again)
+@for_writer(_redisplay_new)
 async def create_listing(request: Request, member: Member) -> Response:
-    """A new listing; a form that is sent twice makes one."""
+    """Create a listing. A form that is submitted twice creates one listing."""
     form = await read_form(request)
-    sent, once = listing_form.read(form), once_of(form)
+    sent, once = listing_form.read(form), idempotency_key(form)
     try:
         require_plan(request, member)
-        added = await _create(site_of(request).service, member, sent, once)
+        listing_id = await _create(site_of(request).service, member, sent, once)
     except Problem as problem:
         return _form_page(request, "listing_new.html", sent, problem, once=once)
-    return see_done(request, f"{_HERE}/{added}", "created")
+    return redirect_with_notice(request, f"{_PATH}/{listing_id}", "created")
 
 
 @for_member
 async def show_listing(request: Request, member: Member) -> Response:
-    """A listing as a form; one that is closed can be restored."""
-    listing = await _own(request, member)
-    return _form_page(request, "listing_edit.html", listing_form.texts_of(listing), listing=listing)
+    """Show the form of a listing, or of a deleted listing the button to restore it."""
+    listing = await _get_own_listing(request, member)
+    return _form_page(request, "listing_edit.html", listing_form.form_values(listing), listing=listing)
 
 
-async def _edit_again(request: Request, member: Member) -> Response:
+async def _redisplay_edit(request: Request, member: Member) -> Response:
     form = await read_form(request)
-    return await _refused(request, member, listing_form.read(form), _RENEWED, text_of(form, "version"))
+    return await _edit_error_page(request, member, listing_form.read(form), _NEW_SESSION, get_text(form, "version"))
 
 
-@for_writer(_edit_again)
+@for_writer(_redisplay_edit)
 async def save_listing(request: Request, member: Member) -> Response:
-    """Store what was changed, unless somebody else has changed the listing meanwhile."""
+    """Store the edited fields, unless the listing was changed since the form was opened."""
     form = await read_form(request)
-    listing, sent = await _own(request, member), listing_form.read(form)
+    listing, sent = await _get_own_listing(request, member), listing_form.read(form)
     try:
         require_plan(request, member)
-        saved = await _save(site_of(request).service, member, listing, sent, text_of(form, "version"))
+        saved = await _save(site_of(request).service, member, listing, sent, get_text(form, "version"))
     except Problem as problem:
-        return await _refused(request, member, sent, problem, text_of(form, "version"))
-    done = "unchanged" if saved.version == listing.version else "saved"
-    return see_done(request, f"{_HERE}/{listing.id}", done)
+        return await _edit_error_page(request, member, sent, problem, get_text(form, "version"))
+    notice = "unchanged" if saved.version == listing.version else "saved"
+    return redirect_with_notice(request, f"{_PATH}/{listing.id}", notice)
 
 
 @for_member
 async def change_state(request: Request, member: Member) -> Response:
-    """Pause, resume, close or restore this one."""
-    action = text_of(await read_form(request), "action")
-    listing = await _own(request, member)
+    """Pause, resume, delete or restore one listing."""
+    action = get_text(await read_form(request), "action")
+    listing = await _get_own_listing(request, member)
     if action not in ACTIONS:
-        raise Problem("invalid_request", "There is no such action")
+        raise Problem("invalid_request", "Unknown action")
     try:
-        if action in _PUBLIC:
+        if action in _NEEDS_PLAN:
             require_plan(request, member)
         if listing.deleted_at is not None:
             _require_state(listing, action)
         await _change(site_of(request).service, member, action, listing.id)
     except Problem as problem:
-        return await _refused(request, member, listing_form.texts_of(listing), problem)
-    return see_done(request, f"{_HERE}/{listing.id}", ACTIONS[action])
+        return await _edit_error_page(request, member, listing_form.form_values(listing), problem)
+    return redirect_with_notice(request, f"{_PATH}/{listing.id}", ACTIONS[action])
 
 
 ROUTES = [
-    Route(_HERE, show_listings),
-    Route(_HERE, change_many, methods=["POST"]),
-    Route(f"{_HERE}/new", show_new),
-    Route(f"{_HERE}/new", create_listing, methods=["POST"]),
-    Route(f"{_HERE}/{{id}}", show_listing),
-    Route(f"{_HERE}/{{id}}", save_listing, methods=["POST"]),
-    Route(f"{_HERE}/{{id}}/state", change_state, methods=["POST"]),
+    Route(_PATH, show_listings),
+    Route(_PATH, change_many, methods=["POST"]),
+    Route(f"{_PATH}/new", show_new),
+    Route(f"{_PATH}/new", create_listing, methods=["POST"]),
+    Route(f"{_PATH}/{{id}}", show_listing),
+    Route(f"{_PATH}/{{id}}", save_listing, methods=["POST"]),
+    Route(f"{_PATH}/{{id}}/state", change_state, methods=["POST"]),
 ]
 
 
-# Use
+# Use cases
 
 
-async def _create(service: Service, member: Member, sent: listing_form.Texts, once: str) -> int:
+async def _create(service: Service, member: Member, sent: listing_form.FormValues, once: str) -> int:
     new, _ = fields.parse_new_listing(listing_form.new_body(sent), strict=True)
     digest = hashlib.sha256(msgspec.json.encode(sent)).digest()
-    terms = WriteOptions(idempotency_key=f"console {once}" if once else None, digest=digest)
+    options = WriteOptions(idempotency_key=f"console {once}" if once else None, digest=digest)
     try:
-        return (await service.create_listing(member.caller, new, terms)).listing_id
+        return (await service.create_listing(member.caller, new, options)).listing_id
     except Problem as problem:
         if problem.code != "idempotency_key_reused":
             raise
-        told = "This form was sent before, and its listing is created: begin a new one"
-        raise Problem("idempotency_key_reused", told) from None
+        message = "This form was already submitted and its listing was created. Start a new one"
+        raise Problem("idempotency_key_reused", message) from None
 
 
-async def _save(service: Service, member: Member, listing: Listing, sent: listing_form.Texts, version: str) -> Listing:
-    """Raises Problem("precondition_failed") where the form was made of another version."""
+async def _save(
+    service: Service, member: Member, listing: Listing, sent: listing_form.FormValues, version: str
+) -> Listing:
+    """Raise Problem("precondition_failed") if the form shows another version of the listing."""
     versions = frozenset({int(version)} if _is_id(version) else ())
     change: ListingChange = {}
     if listing.version in versions:
@@ -191,7 +195,7 @@ async def _save(service: Service, member: Member, listing: Listing, sent: listin
 
 
 async def _change(service: Service, member: Member, action: str, listing_id: int) -> None:
-    if action == "close":
+    if action == "delete":
         await service.delete_listing(member.caller, listing_id)
     elif action == "restore":
         await service.restore_listing(member.caller, listing_id)
@@ -199,21 +203,21 @@ async def _change(service: Service, member: Member, action: str, listing_id: int
         await service.update_listing(member.caller, listing_id, {"is_active": action == "resume"})
 
 
-async def _change_many(service: Service, member: Member, action: str, ids: list[int]) -> _Changed:
-    """All in one transaction; what is refused holds up no other."""
+async def _change_many(service: Service, member: Member, action: str, ids: list[int]) -> _BulkResult:
+    """Change all listings in one transaction. A rejected listing does not stop the others."""
     steps = [_step(service, member, action, listing_id) for listing_id in ids]
     results = await service.run_batch(member.caller, steps, str, WriteOptions(), atomic=False)
-    refused = [
-        (await _name_of(service, member, listing_id), result.message)
+    rejected = [
+        (await _describe_listing(service, member, listing_id), result.message)
         for listing_id, result in zip(ids, results, strict=True)
         if isinstance(result, Problem)
     ]
-    return _Changed(action, len(ids) - len(refused), refused)
+    return _BulkResult(action, len(ids) - len(rejected), rejected)
 
 
 def _step(service: Service, member: Member, action: str, listing_id: int) -> Step:
-    """What is done to one of many; what its state doesn't let be done is refused in the console's words."""
-    step = _plain_step(service, member, action, listing_id)
+    """Return the service's step for an action, with the console's own messages if the listing's state forbids it."""
+    step = _service_step(service, member, action, listing_id)
 
     def decide(listing: Listing | None) -> ListingChange:
         if listing is not None and listing.account_id == member.account.id:
@@ -224,80 +228,87 @@ def _step(service: Service, member: Member, action: str, listing_id: int) -> Ste
 
 
 def _require_state(listing: Listing, action: str) -> None:
-    is_closed = listing.deleted_at is not None
-    if action == "restore" and not is_closed:
-        raise Problem("invalid_request", "It is not closed")
-    if action != "restore" and is_closed:
-        told = "It is closed already" if action == "close" else "It is closed: restore it first"
-        raise Problem("listing_not_found", told)
+    is_deleted = listing.deleted_at is not None
+    if action == "restore" and not is_deleted:
+        raise Problem("invalid_request", "It is not deleted")
+    if action != "restore" and is_deleted:
+        message = "It is already deleted" if action == "delete" else "It is deleted. Restore it first"
+        raise Problem("listing_not_found", message)
 
 
-def _plain_step(service: Service, member: Member, action: str, listing_id: int) -> ChangeStep:
-    if action == "close":
+def _service_step(service: Service, member: Member, action: str, listing_id: int) -> ChangeStep:
+    if action == "delete":
         return service.build_delete_step(member.caller, listing_id)
     if action == "restore":
         return service.build_restore_step(member.caller, listing_id)
     return service.build_update_step(member.caller, listing_id, {"is_active": action == "resume"})
 
 
-async def _name_of(service: Service, member: Member, listing_id: int) -> str:
-    """The title of one's own; of others only the number, which was sent, is told."""
+async def _describe_listing(service: Service, member: Member, listing_id: int) -> str:
+    """Return the title if the listing is the member's own. Otherwise return only the ID, which the member knows."""
     listing = await service.find_own_listing(member.caller, listing_id)
-    return listing.title if listing is not None else f"Number {listing_id}"
+    return listing.title if listing is not None else f"Listing {listing_id}"
 
 
 # Pages
 
 
-async def _table(
-    request: Request, member: Member, search: Search, problem: Problem | None = None, changed: _Changed = _UNCHANGED
+async def _listings_page(
+    request: Request,
+    member: Member,
+    search: Search,
+    problem: Problem | None = None,
+    result: _BulkResult = _NO_RESULT,
 ) -> Response:
     service = site_of(request).service
-    query, faults = search.query()
+    query, errors = search.query()
     page = await service.find_listings(member.caller, query)
     return console_page(
         request,
         "listings.html",
         problem=problem,
-        changed=changed,
+        result=result,
         search=search,
-        faults=faults,
+        errors=errors,
         listings=page.listings,
-        counts=await site_of(request).counts.of(service, member),
-        next_address=search.address(page.next_cursor) if page.next_cursor is not None else "",
+        counts=await site_of(request).counts.get(service, member),
+        next_url=search.url(page.next_cursor) if page.next_cursor is not None else "",
         statuses=STATUSES,
         orders=SORTS,
     )
 
 
 def _form_page(
-    request: Request, template: str, sent: listing_form.Texts, problem: Problem | None = None, **context: object
+    request: Request, template: str, sent: listing_form.FormValues, problem: Problem | None = None, **context: object
 ) -> Response:
-    faults: Mapping[str, str] = listing_form.faults_of(problem)
-    told = Problem("invalid_request", "Some fields need another look") if faults else problem
+    errors = listing_form.field_errors(problem)
+    if errors:
+        problem = Problem("invalid_request", f"Please fix {presentation.format_count(len(errors), 'field')}")
     shown: dict[str, Any] = {"listing": None, "version": "", "once": "", "differences": [], **context}
-    rules = {name: field.rule for name, field in fields.FIELDS.items()}
-    shown |= {"rules": rules, "price_types": listing_form.PRICE_TYPES}
-    return console_page(request, template, problem=told, values=sent, faults=faults, **shown)
+    shown["price_types"] = listing_form.PRICE_TYPES
+    return console_page(request, template, problem=problem, values=sent, errors=errors, **shown)
 
 
-async def _refused(
-    request: Request, member: Member, sent: listing_form.Texts, problem: Problem, version: str = ""
+async def _edit_error_page(
+    request: Request, member: Member, sent: listing_form.FormValues, problem: Problem, version: str = ""
 ) -> Response:
-    """The form again; what somebody else has changed meanwhile stands beside what was to be stored.
+    """Show the form again with an error. After a conflicting change, list the differences to the stored values.
 
-    `version`: of what the form was made of.
+    `version` is the version that the form was opened with.
     """
-    listing = await _own(request, member)
+    listing = await _get_own_listing(request, member)
     if problem.code != "precondition_failed":
         return _form_page(request, "listing_edit.html", sent, problem, listing=listing, version=version)
-    told = Problem("precondition_failed", "The listing was changed elsewhere since you opened this form")
-    other = listing_form.differences(sent, listing)
-    return _form_page(request, "listing_edit.html", sent, told, listing=listing, differences=other)
+    conflict = Problem("precondition_failed", "The listing was changed elsewhere since you opened this form")
+    differences = listing_form.differences(sent, listing)
+    return _form_page(request, "listing_edit.html", sent, conflict, listing=listing, differences=differences)
 
 
-async def _own(request: Request, member: Member) -> Listing:
-    """The member's listing, even a closed one. Raises Problem("listing_not_found"), whoever else has it."""
+async def _get_own_listing(request: Request, member: Member) -> Listing:
+    """Return the member's listing, deleted or not.
+
+    Raises Problem("listing_not_found"), also if the listing belongs to another account.
+    """
     text = request.path_params["id"]
     listing = await site_of(request).service.find_own_listing(member.caller, int(text) if _is_id(text) else 0)
     if listing is not None:
@@ -306,4 +317,4 @@ async def _own(request: Request, member: Member) -> Listing:
 
 
 def _is_id(text: str) -> bool:
-    return bool(_ID.fullmatch(text)) and int(text) <= _LARGEST_ID
+    return bool(_ID.fullmatch(text)) and int(text) <= _MAX_ID

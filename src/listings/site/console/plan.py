@@ -1,4 +1,4 @@
-"""The Business plan: until when it holds, how it is renewed, and what the payment provider tells."""
+"""Plan page: the state of the Business plan and its payment, and the webhook of the payment provider."""
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -8,40 +8,43 @@ from listings.domain.errors import Problem
 from listings.service import Member
 from listings.service.payments.manual import MAX_MONTHS, MONTHLY_CENTS, NextStep
 from listings.site import pages
-from listings.site.console.guards import console_page, for_member, read_form, text_of
+from listings.site.console.guards import console_page, for_member, get_text, read_form
 from listings.site.context import site_of
 from listings.site.visitor import base_url_of
 
-_HERE = "/console/plan"
+_PATH = "/console/plan"
 
 
 @for_member
 async def show_plan(request: Request, member: Member) -> Response:
-    """The plan; where the operator takes the money, how that is done."""
+    """Show the plan and, if the operator takes payments, how to pay."""
     service = site_of(request).service
     step = None
     if service.payments.name == "manual":
-        step = await service.start_checkout(member.account, 1, base_url_of(request) + _HERE)
+        step = await service.start_checkout(member.account, 1, base_url_of(request) + _PATH)
     return _page(request, step)
 
 
 @for_member
 async def renew_plan(request: Request, member: Member) -> Response:
-    """To the provider's page, by a link: a form's answer must not lead to another site."""
-    months = text_of(await read_form(request), "months")
-    number = int(months) if months in map(str, range(1, MAX_MONTHS + 1)) else 0
+    """Show a link to the payment page.
+
+    The policy `form-action 'self'` does not allow a redirect to the payment provider after a form.
+    """
+    months = get_text(await read_form(request), "months")
+    count = int(months) if months in map(str, range(1, MAX_MONTHS + 1)) else 0
     try:
-        step = await site_of(request).service.start_checkout(member.account, number, base_url_of(request) + _HERE)
+        step = await site_of(request).service.start_checkout(member.account, count, base_url_of(request) + _PATH)
     except Problem as problem:
         return _page(request, None, problem)
     return _page(request, step)
 
 
 async def receive_event(request: Request) -> Response:
-    """What the payment provider tells, which its signature proves; no person sends this."""
+    """Process an event of the payment provider, which is authenticated by its signature."""
     service = site_of(request).service
     if request.path_params["provider"] != service.payments.name:
-        raise Problem("path_not_found", "There is no such payment provider here")
+        raise Problem("path_not_found", "This payment provider is not configured")
     try:
         await service.receive_payment(
             {name.lower(): value for name, value in request.headers.items()}, await request.body()
@@ -52,8 +55,8 @@ async def receive_event(request: Request) -> Response:
 
 
 ROUTES = [
-    Route(_HERE, show_plan),
-    Route(_HERE, renew_plan, methods=["POST"]),
+    Route(_PATH, show_plan),
+    Route(_PATH, renew_plan, methods=["POST"]),
     Route("/payments/{provider}/webhook", receive_event, methods=["POST"]),
 ]
 
@@ -65,7 +68,7 @@ def _page(request: Request, step: NextStep | None, problem: Problem | None = Non
         "plan.html",
         problem=problem,
         step=step,
-        by_hand=service.payments.name == "manual",
+        is_manual=service.payments.name == "manual",
         monthly_cents=MONTHLY_CENTS,
         months=[1, 3, 6, 12, 24],
     )

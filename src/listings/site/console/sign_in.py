@@ -1,4 +1,4 @@
-"""The console's door: signing up, in and out, and invitations."""
+"""Sign-up, sign-in, sign-out and invitation pages."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -12,77 +12,85 @@ from starlette.routing import Route
 from listings.domain.errors import Problem
 from listings.service import Member
 from listings.site import security, session
-from listings.site.console.guards import console_page, for_member, read_form, see, see_done, text_of
+from listings.site.console.guards import (
+    console_page,
+    for_member,
+    get_text,
+    read_form,
+    redirect,
+    redirect_with_notice,
+)
 from listings.site.context import site_of
-from listings.site.visitor import address_of
+from listings.site.visitor import client_ip
 
-_FOR_STRANGERS = {"sign_in.html", "sign_up.html"}  # who has signed in in another tab needs them no more
+_SIGNED_OUT_ONLY = {"sign_in.html", "sign_up.html"}  # of no use after signing in in another tab
 _NEXT = re.compile(r"/console(?:[/?][A-Za-z0-9/_?=&%.,+-]*)?")
 
 
 async def show_sign_in(request: Request) -> Response:
-    """The form, or the console for who is signed in already."""
+    """Show the sign-in form, or redirect a signed-in member to the console."""
     if await session.member_of(request) is not None:
-        return see("/console")
-    return _door(request, "sign_in.html", next=request.query_params.get("next", ""), email="")
+        return redirect("/console")
+    return _page(request, "sign_in.html", next=request.query_params.get("next", ""), email="")
 
 
 async def sign_in(request: Request) -> Response:
-    """Begin a session; one that the browser has had is over."""
-    form = await _form(request)
-    email, wanted = text_of(form, "email"), text_of(form, "next")
+    """Start a session. The browser's previous session ends."""
+    form = await _read_form(request)
+    email, next_page = get_text(form, "email"), get_text(form, "next")
     service = site_of(request).service
 
-    async def enter() -> str:
-        return await service.sign_in(email, text_of(form, "password"), address_of(request), _agent(request))
+    async def start_session() -> str:
+        return await service.sign_in(email, get_text(form, "password"), client_ip(request), _user_agent(request))
 
-    return await _entered(request, form, enter, "sign_in.html", next=wanted, email=email)
+    return await _enter(request, form, start_session, "sign_in.html", next=next_page, email=email)
 
 
 async def show_sign_up(request: Request) -> Response:
-    """The form, where sign-up is open."""
+    """Show the sign-up form if sign-up is open."""
     if await session.member_of(request) is not None:
-        return see("/console")
+        return redirect("/console")
     if not site_of(request).service.sign_up_open:
-        raise Problem("sign_up_closed", "Sign-up is closed: ask the operator for an account")
-    return _door(request, "sign_up.html", name="", email="")
+        raise Problem("sign_up_closed", "Sign-up is closed. Ask the operator for an account")
+    return _page(request, "sign_up.html", name="", email="")
 
 
 async def sign_up(request: Request) -> Response:
-    """Open an account, and begin a session."""
-    form = await _form(request)
-    name, email = text_of(form, "name"), text_of(form, "email")
+    """Create an account and start a session."""
+    form = await _read_form(request)
+    name, email = get_text(form, "name"), get_text(form, "email")
     service = site_of(request).service
 
-    async def enter() -> str:
-        return await service.sign_up(name, email, text_of(form, "password"), address_of(request), _agent(request))
+    async def start_session() -> str:
+        password = get_text(form, "password")
+        return await service.sign_up(name, email, password, client_ip(request), _user_agent(request))
 
-    return await _entered(request, form, enter, "sign_up.html", name=name, email=email)
+    return await _enter(request, form, start_session, "sign_up.html", name=name, email=email)
 
 
 async def show_invitation(request: Request) -> Response:
-    """The form by which an invited owner of an account sets the password."""
+    """Show the form in which an invited account owner sets the password."""
     account = await site_of(request).service.find_invitation(request.path_params["token"])
-    return _door(request, "invitation.html", email=account.email)
+    return _page(request, "invitation.html", email=account.email)
 
 
 async def accept_invitation(request: Request) -> Response:
-    """Set the password, and begin a session."""
-    form = await _form(request)
+    """Set the password and start a session."""
+    form = await _read_form(request)
     service, token = site_of(request).service, request.path_params["token"]
     account = await service.find_invitation(token)
 
-    async def enter() -> str:
-        return await service.accept_invitation(token, text_of(form, "password"), _agent(request))
+    async def start_session() -> str:
+        return await service.accept_invitation(token, get_text(form, "password"), _user_agent(request))
 
-    return await _entered(request, form, enter, "invitation.html", email=account.email)
+    return await _enter(request, form, start_session, "invitation.html", email=account.email)
 
 
 @for_member
-async def sign_out(request: Request, member: Member) -> Response:  # noqa: ARG001 - whose session it is, its token tells
+async def sign_out(request: Request, member: Member) -> Response:  # noqa: ARG001 - the token identifies the session
     """End the session."""
     await site_of(request).service.sign_out(session.token_of(request))
-    return session.end(request, see("/"))
+    return session.end(request, redirect("/"))
 
 
 ROUTES = [
@@ -96,38 +104,42 @@ ROUTES = [
 ]
 
 
-async def _form(request: Request) -> FormData:
-    """What was sent, where nobody else can read it. Raises Problem("insecure_connection")."""
-    session.require_private(request)
+async def _read_form(request: Request) -> FormData:
+    """Return the submitted form. Raises Problem("insecure_connection") if others could read its password."""
+    session.require_secure_connection(request)
     form = await read_form(request)
-    await request.close()  # of files that nobody has asked for
+    await request.close()  # closes files; these forms have none
     return form
 
 
-async def _entered(
-    request: Request, form: FormData, enter: Callable[[], Awaitable[str]], template: str, **context: object
+async def _enter(
+    request: Request, form: FormData, start_session: Callable[[], Awaitable[str]], template: str, **context: object
 ) -> Response:
-    """The console, with a new session, or the form again; only a form that this browser was given is heeded."""
-    wanted = text_of(form, "next")
-    where = wanted if _NEXT.fullmatch(wanted) else "/console"
+    """Start a session and redirect to the console, or show the form again with an error.
+
+    The form's token must belong to this browser.
+    """
+    submitted_next = get_text(form, "next")
+    next_page = submitted_next if _NEXT.fullmatch(submitted_next) else "/console"
     try:
         security.require_form_token(session.form_secret(request), form.get("token"))
-        token = await enter()
+        token = await start_session()
     except Problem as problem:
-        if problem.code == "cross_site" and template in _FOR_STRANGERS and await session.member_of(request):
-            return see(where)
-        return _door(request, template, problem=problem, **context)
+        if problem.code == "cross_site" and template in _SIGNED_OUT_ONLY and await session.member_of(request):
+            return redirect(next_page)
+        return _page(request, template, problem=problem, **context)
     await site_of(request).service.sign_out(session.token_of(request))
-    response = see_done(request, where, "signed-up") if template == "sign_up.html" else see(where)
+    is_new = template == "sign_up.html"
+    response = redirect_with_notice(request, next_page, "signed-up") if is_new else redirect(next_page)
     return session.begin(request, response, token)
 
 
-def _door(request: Request, template: str, problem: Problem | None = None, **context: object) -> Response:
-    session.require_private(request)
+def _page(request: Request, template: str, problem: Problem | None = None, **context: object) -> Response:
+    session.require_secure_connection(request)
     secret = session.form_secret(request)
     shown: dict[str, Any] = {**context, "token": security.form_token(secret)}
-    return session.keep_form_secret(request, console_page(request, template, problem=problem, **shown), secret)
+    return session.set_form_secret(request, console_page(request, template, problem=problem, **shown), secret)
 
 
-def _agent(request: Request) -> str:
+def _user_agent(request: Request) -> str:
     return request.headers.get("user-agent", "")

@@ -1,4 +1,4 @@
-"""Listings in from a file and out to one, by the rules of the command line's import and export."""
+"""Import and export pages. They apply the rules of `listings import` and `listings export`."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,133 +18,136 @@ from listings.service import Member, Service
 from listings.service.transfer import exporter, importer
 from listings.service.transfer.file_formats import Format
 from listings.site import pages
-from listings.site.console.guards import console_page, for_member, read_form, require_plan, text_of
-from listings.site.console.upload import Report, Upload, named, packed, unpacked
+from listings.site.console.guards import console_page, for_member, get_text, read_form, require_plan
+from listings.site.console.upload import ImportReport, Upload, find_format, pack, unpack
 from listings.site.context import site_of
 
-_HERE = "/console/import"
+_PATH = "/console/import"
 _FORMATS = {"csv": ("listings.csv", "text/csv; charset=utf-8"), "jsonl": ("listings.jsonl", "application/jsonl")}
-_MARK = "<!--steps-->"
-_UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # a proxy is to hand on each step at once
+_PROGRESS_MARK = "<!--progress-->"
+_UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # proxies must pass on progress immediately
 
 
 @for_member
-async def show_import(request: Request, member: Member) -> Response:  # noqa: ARG001 - it is the same for all
-    """The form for a file."""
+async def show_import(request: Request, member: Member) -> Response:  # noqa: ARG001 - the same for all members
+    """Show the upload form."""
     return _page(request)
 
 
 @for_member
-async def rehearse_import(request: Request, member: Member) -> Response:
-    """What a file would do, row by row; nothing is written."""
+async def preview_import(request: Request, member: Member) -> Response:
+    """Show what an import of the uploaded file would do, row by row. Nothing is written."""
     form = await read_form(request)
-    service, new_ids = site_of(request).service, text_of(form, "new_ids") == "on"
+    service, new_ids = site_of(request).service, get_text(form, "new_ids") == "on"
     try:
         require_plan(request, member)
-        upload = await _uploaded(form)
-        kept = packed(upload, site_of(request).options.most_body)
-        report, done, earlier = await _rehearse(service, member.account, upload, new_ids=new_ids)
+        upload = await _read_upload(form)
+        packed = pack(upload, site_of(request).options.max_body_bytes)
+        report, result, warning = await _dry_run(service, member.account, upload, new_ids=new_ids)
     except Problem as problem:
         return _page(request, problem, new_ids=new_ids)
-    context: dict[str, Any] = {"report": report, "done": done, "earlier": earlier, "kept": kept, "new_ids": new_ids}
-    return console_page(request, "import_rehearsed.html", name=upload.name, **context)
+    context: dict[str, Any] = {"report": report, "result": result, "packed": packed, "new_ids": new_ids}
+    return console_page(request, "import_preview.html", name=upload.name, warning=warning, **context)
 
 
 @for_member
 async def run_import(request: Request, member: Member) -> Response:
-    """Import the file that was rehearsed; the page grows as rows are done."""
+    """Import the previewed file. The page is streamed and grows as batches are imported."""
     form = await read_form(request)
     service = site_of(request).service
-    flags = {name: text_of(form, name) == "on" for name in ("new_ids", "again")}
+    flags = {name: get_text(form, name) == "on" for name in ("new_ids", "again")}
     try:
         require_plan(request, member)
-        upload = unpacked(text_of(form, "name"), text_of(form, "kept"), site_of(request).options.most_body)
+        upload = unpack(get_text(form, "name"), get_text(form, "packed"), site_of(request).options.max_body_bytes)
     except Problem as problem:
         return _page(request, problem, new_ids=flags["new_ids"])
     options = importer.ImportOptions(actor=CONSOLE, **flags)
-    steps = _steps(request, service, member.account, upload, options)
-    return StreamingResponse(steps, 200, _UNBUFFERED, "text/html; charset=utf-8")
+    content = _stream_import(request, service, member.account, upload, options)
+    return StreamingResponse(content, 200, _UNBUFFERED, "text/html; charset=utf-8")
 
 
 @for_member
 async def export(request: Request, member: Member) -> Response:
-    """All listings of the account as a file, sent while they are read."""
-    name, kind = _FORMATS.get(request.query_params.get("format", ""), _FORMATS["csv"])
+    """Send all listings of the account as a file, page by page."""
+    name, media_type = _FORMATS.get(request.query_params.get("format", ""), _FORMATS["csv"])
     service = site_of(request).service
     day = timestamps.format_timestamp(service.clock())[:10]
-    stem, _, ending = name.partition(".")
-    headers = {"Content-Disposition": f'attachment; filename="{stem}-{day}.{ending}"', "Cache-Control": "no-store"}
-    return StreamingResponse(_exported(service, member.account, named(name)), 200, headers, kind)
+    stem, _, extension = name.partition(".")
+    headers = {"Content-Disposition": f'attachment; filename="{stem}-{day}.{extension}"', "Cache-Control": "no-store"}
+    return StreamingResponse(_stream_export(service, member.account, find_format(name)), 200, headers, media_type)
 
 
 ROUTES = [
-    Route(_HERE, show_import),
-    Route(_HERE, rehearse_import, methods=["POST"]),
-    Route(f"{_HERE}/run", run_import, methods=["POST"]),
+    Route(_PATH, show_import),
+    Route(_PATH, preview_import, methods=["POST"]),
+    Route(f"{_PATH}/run", run_import, methods=["POST"]),
     Route("/console/export", export),
 ]
 
 
 def _page(request: Request, problem: Problem | None = None, *, new_ids: bool = False) -> Response:
-    most = site_of(request).options.most_body
-    return console_page(request, "import.html", problem=problem, new_ids=new_ids, most=most)
+    max_bytes = site_of(request).options.max_body_bytes
+    return console_page(request, "import.html", problem=problem, new_ids=new_ids, max_bytes=max_bytes)
 
 
-async def _uploaded(form: FormData) -> Upload:
-    sent = form.get("file")
-    if not isinstance(sent, UploadFile) or not sent.filename:
-        raise Problem("invalid_request", "Choose a file, then look at what it would do")
-    return Upload(sent.filename, await sent.read())
+async def _read_upload(form: FormData) -> Upload:
+    file = form.get("file")
+    if not isinstance(file, UploadFile) or not file.filename:
+        raise Problem("invalid_request", "Choose a file first")
+    return Upload(file.filename, await file.read())
 
 
-async def _rehearse(
+async def _dry_run(
     service: Service, account: Account, upload: Upload, *, new_ids: bool
-) -> tuple[Report, ImportProgress, str]:
-    """What it comes to, and what is told where the file was imported before. Raises Problem for one without rows."""
+) -> tuple[ImportReport, ImportProgress, str]:
+    """Return the report, the totals, and a warning if the same file was imported before.
+
+    Raises Problem if the file cannot be imported, or has no rows.
+    """
     options = importer.ImportOptions(new_ids=new_ids, dry_run=True, actor=CONSOLE)
-    report, earlier = Report(), ""
+    report, warning = ImportReport(), ""
     try:
-        done = await importer.Import(service, account, upload, report, options).run()
+        result = await importer.Import(service, account, upload, report, options).run()
     except Problem as problem:
         if problem.code != "already_imported":
             raise
-        earlier = "This very file was imported before: importing it once more does all of this again"
-        done = await importer.Import(service, account, upload, report, options._replace(again=True)).run()
-    if not (report.count or report.resumed_behind):
+        warning = "This file was imported before. Importing it again repeats all changes below"
+        result = await importer.Import(service, account, upload, report, options._replace(again=True)).run()
+    if not (report.count or report.resumed_after_line):
         raise Problem("invalid_request", f"{upload.name} has no rows")
-    return report, done, earlier
+    return report, result, warning
 
 
-async def _steps(
+async def _stream_import(
     request: Request, service: Service, account: Account, upload: Upload, options: importer.ImportOptions
 ) -> AsyncIterator[str]:
-    """The page up to where steps come, one for each batch of rows, the end of it all, and the page's rest."""
-    shell = pages.text(request, "console/import_run.html", name=upload.name)
-    before, _, behind = shell.partition(_MARK)
-    yield before
-    told: asyncio.Queue[int | None] = asyncio.Queue()
-    report = Report(told.put_nowait)
-    running = asyncio.create_task(importer.Import(service, account, upload, report, options).run())
-    running.add_done_callback(lambda _: told.put_nowait(None))
+    """Run the import and yield the page: its start, the progress after each batch, the result, and the rest."""
+    page = pages.render(request, "console/import_run.html", name=upload.name)
+    start, _, rest = page.partition(_PROGRESS_MARK)
+    yield start
+    offsets: asyncio.Queue[int | None] = asyncio.Queue()
+    report = ImportReport(offsets.put_nowait)
+    task = asyncio.create_task(importer.Import(service, account, upload, report, options).run())
+    task.add_done_callback(lambda _: offsets.put_nowait(None))
     try:
-        while (place := await told.get()) is not None:
-            share = 100 * place // max(1, upload.size)
-            yield pages.text(request, "console/parts/step.html", rows=report.count, share=share)
+        while (offset := await offsets.get()) is not None:
+            percent = 100 * offset // max(1, upload.size)
+            yield pages.render(request, "console/parts/import_progress.html", rows=report.count, percent=percent)
     finally:
-        running.cancel()
-    yield await _end(request, running, report)
-    yield behind
+        task.cancel()
+    yield await _render_result(request, task, report)
+    yield rest
 
 
-async def _end(request: Request, running: asyncio.Task[ImportProgress], report: Report) -> str:
+async def _render_result(request: Request, task: asyncio.Task[ImportProgress], report: ImportReport) -> str:
     try:
-        done, problem = await running, None
+        result, problem = await task, None
     except Problem as caught:
-        done, problem = None, caught
-    return pages.text(request, "console/parts/imported.html", done=done, problem=problem, report=report)
+        result, problem = None, caught
+    return pages.render(request, "console/parts/import_result.html", result=result, problem=problem, report=report)
 
 
-async def _exported(service: Service, account: Account, form: Format) -> AsyncIterator[bytes]:
-    yield form.header
+async def _stream_export(service: Service, account: Account, file_format: Format) -> AsyncIterator[bytes]:
+    yield file_format.header
     async for page in exporter.read_pages(service, account):
-        yield form.encode(page)
+        yield file_format.encode(page)

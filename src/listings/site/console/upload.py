@@ -1,4 +1,4 @@
-"""A file that somebody has sent: kept in the page between its rehearsal and its import, so that no process has to."""
+"""Uploaded files. A file stays in a hidden form field between preview and import, so the server need not store it."""
 
 import base64
 import hashlib
@@ -14,85 +14,87 @@ from listings.domain.errors import Problem
 from listings.service.transfer.file_formats import Format, detect_format
 from listings.service.transfer.rows import Row
 
-_MOST_SHOWN = 500
-_LONGEST_NAME = 100
-_AROUND = 8 * 1024  # of the form that has the file
-_CUT = 80
+_MAX_ROWS = 500
+_MAX_COLUMNS = 20
+_MAX_TEXT_LENGTH = 80
+_MAX_NAME_LENGTH = 100
+_OUTCOMES = {"made": "created", "changed": "updated"}
+_FORM_OVERHEAD_BYTES = 8 * 1024  # for the other fields of the form that contains the file
 
 
 class Upload:
-    """A file in memory (`listings.service.transfer.rows.Source`)."""
+    """An uploaded file in memory (`listings.service.transfer.rows.Source`)."""
 
     def __init__(self, name: str, content: bytes) -> None:
-        """Raises Problem("invalid_request") for a name that tells no format, and an empty file."""
-        self.name = Path(name.replace("\\", "/")).name[-_LONGEST_NAME:]
-        self._form = named(self.name)
+        """Raise Problem("invalid_request") if the file is empty or its name has no known extension."""
+        self.name = Path(name.replace("\\", "/")).name[-_MAX_NAME_LENGTH:]
+        self._format = find_format(self.name)
         self.content = content
         if not content:
             raise Problem("invalid_request", f"{self.name} is empty")
 
     @property
     def format(self) -> str:
-        """The name of its format."""
-        return self._form.name
+        return self._format.name
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The size in bytes."""
         return len(self.content)
 
     def digest(self) -> bytes:
-        """SHA-256 of the file."""
         return hashlib.sha256(self.content).digest()
 
     def rows(self, start: Position) -> Iterator[Row]:
-        """Its rows behind a place. Raises Problem when there is no header."""
-        return self._form.read_rows(_Bytes(self.content, self.name), start)
+        return self._format.read_rows(_NamedBytes(self.content, self.name), start)
 
 
-class _Bytes(io.BytesIO):
-    """Bytes with a name, by which a fault of the whole file is told."""
+class _NamedBytes(io.BytesIO):
+    """Bytes with a file name, which error messages about the file contain."""
 
     def __init__(self, content: bytes, name: str) -> None:
         super().__init__(content)
         self.name = name
 
 
-def named(name: str) -> Format:
-    """The format that a file's name tells. Raises Problem("invalid_request")."""
+def find_format(name: str) -> Format:
+    """Return the format for a file name. Raises Problem("invalid_request") if the extension is unknown."""
     try:
         return detect_format(Path(name))
     except ValueError as error:
         raise Problem("invalid_request", f"The file's name {error}") from None
 
 
-def packed(upload: Upload, most_body: int) -> str:
-    """The file as a form's field. Raises Problem("body_too_large") where the form would be too large to be sent."""
+def pack(upload: Upload, max_body_bytes: int) -> str:
+    """Return the file as text for a form field.
+
+    Raises Problem("body_too_large") if the form would be too large to submit.
+    """
     text = base64.b64encode(zlib.compress(upload.content, 6)).decode()
-    if len(text) > most_body - _AROUND:
-        raise Problem("body_too_large", "The file is too large for one import: make two of it")
+    if len(text) > max_body_bytes - _FORM_OVERHEAD_BYTES:
+        raise Problem("body_too_large", "The file is too large for one import. Split it into several files")
     return text
 
 
-def unpacked(name: str, text: str, most: int) -> Upload:
-    """The file that was packed; it was in the browser meanwhile, so it may be any.
+def unpack(name: str, text: str, max_bytes: int) -> Upload:
+    """Return the file that was packed. The text comes from a browser, so it can be anything.
 
-    Raises Problem("invalid_request").
+    Raises Problem("invalid_request") if it is not a packed file of at most `max_bytes`.
     """
     try:
         unpacker = zlib.decompressobj()
-        content = unpacker.decompress(base64.b64decode(text, validate=True), most)
+        content = unpacker.decompress(base64.b64decode(text, validate=True), max_bytes)
     except (Error, ValueError, zlib.error):
         content = b""
     else:
         content = content if unpacker.eof else b""
     if not content:
-        raise Problem("invalid_request", "The file got lost on its way: choose it once more")
+        raise Problem("invalid_request", "The uploaded file was lost. Choose it again")
     return Upload(name, content)
 
 
 class RowReport(NamedTuple):
-    """What became of a row: "made", "changed", "unchanged", or why it is refused."""
+    """The outcome of a row: "created", "updated", "unchanged", or "rejected" with the reason."""
 
     line: int
     listing_id: str
@@ -101,45 +103,45 @@ class RowReport(NamedTuple):
     reason: str
 
 
-class Report:
-    """What is told of an import; of many rows only the first ones, and those refused."""
+class ImportReport:
+    """The rows of an import that a page shows (`listings.service.transfer.importer.ImportProgressListener`).
 
-    def __init__(self, on_step: Callable[[int], None] | None = None) -> None:
-        """`on_step` is told up to which byte of the file all rows are done."""
+    Only the first rows and the first rejected rows are stored.
+    """
+
+    def __init__(self, on_batch: Callable[[int], None] | None = None) -> None:
+        """`on_batch` is called after each imported batch with the byte offset up to which the file is done."""
         self.rows: list[RowReport] = []
-        self.refused: list[RowReport] = []
-        self.ignored_names: list[str] = []
+        self.rejected: list[RowReport] = []
+        self.ignored_columns: list[str] = []
         self.count = 0
-        self.resumed_behind = 0
-        self._on_step = on_step
+        self.resumed_after_line = 0
+        self._on_batch = on_batch
 
     def on_resume(self, done: ImportProgress) -> None:
-        """An earlier import of the file has come so far."""
-        self.resumed_behind = done.line
+        self.resumed_after_line = done.line
 
     def on_progress(self, doing: str, place: Position) -> None:
-        """So far have rows been judged; before that the file is read once for its ids."""
-        if self._on_step is not None and doing == "Importing":
-            self._on_step(place.offset)
+        if self._on_batch is not None and doing == "Importing":
+            self._on_batch(place.offset)
 
     def on_outcome(self, row: Row, outcome: RowOutcome) -> None:
-        """Keep what can be shown."""
         self.count += 1
-        told = _told(row, outcome)
-        if len(self.rows) < _MOST_SHOWN:
-            self.rows.append(told)
-        if told.reason and len(self.refused) < _MOST_SHOWN:
-            self.refused.append(told)
+        report = _report_row(row, outcome)
+        if len(self.rows) < _MAX_ROWS:
+            self.rows.append(report)
+        if report.reason and len(self.rejected) < _MAX_ROWS:
+            self.rejected.append(report)
 
     def on_ignored_columns(self, names: frozenset[str]) -> None:
-        """Columns that are no fields."""
-        self.ignored_names += sorted(name[:_CUT] for name in names if name[:_CUT] not in self.ignored_names)[:20]
-        del self.ignored_names[20:]
+        cut = (name[:_MAX_TEXT_LENGTH] for name in names)
+        self.ignored_columns += sorted(name for name in cut if name not in self.ignored_columns)[:_MAX_COLUMNS]
+        del self.ignored_columns[_MAX_COLUMNS:]
 
 
-def _told(row: Row, outcome: RowOutcome) -> RowReport:
+def _report_row(row: Row, outcome: RowOutcome) -> RowReport:
     listing_id, title = (row.content.get(name) for name in ("id", "title"))
-    shown = ("" if listing_id is None else str(listing_id)[:_CUT], str(title or "")[:_CUT])
+    cut = ("" if listing_id is None else str(listing_id)[:_MAX_TEXT_LENGTH], str(title or "")[:_MAX_TEXT_LENGTH])
     if isinstance(outcome, Problem):
-        return RowReport(row.line, *shown, "refused", outcome.message)
-    return RowReport(row.line, *shown, outcome, "")
+        return RowReport(row.line, *cut, "rejected", outcome.message)
+    return RowReport(row.line, *cut, _OUTCOMES.get(outcome, outcome), "")

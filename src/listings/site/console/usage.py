@@ -1,4 +1,4 @@
-"""Usage: what the keys have asked, and what was refused."""
+"""Usage page: requests by key, hour, day and status, and the rejected requests."""
 
 from http import HTTPStatus
 from math import ceil
@@ -11,7 +11,7 @@ from starlette.routing import Route
 from listings.service import Member, Service
 from listings.service.usage import KeyUsage
 from listings.site import presentation
-from listings.site.console.charts import chart_of
+from listings.site.console.charts import build_chart
 from listings.site.console.guards import console_page, for_member
 from listings.site.context import site_of
 
@@ -19,19 +19,19 @@ _MICROSECOND = 1_000_000
 _MINUTE = 60
 
 
-class Hour(NamedTuple):
-    """How much of its limit a key has used in the hour up to now, and what comes next."""
+class HourlyUsage(NamedTuple):
+    """A key's requests in the last hour, and when more are possible."""
 
     name: str
     hint: str
     used: int
     limit: int
-    told: str
+    note: str
 
 
 @for_member
 async def show_usage(request: Request, member: Member) -> Response:
-    """The last hour, day and 30 days, answers by status, and refused requests."""
+    """Show the last hour, the last 24 hours and 30 days, responses by status, and rejected requests."""
     service = site_of(request).service
     usage = await service.get_usage(member.account)
     return console_page(
@@ -39,36 +39,42 @@ async def show_usage(request: Request, member: Member) -> Response:
         "usage.html",
         usage=usage,
         is_limited=service.limiter is not None,
-        hours=hours_of(service, usage.keys),
-        by_hour=chart_of(usage.total.hours, presentation.hour_of),
-        by_day=chart_of(usage.total.days, presentation.utc_day_of),
+        hours=_hourly_usages(service, usage.keys),
+        by_hour=build_chart(usage.total.hours, presentation.format_hour),
+        by_day=build_chart(usage.total.days, presentation.format_utc_day),
         statuses=[(status, _phrase(status), count) for status, count in usage.total.by_status.items()],
         keys={one.key.id: one.key for one in usage.keys},
-        refusals=[(one, one.moment // _MICROSECOND) for one in usage.rejected_requests],
+        rejected=[(one, one.moment // _MICROSECOND) for one in usage.rejected_requests],
     )
 
 
 ROUTES = [Route("/console/usage", show_usage)]
 
 
-def hours_of(service: Service, keys: list[KeyUsage]) -> list[Hour]:
-    """The keys that can be used, with what is left of their hour."""
+def _hourly_usages(service: Service, keys: list[KeyUsage]) -> list[HourlyUsage]:
+    """Return the usage of each active key, newest key first."""
     limit = service.limiter.limit if service.limiter is not None else 0
     return [
-        Hour(one.key.name, one.key.hint, limit - one.limit.left, limit, _told(one.limit.left, limit, one.limit.reset))
+        HourlyUsage(
+            one.key.name,
+            one.key.hint,
+            limit - one.limit.left,
+            limit,
+            _limit_note(one.limit.left, limit, one.limit.reset),
+        )
         for one in reversed(keys)
         if one.limit is not None and not service.is_key_revoked_or_expired(one.key)
     ]
 
 
-def _told(left: int, limit: int, reset: float) -> str:
+def _limit_note(left: int, limit: int, reset: float) -> str:
     if left == limit:
-        return "Nothing was asked in the last hour."
+        return "No requests in the last hour."
     minutes = ceil(reset / _MINUTE)
-    soon = "in less than a minute" if minutes <= 1 else f"in {minutes} minutes"
+    wait = "in less than a minute" if minutes <= 1 else f"in {minutes} minutes"
     if left <= 0:
-        return f"Used up: the next request is accepted {soon}."
-    return f"{left:,} left; the first of those used is free again {soon}."
+        return f"Limit reached. Next request {wait}."
+    return f"{left:,} remaining. The oldest request stops counting {wait}."
 
 
 def _phrase(status: int) -> str:

@@ -1,8 +1,8 @@
-// Niceties of the console. Every page is complete without them.
+// Optional improvements of the console. Every page works without them.
 "use strict";
 
-const here = document.querySelector(".side [aria-current]");
-if (here) here.closest("nav").scrollLeft = here.offsetLeft - 48;
+const current = document.querySelector(".sidebar [aria-current]");
+if (current) current.closest("nav").scrollLeft = current.offsetLeft - 48;
 
 for (const button of document.querySelectorAll("[data-copy]")) {
   button.hidden = false;
@@ -14,15 +14,15 @@ for (const button of document.querySelectorAll("[data-copy]")) {
       button.textContent = "Copied";
       document.getElementById("copied").textContent = "Copied";
     } catch {
-      document.getElementById("copied").textContent = "It is selected: copy it with your keyboard";
+      document.getElementById("copied").textContent = "Selected. Copy it with your keyboard.";
     }
   });
 }
 
-for (const all of document.querySelectorAll("[data-all]")) {
-  all.hidden = false;
-  const box = all.querySelector("input");
-  box.addEventListener("change", () => {
-    for (const one of box.form.querySelectorAll("[name=id]")) one.checked = box.checked;
+for (const label of document.querySelectorAll("[data-select-all]")) {
+  label.hidden = false;
+  const all = label.querySelector("input");
+  all.addEventListener("change", () => {
+    for (const box of all.form.querySelectorAll("[name=id]")) box.checked = all.checked;
   });
 }

@@ -1,7 +1,7 @@
-// Niceties. Every page is complete without them.
+// Optional improvements. Every page works without them.
 "use strict";
 
-// A picture that can't be loaded leaves its place to what is behind it.
+// Make an image that failed to load transparent, so that the drawing behind it is visible.
 function hideMissing(event) {
   if (event.target instanceof HTMLImageElement && event.target.closest("[data-pictures]")) {
     event.target.classList.add("missing");
@@ -12,7 +12,7 @@ for (const image of document.querySelectorAll("[data-pictures] img")) {
   if (image.complete && image.naturalWidth === 0) image.classList.add("missing");
 }
 
-// An address without what was left empty is one that people can read and send to each other.
+// Omit empty fields from the URL of a search, so that people can read and share it.
 document.addEventListener("formdata", (event) => {
   if (event.target.method !== "get") return;
   for (const [name, value] of [...event.formData]) {
@@ -20,26 +20,27 @@ document.addEventListener("formdata", (event) => {
   }
 });
 
-// A search that fails is asked for once more as a page, which tells why.
-for (const failed of ["htmx:responseError", "htmx:sendError"]) {
-  document.addEventListener(failed, (event) => location.assign(event.detail.pathInfo.finalRequestPath));
+// If a search fails, load its page instead, which shows the reason.
+for (const failure of ["htmx:responseError", "htmx:sendError"]) {
+  document.addEventListener(failure, (event) => location.assign(event.detail.pathInfo.finalRequestPath));
 }
 
-function markFaults() {
-  const faults = [...document.querySelectorAll(".search .fault")];
-  for (const fault of faults) {
-    const field = document.querySelector(`[aria-describedby="${fault.id}"]`);
-    if (fault.textContent) field.setAttribute("aria-invalid", "true");
+// Mark the fields that have an error message, and return all messages.
+function markErrors() {
+  const errors = [...document.querySelectorAll(".search .field-error")];
+  for (const error of errors) {
+    const field = document.querySelector(`[aria-describedby="${error.id}"]`);
+    if (error.textContent) field.setAttribute("aria-invalid", "true");
     else field.removeAttribute("aria-invalid");
   }
-  return faults.map((fault) => fault.textContent).filter(Boolean).join(" ");
+  return errors.map((error) => error.textContent).filter(Boolean).join(" ");
 }
 
-// Who can't see the results change hears of it.
+// Announce new results to screen readers.
 document.addEventListener("htmx:afterSwap", (event) => {
   if (event.target.id !== "results") return;
   const count = event.target.querySelectorAll(".card").length;
   const heading = event.target.querySelector("h2");
-  const found = count === 1 ? ": 1 listing on this page" : `: ${count} listings on this page`;
-  document.getElementById("status").textContent = markFaults() || heading.textContent + (count ? found : "");
+  const listings = count === 1 ? ": 1 listing on this page" : `: ${count} listings on this page`;
+  document.getElementById("status").textContent = markErrors() || heading.textContent + (count ? listings : "");
 });
