@@ -1,5 +1,5 @@
-"""A benchmark of the service that anyone can repeat: `make bench`. docs/benchmarks.md describes the method."""
+"""Benchmarks of the service: `make bench`. docs/benchmarks.md describes the method."""
 
 
-class RejectedRequest(Exception):
-    """Why there is no result: one sentence for the person who asked for it."""
+class BenchmarkError(Exception):
+    """A benchmark has no result; the message says why and how to fix it."""

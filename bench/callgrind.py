@@ -1,6 +1,6 @@
-"""Counts the instructions that a server carries out for a request, by valgrind's callgrind.
+"""Counts the instructions per response of a server with valgrind's callgrind.
 
-A count is nearly the same each time, on a busy machine too. It knows nothing of the kernel's part and of waiting.
+Counts hardly vary, even on a busy machine. They do not include the kernel and waiting.
 """
 
 import re
@@ -10,78 +10,78 @@ from itertools import cycle, islice
 from pathlib import Path
 from statistics import quantiles
 
-from bench import RejectedRequest
-from bench.exchange import Request, converse
+from bench import BenchmarkError
+from bench.http_client import Request, send_all
 from bench.servers import Server
 
 REQUESTS = 20
-"""How many are counted at a time: few, so that what the server does by the clock falls into few of the counts."""
+"""Requests per count: few, so that periodic work of the server falls into few of the counts."""
 
 _COUNTS = 12
 _WARM_UP = 200
 _TOTAL = re.compile(r"^(?:summary|totals): (\d+)", re.MULTILINE)
-_SECONDS = 60
-_OUT = "callgrind"
+_TIMEOUT_SECONDS = 60
+_FILE_PREFIX = "callgrind"
 
 
-def program() -> str:
-    """Where valgrind is. Raises Refusal when it is missing."""
+def find_valgrind() -> str:
+    """Return the path of valgrind. Raise BenchmarkError if it is not installed."""
     found = shutil.which("valgrind")
     if found is None or shutil.which("callgrind_control") is None:
-        raise RejectedRequest(
+        raise BenchmarkError(
             "valgrind, which counts instructions, is missing: install it with `apt-get install valgrind`"
         )
     return found
 
 
-def under(folder: Path) -> tuple[str, ...]:
-    """The command that runs a server and counts; its counts become files of the folder."""
-    options = ("--tool=callgrind", f"--callgrind-out-file={folder / _OUT}")
-    return ("env", "PYTHONHASHSEED=0", program(), *options)
+def build_command(folder: Path) -> tuple[str, ...]:
+    """Return the prefix of a command that counts its instructions; the counts go to files in the folder."""
+    options = ("--tool=callgrind", f"--callgrind-out-file={folder / _FILE_PREFIX}")
+    return ("env", "PYTHONHASHSEED=0", find_valgrind(), *options)
 
 
-def instructions(server: Server, requests: list[Request], folder: Path) -> float:
-    """Instructions a request: the lower quartile of the counts, which nothing else has fallen into.
+def count_instructions(server: Server, requests: list[Request], folder: Path) -> float:
+    """Return the instructions per request: the lower quartile of several counts, to exclude periodic work.
 
-    Raises Refusal for an answer that is no success.
+    Raise BenchmarkError if a response is not a success.
     """
-    warm_up, *counted = in_parts(requests)
-    _ask(server, warm_up)
+    warm_up, *counted = split_requests(requests)
+    _send(server, warm_up)
     return quantiles([_count(server, part, folder) for part in counted], n=4)[0]
 
 
-def in_parts(requests: list[Request]) -> list[list[Request]]:
-    """What is sent before anything is counted, then what is counted each time: none twice, if there are enough."""
-    following = cycle(requests)
-    return [list(islice(following, size)) for size in (_WARM_UP, *[REQUESTS] * _COUNTS)]
+def split_requests(requests: list[Request]) -> list[list[Request]]:
+    """Return the requests of the warm-up and of each count, none twice if there are enough."""
+    endless = cycle(requests)
+    return [list(islice(endless, size)) for size in (_WARM_UP, *[REQUESTS] * _COUNTS)]
 
 
 def _count(server: Server, requests: list[Request], folder: Path) -> float:
-    """Instructions a request. Counting begins anew, since time has passed in which the server has not been idle."""
+    """Return the instructions per request, from zero: the server has also worked since the last count."""
     _control(server, "--zero")
-    _ask(server, requests)
-    before = set(folder.glob(f"{_OUT}.*"))
+    _send(server, requests)
+    before = set(folder.glob(f"{_FILE_PREFIX}.*"))
     _control(server, "--dump")
-    (dump,) = set(folder.glob(f"{_OUT}.*")) - before
+    (dump,) = set(folder.glob(f"{_FILE_PREFIX}.*")) - before
     return read_total(dump.read_text("utf-8")) / len(requests)
 
 
 def read_total(dump: str) -> int:
-    """The instructions of a dump. Raises Refusal for one without."""
+    """Return the total of a dump. Raise BenchmarkError if it has none."""
     found = _TOTAL.search(dump)
     if found is None:
-        raise RejectedRequest("callgrind has counted nothing")
+        raise BenchmarkError("callgrind has counted no instructions")
     return int(found[1])
 
 
-def _ask(server: Server, requests: list[Request]) -> None:
-    for answer in converse(server.port, requests):
-        if not 200 <= answer.status < 300:  # noqa: PLR2004 - success
-            raise RejectedRequest(f"Not every answer was a success, so nothing was counted: {answer.status}")
+def _send(server: Server, requests: list[Request]) -> None:
+    for response in send_all(server.port, requests):
+        if not 200 <= response.status < 300:  # noqa: PLR2004 - success
+            raise BenchmarkError(f"Nothing was counted, because a response had status {response.status}")
 
 
 def _control(server: Server, option: str) -> None:
     command = ["callgrind_control", option, str(server.process.pid)]
-    outcome = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
+    outcome = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_SECONDS)
     if outcome.returncode or "OK" not in outcome.stdout:
-        raise RejectedRequest(f"callgrind does not obey: {(outcome.stderr or outcome.stdout).strip()}")
+        raise BenchmarkError(f"callgrind_control failed: {(outcome.stderr or outcome.stdout).strip()}")

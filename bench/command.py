@@ -1,4 +1,4 @@
-"""What the commands that measure have in common: their options, and how they speak and end."""
+"""Options, progress messages and error handling of the benchmark commands."""
 
 import signal
 import sys
@@ -10,62 +10,62 @@ from typing import Any, TypeVar
 
 import click
 
-from bench import RejectedRequest
+from bench import BenchmarkError
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
-_LONGEST_IN_SECONDS = 100
+_MAX_IN_SECONDS = 100
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def measuring(quick_rounds: str) -> Callable[[F], F]:
-    """The options of every command; `quick_rounds` says how much `--quick` measures."""
+def measurement_options(quick_rounds: str) -> Callable[[F], F]:
+    """Add the common options to a command; `quick_rounds` describes the amount of `--quick`."""
     options = (
-        click.option("--quick", is_flag=True, help=f"{quick_rounds}, to try it; no numbers to believe."),
-        click.option("--rounds", type=click.IntRange(1, 100), help="How often everything is measured. Default: 5"),
-        click.option("--seconds", type=click.IntRange(1, 600), help="How long a run lasts. Default: 10"),
-        click.option("--connections", type=click.IntRange(1, 1000), multiple=True, help="May be given several times."),
+        click.option("--quick", is_flag=True, help=f"{quick_rounds}, to try it; the figures mean little."),
+        click.option("--rounds", type=click.IntRange(1, 100), help="Number of measurements. Default: 5"),
+        click.option("--seconds", type=click.IntRange(1, 600), help="Duration of a run. Default: 10"),
+        click.option("--connections", type=click.IntRange(1, 1000), multiple=True, help="Can be given several times."),
         click.option(
-            "--folder", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Where data is put."
+            "--folder", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Folder for test data."
         ),
     )
 
-    def add(command: F) -> F:
+    def add_options(command: F) -> F:
         for option in reversed(options):
             command = option(command)
         return command
 
-    return add
+    return add_options
 
 
-def require_worth_keeping(*, quick: bool, writes: bool | None) -> None:
-    """Raises click.UsageError."""
+def reject_writing_quick_result(*, quick: bool, writes: bool | None) -> None:
+    """Raise click.UsageError if both flags are set."""
     if quick and writes:
-        raise click.UsageError("A quick result is not worth keeping: leave out --quick or --write")
+        raise click.UsageError("A quick result is not worth storing: leave out --quick or --write")
 
 
 @contextmanager
-def telling() -> Iterator[None]:
-    """Tell a refusal in one line, with exit code 1; end in order at SIGTERM, too."""
-    signal.signal(signal.SIGTERM, end)
+def report_errors() -> Iterator[None]:
+    """Print a BenchmarkError and exit with code 1; clean up on SIGTERM as well."""
+    signal.signal(signal.SIGTERM, exit_on_signal)
     try:
         yield
-    except RejectedRequest as refusal:
-        tell(f"bench: {refusal}")
+    except BenchmarkError as error:
+        log_progress(f"bench: {error}")
         sys.exit(1)
 
 
-def estimate(least: float, most: float) -> str:
-    """Two spans of time, in seconds or minutes."""
-    unit, size = ("minutes", 60) if least > _LONGEST_IN_SECONDS else ("seconds", 1)
-    return f"about {least / size:.0f} {unit}, at most {most / size:.0f}"
+def format_estimate(minimum: float, maximum: float) -> str:
+    """Format a range of durations in seconds or minutes."""
+    unit, size = ("minutes", 60) if minimum > _MAX_IN_SECONDS else ("seconds", 1)
+    return f"about {minimum / size:.0f} {unit}, at most {maximum / size:.0f}"
 
 
-def tell(sentence: str) -> None:
-    """Say how it goes, apart from the result."""
+def log_progress(sentence: str) -> None:
+    """Print a message to standard error; the result goes to standard output."""
     click.echo(sentence, err=True)
 
 
-def end(number: int, _frame: FrameType | None) -> None:
-    """End as at Ctrl-C: with every process and file of ours gone."""
+def exit_on_signal(number: int, _frame: FrameType | None) -> None:
+    """Exit like Ctrl-C does, so that all processes and files are cleaned up."""
     sys.exit(128 + number)

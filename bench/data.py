@@ -1,4 +1,4 @@
-"""What the service is filled with: 100 accounts with a key, 100 active and 20 inactive listings each."""
+"""Test data: 100 accounts with a key, 100 active and 20 inactive listings each."""
 
 import asyncio
 import os
@@ -23,56 +23,56 @@ _INACTIVE_EVERY = (ACTIVE + INACTIVE) // INACTIVE
 
 
 class Owner(NamedTuple):
-    """An account: its key, and its active listings' ids, oldest first."""
+    """An account's key and the ids of its active listings, oldest first."""
 
     key: str
     listings: tuple[int, ...]
 
 
 class Data(NamedTuple):
-    """A database and who owns what in it."""
+    """A database, its accounts, and the number of its listings."""
 
     database: Path
     owners: tuple[Owner, ...]
     rows: int
 
 
-def content_of(number: int) -> Mapping[str, Any]:
-    """The body of the nth listing of an account: one of the demo's, described in two to five texts of theirs."""
+def build_listing(number: int) -> Mapping[str, Any]:
+    """Return the body of an account's nth listing: a demo listing with the descriptions of two to five others."""
     listing = _DEMO[number % len(_DEMO)]
-    texts = [_DEMO[(number + step) % len(_DEMO)]["content"] for step in range(2 + number % 4)]
-    return {**listing, "title": f"{listing['title']} ({number})", "content": " ".join(texts)}
+    contents = [_DEMO[(number + step) % len(_DEMO)]["content"] for step in range(2 + number % 4)]
+    return {**listing, "title": f"{listing['title']} ({number})", "content": " ".join(contents)}
 
 
-def active_numbers() -> list[int]:
-    """Which of an account's listings are active, oldest first."""
+def list_active_numbers() -> list[int]:
+    """Return the numbers of an account's active listings, oldest first."""
     return [number for number in range(ACTIVE + INACTIVE) if number % _INACTIVE_EVERY]
 
 
 def fill(database: Path) -> Data:
-    """Make a database through the service's own use cases."""
-    owners = fill_at(f"sqlite:///{database}", database.parent)
+    """Create a database with the service's own use cases."""
+    owners = fill_url(f"sqlite:///{database}", database.parent)
     with database.open("rb") as file:
         os.fsync(file.fileno())
     return Data(database, owners, ACCOUNTS * (ACTIVE + INACTIVE))
 
 
-def fill_at(address: str, folder: Path) -> tuple[Owner, ...]:
-    """The same at the address of a database of any engine; `folder`: for what is beside it."""
+def fill_url(address: str, folder: Path) -> tuple[Owner, ...]:
+    """Create the same data at the URL of any engine; `folder` is the data folder."""
     settings = load({}, {"database": address, "data_folder": str(folder)})
     maintenance.migrate_database(settings)
 
     async def work() -> tuple[Owner, ...]:
         async with wiring.open_service(settings) as service:
-            owners = tuple([await _make_owner(service, number) for number in range(ACCOUNTS)])
-            await service.index_market()  # or the service would catch up while it is measured
+            owners = tuple([await _create_owner(service, number) for number in range(ACCOUNTS)])
+            await service.index_market()  # otherwise the service would do it during the measurement
             return owners
 
     return asyncio.run(work())
 
 
-def add_expired(database: Path) -> str:
-    """Add an account without listings whose plan has expired; returns its key."""
+def add_expired_account(database: Path) -> str:
+    """Add an account without listings and with an expired plan; return its key."""
 
     async def work() -> str:
         async with wiring.open_service(load({}, {"database": f"sqlite:///{database}"})) as service:
@@ -85,16 +85,18 @@ def add_expired(database: Path) -> str:
     return asyncio.run(work())
 
 
-async def _make_owner(service: Service, number: int) -> Owner:
+async def _create_owner(service: Service, number: int) -> Owner:
     end = int(service.clock()) + _YEAR
     account = await service.add_account(f"Shop {number}", f"shop{number}@example.com", end)
     issued = await service.add_key(account, "bench", api_keys.generate())
     caller = await service.authenticate(issued.secret)
     tasks = [_create(service, caller, number) for number in range(ACTIVE + INACTIVE)]
     ids = await asyncio.gather(*tasks)
-    return Owner(issued.secret, tuple(ids[number] for number in active_numbers()))
+    return Owner(issued.secret, tuple(ids[number] for number in list_active_numbers()))
 
 
 async def _create(service: Service, caller: Caller, number: int) -> int:
-    new, _ = fields.parse_new_listing({**content_of(number), "is_active": number % _INACTIVE_EVERY != 0}, strict=True)
+    new, _ = fields.parse_new_listing(
+        {**build_listing(number), "is_active": number % _INACTIVE_EVERY != 0}, strict=True
+    )
     return (await service.create_listing(caller, new)).listing_id

@@ -1,6 +1,6 @@
--- Sends the requests of a file in turn, over and over: METHOD, PATH, KEY and BODY, with tabs between them.
--- Says at the end, in one line, what wrk has counted.
-local requests, count, turn = {}, 0, 0
+-- Sends the requests of a file repeatedly, in order. Each line has METHOD, PATH, KEY and BODY, separated by tabs.
+-- Prints the result of wrk in one line at the end.
+local requests, count, index = {}, 0, 0
 
 function init(arguments)
   for line in io.lines(arguments[1]) do
@@ -13,14 +13,14 @@ function init(arguments)
 end
 
 function request()
-  turn = turn % count + 1
-  return requests[turn]
+  index = index % count + 1
+  return requests[index]
 end
 
 function done(summary, latency)
   local errors = summary.errors
   io.write(string.format(
-    "COUNTED requests=%d microseconds=%d bytes=%d p50=%d p99=%d refused=%d broken=%d\n",
+    "COUNTED requests=%d microseconds=%d bytes=%d p50=%d p99=%d failed=%d broken=%d\n",
     summary.requests, summary.duration, summary.bytes, latency:percentile(50), latency:percentile(99),
     errors.status, errors.connect + errors.read + errors.write + errors.timeout))
 end

@@ -1,4 +1,4 @@
-"""What it was measured on: the machine's cores, its versions."""
+"""The cores, the versions and the load of the machine."""
 
 import os
 import platform
@@ -10,24 +10,27 @@ from pathlib import Path
 
 import apsw
 
-from bench import RejectedRequest, wrk
+from bench import BenchmarkError, wrk
 from listings import is_compiled
 
 TICKS = os.sysconf("SC_CLK_TCK")
-"""In how many parts the kernel divides a second of processor time."""
+"""Ticks per second of processor time."""
 
 
-def two_cores() -> tuple[int, int]:
-    """The server's core and the client's, of two physical ones where there are. Raises Refusal."""
+def choose_cores() -> tuple[int, int]:
+    """Choose a core for the server and one for the client, on different physical cores if possible.
+
+    Raise BenchmarkError if there is only one.
+    """
     allowed = sorted(os.sched_getaffinity(0))
     if len(allowed) < 2:  # noqa: PLR2004 - one for the server, one for the client
-        raise RejectedRequest("The benchmark needs two cores: one for the server, one for the client")
-    apart = [core for core in allowed[1:] if core not in siblings(allowed[0])]
+        raise BenchmarkError("The benchmark needs two cores: one for the server, one for the client")
+    apart = [core for core in allowed[1:] if core not in get_siblings(allowed[0])]
     return allowed[0], (apart or allowed[1:])[0]
 
 
-def siblings(core: int) -> set[int]:
-    """The hyperthreads of a core's physical core, itself included."""
+def get_siblings(core: int) -> set[int]:
+    """Return the hyperthreads of the same physical core, this one included."""
     path = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
     try:
         text = path.read_text("ascii").strip()
@@ -37,35 +40,35 @@ def siblings(core: int) -> set[int]:
     return {number for first, _, last in spans for number in range(int(first), int(last or first) + 1)}
 
 
-def busy_seconds(cores: Collection[int], stat: str) -> float:
-    """How long cores have worked since the start of the machine, for whomever, out of the text of /proc/stat."""
+def compute_busy_seconds(cores: Collection[int], stat: str) -> float:
+    """Return the seconds that the cores have worked since boot, from the text of /proc/stat."""
     lines = (line.split() for line in stat.splitlines() if line.startswith("cpu"))
     of_cores = [values for name, *values in lines if name in {f"cpu{core}" for core in cores}]
     return sum(sum(map(int, (*values[:3], *values[5:7]))) for values in of_cores) / TICKS
 
 
-def used_seconds(pid: int) -> float:
-    """User and system time of a process."""
-    fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+def get_processor_seconds(pid: int) -> float:
+    """Return the user and system time of a process in seconds."""
+    values = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+    return (int(values[11]) + int(values[12])) / TICKS
 
 
-def family(pid: int) -> list[int]:
-    """A process and all that descend from it."""
-    found = [pid]
+def list_processes(pid: int) -> list[int]:
+    """Return the ids of a process and of all its descendants."""
+    kind_ = [pid]
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
-            found += [number for child in task.read_text("ascii").split() for number in family(int(child))]
-    return found
+            kind_ += [number for child in task.read_text("ascii").split() for number in list_processes(int(child))]
+    return kind_
 
 
-def facts(cores: tuple[int, int], folder: Path) -> Mapping[str, str]:
-    """Machine and versions, by their names."""
+def describe_machine(cores: tuple[int, int], folder: Path) -> Mapping[str, str]:
+    """Return the machine and the versions by name."""
     sqlite = f"SQLite {apsw.sqlite_lib_version()}"
     return {
         "Machine": f"{_processor()}, {os.cpu_count()} cores{_virtual()}, {_memory()} of memory",
         "Cores": _cores(*cores),
-        "File system": file_system(folder, Path("/proc/self/mounts").read_text("utf-8")),
+        "File system": find_file_system(folder, Path("/proc/self/mounts").read_text("utf-8")),
         "System": f"Linux {platform.release()}",
         "Versions": ", ".join(
             [
@@ -73,24 +76,24 @@ def facts(cores: tuple[int, int], folder: Path) -> Mapping[str, str]:
                 f"Python {platform.python_version()}",
                 *(f"{name} {version(name)}" for name in ("uvicorn", "uvloop", "httptools")),
                 f"apsw {version('apsw')} with {sqlite}",
-                f"wrk {wrk.version()}",
+                f"wrk {wrk.get_version()}",
             ]
         ),
     }
 
 
-def file_system(folder: Path, mounts: str) -> str:
-    """The kind of file system that a folder is on, out of the lines of /proc/mounts."""
+def find_file_system(folder: Path, mounts: str) -> str:
+    """Return the type of the file system of a folder, from the text of /proc/mounts."""
     best, kind = "", "an unknown file system"
     for line in mounts.splitlines():
-        _, place, found, *_ = line.split()
-        if len(place) >= len(best) and folder.resolve().is_relative_to(place):
-            best, kind = place, found
+        _, mount_point, kind_, *_ = line.split()
+        if len(mount_point) >= len(best) and folder.resolve().is_relative_to(mount_point):
+            best, kind = mount_point, kind_
     return kind
 
 
 def _cores(server: int, client: int) -> str:
-    shared = "two hyperthreads of one physical core" if client in siblings(server) else "two physical cores"
+    shared = "two hyperthreads of one physical core" if client in get_siblings(server) else "two physical cores"
     return f"the server on core {server}, wrk on core {client} ({shared}, according to the kernel)"
 
 
@@ -108,6 +111,6 @@ def _memory() -> str:
 
 
 def _entry(path: Path, name: str) -> str:
-    """The first value of a name in a file of `name: value` lines."""
-    found = re.search(rf"^{name}\s*:\s*(.*)$", path.read_text("utf-8"), re.MULTILINE)
-    return found[1] if found is not None else ""
+    """Return the first value of a name in a file of `name: value` lines."""
+    kind_ = re.search(rf"^{name}\s*:\s*(.*)$", path.read_text("utf-8"), re.MULTILINE)
+    return kind_[1] if kind_ is not None else ""

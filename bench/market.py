@@ -1,4 +1,4 @@
-"""`python -m bench.market`: measure searches of a large market, in the store and as pages, and print a table."""
+"""Measure searches of a large market, in the store and as pages, and print a table: `python -m bench.market`."""
 
 import asyncio
 import http.client
@@ -15,15 +15,15 @@ import click
 import msgspec
 from starlette.datastructures import QueryParams
 
-from bench import RejectedRequest, machine, market_data, servers
-from bench.command import tell, telling
+from bench import BenchmarkError, machine, market_data, servers
+from bench.command import log_progress, report_errors
 from listings import maintenance, wiring
 from listings.domain.model import MarketEntry, MarketQuery
 from listings.service import Service
 from listings.settings import load
 from listings.site.search import Search, read
 
-_DEEP = 1_800  # listings before a deep page
+_LISTINGS_BEFORE_DEEP_PAGE = 1_800
 _SEARCHES: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "no search words": {},
@@ -59,127 +59,129 @@ _PAGES = ("newest", "second page", "deep page", "price", "-price")
 
 
 class Times(NamedTuple):
-    """Milliseconds of one search: the store's and the page's median, what 95 of 100 pages took at most, and their work.
+    """Milliseconds of one search: medians of the store and of the page, the page's 95th percentile, and processor time.
 
-    The work is the processor time of the service and of its database's server, which other programs disturb less.
+    The processor time is that of the service and its database server; other programs affect it less.
     """
 
     store: float
     page: float
     p95: float
-    work: float
+    processor: float
 
     def cell(self) -> str:
-        """All of them, as they are shown."""
+        """Format the values as a table cell."""
         return " / ".join(f"{it:.1f}" for it in self)
 
 
 class Market(NamedTuple):
-    """The database that is measured, and what is beside it."""
+    """The database to measure, its folder and size, and the process of its server."""
 
-    address: str
+    url: str
     folder: Path
     listings: int
-    beside: int | None
+    database_pid: int | None
 
 
 class Client:
-    """One connection to the service, kept alive."""
+    """A persistent connection to the service."""
 
     def __init__(self, port: int, processes: tuple[int, ...]) -> None:
-        """`processes`: those that work for it, which have descendants."""
+        """`processes` are those of the service and its database; their descendants count as well."""
         self._connection = http.client.HTTPConnection("127.0.0.1", port)
         self._processes = processes
 
     def get(self, path: str) -> float:
-        """The milliseconds from a request to the end of its answer. Raises Refusal for an answer that is not 200."""
+        """Return the milliseconds of a request. Raise BenchmarkError if the status is not 200."""
         began = perf_counter()
         self._connection.request("GET", path)
-        answer = self._connection.getresponse()
-        answer.read()
-        if answer.status != http.HTTPStatus.OK:
-            raise RejectedRequest(f"The service answers {answer.status} to {path}")
+        response = self._connection.getresponse()
+        response.read()
+        if response.status != http.HTTPStatus.OK:
+            raise BenchmarkError(f"{path} returned {response.status}")
         return (perf_counter() - began) * 1000
 
-    def work(self) -> float:
-        """The milliseconds that processors have worked for the service so far."""
-        return 1000 * sum(machine.used_seconds(it) for process in self._processes for it in machine.family(process))
+    def processor(self) -> float:
+        """Return the processor time of the service so far, in milliseconds."""
+        return 1000 * sum(
+            machine.get_processor_seconds(it) for process in self._processes for it in machine.list_processes(process)
+        )
 
 
 @click.command()
-@click.option("--database", "address", help="Its address. Default: a new SQLite file, gone at the end.")
-@click.option("--listings", "count", default=1_000_000, help="How many there are where it has none. Default: 1000000")
-@click.option("--repeats", type=click.IntRange(2), default=30, help="How often each page is asked for. Default: 30")
+@click.option("--database", "url", help="URL of the database. Default: a temporary SQLite file")
+@click.option("--listings", "count", default=1_000_000, help="Listings to create if it is empty. Default: 1000000")
+@click.option("--repeats", type=click.IntRange(2), default=30, help="Number of requests per page. Default: 30")
 @click.option(
-    "--beside", type=int, help="The process of a PostgreSQL server on this machine, to count its work as well."
+    "--beside", "database_pid", type=int, help="Process id of a local PostgreSQL server, to count its processor time."
 )
-def main(*, address: str | None, count: int, repeats: int, beside: int | None) -> None:
+def main(*, url: str | None, count: int, repeats: int, database_pid: int | None) -> None:
     """Measure the home page of a market with many listings, search by search.
 
     A database without listings is filled first, which takes minutes. Each cell: milliseconds of the store, of the page
-    (medians), of the 95th page in a hundred, and of the processor's work for a page.
+    (medians), of the 95th percentile of the page, and processor time per page.
 
     \b
     Example: python -m bench.market --listings 100000
-    """  # noqa: D301 - click's
-    with telling(), tempfile.TemporaryDirectory(prefix="listings-bench-") as name:
+    """  # noqa: D301 - `\b` is click's
+    with report_errors(), tempfile.TemporaryDirectory(prefix="listings-bench-") as name:
         folder = Path(name)
-        chosen = address or f"sqlite:///{folder / 'market.db'}"
-        asyncio.run(_measure(Market(chosen, folder, count, beside), repeats))
+        url = url or f"sqlite:///{folder / 'market.db'}"
+        asyncio.run(_measure(Market(url, folder, count, database_pid), repeats))
 
 
 async def _measure(market: Market, repeats: int) -> None:
-    address, folder, count, beside = market
-    settings = load({}, {"database": address, "data_folder": str(folder), "site": "off"})
+    url, folder, count, database_pid = market
+    settings = load({}, {"database": url, "data_folder": str(folder), "site": "off"})
     maintenance.migrate_database(settings)
-    await market_data.fill_empty(settings, count, tell)
-    server_core, client_core = machine.two_cores()
-    environment = {"LISTINGS_DATABASE_URL": address, "LISTINGS_DATA_FOLDER": str(folder), "LISTINGS_PORT": "0"}
+    await market_data.fill_if_empty(settings, count, log_progress)
+    server_core, client_core = machine.choose_cores()
+    environment = {"LISTINGS_DATABASE_URL": url, "LISTINGS_DATA_FOLDER": str(folder), "LISTINGS_PORT": "0"}
     command = [str(Path(sys.executable).with_name("listings")), "serve"]
     async with wiring.open_service(settings) as service:
-        with servers.started(command, environment, folder, server_core) as server, servers.pinned(client_core):
-            client = Client(server.port, (server.process.pid, *([beside] if beside is not None else [])))
+        with servers.run_server(command, environment, folder, server_core) as server, servers.pinned(client_core):
+            client = Client(server.port, (server.process.pid, *([database_pid] if database_pid is not None else [])))
             click.echo(f"| Search | {' | '.join(_PAGES)} |\n| --- |{' ---: |' * len(_PAGES)}")
-            for name, sought in _SEARCHES.items():
-                cells = await _row(service, client, sought, repeats)
+            for name, parameters in _SEARCHES.items():
+                cells = await _measure_row(service, client, parameters, repeats)
                 click.echo(f"| {name} | {' | '.join(cells)} |")
 
 
-async def _row(service: Service, client: Client, sought: Mapping[str, str], repeats: int) -> list[str]:
-    newest = read(QueryParams(sought))
-    first = await _find(service, newest, 25)
-    many = await _find(service, newest, _DEEP)
+async def _measure_row(service: Service, client: Client, parameters: Mapping[str, str], repeats: int) -> list[str]:
+    newest = read(QueryParams(parameters))
+    first = await _find_entries(service, newest, 25)
+    deep = await _find_entries(service, newest, _LISTINGS_BEFORE_DEEP_PAGE)
     pages = [
         newest,
         newest._replace(after=first[-2].cursor) if len(first) == 25 else None,  # noqa: PLR2004 - one more than a page
-        newest._replace(after=many[-1].cursor) if len(many) == _DEEP else None,
+        newest._replace(after=deep[-1].cursor) if len(deep) == _LISTINGS_BEFORE_DEEP_PAGE else None,
         newest._replace(sort="price"),
         newest._replace(sort="-price"),
     ]
-    return [(await _times(service, client, page, repeats)).cell() if page is not None else "" for page in pages]
+    return [(await _measure_page(service, client, page, repeats)).cell() if page is not None else "" for page in pages]
 
 
-async def _find(service: Service, search: Search, limit: int) -> list[MarketEntry]:
-    return await service.store.search_market(msgspec.structs.replace(_query(search), limit=limit))
+async def _find_entries(service: Service, search: Search, limit: int) -> list[MarketEntry]:
+    return await service.store.search_market(msgspec.structs.replace(_build_query(search), limit=limit))
 
 
-def _query(search: Search) -> MarketQuery:
+def _build_query(search: Search) -> MarketQuery:
     return search.query()[0]
 
 
-async def _times(service: Service, client: Client, search: Search, repeats: int) -> Times:
-    """Of one page, the first time left out."""
+async def _measure_page(service: Service, client: Client, search: Search, repeats: int) -> Times:
+    """Measure one page; the first request is not counted."""
     store = []
     for _ in range(repeats + 1):
         began = perf_counter()
-        await service.search_market(_query(search))
+        await service.search_market(_build_query(search))
         store.append((perf_counter() - began) * 1000)
     path = search.url(search.after)
     client.get(path)
-    before = client.work()
+    before = client.processor()
     pages = [client.get(path) for _ in range(repeats)]
-    work = (client.work() - before) / repeats
-    return Times(median(store[1:]), median(pages), quantiles(pages, n=20)[-1], work)
+    processor = (client.processor() - before) / repeats
+    return Times(median(store[1:]), median(pages), quantiles(pages, n=20)[-1], processor)
 
 
 if __name__ == "__main__":

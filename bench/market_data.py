@@ -1,4 +1,4 @@
-"""A market of many sellers to be searched: texts of words that are as rare or common as in a language."""
+"""A market of many sellers for searches; the words are as rare or common as in a natural language."""
 
 import asyncio
 import random
@@ -17,60 +17,60 @@ SELLERS = 1_200
 
 _WORDS = 60_000
 _WEIGHTS = list(accumulate(1 / (rank + 3) for rank in range(_WORDS)))
-_OF_A_TEXT, _OF_A_TITLE = 60, 6
-_SHARES = {"tenth": 0.1, "hundredth": 0.01, "thousandth": 0.001}
+_WORDS_PER_TEXT, _WORDS_PER_TITLE = 60, 6
+_WORD_FREQUENCIES = {"tenth": 0.1, "hundredth": 0.01, "thousandth": 0.001}
 _TYPES = {"product": 90, "service": 8, "rental": 2, "job": 0.5}
 _REGIONS, _CATEGORIES = 16, 40
 _ROUND_PRICES = (0, 500, 1_000, 2_000, 5_000, 10_000, 99_900)
 _OLD_PRICES = 77_000_000
 _STAMP = "2026-11-21 10:00:00"
-_OF_A_BATCH = 100
-_AT_ONCE = 8  # sellers whose listings come in together
+_BATCH_SIZE = 100
+_CONCURRENT_SELLERS = 8
 
 
-async def fill_empty(settings: Settings, count: int, tell: Callable[[str], None]) -> None:
-    """Give a database without accounts so many listings, all of them in the market. `tell` hears how it goes.
+async def fill_if_empty(settings: Settings, count: int, log_progress: Callable[[str], None]) -> None:
+    """Create this many active listings if the database has no accounts.
 
-    The settings have the site off, or listings would come into the market by and by, while others are made.
+    The site must be off in the settings, or the service would index the market during the import.
     """
     async with wiring.open_service(settings) as service:
         if await service.store.page_accounts(0, 1):
             return
-        sellers = [await open_seller(service, number) for number in range(SELLERS)]
-        for start in range(0, count, _AT_ONCE * _OF_A_BATCH):
-            numbers = range(start, min(count, start + _AT_ONCE * _OF_A_BATCH))
-            first = start // _OF_A_BATCH
-            some = [sellers[(first + step) % SELLERS] for step in range(_AT_ONCE)]
+        sellers = [await create_seller(service, number) for number in range(SELLERS)]
+        for start in range(0, count, _CONCURRENT_SELLERS * _BATCH_SIZE):
+            numbers = range(start, min(count, start + _CONCURRENT_SELLERS * _BATCH_SIZE))
+            first = start // _BATCH_SIZE
+            some = [sellers[(first + step) % SELLERS] for step in range(_CONCURRENT_SELLERS)]
             rows = [
-                [ImportRow(None, partial(_row, number, count)) for number in numbers[step::_AT_ONCE]]
-                for step in range(_AT_ONCE)
+                [ImportRow(None, partial(_row, number, count)) for number in numbers[step::_CONCURRENT_SELLERS]]
+                for step in range(_CONCURRENT_SELLERS)
             ]
-            await asyncio.gather(*(seller.add(its) for seller, its in zip(some, rows, strict=True)))
-        tell(f"{count:,} listings are made: the market takes them in")
+            await asyncio.gather(*(seller.import_rows(batch) for seller, batch in zip(some, rows, strict=True)))
+        log_progress(f"{count:,} listings are imported; indexing the market")
         while await service.index_market():
             pass
 
 
-def listing(number: int, count: int) -> NewListing:
-    """The nth of so many, the same whenever this is asked.
+def build_listing(number: int, count: int) -> NewListing:
+    """Build the nth of `count` listings, the same each time.
 
-    Beside words of a language it has "even" or "odd", which never meet, as "early" and "late" don't; and perhaps
-    "tenth" and the like, which one of so many listings has. The first eighth has prices of its own.
+    Besides random words, it has "even" or "odd", and "early" or "late", which never occur together. Words such as
+    "tenth" occur with that frequency. The first eighth has prices of its own.
     """
-    chance = random.Random(number)  # noqa: S311 - not a secret
-    words = chance.choices(range(_WORDS), cum_weights=_WEIGHTS, k=_OF_A_TEXT)
+    random_ = random.Random(number)  # noqa: S311 - not a secret
+    words = random_.choices(range(_WORDS), cum_weights=_WEIGHTS, k=_WORDS_PER_TEXT)
     text = [f"word{rank}" for rank in words]
-    text += [chance.choice(("even", "odd")), "early" if number < count // 2 else "late"]
-    text += [word for word, share in _SHARES.items() if chance.random() < share]
-    price = int(10 ** chance.uniform(2, 7)) if chance.random() < 0.5 else chance.choice(_ROUND_PRICES)  # noqa: PLR2004
+    text += [random_.choice(("even", "odd")), "early" if number < count // 2 else "late"]
+    text += [word for word, share in _WORD_FREQUENCIES.items() if random_.random() < share]
+    price = int(10 ** random_.uniform(2, 7)) if random_.random() < 0.5 else random_.choice(_ROUND_PRICES)  # noqa: PLR2004
     if number < count // 8:
         price = _OLD_PRICES + number
     return NewListing(
-        title=" ".join(text[:_OF_A_TITLE]),
-        content=" ".join(text[_OF_A_TITLE:]),
-        type=chance.choices(list(_TYPES), list(_TYPES.values()))[0],
-        category=f"Category {int(_CATEGORIES * chance.random() ** 2)}",
-        region=f"Region {chance.randrange(_REGIONS)}",
+        title=" ".join(text[:_WORDS_PER_TITLE]),
+        content=" ".join(text[_WORDS_PER_TITLE:]),
+        type=random_.choices(list(_TYPES), list(_TYPES.values()))[0],
+        category=f"Category {int(_CATEGORIES * random_.random() ** 2)}",
+        region=f"Region {random_.randrange(_REGIONS)}",
         images='["https://pictures.example/a.jpg"]',
         location="Some street",
         price_cents=price,
@@ -78,22 +78,22 @@ def listing(number: int, count: int) -> NewListing:
 
 
 class Seller(NamedTuple):
-    """An account, whose listings come in as an import's."""
+    """An account whose listings are imported."""
 
     service: Service
     account: Account
     key: ImportKey
 
-    async def add(self, rows: Sequence[ImportRow]) -> None:
-        """Let those come in as one batch, behind what came before."""
+    async def import_rows(self, rows: Sequence[ImportRow]) -> None:
+        """Import the rows as the next batch."""
         store = self.service.store
-        found = await store.find_import(self.key) or ImportProgress(started_at=0)
-        end = Position(found.offset + len(rows), found.line + len(rows))
-        await store.import_listings(self.key, ImportBatch(found.position, end, rows))
+        progress = await store.find_import(self.key) or ImportProgress(started_at=0)
+        end = Position(progress.offset + len(rows), progress.line + len(rows))
+        await store.import_listings(self.key, ImportBatch(progress.position, end, rows))
 
 
-async def open_seller(service: Service, number: int, plan_expires_at: int | None = None) -> Seller:
-    """The nth account, ready to take listings in."""
+async def create_seller(service: Service, number: int, plan_expires_at: int | None = None) -> Seller:
+    """Create the nth account, and begin its import."""
     account = await service.add_account(f"Shop {number}", f"shop{number}@example.com", plan_expires_at)
     key = ImportKey(bucket_of(account.id), account.id, b"\0" * 32, "csv", new_ids=True)
     await service.store.begin_import(key, None, int(service.clock()), 0)
@@ -101,4 +101,4 @@ async def open_seller(service: Service, number: int, plan_expires_at: int | None
 
 
 def _row(number: int, count: int, _: Listing | None) -> ImportedListing:
-    return ImportedListing(listing(number, count), 0, _STAMP, _STAMP, None)
+    return ImportedListing(build_listing(number, count), 0, _STAMP, _STAMP, None)

@@ -1,4 +1,4 @@
-"""The reference: an application on plain uvicorn that knows one answer by heart, of the service's size and headers."""
+"""The reference: an ASGI application that returns one constant response with the size and headers of the service's."""
 
 import os
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -10,12 +10,12 @@ _Application: TypeAlias = Callable[
     [_Message, Callable[[], Awaitable[_Message]], Callable[[_Message], Awaitable[None]]], Awaitable[None]
 ]
 
-ANSWER_VARIABLE = "BENCH_ANSWER"
+RESPONSE_VARIABLE = "BENCH_RESPONSE"
 
 
 def application() -> _Application:
-    """The ASGI application that gives the answer of the file that the environment names."""
-    head, _, body = Path(os.environ[ANSWER_VARIABLE]).read_bytes().partition(b"\r\n\r\n")
+    """Build the application; the response is in the file that the environment names."""
+    head, _, body = Path(os.environ[RESPONSE_VARIABLE]).read_bytes().partition(b"\r\n\r\n")
     status_line, *lines = head.split(b"\r\n")
     fields = [line.split(b": ", 1) for line in lines]
     start = {
@@ -25,7 +25,7 @@ def application() -> _Application:
     }
     finish = {"type": "http.response.body", "body": body}
 
-    async def answer(
+    async def response(
         scope: _Message,
         receive: Callable[[], Awaitable[_Message]],
         send: Callable[[_Message], Awaitable[None]],
@@ -38,4 +38,4 @@ def application() -> _Application:
         await send(start)
         await send(finish)
 
-    return answer
+    return response

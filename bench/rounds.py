@@ -1,4 +1,4 @@
-"""The runs, interleaved: in each round every scenario at each number of connections, service and reference by turns."""
+"""Runs the benchmark in rounds: each scenario and number of connections on the service and on the reference."""
 
 import resource
 import tempfile
@@ -10,26 +10,26 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import apsw
 
-from bench import RejectedRequest, servers, wrk
+from bench import BenchmarkError, servers, wrk
 from bench.data import Data
-from bench.exchange import Answer, Request, exchange
-from bench.machine import busy_seconds
+from bench.http_client import Request, Response, send
+from bench.machine import compute_busy_seconds
 from bench.scenarios import Scenario
 from bench.servers import Server
-from bench.witness import MOST_TRIES, Timed, Watched, Witness, watch
+from bench.stall_detector import MAX_TRIES, MeasuredRun, StallDetector, TimedRun, repeat_if_disturbed
 from bench.wrk import Count
 
 Side: TypeAlias = Literal["service", "reference"]
 
 WARM_UP_SECONDS = 1
-_AROUND_SECONDS = 2.0  # what a run takes beside warming up and measuring
-_REST_SECONDS = 20.0
-_LOOK_SECONDS = 0.1
-_TOLERANCE = 0.05  # of an answer's size, which varies with its digits and, for one listing, with the listing
+_OVERHEAD_SECONDS = 2.0  # per run, without warm-up and measurement
+_IDLE_TIMEOUT_SECONDS = 20.0
+_POLL_SECONDS = 0.1
+_SIZE_TOLERANCE = 0.05  # the size of responses varies: digits and listings vary
 
 
 class Plan(NamedTuple):
-    """What is measured, and for how long."""
+    """What to measure, and for how long."""
 
     scenarios: tuple[Scenario, ...]
     connections: tuple[int, ...] = (1, 32, 256)
@@ -38,191 +38,204 @@ class Plan(NamedTuple):
 
     @property
     def runs(self) -> int:
-        """Runs when none has to be repeated."""
+        """Return the number of runs without repetitions."""
         return 2 * self.rounds * len(self.scenarios) * len(self.connections)
 
     @property
     def estimate(self) -> tuple[float, float]:
-        """Seconds that all of it takes: when no run is disturbed, and when every one is, three times."""
-        once = self.runs * (WARM_UP_SECONDS + self.seconds + _AROUND_SECONDS)
-        return once, MOST_TRIES * once
+        """Return the duration in seconds if no run is disturbed, and if every run is."""
+        once = self.runs * (WARM_UP_SECONDS + self.seconds + _OVERHEAD_SECONDS)
+        return once, MAX_TRIES * once
 
 
 class Run(NamedTuple):
-    """What one run has shown; latencies in microseconds, processor time in microseconds a request."""
+    """The result of a run; latencies in microseconds, processor time in microseconds per request."""
 
     rate: float
     p50: int
     p99: int
     processor: float
     peak_mebibytes: float
-    foreign: float  # seconds of a core that other programs used in each second
+    other_load: float  # seconds of a core that other programs used in each second
 
 
 class Cell(NamedTuple):
-    """All runs of a scenario at a number of connections, by round."""
+    """All runs of a scenario with a number of connections, by round."""
 
     scenario: str
     connections: int
-    service: list[Watched[Run]]
-    reference: list[Watched[Run]]
+    service: list[MeasuredRun[Run]]
+    reference: list[MeasuredRun[Run]]
 
     def ratios(self) -> list[float]:
-        """In each round the service's rate as part of the reference's."""
+        """Return the service's rate relative to the reference's in each round."""
         return [ours.run.rate / theirs.run.rate for ours, theirs in zip(self.service, self.reference, strict=True)]
 
 
 class Bench(NamedTuple):
-    """What every run needs: data, cores (server's, client's), the witness, a folder, and whom to tell how it goes."""
+    """The data, the cores of server and client, the stall detector, a folder, and a function to log progress."""
 
     data: Data
     cores: tuple[int, int]
-    witness: Witness
+    detector: StallDetector
     folder: Path
-    tell: Callable[[str], None]
+    log_progress: Callable[[str], None]
 
     def measure(self, plan: Plan) -> list[Cell]:
-        """Carry out a plan. Raises Refusal when an answer is wrong or refused."""
-        answers = {scenario.name: self._rehearse(scenario) for scenario in plan.scenarios}
+        """Run a plan. Raise BenchmarkError if a response is wrong."""
+        responses = {scenario.name: self._get_expected_response(scenario) for scenario in plan.scenarios}
         cells = [Cell(scenario.name, count, [], []) for scenario in plan.scenarios for count in plan.connections]
         for number in range(plan.rounds):
-            for cell, scenario in zip(cells, _each(plan), strict=True):
+            for cell, scenario in zip(cells, _iterate_scenarios(plan), strict=True):
                 for side in ("service", "reference") if number % 2 == 0 else ("reference", "service"):
-                    load = Load(scenario, cell.connections, plan.seconds, answers[scenario.name])
-                    watched = self._watched(side, load)
-                    (cell.service if side == "service" else cell.reference).append(watched)
-                self._tell_round(number, plan, cell)
+                    load = Load(scenario, cell.connections, plan.seconds, responses[scenario.name])
+                    measured = self._run_undisturbed(side, load)
+                    (cell.service if side == "service" else cell.reference).append(measured)
+                self._log_round(number, plan, cell)
         return cells
 
-    def _rehearse(self, scenario: Scenario) -> Answer:
-        """The service's right answer, by which the reference is made."""
+    def _get_expected_response(self, scenario: Scenario) -> Response:
+        """Return the service's response, which the reference then repeats."""
         with self._service() as server:
             return scenario.check(self.data, server.port)
 
-    def _watched(self, side: Side, load: "Load") -> Watched[Run]:
+    def _run_undisturbed(self, side: Side, load: "Load") -> MeasuredRun[Run]:
         run = self._run_service if side == "service" else self._run_reference
 
-        def set_aside(lost: float) -> None:
-            self.tell(f"{place}: set aside, the machine stood still for {lost * 1000:.0f} ms")
+        def log_disturbed(lost: float) -> None:
+            self.log_progress(f"{label}: repeated, the machine stalled for {lost * 1000:.0f} ms")
 
-        place = f"{load.scenario.name}, {load.connections} connections, {side}"
-        return watch(lambda: run(load), self.witness.lost, set_aside)
+        label = f"{load.scenario.name}, {load.connections} connections, {side}"
+        return repeat_if_disturbed(lambda: run(load), self.detector.get_lost_seconds, log_disturbed)
 
-    def _run_service(self, load: "Load") -> Timed[Run]:
+    def _run_service(self, load: "Load") -> TimedRun[Run]:
         with tempfile.TemporaryDirectory(dir=self.folder) as name:
             folder = Path(name)
-            with servers.service(self.data.database, folder, self.cores[0]) as server:
+            with servers.run_service(self.data.database, folder, self.cores[0]) as server:
                 load.scenario.check(self.data, server.port)
-                run, answered = self.drive(server, load, folder)
+                run, response_count = self.run_load(server, load, folder)
             if load.scenario.creates:
-                require_rows(folder / "listings.db", self.data.rows + 1 + answered, load.connections)
+                require_rows(folder / "listings.db", self.data.rows + 1 + response_count, load.connections)
         return run
 
-    def _run_reference(self, load: "Load") -> Timed[Run]:
+    def _run_reference(self, load: "Load") -> TimedRun[Run]:
         with tempfile.TemporaryDirectory(dir=self.folder) as name:
             folder = Path(name)
-            with servers.reference(load.answer, folder, self.cores[0]) as server:
+            with servers.run_reference(load.response, folder, self.cores[0]) as server:
                 request = load.scenario.requests(self.data)[0]
-                require_same(exchange(server.port, request), load.answer)
-                return self.drive(server, load, folder)[0]
+                require_same(send(server.port, request), load.response)
+                return self.run_load(server, load, folder)[0]
 
-    def drive(self, server: Server, load: "Load", folder: Path) -> tuple[Timed[Run], int]:
-        """Warm up, then measure; returns how many requests were answered in both."""
+    def run_load(self, server: Server, load: "Load", folder: Path) -> tuple[TimedRun[Run], int]:
+        """Warm up and measure; return the run and the number of responses in both."""
         requests = write_requests(load.scenario.requests(self.data), folder)
-        warm = wrk.drive(server.port, requests, load.connections, WARM_UP_SECONDS, self.cores[1], least=0)
-        _await_rest(server)
-        before, since = self._usage(server), time.monotonic()
-        count = wrk.drive(server.port, requests, load.connections, load.seconds, self.cores[1])
-        after, until = self._usage(server), time.monotonic()
-        require_size(count, load.answer, load.connections)
-        used, foreign = after.server - before.server, (after.others - before.others) / (until - since)
+        warm = wrk.run_wrk(server.port, requests, load.connections, WARM_UP_SECONDS, self.cores[1], min_requests=0)
+        _wait_until_idle(server)
+        before, started = self._usage(server), time.monotonic()
+        count = wrk.run_wrk(server.port, requests, load.connections, load.seconds, self.cores[1])
+        after, ended = self._usage(server), time.monotonic()
+        require_size(count, load.response, load.connections)
+        used, other_load = (
+            after.server - before.server,
+            (after.other_programs - before.other_programs) / (ended - started),
+        )
         processor = used / count.requests * 1e6
-        run = Run(count.rate, count.p50, count.p99, processor, server.peak_mebibytes(), max(0.0, foreign))
-        return Timed(run, since, until), warm.requests + count.requests
+        run = Run(count.rate, count.p50, count.p99, processor, server.peak_mebibytes(), max(0.0, other_load))
+        return TimedRun(run, started, ended), warm.requests + count.requests
 
     def _usage(self, server: Server) -> "Usage":
-        used = server.processor_seconds()
-        ended = resource.getrusage(resource.RUSAGE_CHILDREN)  # wrk, as soon as it has ended
-        ours = used + server.beside_seconds() + ended.ru_utime + ended.ru_stime + self.witness.processor_seconds()
-        return Usage(used, busy_seconds(self.cores, Path("/proc/stat").read_text("ascii")) - ours)
+        used = server.get_processor_seconds()
+        finished = resource.getrusage(resource.RUSAGE_CHILDREN)  # includes wrk, which has ended
+        ours = (
+            used
+            + server.get_database_seconds()
+            + finished.ru_utime
+            + finished.ru_stime
+            + self.detector.get_processor_seconds()
+        )
+        return Usage(used, compute_busy_seconds(self.cores, Path("/proc/stat").read_text("ascii")) - ours)
 
     def _service(self) -> AbstractContextManager[Server]:
-        rehearsal = self.folder / "rehearsal"
-        rehearsal.mkdir(exist_ok=True)
-        return servers.service(self.data.database, rehearsal, self.cores[0])
+        folder = self.folder / "check"
+        folder.mkdir(exist_ok=True)
+        return servers.run_service(self.data.database, folder, self.cores[0])
 
-    def _tell_round(self, number: int, plan: Plan, cell: Cell) -> None:
+    def _log_round(self, number: int, plan: Plan, cell: Cell) -> None:
         ours, theirs = cell.service[-1].run, cell.reference[-1].run
-        self.tell(
+        self.log_progress(
             f"round {number + 1} of {plan.rounds}: {cell.scenario}, {cell.connections} connections: "
             f"{ours.rate:,.0f} requests/s, constant body {theirs.rate:,.0f}, {ours.rate / theirs.rate:.2f} of it"
         )
 
 
 class Usage(NamedTuple):
-    """Processor seconds so far: of the server, and of the two cores what was none of the benchmark's."""
+    """Processor seconds so far: of the server, and of other programs on the two cores."""
 
     server: float
-    others: float
+    other_programs: float
 
 
 class Load(NamedTuple):
-    """What one run sends, and the answer that the reference gives to it."""
+    """The load of a run, and the expected response."""
 
     scenario: Scenario
     connections: int
     seconds: int
-    answer: Answer
+    response: Response
 
 
-def _each(plan: Plan) -> Iterator[Scenario]:
+def _iterate_scenarios(plan: Plan) -> Iterator[Scenario]:
     return (scenario for scenario in plan.scenarios for _ in plan.connections)
 
 
-def _await_rest(server: Server) -> None:
-    """Wait until a slow server has done with what was under way when warming up ended."""
-    deadline = time.monotonic() + _REST_SECONDS
-    used = server.processor_seconds()
+def _wait_until_idle(server: Server) -> None:
+    """Wait until the server has finished the requests of the warm-up."""
+    deadline = time.monotonic() + _IDLE_TIMEOUT_SECONDS
+    used = server.get_processor_seconds()
     while time.monotonic() < deadline:
-        time.sleep(_LOOK_SECONDS)
-        before, used = used, server.processor_seconds()
-        if used - before < _LOOK_SECONDS / 2:
+        time.sleep(_POLL_SECONDS)
+        before, used = used, server.get_processor_seconds()
+        if used - before < _POLL_SECONDS / 2:
             return
 
 
 def write_requests(requests: list[Request], folder: Path) -> Path:
-    """A file of requests for `load.lua`."""
+    """Write the requests for `load.lua` to a file."""
     path = folder / "requests"
-    path.write_text("".join(request.line() for request in requests), "utf-8")
+    path.write_text("".join(request.format_for_wrk() for request in requests), "utf-8")
     return path
 
 
-def require_same(answer: Answer, wanted: Answer) -> None:
-    """Raises Refusal unless the reference's answer is the service's, but for date and order of headers."""
-    if (answer.status, answer.header_lines(), answer.body) != (wanted.status, wanted.header_lines(), wanted.body):
-        raise RejectedRequest(f"The reference does not give the service's answer: {answer.head!r} for {wanted.head!r}")
+def require_same(response: Response, expected: Response) -> None:
+    """Raise BenchmarkError unless the reference repeats the service's response, except for date and header order."""
+    if (response.status, response.header_lines(), response.body) != (
+        expected.status,
+        expected.header_lines(),
+        expected.body,
+    ):
+        raise BenchmarkError(f"The reference returned another response: {response.head!r}, expected {expected.head!r}")
 
 
-def require_size(count: Count, answer: Answer, connections: int) -> None:
-    """Raises Refusal unless wrk has read as many bytes as so many answers of this size have.
+def require_size(count: Count, response: Response, connections: int) -> None:
+    """Raise BenchmarkError unless wrk received as many bytes as this number of responses has.
 
-    It has also read some of those that were under way at the end, one for each connection.
+    It has also received parts of unfinished responses, at most one per connection.
     """
-    least = count.requests * answer.size * (1 - _TOLERANCE)
-    most = (count.requests + connections) * answer.size * (1 + _TOLERANCE)
-    if not least <= count.size <= most:
-        raise RejectedRequest(
-            f"wrk has read {count.size / count.requests:.0f} bytes an answer, where a right one has {answer.size}"
+    minimum = count.requests * response.size * (1 - _SIZE_TOLERANCE)
+    maximum = (count.requests + connections) * response.size * (1 + _SIZE_TOLERANCE)
+    if not minimum <= count.size <= maximum:
+        raise BenchmarkError(
+            f"wrk received {count.size / count.requests:.0f} bytes per response, expected {response.size}"
         )
 
 
-def require_rows(database: Path, wanted: int, connections: int) -> None:
-    """Raises Refusal unless there is a row in the file for each create that was answered."""
-    require_count(count_rows(database), wanted, connections)
+def require_rows(database: Path, expected: int, connections: int) -> None:
+    """Raise BenchmarkError unless the file has a row for each successful create."""
+    require_count(count_rows(database), expected, connections)
 
 
 def count_rows(database: Path) -> int:
-    """The listings in a file."""
+    """Return the number of listings in a file."""
     connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         return int(connection.execute("SELECT COUNT(*) FROM listings").get)
@@ -230,12 +243,12 @@ def count_rows(database: Path) -> int:
         connection.close()
 
 
-def require_count(rows: int, wanted: int, connections: int) -> None:
-    """Raises Refusal unless there is a row for each create that was answered.
+def require_count(rows: int, expected: int, connections: int) -> None:
+    """Raise BenchmarkError unless there is a row for each successful create.
 
-    Those that were under way when wrk ended its two runs may be there as well, one for each connection.
+    Creates that were in progress when one of wrk's two runs ended may have a row too, one per connection and run.
     """
-    if not wanted <= rows <= wanted + 2 * connections:
-        raise RejectedRequest(
-            f"{rows} listings are stored where {wanted} should be, so the creates were not what they seemed"
+    if not expected <= rows <= expected + 2 * connections:
+        raise BenchmarkError(
+            f"{rows} listings are stored, expected {expected}: the responses of the creates were wrong"
         )

@@ -1,4 +1,4 @@
-"""Servers that are measured, each with its processes on one core, and what they take of the machine."""
+"""Starts the servers under test on their cores, and measures their processor time and memory."""
 
 import os
 import random
@@ -15,60 +15,60 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-from bench import RejectedRequest
-from bench.exchange import Answer
-from bench.machine import family, used_seconds
-from bench.reference import ANSWER_VARIABLE
+from bench import BenchmarkError
+from bench.http_client import Response
+from bench.machine import get_processor_seconds, list_processes
+from bench.reference import RESPONSE_VARIABLE
 
-_HOME = Path(__file__).parent.parent
+_PROJECT_FOLDER = Path(__file__).parent.parent
 _ADDRESS = re.compile(rb"(?:Listings answers at|Uvicorn running on) http://127\.0\.0\.1:(\d+)")
 Cores: TypeAlias = int | tuple[int, ...]
-"""One core, or several that its processes share."""
+"""One core, or several cores that the processes share."""
 
 _START_SECONDS = 120.0
 _PORTS = (12_000, 22_000)
-_chance = random.SystemRandom()
+_random = random.SystemRandom()
 _STOP_SECONDS = 30.0
 
 
 class Server(NamedTuple):
-    """A server that answers."""
+    """A server that accepts requests."""
 
     process: subprocess.Popen[bytes]
     port: int
     database: int | None = None
-    """The process of its database's server, if it has one that is measured along but not counted as its own."""
+    """The process of its database server, if it has one; its time is not counted as the server's."""
 
-    def processor_seconds(self) -> float:
-        """What it has used of its core since it started, the system's work for it included."""
-        return sum(used_seconds(pid) for pid in family(self.process.pid))
+    def get_processor_seconds(self) -> float:
+        """Return the processor time since its start, including system time."""
+        return sum(get_processor_seconds(pid) for pid in list_processes(self.process.pid))
 
-    def beside_seconds(self) -> float:
-        """What its database's server has used, as far as its processes are still there."""
+    def get_database_seconds(self) -> float:
+        """Return the processor time of the running processes of its database server."""
         total = 0.0
-        for pid in family(self.database) if self.database is not None else ():
+        for pid in list_processes(self.database) if self.database is not None else ():
             with suppress(OSError):
-                total += used_seconds(pid)
+                total += get_processor_seconds(pid)
         return total
 
     def peak_mebibytes(self) -> float:
-        """The most memory that it ever had; of several processes the sum."""
-        return sum(map(_peak_mebibytes, family(self.process.pid)))
+        """Return the peak memory of all its processes, summed."""
+        return sum(map(_peak_mebibytes, list_processes(self.process.pid)))
 
 
 @contextmanager
-def service(  # noqa: PLR0913 - what the service is started with
+def run_service(  # noqa: PLR0913 - options of the service
     database: Path,
     folder: Path,
     core: Cores,
     *,
     window: int = 1,
     settings: Mapping[str, str] = MappingProxyType({}),
-    under: tuple[str, ...] = (),
+    wrapper: tuple[str, ...] = (),
 ) -> Iterator[Server]:
-    """`listings serve` on a copy of a database, by default settings but for its window, in seconds, and those given.
+    """Run `listings serve` on a copy of a database, with a rate window in seconds and other settings.
 
-    `under`: a command that runs it, such as valgrind's.
+    `wrapper` is the prefix of its command, such as valgrind's.
     """
     copy = folder / "listings.db"
     shutil.copyfile(database, copy)
@@ -79,49 +79,53 @@ def service(  # noqa: PLR0913 - what the service is started with
         "LISTINGS_PORT": "0",
     }
     program = Path(sys.executable).with_name("listings")
-    with started([*under, str(program), "serve"], environment, folder, core) as server:
+    with run_server([*wrapper, str(program), "serve"], environment, folder, core) as server:
         yield server
 
 
 @contextmanager
-def reference(answer: Answer, folder: Path, core: int, *, under: tuple[str, ...] = ()) -> Iterator[Server]:
-    """Plain uvicorn that gives one answer to all requests; `under`: a command that runs it."""
-    file = folder / "answer"
-    file.write_bytes(answer.head + b"\r\n" + answer.body)
+def run_reference(response: Response, folder: Path, core: int, *, wrapper: tuple[str, ...] = ()) -> Iterator[Server]:
+    """Run a server that returns one response to all requests; `wrapper` is the prefix of its command."""
+    file = folder / "response"
+    file.write_bytes(response.head + b"\r\n" + response.body)
     command = [sys.executable, "-m", "uvicorn", "--factory", "bench.reference:application", "--port", "0"]
     options = ["--loop", "uvloop", "--http", "httptools", "--no-access-log", "--no-server-header"]
-    with started([*under, *command, *options], {ANSWER_VARIABLE: str(file)}, folder, core) as server:
+    with run_server([*wrapper, *command, *options], {RESPONSE_VARIABLE: str(file)}, folder, core) as server:
         yield server
 
 
 @contextmanager
-def started(  # noqa: PLR0913 - what a process needs
+def run_server(  # noqa: PLR0913 - options of a process
     command: list[str],
     environment: Mapping[str, str],
     folder: Path,
     core: Cores,
     *,
-    place: Path = _HOME,
+    working_folder: Path = _PROJECT_FOLDER,
     port: int | None = None,
 ) -> Iterator[Server]:
-    """A server from the moment that it answers until it has stopped in order; its log is a file of the folder.
+    """Run a server from its first response to its shutdown; its log goes to the folder.
 
-    It tells its port itself, or is given one that it takes connections on once it is there.
+    Without `port`, the server chooses one and logs it.
     """
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("LISTINGS_") and name != "PORT"}
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("LISTINGS_") and name != "PORT"
+    }
     log = folder / "log"
     with log.open("wb") as file, pinned(core):
         process = subprocess.Popen(
             command,
-            cwd=place,
-            env={**kept, **environment},
+            cwd=working_folder,
+            env={**inherited, **environment},
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,
             start_new_session=True,
         )
     try:
-        yield Server(process, _port(process, log) if port is None else _connected(process, log, port))
+        yield Server(
+            process, _wait_for_port(process, log) if port is None else _wait_for_connection(process, log, port)
+        )
         _stop(process, log)
     finally:
         with suppress(ProcessLookupError):
@@ -131,7 +135,7 @@ def started(  # noqa: PLR0913 - what a process needs
 
 @contextmanager
 def pinned(core: Cores) -> Iterator[None]:
-    """Run on one core, or on some, and all threads and processes that are begun meanwhile, for as long as they last."""
+    """Run this thread, and the threads and processes that it starts, on these cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core} if isinstance(core, int) else core)
     try:
@@ -140,18 +144,18 @@ def pinned(core: Cores) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def free_port() -> int:
-    """A port that nobody listens on, nor is given by the kernel to whoever asks for any.
+def find_free_port() -> int:
+    """Return an unused port that the kernel never assigns by itself.
 
-    Neither is the one that is 10,000 higher, which a node of a Redis cluster takes, too.
+    The port plus 10,000 is not assigned either: a node of a Redis cluster uses it.
     """
     while True:
-        with socket.socket() as trial:
+        with socket.socket() as candidate:
             try:
-                trial.bind(("127.0.0.1", _chance.randrange(*_PORTS)))
+                candidate.bind(("127.0.0.1", _random.randrange(*_PORTS)))
             except OSError:
                 continue
-            return int(trial.getsockname()[1])
+            return int(candidate.getsockname()[1])
 
 
 def _peak_mebibytes(pid: int) -> float:
@@ -160,28 +164,28 @@ def _peak_mebibytes(pid: int) -> float:
     return int(found[1]) / 1024 if found is not None else 0.0
 
 
-def _port(process: subprocess.Popen[bytes], log: Path) -> int:
-    for _ in _while_starting(process, log):
+def _wait_for_port(process: subprocess.Popen[bytes], log: Path) -> int:
+    for _ in _poll_while_starting(process, log):
         found = _ADDRESS.search(log.read_bytes())
         if found is not None:
             return int(found[1])
     raise AssertionError
 
 
-def _connected(process: subprocess.Popen[bytes], log: Path, port: int) -> int:
-    for _ in _while_starting(process, log):
+def _wait_for_connection(process: subprocess.Popen[bytes], log: Path, port: int) -> int:
+    for _ in _poll_while_starting(process, log):
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
             return port
     raise AssertionError
 
 
-def _while_starting(process: subprocess.Popen[bytes], log: Path) -> Iterator[None]:
-    """Time to look, again and again. Raises Refusal when the server has ended or takes too long."""
+def _poll_while_starting(process: subprocess.Popen[bytes], log: Path) -> Iterator[None]:
+    """Yield until the server is ready. Raise BenchmarkError if it ends or takes too long."""
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         yield
         time.sleep(0.02)
-    raise RejectedRequest(f"A server does not start: {_last_line(log)}")
+    raise BenchmarkError(f"The server does not start: {_last_line(log)}")
 
 
 def _stop(process: subprocess.Popen[bytes], log: Path) -> None:
@@ -189,9 +193,9 @@ def _stop(process: subprocess.Popen[bytes], log: Path) -> None:
     try:
         process.wait(_STOP_SECONDS)
     except subprocess.TimeoutExpired:
-        raise RejectedRequest(f"A server does not stop: {_last_line(log)}") from None
+        raise BenchmarkError(f"The server does not stop: {_last_line(log)}") from None
 
 
 def _last_line(log: Path) -> str:
     lines = log.read_bytes()[-2000:].decode("utf-8", "replace").splitlines()
-    return lines[-1] if lines else "it has said nothing"
+    return lines[-1] if lines else "its log is empty"

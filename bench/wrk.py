@@ -1,4 +1,4 @@
-"""The client: wrk, driven by `load.lua`."""
+"""Runs wrk, the load generator, with `load.lua`."""
 
 import os
 import re
@@ -7,20 +7,20 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import RejectedRequest
+from bench import BenchmarkError
 
 _SCRIPT = Path(__file__).with_name("load.lua")
-_COUNTED = re.compile(
-    r"^COUNTED requests=(\d+) microseconds=(\d+) bytes=(\d+) p50=(\d+) p99=(\d+) refused=(\d+) broken=(\d+)$",
+_RESULT = re.compile(
+    r"^COUNTED requests=(\d+) microseconds=(\d+) bytes=(\d+) p50=(\d+) p99=(\d+) failed=(\d+) broken=(\d+)$",
     re.MULTILINE,
 )
-_COMPLAINT = re.compile(r"^\s*(Non-2xx or 3xx responses: .*|Socket errors: .*)$", re.MULTILINE)
+_ERROR_LINE = re.compile(r"^\s*(Non-2xx or 3xx responses: .*|Socket errors: .*)$", re.MULTILINE)
 _GRACE_SECONDS = 30.0
-_TIMEOUT = "60s"  # beyond any run: an answer that is late is slow, not wrong
+_TIMEOUT = "60s"  # longer than any run: a late response is slow, not an error
 
 
 class Count(NamedTuple):
-    """What wrk has counted; latencies in microseconds, `size` in bytes of all answers with their headers."""
+    """The result of wrk; latencies in microseconds, `size` in bytes of all responses with headers."""
 
     requests: int
     seconds: float
@@ -30,30 +30,30 @@ class Count(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Answered requests a second."""
+        """Return the responses per second."""
         return self.requests / self.seconds
 
 
-def program() -> str:
-    """Where wrk is. Raises Refusal when it is missing."""
+def find_wrk() -> str:
+    """Return the path of wrk. Raise BenchmarkError if it is not installed."""
     found = shutil.which("wrk")
     if found is None:
-        raise RejectedRequest("wrk, the client of the benchmark, is missing: install it with `apt-get install wrk`")
+        raise BenchmarkError("wrk, the load generator, is missing: install it with `apt-get install wrk`")
     return found
 
 
-def version() -> str:
-    """What wrk calls itself."""
-    said = subprocess.run([program(), "-v"], capture_output=True, text=True, check=False).stdout
-    return " ".join(said.split()[1:2]) or "unknown"
+def get_version() -> str:
+    """Return the version of wrk."""
+    output = subprocess.run([find_wrk(), "-v"], capture_output=True, text=True, check=False).stdout
+    return " ".join(output.split()[1:2]) or "unknown"
 
 
-def drive(port: int, requests: Path, connections: int, seconds: int, core: int, *, least: int = 1) -> Count:  # noqa: PLR0913 - what wrk asks for
-    """Send the requests of a file for some seconds from one core. Raises Refusal unless every answer was good.
+def run_wrk(port: int, requests: Path, connections: int, seconds: int, core: int, *, min_requests: int = 1) -> Count:  # noqa: PLR0913 - options of wrk
+    """Send the requests of a file for some seconds from one core.
 
-    `least`: how many must be answered.
+    Raise BenchmarkError for an error response, a broken connection, or fewer than `min_requests` responses.
     """
-    command = [program(), "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", _TIMEOUT, "-s", str(_SCRIPT)]
+    command = [find_wrk(), "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", _TIMEOUT, "-s", str(_SCRIPT)]
     with subprocess.Popen(
         [*command, f"http://127.0.0.1:{port}/", "--", str(requests)],
         stdout=subprocess.PIPE,
@@ -62,21 +62,21 @@ def drive(port: int, requests: Path, connections: int, seconds: int, core: int, 
     ) as process:
         os.sched_setaffinity(process.pid, {core})
         try:
-            return parse(process.communicate(timeout=seconds + _GRACE_SECONDS)[0], least=least)
+            return parse_output(process.communicate(timeout=seconds + _GRACE_SECONDS)[0], min_requests=min_requests)
         finally:
             process.kill()
 
 
-def parse(output: str, *, least: int = 1) -> Count:
-    """What stands in wrk's output. Raises Refusal for an answer that is no success, and for a broken connection."""
-    counted = _COUNTED.search(output)
-    if counted is None:
-        raise RejectedRequest(f"wrk has counted nothing: {' '.join(output.split())[:300]}")
-    requests, microseconds, size, p50, p99, refused, broken = map(int, counted.groups())
-    complaint = _COMPLAINT.search(output)
-    if complaint is not None or refused or broken:
-        told = complaint[1] if complaint is not None else f"{refused} refused, {broken} broken"
-        raise RejectedRequest(f"Not every answer was a success, so nothing was measured: {told}")
-    if requests < least:
-        raise RejectedRequest("Not one request was answered")
+def parse_output(output: str, *, min_requests: int = 1) -> Count:
+    """Parse the output of wrk. Raise BenchmarkError for errors and for too few responses."""
+    result = _RESULT.search(output)
+    if result is None:
+        raise BenchmarkError(f"wrk printed no result: {' '.join(output.split())[:300]}")
+    requests, microseconds, size, p50, p99, failed, broken = map(int, result.groups())
+    error_line = _ERROR_LINE.search(output)
+    if error_line is not None or failed or broken:
+        reason = error_line[1] if error_line is not None else f"{failed} error responses, {broken} broken connections"
+        raise BenchmarkError(f"Not every response was a success: {reason}")
+    if requests < min_requests:
+        raise BenchmarkError("wrk received no response")
     return Count(requests, microseconds / 1e6, size, p50, p99)

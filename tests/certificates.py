@@ -4,11 +4,11 @@ import subprocess
 from pathlib import Path
 
 
-def self_signed(folder: Path, name: str) -> tuple[Path, Path]:
-    """A new certificate for a host, which it signs itself, and its key."""
+def create_certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    """Create a self-signed certificate for a host; return the paths of the certificate and of the key."""
     certificate, key = folder / "certificate.pem", folder / "key.pem"
-    made = ["openssl", "req", "-x509", "-nodes", "-days", "2", "-newkey", "ec"]
-    made += ["-pkeyopt", "ec_paramgen_curve:prime256v1"]
-    about = ["-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}"]
-    subprocess.run([*made, *about, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    options = ["openssl", "req", "-x509", "-nodes", "-days", "2", "-newkey", "ec"]
+    options += ["-pkeyopt", "ec_paramgen_curve:prime256v1"]
+    subject = ["-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}"]
+    subprocess.run([*options, *subject, "-keyout", key, "-out", certificate], check=True, capture_output=True)
     return certificate, key

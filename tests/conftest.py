@@ -1,4 +1,4 @@
-"""Fixtures of all tests."""
+"""Fixtures shared by all tests."""
 
 import logging
 import os
@@ -17,25 +17,25 @@ from hypothesis import HealthCheck, settings
 from listings import is_compiled
 from listings.store.postgres import pool
 from tests.citus_cluster import ADDRESS, CitusCluster
-from tests.harness import TIMEOUT, Cast, DatabaseLocation, Harness, Person, RunningService, in_a_file
+from tests.harness import TIMEOUT, Cast, DatabaseUrls, Harness, Person, RunningService, build_sqlite_url
 from tests.postgres_server import FolderDatabases, PostgresServer
 from tests.redis_server import RedisServer
 
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or every one of hundreds of programs would be compiled anew
-os.environ.pop("PYTHONUNBUFFERED", None)  # users' programs have buffers
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # otherwise hundreds of subprocesses would compile every module
+os.environ.pop("PYTHONUNBUFFERED", None)  # users run the program with buffering
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a job in a shell's background, as whose programs would be, too
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; subprocesses would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A machine that is busy is slow to draw examples, too.
+# Drawing examples is slow on a busy machine.
 settings.register_profile("listings", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("listings")
 
 
 def pytest_sessionstart() -> None:
-    """What is meant to test the compiled program must not pass by testing another."""
+    """Fail if the compiled program should be tested, but is not compiled."""
     if os.environ.get("LISTINGS_TEST_COMPILED") and not is_compiled():
-        raise pytest.UsageError("Nothing is compiled that could be tested: see `make test-compiled`")
+        raise pytest.UsageError("The program is not compiled: run `make test-compiled`")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """In CI a test that was skipped has failed: every one can run there."""
+    """In CI, treat a skipped test as failed: everything it needs must be installed there."""
     report = yield
     if os.environ.get("CI") and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
@@ -60,8 +60,8 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _patient() -> Iterator[None]:
-    """What is sent behind a refusal may come late from a machine that stands still for seconds."""
+def _long_timeouts() -> Iterator[None]:
+    """Tolerate stalls of the machine: requests after a rejected one may arrive late."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("listings.http.connection._DISCARD_SECONDS", TIMEOUT / 2)
         yield
@@ -69,10 +69,7 @@ def _patient() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    """One PostgreSQL for all tests; each has databases of its own.
-
-    On a machine that stands still for seconds to connect may take that long.
-    """
+    """One PostgreSQL server for all tests; each test has its own databases."""
     with pytest.MonkeyPatch.context() as patch, PostgresServer() as server:
         patch.setattr(pool, "_MIN_CONNECT_TIMEOUT_SECONDS", TIMEOUT)
         yield server
@@ -80,71 +77,71 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="session")
 def citus() -> Iterator[CitusCluster]:
-    """The cluster at LISTINGS_TEST_CITUS_URL, with databases of this run."""
+    """The cluster at LISTINGS_TEST_CITUS_URL, with databases for this run."""
     with CitusCluster(ADDRESS) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def databases_in_postgres(postgres: PostgresServer) -> Iterator[FolderDatabases]:
-    """A database for each folder of a house."""
+    """A PostgreSQL database for each harness folder."""
     with FolderDatabases(postgres) as databases:
         yield databases
 
 
 @pytest.fixture(scope="session")
 def databases_in_citus(citus: CitusCluster) -> Iterator[FolderDatabases]:
-    """The same on Citus."""
+    """A Citus database for each harness folder."""
     with FolderDatabases(citus) as databases:
         yield databases
 
 
 @pytest.fixture
 def engine(request: pytest.FixtureRequest) -> Iterator[str]:
-    """What houses have their data in: "sqlite", or another where a test is run on all (tests/api/conftest.py)."""
+    """The engine of the harness: SQLite, or another one if a test is parametrised (tests/api/conftest.py)."""
     name = getattr(request, "param", "sqlite")
     if name == "sqlite":
         yield name
         return
     databases: FolderDatabases = request.getfixturevalue(f"databases_in_{name}")
     if "running" in request.fixturenames:
-        request.getfixturevalue(f"running_on_{name}")  # before the look at what is lent: it stays for the next test
+        request.getfixturevalue(f"running_on_{name}")  # first, so that its database is not released after this test
     before = databases.folders
-    DatabaseLocation.database_of = databases.get_url
+    DatabaseUrls.build = databases.get_url
     yield name
-    DatabaseLocation.database_of = in_a_file
+    DatabaseUrls.build = build_sqlite_url
     for folder in databases.folders - before:
         databases.release(folder)
 
 
 @pytest.fixture
 def harness(tmp_path: Path, engine: str) -> Iterator[Harness]:
-    """The service in this process, with a clock to turn."""
+    """The service in this process, with a manual clock."""
     assert engine
     with Harness(tmp_path) as harness:
         yield harness
 
 
 @pytest.fixture(scope="session")
-def running_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[bool], RunningService]]:
-    """Starts a service that answers by the protocol's own extension, or one that does not; each once a process."""
+def start_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[bool], RunningService]]:
+    """Start services with and without the server's own ASGI extension, each at most once per process."""
     services: dict[bool, RunningService] = {}
     with ExitStack() as stack:
 
-        def once(plain: bool) -> RunningService:  # noqa: FBT001 - of two kinds
+        def get_service(plain: bool) -> RunningService:  # noqa: FBT001 - a single argument
             if plain not in services:
                 folder = tmp_path_factory.mktemp("running")
                 services[plain] = stack.enter_context(RunningService(folder, plain=plain))
             return services[plain]
 
-        yield once
+        yield get_service
 
 
 @pytest.fixture(scope="session")
 def running_on_postgres(
     tmp_path_factory: pytest.TempPathFactory, databases_in_postgres: FolderDatabases
 ) -> Iterator[RunningService]:
-    """One service over PostgreSQL."""
+    """One service on PostgreSQL for all tests."""
     folder = tmp_path_factory.mktemp("running-on-postgres")
     with RunningService(folder, database=databases_in_postgres.get_url(folder)) as service:
         yield service
@@ -154,7 +151,7 @@ def running_on_postgres(
 def running_on_citus(
     tmp_path_factory: pytest.TempPathFactory, databases_in_citus: FolderDatabases
 ) -> Iterator[RunningService]:
-    """One service over Citus."""
+    """One service on Citus for all tests."""
     folder = tmp_path_factory.mktemp("running-on-citus")
     with RunningService(folder, database=databases_in_citus.get_url(folder)) as service:
         yield service
@@ -162,75 +159,75 @@ def running_on_citus(
 
 @pytest.fixture
 def running(request: pytest.FixtureRequest, engine: str) -> RunningService:
-    """One service behind a real socket for all tests; each test has a cast of its own.
+    """One service on a real socket for all tests; each test has its own accounts.
 
-    Tests of the API get one that answers in one write and one that answers as any ASGI application.
+    API tests run with the server's own extension ("one write") and with plain ASGI.
     """
     if engine != "sqlite":
-        elsewhere: RunningService = request.getfixturevalue(f"running_on_{engine}")
-        return elsewhere
-    once: Callable[[bool], RunningService] = request.getfixturevalue("running_once")
-    return once(getattr(request, "param", "one write") == "plain ASGI")
+        service: RunningService = request.getfixturevalue(f"running_on_{engine}")
+        return service
+    get_service: Callable[[bool], RunningService] = request.getfixturevalue("start_once")
+    return get_service(getattr(request, "param", "one write") == "plain ASGI")
 
 
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[RedisServer]:
-    """One Redis for all tests, which tell their keys apart by the database's id; none may stop or change it."""
+    """One Redis for all tests, with keys separated by database id; tests must not stop or change it."""
     with RedisServer() as server:
         yield server
 
 
 @pytest.fixture
 def cast(running: RunningService) -> Cast:
-    """alice, bob and charlie, new for each test."""
+    """Create new accounts for alice, bob and charlie."""
     return running.cast()
 
 
 class Client:
-    """Calls the API over HTTP with somebody's key."""
+    """Calls the API over HTTP with an account's key."""
 
     def __init__(self, http: httpx.Client, person: Person) -> None:
         self.person = person
         self._http = http
 
-    def request(self, method: str, path: str = "", **more: Any) -> httpx.Response:
-        """`path` is below /api/v1/listings; headers given win over the key's."""
-        headers = {"X-API-Key": self.person.key} | more.pop("headers", {})
-        return self._http.request(method, f"/api/v1/listings{path}", headers=headers, **more)
+    def request(self, method: str, path: str = "", **options: Any) -> httpx.Response:
+        """Send a request; `path` is relative to /api/v1/listings, and `headers` override the key."""
+        headers = {"X-API-Key": self.person.key} | options.pop("headers", {})
+        return self._http.request(method, f"/api/v1/listings{path}", headers=headers, **options)
 
-    def get(self, path: str = "", **more: Any) -> httpx.Response:
-        return self.request("GET", path, **more)
+    def get(self, path: str = "", **options: Any) -> httpx.Response:
+        return self.request("GET", path, **options)
 
-    def post(self, path: str = "", **more: Any) -> httpx.Response:
-        return self.request("POST", path, **more)
+    def post(self, path: str = "", **options: Any) -> httpx.Response:
+        return self.request("POST", path, **options)
 
-    def patch(self, path: str = "", **more: Any) -> httpx.Response:
-        return self.request("PATCH", path, **more)
+    def patch(self, path: str = "", **options: Any) -> httpx.Response:
+        return self.request("PATCH", path, **options)
 
-    def put(self, path: str = "", **more: Any) -> httpx.Response:
-        return self.request("PUT", path, **more)
+    def put(self, path: str = "", **options: Any) -> httpx.Response:
+        return self.request("PUT", path, **options)
 
-    def delete(self, path: str = "", **more: Any) -> httpx.Response:
-        return self.request("DELETE", path, **more)
+    def delete(self, path: str = "", **options: Any) -> httpx.Response:
+        return self.request("DELETE", path, **options)
 
     def create(self, **fields: object) -> int:
-        """A listing with these fields; returns its id."""
+        """Create a listing with these fields and return its id."""
         response = self.post(json={"title": "Bicycle", "content": "Two wheels.", **fields})
         assert response.status_code == 201, response.text
         return int(response.json()["id"])
 
     def read(self, listing_id: int) -> dict[str, object]:
-        """The record of a listing."""
+        """Return the listing as JSON."""
         response = self.get(f"/{listing_id}")
         assert response.status_code == 200, response.text
         record: dict[str, object] = response.json()
         return record
 
 
-class OnePerThread(httpx.BaseTransport):
-    """Connections that no other thread uses: of a pool that they share one may close what another has just taken."""
+class TransportPerThread(httpx.BaseTransport):
+    """Uses separate connections in each thread; a shared pool may close one that another thread has just taken."""
 
-    _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # httpx's own loads every authority, 30 ms a client
+    _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # httpx's default loads all CA certificates, 30 ms per client
 
     def __init__(self) -> None:
         self._own = threading.local()
@@ -250,8 +247,8 @@ class OnePerThread(httpx.BaseTransport):
 
 @pytest.fixture
 def http(running: RunningService) -> Iterator[httpx.Client]:
-    """A connection without any key, and one of its own for each thread."""
-    with httpx.Client(base_url=running.base_url, timeout=TIMEOUT, transport=OnePerThread()) as client:
+    """A client without a key, with separate connections per thread."""
+    with httpx.Client(base_url=running.base_url, timeout=TIMEOUT, transport=TransportPerThread()) as client:
         yield client
 
 
@@ -274,8 +271,8 @@ def charlie(http: httpx.Client, cast: Cast) -> Client:
 
 
 @pytest.fixture
-def logging_kept() -> Iterator[None]:
-    """Logging is as before, whatever a command has set it to."""
+def restore_logging() -> Iterator[None]:
+    """Restore the logging configuration, which commands change."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield

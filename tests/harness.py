@@ -1,4 +1,4 @@
-"""The service as tests use it: in this process with a clock to turn, or behind a real socket."""
+"""Test harnesses: the service in this process with a manual clock, or on a real socket."""
 
 import asyncio
 import json as jsons
@@ -30,11 +30,11 @@ T = TypeVar("T")
 
 MONTH = 31 * 24 * 3600
 START = 1_790_000_000  # 2026-09-21 14:13:20
-TIMEOUT = 120  # seconds: whatever takes longer hangs
+TIMEOUT = 120  # seconds, for anything that might hang
 
 
 class Clock:
-    """Seconds since 1970, turned by hand."""
+    """A clock that only the test advances; returns a Unix timestamp."""
 
     def __init__(self) -> None:
         self.now = float(START)
@@ -47,7 +47,7 @@ class Clock:
 
 
 class Person(NamedTuple):
-    """Somebody of the cast: an account with a key."""
+    """A test account with a key."""
 
     account: Account
     key: str
@@ -55,7 +55,7 @@ class Person(NamedTuple):
 
 
 class Cast(NamedTuple):
-    """alice, the owner; bob, another account; charlie, whose plan has expired."""
+    """The test accounts: alice, the owner; bob, another seller; charlie, whose plan has expired."""
 
     alice: Person
     bob: Person
@@ -63,12 +63,12 @@ class Cast(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """An answer of the application."""
+    """A response of the application."""
 
     status: int
     headers: dict[str, str]
     body: bytes
-    cookies: tuple[str, ...] = ()  # each Set-Cookie
+    cookies: tuple[str, ...] = ()  # the Set-Cookie headers
 
     def json(self) -> Any:
         return jsons.loads(self.body)
@@ -76,31 +76,31 @@ class Reply(NamedTuple):
 
 @contextmanager
 def unused_port() -> Iterator[int]:
-    """A port on which nobody listens, and nobody else can: tests of another process make theirs meanwhile."""
+    """Yield a port that refuses connections; it stays bound, so that no other test can use it."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]
 
 
-def in_a_file(folder: Path) -> str:
-    """The address of a house's database: a file in its folder."""
+def build_sqlite_url(folder: Path) -> str:
+    """Return the URL of the database file in a harness's folder."""
     return f"sqlite:///{folder}/listings.db"
 
 
-class DatabaseLocation:
-    """Where houses have their data, unless they are told: one database for each folder."""
+class DatabaseUrls:
+    """Builds the database URL of a harness without an explicit one; fixtures replace `build` for other engines."""
 
-    database_of: Callable[[Path], str] = staticmethod(in_a_file)
+    build: Callable[[Path], str] = staticmethod(build_sqlite_url)
 
 
-def settings_for(folder: Path, **flags: str) -> Settings:
+def load_test_settings(folder: Path, **flags: str) -> Settings:
     if "database" not in flags:
-        flags["database"] = DatabaseLocation.database_of(folder)
+        flags["database"] = DatabaseUrls.build(folder)
     return load({}, {"data_folder": str(folder), "port": "0", "database_timeout": str(TIMEOUT), **flags})
 
 
-async def make_person(service: Service, name: str, plan_ends_in: float) -> Person:
-    """An account of its own with a key; the plan may have ended long ago."""
+async def create_person(service: Service, name: str, plan_ends_in: float) -> Person:
+    """Create an account with a key; its plan ends in this many seconds, or has ended if that is negative."""
     count = len(_EMAILS)
     _EMAILS.append(f"{name}{count}@example.com")
     account = await service.add_account(name, _EMAILS[-1], int(service.clock() + plan_ends_in))
@@ -111,29 +111,29 @@ async def make_person(service: Service, name: str, plan_ends_in: float) -> Perso
 _EMAILS: list[str] = []
 
 
-async def make_cast(service: Service) -> Cast:
+async def create_cast(service: Service) -> Cast:
     return Cast(
-        await make_person(service, "alice", 12 * MONTH),
-        await make_person(service, "bob", 12 * MONTH),
-        await make_person(service, "charlie", -MONTH),
+        await create_person(service, "alice", 12 * MONTH),
+        await create_person(service, "bob", 12 * MONTH),
+        await create_person(service, "charlie", -MONTH),
     )
 
 
-async def _rest(_: Service) -> None:
+async def _wait_forever(_: Service) -> None:
     await asyncio.Event().wait()
 
 
 class Harness:
-    """The whole service in this process, on a loop and a clock of its own.
+    """The complete service in this process, with its own event loop and clock.
 
-    What a service does beside the requests is left to `MaintainedHarness`: it goes by the machine's time.
+    Background work is left to `MaintainedHarness`, because it uses real time.
     """
 
-    _keep_up: Callable[[Service], Coroutine[Any, Any, None]] = staticmethod(_rest)
+    _maintain: Callable[[Service], Coroutine[Any, Any, None]] = staticmethod(_wait_forever)
 
     def __init__(self, folder: Path, **flags: str) -> None:
         self.clock = Clock()
-        self.settings = settings_for(folder, **flags)
+        self.settings = load_test_settings(folder, **flags)
         self._runner = asyncio.Runner()
         self._stack = AsyncExitStack()
 
@@ -141,7 +141,7 @@ class Harness:
         maintenance.migrate_database(self.settings)
         opened = wiring.open_service(self.settings, clock=self.clock)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Service, "run_maintenance", self._keep_up)
+            patch.setattr(Service, "run_maintenance", self._maintain)
             self.service = self.run(self._stack.enter_async_context(opened))
         self.application = wiring.build_application(self.service, self.settings)
         return self
@@ -154,10 +154,10 @@ class Harness:
         return self._runner.run(task)
 
     def person(self, name: str, plan_ends_in: float = 12 * MONTH) -> Person:
-        return self.run(make_person(self.service, name, plan_ends_in))
+        return self.run(create_person(self.service, name, plan_ends_in))
 
     def cast(self) -> Cast:
-        return self.run(make_cast(self.service))
+        return self.run(create_cast(self.service))
 
     def fetch(
         self,
@@ -170,7 +170,7 @@ class Harness:
         headers: dict[str, str] | None = None,
         client: str = "127.0.0.1",
     ) -> Reply:
-        """Send one request straight into the application; `client` is the address that it comes from."""
+        """Send one request directly to the application; `client` is the client's address."""
         content = jsons.dumps(json).encode() if json is not None else body
         sent = [(name.lower().encode(), value.encode("latin-1")) for name, value in (headers or {}).items()]
         if key is not None:
@@ -181,9 +181,9 @@ class Harness:
 
 
 class MaintainedHarness(Harness):
-    """A house in which that is done, too."""
+    """A harness that also does the background work."""
 
-    _keep_up = staticmethod(Service.run_maintenance)
+    _maintain = staticmethod(Service.run_maintenance)
 
 
 async def fetch(
@@ -196,11 +196,11 @@ async def fetch(
     complete: bool = True,
     client: str = "127.0.0.1",
 ) -> Reply:
-    """One ASGI request whose body comes in these chunks; an incomplete one ends with a disconnect."""
+    """Send one ASGI request with the body in these chunks; an incomplete one ends with a disconnect."""
     raw, _, query = path.partition("?")
     scope = {
         "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.4"},  # who streams need not listen for a disconnect
+        "asgi": {"version": "3.0", "spec_version": "2.4"},  # streaming responses need not listen for a disconnect
         "scheme": "http",
         "client": (client, 50_000),
         "method": method,
@@ -223,13 +223,13 @@ async def fetch(
     await application(scope, receive, send)
     if not sent:
         return Reply(0, {}, b"")
-    answer = {name.decode(): value.decode("latin-1") for name, value in sent[0]["headers"]}
+    response_headers = {name.decode(): value.decode("latin-1") for name, value in sent[0]["headers"]}
     cookies = tuple(value.decode("latin-1") for name, value in sent[0]["headers"] if name == b"set-cookie")
-    return Reply(sent[0]["status"], answer, b"".join(message["body"] for message in sent[1:]), cookies)
+    return Reply(sent[0]["status"], response_headers, b"".join(message["body"] for message in sent[1:]), cookies)
 
 
 class PlainAsgi:
-    """The application as any server of ASGI calls it."""
+    """Calls the application like any ASGI server does."""
 
     def __init__(self, application: Application) -> None:
         self._application = application
@@ -239,10 +239,10 @@ class PlainAsgi:
 
 
 class RunningService:
-    """The service behind a real socket, in a thread of this process, as `listings serve` runs it."""
+    """The service on a real socket, in a thread of this process, started like `listings serve`."""
 
     def __init__(self, folder: Path, *, plain: bool = False, **flags: str) -> None:
-        self.settings = settings_for(folder, **flags)
+        self.settings = load_test_settings(folder, **flags)
         self._plain = plain
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True)
@@ -259,33 +259,33 @@ class RunningService:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._loop.call_soon_threadsafe(self._stop)
         self._thread.join(TIMEOUT)
-        assert not self._thread.is_alive(), self._whereabouts()
+        assert not self._thread.is_alive(), self._format_stacks()
 
-    def _whereabouts(self) -> str:
-        """What the thread does, and what its tasks wait for."""
+    def _format_stacks(self) -> str:
+        """Return the stacks of the thread and of its tasks."""
         text = StringIO()
-        traceback.print_stack(sys._current_frames().get(self._thread.ident or 0), file=text)  # noqa: SLF001 - its name
+        traceback.print_stack(sys._current_frames().get(self._thread.ident or 0), file=text)  # noqa: SLF001 - documented
         for task in asyncio.all_tasks(self._loop):
             task.print_stack(file=text)
         return text.getvalue()
 
-    def run(self, use: Callable[[Service], Awaitable[T]]) -> T:
-        """Use the service on its own loop, from the test's thread."""
+    def run(self, function: Callable[[Service], Awaitable[T]]) -> T:
+        """Call the function on the service's event loop, from the test's thread."""
 
         async def task() -> T:
-            return await use(self.service)
+            return await function(self.service)
 
         return asyncio.run_coroutine_threadsafe(task(), self._loop).result(TIMEOUT)
 
     def cast(self) -> Cast:
-        return self.run(make_cast)
+        return self.run(create_cast)
 
     @property
     def open_connections(self) -> int:
         return self._server.open_connections
 
     def replace_application(self, application: Any) -> None:
-        """Serve another application on connections from now on: what has `serve(exchange)`."""
+        """Serve another application from now on; it needs the method `serve(exchange)`."""
         self._server.config.loaded_app = application
 
     def _stop(self) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Protocol, Self
 
 import asyncpg
 
-from bench.servers import free_port
+from bench.servers import find_free_port
 from listings.store.postgres import migrate
 
 USER = "listings"
@@ -84,7 +84,7 @@ class PostgresServer:
         self._folder = Path(tempfile.mkdtemp(prefix="listings-pg-"))
         self._numbers = count(1)
         self._reusable: list[tuple[str, int]] = []  # empty databases, and how often each was used
-        self.port = free_port()
+        self.port = find_free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:

@@ -18,7 +18,7 @@ MIN_BUDGET = 2  # hits that a short page may have
 _FOLDERS = ("src", "tests", "bench")
 _PAGES = ("*.md", ".github/**/*.md", "deploy/**/*.md", "docs/**/*.md", "src/**/*.md", "tests/**/*.md", "bench/**/*.md")
 _TEMPLATES = "src/listings/site/templates/**/*.html"
-_UNCHECKED = {ROOT / "tests/prose.py", ROOT / "tests/test_prose.py"}  # they quote what the check looks for
+_EXCLUDED = {ROOT / "tests/prose.py", ROOT / "tests/test_prose.py"}  # they quote what the check looks for
 _COMMENTS_ONLY = (ROOT / "bench/peers/django", ROOT / "bench/peers/fastapi")  # in the style of those frameworks
 _QUOTING = ROOT / "src/listings/conform"  # its checks quote the specification
 _MIN_WORDS = 4  # shorter strings are names and labels
@@ -95,7 +95,7 @@ class Hit(NamedTuple):
     advice: str
 
     def __str__(self) -> str:
-        return f'{_short(self.path)}:{self.line}: "{self.phrase}" ({self.advice})'
+        return f'{_shorten(self.path)}:{self.line}: "{self.phrase}" ({self.advice})'
 
 
 class Count(NamedTuple):
@@ -115,11 +115,11 @@ class Count(NamedTuple):
         return 1_000 * len(self.hits) / max(self.words, 1)
 
 
-def _short(path: Path) -> Path:
+def _shorten(path: Path) -> Path:
     return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
 
 
-def _replaced_by(filler: str) -> Callable[[re.Match[str]], str]:
+def _keep_line_breaks(filler: str) -> Callable[[re.Match[str]], str]:
     """Return a replacement for `re.sub` that keeps the line breaks, so that line numbers stay right."""
     return lambda match: filler + "\n" * match[0].count("\n")
 
@@ -157,7 +157,7 @@ _CODE = re.compile(
 )
 
 
-def python_pieces(source: str, *, comments_only: bool = False) -> Iterator[Piece]:
+def split_python(source: str, *, comments_only: bool = False) -> Iterator[Piece]:
     """Yield the comments, docstrings, and strings of at least four words."""
     line, end = 1, 0
     for token in _TOKEN.finditer(source):
@@ -165,13 +165,13 @@ def python_pieces(source: str, *, comments_only: bool = False) -> Iterator[Piece
         if token["comment"]:
             yield from _split(_CODE_SPAN.sub(_GAP, _MARKER.sub("", token["comment"])), line)
         elif not comments_only and not _is_bytes(source, token.start()):
-            yield from _string_pieces(token["strings"], line, is_docstring=_is_docstring(source, token.start()))
+            yield from _split_string(token["strings"], line, is_docstring=_is_docstring(source, token.start()))
 
 
-def _string_pieces(strings: str, line: int, *, is_docstring: bool) -> Iterator[Piece]:
+def _split_string(strings: str, line: int, *, is_docstring: bool) -> Iterator[Piece]:
     text = _PART.sub(lambda part: _QUOTES.sub(r"\g<body>", part[0]), strings)
     if is_docstring or (_is_sentence(text) and not _CODE.search(text)):
-        text = _PLACEHOLDER.sub(_GAP, _CODE_SPAN.sub(_replaced_by(_GAP), text))
+        text = _PLACEHOLDER.sub(_GAP, _CODE_SPAN.sub(_keep_line_breaks(_GAP), text))
         yield from _split(text.replace("\n\n", f"{_END}\n\n"), line)
 
 
@@ -199,10 +199,10 @@ _MARKDOWN = (
 )
 
 
-def markdown_pieces(source: str) -> Iterator[Piece]:
+def split_markdown(source: str) -> Iterator[Piece]:
     """Yield the paragraphs, headings, list items and table cells, without code and quotations."""
     for pattern, filler in _MARKDOWN:
-        source = pattern.sub(_replaced_by(filler), source)
+        source = pattern.sub(_keep_line_breaks(filler), source)
     return _split(source)
 
 
@@ -213,38 +213,38 @@ _ATTRIBUTE = re.compile(r'\b(?:alt|aria-label|content|placeholder|title|value)="
 _EXPRESSION = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
 
 
-def template_pieces(source: str) -> Iterator[Piece]:
-    """Yield what a visitor reads, long strings of expressions, and comments."""
+def split_template(source: str) -> Iterator[Piece]:
+    """Yield the visible text, long strings in expressions, and comments."""
     source = re.sub(r"\{#|#\}", _END, source)
-    source = _EXPRESSION.sub(lambda found: _texts_of(r'"([^"\n]*)"', found[0], _GAP), source)
-    source = _BLOCK.sub(_replaced_by(_GAP), source)
-    source = _INLINE.sub(lambda tag: _texts_of(_ATTRIBUTE, tag[0], ""), source)
-    return _split(_TAG.sub(lambda tag: _texts_of(_ATTRIBUTE, tag[0], _END), source))
+    source = _EXPRESSION.sub(lambda found: _extract_sentences(r'"([^"\n]*)"', found[0], _GAP), source)
+    source = _BLOCK.sub(_keep_line_breaks(_GAP), source)
+    source = _INLINE.sub(lambda tag: _extract_sentences(_ATTRIBUTE, tag[0], ""), source)
+    return _split(_TAG.sub(lambda tag: _extract_sentences(_ATTRIBUTE, tag[0], _END), source))
 
 
-def _texts_of(pattern: str | re.Pattern[str], code: str, filler: str) -> str:
+def _extract_sentences(pattern: str | re.Pattern[str], code: str, filler: str) -> str:
     """Return the sentences in a tag or expression, or the filler, with the line breaks of the code."""
     texts = [text for text in re.findall(pattern, code) if _is_sentence(text)]
     return (_END + _END.join(texts) + _END if texts else filler) + "\n" * code.count("\n")
 
 
-_PIECES: dict[str, Callable[[str], Iterator[Piece]]] = {
-    ".html": template_pieces,
-    ".md": markdown_pieces,
-    ".py": python_pieces,
+_SPLITTERS: dict[str, Callable[[str], Iterator[Piece]]] = {
+    ".html": split_template,
+    ".md": split_markdown,
+    ".py": split_python,
 }
 
 
 _QUOTATION = re.compile(r"^@\w+\.add\(.*?\)$", re.DOTALL | re.MULTILINE)
 
 
-def _pieces(path: Path) -> Iterator[Piece]:
+def _split_file(path: Path) -> Iterator[Piece]:
     source = path.read_text("utf-8")
     if path.is_relative_to(_QUOTING):
-        source = _QUOTATION.sub(_replaced_by(""), source)
+        source = _QUOTATION.sub(_keep_line_breaks(""), source)
     if any(path.is_relative_to(folder) for folder in _COMMENTS_ONLY):
-        return python_pieces(source, comments_only=True)
-    return _PIECES[path.suffix](source)
+        return split_python(source, comments_only=True)
+    return _SPLITTERS[path.suffix](source)
 
 
 def _compile(phrase: str) -> re.Pattern[str]:
@@ -269,32 +269,32 @@ def find(path: Path, piece: Piece) -> Iterator[Hit]:
 @cache
 def count(path: Path) -> Count:
     """Return the words and the hits of one file."""
-    pieces = list(_pieces(path))
+    pieces = list(_split_file(path))
     hits = sorted(hit for piece in pieces for hit in find(path, piece))
     return Count(sum(len(_WORD.findall(piece.text)) for piece in pieces), hits)
 
 
-def total(paths: Iterable[Path]) -> Count:
+def count_total(paths: Iterable[Path]) -> Count:
     """Return the words and the hits of all files together."""
     counts = [count(path) for path in paths]
     return Count(sum(each.words for each in counts), [hit for each in counts for hit in each.hits])
 
 
-def buckets() -> dict[str, list[Path]]:
+def group_by_budget() -> dict[str, list[Path]]:
     """Return the files that share a budget: those of each folder, each page, and each template."""
-    shared = {folder: _checked(ROOT.joinpath(folder).rglob("*.py")) for folder in _FOLDERS}
-    shared["docs"] = _checked(ROOT.joinpath("docs").rglob("*.md"))
-    single = [path for pattern in (*_PAGES, _TEMPLATES) for path in _checked(ROOT.glob(pattern))]
-    return shared | {_short(path).as_posix(): [path] for path in single}
+    shared = {folder: _select_checked(ROOT.joinpath(folder).rglob("*.py")) for folder in _FOLDERS}
+    shared["docs"] = _select_checked(ROOT.joinpath("docs").rglob("*.md"))
+    single = [path for pattern in (*_PAGES, _TEMPLATES) for path in _select_checked(ROOT.glob(pattern))]
+    return shared | {_shorten(path).as_posix(): [path] for path in single}
 
 
-def _checked(paths: Iterable[Path]) -> list[Path]:
-    return sorted(path for path in paths if path.suffix in _PIECES and path not in _UNCHECKED)
+def _select_checked(paths: Iterable[Path]) -> list[Path]:
+    return sorted(path for path in paths if path.suffix in _SPLITTERS and path not in _EXCLUDED)
 
 
-def _expanded(path: Path) -> list[Path]:
-    inside = {each for paths in buckets().values() for each in paths if each.is_relative_to(path)}
-    return sorted(inside) if path.is_dir() else _checked([path])
+def _expand(path: Path) -> list[Path]:
+    inside = {each for paths in group_by_budget().values() for each in paths if each.is_relative_to(path)}
+    return sorted(inside) if path.is_dir() else _select_checked([path])
 
 
 def _print(name: str, counted: Count) -> bool:
@@ -307,9 +307,9 @@ def _print(name: str, counted: Count) -> bool:
 
 def main(arguments: list[str]) -> int:
     """Print the hits and the rate of each given file, or of each bucket; return 1 if one is over its budget."""
-    chosen = [path for argument in arguments for path in _expanded(Path(argument).resolve())]
-    groups = {str(_short(path)): [path] for path in chosen} if arguments else buckets()
-    counts = {name: total(paths) for name, paths in groups.items()}
+    chosen = [path for argument in arguments for path in _expand(Path(argument).resolve())]
+    groups = {str(_shorten(path)): [path] for path in chosen} if arguments else group_by_budget()
+    counts = {name: count_total(paths) for name, paths in groups.items()}
     for hit in dict.fromkeys(hit for counted in counts.values() for hit in counted.hits):
         sys.stdout.write(f"{hit}\n")
     within = [_print(name, counted) for name, counted in counts.items()]

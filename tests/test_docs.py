@@ -1,4 +1,4 @@
-"""The pages tell what the code does: every setting, every error, every command."""
+"""Test that the documentation is complete: settings, errors, fields, metrics, commands."""
 
 import re
 from pathlib import Path
@@ -26,20 +26,20 @@ ROWS = [line for line in (DOCS / "settings.md").read_text("utf-8").splitlines() 
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=[setting.attribute for setting in SETTINGS])
-def test_every_setting_has_its_row(setting: Setting) -> None:
+def test_every_setting_is_in_the_table_with_its_default(setting: Setting) -> None:
     (row,) = (line for line in ROWS if f"`{setting.variables[0]}`" in line)
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert all(f"`{name}`" in cells[0] for name in setting.variables)
     assert cells[2] == (f"`{setting.default}`" if setting.default else "")
 
 
-def test_no_row_is_about_a_setting_that_is_not_there() -> None:
+def test_the_table_has_no_unknown_settings() -> None:
     documented = {name for row in ROWS for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     assert documented == {name for setting in SETTINGS for name in setting.variables}
 
 
 @pytest.mark.parametrize("name", [name for row in SETTINGS if row.secret for name in row.variables])
-def test_the_file_of_every_secret_is_told(name: str) -> None:
+def test_the_file_variable_of_every_secret_is_documented(name: str) -> None:
     assert f"`{name}_FILE` names a file" in (DOCS / "settings.md").read_text("utf-8")
 
 
@@ -50,7 +50,7 @@ def test_every_check_of_the_doctor_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("code", STATUS)
 def test_every_error_is_in_the_table_with_its_status(code: str) -> None:
-    assert re.search(rf"^\| {STATUS[code]} \|[^|]*`{code}`", API, re.MULTILINE)  # type: ignore[index]  # a key of it
+    assert re.search(rf"^\| {STATUS[code]} \|[^|]*`{code}`", API, re.MULTILINE)  # type: ignore[index]  # parametrised with its keys
 
 
 @pytest.mark.parametrize("path", ROUTES)
@@ -59,56 +59,58 @@ def test_every_path_is_in_the_table(path: str) -> None:
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_every_field_is_told(field: str) -> None:
+def test_every_field_is_documented(field: str) -> None:
     assert f"`{field}`" in API
 
 
 def test_every_metric_is_in_the_table_with_its_labels(tmp_path: Path) -> None:
     page = (DOCS / "metrics.md").read_text("utf-8")
     rows = [line.split("|") for line in page.splitlines() if line.startswith("| `listings_")]
-    told = {name: labels for _, name, labels, *_ in rows}
+    documented = {name: labels for _, name, labels, *_ in rows}
     metrics = Metrics(tmp_path / "listings.db")
     metrics.record_response(RequestLine(method="GET", route="/healthz", status=200))
-    there: dict[str, set[str]] = {}
+    exported: dict[str, set[str]] = {}
     for family in metrics.registry.collect():
         name = f"{family.name}{'_total' if family.type == 'counter' else '_info' if family.type == 'info' else ''}"
-        there[name] = {label for sample in family.samples for label in sample.labels} - {"le"}
-    there |= {sample.name: set() for family in build_worker_metrics(1, 0) for sample in family.samples}
-    ours = {name: labels for name, labels in there.items() if name.startswith("listings_")}
-    assert {name.strip(" `"): set(re.findall(r"`(\w+)`", labels)) for name, labels in told.items()} == ours
+        exported[name] = {label for sample in family.samples for label in sample.labels} - {"le"}
+    exported |= {sample.name: set() for family in build_worker_metrics(1, 0) for sample in family.samples}
+    ours = {name: labels for name, labels in exported.items() if name.startswith("listings_")}
+    assert {name.strip(" `"): set(re.findall(r"`(\w+)`", labels)) for name, labels in documented.items()} == ours
 
 
-def commands(group: click.Group, path: str = "listings") -> list[tuple[str, click.Command]]:
+def list_commands(group: click.Group, path: str = "listings") -> list[tuple[str, click.Command]]:
     found: list[tuple[str, click.Command]] = []
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None
         found += (
-            commands(command, f"{path} {name}") if isinstance(command, click.Group) else [(f"{path} {name}", command)]
+            list_commands(command, f"{path} {name}")
+            if isinstance(command, click.Group)
+            else [(f"{path} {name}", command)]
         )
     return found
 
 
-@pytest.mark.parametrize(("path", "command"), commands(listings))
-def test_every_command_tells_an_example_of_itself(path: str, command: click.Command) -> None:
+@pytest.mark.parametrize(("path", "command"), list_commands(listings))
+def test_the_help_of_every_command_has_an_example(path: str, command: click.Command) -> None:
     assert f"Example: {path}" in (command.help or "")
 
 
-def test_every_check_of_conform_is_told() -> None:
+def test_every_conformance_check_is_documented() -> None:
     rows = [
         line.split("|")[1]
         for line in (DOCS / "conformance.md").read_text("utf-8").splitlines()
         if line.startswith("| `")
     ]
-    told: set[str] = set()
+    documented: set[str] = set()
     for row in rows:
         ids = re.findall(r"`([a-z]+)-(\d+)`", row)
         numbers = range(int(ids[0][1]), int(ids[-1][1]) + 1) if " to " in row else [int(number) for _, number in ids]
-        told |= {f"{ids[0][0]}-{number}" for number in numbers}
-    assert told == {check.id for subject in (*SUBJECTS, limits) for check in subject.SHEET.checks}
+        documented |= {f"{ids[0][0]}-{number}" for number in numbers}
+    assert documented == {check.id for subject in (*SUBJECTS, limits) for check in subject.SHEET.checks}
 
 
 def test_every_command_is_in_the_operators_table() -> None:
     table = re.findall(r"^\| `(listings [a-z ]+[a-z])[ A-Z_.]*[^`]*` \|", OPERATING, re.MULTILINE)
-    assert table == sorted(path for path, _ in commands(listings))
+    assert table == sorted(path for path, _ in list_commands(listings))

@@ -17,12 +17,12 @@ from tests.cli.commands import DEADLINE, PROGRAM, Program, clean_environment
 from tests.cli.crowds import until
 from tests.postgres_server import USER, PostgresServer, find_programs
 
-HOME = Path(__file__).parent.parent
+PROJECT_FOLDER = Path(__file__).parent.parent
 NAMES = ("operating", "install", "accounts", "backups", "upgrading", "workers", "postgresql", "troubleshooting")
-PAGES = {name: (HOME / "docs" / f"{name}.md").read_text("utf-8") for name in NAMES}
+PAGES = {name: (PROJECT_FOLDER / "docs" / f"{name}.md").read_text("utf-8") for name in NAMES}
 BLOCKS = [text for page in PAGES.values() for text in re.findall(r"```sh\n(.*?)```", page, re.DOTALL)]
 CONSOLE = "\n".join(re.findall(r"```console\n(.*?)```", PAGES["troubleshooting"], re.DOTALL))
-LONGEST_PAGE = 250  # lines
+MAX_PAGE_LINES = 250
 INSTALLED = ["python3 -m venv /opt/listings\n", "pip wheel", "dist/listings-*.whl"]
 
 HEADERS = Path(sysconfig.get_path("include"), "Python.h")
@@ -32,7 +32,7 @@ COMPILES = shutil.which("cc") is not None and HEADERS.exists()
 SERVES, STOPPED = True, False
 
 
-class Scene(NamedTuple):
+class CommandBlock(NamedTuple):
     """A block of commands, and how to run it."""
 
     mark: str  # text that only this block contains
@@ -41,26 +41,26 @@ class Scene(NamedTuple):
     prints: str  # a pattern for the output
 
 
-SCENES = [
-    Scene("account create", "empty", SERVES, r"alice@example\.com[^$]*lst_\w{38}\n"),
-    Scene("curl", "empty", SERVES, r'{"status":"ready"}'),
-    Scene("account disable", "used", SERVES, r"alice@example\.com"),
-    Scene("key rotate", "used", SERVES, r"warehouse[^$]*lst_\w{38}\n"),
-    Scene("key revoke", "used", SERVES, r"lst_\w{38}\n"),
-    Scene("account invite", "used", SERVES, r"^https://market\.example/invitations/[\w-]{43}\n"),
-    Scene("account erase", "used", SERVES, r"is in alice\.json\.[^$]*Account 1 is erased\.\n$"),
-    Scene("listings backup listings-backup.db", "empty", SERVES, r"listings-backup\.db"),
-    Scene("trial/listings.db", "used", SERVES, r"integrity +ok"),
-    Scene("listings restore listings-backup.db", "used", STOPPED, r"before-restore-"),
-    Scene("restore --force", "used", STOPPED, r"before-restore-"),
-    Scene("migrate --dry-run", "used", STOPPED, r"up to date"),
-    Scene("backup listings-move.db", "empty", STOPPED, r"listings-move\.db"),
-    Scene("restore listings-move.db", "new", STOPPED, r"integrity +ok"),
-    Scene("listings doctor", "used", SERVES, r"service +ok"),
+COMMAND_BLOCKS = [
+    CommandBlock("account create", "empty", SERVES, r"alice@example\.com[^$]*lst_\w{38}\n"),
+    CommandBlock("curl", "empty", SERVES, r'{"status":"ready"}'),
+    CommandBlock("account disable", "used", SERVES, r"alice@example\.com"),
+    CommandBlock("key rotate", "used", SERVES, r"warehouse[^$]*lst_\w{38}\n"),
+    CommandBlock("key revoke", "used", SERVES, r"lst_\w{38}\n"),
+    CommandBlock("account invite", "used", SERVES, r"^https://market\.example/invitations/[\w-]{43}\n"),
+    CommandBlock("account erase", "used", SERVES, r"is in alice\.json\.[^$]*Account 1 is erased\.\n$"),
+    CommandBlock("listings backup listings-backup.db", "empty", SERVES, r"listings-backup\.db"),
+    CommandBlock("trial/listings.db", "used", SERVES, r"integrity +ok"),
+    CommandBlock("listings restore listings-backup.db", "used", STOPPED, r"before-restore-"),
+    CommandBlock("restore --force", "used", STOPPED, r"before-restore-"),
+    CommandBlock("migrate --dry-run", "used", STOPPED, r"up to date"),
+    CommandBlock("backup listings-move.db", "empty", STOPPED, r"listings-move\.db"),
+    CommandBlock("restore listings-move.db", "new", STOPPED, r"integrity +ok"),
+    CommandBlock("listings doctor", "used", SERVES, r"service +ok"),
 ]
 
 
-def block(mark: str) -> str:
+def find_block(mark: str) -> str:
     """Return the block that consists of the mark alone, or the only block that contains it."""
     if f"{mark}\n" in BLOCKS:
         return f"{mark}\n"
@@ -90,7 +90,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @contextmanager
-def port_of(folder: Path, *, serving: bool) -> Iterator[str]:
+def serve_if(folder: Path, *, serving: bool) -> Iterator[str]:
     """Serve the folder's database and yield the port, or 0 if `serving` is false."""
     if not serving:
         yield "0"
@@ -116,16 +116,16 @@ def run(script: str, folder: Path, **environment: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scene", SCENES, ids=[scene.mark for scene in SCENES])
-def test_the_commands_of_a_block_work(scene: Scene, folders: dict[str, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("block", COMMAND_BLOCKS, ids=[block.mark for block in COMMAND_BLOCKS])
+def test_the_commands_of_a_block_work(block: CommandBlock, folders: dict[str, Path], tmp_path: Path) -> None:
     folder = tmp_path / "folder"
-    shutil.copytree(folders[scene.folder], folder)
-    with port_of(folder, serving=scene.serving) as port:
-        script = block(scene.mark).replace("http://127.0.0.1:8000", f"http://127.0.0.1:{port}")
-        if scene.mark == "listings doctor":  # it waits only two seconds for the service
-            until(lambda: re.search(scene.prints, run(script, folder, LISTINGS_PORT=port)))
+    shutil.copytree(folders[block.folder], folder)
+    with serve_if(folder, serving=block.serving) as port:
+        script = find_block(block.mark).replace("http://127.0.0.1:8000", f"http://127.0.0.1:{port}")
+        if block.mark == "listings doctor":  # it waits only two seconds for the service
+            until(lambda: re.search(block.prints, run(script, folder, LISTINGS_PORT=port)))
         else:
-            assert re.search(scene.prints, run(script, folder, LISTINGS_PORT=port))
+            assert re.search(block.prints, run(script, folder, LISTINGS_PORT=port))
 
 
 def test_the_commands_for_the_copy_to_postgresql_work(
@@ -136,53 +136,53 @@ def test_the_commands_for_the_copy_to_postgresql_work(
     section = PAGES["postgresql"].partition("\n## From SQLite to PostgreSQL\n")[2].partition("\n## ")[0]
     copy, doctor = re.findall(r"```console\n(.*?)```", section, re.DOTALL)
     (lines,) = re.findall(r"```text\n(.*?)```", section, re.DOTALL)
-    place = folder / "database-url"
-    settings = dict(line.split("=", 1) for line in lines.replace("/etc/listings/database-url", str(place)).split())
+    url_file = folder / "database-url"
+    settings = dict(line.split("=", 1) for line in lines.replace("/etc/listings/database-url", str(url_file)).split())
     with postgres.bare_database() as url:
-        place.write_text(url, "utf-8")
-        assert re.search(r"accounts +1\n", run(copy.replace("/etc/listings/database-url", str(place)), folder))
+        url_file.write_text(url, "utf-8")
+        assert re.search(r"accounts +1\n", run(copy.replace("/etc/listings/database-url", str(url_file)), folder))
         assert re.search(r"schema +ok", run(doctor, folder, **settings))
         assert "alice@example.com" in run("listings account list", folder, **settings)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_is_short_and_listed_in_the_overview(name: str) -> None:
-    assert len(PAGES[name].splitlines()) <= LONGEST_PAGE
+    assert len(PAGES[name].splitlines()) <= MAX_PAGE_LINES
     assert name == "operating" or f"({name}.md)" in PAGES["operating"]
 
 
-def test_a_test_runs_every_block() -> None:
-    ran = [block(mark) for mark in [*INSTALLED, *(scene.mark for scene in SCENES)]]
+def test_every_block_is_tested() -> None:
+    ran = [find_block(mark) for mark in [*INSTALLED, *(block.mark for block in COMMAND_BLOCKS)]]
     assert sorted(ran) == sorted(BLOCKS)
 
 
 @pytest.mark.slow
-def test_an_installation_needs_neither_the_checkout_nor_the_wheel(tmp_path: Path) -> None:
+def test_an_installation_does_not_need_the_checkout(tmp_path: Path) -> None:
     assert COMPILES or not os.environ.get("CI")
-    checkout, carried = tmp_path / "checkout", tmp_path / "carried"
+    checkout, copied = tmp_path / "checkout", tmp_path / "copied"
     checkout.mkdir()
-    carried.mkdir()
+    copied.mkdir()
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
-        shutil.copy(HOME / name, checkout)
+        shutil.copy(PROJECT_FOLDER / name, checkout)
     for name in ("requirements", "src"):
-        shutil.copytree(HOME / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
-    install, wheel, other = (block(mark).replace("COMPILE=1", f"COMPILE={COMPILES:d}") for mark in INSTALLED)
-    run(installed_in(install + wheel, tmp_path / "opt"), checkout)
+        shutil.copytree(PROJECT_FOLDER / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
+    install, wheel, other = (find_block(mark).replace("COMPILE=1", f"COMPILE={COMPILES:d}") for mark in INSTALLED)
+    run(use_folder(install + wheel, tmp_path / "opt"), checkout)
     for name in ("dist", "requirements"):
-        shutil.move(checkout / name, carried / name)
+        shutil.move(checkout / name, copied / name)
     shutil.rmtree(checkout)
-    run(installed_in(install.splitlines()[0] + "\n" + other, tmp_path / "other"), carried)
-    for place in ("opt", "other"):
-        (tmp_path / f"folder-{place}").mkdir()
-        program = tmp_path / place / "bin" / "listings"
+    run(use_folder(install.splitlines()[0] + "\n" + other, tmp_path / "other"), copied)
+    for name in ("opt", "other"):
+        (tmp_path / f"folder-{name}").mkdir()
+        program = tmp_path / name / "bin" / "listings"
         assert subprocess.check_output([program, "--version"], text=True).endswith(", compiled\n") == COMPILES
-        serve_and_stop(program, tmp_path / f"folder-{place}")
+        serve_and_stop(program, tmp_path / f"folder-{name}")
 
 
-def installed_in(script: str, place: Path) -> str:
-    """Return the script with another folder, and with this interpreter, whose pip knows where packages are."""
+def use_folder(script: str, target: Path) -> str:
+    """Return the script with another folder, and with this interpreter, whose pip is configured."""
     assert "/opt/listings" in script
-    return script.replace("/opt/listings", str(place)).replace("python3 ", f"{sys.executable} ")
+    return script.replace("/opt/listings", str(target)).replace("python3 ", f"{sys.executable} ")
 
 
 def serve_and_stop(program: Path, folder: Path) -> None:
@@ -195,7 +195,7 @@ def serve_and_stop(program: Path, folder: Path) -> None:
         assert process.wait(DEADLINE) == 0
 
 
-def test_the_log_can_be_searched_by_request_id_and_by_key_id(folders: dict[str, Path], tmp_path: Path) -> None:
+def test_the_commands_to_search_the_log_work(folders: dict[str, Path], tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     shutil.copytree(folders["used"], folder)
     (key,) = re.findall(r"lst_\w{38}", run("listings key create 1 --name other", folder))
@@ -214,17 +214,17 @@ def test_the_log_can_be_searched_by_request_id_and_by_key_id(folders: dict[str, 
     assert len(of_key) == 2
 
 
-def test_the_pages_name_every_file_for_deployment_and_no_other() -> None:
+def test_the_pages_name_every_deployment_file() -> None:
     named = re.findall(r"deploy/[\w.-]+", "\n".join(PAGES.values()))
     assert {"deploy/listings.service", "deploy/nginx.conf", "deploy/Caddyfile", "deploy/listings.sh"} <= set(named)
-    assert {str(path.relative_to(HOME)) for path in (HOME / "deploy").iterdir()} == set(named)
+    assert {str(path.relative_to(PROJECT_FOLDER)) for path in (PROJECT_FOLDER / "deploy").iterdir()} == set(named)
 
 
 def test_the_commands_for_postgresql_work(postgres: PostgresServer, tmp_path: Path) -> None:
     section = PAGES["postgresql"].partition("\n## From SQLite to PostgreSQL\n")[0]
-    made, migrated, dumped = re.findall(r"```console\n(.*?)```", section, re.DOTALL)
-    assert "--pwprompt listings\n" in made  # the test server has the role already, and needs no password
-    made = made.replace("--pwprompt listings\n", "another_role\n")
+    created, migrated, dumped = re.findall(r"```console\n(.*?)```", section, re.DOTALL)
+    assert "--pwprompt listings\n" in created  # the test server has the role already, and needs no password
+    created = created.replace("--pwprompt listings\n", "another_role\n")
     environment = {
         "PATH": f"{PROGRAM.parent}{os.pathsep}{find_programs()}{os.pathsep}{os.environ['PATH']}",
         "PGHOST": "127.0.0.1",
@@ -233,7 +233,7 @@ def test_the_commands_for_postgresql_work(postgres: PostgresServer, tmp_path: Pa
         "LISTINGS_DATABASE_URL": postgres.url("listings"),
     }
     try:
-        printed = run(made + migrated + dumped, tmp_path, **environment)
+        printed = run(created + migrated + dumped, tmp_path, **environment)
         assert re.search(r"schema +ok", printed)
         assert (tmp_path / "listings.dump").stat().st_size
         rows = postgres.execute("SELECT count(*) FROM schema_migrations", "listings_trial")

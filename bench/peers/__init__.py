@@ -1,1 +1,1 @@
-"""Compare the service with programs on other stacks: `make bench-peers`. docs/benchmarks.md describes the method."""
+"""Compares the service with programs on other stacks: `make bench-peers`. docs/benchmarks.md describes the method."""

@@ -1,4 +1,4 @@
-"""`python -m bench.peers`: measure the service beside its peers, print a table, draw a plot."""
+"""Compare the service with its peers, print a table, and draw a plot: `python -m bench.peers`."""
 
 import shutil
 import tempfile
@@ -8,25 +8,32 @@ from typing import NamedTuple
 import click
 
 from bench import data, machine, wrk
-from bench.command import PAGE, estimate, measuring, require_worth_keeping, tell, telling
-from bench.peers import contenders, contest, contract, plot, table
-from bench.peers.contenders import Contender
-from bench.peers.installing import installed
-from bench.peers.roster import PEERS, Peer, said
-from bench.report import write
+from bench.command import (
+    PAGE,
+    format_estimate,
+    log_progress,
+    measurement_options,
+    reject_writing_quick_result,
+    report_errors,
+)
+from bench.peers import comparison, contract, plot, table
+from bench.peers.candidates import Candidate, build_constant_body, build_service, build_static_file, load_peer
+from bench.peers.definitions import PEERS, Peer, run_version_command
+from bench.peers.installation import install_all
+from bench.report import write_result
 from bench.rounds import Bench, Plan
 from bench.scenarios import SCENARIOS
-from bench.witness import MOST_TRIES, Witness
+from bench.stall_detector import MAX_TRIES, StallDetector
 
 _PICTURE = PAGE.with_name("performance.svg")
 _FULL = Plan(SCENARIOS)
 _QUICK = Plan(SCENARIOS, connections=(1, 32), rounds=1, seconds=2)
-_AROUND_SECONDS = 4.5  # what a run takes beside measuring: start, check, warming up, stop
-_BEFORE_SECONDS = 60  # filling, loading, the contract
+_OVERHEAD_SECONDS = 4.5  # per run: start, check, warm-up, stop
+_PREPARATION_SECONDS = 60  # test data and checks
 
 
 class Choice(NamedTuple):
-    """What is measured, with whom, where, and whether the result is kept."""
+    """What to measure, where, and whether to write the result to the docs."""
 
     plan: Plan
     peers: tuple[str, ...]
@@ -35,10 +42,10 @@ class Choice(NamedTuple):
 
 
 @click.command()
-@measuring("1 round of 2 seconds")
+@measurement_options("1 round of 2 seconds")
 @click.option("--scenario", "names", type=click.Choice([row.name for row in SCENARIOS]), multiple=True)
 @click.option("--peer", "peers", type=click.Choice([row.name for row in PEERS]), multiple=True)
-@click.option("--write/--no-write", "writes", default=None, help="Keep the result in docs/. Default: if it is of all.")
+@click.option("--write/--no-write", "writes", default=None, help="Write the result to docs/. Default: if complete")
 def main(  # noqa: PLR0913 - an argument for each option
     *,
     quick: bool,
@@ -50,86 +57,86 @@ def main(  # noqa: PLR0913 - an argument for each option
     writes: bool | None,
     folder: Path | None,
 ) -> None:
-    """Measure the service beside what its users would pick instead.
+    """Compare the service with programs that its users might choose instead.
 
     \b
     Example: python -m bench.peers --quick --peer fastify
     """
-    require_worth_keeping(quick=quick, writes=writes)
-    usual = _QUICK if quick else _FULL
+    reject_writing_quick_result(quick=quick, writes=writes)
+    defaults = _QUICK if quick else _FULL
     plan = Plan(
-        tuple(row for row in SCENARIOS if row.name in names) or usual.scenarios,
-        connections or usual.connections,
-        rounds or usual.rounds,
-        seconds or usual.seconds,
+        tuple(row for row in SCENARIOS if row.name in names) or defaults.scenarios,
+        connections or defaults.connections,
+        rounds or defaults.rounds,
+        seconds or defaults.seconds,
     )
-    whole = plan._replace(rounds=min(plan.rounds, _FULL.rounds)) == _FULL and not peers
-    with telling():
-        _carry_out(Choice(plan, peers, folder, whole if writes is None else writes))
+    is_complete = plan._replace(rounds=min(plan.rounds, _FULL.rounds)) == _FULL and not peers
+    with report_errors():
+        _run(Choice(plan, peers, folder, is_complete if writes is None else writes))
 
 
-def _carry_out(choice: Choice) -> None:
-    wrk.program()
-    cores = machine.two_cores()
-    chosen = tuple(row for row in PEERS if not choice.peers or row.name in choice.peers)
-    there, missing = installed(chosen, tell)
-    versions = {row.title: row.versions() for row in there} | _versions_of_programs()
+def _run(choice: Choice) -> None:
+    wrk.find_wrk()
+    cores = machine.choose_cores()
+    selected = tuple(peer for peer in PEERS if not choice.peers or peer.name in choice.peers)
+    peers, missing = install_all(selected, log_progress)
+    versions = {peer.title: peer.versions() for peer in peers} | _get_program_versions()
     with tempfile.TemporaryDirectory(prefix="listings-bench-", dir=choice.folder) as name:
-        place = Path(name)
-        facts = {**machine.facts(cores, place), **versions}
-        rivals = _contenders(there, place)
-        _tell_estimate(choice.plan, rivals)
-        _require_contracts(rivals, place, cores[0])
-        with Witness(cores, place) as witness:
-            bench = Bench(rivals[0].data, cores, witness, place, tell)
-            cells = contest.Contest(rivals, bench).measure(choice.plan)
-            goes_first = witness.goes_first
-    absent = {**missing, **_missing_programs(), **table.NOT_MEASURED}
-    told = table.report(cells, rivals, choice.plan, facts, absent, goes_first=goes_first)
-    click.echo(told, nl=False)
+        work_folder = Path(name)
+        facts = {**machine.describe_machine(cores, work_folder), **versions}
+        candidates = _build_candidates(peers, work_folder)
+        _log_estimate(choice.plan, candidates)
+        _require_contracts(candidates, work_folder, cores[0])
+        with StallDetector(cores, work_folder) as detector:
+            bench = Bench(candidates[0].data, cores, detector, work_folder, log_progress)
+            cells = comparison.Comparison(candidates, bench).measure(choice.plan)
+            has_priority = detector.has_priority
+    absent = {**missing, **_list_missing_programs(), **table.NOT_MEASURED}
+    text = table.format_report(cells, candidates, choice.plan, facts, absent, has_priority=has_priority)
+    click.echo(text, nl=False)
     if choice.writes:
-        _keep(told, plot.plot(cells, rivals))
+        _write(text, plot.draw_plot(cells, candidates))
 
 
-def _contenders(there: tuple[Peer, ...], place: Path) -> tuple[Contender, ...]:
-    filled = data.fill(place / "filled.db")
-    expired = data.add_expired(filled.database)
-    peers = [contenders.load(row, filled, expired, place) for row in there]
-    limits = [contenders.constant_body(filled)]
+def _build_candidates(peers: tuple[Peer, ...], work_folder: Path) -> tuple[Candidate, ...]:
+    filled = data.fill(work_folder / "filled.db")
+    expired = data.add_expired_account(filled.database)
+    loaded = [load_peer(peer, filled, expired, work_folder) for peer in peers]
+    limits = [build_constant_body(filled)]
     if shutil.which("nginx") is not None:
-        limits.append(contenders.static_file(filled))
-    return (contenders.service(filled, expired), *peers, *limits)
+        limits.append(build_static_file(filled))
+    return (build_service(filled, expired), *loaded, *limits)
 
 
-def _require_contracts(rivals: tuple[Contender, ...], place: Path, core: int) -> None:
-    records = contract.records_of(rivals[0], place, core)
-    for rival in rivals:
-        if rival.kind != "limit":
-            contract.require_contract(rival, records, place, core)
-            tell(f"{rival.name} answers rightly")
+def _require_contracts(candidates: tuple[Candidate, ...], work_folder: Path, core: int) -> None:
+    records = contract.fetch_records(candidates[0], work_folder, core)
+    for candidate in candidates:
+        if candidate.kind != "limit":
+            contract.require_contract(candidate, records, work_folder, core)
+            log_progress(f"{candidate.name}: all responses are correct")
 
 
-def _versions_of_programs() -> dict[str, str]:
+def _get_program_versions() -> dict[str, str]:
     found = {}
     for name, option in (("node", "--version"), ("nginx", "-v")):
         if shutil.which(name) is not None:
-            found[name] = said(name, option).rpartition("/")[2]
+            found[name] = run_version_command(name, option).rpartition("/")[2]
     return found
 
 
-def _missing_programs() -> dict[str, str]:
+def _list_missing_programs() -> dict[str, str]:
     return {} if shutil.which("nginx") is not None else {"nginx": "it is not installed"}
 
 
-def _tell_estimate(plan: Plan, rivals: tuple[Contender, ...]) -> None:
-    runs = contest.runs_of(plan, rivals)
-    once = _BEFORE_SECONDS + runs * (plan.seconds + _AROUND_SECONDS)
-    tell(f"{runs} runs: {estimate(once, MOST_TRIES * once)} when the machine disturbs every one")
+def _log_estimate(plan: Plan, candidates: tuple[Candidate, ...]) -> None:
+    runs = comparison.count_runs(plan, candidates)
+    minimum = _PREPARATION_SECONDS + runs * (plan.seconds + _OVERHEAD_SECONDS)
+    log_progress(f"{runs} runs: {format_estimate(minimum, MAX_TRIES * minimum)} if every run is disturbed")
 
 
-def _keep(told: str, picture: str) -> None:
+def _write(text: str, picture: str) -> None:
     _PICTURE.write_text(picture, "utf-8")
-    write(PAGE, told, table.BEGIN, table.END)
+    write_result(PAGE, text, table.BEGIN, table.END)
 
 
 if __name__ == "__main__":

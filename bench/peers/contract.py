@@ -1,6 +1,6 @@
-"""What everyone who does the work must answer, compared with the service's own answers, before anything is measured.
+"""Checks of the service and its peers before the measurement: they must respond like the service.
 
-Raises Refusal with the first answer that is wrong.
+The functions raise BenchmarkError for the first wrong response.
 """
 
 import json
@@ -11,23 +11,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench import RejectedRequest
+from bench import BenchmarkError
 from bench.data import ACTIVE, Owner
-from bench.exchange import Answer, Request, exchange
-from bench.peers.contenders import Contender, Start
+from bench.http_client import Request, Response, send
+from bench.peers.candidates import Candidate, StartOptions
 from bench.scenarios import PATH
 from bench.servers import Server
 
 WINDOW = 3600
-"""The rate window of these checks, in seconds: nobody gets through a thousand requests and out of it."""
+"""The rate window of the checks in seconds, long enough that 1,000 requests fit into it."""
 
 LIMIT = 1000
 
-_NOWHERE = 2**40
+_MISSING_ID = 2**40
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
-_LEAST = {"title": "Kayak", "content": "Two seats."}
-_MOST = {
-    **_LEAST,
+_MINIMAL = {"title": "Kayak", "content": "Two seats."}
+_COMPLETE = {
+    **_MINIMAL,
     "type": "rental",
     "category": "Boats",
     "images": ["https://images.example/1.jpg", "https://images.example/2.jpg"],
@@ -50,118 +50,116 @@ _DEFAULTS = {
 
 
 class Records(NamedTuple):
-    """What the service shows of the first owner's listings: one by one by their ids, and as a list."""
+    """The service's representation of the first owner's listings, by id and as a list."""
 
     by_id: Mapping[int, Any]
     listed: Any
 
 
-class Side(NamedTuple):
-    """A server that is asked."""
+class Client(NamedTuple):
+    """Sends requests to a server with an owner's key."""
 
     port: int
     owner: Owner
 
-    def get(self, path: str, key: str | None = None) -> Answer:
-        """The answer to a GET with the owner's key or another."""
-        return exchange(self.port, Request("GET", path, self.owner.key if key is None else key))
+    def get(self, path: str, key: str | None = None) -> Response:
+        """Send a GET with the owner's key or another one."""
+        return send(self.port, Request("GET", path, self.owner.key if key is None else key))
 
-    def create(self, body: str) -> Answer:
-        """The answer to a POST."""
-        return exchange(self.port, Request("POST", PATH, self.owner.key, body))
-
-
-def records_of(service: Contender, folder: Path, core: int) -> Records:
-    """What the service shows, which everyone else must show as well."""
-    with _running(service, folder, core) as server:
-        side = Side(server.port, service.data.owners[0])
-        by_id = {number: side.get(f"{PATH}/{number}").json() for number in side.owner.listings}
-        return Records(by_id, side.get(PATH).json())
+    def create(self, body: str) -> Response:
+        """Create a listing."""
+        return send(self.port, Request("POST", PATH, self.owner.key, body))
 
 
-def require_contract(contender: Contender, records: Records, folder: Path, core: int) -> None:
-    """Ask all that the contract says of reading, listing and creating."""
+def fetch_records(service: Candidate, folder: Path, core: int) -> Records:
+    """Fetch the records of the service, which every peer must return as well."""
+    with _run(service, folder, core) as server:
+        client = Client(server.port, service.data.owners[0])
+        by_id = {number: client.get(f"{PATH}/{number}").json() for number in client.owner.listings}
+        return Records(by_id, client.get(PATH).json())
+
+
+def require_contract(candidate: Candidate, records: Records, folder: Path, core: int) -> None:
+    """Check reads, lists, creates, errors and the rate limit of a candidate."""
     try:
-        with _running(contender, folder, core) as server:
-            first, second, third = (Side(server.port, owner) for owner in contender.data.owners[:3])
-            _require_errors(first, second, contender.expired)
+        with _run(candidate, folder, core) as server:
+            first, second, third = (Client(server.port, owner) for owner in candidate.data.owners[:3])
+            _require_errors(first, second, candidate.expired)
             _require_records(first, records)
             _require_creates(second)
             _require_limit(third)
-    except RejectedRequest as refusal:
-        raise RejectedRequest(f"{contender.name}: {refusal}") from None
+    except BenchmarkError as error:
+        raise BenchmarkError(f"{candidate.name}: {error}") from None
 
 
 @contextmanager
-def _running(contender: Contender, folder: Path, core: int) -> Iterator[Server]:
+def _run(candidate: Candidate, folder: Path, core: int) -> Iterator[Server]:
     with tempfile.TemporaryDirectory(dir=folder) as name:
-        start = Start(Path(name), core, _NO_ANSWER, WINDOW)
-        with contender.running(start) as server:
+        start = StartOptions(Path(name), core, _NO_RESPONSE, WINDOW)
+        with candidate.run(start) as server:
             yield server
 
 
-def _require_errors(side: Side, other: Side, expired: str) -> None:
-    one = f"{PATH}/{side.owner.listings[0]}"
+def _require_errors(client: Client, other: Client, expired: str) -> None:
+    one = f"{PATH}/{client.owner.listings[0]}"
     for path in (one, PATH):
-        _require_error(side.get(path, ""), 401, "no key")
-        _require_error(side.get(path, "no-such.key"), 401, "a key that nobody has")
-        _require_error(side.get(path, expired), 403, "an expired plan")
-    _require_error(side.get(f"{PATH}/{_NOWHERE}"), 404, "a listing that does not exist")
+        _require_error(client.get(path, ""), 401, "no key")
+        _require_error(client.get(path, "no-such.key"), 401, "an unknown key")
+        _require_error(client.get(path, expired), 403, "an expired plan")
+    _require_error(client.get(f"{PATH}/{_MISSING_ID}"), 404, "a listing that does not exist")
     _require_error(other.get(one), 403, "another account's listing")
     for body in ("{", '{"title": "Kayak"}', '{"content": "Two seats."}'):
-        _require_error(side.create(body), 400, f"the body {body}")
+        _require_error(client.create(body), 400, f"the body {body}")
 
 
-def _require_error(answer: Answer, status: int, asked: str) -> None:
-    content = answer.json()
-    shape = isinstance(content, dict) and list(content) == ["error"] and isinstance(content["error"], str)
-    if answer.status != status or not shape:
-        raise RejectedRequest(
-            f'{asked} is to be answered with {status} and {{"error": text}}, not with {shown(answer)}'
-        )
+def _require_error(response: Response, status: int, subject: str) -> None:
+    content = response.json()
+    is_valid = isinstance(content, dict) and list(content) == ["error"] and isinstance(content["error"], str)
+    if response.status != status or not is_valid:
+        raise BenchmarkError(f'{subject} must get {status} and {{"error": text}}, but got {format_response(response)}')
 
 
-def _require_records(side: Side, records: Records) -> None:
+def _require_records(client: Client, records: Records) -> None:
     for number, record in records.by_id.items():
-        _require_content(side.get(f"{PATH}/{number}"), 200, record, f"the listing {number}")
-    _require_content(side.get(PATH), 200, records.listed, f"the list of {ACTIVE}")
+        _require_content(client.get(f"{PATH}/{number}"), 200, record, f"the listing {number}")
+    _require_content(client.get(PATH), 200, records.listed, f"the list of {ACTIVE}")
 
 
-def _require_creates(side: Side) -> None:
-    for body in (_LEAST, _MOST):
-        answer = side.create(json.dumps(body))
-        number = (answer.json() or {}).get("id")
-        _require_content(answer, 201, {"id": number, "message": "listing created"}, "a create")
-        record = side.get(f"{PATH}/{number}")
+def _require_creates(client: Client) -> None:
+    for body in (_MINIMAL, _COMPLETE):
+        response = client.create(json.dumps(body))
+        number = (response.json() or {}).get("id")
+        _require_content(response, 201, {"id": number, "message": "listing created"}, "a create")
+        record = client.get(f"{PATH}/{number}")
         _require_times(record)
         times = {name: record.json()[name] for name in ("created_at", "updated_at")}
         _require_content(record, 200, {"id": number, **_DEFAULTS, **body, **times}, "a new listing")
 
 
-def _require_times(answer: Answer) -> None:
-    content = answer.json() or {}
+def _require_times(response: Response) -> None:
+    content = response.json() or {}
     if not all(_TIME.fullmatch(str(content.get(name))) for name in ("created_at", "updated_at")):
-        raise RejectedRequest(f"times are YYYY-MM-DD HH:MM:SS, but the answer is {shown(answer)}")
+        raise BenchmarkError(f"times must be YYYY-MM-DD HH:MM:SS, but got {format_response(response)}")
 
 
-def _require_limit(side: Side) -> None:
-    """The thousandth request in an hour is answered, the next one refused."""
-    path = f"{PATH}/{side.owner.listings[0]}"
+def _require_limit(client: Client) -> None:
+    """Check that the limit's last request succeeds, and that the next one is rejected."""
+    path = f"{PATH}/{client.owner.listings[0]}"
     for _ in range(LIMIT):
-        answer = side.get(path)
-        if answer.status != 200:  # noqa: PLR2004 - success
-            raise RejectedRequest(f"{LIMIT} requests an hour are to be answered, but one is with {shown(answer)}")
-    _require_error(side.get(path), 429, f"request {LIMIT + 1} of an hour")
+        response = client.get(path)
+        if response.status != 200:  # noqa: PLR2004 - success
+            raise BenchmarkError(f"{LIMIT} requests per hour must succeed, but one got {format_response(response)}")
+    _require_error(client.get(path), 429, f"request {LIMIT + 1} of an hour")
 
 
-def _require_content(answer: Answer, status: int, wanted: object, what: str) -> None:
-    if answer.status != status or answer.json() != wanted:
-        raise RejectedRequest(f"{what} is to be answered with {status} and {wanted!r:.300}, not with {shown(answer)}")
+def _require_content(response: Response, status: int, expected: object, subject: str) -> None:
+    if response.status != status or response.json() != expected:
+        raise BenchmarkError(f"{subject} must get {status} and {expected!r:.300}, but got {format_response(response)}")
 
 
-def shown(answer: Answer) -> str:
-    """An answer for a sentence."""
-    return f"{answer.status} {answer.body[:300].decode('utf-8', 'replace')}"
+def format_response(response: Response) -> str:
+    """Return the status and the start of the body."""
+    return f"{response.status} {response.body[:300].decode('utf-8', 'replace')}"
 
 
-_NO_ANSWER = Answer(b"HTTP/1.1 200 OK\r\n", b"")
+_NO_RESPONSE = Response(b"HTTP/1.1 200 OK\r\n", b"")

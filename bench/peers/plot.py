@@ -1,26 +1,26 @@
-"""The result as a picture: bars of requests a second, a column for each scenario, a row for each number of connections.
+"""Draws the result as bars of requests per second, with a column per scenario and a row per number of connections.
 
-The colours are for light and dark pages alike; a browser chooses by its user's preference.
+The colours follow the browser's preference for light or dark pages.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from typing import NamedTuple, TypeVar
 
-from bench.peers.contenders import Contender
-from bench.peers.contest import Cell
+from bench.peers.candidates import Candidate
+from bench.peers.comparison import Cell
 
 T = TypeVar("T")
 
 _WIDTH = 1000
 _MARGIN = 16
-_NAMES = 142  # for the contenders' names at the left
-_TOP = 96
-_BAR = 15
-_STEP = 21  # from one bar to the next
-_GAP = 34  # between rows, with the heading of the lower one
-_FIGURE = 52  # for the number behind the longest bar
-_BETWEEN = 12
+_NAME_WIDTH = 142  # for the candidates' names
+_HEADER_HEIGHT = 96
+_BAR_HEIGHT = 15
+_BAR_DISTANCE = 21  # between the tops of two bars
+_ROW_GAP = 34  # includes the heading of the next row
+_FIGURE_WIDTH = 52  # for the number after the longest bar
+_COLUMN_GAP = 12
 
 _STYLE = """
   .page { fill: #ffffff; }
@@ -50,7 +50,7 @@ _LEGEND = (
 
 
 class Panel(NamedTuple):
-    """Where one cell's bars stand; `scale`: pixels for a request a second."""
+    """The position of a cell's bars; `scale` is in pixels per request per second."""
 
     cell: Cell
     left: int
@@ -58,18 +58,18 @@ class Panel(NamedTuple):
     scale: float
 
 
-def plot(cells: list[Cell], contenders: tuple[Contender, ...]) -> str:
-    """An SVG of all cells."""
-    kinds = {contender.name: contender.kind for contender in contenders}
+def draw_plot(cells: list[Cell], candidates: tuple[Candidate, ...]) -> str:
+    """Draw all cells as SVG."""
+    kinds = {candidate.name: candidate.kind for candidate in candidates}
     rows = len({cell.connections for cell in cells})
-    height = _TOP + rows * (len(kinds) * _STEP + _GAP) + _MARGIN
-    parts = [*_heading(height), *_names(cells, kinds)]
-    for panel in _panels(cells, kinds):
-        parts += _bars(panel, kinds)
+    height = _HEADER_HEIGHT + rows * (len(kinds) * _BAR_DISTANCE + _ROW_GAP) + _MARGIN
+    parts = [*_draw_heading(height), *_draw_names(cells, kinds)]
+    for panel in _build_panels(cells, kinds):
+        parts += _draw_bars(panel, kinds)
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _heading(height: int) -> Iterator[str]:
+def _draw_heading(height: int) -> Iterator[str]:
     label = "Requests per second on one core: Listings, its peers, and two upper limits"
     yield (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" '
@@ -77,60 +77,63 @@ def _heading(height: int) -> Iterator[str]:
     )
     yield f"<style>{_STYLE}</style>"
     yield f'<rect class="page" width="{_WIDTH}" height="{height}"/>'
-    yield _text(_MARGIN, 30, "Requests per second on one core (longer is better)", "title")
+    yield _draw_text(_MARGIN, 30, "Requests per second on one core (longer is better)", "title")
     left = _MARGIN
-    for kind, words in _LEGEND:
+    for kind, text in _LEGEND:
         yield f'<rect class="{kind}" x="{left}" y="44" width="12" height="12"/>'
-        yield _text(left + 18, 54, words, "small")
-        left += 40 + 7 * len(words)
+        yield _draw_text(left + 18, 54, text, "small")
+        left += 40 + 7 * len(text)
 
 
-def _names(cells: list[Cell], kinds: Mapping[str, str]) -> Iterator[str]:
-    for row, connections in enumerate(_once(cell.connections for cell in cells)):
-        top = _top_of(row, len(kinds))
+def _draw_names(cells: list[Cell], kinds: Mapping[str, str]) -> Iterator[str]:
+    for row, connections in enumerate(_remove_duplicates(cell.connections for cell in cells)):
+        top = _get_row_top(row, len(kinds))
         plural = "connection" if connections == 1 else "connections"
-        yield _text(_MARGIN, top - 10, f"{connections} {plural}", "head")
-        for place, name in enumerate(kinds):
-            yield _text(_MARGIN, top + place * _STEP + 12, name)
+        yield _draw_text(_MARGIN, top - 10, f"{connections} {plural}", "head")
+        for index, name in enumerate(kinds):
+            yield _draw_text(_MARGIN, top + index * _BAR_DISTANCE + 12, name)
 
 
-def _panels(cells: list[Cell], kinds: Mapping[str, str]) -> Iterator[Panel]:
-    scenarios, counts = _once(cell.scenario for cell in cells), _once(cell.connections for cell in cells)
-    wide = (_WIDTH - _MARGIN - _NAMES) // len(scenarios)
+def _build_panels(cells: list[Cell], kinds: Mapping[str, str]) -> Iterator[Panel]:
+    scenarios, counts = (
+        _remove_duplicates(cell.scenario for cell in cells),
+        _remove_duplicates(cell.connections for cell in cells),
+    )
+    column_width = (_WIDTH - _MARGIN - _NAME_WIDTH) // len(scenarios)
     for cell in cells:
         column = scenarios.index(cell.scenario)
-        most = max(one.rate(name) for one in cells if one.scenario == cell.scenario for name in one.runs)
+        max_rate = max(one.compute_rate(name) for one in cells if one.scenario == cell.scenario for name in one.runs)
         yield Panel(
             cell,
-            _NAMES + column * wide,
-            _top_of(counts.index(cell.connections), len(kinds)),
-            (wide - _FIGURE - _BETWEEN) / most,
+            _NAME_WIDTH + column * column_width,
+            _get_row_top(counts.index(cell.connections), len(kinds)),
+            (column_width - _FIGURE_WIDTH - _COLUMN_GAP) / max_rate,
         )
 
 
-def _bars(panel: Panel, kinds: Mapping[str, str]) -> Iterator[str]:
+def _draw_bars(panel: Panel, kinds: Mapping[str, str]) -> Iterator[str]:
     cell, left, top, scale = panel
-    yield _text(left, top - 10, cell.scenario, "head")
-    yield f'<line class="axis" x1="{left}" y1="{top - 3}" x2="{left}" y2="{top + len(kinds) * _STEP - 3}"/>'
-    for place, (name, kind) in enumerate(kinds.items()):
-        y = top + place * _STEP
+    yield _draw_text(left, top - 10, cell.scenario, "head")
+    yield f'<line class="axis" x1="{left}" y1="{top - 3}" x2="{left}" y2="{top + len(kinds) * _BAR_DISTANCE - 3}"/>'
+    for index, (name, kind) in enumerate(kinds.items()):
+        y = top + index * _BAR_DISTANCE
         if name not in cell.runs:
-            yield _text(left + 5, y + 12, "not supported", "small")
+            yield _draw_text(left + 5, y + 12, "not supported", "small")
             continue
-        rate = cell.rate(name)
+        rate = cell.compute_rate(name)
         width = max(1.0, rate * scale)
-        yield f'<rect class="{kind}" x="{left}" y="{y}" width="{width:.1f}" height="{_BAR}"/>'
-        yield _text(left + width + 5, y + 12, f"{rate:,.0f}")
+        yield f'<rect class="{kind}" x="{left}" y="{y}" width="{width:.1f}" height="{_BAR_HEIGHT}"/>'
+        yield _draw_text(left + width + 5, y + 12, f"{rate:,.0f}")
 
 
-def _top_of(row: int, bars: int) -> int:
-    return _TOP + row * (bars * _STEP + _GAP) + 16
+def _get_row_top(row: int, bars: int) -> int:
+    return _HEADER_HEIGHT + row * (bars * _BAR_DISTANCE + _ROW_GAP) + 16
 
 
-def _once(values: Iterable[T]) -> list[T]:
+def _remove_duplicates(values: Iterable[T]) -> list[T]:
     return list(dict.fromkeys(values))
 
 
-def _text(x: float, y: float, words: str, kind: str = "") -> str:
+def _draw_text(x: float, y: float, text: str, kind: str = "") -> str:
     name = f' class="{kind}"' if kind else ""
-    return f'<text{name} x="{x:.1f}" y="{y:.1f}">{escape(words)}</text>'
+    return f'<text{name} x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'

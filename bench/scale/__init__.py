@@ -1,1 +1,1 @@
-"""The service on several processes and on PostgreSQL: what each gives, beside what it is compared with."""
+"""Measures the service with several processes and on PostgreSQL."""

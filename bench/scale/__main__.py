@@ -1,4 +1,4 @@
-"""`python -m bench.scale`: measure two processes beside one, and PostgreSQL beside other ways, and print a table."""
+"""Compare two processes with one, and PostgreSQL with SQLite, and print a table: `python -m bench.scale`."""
 
 import tempfile
 from contextlib import ExitStack
@@ -9,23 +9,30 @@ from typing import NamedTuple
 import click
 
 from bench import data, machine, wrk
-from bench.command import PAGE, estimate, measuring, require_worth_keeping, tell, telling
-from bench.peers.contest import Cell, Contest, runs_of
-from bench.report import write
+from bench.command import (
+    PAGE,
+    format_estimate,
+    log_progress,
+    measurement_options,
+    reject_writing_quick_result,
+    report_errors,
+)
+from bench.peers.comparison import Cell, Comparison, count_runs
+from bench.report import write_result
 from bench.rounds import Bench, Plan
 from bench.scale import parts, postgres, table
 from bench.scale.parts import Part
-from bench.witness import MOST_TRIES, Witness
+from bench.stall_detector import MAX_TRIES, StallDetector
 
 _NAMES = ("lists", "processes", "reads", "creates")
 _FULL = Plan((), connections=(32,))
 _QUICK = Plan((), connections=(32,), rounds=1, seconds=2)
-_AROUND_SECONDS = 4.5  # what a run takes beside measuring: copy, start, check, warming up, stop
-_BEFORE_SECONDS = 45  # filling two databases
+_OVERHEAD_SECONDS = 4.5  # per run: copy, start, check, warm-up, stop
+_PREPARATION_SECONDS = 45  # two databases
 
 
 class Choice(NamedTuple):
-    """What is measured, and where."""
+    """What to measure, and where."""
 
     plan: Plan
     parts: tuple[str, ...]
@@ -33,9 +40,9 @@ class Choice(NamedTuple):
 
 
 @click.command()
-@measuring("1 round of 2 seconds")
-@click.option("--part", "names", type=click.Choice(_NAMES), multiple=True, help="May be given several times.")
-@click.option("--write", "writes", is_flag=True, help="Write the result into docs/performance.md as well.")
+@measurement_options("1 round of 2 seconds")
+@click.option("--part", "names", type=click.Choice(_NAMES), multiple=True, help="Can be given several times.")
+@click.option("--write", "writes", is_flag=True, help="Also write the result to docs/performance.md.")
 def main(  # noqa: PLR0913 - an argument for each option
     *,
     quick: bool,
@@ -46,63 +53,66 @@ def main(  # noqa: PLR0913 - an argument for each option
     writes: bool,
     folder: Path | None,
 ) -> None:
-    """Measure the service on two processes beside one, and on PostgreSQL.
+    """Measure the service with two processes, and on PostgreSQL.
 
     \b
     Example: python -m bench.scale --quick --part processes
     """
-    require_worth_keeping(quick=quick, writes=writes)
+    reject_writing_quick_result(quick=quick, writes=writes)
     if names and writes:
-        raise click.UsageError("A part of the result is not kept: leave out --part or --write")
-    usual = _QUICK if quick else _FULL
-    plan = Plan((), connections or usual.connections, rounds or usual.rounds, seconds or usual.seconds)
-    with telling():
+        raise click.UsageError("An incomplete result is not written: leave out --part or --write")
+    defaults = _QUICK if quick else _FULL
+    plan = Plan((), connections or defaults.connections, rounds or defaults.rounds, seconds or defaults.seconds)
+    with report_errors():
         result = _measure(Choice(plan, names or _NAMES, folder))
         click.echo(result, nl=False)
         if writes:
-            write(PAGE, result, table.BEGIN, table.END)
+            write_result(PAGE, result, table.BEGIN, table.END)
 
 
 def _measure(choice: Choice) -> str:
-    wrk.program()
-    cores = machine.two_cores()
+    wrk.find_wrk()
+    cores = machine.choose_cores()
     with ExitStack() as stack:
         folder = tempfile.TemporaryDirectory(prefix="listings-bench-", dir=choice.folder)
-        place = Path(stack.enter_context(folder))
-        facts = {**machine.facts(cores, place), **_facts()}
-        chosen = _parts(choice.parts, place, cores, stack)
-        _tell_estimate(choice.plan, chosen)
-        witness = stack.enter_context(Witness(cores, place))
+        work_folder = Path(stack.enter_context(folder))
+        facts = {**machine.describe_machine(cores, work_folder), **_describe_setup()}
+        selected = _build_parts(choice.parts, work_folder, cores, stack)
+        _log_estimate(choice.plan, selected)
+        detector = stack.enter_context(StallDetector(cores, work_folder))
         measured: dict[Part, list[Cell]] = {}
-        for part in chosen:
-            bench = Bench(part.contenders[0].data, cores, witness, place, tell)
+        for part in selected:
+            bench = Bench(part.candidates[0].data, cores, detector, work_folder, log_progress)
             plan = choice.plan._replace(scenarios=part.scenarios)
-            measured[part] = Contest(part.contenders, bench).measure(plan)
-        return table.report(measured, choice.plan, facts, goes_first=witness.goes_first)
+            measured[part] = Comparison(part.candidates, bench).measure(plan)
+        return table.format_report(measured, choice.plan, facts, has_priority=detector.has_priority)
 
 
-def _parts(names: tuple[str, ...], place: Path, cores: tuple[int, int], stack: ExitStack) -> list[Part]:
-    filled = data.fill(place / "filled.db")
-    chosen = [parts.of_lists(filled, cores), parts.of_processes(filled, cores)]
+def _build_parts(names: tuple[str, ...], work_folder: Path, cores: tuple[int, int], stack: ExitStack) -> list[Part]:
+    source = data.fill(work_folder / "filled.db")
+    selected = [parts.build_lists_part(source, cores), parts.build_processes_part(source, cores)]
     if set(names) & {"reads", "creates"}:
-        server = stack.enter_context(postgres.started(place, cores[1]))
-        on_postgres = filled._replace(owners=data.fill_at(server.new(), place / "beside"))
-        server.settle()
-        chosen += [parts.of_reads(filled, on_postgres, server, cores[0]), parts.of_creates(on_postgres, server)]
-    return [part for part in chosen if part.name in names]
+        server = stack.enter_context(postgres.run_postgres(work_folder, cores[1]))
+        on_postgres = source._replace(owners=data.fill_url(server.create_template(), work_folder / "data"))
+        server.analyze()
+        selected += [
+            parts.build_reads_part(source, on_postgres, server, cores[0]),
+            parts.build_creates_part(on_postgres, server),
+        ]
+    return [part for part in selected if part.name in names]
 
 
-def _facts() -> dict[str, str]:
+def _describe_setup() -> dict[str, str]:
     return {
-        "PostgreSQL": f"{postgres.version()} on the client's core, asyncpg {version('asyncpg')}",
+        "PostgreSQL": f"{postgres.get_version()} on the client's core, asyncpg {version('asyncpg')}",
         "Two processes": "on both cores, the second one shared with wrk",
     }
 
 
-def _tell_estimate(plan: Plan, chosen: list[Part]) -> None:
-    runs = sum(runs_of(plan._replace(scenarios=part.scenarios), part.contenders) for part in chosen)
-    once = _BEFORE_SECONDS + runs * (plan.seconds + _AROUND_SECONDS)
-    tell(f"{runs} runs: {estimate(once, MOST_TRIES * once)} when the machine disturbs every one")
+def _log_estimate(plan: Plan, selected: list[Part]) -> None:
+    runs = sum(count_runs(plan._replace(scenarios=part.scenarios), part.candidates) for part in selected)
+    minimum = _PREPARATION_SECONDS + runs * (plan.seconds + _OVERHEAD_SECONDS)
+    log_progress(f"{runs} runs: {format_estimate(minimum, MAX_TRIES * minimum)} if every run is disturbed")
 
 
 if __name__ == "__main__":

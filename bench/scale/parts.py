@@ -1,4 +1,4 @@
-"""What is measured: two processes beside one, PostgreSQL beside SQLite and beside other ways to use it."""
+"""The parts: two processes and one, PostgreSQL and SQLite, and other ways to use PostgreSQL."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from bench import servers
 from bench.data import Data
-from bench.peers.contenders import Contender, Start, constant_body
-from bench.peers.contest import Cell
-from bench.report import middle
+from bench.peers.candidates import Candidate, StartOptions, build_constant_body
+from bench.peers.comparison import Cell
+from bench.report import compute_median
 from bench.scale.postgres import Postgres
 from bench.scale.variants import OWN_POOL, STATEMENTS
 from bench.scenarios import SCENARIOS, Scenario
@@ -19,7 +19,7 @@ from bench.servers import Cores, Server
 ONE, TWO = "one process", "two processes"
 SQLITE, POSTGRES, POOL = "SQLite", "PostgreSQL", "PostgreSQL, asyncpg's pool"
 CONSTANT = "constant body"
-AT_ONCE, BY_STATEMENTS = "one round trip", "single statements"
+ONE_ROUND_TRIP, SINGLE_STATEMENTS = "one round trip", "single statements"
 
 _TWO_WORKERS = {"LISTINGS_WORKERS": "2"}
 _SCENARIOS = {row.name: row for row in SCENARIOS}
@@ -27,125 +27,130 @@ _PROGRAM = str(Path(sys.executable).with_name("listings"))
 
 
 class Goal(NamedTuple):
-    """What a number is to be; `value` is what the runs of a scenario say."""
+    """A target for a value of a scenario's runs."""
 
     text: str
     scenario: str
     value: Callable[[Cell], float]
     bound: float
-    at_most: bool = False
+    is_maximum: bool = False
 
     def is_reached(self, cell: Cell) -> bool:
-        """Whether it is so."""
+        """Return whether the target is reached."""
         found = self.value(cell)
-        return found <= self.bound if self.at_most else found >= self.bound
+        return found <= self.bound if self.is_maximum else found >= self.bound
 
-    def line(self, cell: Cell) -> str:
-        """For people."""
-        word, verdict = "most" if self.at_most else "least", "reached" if self.is_reached(cell) else "missed"
+    def format(self, cell: Cell) -> str:
+        """Format the target and the result as a line."""
+        word, verdict = "most" if self.is_maximum else "least", "reached" if self.is_reached(cell) else "missed"
         found = f"{self.value(cell):.2f} (target: at {word} {self.bound:g}): {verdict}"
         return f"{self.text}, {cell.connections} connections: {found}."
 
 
 class Part(NamedTuple):
-    """Some ways to run the service that are measured by turns; the first is what the others are compared with."""
+    """Variants of the service that are measured together; the first one is the reference."""
 
     name: str
     scenarios: tuple[Scenario, ...]
-    contenders: tuple[Contender, ...]
+    candidates: tuple[Candidate, ...]
     goals: tuple[Goal, ...]
 
 
-def of_lists(data: Data, cores: tuple[int, int]) -> Part:
-    """Two processes on both cores beside one on the first, each list being made anew.
+def build_lists_part(data: Data, cores: tuple[int, int]) -> Part:
+    """Compare two processes on both cores with one on the first, without the cache of lists.
 
-    A list that is kept in memory costs wrk nearly as much as the service, and wrk is on these cores as well.
+    A cached list costs wrk nearly as much as the service, and wrk runs on one of these cores.
     """
     goals = (
-        Goal("Rate of lists, two processes relative to one", "list of 100", lambda cell: cell.ratio(TWO, ONE), 1.85),
-        _p99_goal("list of 100"),
+        Goal(
+            "Rate of lists, two processes relative to one",
+            "list of 100",
+            lambda cell: cell.compute_ratio(TWO, ONE),
+            1.85,
+        ),
+        _build_p99_goal("list of 100"),
     )
-    made_anew = {"LISTINGS_LIST_CACHE_BYTES": "0"}
-    contenders = (_on_sqlite(ONE, data, cores[0], made_anew), _on_sqlite(TWO, data, cores, _TWO_WORKERS | made_anew))
-    return Part("lists", (_SCENARIOS["list of 100"],), contenders, goals)
+    no_cache = {"LISTINGS_LIST_CACHE_BYTES": "0"}
+    candidates = (_on_sqlite(ONE, data, cores[0], no_cache), _on_sqlite(TWO, data, cores, _TWO_WORKERS | no_cache))
+    return Part("lists", (_SCENARIOS["list of 100"],), candidates, goals)
 
 
-def of_processes(data: Data, cores: tuple[int, int]) -> Part:
-    """Two processes on both cores beside one on the first, by default settings."""
+def build_processes_part(data: Data, cores: tuple[int, int]) -> Part:
+    """Compare two processes on both cores with one on the first, with default settings."""
     goals = (
-        Goal("Rate of creates, two processes relative to one", "create", lambda cell: cell.ratio(TWO, ONE), 1),
-        _p99_goal("create"),
+        Goal("Rate of creates, two processes relative to one", "create", lambda cell: cell.compute_ratio(TWO, ONE), 1),
+        _build_p99_goal("create"),
     )
-    contenders = (_on_sqlite(ONE, data, cores[0], {}), _on_sqlite(TWO, data, cores, _TWO_WORKERS))
-    return Part("processes", (_SCENARIOS["list of 100"], _SCENARIOS["create"]), contenders, goals)
+    candidates = (_on_sqlite(ONE, data, cores[0], {}), _on_sqlite(TWO, data, cores, _TWO_WORKERS))
+    return Part("processes", (_SCENARIOS["list of 100"], _SCENARIOS["create"]), candidates, goals)
 
 
-def of_reads(data: Data, on_postgres: Data, server: Postgres, core: int) -> Part:
-    """PostgreSQL beside SQLite, beside the same store on the driver's own pool, and beside doing nothing at all."""
+def build_reads_part(data: Data, on_postgres: Data, server: Postgres, core: int) -> Part:
+    """Compare PostgreSQL with SQLite, with asyncpg's own pool, and with the constant body."""
     goals = (
         Goal(
             "Processor time for a read from PostgreSQL, in µs",
             "get one",
-            lambda cell: _processor(cell, POSTGRES),
+            lambda cell: _get_processor_time(cell, POSTGRES),
             50,
-            at_most=True,
+            is_maximum=True,
         ),
         Goal(
             "That time relative to the constant body's (18.3 µs on the machine where the target of 50 µs was set)",
             "get one",
-            lambda cell: _processor(cell, POSTGRES) / _processor(cell, CONSTANT),
+            lambda cell: _get_processor_time(cell, POSTGRES) / _get_processor_time(cell, CONSTANT),
             2.7,
-            at_most=True,
+            is_maximum=True,
         ),
         Goal(
             "That time with asyncpg's own pool, relative to ours",
             "get one",
-            lambda cell: _processor(cell, POOL) / _processor(cell, POSTGRES),
+            lambda cell: _get_processor_time(cell, POOL) / _get_processor_time(cell, POSTGRES),
             2,
         ),
     )
-    contenders = (
+    candidates = (
         _on_sqlite(SQLITE, data, core, {}),
         _on_postgres(POSTGRES, on_postgres, server),
         _on_postgres(POOL, on_postgres, server, OWN_POOL),
-        constant_body(data),
+        build_constant_body(data),
     )
-    return Part("reads", (_SCENARIOS["get one"],), contenders, goals)
+    return Part("reads", (_SCENARIOS["get one"],), candidates, goals)
 
 
-def of_creates(on_postgres: Data, server: Postgres) -> Part:
-    """Creates in one round trip beside those in several."""
+def build_creates_part(on_postgres: Data, server: Postgres) -> Part:
+    """Compare creates in one round trip with creates in several statements."""
     text = "Rate of creates, one round trip relative to single statements"
-    goal = Goal(text, "create", lambda cell: cell.ratio(AT_ONCE, BY_STATEMENTS), 1.8)
-    contenders = (
-        _on_postgres(BY_STATEMENTS, on_postgres, server, STATEMENTS),
-        _on_postgres(AT_ONCE, on_postgres, server),
+    goal = Goal(text, "create", lambda cell: cell.compute_ratio(ONE_ROUND_TRIP, SINGLE_STATEMENTS), 1.8)
+    candidates = (
+        _on_postgres(SINGLE_STATEMENTS, on_postgres, server, STATEMENTS),
+        _on_postgres(ONE_ROUND_TRIP, on_postgres, server),
     )
-    return Part("creates", (_SCENARIOS["create"],), contenders, (goal,))
+    return Part("creates", (_SCENARIOS["create"],), candidates, (goal,))
 
 
-def _p99_goal(scenario: str) -> Goal:
-    return Goal(f"p99 ({scenario}), two processes relative to one", scenario, _p99_multiple, 3, at_most=True)
+def _build_p99_goal(scenario: str) -> Goal:
+    return Goal(f"p99 ({scenario}), two processes relative to one", scenario, _compute_p99_ratio, 3, is_maximum=True)
 
 
-def _p99_multiple(cell: Cell) -> float:
-    return middle(cell.runs[TWO], lambda run: run.p99) / middle(cell.runs[ONE], lambda run: run.p99)
+def _compute_p99_ratio(cell: Cell) -> float:
+    return compute_median(cell.runs[TWO], lambda run: run.p99) / compute_median(cell.runs[ONE], lambda run: run.p99)
 
 
-def _processor(cell: Cell, name: str) -> float:
-    return middle(cell.runs[name], lambda run: run.processor)
+def _get_processor_time(cell: Cell, name: str) -> float:
+    return compute_median(cell.runs[name], lambda run: run.processor)
 
 
-def _on_sqlite(name: str, data: Data, cores: Cores, settings: Mapping[str, str]) -> Contender:
-    def running(start: Start) -> AbstractContextManager[Server]:
-        return servers.service(data.database, start.folder, cores, window=start.window, settings=settings)
+def _on_sqlite(name: str, data: Data, cores: Cores, settings: Mapping[str, str]) -> Candidate:
+    def run(start: StartOptions) -> AbstractContextManager[Server]:
+        return servers.run_service(data.database, start.folder, cores, window=start.window, settings=settings)
 
-    return Contender(name, "peer", data, "", running)
+    return Candidate(name, "peer", data, "", run)
 
 
-def _on_postgres(name: str, data: Data, server: Postgres, variant: str = "") -> Contender:
+def _on_postgres(name: str, data: Data, server: Postgres, variant: str = "") -> Candidate:
     @contextmanager
-    def running(start: Start) -> Iterator[Server]:
+    def run(start: StartOptions) -> Iterator[Server]:
         environment = {
             "LISTINGS_DATABASE_URL": server.copy(start.folder),
             "LISTINGS_DATA_FOLDER": str(start.folder / "data"),
@@ -153,7 +158,7 @@ def _on_postgres(name: str, data: Data, server: Postgres, variant: str = "") -> 
             "LISTINGS_PORT": "0",
         }
         program = [sys.executable, "-m", "bench.scale.variants", variant] if variant else [_PROGRAM]
-        with servers.started([*program, "serve"], environment, start.folder, start.core) as service:
+        with servers.run_server([*program, "serve"], environment, start.folder, start.core) as service:
             yield service._replace(database=server.process.pid)
 
-    return Contender(name, "peer", data, "", running, stored=server.count_rows)
+    return Candidate(name, "peer", data, "", run, count_rows=server.count_rows)

@@ -11,7 +11,7 @@ import pytest
 
 from listings.domain.model import Listing
 from tests.conftest import Client
-from tests.harness import MONTH, Harness, Person, RunningService, make_person
+from tests.harness import MONTH, Harness, Person, RunningService, create_person
 
 LISTINGS = "/api/v1/listings"
 NEEDED = {"title": "Bicycle", "content": "Two wheels."}
@@ -238,7 +238,7 @@ def test_creates_at_the_same_time_get_ids_of_their_own(alice: Client) -> None:
 def test_accounts_of_one_bucket_share_no_id(harness: Harness) -> None:
     async def enough() -> list[Person]:
         some = [
-            await asyncio.gather(*(make_person(harness.service, "alice", MONTH) for _ in range(205))) for _ in "12345"
+            await asyncio.gather(*(create_person(harness.service, "alice", MONTH) for _ in range(205))) for _ in "12345"
         ]
         return [person for people in some for person in people]
 

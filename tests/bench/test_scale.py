@@ -1,4 +1,4 @@
-"""The scale-out's benchmark compares like with like, on servers that it begins and ends."""
+"""Test the scale benchmark."""
 
 import asyncio
 import subprocess
@@ -11,20 +11,20 @@ from typing import Any
 import asyncpg
 import pytest
 
-from bench import RejectedRequest, servers
+from bench import BenchmarkError, servers
 from bench.data import Data, Owner
-from bench.exchange import Answer
-from bench.machine import two_cores
-from bench.peers.contenders import Start
-from bench.peers.contest import Cell
+from bench.http_client import Response
+from bench.machine import choose_cores
+from bench.peers.candidates import StartOptions
+from bench.peers.comparison import Cell
 from bench.rounds import Plan, Run, require_count
 from bench.scale import parts, table
 from bench.scale.parts import ONE, TWO, Goal, Part
-from bench.scale.postgres import _SETTINGS, Postgres, started
+from bench.scale.postgres import _SETTINGS, Postgres, run_postgres
 from bench.scale.variants import OWN_POOL, STATEMENTS, VARIANTS
 from bench.scenarios import SCENARIOS
 from bench.servers import Server, pinned
-from bench.witness import Watched
+from bench.stall_detector import MeasuredRun
 from listings import maintenance, wiring
 from listings.domain import api_keys
 from listings.domain.model import NewListing
@@ -35,39 +35,40 @@ from listings.store.postgres.store import PostgresStore
 from tests.harness import TIMEOUT
 from tests.postgres_server import PostgresServer
 
-HOME = Path(__file__).parent.parent.parent
-PAGE = HOME / "docs/performance.md"
-NOTHING = Data(Path("none"), (), 0)
+PROJECT_FOLDER = Path(__file__).parent.parent.parent
+PAGE = PROJECT_FOLDER / "docs/performance.md"
+NO_DATA = Data(Path("none"), (), 0)
 
 
-def run(rate: float, p99: int = 4000) -> Watched[Run]:
-    return Watched(Run(rate, p50=1500, p99=p99, processor=25.04, peak_mebibytes=47.4, foreign=0.0), 0.0)
+def run(rate: float, p99: int = 4000) -> MeasuredRun[Run]:
+    return MeasuredRun(Run(rate, p50=1500, p99=p99, processor=25.04, peak_mebibytes=47.4, other_load=0.0), 0.0)
 
 
 BOUNDS = PoolLimits(sessions=2, seconds=TIMEOUT)
 CELL = Cell("list of 100", 32, {ONE: [run(1000), run(3000), run(2000)], TWO: [run(1900), run(5700), run(3800, 16_000)]})
-PART = parts.of_lists(NOTHING, (0, 1))
+PART = parts.build_lists_part(NO_DATA, (0, 1))
 
 
-# What is told
+# The report
 
 
-def test_a_goal_is_told_with_what_it_has_come_to() -> None:
-    assert table.goal_lines(PART, [CELL]) == [
+def test_a_goal_is_formatted_with_its_result() -> None:
+    assert table.format_goals(PART, [CELL]) == [
         "Rate of lists, two processes relative to one, 32 connections: 1.90 (target: at least 1.85): reached.",
         "p99 (list of 100), two processes relative to one, 32 connections: 1.00 (target: at most 3): reached.",
     ]
 
 
 @pytest.mark.parametrize(
-    ("bound", "at_most", "reached"), [(2.0, False, True), (2.1, False, False), (2.0, True, True), (1.9, True, False)]
+    ("bound", "is_maximum", "is_reached"),
+    [(2.0, False, True), (2.1, False, False), (2.0, True, True), (1.9, True, False)],
 )
-def test_a_goal_is_a_least_or_a_most(bound: float, at_most: bool, reached: bool) -> None:  # noqa: FBT001 - a case
-    assert Goal("x", "create", lambda _: 2.0, bound, at_most=at_most).is_reached(CELL) is reached
+def test_a_goal_is_a_minimum_or_a_maximum(bound: float, is_maximum: bool, is_reached: bool) -> None:  # noqa: FBT001 - a parameter
+    assert Goal("x", "create", lambda _: 2.0, bound, is_maximum=is_maximum).is_reached(CELL) is is_reached
 
 
-def test_a_row_tells_medians_and_the_ratio_to_the_first_way() -> None:
-    rows = table.table({PART: [CELL]}).splitlines()
+def test_a_row_has_medians_and_the_ratio_to_the_first_variant() -> None:
+    rows = table.format_table({PART: [CELL]}).splitlines()
     assert rows[2:] == [
         "| lists | list of 100 | 32 | one process | 2,000 | 1.00 | 1.50 | 4.00 | 25.0 | 47 | 0 |",
         "| lists | list of 100 | 32 | two processes | 3,800 | 1.90 | 1.50 | 4.00 | 25.0 | 47 | 0 |",
@@ -75,106 +76,107 @@ def test_a_row_tells_medians_and_the_ratio_to_the_first_way() -> None:
 
 
 def test_the_report_has_facts_table_and_goals() -> None:
-    text = table.report({PART: [CELL]}, Plan((), rounds=3), {"PostgreSQL": "18"}, goes_first=True)
+    text = table.format_report({PART: [CELL]}, Plan((), rounds=3), {"PostgreSQL": "18"}, has_priority=True)
     assert text.startswith("- PostgreSQL: 18.\n- Runs: 3 rounds of 10 s")
     assert text.index("| Part |") < text.index("\n- Rate of lists") < text.index("Other programs")
 
 
 @pytest.fixture
-def every_part() -> list[Part]:
+def all_parts() -> list[Part]:
     with subprocess.Popen(["true"]) as process:
         server = Postgres(process, 1)
     return [
-        parts.of_lists(NOTHING, (0, 1)),
-        parts.of_processes(NOTHING, (0, 1)),
-        parts.of_reads(NOTHING, NOTHING, server, 0),
-        parts.of_creates(NOTHING, server),
+        parts.build_lists_part(NO_DATA, (0, 1)),
+        parts.build_processes_part(NO_DATA, (0, 1)),
+        parts.build_reads_part(NO_DATA, NO_DATA, server, 0),
+        parts.build_creates_part(NO_DATA, server),
     ]
 
 
-def test_every_goal_is_of_a_scenario_and_of_ways_that_are_measured(every_part: list[Part]) -> None:
-    for part in every_part:
-        assert len({way.name for way in part.contenders}) == len(part.contenders)
+def test_every_goal_uses_a_measured_scenario(all_parts: list[Part]) -> None:
+    for part in all_parts:
+        assert len({candidate.name for candidate in part.candidates}) == len(part.candidates)
         for goal in part.goals:
             assert goal.scenario in {scenario.name for scenario in part.scenarios}
-            cell = Cell(goal.scenario, 1, {way.name: [run(1000)] for way in part.contenders})
+            cell = Cell(goal.scenario, 1, {candidate.name: [run(1000)] for candidate in part.candidates})
             assert goal.value(cell) > 0
 
 
-def test_the_page_has_a_place_for_the_result_and_tells_every_part(every_part: list[Part]) -> None:
+def test_the_page_has_the_markers_and_names_every_part(all_parts: list[Part]) -> None:
     text = PAGE.read_text("utf-8")
     assert 0 < text.index(table.BEGIN) < text.index(table.END)
-    assert all(f"- **{part.name}**:" in text for part in every_part)
+    assert all(f"- **{part.name}**:" in text for part in all_parts)
 
 
 @pytest.mark.parametrize(
-    ("options", "told"), [(["--quick", "--write"], "A quick result"), (["--part", "reads", "--write"], "A part of")]
+    ("options", "message"),
+    [(["--quick", "--write"], "A quick result"), (["--part", "reads", "--write"], "An incomplete result")],
 )
-def test_a_quick_result_and_a_part_are_not_kept(options: list[str], told: str) -> None:
+def test_an_incomplete_result_is_not_written(options: list[str], message: str) -> None:
     command = [sys.executable, "-m", "bench.scale", *options]
-    outcome = subprocess.run(command, cwd=HOME, capture_output=True, text=True, check=False)
+    outcome = subprocess.run(command, cwd=PROJECT_FOLDER, capture_output=True, text=True, check=False)
     assert (outcome.returncode, outcome.stdout) == (2, "")
-    assert told in outcome.stderr
+    assert message in outcome.stderr
 
 
-def test_creates_that_are_not_stored_end_the_benchmark() -> None:
-    require_count(105, wanted=100, connections=3)
+def test_creates_that_are_not_stored_are_an_error() -> None:
+    require_count(105, expected=100, connections=3)
     for rows in (99, 107):
-        with pytest.raises(RejectedRequest, match=f"{rows} listings are stored where 100 should be"):
-            require_count(rows, wanted=100, connections=3)
+        with pytest.raises(BenchmarkError, match=f"{rows} listings are stored, expected 100"):
+            require_count(rows, expected=100, connections=3)
 
 
-# What runs
+# Servers
 
 
 def test_a_server_may_have_several_cores(tmp_path: Path) -> None:
     code = "import os, time; print('Uvicorn running on http://127.0.0.1:1', os.sched_getaffinity(0), flush=True)"
     with (
-        pinned(two_cores()),
-        servers.started([sys.executable, "-c", f"{code}; time.sleep(60)"], {}, tmp_path, two_cores()),
+        pinned(choose_cores()),
+        servers.run_server([sys.executable, "-c", f"{code}; time.sleep(60)"], {}, tmp_path, choose_cores()),
     ):
-        assert str(set(two_cores())) in (tmp_path / "log").read_text("utf-8")
+        assert str(set(choose_cores())) in (tmp_path / "log").read_text("utf-8")
 
 
 async def fill(url: str, folder: Path) -> Owner:
-    """One account without listings."""
+    """Create an account without listings."""
     async with wiring.open_service(load({}, {"database": url, "data_folder": str(folder)})) as service:
         account = await service.add_account("Alice", "alice@example.com", int(service.clock()) + 10**6)
         return Owner((await service.add_key(account, "bench", api_keys.generate())).secret, ())
 
 
-def created(server: Server, owner: Owner) -> int:
+def create_listing(server: Server, owner: Owner) -> int:
     scenario = next(row for row in SCENARIOS if row.creates)
     return scenario.check(Data(Path("none"), (owner,), 0), server.port).status
 
 
 @pytest.fixture
-def ground() -> Iterator[Path]:
-    """A folder below one that another user may enter, as pytest's is not."""
+def work_folder() -> Iterator[Path]:
+    """Create a folder that other users may enter, unlike pytest's."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         yield Path(folder)
 
 
 @pytest.mark.parametrize("variant", ["", *VARIANTS])
-def test_the_service_runs_each_way_on_a_fresh_copy(ground: Path, variant: str) -> None:
-    with started(ground, two_cores()[1]) as server:
-        url = server.new()
-        maintenance.migrate_database(load({}, {"database": url, "data_folder": str(ground)}))
-        owner = asyncio.run(fill(url, ground))
+def test_each_variant_runs_on_a_new_copy(work_folder: Path, variant: str) -> None:
+    with run_postgres(work_folder, choose_cores()[1]) as server:
+        url = server.create_template()
+        maintenance.migrate_database(load({}, {"database": url, "data_folder": str(work_folder)}))
+        owner = asyncio.run(fill(url, work_folder))
         fetch(url, "ALTER ROLE CURRENT_USER SET track_functions = 'pl'")
-        server.settle()
-        way = parts._on_postgres("way", NOTHING, server, variant)  # noqa: SLF001 - what a part is made of
+        server.analyze()
+        candidate = parts._on_postgres("variant", NO_DATA, server, variant)  # noqa: SLF001 - the builder of the parts
         for name in ("one", "two"):
-            folder = ground / name
+            folder = work_folder / name
             folder.mkdir()
-            with way.running(Start(folder, two_cores()[0], Answer(b"", b""))) as service:
-                assert created(service, owner) == 201
-                assert service.beside_seconds() > 0
-            assert way.stored(folder) == 1
-            called = fetch(server.url(server._copies[folder]), "SELECT count(*) FROM pg_stat_user_functions")  # noqa: SLF001 - its name
+            with candidate.run(StartOptions(folder, choose_cores()[0], Response(b"", b""))) as service:
+                assert create_listing(service, owner) == 201
+                assert service.get_database_seconds() > 0
+            assert candidate.count_rows(folder) == 1
+            called = fetch(server.url(server._copies[folder]), "SELECT count(*) FROM pg_stat_user_functions")  # noqa: SLF001 - the name of the copy
             assert called == (0 if variant == STATEMENTS else 1)
     assert server.process.poll() is not None
-    assert not list(ground.glob("postgres-*/data/postmaster.pid"))
+    assert not list(work_folder.glob("postgres-*/data/postmaster.pid"))
 
 
 def fetch(url: str, statement: str) -> Any:
@@ -188,9 +190,7 @@ def fetch(url: str, statement: str) -> Any:
     return asyncio.run(fetch())
 
 
-def test_what_is_read_on_the_drivers_own_pool_is_read_each_by_itself_and_is_the_same(
-    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_asyncpg_pool_variant_reads_the_same(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
     async def read(store: PostgresStore) -> list[Any]:
         await store.open()
         try:
@@ -213,11 +213,14 @@ def test_what_is_read_on_the_drivers_own_pool_is_read_each_by_itself_and_is_the_
         assert asyncio.run(read(VARIANTS[OWN_POOL](url, BOUNDS))) == usual
 
 
-def test_both_variants_are_measured() -> None:
+def test_there_are_two_variants() -> None:
     assert set(VARIANTS) == {OWN_POOL, STATEMENTS}
 
 
-def test_a_server_that_can_not_start_is_told(ground: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_does_not_start_is_reported(work_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(_SETTINGS, "shared_buffers", "nonsense")
-    with pytest.raises(RejectedRequest, match="PostgreSQL does not start: "), started(ground, two_cores()[1]):
+    with (
+        pytest.raises(BenchmarkError, match="PostgreSQL does not start: "),
+        run_postgres(work_folder, choose_cores()[1]),
+    ):
         pass

@@ -19,7 +19,7 @@ import pytest
 
 from listings import wiring
 from listings.cli import main
-from tests.harness import fetch, settings_for
+from tests.harness import fetch, load_test_settings
 
 PROGRAM = Path(sys.executable).with_name("listings")
 DEADLINE = 120  # seconds: whatever takes longer hangs, on a machine with much else to do, too
@@ -106,7 +106,7 @@ class Cli:
 
 
 async def _status(folder: Path, key: str) -> int:
-    settings = settings_for(folder / "data")
+    settings = load_test_settings(folder / "data")
     async with wiring.open_service(settings) as service:
         application = wiring.build_application(service, settings)
         return (await fetch(application, "GET", "/api/v1/listings", [(b"x-api-key", key.encode())], [b""])).status

@@ -14,7 +14,7 @@ def cli(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    logging_kept: None,  # noqa: ARG001 - commands configure it
+    restore_logging: None,  # noqa: ARG001 - commands configure it
 ) -> Cli:
     """Commands in this process, from an empty folder."""
     return Cli(tmp_path, monkeypatch, capsys)

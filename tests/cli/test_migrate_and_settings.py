@@ -20,7 +20,7 @@ from listings.cli import listings
 from listings.domain.model import Caller, NewListing
 from listings.settings import SETTINGS
 from tests.cli.commands import PROGRAM, Cli, Data, Outcome, Program, clean_environment
-from tests.harness import settings_for
+from tests.harness import load_test_settings
 
 ADD_ACCOUNT = ["account", "create", "--name", "alice", "--email", "alice@example.com"]
 NEED_A_DATABASE = [
@@ -344,7 +344,7 @@ def furnish(cli: Cli, database: Path) -> None:
 
 
 async def create_listing(folder: Path, account_id: int) -> None:
-    async with wiring.open_service(settings_for(folder / "data")) as service:
+    async with wiring.open_service(load_test_settings(folder / "data")) as service:
         caller = Caller(1, account_id, account_id, None, None, None, None)
         added = await service.create_listing(caller, NewListing(title="Bicycle", content="Two wheels."))
         assert added.listing_id == 1025

@@ -20,7 +20,7 @@ from listings.domain import api_keys
 from listings.domain.model import Listing
 from tests.cli import terminal
 from tests.cli.commands import DEADLINE, PROGRAM, Cli, Data, Program, Serving, demo_environment
-from tests.harness import settings_for
+from tests.harness import load_test_settings
 from tests.store import databases
 
 PAGE = {"Accept": "text/html"}
@@ -43,7 +43,7 @@ def listings_of(folder: Path, key: str) -> list[Listing]:
 
 
 async def _listings_of(folder: Path, key: str) -> list[Listing]:
-    async with wiring.open_service(settings_for(folder / "data")) as service:
+    async with wiring.open_service(load_test_settings(folder / "data")) as service:
         caller = await service.find_key(key)
         assert caller is not None
         return await service.list_listings(caller)

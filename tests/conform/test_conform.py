@@ -12,7 +12,7 @@ from listings.conform.client import address_of
 from listings.conform.session import Keys
 from listings.conform.verdicts import Result, Verdict
 from listings.domain.errors import Problem
-from tests.certificates import self_signed
+from tests.certificates import create_certificate
 from tests.conform.faulty_server import FAULTS, KEYS, LIBERTIES, LIMIT_FAULTS, FaultyServer, Row
 from tests.harness import Cast, RunningService
 
@@ -185,7 +185,7 @@ def test_a_base_address_may_have_a_path() -> None:
 
 
 def test_it_speaks_https_to_whoever_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    certificate, key = self_signed(tmp_path, "localhost")
+    certificate, key = create_certificate(tmp_path, "localhost")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     server = FaultyServer()

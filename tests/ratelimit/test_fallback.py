@@ -19,11 +19,11 @@ from listings.ratelimit.mapped import MappedLimiter
 from listings.ratelimit.redis import RedisLimiter
 from listings.ratelimit.redis_connection import Endpoint
 from listings.ratelimit.redis_inspection import inspect
-from tests.certificates import self_signed
+from tests.certificates import create_certificate
 from tests.harness import TIMEOUT
 from tests.ratelimit.conftest import Run
-from tests.raw_http import always_answering, wire_to
 from tests.redis_server import RedisServer
+from tests.tcp_proxy import run_fixed_responder, run_tcp_proxy
 
 WORKERS_PAGE = Path(__file__).parents[2] / "docs" / "workers.md"
 KEY = 7
@@ -247,15 +247,15 @@ def test_a_hit_without_a_reply_is_counted_locally(
 ) -> None:
     async def trial() -> None:
         async with (
-            wire_to(server.port) as (wire, port),
+            run_tcp_proxy(server.port) as (wire, port),
             machine(tmp_path, server.endpoint(port=port), database_id, limit=1_000) as one,
         ):
             assert await one.count_accepted(5) == 5
-            wire.keeps_answers = True
+            wire.withholds_responses = True
             pending = asyncio.gather(*(one.limiter.hit(KEY) for _ in range(20)))
-            await wire.carried.wait()
+            await wire.withheld.wait()
             await wait_until(lambda: count_in_redis(server, database_id) == 25)
-            wire.cut()
+            wire.close()
             assert all(decision.accepted for decision in await pending)
             assert (one.local_count, count_in_redis(server, database_id)) == (20, 25)
 
@@ -389,7 +389,7 @@ def test_an_unusable_server_is_reported(
 ) -> None:
     async def trial() -> None:
         async with (
-            always_answering(reply) as port,
+            run_fixed_responder(reply) as port,
             machine(tmp_path, server.endpoint(port=port), database_id) as one,
         ):
             assert await one.count_accepted(1) == 1
@@ -404,7 +404,7 @@ def test_a_server_that_stops_speaking_redis_is_reported(
 ) -> None:
     async def trial() -> None:
         async with (
-            always_answering(b"*3\r\n:1\r\n:9\r\n:0\r\n", b"+OK\r\n") as port,
+            run_fixed_responder(b"*3\r\n:1\r\n:9\r\n:0\r\n", b"+OK\r\n") as port,
             machine(tmp_path, server.endpoint(port=port), database_id) as one,
         ):
             assert await one.count_accepted(1) == 1
@@ -436,7 +436,7 @@ def test_a_silent_server_times_out(
         monkeypatch.setattr("listings.ratelimit.redis._MIN_CONNECT_TIMEOUT_SECONDS", TIMEOUT)
 
     async def trial() -> None:
-        async with always_answering(b"") as port:
+        async with run_fixed_responder(b"") as port:
             limiter = RedisLimiter(
                 server.endpoint(port=port, tls=tls, timeout_seconds=timeout_seconds), database_id, 1, 3600
             )
@@ -522,12 +522,12 @@ def test_the_documented_user_has_enough_permissions(database_id: str, run: Run) 
 def test_tls_needs_a_trusted_certificate(
     server: RedisServer, tmp_path: Path, database_id: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    certificate, key = self_signed(tmp_path, "localhost")
+    certificate, key = create_certificate(tmp_path, "localhost")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
 
     async def trial() -> None:
-        async with wire_to(server.port, context) as (_, port):
+        async with run_tcp_proxy(server.port, context) as (_, port):
             endpoint = server.endpoint(host="localhost", port=port, tls=True)
             with pytest.raises(Unavailable, match="CERTIFICATE_VERIFY_FAILED"):
                 await is_counting(endpoint, database_id)

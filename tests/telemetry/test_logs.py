@@ -172,7 +172,7 @@ def fail(secret: str) -> None:
     raise RuntimeError(f"of length {len(secret)}")
 
 
-@pytest.mark.usefixtures("logging_kept")
+@pytest.mark.usefixtures("restore_logging")
 @pytest.mark.parametrize("as_json", [True, False])
 def test_events_have_no_local_variables_in_their_traceback(*, as_json: bool) -> None:
     stream = io.StringIO()
@@ -235,7 +235,7 @@ def test_a_single_process_logs_no_pid(log: RequestLog, lines: Lines) -> None:
     assert "pid" not in lines.parse()[0]
 
 
-@pytest.mark.usefixtures("logging_kept")
+@pytest.mark.usefixtures("restore_logging")
 def test_an_event_has_its_pid_and_fits_in_one_atomic_write() -> None:
     stream = io.StringIO()
     logs.configure(stream, logging.INFO, as_json=True, pid=4711)
@@ -259,7 +259,7 @@ def test_an_event_has_its_pid_and_fits_in_one_atomic_write() -> None:
     assert event["exception"].endswith("the cause é")
 
 
-@pytest.mark.usefixtures("logging_kept")
+@pytest.mark.usefixtures("restore_logging")
 def test_a_long_text_event_is_written_in_chunks_of_whole_lines() -> None:
     stream = Writes()
     text = io.TextIOWrapper(stream, encoding="utf-8", write_through=True)

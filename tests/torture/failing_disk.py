@@ -1,4 +1,4 @@
-"""SQLite's way to a disk that fails when it is told to."""
+"""A SQLite VFS that fails on demand."""
 
 from typing import Any, Literal, TypeAlias
 
@@ -6,23 +6,23 @@ import apsw
 
 Failure: TypeAlias = Literal["fsync fails", "writes fail", "the disk is full"]
 FAILURES: tuple[Failure, ...] = ("fsync fails", "writes fail", "the disk is full")
-_PLAIN = "unix"  # the way that fails now and then
-_WATCHED = (".db", ".db-wal")
+_BASE_VFS = "unix"
+_AFFECTED_SUFFIXES = (".db", ".db-wal")
 
 
 class FailingFile(apsw.VFSFile):
-    """A file of a database, or its WAL."""
+    """A database file or its WAL."""
 
     def __init__(self, disk: "FailingDisk", name: Any, flags: Any) -> None:
-        super().__init__(_PLAIN, name, flags)
+        super().__init__(_BASE_VFS, name, flags)
         self._disk = disk
 
     def xWrite(self, data: Any, offset: int) -> None:  # noqa: N802 - SQLite's name
-        self._disk.may_write()
+        self._disk.check_writable()
         super().xWrite(data, offset)
 
     def xTruncate(self, size: int) -> None:  # noqa: N802 - SQLite's name
-        self._disk.may_write()
+        self._disk.check_writable()
         super().xTruncate(size)
 
     def xSync(self, flags: int) -> None:  # noqa: N802 - SQLite's name
@@ -33,24 +33,24 @@ class FailingFile(apsw.VFSFile):
 
 
 class FailingDisk(apsw.VFS):
-    """All databases of this process that are opened from now on."""
+    """The default VFS of this process from now on; fails as `failure` says."""
 
     def __init__(self) -> None:
-        super().__init__("failing", _PLAIN, makedefault=True)
+        super().__init__("failing", _BASE_VFS, makedefault=True)
         self.failure: Failure | None = None
         self.failed = 0  # calls
 
     def xOpen(self, name: Any, flags: Any) -> apsw.VFSFile:  # noqa: N802 - SQLite's name
         path = name if isinstance(name, str | None) else name.filename()
-        if path is not None and path.endswith(_WATCHED):
+        if path is not None and path.endswith(_AFFECTED_SUFFIXES):
             return FailingFile(self, name, flags)
-        return apsw.VFSFile(_PLAIN, name, flags)
+        return apsw.VFSFile(_BASE_VFS, name, flags)
 
-    def may_write(self) -> None:
-        """Raises what SQLite is told of a disk without room, or of one that lets nobody write any more."""
+    def check_writable(self) -> None:
+        """Raise the error that SQLite gets from a full disk or a read-only file system."""
         if self.failure == "the disk is full":
             self.failed += 1
             raise apsw.FullError("ENOSPC")
-        if self.failure == "writes fail":  # EIO, and EROFS when a file system was remounted to be read alone
+        if self.failure == "writes fail":  # EIO, or EROFS after a remount as read-only
             self.failed += 1
             raise apsw.IOError("EROFS")

@@ -1,4 +1,4 @@
-"""What is broken on purpose, in processes of tests alone, so that an instrument can show that it would find it."""
+"""Faults that are injected into test processes to prove that an instrument would find them."""
 
 import itertools
 import logging
@@ -6,7 +6,7 @@ import resource
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import apsw
 
@@ -29,13 +29,13 @@ from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.store import SqliteStore
 from listings.store.sqlite.writer import Writer
 
-_AHEAD = 0.004  # seconds
-_STEPS = (0, 3600, 0, -3600)  # seconds
-_LITTLE_MEMORY = 512 * 1024 * 1024
+_DELAY_SECONDS = 0.004
+_CLOCK_STEPS_SECONDS = (0, 3600, 0, -3600)
+_MEMORY_LIMIT_BYTES = 512 * 1024 * 1024
 
 
 def acknowledge_before_commit() -> None:
-    """Callers hear of their writes before these are committed."""
+    """Acknowledge writes before they are committed."""
 
     def commit(self: Writer, batch: list[writers._Call]) -> list[writers._Outcome]:
         if self._connection is None:
@@ -43,18 +43,18 @@ def acknowledge_before_commit() -> None:
         self._connection.execute("BEGIN IMMEDIATE")
         outcomes = [writers._run_in_savepoint(self._connection, call) for call in batch]
         self._loop.call_soon_threadsafe(writers._deliver, outcomes)
-        time.sleep(_AHEAD)
+        time.sleep(_DELAY_SECONDS)
         self._connection.execute("COMMIT")
         return outcomes
 
-    Writer._commit = commit  # type: ignore[method-assign]  # that is the fault
+    Writer._commit = commit  # type: ignore[method-assign]  # the injected fault
 
 
 def acknowledge_failed_commits() -> None:
-    """Callers hear of their writes as if the commit had not failed."""
+    """Acknowledge writes even if their commit failed."""
     commit = Writer._commit
 
-    def commit_anyhow(self: Writer, batch: list[writers._Call]) -> list[writers._Outcome]:
+    def commit_ignoring_errors(self: Writer, batch: list[writers._Call]) -> list[writers._Outcome]:
         outcomes: list[writers._Outcome] = []
 
         def run(connection: apsw.Connection, batch: list[writers._Call]) -> list[writers._Outcome] | None:
@@ -71,22 +71,22 @@ def acknowledge_failed_commits() -> None:
             return outcomes
 
     run_plainly = writers._run_without_savepoints
-    Writer._commit = commit_anyhow  # type: ignore[method-assign]  # that is the fault
+    Writer._commit = commit_ignoring_errors  # type: ignore[method-assign]  # the injected fault
 
 
 def commit_without_sync() -> None:
-    """Commits are on disk some time after they return: `synchronous = NORMAL`."""
+    """Commit without fsync: `synchronous = NORMAL`."""
 
     def open_normal(path: Path) -> apsw.Connection:
         connection = open_writer(path)
         connection.pragma("synchronous", "normal")
         return connection
 
-    writers.open_writer = open_normal  # type: ignore[attr-defined]  # that is the fault
+    writers.open_writer = open_normal  # type: ignore[attr-defined]  # the injected fault
 
 
 def update_without_transaction() -> None:
-    """An update reads the row, decides, and writes the whole of it later, as if nobody else had meanwhile."""
+    """Read a listing, decide, and write all its fields later, ignoring writes in between."""
 
     async def change_listing(self: SqliteStore, listing_id: int, decide: Decide, *more: Any) -> Listing:
         listing = await self.get_listing(listing_id)
@@ -94,57 +94,57 @@ def update_without_transaction() -> None:
         stale = {name: getattr(listing, name) for name in _WRITTEN} | dict(changes)
         return await self._run(lambda connection: listing_writes.change(connection, listing_id, lambda _: stale, *more))
 
-    SqliteStore.change_listing = change_listing  # type: ignore[assignment,method-assign]  # that is the fault
+    SqliteStore.change_listing = change_listing  # type: ignore[assignment,method-assign]  # the injected fault
 
 
 _WRITTEN = ("title", "content", "category", "price_cents", "location", "region", "district", "deleted_at")
 
 
-def leak_with_every_read() -> None:
-    """Every read of a caller keeps 64 KiB for ever."""
+def leak_memory_on_read() -> None:
+    """Leak 64 KiB with every lookup of a caller."""
     find_caller = SqliteStore.find_caller
     leaked: list[bytearray] = []
 
-    async def leaking(self: SqliteStore, digest: bytes) -> object:
+    async def find_and_leak(self: SqliteStore, digest: bytes) -> object:
         leaked.append(bytearray(b"\1" * 65_536))
         return await find_caller(self, digest)
 
-    SqliteStore.find_caller = leaking  # type: ignore[method-assign,assignment]  # that is the fault
+    SqliteStore.find_caller = find_and_leak  # type: ignore[method-assign,assignment]  # the injected fault
 
 
 def migrate_without_transactions() -> None:
-    """Each statement of a migration is committed by itself."""
+    """Commit each statement of a migration separately."""
 
     def apply(connection: apsw.Connection, migrations: list[migrations.Migration]) -> list[migrations.Migration]:
         connection.execute(migrate._TABLE).fetchall()
         missing = migrations[migrate._check(connection, migrations) :]
         for migration in missing:
-            for statement in _statements(migration.text):
+            for statement in _split_statements(migration.text):
                 connection.execute(statement).fetchall()
-                time.sleep(_AHEAD)
-            note = (migration.version, migration.name, migration.checksum, int(time.time()))
-            connection.execute("INSERT INTO schema_migrations VALUES (?, ?, ?, ?)", note).fetchall()
+                time.sleep(_DELAY_SECONDS)
+            row = (migration.version, migration.name, migration.checksum, int(time.time()))
+            connection.execute("INSERT INTO schema_migrations VALUES (?, ?, ?, ?)", row).fetchall()
         return missing
 
     migrate._apply = apply
 
 
-def _statements(text: str) -> list[str]:
-    found, begun = [], ""
+def _split_statements(text: str) -> list[str]:
+    found, statement = [], ""
     for line in text.splitlines(keepends=True):
-        begun += line
-        if apsw.complete(begun):
-            found.append(begun)
-            begun = ""
+        statement += line
+        if apsw.complete(statement):
+            found.append(statement)
+            statement = ""
     return found
 
 
-def take_any_framing() -> None:
-    """The parser takes a length beside chunks, odd codings, and lines that end in any way."""
-    made = HttpConnection.connection_made
+def accept_any_framing() -> None:
+    """Accept a length next to chunked encoding, unknown codings, and any line ending."""
+    original = HttpConnection.connection_made
 
     def connection_made(self: HttpConnection, transport: object) -> None:
-        made(self, transport)
+        original(self, transport)
         self.parser.set_dangerous_leniencies(
             lenient_headers=True,
             lenient_chunked_length=True,
@@ -154,11 +154,11 @@ def take_any_framing() -> None:
             lenient_spaces_after_chunk_size=True,
         )
 
-    HttpConnection.connection_made = connection_made  # type: ignore[method-assign]  # that is the fault
+    HttpConnection.connection_made = connection_made  # type: ignore[method-assign]  # the injected fault
 
 
-def take_cut_bodies() -> None:
-    """A body whose client has left is taken for a whole one."""
+def accept_truncated_bodies() -> None:
+    """Treat a body as complete when its client has disconnected."""
     receive_chunk = Request._receive_chunk
 
     async def receive(self: Request) -> tuple[bytes, bool]:
@@ -167,71 +167,71 @@ def take_cut_bodies() -> None:
         except ClientGoneError:
             return b"", False
 
-    Request._receive_chunk = receive  # type: ignore[method-assign]  # that is the fault
+    Request._receive_chunk = receive  # type: ignore[method-assign]  # the injected fault
 
 
-def answer_the_last_first() -> None:
-    """Of the requests that wait on a connection the last one is answered first."""
+def respond_in_reverse_order() -> None:
+    """Respond to pipelined requests in reverse order."""
 
     class Stack(deque[object]):
         def appendleft(self, item: object) -> None:
             self.append(item)
 
-    made = HttpConnection.connection_made
+    original = HttpConnection.connection_made
 
     def connection_made(self: HttpConnection, transport: object) -> None:
-        made(self, transport)
-        self.pipeline = Stack()  # type: ignore[assignment]  # as above
+        original(self, transport)
+        self.pipeline = Stack()  # type: ignore[assignment]  # part of the fault
 
-    HttpConnection.connection_made = connection_made  # type: ignore[method-assign]  # that is the fault
-
-
-def have_little_memory() -> None:
-    """No fault: the process may have 512 MiB of address space."""
-    resource.setrlimit(resource.RLIMIT_AS, (_LITTLE_MEMORY, _LITTLE_MEMORY))
+    HttpConnection.connection_made = connection_made  # type: ignore[method-assign]  # the injected fault
 
 
-def take_any_body() -> None:
-    """Bodies of any size are taken into memory, of which there is little."""
-    have_little_memory()
+def limit_memory() -> None:
+    """Limit the address space to 512 MiB; not a fault by itself."""
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_LIMIT_BYTES, _MEMORY_LIMIT_BYTES))
+
+
+def accept_any_body_size() -> None:
+    """Read bodies of any size into memory, which is limited."""
+    limit_memory()
     read_body = Request.read_body
 
     async def read(self: Request, max_bytes: int) -> None:
         await read_body(self, max_bytes << 20)
 
-    Request.read_body = read  # type: ignore[method-assign]  # that is the fault
+    Request.read_body = cast("Any", read)  # type: ignore[method-assign]  # the injected fault
 
 
-def step_the_wall_clock() -> None:
-    """No fault of the service: with every hundredth look the wall clock jumps by an hour, ahead or back."""
-    wall, looks = time.time, itertools.count(1)
-    time.time = lambda: wall() + _STEPS[next(looks) // 100 % len(_STEPS)]
+def step_wall_clock() -> None:
+    """Let the wall clock jump an hour forward or back with every hundredth reading; the service must not care."""
+    wall, readings = time.time, itertools.count(1)
+    time.time = lambda: wall() + _CLOCK_STEPS_SECONDS[next(readings) // 100 % len(_CLOCK_STEPS_SECONDS)]
     MachineClock.__new__.__defaults__ = (_read_boot_id, MachineClock().since_boot, time.time)
     opened: Any = wiring.open_service
     opened.__wrapped__.__kwdefaults__["clock"] = time.time
 
 
-def count_by_the_wall_clock() -> None:
-    """Requests are counted by a clock that somebody steps."""
-    step_the_wall_clock()
+def count_by_wall_clock() -> None:
+    """Count requests by the wall clock, which jumps."""
+    step_wall_clock()
     MachineClock.__new__.__defaults__ = (_read_boot_id, time.time, lambda: 0.0)
 
 
-def count_for_itself() -> None:
-    """Each process has a rate limit of its own."""
+def count_per_process() -> None:
+    """Give each process its own rate limit."""
 
-    def limiter(settings: Settings, database_id: str) -> RateLimiter:  # noqa: ARG001 - of no interest here
+    def limiter(settings: Settings, database_id: str) -> RateLimiter:  # noqa: ARG001 - not needed
         return MemoryLimiter(settings.rate_limit, settings.rate_window)
 
     wiring._local_limiter = limiter
 
 
-def log_the_keys() -> None:
-    """Whoever is asked with a key tells it to the log."""
+def log_api_keys() -> None:
+    """Write every API key to the log."""
     authenticate = Service.authenticate
 
-    async def tell(self: Service, key: str | None) -> Caller:
-        logging.getLogger("listings").error("asked with %s", key)
+    async def log_key(self: Service, key: str | None) -> Caller:
+        logging.getLogger("listings").error("API key: %s", key)
         return await authenticate(self, key)
 
-    Service.authenticate = tell  # type: ignore[method-assign]  # that is the fault
+    Service.authenticate = log_key  # type: ignore[method-assign]  # the injected fault

@@ -1,65 +1,65 @@
-"""What the long tests have in common: what an instrument is, how much it is to do, and what that came to."""
+"""The parts that all instruments share: an instrument, its scale, and its outcome."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
-SHORT = 0.01
-"""The part of a long run that a short one does, unless an instrument says otherwise."""
-LONGEST_CONTROL = 240.0  # seconds
+SHORT_FRACTION = 0.01
+"""The fraction of a full run that the short form does, unless an instrument sets its own."""
+CONTROL_SECONDS = 240.0
 
 
 class Scale:
-    """How much an instrument is to do."""
+    """How much an instrument should do."""
 
-    def __init__(self, folder: Path, part: float, seconds: float) -> None:
-        """`folder` is the instrument's alone; `part` of a long run's amounts; no more is begun after `seconds`."""
+    def __init__(self, folder: Path, fraction: float, seconds: float) -> None:
+        """Run in `folder`, with this fraction of a full run's amounts; begin nothing new after `seconds`."""
         self.folder = folder
-        self.part = part
+        self.fraction = fraction
         self.seconds = seconds
         self._end = monotonic() + seconds
 
-    def amount(self, whole: int, least: int = 1) -> int:
-        """The part of an amount, such as of 1,000 kills."""
-        return max(least, round(whole * self.part))
+    def amount(self, full: int, minimum: int = 1) -> int:
+        """Scale an amount of a full run, such as 1,000 kills."""
+        return max(minimum, round(full * self.fraction))
 
     @property
-    def left(self) -> float:
-        """Seconds; 0 when the time is over."""
+    def seconds_left(self) -> float:
+        """Return the remaining seconds, 0 if the time is up."""
         return max(0.0, self._end - monotonic())
 
     @property
-    def is_over(self) -> bool:
-        """Whether no more is to be begun."""
-        return self.left == 0
+    def is_time_up(self) -> bool:
+        """Return whether nothing new should begin."""
+        return self.seconds_left == 0
 
 
 class Outcome(NamedTuple):
-    """What an instrument has done and found."""
+    """The summary and the failures of a run."""
 
-    done: str  # in numbers, such as "1,000 kills, 52,113 acknowledged writes"
-    faults: Sequence[str] = ()  # a sentence each; none: what is promised was kept
-    whole: bool = True  # whether as much was done as the target names
+    summary: str  # such as "1,000 kills, 52,113 acknowledged writes"
+    failures: Sequence[str] = ()  # one sentence each
+    is_complete: bool = True  # whether it did as much as the target says
 
 
 class Instrument(NamedTuple):
-    """One row of the table: a module of `instruments` has it under the name INSTRUMENT."""
+    """A row of the table; each module in `instruments` defines one as INSTRUMENT."""
 
     number: int
     name: str
     target: str
-    minutes: float  # that a whole long run may take
+    minutes: float  # limit of a full run
     run: Callable[[Scale], Outcome]
     control: Callable[[Scale], Outcome]
-    """The same on what was broken on purpose: it must find faults."""
-    short: float = SHORT
-    """The part of it that the short run does."""
+    """The same with an injected fault: it must find failures."""
+    short_fraction: float = SHORT_FRACTION
+    """The fraction of a full run that the short form does."""
 
     def run_short(self, folder: Path) -> Outcome:
-        """As the tests do."""
-        return self.run(Scale(folder, self.short, LONGEST_CONTROL))
+        """Run the short form, as the tests do."""
+        return self.run(Scale(folder, self.short_fraction, CONTROL_SECONDS))
 
     def control_short(self, folder: Path) -> Outcome:
-        """As the tests do, and the long run too."""
-        return self.control(Scale(folder, self.short, LONGEST_CONTROL))
+        """Run the short form of the control; full runs use it as well."""
+        return self.control(Scale(folder, self.short_fraction, CONTROL_SECONDS))

@@ -1,4 +1,4 @@
-"""How much memory of a process is in use, told by itself: the system tells only what it was given, by the mebibyte."""
+"""Measures the memory in use from within the process: the resident set changes only in steps of a mebibyte."""
 
 import ctypes
 import os
@@ -7,9 +7,9 @@ import threading
 import time
 from pathlib import Path
 
-VARIABLE = "TORTURE_MEMORY"
-_EVERY = 0.25  # seconds
-_BLOCK = 128  # bytes that an object of Python's own allocator takes, roughly: it has them of 16 to 512
+FILE_VARIABLE = "TORTURE_MEMORY"
+_INTERVAL_SECONDS = 0.25
+_BLOCK_BYTES = 128  # average size of an object of Python's own allocator, which handles 16 to 512 bytes
 _DIGITS = 20
 
 
@@ -25,22 +25,22 @@ class _Mallinfo(ctypes.Structure):
     )
 
 
-def watch(file: Path) -> None:
-    """Write it into a file from now on, by a thread of this process."""
+def start_measuring(file: Path) -> None:
+    """Start a thread that writes the bytes in use to a file."""
     mallinfo = ctypes.CDLL(None).mallinfo2
     mallinfo.restype = _Mallinfo
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT, 0o600)
 
     def work() -> None:
         while True:
-            given = mallinfo()
-            used = given.uordblks + given.hblkhd + sys.getallocatedblocks() * _BLOCK
+            info = mallinfo()
+            used = info.uordblks + info.hblkhd + sys.getallocatedblocks() * _BLOCK_BYTES
             os.pwrite(descriptor, f"{used:0{_DIGITS}}".encode(), 0)
-            time.sleep(_EVERY)
+            time.sleep(_INTERVAL_SECONDS)
 
     threading.Thread(target=work, name="memory", daemon=True).start()
 
 
-def told(file: Path) -> int:
-    """The bytes that were in use a moment ago; 0 before there are any."""
+def read_used_bytes(file: Path) -> int:
+    """Return the bytes that were last in use; 0 before the first measurement."""
     return int(file.read_bytes() or b"0") if file.exists() else 0

@@ -1,4 +1,4 @@
-"""What SQLite writes and syncs, recorded, and what of it is on the disk when the power is cut."""
+"""Records the writes and syncs of SQLite, and computes what may be on the disk after a power cut."""
 
 from pathlib import Path
 from random import Random
@@ -8,12 +8,12 @@ import apsw
 
 Suffix: TypeAlias = Literal["", "-wal"]
 SUFFIXES: tuple[Suffix, ...] = ("", "-wal")
-_PLAIN = "unix"  # the way that is recorded
-_SECTOR = 512  # what a disk writes whole, or not at all
+_BASE_VFS = "unix"
+_SECTOR_BYTES = 512  # a disk writes a sector completely or not at all
 
 
 class Write(NamedTuple):
-    """Bytes that were handed to the system; the disk may have them, or some of their sectors."""
+    """Bytes passed to the operating system; until a sync, any of their sectors may reach the disk."""
 
     suffix: Suffix
     offset: int
@@ -21,40 +21,40 @@ class Write(NamedTuple):
 
 
 class Truncate(NamedTuple):
-    """A file was cut, or will be."""
+    """A truncation of a file."""
 
     suffix: Suffix
     size: int
 
 
 class Sync(NamedTuple):
-    """All that came before for this file is on the disk."""
+    """An fsync: all earlier changes of this file are on the disk."""
 
     suffix: Suffix
 
 
-class Ask(NamedTuple):
-    """A client has sent a write: the listing may have this version from now on."""
+class Requested(NamedTuple):
+    """A client sent a write: the listing may have this version from now on."""
 
     listing_id: int
     version: int
 
 
 class Acknowledged(NamedTuple):
-    """A client has heard that the listing has this version."""
+    """A client received a response: the listing must have this version."""
 
     listing_id: int
     version: int
 
 
-Event: TypeAlias = Write | Truncate | Sync | Ask | Acknowledged
+Event: TypeAlias = Write | Truncate | Sync | Requested | Acknowledged
 
 
 class RecordedFile(apsw.VFSFile):
-    """A file whose changes are noted before they are made, and whose syncs when they are."""
+    """A file that records changes before they happen and syncs after they have finished."""
 
     def __init__(self, events: list[Event], suffix: Suffix, name: Any, flags: Any) -> None:
-        super().__init__(_PLAIN, name, flags)
+        super().__init__(_BASE_VFS, name, flags)
         self._events = events
         self._suffix: Suffix = suffix
 
@@ -72,10 +72,10 @@ class RecordedFile(apsw.VFSFile):
 
 
 class Recorder(apsw.VFS):
-    """SQLite's way to the disk in this process, for one database and its WAL."""
+    """A VFS that records one database and its WAL; the default VFS of this process."""
 
     def __init__(self, database: Path) -> None:
-        super().__init__("recorded", _PLAIN, makedefault=True)
+        super().__init__("recorded", _BASE_VFS, makedefault=True)
         self.events: list[Event] = []
         self._database = str(database)
 
@@ -84,64 +84,64 @@ class Recorder(apsw.VFS):
         for suffix in SUFFIXES:
             if path == self._database + suffix:
                 return RecordedFile(self.events, suffix, name, flags)
-        return apsw.VFSFile(_PLAIN, name, flags)
+        return apsw.VFSFile(_BASE_VFS, name, flags)
 
 
 class Disk:
-    """What is on the disk for certain after the events so far, and what may be."""
+    """The content of a disk that is certain after the events so far, and changes that are not synced."""
 
     def __init__(self, database: bytes) -> None:
-        """`database` is on the disk already, without a WAL."""
-        self._certain: dict[Suffix, bytearray] = {"": bytearray(database), "-wal": bytearray()}
+        """Start with `database` on the disk and without a WAL."""
+        self._synced: dict[Suffix, bytearray] = {"": bytearray(database), "-wal": bytearray()}
         self._pending: dict[Suffix, list[Write | Truncate]] = {"": [], "-wal": []}
-        self.least: dict[int, int] = {}  # the version of each listing that was acknowledged
-        self.most: dict[int, int] = {}  # and that was asked for
+        self.acknowledged_versions: dict[int, int] = {}  # by listing
+        self.requested_versions: dict[int, int] = {}
 
     def advance(self, event: Event) -> None:
-        """One event on."""
+        """Apply the next event."""
         match event:
-            case Ask(listing_id, version):
-                self.most[listing_id] = version
+            case Requested(listing_id, version):
+                self.requested_versions[listing_id] = version
             case Acknowledged(listing_id, version):
-                self.least[listing_id] = version
+                self.acknowledged_versions[listing_id] = version
             case Sync(suffix):
-                for one in self._pending[suffix]:
-                    _apply(self._certain[suffix], one)
+                for change in self._pending[suffix]:
+                    _apply(self._synced[suffix], change)
                 self._pending[suffix].clear()
             case Write() | Truncate():
                 self._pending[event.suffix].append(event)
 
     def cut(self, random: Random) -> dict[Suffix, bytearray]:
-        """The files after the power was cut now: of what was not synced some is there, some not, some is torn."""
-        share = random.choice((0.0, 0.1, 0.5, 0.9, 1.0))
-        files = {suffix: bytearray(content) for suffix, content in self._certain.items()}
+        """Return the files after a power cut: each unsynced change is complete, torn or missing."""
+        fraction = random.choice((0.0, 0.1, 0.5, 0.9, 1.0))
+        files = {suffix: bytearray(content) for suffix, content in self._synced.items()}
         for suffix, pending in self._pending.items():
-            for one in pending:
-                if random.random() < share:
-                    _apply(files[suffix], one)
-                elif isinstance(one, Write) and random.random() < 0.5:
-                    for piece in _torn(one, random):
+            for change in pending:
+                if random.random() < fraction:
+                    _apply(files[suffix], change)
+                elif isinstance(change, Write) and random.random() < 0.5:
+                    for piece in _tear(change, random):
                         _apply(files[suffix], piece)
         return files
 
 
-def _apply(content: bytearray, one: Write | Truncate) -> None:
-    if isinstance(one, Truncate):
-        del content[one.size :]
+def _apply(content: bytearray, change: Write | Truncate) -> None:
+    if isinstance(change, Truncate):
+        del content[change.size :]
         return
-    if len(content) < one.offset:
-        content.extend(bytes(one.offset - len(content)))
-    content[one.offset : one.offset + len(one.data)] = one.data
+    if len(content) < change.offset:
+        content.extend(bytes(change.offset - len(content)))
+    content[change.offset : change.offset + len(change.data)] = change.data
 
 
-def _torn(write: Write, random: Random) -> list[Write]:
-    """Some of its sectors."""
+def _tear(write: Write, random: Random) -> list[Write]:
+    """Return a random subset of the sectors of a write."""
     pieces = []
-    begin = write.offset
-    end = begin + len(write.data)
-    while begin < end:
-        after = min(end, (begin // _SECTOR + 1) * _SECTOR)
+    start = write.offset
+    end = start + len(write.data)
+    while start < end:
+        sector_end = min(end, (start // _SECTOR_BYTES + 1) * _SECTOR_BYTES)
         if random.random() < 0.5:
-            pieces.append(Write(write.suffix, begin, write.data[begin - write.offset : after - write.offset]))
-        begin = after
+            pieces.append(Write(write.suffix, start, write.data[start - write.offset : sector_end - write.offset]))
+        start = sector_end
     return pieces

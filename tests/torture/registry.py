@@ -1,4 +1,4 @@
-"""Which instruments there are, and what each run of one comes to."""
+"""Finds the instruments, runs them, and decides whether they passed."""
 
 import importlib
 import pkgutil
@@ -9,13 +9,13 @@ from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
-from bench import RejectedRequest
+from bench import BenchmarkError
 from tests.torture import instruments
-from tests.torture.instrument import LONGEST_CONTROL, Instrument, Outcome, Scale
+from tests.torture.instrument import CONTROL_SECONDS, Instrument, Outcome, Scale
 
 
-class Trial(NamedTuple):
-    """An instrument with what its run and its control came to."""
+class InstrumentResult(NamedTuple):
+    """The outcomes of an instrument and of its control."""
 
     instrument: Instrument
     outcome: Outcome
@@ -24,67 +24,69 @@ class Trial(NamedTuple):
 
     @property
     def is_passed(self) -> bool:
-        """Whether nothing was found where nothing may be, and something where something was planted."""
-        return not self.outcome.faults and bool(self.control.faults)
+        """Return whether the run found no failure and the control found some."""
+        return not self.outcome.failures and bool(self.control.failures)
 
     @property
     def verdict(self) -> str:
-        """One word, or two: a run that did less than its target says so."""
+        """Return PASS or FAIL; "PASS (part)" if the run did less than its target."""
         if not self.is_passed:
             return "FAIL"
-        return "PASS" if self.outcome.whole else "PASS (part)"
+        return "PASS" if self.outcome.is_complete else "PASS (part)"
 
 
-def roster() -> list[Instrument]:
-    """All, by their numbers."""
+def find_instruments() -> list[Instrument]:
+    """Return all instruments, by number."""
     names = [module.name for module in pkgutil.iter_modules(instruments.__path__, f"{instruments.__name__}.")]
     modules = [importlib.import_module(name) for name in names]
     return sorted(module.INSTRUMENT for module in modules if hasattr(module, "INSTRUMENT"))
 
 
-def chosen(text: str | None) -> list[Instrument]:
-    """Those whose numbers are named, such as in "1,4"; else all. Raises Refusal."""
-    found = roster()
+def select_instruments(text: str | None) -> list[Instrument]:
+    """Return the instruments with these numbers, such as "1,4", or all. Raise BenchmarkError for an unknown number."""
+    found = find_instruments()
     if text is None:
         return found
     wanted = [part.strip() for part in text.split(",")]
     unknown = set(wanted) - {str(one.number) for one in found}
     if unknown:
-        raise RejectedRequest(
+        raise BenchmarkError(
             f"There is no instrument {min(unknown)}: choose from {', '.join(str(one.number) for one in found)}"
         )
     return [one for one in found if str(one.number) in wanted]
 
 
-def try_all(
-    wanted: Iterable[Instrument], part: float | None, folder: Path | None, tell: Callable[[str], None]
-) -> list[Trial]:
-    """Run one after the other, each with its control; `part` None: the short runs."""
-    return [_try(one, part, folder, tell) for one in wanted]
+def run_all(
+    selected: Iterable[Instrument], fraction: float | None, folder: Path | None, log_progress: Callable[[str], None]
+) -> list[InstrumentResult]:
+    """Run the instruments one after the other, each with its control; the short form if `fraction` is None."""
+    return [_run_one(one, fraction, folder, log_progress) for one in selected]
 
 
-def _try(one: Instrument, part: float | None, folder: Path | None, tell: Callable[[str], None]) -> Trial:
-    tell(f"{one.number:2} {one.name} …")
+def _run_one(
+    one: Instrument, fraction: float | None, folder: Path | None, log_progress: Callable[[str], None]
+) -> InstrumentResult:
+    log_progress(f"{one.number:2} {one.name} …")
     began = monotonic()
-    amount = one.short if part is None else part
-    seconds = LONGEST_CONTROL if part is None else one.minutes * 60 * part
-    outcome, broken = _attempt(one.run, amount, seconds, folder)
-    outcome = outcome or Outcome("broke", [broken], whole=False)
-    control, broken = _attempt(one.control, one.short, LONGEST_CONTROL, folder)
-    control = control or Outcome(f"broke: {broken}")
-    trial = Trial(one, outcome, control, monotonic() - began)
-    tell(f"   {trial.verdict} in {trial.seconds:.0f} s: {outcome.done}; control: {control.done}")
-    for fault in outcome.faults[:10]:
-        tell(f"   ! {fault}")
-    return trial
+    amount = one.short_fraction if fraction is None else fraction
+    seconds = CONTROL_SECONDS if fraction is None else one.minutes * 60 * fraction
+    outcome, error = _attempt(one.run, amount, seconds, folder)
+    outcome = outcome or Outcome("crashed", [error], is_complete=False)
+    control, error = _attempt(one.control, one.short_fraction, CONTROL_SECONDS, folder)
+    control = control or Outcome(f"crashed: {error}")
+    result = InstrumentResult(one, outcome, control, monotonic() - began)
+    log_progress(f"   {result.verdict} in {result.seconds:.0f} s: {outcome.summary}; control: {control.summary}")
+    for failure in outcome.failures[:10]:
+        log_progress(f"   ! {failure}")
+    return result
 
 
 def _attempt(
-    work: Callable[[Scale], Outcome], part: float, seconds: float, folder: Path | None
+    work: Callable[[Scale], Outcome], fraction: float, seconds: float, folder: Path | None
 ) -> tuple[Outcome | None, str]:
-    """What it comes to, or how it broke, which must not keep the others from being run."""
+    """Return the outcome, or a traceback: a crash must not prevent the other instruments from running."""
     with tempfile.TemporaryDirectory(prefix="listings-torture-", dir=folder) as name:
         try:
-            return work(Scale(Path(name), part, seconds)), ""
-        except Exception:  # noqa: BLE001 - as told
+            return work(Scale(Path(name), fraction, seconds)), ""
+        except Exception:  # noqa: BLE001 - reported
             return None, traceback.format_exc()

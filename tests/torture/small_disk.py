@@ -1,7 +1,7 @@
-"""A service on a disk that is full now and then: `python -m tests.torture.small_disk FOLDER ELSEWHERE ROUNDS MANNER`.
+"""Runs a service on a disk that is full at times: `python -m tests.torture.small_disk FOLDER LOG_FOLDER ROUNDS METHOD`.
 
-FOLDER is a small disk of 16 MiB, which is filled (MANNER "disk"); or else the service may not let any file grow for a
-while (MANNER "limit"). Prints what it came to as JSON.
+With METHOD "disk", FOLDER is a disk of 16 MiB that is filled. With "limit", the service temporarily may not extend any
+file. Prints the result as JSON.
 """
 
 import json
@@ -14,75 +14,75 @@ from typing import NamedTuple
 
 import uvloop
 
-from tests.torture.clients import WRITERS, Crowd
-from tests.torture.serving import Place, Zygote, make_people
-from tests.torture.writers import compare_all, stored_rows
+from tests.torture.services import ForkServer, RestartableService, create_people
+from tests.torture.workload import WRITERS, Workload
+from tests.torture.writers import find_all_differences, read_stored_rows
 
 _BLOCK = bytes(64 * 1024)
-_MOST = 512  # blocks: the folder may be no small disk after all
+_MAX_BLOCKS = 512  # the folder may not be a small disk
 
 
-class Filled(NamedTuple):
-    """How often a disk was full, what became of writes, and how many seconds it took at most to be good again."""
+class FullDiskResult(NamedTuple):
+    """The number of times a disk was full, the writes, and the slowest recovery in seconds."""
 
     rounds: int
     acknowledged: int
-    refused: int
-    slowest: float
-    faults: list[str]
+    rejected: int
+    slowest_recovery: float
+    failures: list[str]
 
 
 def fill(filler: Path) -> None:
-    """Until there is no room."""
+    """Write until the disk is full."""
     with filler.open("ab", buffering=0) as file, suppress(OSError):
-        for _ in range(_MOST):
+        for _ in range(_MAX_BLOCKS):
             file.write(_BLOCK)
 
 
 @contextmanager
-def without_room(place: Place, manner: str) -> Iterator[None]:
-    """Nothing can be written meanwhile."""
-    assert place.process is not None
-    filler = place.folder / "filler"
-    if manner == "disk":
+def full_disk(service: RestartableService, method: str) -> Iterator[None]:
+    """Let all writes of the service fail in this block."""
+    assert service.process is not None
+    filler = service.folder / "filler"
+    if method == "disk":
         fill(filler)
         yield
         filler.unlink()
     else:
-        _, most = resource.prlimit(place.process.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(place.process.pid, resource.RLIMIT_FSIZE, (0, most))
+        _, hard_limit = resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (0, hard_limit))
         yield
-        resource.prlimit(place.process.pid, resource.RLIMIT_FSIZE, (most, most))
+        resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (hard_limit, hard_limit))
 
 
-async def work(folder: Path, elsewhere: Path, rounds: int, manner: str) -> Filled:
-    """So many times full and not."""
-    with Zygote() as zygote, Place(folder, zygote) as place:
-        place.log = elsewhere / "log"
-        people = await make_people(folder, WRITERS)
-        place.start()
-        await place.answers()
-        crowd = Crowd(place.port, people)
-        slowest, done = 0.0, 0
+async def work(folder: Path, log_folder: Path, rounds: int, method: str) -> FullDiskResult:
+    """Fill the disk and free it again, `rounds` times."""
+    with ForkServer() as fork_server, RestartableService(folder, fork_server) as service:
+        service.log = log_folder / "log"
+        people = await create_people(folder, WRITERS)
+        service.start()
+        await service.wait_until_ready()
+        workload = Workload(service.port, people)
+        slowest_recovery, done = 0.0, 0
         while done < rounds:
-            await crowd.until_acknowledged(50)
-            with without_room(place, manner):
-                if not await crowd.until_refused():
-                    crowd.faults.append("no write was refused on a full disk")
-                await crowd.until_read()
-            slowest = max(slowest, await crowd.until_acknowledged())
+            await workload.wait_until_acknowledged(50)
+            with full_disk(service, method):
+                if not await workload.wait_until_rejected():
+                    workload.failures.append("no write was rejected on a full disk")
+                await workload.wait_until_read()
+            slowest_recovery = max(slowest_recovery, await workload.wait_until_acknowledged())
             done += 1
-        await crowd.finish()
-        place.kill()
-        faults = crowd.faults + compare_all(crowd.writers, stored_rows(place.database))
-    return Filled(done, crowd.acknowledged, crowd.refused, slowest, faults)
+        await workload.finish()
+        service.kill()
+        failures = workload.failures + find_all_differences(workload.writers, read_stored_rows(service.database))
+    return FullDiskResult(done, workload.acknowledged, workload.rejected, slowest_recovery, failures)
 
 
 def main() -> None:
-    """As told above."""
-    folder, elsewhere = map(Path, sys.argv[1:3])
-    filled = uvloop.run(work(folder, elsewhere, int(sys.argv[3]), sys.argv[4]))
-    sys.stdout.write(json.dumps(filled._asdict()))
+    """Run with the arguments of the command line; see the module."""
+    folder, log_folder = map(Path, sys.argv[1:3])
+    result = uvloop.run(work(folder, log_folder, int(sys.argv[3]), sys.argv[4]))
+    sys.stdout.write(json.dumps(result._asdict()))
 
 
 if __name__ == "__main__":

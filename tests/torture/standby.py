@@ -1,4 +1,4 @@
-"""Two PostgreSQL servers of which one follows the other, and takes its place when it is gone."""
+"""A primary PostgreSQL server and a standby that takes over from it."""
 
 import shutil
 import signal
@@ -8,51 +8,51 @@ from typing import Self
 
 from tests.postgres_server import USER, PostgresServer
 
-_DEADLINE = 60.0  # seconds
-_FOLLOWERS = "SELECT 1 FROM pg_stat_replication WHERE state = 'streaming' AND sync_state = '{kind}'"
+_TIMEOUT_SECONDS = 60.0
+_SELECT_STANDBYS = "SELECT 1 FROM pg_stat_replication WHERE state = 'streaming' AND sync_state = '{kind}'"
 
 
-class Member(PostgresServer):
-    """One of the two: made anew, or as a copy of the other."""
+class ReplicatedServer(PostgresServer):
+    """One of the two servers: new, or a copy of the other."""
 
     def follow(self, primary: PostgresServer) -> None:
-        """Become its standby."""
+        """Become the standby of `primary`."""
         if self._user is not None:
             shutil.chown(self._folder, self._user)
         shutil.rmtree(self._folder / "data", ignore_errors=True)
-        place = ("--host=127.0.0.1", f"--port={primary.port}", f"--username={USER}")
-        self._run("pg_basebackup", *place, "--write-recovery-conf", "--checkpoint=fast", "--no-sync")
+        service = ("--host=127.0.0.1", f"--port={primary.port}", f"--username={USER}")
+        self._run("pg_basebackup", *service, "--write-recovery-conf", "--checkpoint=fast", "--no-sync")
         self.start()
 
     def promote(self) -> None:
-        """Take writes from now on."""
+        """Accept writes from now on."""
         self.execute("SELECT pg_promote(true, 60)")
 
-    def require_follower(self, *, synchronous: bool) -> None:
-        """Wait until one follows; if it is to be synchronous, nothing is committed without it any more."""
+    def wait_for_standby(self, *, synchronous: bool) -> None:
+        """Wait until a standby is connected; if `synchronous`, commits wait for it from now on."""
         if synchronous:
             self.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
             self.execute("SELECT pg_reload_conf()")
-        end = time.monotonic() + _DEADLINE
-        while not self.execute(_FOLLOWERS.format(kind="sync" if synchronous else "async")):
+        end = time.monotonic() + _TIMEOUT_SECONDS
+        while not self.execute(_SELECT_STANDBYS.format(kind="sync" if synchronous else "async")):
             assert time.monotonic() < end, self.log()
             time.sleep(0.02)
 
-    def unfollow(self) -> None:
-        """Receive no more of what the primary writes."""
+    def stop_replication(self) -> None:
+        """Stop receiving changes from the primary."""
         self.execute("ALTER SYSTEM SET primary_conninfo = ''")
         self.execute("SELECT pg_reload_conf()")
-        end = time.monotonic() + _DEADLINE
+        end = time.monotonic() + _TIMEOUT_SECONDS
         while self.execute("SELECT 1 FROM pg_stat_wal_receiver"):
             assert time.monotonic() < end, self.log()
             time.sleep(0.02)
 
 
-class Pair:
-    """A primary and its standby; who is which changes."""
+class ReplicatedPair:
+    """A primary and its standby; `fail_over` swaps them."""
 
     def __init__(self) -> None:
-        self.primary, self.standby = Member(), Member()
+        self.primary, self.standby = ReplicatedServer(), ReplicatedServer()
 
     def __enter__(self) -> Self:
         self.primary.__enter__()
@@ -63,12 +63,12 @@ class Pair:
         self.standby.__exit__()
 
     def url(self, database: str) -> str:
-        """Of both, whichever takes writes."""
-        places = ",".join(f"127.0.0.1:{one.port}" for one in (self.primary, self.standby))
-        return f"postgresql://{USER}@{places}/{database}?sslmode=disable&target_session_attrs=read-write"
+        """Return a URL with both servers that selects the one that accepts writes."""
+        addresses = ",".join(f"127.0.0.1:{one.port}" for one in (self.primary, self.standby))
+        return f"postgresql://{USER}@{addresses}/{database}?sslmode=disable&target_session_attrs=read-write"
 
     def fail_over(self) -> None:
-        """The primary is gone, as after a crash, and the standby takes its place."""
+        """Crash the primary and promote the standby."""
         self.primary.stop(signal.SIGQUIT)
         self.standby.promote()
         self.primary, self.standby = self.standby, self.primary

@@ -1,4 +1,4 @@
-"""A disk that fails costs no write that was acknowledged."""
+"""Test that a failing disk loses no acknowledged write."""
 
 from pathlib import Path
 
@@ -9,11 +9,11 @@ from tests.torture.instruments.disk import INSTRUMENT
 pytestmark = pytest.mark.slow
 
 
-def test_a_failing_disk_loses_nothing_and_what_is_wrong_is_told(tmp_path: Path) -> None:
+def test_a_failing_disk_loses_nothing_and_is_reported(tmp_path: Path) -> None:
     outcome = INSTRUMENT.run_short(tmp_path)
-    assert list(outcome.faults) == []
+    assert list(outcome.failures) == []
 
 
-def test_acknowledging_failed_commits_is_found_out(tmp_path: Path) -> None:
-    faults = INSTRUMENT.control_short(tmp_path).faults
-    assert any("was acknowledged" in fault for fault in faults)
+def test_the_control_that_acknowledges_failed_commits_fails(tmp_path: Path) -> None:
+    failures = INSTRUMENT.control_short(tmp_path).failures
+    assert any("was acknowledged" in failure for failure in failures)

@@ -1,4 +1,4 @@
-"""What was acknowledged is there after a kill."""
+"""Test that acknowledged writes survive SIGKILL."""
 
 from pathlib import Path
 
@@ -9,13 +9,13 @@ from tests.torture.instruments.kill import INSTRUMENT
 pytestmark = pytest.mark.slow
 
 
-def test_a_killed_service_has_lost_and_doubled_nothing(tmp_path: Path) -> None:
+def test_kills_lose_and_duplicate_nothing(tmp_path: Path) -> None:
     outcome = INSTRUMENT.run_short(tmp_path)
-    assert list(outcome.faults) == []
-    assert outcome.done.startswith("10 kills, ")
-    assert " 0 acknowledged" not in outcome.done
+    assert list(outcome.failures) == []
+    assert outcome.summary.startswith("10 kills, ")
+    assert " 0 acknowledged" not in outcome.summary
 
 
-def test_a_writer_that_acknowledges_before_it_commits_is_found_out(tmp_path: Path) -> None:
-    faults = INSTRUMENT.control_short(tmp_path).faults
-    assert any("was acknowledged" in fault for fault in faults)
+def test_the_control_that_acknowledges_before_the_commit_fails(tmp_path: Path) -> None:
+    failures = INSTRUMENT.control_short(tmp_path).failures
+    assert any("was acknowledged" in failure for failure in failures)

@@ -1,4 +1,4 @@
-"""The checker of histories knows good ones from bad ones."""
+"""Test the linearizability checker, and the service with it."""
 
 from itertools import permutations
 from math import inf
@@ -8,16 +8,16 @@ from random import Random
 import pytest
 
 from tests.torture.instruments.linearizability import INSTRUMENT
-from tests.torture.linearizability import Kind, Operation, State, fits, is_linearizable, step
+from tests.torture.linearizability import Kind, Operation, State, apply, apply_if_consistent, is_linearizable
 
 pytestmark = pytest.mark.slow
 
 
-def read(began: float, ended: float, price: int, place: int = 0) -> Operation:
-    return Operation("read", began, ended, 200, shown=(price, place))
+def read(began: float, ended: float, price: int, location: int = 0) -> Operation:
+    return Operation("read", began, ended, 200, values=(price, location))
 
 
-def put(began: float, ended: float, price: int) -> Operation:
+def set_price(began: float, ended: float, price: int) -> Operation:
     return Operation("set price", began, ended, 200, price)
 
 
@@ -30,109 +30,109 @@ GONE = Operation("delete", 1, 2, 200)
 
 GOOD = {
     "nothing": [],
-    "one after the other": [put(1, 2, 5), read(3, 4, 5)],
-    "a read beside a write sees the old": [put(1, 4, 5), read(2, 3, 0)],
-    "a read beside a write sees the new": [put(1, 4, 5), read(2, 3, 5)],
-    "two writes beside each other in either order": [put(1, 4, 5), put(2, 3, 6), read(5, 6, 5)],
-    "a write without an answer was done": [LOST, read(5, 6, 7)],
-    "a write without an answer was not done": [LOST, read(5, 6, 0)],
-    "a write without an answer was done late": [LOST, read(5, 6, 0), read(7, 8, 7)],
+    "sequential": [set_price(1, 2, 5), read(3, 4, 5)],
+    "a concurrent read sees the old value": [set_price(1, 4, 5), read(2, 3, 0)],
+    "a concurrent read sees the new value": [set_price(1, 4, 5), read(2, 3, 5)],
+    "two concurrent writes in either order": [set_price(1, 4, 5), set_price(2, 3, 6), read(5, 6, 5)],
+    "a lost write took effect": [LOST, read(5, 6, 7)],
+    "a lost write had no effect": [LOST, read(5, 6, 0)],
+    "a lost write took effect later": [LOST, read(5, 6, 0), read(7, 8, 7)],
     "one of two swaps": [swap(1, 4, 0, 5), swap(2, 3, 0, 6, 412), read(5, 6, 5)],
-    "a swap after another": [swap(1, 2, 0, 5), swap(3, 4, 5, 6)],
-    "gone": [GONE, Operation("read", 3, 4, 404), Operation("set place", 3, 4, 404, 9)],
-    "a deletion without an answer": [Operation("delete", 1), read(2, 3, 0), Operation("read", 4, 5, 404)],
-    "fields apart": [put(1, 4, 5), Operation("set place", 2, 3, 200, 6), read(5, 6, 5, 6)],
+    "consecutive swaps": [swap(1, 2, 0, 5), swap(3, 4, 5, 6)],
+    "deleted": [GONE, Operation("read", 3, 4, 404), Operation("set location", 3, 4, 404, 9)],
+    "a lost deletion": [Operation("delete", 1), read(2, 3, 0), Operation("read", 4, 5, 404)],
+    "different fields": [set_price(1, 4, 5), Operation("set location", 2, 3, 200, 6), read(5, 6, 5, 6)],
 }
 BAD = {
-    "a stale read": [put(1, 2, 5), read(3, 4, 0)],
-    "a read of what nobody wrote": [put(1, 2, 5), read(3, 4, 6)],
-    "a read goes back": [put(1, 9, 5), read(2, 3, 5), read(4, 5, 0)],
-    "two writes, read in both orders": [put(1, 4, 5), put(1, 4, 6), read(5, 6, 5), read(7, 8, 6)],
-    "two swaps of the same": [swap(1, 4, 0, 5), swap(2, 3, 0, 6), read(5, 6, 6)],
-    "a swap is refused for nothing": [swap(1, 2, 0, 5, 412)],
-    "a field is lost": [put(1, 4, 5), Operation("set place", 2, 3, 200, 6), read(5, 6, 5, 0)],
-    "a write without an answer comes and goes": [LOST, read(5, 6, 7), read(7, 8, 0)],
-    "a write without an answer before it was asked": [read(0, 0.5, 7), LOST],
-    "back from the dead": [GONE, read(3, 4, 0)],
-    "gone, and nobody did it": [Operation("read", 3, 4, 404)],
+    "a stale read": [set_price(1, 2, 5), read(3, 4, 0)],
+    "a read of a value nobody wrote": [set_price(1, 2, 5), read(3, 4, 6)],
+    "reads go back in time": [set_price(1, 9, 5), read(2, 3, 5), read(4, 5, 0)],
+    "two writes, read in both orders": [set_price(1, 4, 5), set_price(1, 4, 6), read(5, 6, 5), read(7, 8, 6)],
+    "two swaps of the same value": [swap(1, 4, 0, 5), swap(2, 3, 0, 6), read(5, 6, 6)],
+    "a swap is rejected without reason": [swap(1, 2, 0, 5, 412)],
+    "a field is lost": [set_price(1, 4, 5), Operation("set location", 2, 3, 200, 6), read(5, 6, 5, 0)],
+    "a lost write is undone": [LOST, read(5, 6, 7), read(7, 8, 0)],
+    "a lost write took effect before its start": [read(0, 0.5, 7), LOST],
+    "a deleted listing is restored": [GONE, read(3, 4, 0)],
+    "deleted without a deletion": [Operation("read", 3, 4, 404)],
 }
 
 
 @pytest.mark.parametrize("history", GOOD.values(), ids=GOOD)
-def test_a_good_history_is_good(history: list[Operation]) -> None:
+def test_valid_histories_are_accepted(history: list[Operation]) -> None:
     assert is_linearizable(history)
 
 
 @pytest.mark.parametrize("history", BAD.values(), ids=BAD)
-def test_a_bad_history_is_bad(history: list[Operation]) -> None:
+def test_invalid_histories_are_rejected(history: list[Operation]) -> None:
     assert not is_linearizable(history)
 
 
-def by_trying_all(history: list[Operation]) -> bool:
-    """The definition, word by word."""
+def is_linearizable_by_definition(history: list[Operation]) -> bool:
+    """Apply the definition by trying every order."""
     for order in permutations(history):
-        if any(later.ended < earlier.began for place, earlier in enumerate(order) for later in order[place + 1 :]):
+        if any(later.ended < earlier.began for index, earlier in enumerate(order) for later in order[index + 1 :]):
             continue
         state: State | None = State()
         for operation in order:
-            state = fits(state, operation) if state is not None else None
+            state = apply_if_consistent(state, operation) if state is not None else None
         if state is not None:
             return True
     return False
 
 
-def of_chance(random: Random, count: int) -> list[Operation]:
-    """A history as a correct listing makes it: each operation happens at a moment between its beginning and its end."""
+def build_random_history(random: Random, count: int) -> list[Operation]:
+    """Build a valid history: each operation takes effect between its start and its end."""
     state, history = State(), []
-    kinds: list[Kind] = ["read", "read", "set price", "set place", "swap", "swap", "delete"]
+    kinds: list[Kind] = ["read", "read", "set price", "set location", "swap", "swap", "delete"]
     seen = (0, 0)
     for number in range(1, count + 1):
         kind = random.choice(kinds if number > 3 else kinds[:-1])
-        asked = Operation(kind, 0, value=number, shown=random.choice((seen, state.shown)))
+        request = Operation(kind, 0, value=number, values=random.choice((seen, state.values)))
         before = state
-        status, state = step(state, asked)
+        status, state = apply(state, request)
         moment = number + random.random() / 2
         began, ended = moment - random.random() * 3, moment + random.random() * 3
-        shown = before.shown if kind == "read" else asked.shown
-        seen = shown if kind == "read" else seen
+        values = before.values if kind == "read" else request.values
+        seen = values if kind == "read" else seen
         if random.random() < 0.15 and kind != "read":
-            history.append(asked._replace(began=began, ended=inf))
+            history.append(request._replace(began=began, ended=inf))
         else:
-            history.append(asked._replace(began=began, ended=ended, status=status, shown=shown))
+            history.append(request._replace(began=began, ended=ended, status=status, values=values))
     return history
 
 
-def spoiled(history: list[Operation], random: Random) -> list[Operation]:
-    """One read sees something else, or one answer is another."""
-    place = random.randrange(len(history))
-    one = history[place]
-    other = one._replace(shown=(random.randrange(7), one.shown[1])) if one.kind == "read" else one
+def spoil(history: list[Operation], random: Random) -> list[Operation]:
+    """Change the values of one read, or the status of one response."""
+    index = random.randrange(len(history))
+    one = history[index]
+    other = one._replace(values=(random.randrange(7), one.values[1])) if one.kind == "read" else one
     if other == one and one.status is not None:
         other = one._replace(status=random.choice((200, 404, 412)))
-    return [*history[:place], other, *history[place + 1 :]]
+    return [*history[:index], other, *history[index + 1 :]]
 
 
-def test_what_a_correct_listing_does_is_good_however_long_it_is() -> None:
+def test_long_valid_histories_are_accepted() -> None:
     for seed in range(40):
-        assert is_linearizable(of_chance(Random(seed), 120)), seed
+        assert is_linearizable(build_random_history(Random(seed), 120)), seed
 
 
 def test_the_checker_agrees_with_the_definition() -> None:
     verdicts = []
     for seed in range(600):
         random = Random(seed)
-        history = spoiled(of_chance(random, 5), random)
+        history = spoil(build_random_history(random, 5), random)
         verdicts.append(is_linearizable(history))
-        assert verdicts[-1] == by_trying_all(history), history
+        assert verdicts[-1] == is_linearizable_by_definition(history), history
     assert 100 < sum(verdicts) < 500
 
 
-def test_clients_see_one_thing_after_the_other_whatever_is_killed(tmp_path: Path) -> None:
+def test_clients_see_a_linearizable_history_despite_kills(tmp_path: Path) -> None:
     outcome = INSTRUMENT.run_short(tmp_path)
-    assert list(outcome.faults) == []
-    assert "SQLite" in outcome.done
-    assert "PostgreSQL" in outcome.done
+    assert list(outcome.failures) == []
+    assert "SQLite" in outcome.summary
+    assert "PostgreSQL" in outcome.summary
 
 
-def test_updates_without_a_transaction_are_found_out(tmp_path: Path) -> None:
-    assert INSTRUMENT.control_short(tmp_path).faults
+def test_the_control_without_transactions_fails(tmp_path: Path) -> None:
+    assert INSTRUMENT.control_short(tmp_path).failures

@@ -1,4 +1,4 @@
-"""A migration is done once, whole or not at all, whoever is killed."""
+"""Test that migrations run exactly once, even if they are killed."""
 
 from pathlib import Path
 
@@ -9,11 +9,11 @@ from tests.torture.instruments.migrations import INSTRUMENT
 pytestmark = pytest.mark.slow
 
 
-def test_killed_migrations_come_to_the_same_and_run_once(tmp_path: Path) -> None:
+def test_killed_migrations_run_once_with_the_same_result(tmp_path: Path) -> None:
     outcome = INSTRUMENT.run_short(tmp_path)
-    assert list(outcome.faults) == []
-    assert outcome.done.count(": 5 kills") == 2
+    assert list(outcome.failures) == []
+    assert outcome.summary.count(": 5 kills") == 2
 
 
-def test_migrations_without_transactions_are_found_out(tmp_path: Path) -> None:
-    assert INSTRUMENT.control_short(tmp_path).faults
+def test_the_control_without_transactions_fails(tmp_path: Path) -> None:
+    assert INSTRUMENT.control_short(tmp_path).failures

@@ -1,29 +1,37 @@
-"""The mutator itself, on a toy."""
+"""Test the mutation instrument on a toy module."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.torture.instrument import Scale
-from tests.torture.instruments.mutation import GOOD_TESTS, INSTRUMENT, WEAK_TESTS, Look, Ward, toy_of, try_toy
-from tests.torture.mutants import Mutant, mutants_of
+from tests.torture.instruments.mutation import (
+    GOOD_TESTS,
+    INSTRUMENT,
+    WEAK_TESTS,
+    Baseline,
+    Sandbox,
+    build_toy,
+    run_toy_mutants,
+)
+from tests.torture.mutants import Mutant, generate_mutants
 
 pytestmark = pytest.mark.slow
 
 
 def test_good_tests_kill_every_mutant_of_a_toy(tmp_path: Path) -> None:
-    trials, faults = try_toy(Scale(tmp_path, 1.0, 100), GOOD_TESTS)
-    assert (len(trials) >= 10, faults) == (True, [])
+    results, failures = run_toy_mutants(Scale(tmp_path, 1.0, 100), GOOD_TESTS)
+    assert (len(results) >= 10, failures) == (True, [])
 
 
-def test_weak_tests_let_mutants_live(tmp_path: Path) -> None:
-    faults = INSTRUMENT.control_short(tmp_path).faults
-    assert any("no raise ValueError" in fault for fault in faults)
+def test_weak_tests_let_mutants_survive(tmp_path: Path) -> None:
+    failures = INSTRUMENT.control_short(tmp_path).failures
+    assert any("no raise ValueError" in failure for failure in failures)
 
 
-def test_mutants_are_what_they_say() -> None:
+def test_mutants_are_described() -> None:
     source = "def f(a, b):\n    _log.info('x', 1)\n    if a < 1 and not b:\n        raise KeyError\n    return a\n"
-    assert [mutant.what for mutant in mutants_of(source)] == [
+    assert [mutant.description for mutant in generate_mutants(source)] == [
         "1 is 2",
         "a < 1 and (not b): Or",
         "a < 1: LtE",
@@ -31,23 +39,23 @@ def test_mutants_are_what_they_say() -> None:
         "no raise KeyError",
         "return a: None",
     ]
-    assert mutants_of(source)[4].source.endswith("if False:\n            raise KeyError\n    return a")
+    assert generate_mutants(source)[4].source.endswith("if False:\n            raise KeyError\n    return a")
 
 
-def test_every_comparison_of_a_chain_is_turned_round() -> None:
-    assert [mutant.source for mutant in mutants_of("x = a < b <= c")] == ["x = a < b < c", "x = a <= b <= c"]
+def test_every_comparison_of_a_chain_is_replaced() -> None:
+    assert [mutant.source for mutant in generate_mutants("x = a < b <= c")] == ["x = a < b < c", "x = a <= b <= c"]
 
 
-def test_what_only_types_and_readers_need_is_left_alone() -> None:
+def test_annotations_and_docstrings_are_not_mutated() -> None:
     source = (
         "class A:\n  '1'\n  __slots__ = ('a', 1)\n  a: Bound[1] = 2\n\n  def f(b: Bound[3]) -> Bound[4]:\n    '5'\n"
     )
-    assert [mutant.what for mutant in mutants_of(source)] == ["2 is 3"]
+    assert [mutant.description for mutant in generate_mutants(source)] == ["2 is 3"]
 
 
-def test_a_mutant_tells_the_lines_of_the_statement_that_it_is_in() -> None:
+def test_a_mutant_has_the_lines_of_its_statement() -> None:
     source = "x[0] = f(\n    1,\n)\nif (\n    x\n    > 2\n):\n    pass\n"
-    assert [(mutant.what, sorted(mutant.span)) for mutant in mutants_of(source)] == [
+    assert [(mutant.description, sorted(mutant.span)) for mutant in generate_mutants(source)] == [
         ("0 is 1", [1, 2, 3]),
         ("1 is 2", [1, 2, 3]),
         ("x > 2: GtE", [5, 6]),
@@ -55,41 +63,44 @@ def test_a_mutant_tells_the_lines_of_the_statement_that_it_is_in() -> None:
     ]
 
 
-def test_a_constant_of_a_module_is_where_it_is_used() -> None:
+def test_a_constant_has_the_lines_that_use_it() -> None:
     source = "A = 1\nB: int = 2\n\ndef f():\n    return (A,\n            B + A)\n"
-    assert [sorted(mutant.span) for mutant in mutants_of(source)][:2] == [[5, 6], [6]]
+    assert [sorted(mutant.span) for mutant in generate_mutants(source)][:2] == [[5, 6], [6]]
 
 
-def test_a_flag_is_returned_as_its_opposite() -> None:
-    assert [mutant.source for mutant in mutants_of("def f():\n    return False")] == ["def f():\n    return not False"]
+def test_a_returned_flag_is_inverted() -> None:
+    assert [mutant.source for mutant in generate_mutants("def f():\n    return False")] == [
+        "def f():\n    return not False"
+    ]
 
 
-def test_tests_that_go_unusual_ways_are_asked_first() -> None:
-    (mutant,) = [it for it in mutants_of("def f(a):\n    if a > 1:\n        g()\n    h()\n") if it.line == 2][1:]
+def test_tests_that_reach_rare_lines_run_first() -> None:
+    (mutant,) = [it for it in generate_mutants("def f(a):\n    if a > 1:\n        g()\n    h()\n") if it.line == 2][1:]
     reached = {("m", 2): {"a", "b", "c"}, ("m", 3): {"c"}, ("m", 4): {"a", "b", "c"}}
-    look = Look(True, {"a": 2, "b": 1, "c": 3, "d": 0}, {place: frozenset(names) for place, names in reached.items()})  # noqa: FBT003
-    assert look.tests_of("m", mutant) == ["c", "b", "a"]
-    shared = look._replace(reached={("m", 2): frozenset({"", "a"})})
-    assert shared.tests_of("m", mutant) == ["a", "d", "b", "c"]
+    lines = {line: frozenset(names) for line, names in reached.items()}
+    baseline = Baseline(passes=True, seconds={"a": 2, "b": 1, "c": 3, "d": 0}, reached=lines)
+    assert baseline.rank_tests("m", mutant) == ["c", "b", "a"]
+    shared = baseline._replace(reached={("m", 2): frozenset({"", "a"})})
+    assert shared.rank_tests("m", mutant) == ["a", "d", "b", "c"]
 
 
-def test_a_mutant_that_no_test_reaches_is_told_as_such(tmp_path: Path) -> None:
-    trials, _ = try_toy(Scale(tmp_path, 1.0, 100), WEAK_TESTS)
-    assert "toy.py:4: no raise ValueError('no such points') (no test reaches it)" in {str(trial) for trial in trials}
+def test_a_mutant_that_no_test_reaches_is_reported(tmp_path: Path) -> None:
+    results, _ = run_toy_mutants(Scale(tmp_path, 1.0, 100), WEAK_TESTS)
+    assert "toy.py:4: no raise ValueError('no such points') (no test reaches it)" in {str(result) for result in results}
 
 
-def test_without_time_for_a_mutant_that_is_told(tmp_path: Path) -> None:
-    trials, faults = try_toy(Scale(tmp_path, 1.0, 0), GOOD_TESTS)
-    assert (trials, faults) == ([], ["no mutant was tried: there was no time for one"])
+def test_a_run_without_time_is_reported(tmp_path: Path) -> None:
+    results, failures = run_toy_mutants(Scale(tmp_path, 1.0, 0), GOOD_TESTS)
+    assert (results, failures) == ([], ["no mutant was tested: no time left"])
 
 
-def test_tests_that_fail_as_it_is_are_told(tmp_path: Path) -> None:
-    _, faults = try_toy(Scale(tmp_path, 1.0, 100), GOOD_TESTS.replace('"none"', '"nothing"'))
-    assert faults == ["test_toy.py fails as it is"]
+def test_tests_that_fail_without_a_mutant_are_reported(tmp_path: Path) -> None:
+    _, failures = run_toy_mutants(Scale(tmp_path, 1.0, 100), GOOD_TESTS.replace('"none"', '"nothing"'))
+    assert failures == ["test_toy.py fails without a mutant"]
 
 
 def test_a_mutant_that_hangs_is_killed(tmp_path: Path) -> None:
-    with Ward(toy_of(tmp_path, GOOD_TESTS), tmp_path) as ward:
+    with Sandbox(build_toy(tmp_path, GOOD_TESTS), tmp_path) as sandbox:
         loop = Mutant(2, "a loop", "while True:\n    pass\n", frozenset(), frozenset())
-        assert not ward.survives("toy.py", loop, {"test_toy.py::test_grades[0-none]": 1})
-        assert ward.look("test_toy.py", 100).passes
+        assert not sandbox.survives("toy.py", loop, {"test_toy.py::test_grades[0-none]": 1})
+        assert sandbox.measure_baseline("test_toy.py", 100).passes

@@ -1,4 +1,4 @@
-"""Clients that write, keep a log of what was acknowledged, and repeat what they have no answer to."""
+"""Clients that write, log the acknowledged writes, and retry the others."""
 
 import asyncio
 from collections.abc import Iterable
@@ -10,16 +10,16 @@ from typing import NamedTuple, TypeAlias
 
 import apsw
 
-from tests.torture.wire import LONGEST, PATH, Answer, Line, LostError
+from tests.torture.http_client import PATH, TIMEOUT_SECONDS, Connection, ConnectionLostError, Response
 
-Rows: TypeAlias = dict[int, "VersionedCache"]
-_MOST_OWN = 40  # live listings of a writer: then it deletes some
-_ROWS = "SELECT id, account_id, title, price_cents, version, deleted_at IS NOT NULL FROM listings"
-_PAUSE = 0.01  # seconds after a refusal
+Rows: TypeAlias = dict[int, "ListingState"]
+_MAX_LIVE_LISTINGS = 40  # per writer; it then deletes some
+_SELECT_LISTINGS = "SELECT id, account_id, title, price_cents, version, deleted_at IS NOT NULL FROM listings"
+_PAUSE_SECONDS = 0.01  # after a rejected write
 
 
-class VersionedCache(NamedTuple):
-    """What a listing must be."""
+class ListingState(NamedTuple):
+    """The expected state of a listing."""
 
     title: str
     cents: int
@@ -27,13 +27,13 @@ class VersionedCache(NamedTuple):
     is_deleted: bool
 
 
-class Ask(NamedTuple):
-    """A write that is on its way, or whose end is not known."""
+class PendingWrite(NamedTuple):
+    """A write that is in flight, or whose outcome is unknown."""
 
     method: str
-    listing_id: int  # 0: a new one
-    after: VersionedCache  # what the listing is then
-    key: str  # of idempotency
+    listing_id: int  # 0 for a new listing
+    expected: ListingState  # state of the listing after the write
+    key: str  # Idempotency-Key of a POST
 
     @property
     def path(self) -> str:
@@ -42,140 +42,142 @@ class Ask(NamedTuple):
     @property
     def data(self) -> object:
         if self.method == "POST":
-            return {"title": self.after.title, "content": "c" * 200, "price": self.after.cents / 100}
-        return {"price": self.after.cents / 100} if self.method == "PATCH" else None
+            return {"title": self.expected.title, "content": "c" * 200, "price": self.expected.cents / 100}
+        return {"price": self.expected.cents / 100} if self.method == "PATCH" else None
 
 
 class Writer:
-    """Makes, changes and deletes listings that nobody else touches."""
+    """Creates, changes and deletes listings that no other client touches."""
 
     def __init__(self, port: int, key: str, account_id: int, name: str) -> None:
         self.account_id = account_id
         self.name = name
         self.known: Rows = {}
-        self.doubt: Ask | None = None
+        self.pending: PendingWrite | None = None
         self.acknowledged = 0
-        self.refused = 0
+        self.rejected = 0
         self.repeated = 0
-        self.faults: list[str] = []
-        self.is_ending = False
-        self.is_asking = False
-        self._line = Line(port, key)
+        self.failures: list[str] = []
+        self.is_finishing = False
+        self.is_waiting = False
+        self._connection = Connection(port, key)
         self._random = Random(name)
         self._number = 0
         self._live: list[int] = []
 
     async def work(self, gate: asyncio.Event) -> None:
-        """While the gate is open, until it is to end: then nothing is in doubt any more."""
-        while not self.is_ending or self.doubt is not None:
+        """Write while the gate is open, until `is_finishing` is set and no write is pending."""
+        while not self.is_finishing or self.pending is not None:
             await gate.wait()
-            if self.is_ending and self.doubt is None:
+            if self.is_finishing and self.pending is None:
                 break
-            is_repeat = self.doubt is not None
-            fetch = self.doubt = self.doubt or self._next()
-            self.is_asking = True
+            is_repeat = self.pending is not None
+            write = self.pending = self.pending or self._next()
+            self.is_waiting = True
             try:
-                answer = await self._line.fetch(fetch.method, fetch.path, fetch.data, self._headers(fetch))
-            except LostError:
-                self.is_asking = False
-                await asyncio.sleep(_PAUSE)
+                response = await self._connection.fetch(write.method, write.path, write.data, self._headers(write))
+            except ConnectionLostError:
+                self.is_waiting = False
+                await asyncio.sleep(_PAUSE_SECONDS)
                 continue
-            self.is_asking = False
-            if answer.status == HTTPStatus.SERVICE_UNAVAILABLE:
-                self.refused += 1
-                await asyncio.sleep(_PAUSE)
+            self.is_waiting = False
+            if response.status == HTTPStatus.SERVICE_UNAVAILABLE:
+                self.rejected += 1
+                await asyncio.sleep(_PAUSE_SECONDS)
                 continue
             self.repeated += is_repeat
-            self.doubt = None
-            self._note(fetch, answer, is_repeat=is_repeat)
-        self._line.close()
+            self.pending = None
+            self._record(write, response, is_repeat=is_repeat)
+        self._connection.close()
 
-    def _headers(self, fetch: Ask) -> dict[str, str]:
-        return {"Idempotency-Key": fetch.key} if fetch.method == "POST" else {}
+    def _headers(self, write: PendingWrite) -> dict[str, str]:
+        return {"Idempotency-Key": write.key} if write.method == "POST" else {}
 
-    def _next(self) -> Ask:
+    def _next(self) -> PendingWrite:
         self._number += 1
         title = f"{self.name}-{self._number}"
-        if not self._live or (self._random.random() < 0.4 and len(self._live) < _MOST_OWN):
-            return Ask("POST", 0, VersionedCache(title, self._number, 1, is_deleted=False), title)
+        if not self._live or (self._random.random() < 0.4 and len(self._live) < _MAX_LIVE_LISTINGS):
+            return PendingWrite("POST", 0, ListingState(title, self._number, 1, is_deleted=False), title)
         listing_id = self._random.choice(self._live)
-        before = self.known[listing_id]
+        current = self.known[listing_id]
         if self._random.random() < 0.2:
-            return Ask("DELETE", listing_id, before._replace(version=before.version + 1, is_deleted=True), "")
-        return Ask("PATCH", listing_id, before._replace(version=before.version + 1, cents=self._number), "")
+            return PendingWrite(
+                "DELETE", listing_id, current._replace(version=current.version + 1, is_deleted=True), ""
+            )
+        return PendingWrite("PATCH", listing_id, current._replace(version=current.version + 1, cents=self._number), "")
 
-    def _note(self, fetch: Ask, answer: Answer, *, is_repeat: bool) -> None:
-        done = {"POST": 201, "PATCH": 200, "DELETE": 200}[fetch.method]
-        if is_repeat and fetch.method == "DELETE" and answer.status == HTTPStatus.NOT_FOUND:
-            done = HTTPStatus.NOT_FOUND  # it was done at the first time
-        if answer.status != done:
-            self.faults.append(f"{self.name}: {fetch} was answered {answer.status} {answer.body[:200]!r}")
-            if fetch.method != "POST":
-                self._live.remove(fetch.listing_id)  # who asked for it again and again would come to nothing else
+    def _record(self, write: PendingWrite, response: Response, *, is_repeat: bool) -> None:
+        expected_status = {"POST": 201, "PATCH": 200, "DELETE": 200}[write.method]
+        if is_repeat and write.method == "DELETE" and response.status == HTTPStatus.NOT_FOUND:
+            expected_status = HTTPStatus.NOT_FOUND  # the first attempt has deleted it
+        if response.status != expected_status:
+            self.failures.append(f"{self.name}: {write} returned {response.status} {response.body[:200]!r}")
+            if write.method != "POST":
+                self._live.remove(write.listing_id)  # another attempt would fail as well
             return
         self.acknowledged += 1
-        listing_id = int(answer.json()["id"]) if fetch.method == "POST" else fetch.listing_id
-        if fetch.method == "POST" and listing_id in self.known:
-            self.faults.append(f"{self.name}: the id {listing_id} was given twice")
-        self.known[listing_id] = fetch.after
-        if fetch.method == "POST":
+        listing_id = int(response.json()["id"]) if write.method == "POST" else write.listing_id
+        if write.method == "POST" and listing_id in self.known:
+            self.failures.append(f"{self.name}: the id {listing_id} was assigned twice")
+        self.known[listing_id] = write.expected
+        if write.method == "POST":
             self._live.append(listing_id)
-        elif fetch.method == "DELETE":
+        elif write.method == "DELETE":
             self._live.remove(listing_id)
 
-    # What is stored
+    # Comparison with the database
 
-    def compare(self, stored: Rows) -> list[str]:
-        """What differs from what was acknowledged, other than by what is in doubt."""
-        faults, self.faults = self.faults, []
-        doubt = self.doubt
-        for listing_id, kept in self.known.items():
+    def find_differences(self, stored: Rows) -> list[str]:
+        """Return differences from the acknowledged writes, apart from the pending write."""
+        failures, self.failures = self.failures, []
+        pending = self.pending
+        for listing_id, expected in self.known.items():
             found = stored.get(listing_id)
-            may_be = doubt is not None and doubt.listing_id == listing_id and found == doubt.after
-            if found != kept and not may_be:
-                faults.append(f"{self.name}: listing {listing_id} is {found}, and {kept} was acknowledged")
-        unknown = [kept for listing_id, kept in stored.items() if listing_id not in self.known]
-        allowed = [doubt.after] if doubt is not None and doubt.method == "POST" else []
+            may_be = pending is not None and pending.listing_id == listing_id and found == pending.expected
+            if found != expected and not may_be:
+                failures.append(f"{self.name}: listing {listing_id} is {found}, but {expected} was acknowledged")
+        unknown = [expected for listing_id, expected in stored.items() if listing_id not in self.known]
+        allowed = [pending.expected] if pending is not None and pending.method == "POST" else []
         if unknown and unknown != allowed:
-            faults.append(f"{self.name}: {unknown[:3]} was made, and {allowed} was asked for")
-        return faults
+            failures.append(f"{self.name}: {unknown[:3]} was created, but the pending writes are {allowed}")
+        return failures
 
 
-async def finish(writers: list[Writer], tasks: Iterable[asyncio.Task[None]], gate: asyncio.Event) -> None:
-    """Let them repeat what is in doubt, and no more."""
+async def finish_writers(writers: list[Writer], tasks: Iterable[asyncio.Task[None]], gate: asyncio.Event) -> None:
+    """Let the writers retry their pending writes, and stop."""
     for writer in writers:
-        writer.is_ending = True
+        writer.is_finishing = True
     gate.set()
-    async with asyncio.timeout(LONGEST):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         await asyncio.gather(*tasks)
 
 
-async def until_silent(writers: list[Writer]) -> None:
-    """Until none waits for an answer, with the gate closed."""
-    async with asyncio.timeout(LONGEST):
-        while any(writer.is_asking for writer in writers):  # noqa: ASYNC110 - each tells it for itself
-            await asyncio.sleep(_PAUSE)
-    await asyncio.sleep(_PAUSE)
+async def wait_until_idle(writers: list[Writer]) -> None:
+    """Wait until no request is in flight; the gate must be closed."""
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        while any(writer.is_waiting for writer in writers):  # noqa: ASYNC110 - no common event
+            await asyncio.sleep(_PAUSE_SECONDS)
+    await asyncio.sleep(_PAUSE_SECONDS)
 
 
-def stored_rows(database: Path) -> dict[int, Rows]:
-    """All listings by account, as another program reads them; the file must be sound."""
+def read_stored_rows(database: Path) -> dict[int, Rows]:
+    """Read all listings by account from the file, which must be intact."""
     with closing(apsw.Connection(str(database))) as connection:
         found = connection.execute("PRAGMA integrity_check").fetchall()
         assert found == [("ok",)], found
-        rows = connection.execute(_ROWS).fetchall()
-    return by_account(rows)
+        rows = connection.execute(_SELECT_LISTINGS).fetchall()
+    return group_by_account(rows)
 
 
-def by_account(rows: Iterable[tuple[object, ...]]) -> dict[int, Rows]:
-    """Rows of id, account, title, cents, version and whether it is deleted."""
+def group_by_account(rows: Iterable[tuple[object, ...]]) -> dict[int, Rows]:
+    """Group rows of (id, account, title, cents, version, is_deleted) by account."""
     accounts: dict[int, Rows] = {}
     for listing_id, account_id, title, cents, version, is_deleted in rows:
-        kept = VersionedCache(str(title), int(str(cents)), int(str(version)), bool(is_deleted))
-        accounts.setdefault(int(str(account_id)), {})[int(str(listing_id))] = kept
+        expected = ListingState(str(title), int(str(cents)), int(str(version)), bool(is_deleted))
+        accounts.setdefault(int(str(account_id)), {})[int(str(listing_id))] = expected
     return accounts
 
 
-def compare_all(writers: Iterable[Writer], stored: dict[int, Rows]) -> list[str]:
-    """Each writer has an account of its own."""
-    return [fault for writer in writers for fault in writer.compare(stored.get(writer.account_id, {}))]
+def find_all_differences(writers: Iterable[Writer], stored: dict[int, Rows]) -> list[str]:
+    """Compare the listings of each writer's account."""
+    return [failure for writer in writers for failure in writer.find_differences(stored.get(writer.account_id, {}))]

@@ -1,4 +1,4 @@
-"""The engine and a session for each request."""
+"""The database engine, and a session per request."""
 
 import os
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ class Base(DeclarativeBase):
 
 @event.listens_for(engine.sync_engine, "connect")
 def set_pragmas(connection: Any, _record: Any) -> None:
-    """Every commit is on the disk; readers do not wait for writers."""
+    """Use WAL, so that readers do not wait for writers, and sync every commit."""
     cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=FULL")
@@ -29,6 +29,6 @@ def set_pragmas(connection: Any, _record: Any) -> None:
 
 
 async def get_session() -> AsyncIterator[AsyncSession]:
-    """A session that is closed when the request has been answered."""
+    """Yield a session; close it after the response."""
     async with SessionLocal() as session:
         yield session

@@ -1,4 +1,4 @@
-"""Who calls: the key, the rate limit, the plan."""
+"""Dependencies: the API key, the rate limit, the plan."""
 
 import hashlib
 import os
@@ -28,7 +28,7 @@ def get_secret(
     key: Annotated[str | None, Security(api_key_header)],
     token: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
 ) -> str:
-    """The key, out of either header."""
+    """Return the key from either header."""
     secret = key or (token.credentials if token else None)
     if not secret:
         raise HTTPException(401, "API key is required")
@@ -36,7 +36,7 @@ def get_secret(
 
 
 def check_rate(key_id: int) -> None:
-    """Refuse the request when a thousand were accepted in the window before it."""
+    """Reject the request if 1,000 were accepted in the window before it."""
     now = time.monotonic()
     times = accepted[key_id]
     while times and times[0] <= now - RATE_WINDOW:
@@ -47,7 +47,7 @@ def check_rate(key_id: int) -> None:
 
 
 async def get_account(session: Session, secret: Annotated[str, Depends(get_secret)]) -> Account:
-    """The caller's account, with a current plan."""
+    """Return the caller's account. Raise a 403 error if its plan has expired."""
     key_hash = hashlib.sha256(secret.encode()).hexdigest()
     key = await session.scalar(
         select(ApiKey)

@@ -14,20 +14,20 @@ app = FastAPI(title="Listings")
 
 @app.exception_handler(StarletteHTTPException)
 async def handle_http_exception(_request: Request, error: StarletteHTTPException) -> JSONResponse:
-    """Every error has the one shape."""
+    """Convert every error to the same format."""
     return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 
 
 @app.exception_handler(RequestValidationError)
 async def handle_validation_error(_request: Request, error: RequestValidationError) -> JSONResponse:
-    """A wrong body is a bad request."""
+    """Return 400 for an invalid body."""
     faults = [f"{'.'.join(map(str, fault['loc'][1:]))}: {fault['msg']}" for fault in error.errors()]
     return JSONResponse({"error": "; ".join(faults)}, 400)
 
 
 @app.get("/api/v1/listings", response_model=ListingsOut)
 async def list_listings(session: Session, account: CurrentAccount):
-    """The caller's active listings, newest first."""
+    """Return the caller's active listings, newest first."""
     query = (
         select(Listing)
         .where(Listing.account_id == account.id, Listing.is_active, Listing.deleted_at.is_(None))
@@ -47,7 +47,7 @@ async def create_listing(data: ListingCreate, session: Session, account: Current
 
 @app.get("/api/v1/listings/{listing_id}", response_model=ListingOut)
 async def get_listing(listing_id: int, session: Session, account: CurrentAccount):
-    """One of the caller's listings."""
+    """Return one of the caller's listings."""
     listing = await session.get(Listing, listing_id)
     if listing is None:
         raise HTTPException(404, "Listing not found")

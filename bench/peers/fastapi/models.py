@@ -8,7 +8,7 @@ from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 
 def utc_now() -> datetime:
-    """The time in UTC, in whole seconds."""
+    """Return the time in UTC without microseconds."""
     return datetime.now(UTC).replace(tzinfo=None, microsecond=0)
 
 

@@ -1,4 +1,4 @@
-"""What goes in and what comes out."""
+"""Schemas of requests and responses."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -9,7 +9,7 @@ Timestamp = Annotated[datetime, PlainSerializer(lambda moment: f"{moment:%Y-%m-%
 
 
 class ListingCreate(BaseModel):
-    """A listing as the caller sends it."""
+    """A listing in a request."""
 
     title: str = Field(min_length=1, max_length=255)
     content: str = Field(min_length=1, max_length=100_000)
@@ -27,7 +27,7 @@ class ListingCreate(BaseModel):
 
 
 class ListingOut(BaseModel):
-    """A listing as the caller sees it."""
+    """A listing in a response."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -48,13 +48,13 @@ class ListingOut(BaseModel):
 
 
 class ListingsOut(BaseModel):
-    """The list."""
+    """The response to a list."""
 
     listings: list[ListingOut]
 
 
 class Created(BaseModel):
-    """What a create answers."""
+    """The response to a create."""
 
     id: int
     message: str

@@ -1,5 +1,5 @@
 'use strict'
-// The database: its connection, its schema, its statements.
+// The connection, the schema and the statements of the database.
 
 const Database = require('better-sqlite3')
 

@@ -1,5 +1,5 @@
 'use strict'
-// The rate limit: the times of each key's last accepted requests, in a ring.
+// The rate limit: a ring buffer with the times of each key's last accepted requests.
 
 class SlidingLog {
   constructor (limit, window) {
@@ -8,7 +8,7 @@ class SlidingLog {
     this.rings = new Map()
   }
 
-  // Whether a request is accepted now: fewer than `limit` were in the `window` seconds before it.
+  // Return whether a request is accepted: fewer than `limit` were accepted in the last `window` seconds.
   accept (key) {
     let ring = this.rings.get(key)
     if (ring === undefined) {

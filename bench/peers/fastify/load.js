@@ -1,6 +1,6 @@
 'use strict'
-// `DATABASE=new.db node load.js listings.db`: fill a new database with what a database of Listings holds.
-// Prints the new keys of the accounts whose keys are not kept: none, since a key's hash is the same in both.
+// `DATABASE=new.db node load.js listings.db`: copy a database of Listings into a new database.
+// Prints the new keys of the accounts as JSON: none, because both store the same hash of a key.
 
 const Database = require('better-sqlite3')
 const { open } = require('./database')

@@ -1,5 +1,5 @@
 'use strict'
-// What goes in, checked by ajv; what comes out, written by fast-json-stringify.
+// The schemas of requests, validated by ajv, and of responses, serialized by fast-json-stringify.
 
 const text = { type: 'string' }
 const integer = { type: 'integer' }

@@ -37,9 +37,7 @@ async def show_home(request: Request) -> Response:
         search=submitted,
         errors=errors,
         entries=results.entries if results is not None else [],
-        next_url=submitted.url(results.next_cursor)
-        if results is not None and results.next_cursor is not None
-        else None,
+        next_url=submitted.url(cursor) if cursor is not None else None,
         categories=_options(places.categories, submitted.category),
         regions=_options(places.regions, submitted.region),
         now=service.clock(),

@@ -20,7 +20,7 @@ from listings.store.postgres.pool import PoolLimits
 from listings.store.postgres.store import PostgresStore
 from tests.harness import TIMEOUT
 from tests.postgres_server import PostgresServer
-from tests.raw_http import wire_to
+from tests.tcp_proxy import run_tcp_proxy
 
 NEW = NewListing(title="Lamp", content="Bright.")
 CREATED = "2026-11-21 10:00:00"
@@ -440,8 +440,8 @@ def test_a_silent_server_is_given_up_and_used_again_when_it_responds(own_server:
 @pytest.mark.usefixtures("short_connects")
 def test_a_server_that_falls_silent_while_connecting_is_given_up(postgres: PostgresServer, url: str) -> None:
     async def scenario() -> None:
-        async with wire_to(postgres.port) as (wire, port):
-            wire.keeps_answers_to = b"synchronous_commit"
+        async with run_tcp_proxy(postgres.port) as (wire, port):
+            wire.withhold_after = b"synchronous_commit"
             store = PostgresStore(url.replace(f":{postgres.port}/", f":{port}/"), PoolLimits(4, 5))
             async with asyncio.timeout(TIMEOUT):
                 with pytest.raises(Unavailable, match="can't be reached"):

@@ -12,7 +12,7 @@ import pytest
 from listings.domain.errors import Problem
 from listings.store.postgres.pool import PoolLimits
 from listings.store.postgres.store import PostgresStore
-from tests.certificates import self_signed
+from tests.certificates import create_certificate
 from tests.postgres_server import USER, PostgresServer
 
 LIMITS = PoolLimits(sessions=2, seconds=60)
@@ -84,7 +84,7 @@ def count_handshakes(server: PostgresServer, pair: tuple[Path, Path], parameters
 
 @pytest.fixture
 def pair(tmp_path: Path) -> tuple[Path, Path]:
-    return self_signed(tmp_path, "localhost")
+    return create_certificate(tmp_path, "localhost")
 
 
 @pytest.mark.parametrize("mode", ["prefer", "require"])
@@ -102,7 +102,7 @@ def test_a_certificate_of_another_authority_is_rejected(
     postgres: PostgresServer, pair: tuple[Path, Path], tmp_path: Path
 ) -> None:
     (tmp_path / "other").mkdir()
-    other, _ = self_signed(tmp_path / "other", "localhost")
+    other, _ = create_certificate(tmp_path / "other", "localhost")
     with pytest.raises(Problem, match=r"can't be reached: .*certificate"):
         count_handshakes(postgres, pair, f"sslmode=verify-full&sslrootcert={quote(str(other))}")
 

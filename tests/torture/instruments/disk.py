@@ -1,4 +1,4 @@
-"""Disks that fail, are full, lose or damage files: what was acknowledged stays, and what is wrong is told."""
+"""Disk failures: failing calls, full disks, removed files and damaged pages; acknowledged writes must survive them."""
 
 import asyncio
 import json
@@ -14,223 +14,236 @@ from typing import NamedTuple
 
 import uvloop
 
-from tests.harness import Person, RunningService, make_person
+from tests.harness import Person, RunningService, create_person
 from tests.store import databases
 from tests.torture import faults
-from tests.torture.clients import WRITERS, Crowd
 from tests.torture.failing_disk import FAILURES, FailingDisk
-from tests.torture.instrument import SHORT, Instrument, Outcome, Scale
-from tests.torture.serving import QUIET, ROOT, Place, Zygote, make_people
-from tests.torture.signals import beside
-from tests.torture.small_disk import Filled
-from tests.torture.wire import LONGEST
-from tests.torture.writers import compare_all, stored_rows
+from tests.torture.http_client import TIMEOUT_SECONDS
+from tests.torture.instrument import SHORT_FRACTION, Instrument, Outcome, Scale
+from tests.torture.parallel import run_in_parallel
+from tests.torture.services import QUIET, ROOT, ForkServer, RestartableService, create_people
+from tests.torture.small_disk import FullDiskResult
+from tests.torture.workload import WRITERS, Workload
+from tests.torture.writers import find_all_differences, read_stored_rows
 
 ROUNDS, PAGES = 30, 200
-_ROUNDS_OF_DISK = 10
-_LONGEST, _LONGEST_BESIDE = 2.0, 60.0  # seconds until it is good again; the second where others are at work
-_YEAR = 365 * 24 * 3600.0
-_PAGE = 4096
-_MOUNTED = 'mount -t tmpfs -o size=16m none "$1" && shift && exec "$@"'
+_ROUNDS_PER_DISK = 10
+_MAX_RECOVERY_SECONDS, _MAX_RECOVERY_SECONDS_SHORT = 2.0, 60.0  # the second while other tests run
+_YEAR_SECONDS = 365 * 24 * 3600.0
+_PAGE_BYTES = 4096
+_MOUNT_AND_RUN = 'mount -t tmpfs -o size=16m none "$1" && shift && exec "$@"'
 
 
-class Part(NamedTuple):
-    """What one part of it came to."""
+class PartResult(NamedTuple):
+    """The result of one part."""
 
-    told: str
-    faults: list[str]
-    slowest: float = 0.0
-
-
-# Calls that fail
+    summary: str
+    failures: list[str]
+    slowest_recovery: float = 0.0
 
 
-class Share(NamedTuple):
-    """What is done in a process of its own."""
+# Failing calls
+
+
+class Job(NamedTuple):
+    """The work of one process."""
 
     folder: Path
     rounds: int
-    breaks: bool = False
+    is_control: bool = False
 
 
-def fail(share: Share) -> Part:
-    """A service in this process, whose SQLite meets a disk that fails."""
-    logging.disable()  # of what is meant to fail
+def check_failing_calls(job: Job) -> PartResult:
+    """Run a service in this process on a disk whose calls fail."""
+    logging.disable()  # failures are expected
     disk = FailingDisk()
-    if share.breaks:
+    if job.is_control:
         faults.acknowledge_failed_commits()
-    share.folder.mkdir()
-    with RunningService(share.folder, rate_limit="0") as service:
-        people = [service.run(lambda it: make_person(it, "alice", _YEAR)) for _ in range(WRITERS)]
+    job.folder.mkdir()
+    with RunningService(job.folder, rate_limit="0") as service:
+        people = [service.run(lambda it: create_person(it, "alice", _YEAR_SECONDS)) for _ in range(WRITERS)]
         port = int(service.base_url.rpartition(":")[2])
-        crowd, slowest = uvloop.run(_fail(disk, port, people, share.rounds))
+        workload, slowest_recovery = uvloop.run(_run_failing(disk, port, people, job.rounds))
     disk.unregister()
-    found = crowd.faults + compare_all(crowd.writers, stored_rows(share.folder / "listings.db"))
-    told = f"{share.rounds * len(FAILURES)} times EIO at fsync, read-only or full ({disk.failed:,} failed calls)"
-    return Part(f"{told}: {crowd.acknowledged:,} acknowledged, {crowd.refused:,} rejected", found, slowest)
+    found = workload.failures + find_all_differences(workload.writers, read_stored_rows(job.folder / "listings.db"))
+    summary = f"{job.rounds * len(FAILURES)} times EIO at fsync, read-only or full ({disk.failed:,} failed calls)"
+    return PartResult(
+        f"{summary}: {workload.acknowledged:,} acknowledged, {workload.rejected:,} rejected", found, slowest_recovery
+    )
 
 
-async def _fail(disk: FailingDisk, port: int, people: list[Person], rounds: int) -> tuple[Crowd, float]:
-    crowd, slowest = Crowd(port, people), 0.0
+async def _run_failing(disk: FailingDisk, port: int, people: list[Person], rounds: int) -> tuple[Workload, float]:
+    workload, slowest_recovery = Workload(port, people), 0.0
     for _ in range(rounds):
         for failure in FAILURES:
-            await crowd.until_acknowledged(30)
+            await workload.wait_until_acknowledged(30)
             disk.failure = failure
             await _until_failed(disk)
-            await crowd.until_refused(1)
-            await crowd.until_read()
+            await workload.wait_until_rejected(1)
+            await workload.wait_until_read()
             disk.failure = None
-            slowest = max(slowest, await crowd.until_acknowledged())
-    await crowd.finish()
-    return crowd, slowest
+            slowest_recovery = max(slowest_recovery, await workload.wait_until_acknowledged())
+    await workload.finish()
+    return workload, slowest_recovery
 
 
 async def _until_failed(disk: FailingDisk) -> None:
-    """Until a call has failed, which some writer makes."""
+    """Wait until a call of some writer has failed."""
     before = disk.failed
-    async with asyncio.timeout(LONGEST):
-        while disk.failed == before:  # noqa: ASYNC110 - it is counted in another thread
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        while disk.failed == before:  # noqa: ASYNC110 - counted in another thread
             await asyncio.sleep(0.002)
 
 
-# A disk without room
+# Full disks
 
 
-def fill(folder: Path, rounds: int) -> Part:
-    """Small disks that are full now and then; each has room for what is written in some rounds."""
-    starts = range(0, rounds, _ROUNDS_OF_DISK)
-    disks = [_fill(folder / str(start), min(_ROUNDS_OF_DISK, rounds - start)) for start in starts]
-    acknowledged, refused = (sum(disk.acknowledged for disk in disks), sum(disk.refused for disk in disks))
+def check_full_disk(folder: Path, rounds: int) -> PartResult:
+    """Fill small disks; each has room for the writes of some rounds."""
+    starts = range(0, rounds, _ROUNDS_PER_DISK)
+    disks = [_run_full_disk(folder / str(start), min(_ROUNDS_PER_DISK, rounds - start)) for start in starts]
+    acknowledged, rejected = (sum(disk.acknowledged for disk in disks), sum(disk.rejected for disk in disks))
     times = sum(disk.rounds for disk in disks)
-    told = f"{times} times a full disk: {acknowledged:,} acknowledged, {refused:,} rejected"
-    return Part(told, [fault for disk in disks for fault in disk.faults], max(disk.slowest for disk in disks))
+    summary = f"{times} times a full disk: {acknowledged:,} acknowledged, {rejected:,} rejected"
+    return PartResult(
+        summary, [failure for disk in disks for failure in disk.failures], max(disk.slowest_recovery for disk in disks)
+    )
 
 
-def _fill(folder: Path, rounds: int) -> Filled:
-    small, elsewhere = folder / "small", folder / "elsewhere"
+def _run_full_disk(folder: Path, rounds: int) -> FullDiskResult:
+    small, log_folder = folder / "small", folder / "log_folder"
     small.mkdir(parents=True)
-    elsewhere.mkdir()
-    namespace = ["unshare", "-m" if os.geteuid() == 0 else "-Urm", "sh", "-c", _MOUNTED, "sh", str(small)]
+    log_folder.mkdir()
+    namespace = ["unshare", "-m" if os.geteuid() == 0 else "-Urm", "sh", "-c", _MOUNT_AND_RUN, "sh", str(small)]
     mountable = subprocess.run([*namespace, "true"], capture_output=True, check=False).returncode == 0
-    program = [sys.executable, "-m", "tests.torture.small_disk", str(small), str(elsewhere), str(rounds)]
+    program = [sys.executable, "-m", "tests.torture.small_disk", str(small), str(log_folder), str(rounds)]
     command = [*namespace, *program, "disk"] if mountable else [*program, "limit"]
     outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if outcome.returncode:
-        return Filled(0, 0, 0, 0.0, [f"the small disk: {outcome.stderr[-500:]}"])
-    return Filled(**json.loads(outcome.stdout))
+        return FullDiskResult(0, 0, 0, 0.0, [f"the small disk: {outcome.stderr[-500:]}"])
+    return FullDiskResult(**json.loads(outcome.stdout))
 
 
-# Files that are removed
+# Removed files
 
 
-def remove(folder: Path, rounds: int) -> Part:
-    """The file, or its WAL, is taken away while a service runs, and brought back."""
+def check_removed_files(folder: Path, rounds: int) -> PartResult:
+    """Move the database or its WAL away while a service runs, and bring it back."""
     folder.mkdir()
-    with Zygote() as zygote, Place(folder, zygote) as place:
-        return uvloop.run(_remove(place, zygote, rounds))
+    with ForkServer() as fork_server, RestartableService(folder, fork_server) as service:
+        return uvloop.run(_run_removed(service, fork_server, rounds))
 
 
-async def _remove(place: Place, zygote: Zygote, rounds: int) -> Part:
-    people = await make_people(place.folder, WRITERS)
-    place.start()
-    await place.answers()
-    crowd, slowest = Crowd(place.port, people), 0.0
+async def _run_removed(service: RestartableService, fork_server: ForkServer, rounds: int) -> PartResult:
+    people = await create_people(service.folder, WRITERS)
+    service.start()
+    await service.wait_until_ready()
+    workload, slowest_recovery = Workload(service.port, people), 0.0
     for number in range(rounds):
-        await crowd.until_acknowledged(30)
-        file = place.database.with_name("listings.db-wal" if number % 2 else "listings.db")
-        away = file.with_suffix(".away")
-        file.rename(away)
-        await crowd.until_refused()
-        before = crowd.acknowledged
-        await crowd.until_refused()
-        await crowd.until_read()
-        if crowd.acknowledged > before:
-            crowd.faults.append(f"{crowd.acknowledged - before} writes were acknowledged without {file.name}")
-        away.rename(file)
-        slowest = max(slowest, await crowd.until_acknowledged())
-    await crowd.finish()
-    place.kill()
-    found = crowd.faults + _start_without(place, zygote) + compare_all(crowd.writers, stored_rows(place.database))
-    return Part(f"{rounds} times a removed file: {crowd.refused:,} rejected", found, slowest)
+        await workload.wait_until_acknowledged(30)
+        file = service.database.with_name("listings.db-wal" if number % 2 else "listings.db")
+        moved = file.with_suffix(".moved")
+        file.rename(moved)
+        await workload.wait_until_rejected()
+        before = workload.acknowledged
+        await workload.wait_until_rejected()
+        await workload.wait_until_read()
+        if workload.acknowledged > before:
+            workload.failures.append(f"{workload.acknowledged - before} writes were acknowledged without {file.name}")
+        moved.rename(file)
+        slowest_recovery = max(slowest_recovery, await workload.wait_until_acknowledged())
+    await workload.finish()
+    service.kill()
+    found = (
+        workload.failures
+        + _check_start_without_database(service, fork_server)
+        + find_all_differences(workload.writers, read_stored_rows(service.database))
+    )
+    return PartResult(f"{rounds} times a removed file: {workload.rejected:,} rejected", found, slowest_recovery)
 
 
-def _start_without(place: Place, zygote: Zygote) -> list[str]:
-    """A start beside the WAL of a killed service whose database is gone must refuse, and leave it as it is."""
-    wal, away = place.database.with_name("listings.db-wal"), place.database.with_suffix(".away")
+def _check_start_without_database(service: RestartableService, fork_server: ForkServer) -> list[str]:
+    """Start next to a WAL without a database, which must fail and change nothing."""
+    wal, moved = service.database.with_name("listings.db-wal"), service.database.with_suffix(".moved")
     before = wal.read_bytes()
-    place.database.rename(away)
-    said = _said(zygote, place.database, ["serve"])
-    untouched = not place.database.exists() and wal.exists() and wal.read_bytes() == before
-    away.rename(place.database)
-    return [] if untouched and _told_by_start(said) else [f"a start without the database, beside its WAL: {said}"]
+    service.database.rename(moved)
+    output = _run_command(fork_server, service.database, ["serve"])
+    is_unchanged = not service.database.exists() and wal.exists() and wal.read_bytes() == before
+    moved.rename(service.database)
+    return (
+        [] if is_unchanged and _is_reported_by_serve(output) else [f"start next to a WAL without a database: {output}"]
+    )
 
 
-# Pages that are damaged
+# Damaged pages
 
 
-def damage(folder: Path, count: int, random: Random) -> Part:
-    """A page is overwritten; the doctor and a start must say so."""
+def check_damaged_pages(folder: Path, count: int, random: Random) -> PartResult:
+    """Overwrite pages; `doctor` and `serve` must report each."""
     folder.mkdir()
     sound = databases.make(folder / "sound.db", listings=400, size=700)
-    pages = sound.stat().st_size // _PAGE
-    chosen = sorted(random.sample(range(pages), min(count, pages)))
+    pages = sound.stat().st_size // _PAGE_BYTES
+    damaged = sorted(random.sample(range(pages), min(count, pages)))
     found = []
-    with Zygote() as zygote:
-        for page in chosen:
+    with ForkServer() as fork_server:
+        for page in damaged:
             database = Path(shutil.copy(sound, folder / "listings.db"))
             with database.open("r+b") as file:
-                file.seek(page * _PAGE)
-                file.write(random.choice((bytes(_PAGE), b"\xa5" * _PAGE, random.randbytes(_PAGE))))
-            for command, sign in ((["doctor", "--json"], _told_by_doctor), (["serve"], _told_by_start)):
-                if not sign(_said(zygote, database, command)):
-                    found.append(f"{command[0]} says nothing of a damaged page {page + 1} of {pages}")
-    return Part(f"{len(chosen)} of {pages} pages damaged", found)
+                file.seek(page * _PAGE_BYTES)
+                file.write(random.choice((bytes(_PAGE_BYTES), b"\xa5" * _PAGE_BYTES, random.randbytes(_PAGE_BYTES))))
+            for command, is_reported in (
+                (["doctor", "--json"], _is_reported_by_doctor),
+                (["serve"], _is_reported_by_serve),
+            ):
+                if not is_reported(_run_command(fork_server, database, command)):
+                    found.append(f"{command[0]} does not report the damaged page {page + 1} of {pages}")
+    return PartResult(f"{len(damaged)} of {pages} pages damaged", found)
 
 
-def _said(zygote: Zygote, database: Path, command: list[str]) -> str:
+def _run_command(fork_server: ForkServer, database: Path, command: list[str]) -> str:
     log = database.with_name("log")
     log.write_bytes(b"")
     settings = QUIET | {"LISTINGS_DATABASE_URL": f"sqlite:///{database}", "LISTINGS_PORT": "0"}
-    process = zygote.start(command, settings, log, None)
+    process = fork_server.start(command, settings, log, None)
     process.wait()
     process.close()
     return log.read_text("utf-8")
 
 
-def _told_by_doctor(said: str) -> bool:
-    findings = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+def _is_reported_by_doctor(output: str) -> bool:
+    findings = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     return any(one["check"] == "integrity" and one["verdict"] == "fault" for one in findings)
 
 
-def _told_by_start(said: str) -> bool:
-    return any(line.startswith("listings: The database ") for line in said.splitlines())
+def _is_reported_by_serve(output: str) -> bool:
+    return any(line.startswith("listings: The database ") for line in output.splitlines())
 
 
-# All of it
+# All parts
 
 
 def run(scale: Scale) -> Outcome:
-    """One after the other."""
+    """Run the parts one after the other."""
     rounds = scale.amount(ROUNDS)
-    acts: list[Callable[[], Part]] = [
-        lambda: beside(fail, [Share(scale.folder / "failing", rounds)])[0],
-        lambda: fill(scale.folder / "full", rounds),
-        lambda: remove(scale.folder / "removed", max(2, rounds)),
-        lambda: damage(scale.folder / "damaged", scale.amount(PAGES, 4), Random(3)),
+    checks: list[Callable[[], PartResult]] = [
+        lambda: run_in_parallel(check_failing_calls, [Job(scale.folder / "failing", rounds)])[0],
+        lambda: check_full_disk(scale.folder / "full", rounds),
+        lambda: check_removed_files(scale.folder / "removed", max(2, rounds)),
+        lambda: check_damaged_pages(scale.folder / "damaged", scale.amount(PAGES, 4), Random(3)),
     ]
-    parts = [act() for act in acts]
-    slowest = max(part.slowest for part in parts)
-    found = [fault for part in parts for fault in part.faults]
-    if slowest > (_LONGEST if scale.part > SHORT else _LONGEST_BESIDE):
-        found.append(f"it took {slowest:.1f} s until it was good again")
-    told = "; ".join(part.told for part in parts)
-    return Outcome(f"{told}; recovery within {slowest * 1000:.0f} ms", found, rounds >= ROUNDS)
+    parts = [check() for check in checks]
+    slowest_recovery = max(part.slowest_recovery for part in parts)
+    found = [failure for part in parts for failure in part.failures]
+    if slowest_recovery > (_MAX_RECOVERY_SECONDS if scale.fraction > SHORT_FRACTION else _MAX_RECOVERY_SECONDS_SHORT):
+        found.append(f"recovery took {slowest_recovery:.1f} s")
+    summary = "; ".join(part.summary for part in parts)
+    return Outcome(f"{summary}; recovery within {slowest_recovery * 1000:.0f} ms", found, rounds >= ROUNDS)
 
 
 def control(scale: Scale) -> Outcome:
-    """Commits that fail are acknowledged."""
-    (part,) = beside(fail, [Share(scale.folder / "control", 1, breaks=True)])
-    return Outcome("failed commits are acknowledged", part.faults)
+    """Acknowledge writes whose commit fails."""
+    (part,) = run_in_parallel(check_failing_calls, [Job(scale.folder / "control", 1, is_control=True)])
+    return Outcome("failed commits are acknowledged", part.failures)
 
 
 INSTRUMENT = Instrument(

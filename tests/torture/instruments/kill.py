@@ -1,4 +1,4 @@
-"""`kill -9` at random moments under sixteen writers, and what is there after the next start."""
+"""`kill -9` at random moments with 16 writers; the acknowledged writes must be there after a restart."""
 
 import asyncio
 import os
@@ -12,19 +12,19 @@ from typing import NamedTuple
 import uvloop
 
 from tests.torture.instrument import Instrument, Outcome, Scale
-from tests.torture.serving import DEADLINE, Place, Zygote, children_of, make_people
-from tests.torture.signals import beside, cores
-from tests.torture.writers import Writer, compare_all, finish, stored_rows, until_silent
+from tests.torture.parallel import count_cores, run_in_parallel
+from tests.torture.services import TIMEOUT_SECONDS, ForkServer, RestartableService, create_people, find_children
+from tests.torture.writers import Writer, find_all_differences, finish_writers, read_stored_rows, wait_until_idle
 
 WRITERS, KILLS, WRITES = 16, 1000, 50_000
-_LONGEST = 0.3  # seconds of writing before a kill
-_EARLY = 0.1  # of the kills come while it starts
-_MOST_WORKERS = 20  # that are killed beside another one
-_PROGRAMS = 0.02  # of the kills are of the installed program, started by itself
+_MAX_WRITING_SECONDS = 0.3  # before a kill
+_EARLY_FRACTION = 0.1  # fraction of the kills during startup
+_MAX_WORKER_KILLS = 20  # kills of one of two workers
+_PROGRAM_FRACTION = 0.02  # fraction of the kills that hit the installed program
 
 
-class Share(NamedTuple):
-    """What one process of clients does."""
+class Job(NamedTuple):
+    """The work of one process of clients."""
 
     folder: Path
     kills: int
@@ -34,56 +34,56 @@ class Share(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What it came to."""
+    """The result of a job."""
 
     kills: int
     acknowledged: int
     repeated: int
-    faults: list[str]
+    failures: list[str]
 
 
 class Killer:
-    """A service, its writers, and who kills it."""
+    """Kills a service with its writers."""
 
-    def __init__(self, share: Share, place: Place, writers: list[Writer]) -> None:
-        self.share = share
-        self.place = place
+    def __init__(self, job: Job, service: RestartableService, writers: list[Writer]) -> None:
+        self.job = job
+        self.service = service
         self.writers = writers
-        self.random = Random(share.seed)
+        self.random = Random(job.seed)
         self.gate = asyncio.Event()
         self.tasks = [asyncio.create_task(writer.work(self.gate)) for writer in writers]
         self.kills = 0
-        self.faults: list[str] = []
+        self.failures: list[str] = []
 
     async def work(self, scale: Scale) -> None:
-        """Until it is done, or something is found."""
-        await self._kill_workers(min(_MOST_WORKERS, max(2, self.share.kills // 10)))
-        while self.kills < self.share.kills and not scale.is_over and not self.faults:
-            if self.random.random() < _PROGRAMS:
+        """Kill until the number of kills or the time is reached, or a failure is found."""
+        await self._kill_workers(min(_MAX_WORKER_KILLS, max(2, self.job.kills // 10)))
+        while self.kills < self.job.kills and not scale.is_time_up and not self.failures:
+            if self.random.random() < _PROGRAM_FRACTION:
                 await self._kill_the_program()
             else:
                 await self._kill_a_fork()
-        self.place.start()
-        await self.place.answers()
+        self.service.start()
+        await self.service.wait_until_ready()
         self._compare()
-        await finish(self.writers, self.tasks, self.gate)
+        await finish_writers(self.writers, self.tasks, self.gate)
         self._compare()
 
     async def _kill_a_fork(self) -> None:
-        self.place.start()
-        if self.random.random() < _EARLY:
+        self.service.start()
+        if self.random.random() < _EARLY_FRACTION:
             await asyncio.sleep(self.random.random() * 0.1)
         else:
-            await self.place.answers()
+            await self.service.wait_until_ready()
             self._compare()
             await self._write()
-        self.place.kill()
+        self.service.kill()
         self.gate.clear()
         self.kills += 1
 
     async def _kill_the_program(self) -> None:
-        with self.place.program() as process:
-            await self.place.announced()
+        with self.service.run_program() as process:
+            await self.service.wait_until_announced()
             self._compare()
             await self._write()
             process.send_signal(signal.SIGKILL)
@@ -91,76 +91,77 @@ class Killer:
         self.kills += 1
 
     async def _kill_workers(self, count: int) -> None:
-        """Of a service of two processes, one of which goes on each time."""
-        with self.place.program("--workers", "2") as process:
-            await self.place.announced()
+        """Kill one of two workers each time; the other one continues."""
+        with self.service.run_program("--workers", "2") as process:
+            await self.service.wait_until_announced()
             for _ in range(count):
                 await self._write()
-                os.kill(self.random.choice(await self._workers(process)), signal.SIGKILL)
+                os.kill(self.random.choice(await self._wait_for_workers(process)), signal.SIGKILL)
                 self.gate.clear()
-                await until_silent(self.writers)
+                await wait_until_idle(self.writers)
                 self._compare()
                 self.kills += 1
             process.terminate()
-            await asyncio.to_thread(process.wait, DEADLINE)
+            await asyncio.to_thread(process.wait, TIMEOUT_SECONDS)
 
-    async def _workers(self, supervisor: "subprocess.Popen[bytes]") -> list[int]:
-        """Those that run now; it starts another one for each that ends."""
+    async def _wait_for_workers(self, supervisor: "subprocess.Popen[bytes]") -> list[int]:
+        """Wait for running workers; the supervisor replaces each that ends."""
         while supervisor.poll() is None:
-            found = children_of(supervisor.pid)
+            found = find_children(supervisor.pid)
             if found:
                 return found
             await asyncio.sleep(0.01)
-        raise AssertionError(self.place.said())
+        raise AssertionError(self.service.read_log())
 
     async def _write(self) -> None:
         self.gate.set()
-        await asyncio.sleep(self.random.random() * _LONGEST)
+        await asyncio.sleep(self.random.random() * _MAX_WRITING_SECONDS)
 
     def _compare(self) -> None:
-        """While nobody writes."""
-        self.faults += compare_all(self.writers, stored_rows(self.place.database))
+        """Compare the database with the acknowledged writes; no writer may be active."""
+        self.failures += find_all_differences(self.writers, read_stored_rows(self.service.database))
 
 
-def work(share: Share) -> Result:
-    """In a process of its own."""
-    return uvloop.run(_work(share))
+def work(job: Job) -> Result:
+    """Run in a separate process."""
+    return uvloop.run(_work(job))
 
 
-async def _work(share: Share) -> Result:
-    share.folder.mkdir()
+async def _work(job: Job) -> Result:
+    job.folder.mkdir()
     with ExitStack() as stack:
-        zygote = stack.enter_context(Zygote())
-        place = stack.enter_context(Place(share.folder, zygote, share.fault))
-        people = await make_people(share.folder, WRITERS)
+        fork_server = stack.enter_context(ForkServer())
+        service = stack.enter_context(RestartableService(job.folder, fork_server, job.fault))
+        people = await create_people(job.folder, WRITERS)
         writers = [
-            Writer(place.port, person.key, person.account.id, f"{share.seed}-{number}")
+            Writer(service.port, person.key, person.account.id, f"{job.seed}-{number}")
             for number, person in enumerate(people)
         ]
-        killer = Killer(share, place, writers)
-        await killer.work(Scale(share.folder, 1.0, share.seconds))
+        killer = Killer(job, service, writers)
+        await killer.work(Scale(job.folder, 1.0, job.seconds))
     acknowledged, repeated = sum(it.acknowledged for it in writers), sum(it.repeated for it in writers)
-    return Result(killer.kills, acknowledged, repeated, killer.faults)
+    return Result(killer.kills, acknowledged, repeated, killer.failures)
 
 
 def run(scale: Scale) -> Outcome:
-    """On as many databases as there are cores."""
+    """Run on a database per core."""
     kills = scale.amount(KILLS, 8)
-    arms = cores() if kills > 2 * cores() else 1
-    shares = [
-        Share(scale.folder / str(arm), kills // arms + (arm < kills % arms), scale.left, arm) for arm in range(arms)
+    processes = count_cores() if kills > 2 * count_cores() else 1
+    jobs = [
+        Job(scale.folder / str(number), kills // processes + (number < kills % processes), scale.seconds_left, number)
+        for number in range(processes)
     ]
-    results = beside(work, shares)
+    results = run_in_parallel(work, jobs)
     done, acknowledged = sum(it.kills for it in results), sum(it.acknowledged for it in results)
-    told = f"{done:,} kills, {acknowledged:,} acknowledged writes, {sum(it.repeated for it in results):,} retried"
-    faults = [fault for result in results for fault in result.faults]
-    return Outcome(told, faults, done >= KILLS and acknowledged >= WRITES)
+    summary = f"{done:,} kills, {acknowledged:,} acknowledged writes, {sum(it.repeated for it in results):,} retried"
+    failures = [failure for result in results for failure in result.failures]
+    return Outcome(summary, failures, done >= KILLS and acknowledged >= WRITES)
 
 
 def control(scale: Scale) -> Outcome:
-    """A writer that acknowledges before it commits."""
-    result = work(Share(scale.folder / "control", 60, scale.left, 1, "acknowledge_before_commit"))
-    return Outcome(f"acknowledged before the commit, {result.kills} kills", result.faults)
+    """Acknowledge before the commit."""
+    result = work(Job(scale.folder / "control", 60, scale.seconds_left, 1, "acknowledge_before_commit"))
+    return Outcome(f"acknowledged before the commit, {result.kills} kills", result.failures)
 
 
 INSTRUMENT = Instrument(

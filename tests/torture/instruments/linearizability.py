@@ -1,4 +1,4 @@
-"""Linearizability: eight clients on three listings, with kills, on both engines; what they saw is checked."""
+"""Linearizability: eight clients on three listings, with kills, on both engines; a checker validates the histories."""
 
 import asyncio
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -12,22 +12,22 @@ from typing import NamedTuple
 import uvloop
 
 from tests.postgres_server import PostgresServer
+from tests.torture.http_client import PATH, Connection, ConnectionLostError, Response, UnreachableError
 from tests.torture.instrument import Instrument, Outcome, Scale
-from tests.torture.linearizability import Kind, Operation, Shown, is_linearizable
-from tests.torture.serving import Place, Zygote, make_people
-from tests.torture.signals import beside, cores
-from tests.torture.wire import PATH, Answer, Line, LostError, UnreachableError
+from tests.torture.linearizability import Kind, Operation, Values, is_linearizable
+from tests.torture.parallel import count_cores, run_in_parallel
+from tests.torture.services import ForkServer, RestartableService, create_people
 
 HISTORIES, OPERATIONS, CLIENTS, LISTINGS = 200, 300, 8, 3
-_KILLED = 0.6  # of the histories
-_RESTARTS = 20  # one of so many histories restarts PostgreSQL
-_KINDS: list[Kind] = ["read", "set price", "set place", "swap"]
-_DELETED = 0.003  # of the operations
-_LEAST_OF_TWO = 20  # histories, for which a process more is worth its start
+_KILLED_FRACTION = 0.6  # fraction of the histories
+_RESTART_INTERVAL = 20  # histories between two restarts of PostgreSQL
+_KINDS: list[Kind] = ["read", "set price", "set location", "swap"]
+_DELETED_FRACTION = 0.003  # fraction of the operations
+_MIN_PARALLEL_HISTORIES = 20  # fewer are not worth another process
 
 
-class Share(NamedTuple):
-    """What one process of clients does."""
+class Job(NamedTuple):
+    """The work of one process of clients."""
 
     folder: Path
     histories: int
@@ -38,159 +38,162 @@ class Share(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What it came to."""
+    """The result of a job."""
 
     histories: int
     operations: int
     unknown: int
     kills: int
-    faults: list[str]
+    failures: list[str]
 
 
 class History:
-    """What clients do to some listings, and what they see."""
+    """The operations of clients on some listings, and their responses."""
 
-    def __init__(self, place: Place, key: str, random: Random) -> None:
+    def __init__(self, service: RestartableService, key: str, random: Random) -> None:
         self.operations: dict[int, list[Operation]] = {}
-        self.faults: list[str] = []
+        self.failures: list[str] = []
         self.count = 0
-        self._place = place
+        self._service = service
         self._key = key
         self._random = random
-        self._values = 0
+        self._last_value = 0
 
-    async def run(self, disturb: asyncio.Task[None] | None) -> None:
-        """Until there are so many operations; who disturbs does it meanwhile."""
-        line = Line(self._place.port, self._key)
-        await _until_ready(line)
+    async def run(self, disturbance: asyncio.Task[None] | None) -> None:
+        """Run the operations, with the disturbance in parallel."""
+        connection = Connection(self._service.port, self._key)
+        await _until_ready(connection)
         for _ in range(LISTINGS):
-            answer = await line.fetch("POST", PATH, {"title": "Lamp", "content": "Bright.", "location": "0"})
-            self.operations[int(answer.json()["id"])] = []
-        line.close()
+            response = await connection.fetch("POST", PATH, {"title": "Lamp", "content": "Bright.", "location": "0"})
+            self.operations[int(response.json()["id"])] = []
+        connection.close()
         await asyncio.gather(*(self._client() for _ in range(CLIENTS)))
-        if disturb is not None:
-            await disturb
+        if disturbance is not None:
+            await disturbance
 
-    def has_reached(self, moment: int) -> bool:
-        """Whether all listings are there, and so many operations were begun."""
-        return len(self.operations) == LISTINGS and self.count > moment
+    def has_reached(self, operations: int) -> bool:
+        """Return whether all listings exist and more than this number of operations have begun."""
+        return len(self.operations) == LISTINGS and self.count > operations
 
     async def _client(self) -> None:
-        line = Line(self._place.port, self._key)
-        seen: dict[int, tuple[Shown, str]] = {}
+        connection = Connection(self._service.port, self._key)
+        seen: dict[int, tuple[Values, str]] = {}
         while self.count < OPERATIONS:
             self.count += 1
             listing_id = self._random.choice(list(self.operations))
-            asked, tag = self._next(seen.get(listing_id))
+            operation, etag = self._next(seen.get(listing_id))
             try:
-                answer = await self._ask(line, listing_id, asked, tag)
-            except UnreachableError:  # nothing was sent
+                response = await self._send(connection, listing_id, operation, etag)
+            except UnreachableError:  # the request was not sent
                 self.count -= 1
                 await asyncio.sleep(0.005)
                 continue
-            except LostError:
-                answer = None
-            seen |= self._note(listing_id, asked, answer)
-            if answer is not None and answer.status == HTTPStatus.SERVICE_UNAVAILABLE:
-                await _until_ready(line)
-        line.close()
+            except ConnectionLostError:
+                response = None
+            seen |= self._record(listing_id, operation, response)
+            if response is not None and response.status == HTTPStatus.SERVICE_UNAVAILABLE:
+                await _until_ready(connection)
+        connection.close()
 
-    def _next(self, seen: tuple[Shown, str] | None) -> tuple[Operation, str]:
-        """An operation, and the tag that a swap goes by."""
+    def _next(self, seen: tuple[Values, str] | None) -> tuple[Operation, str]:
+        """Choose an operation; return it with the ETag for If-Match."""
         kind = self._random.choice(_KINDS)
-        if self._random.random() < _DELETED:
+        if self._random.random() < _DELETED_FRACTION:
             kind = "delete"
         if kind == "swap" and seen is None:
             kind = "read"
-        self._values += 1
-        shown, tag = seen if kind == "swap" and seen is not None else ((0, 0), "")
-        return Operation(kind, monotonic(), value=self._values, shown=shown), tag
+        self._last_value += 1
+        values, etag = seen if kind == "swap" and seen is not None else ((0, 0), "")
+        return Operation(kind, monotonic(), value=self._last_value, values=values), etag
 
-    async def _ask(self, line: Line, listing_id: int, asked: Operation, tag: str) -> Answer:
+    async def _send(self, connection: Connection, listing_id: int, operation: Operation, etag: str) -> Response:
         path = f"{PATH}/{listing_id}"
-        match asked.kind:
+        match operation.kind:
             case "read":
-                return await line.fetch("GET", path)
+                return await connection.fetch("GET", path)
             case "delete":
-                return await line.fetch("DELETE", path)
-            case "set place":
-                return await line.fetch("PATCH", path, {"location": str(asked.value)})
+                return await connection.fetch("DELETE", path)
+            case "set location":
+                return await connection.fetch("PATCH", path, {"location": str(operation.value)})
             case "set price":
-                return await line.fetch("PATCH", path, {"price": asked.value})
+                return await connection.fetch("PATCH", path, {"price": operation.value})
             case "swap":
-                return await line.fetch("PATCH", path, {"price": asked.value}, {"If-Match": tag})
+                return await connection.fetch("PATCH", path, {"price": operation.value}, {"If-Match": etag})
 
-    def _note(self, listing_id: int, asked: Operation, answer: Answer | None) -> dict[int, tuple[Shown, str]]:
-        """Keep it; returns what was seen."""
-        if answer is None or answer.status == HTTPStatus.SERVICE_UNAVAILABLE:
-            if asked.kind != "read":
-                self.operations[listing_id].append(asked)
+    def _record(
+        self, listing_id: int, operation: Operation, response: Response | None
+    ) -> dict[int, tuple[Values, str]]:
+        """Record the operation; return the values and the ETag that were read."""
+        if response is None or response.status == HTTPStatus.SERVICE_UNAVAILABLE:
+            if operation.kind != "read":
+                self.operations[listing_id].append(operation)
             return {}
-        if answer.status not in {200, 404, 412}:
-            self.faults.append(f"{asked} was answered {answer.status} {answer.body[:200]!r}")
-        done = asked._replace(ended=monotonic(), status=answer.status)
+        if response.status not in {200, 404, 412}:
+            self.failures.append(f"{operation} returned {response.status} {response.body[:200]!r}")
+        completed = operation._replace(ended=monotonic(), status=response.status)
         seen = {}
-        if asked.kind == "read" and answer.status == HTTPStatus.OK:
-            data = answer.json()
-            done = done._replace(shown=(int(data["price"]), int(data["location"])))
-            seen[listing_id] = done.shown, answer.headers["etag"]
-        self.operations[listing_id].append(done)
+        if operation.kind == "read" and response.status == HTTPStatus.OK:
+            data = response.json()
+            completed = completed._replace(values=(int(data["price"]), int(data["location"])))
+            seen[listing_id] = completed.values, response.headers["etag"]
+        self.operations[listing_id].append(completed)
         return seen
 
 
-async def _until_ready(line: Line) -> None:
+async def _until_ready(connection: Connection) -> None:
     async with asyncio.timeout(60):
         while True:
             try:
-                if (await line.fetch("GET", "/readyz")).status == HTTPStatus.OK:
+                if (await connection.fetch("GET", "/readyz")).status == HTTPStatus.OK:
                     return
-            except LostError:
+            except ConnectionLostError:
                 pass
             await asyncio.sleep(0.02)
 
 
-def work(share: Share) -> Result:
-    """In a process of its own."""
-    share.folder.mkdir()
+def work(job: Job) -> Result:
+    """Run in a separate process."""
+    job.folder.mkdir()
     with ExitStack() as stack:
-        thread = stack.enter_context(ThreadPoolExecutor(1))  # outlives the server, which dies with its starter
+        # The server dies with the thread that starts it, so the thread must outlive it.
+        thread = stack.enter_context(ThreadPoolExecutor(1))
         server, settings = None, {}
-        if share.on_postgres:
+        if job.on_postgres:
             server = stack.enter_context(PostgresServer())
             settings["LISTINGS_DATABASE_URL"] = stack.enter_context(server.bare_database())
-        zygote = stack.enter_context(Zygote())
-        place = stack.enter_context(Place(share.folder, zygote, share.fault, **settings))
-        total = uvloop.run(_work(share, place, server, thread))
-        place.kill()  # or its sessions would be in the way of the database's end
+        fork_server = stack.enter_context(ForkServer())
+        service = stack.enter_context(RestartableService(job.folder, fork_server, job.fault, **settings))
+        total = uvloop.run(_work(job, service, server, thread))
+        service.kill()  # its sessions would block DROP DATABASE
         return total
 
 
-async def _work(share: Share, place: Place, server: PostgresServer | None, thread: Executor) -> Result:
-    scale, random = Scale(share.folder, 1.0, share.seconds), Random(share.seed)
-    (alice,) = await make_people(share.folder, 1, database=place.environment["LISTINGS_DATABASE_URL"])
-    place.start()
-    await place.answers()
+async def _work(job: Job, service: RestartableService, server: PostgresServer | None, thread: Executor) -> Result:
+    scale, random = Scale(job.folder, 1.0, job.seconds), Random(job.seed)
+    (alice,) = await create_people(job.folder, 1, database=service.environment["LISTINGS_DATABASE_URL"])
+    service.start()
+    await service.wait_until_ready()
     total = Result(0, 0, 0, 0, [])
-    while total.histories < share.histories and not scale.is_over and not total.faults:
-        history = History(place, alice.key, random)
-        is_restart = server is not None and total.histories % _RESTARTS == _RESTARTS - 1
-        disturb = None
+    while total.histories < job.histories and not scale.is_time_up and not total.failures:
+        history = History(service, alice.key, random)
+        is_restart = server is not None and total.histories % _RESTART_INTERVAL == _RESTART_INTERVAL - 1
+        disturbance = None
         if is_restart and server is not None:
-            disturb = asyncio.create_task(_restart(history, server, thread))
-        elif random.random() < _KILLED:
-            disturb = asyncio.create_task(_kill(history, place, random.randrange(OPERATIONS - 50)))
-        await history.run(disturb)
-        total = _added(total, history, disturbed=disturb is not None)
+            disturbance = asyncio.create_task(_restart(history, server, thread))
+        elif random.random() < _KILLED_FRACTION:
+            disturbance = asyncio.create_task(_kill(history, service, random.randrange(OPERATIONS - 50)))
+        await history.run(disturbance)
+        total = _add_history(total, history, was_disturbed=disturbance is not None)
     return total
 
 
-async def _kill(history: History, place: Place, moment: int) -> None:
-    """After so many operations."""
-    while not history.has_reached(moment):  # noqa: ASYNC110 - it is counted, nobody tells
+async def _kill(history: History, service: RestartableService, operations: int) -> None:
+    """Kill and restart the service after this number of operations."""
+    while not history.has_reached(operations):  # noqa: ASYNC110 - no event to wait for
         await asyncio.sleep(0.001)
-    place.kill()
-    place.start()
-    await place.answers()
+    service.kill()
+    service.start()
+    await service.wait_until_ready()
 
 
 async def _restart(history: History, server: PostgresServer, thread: Executor) -> None:
@@ -199,51 +202,51 @@ async def _restart(history: History, server: PostgresServer, thread: Executor) -
     await asyncio.get_running_loop().run_in_executor(thread, server.restart)
 
 
-def _added(total: Result, history: History, *, disturbed: bool) -> Result:
-    faults = list(history.faults)
+def _add_history(total: Result, history: History, *, was_disturbed: bool) -> Result:
+    failures = list(history.failures)
     for listing_id, operations in history.operations.items():
         if not is_linearizable(operations):
-            faults.append(
-                f"history {total.histories + 1}, listing {listing_id}: no order explains {len(operations)} answers"
+            failures.append(
+                f"history {total.histories + 1}, listing {listing_id}: no order explains {len(operations)} responses"
             )
-    all_of_them = [one for operations in history.operations.values() for one in operations]
+    all_operations = [one for operations in history.operations.values() for one in operations]
     return Result(
         total.histories + 1,
-        total.operations + len(all_of_them),
-        total.unknown + sum(one.status is None for one in all_of_them),
-        total.kills + disturbed,
-        [*total.faults, *faults],
+        total.operations + len(all_operations),
+        total.unknown + sum(one.status is None for one in all_operations),
+        total.kills + was_disturbed,
+        [*total.failures, *failures],
     )
 
 
-def _told(name: str, results: list[Result]) -> str:
+def _summarize(name: str, results: list[Result]) -> str:
     histories, operations, unknown, kills = map(sum, zip(*(one[:4] for one in results), strict=True))
     return f"{name}: {histories} histories, {operations:,} operations, {kills} kills, {unknown} without a response"
 
 
 def run(scale: Scale) -> Outcome:
-    """One engine after the other, in as many processes as there are cores."""
+    """Run one engine after the other, in a process per core."""
     count = scale.amount(HISTORIES, 4)
-    arms = cores() if count >= _LEAST_OF_TWO else 1
-    told, faults, whole = [], [], True
-    for engine, share_of_time in (("SQLite", 0.5), ("PostgreSQL", 1.0)):
-        seconds = scale.left * share_of_time
-        shares = [
-            Share(scale.folder / f"{engine}-{arm}", count // arms, seconds, arm, engine == "PostgreSQL")
-            for arm in range(arms)
+    processes = count_cores() if count >= _MIN_PARALLEL_HISTORIES else 1
+    summaries, failures, is_complete = [], [], True
+    for engine, time_fraction in (("SQLite", 0.5), ("PostgreSQL", 1.0)):
+        seconds = scale.seconds_left * time_fraction
+        jobs = [
+            Job(scale.folder / f"{engine}-{number}", count // processes, seconds, number, engine == "PostgreSQL")
+            for number in range(processes)
         ]
-        results = beside(work, shares)
-        told.append(_told(engine, results))
-        faults += [f"{engine}: {fault}" for one in results for fault in one.faults]
-        whole = whole and sum(one.histories for one in results) >= HISTORIES
-    return Outcome("; ".join(told), faults, whole)
+        results = run_in_parallel(work, jobs)
+        summaries.append(_summarize(engine, results))
+        failures += [f"{engine}: {failure}" for one in results for failure in one.failures]
+        is_complete = is_complete and sum(one.histories for one in results) >= HISTORIES
+    return Outcome("; ".join(summaries), failures, is_complete)
 
 
 def control(scale: Scale) -> Outcome:
-    """Updates that read, decide and write without a transaction."""
-    share = Share(scale.folder / "control", 10, scale.left, 1, fault="update_without_transaction")
-    result = work(share)
-    return Outcome(_told("without the transaction", [result]), result.faults)
+    """Read, decide and write without a transaction."""
+    job = Job(scale.folder / "control", 10, scale.seconds_left, 1, fault="update_without_transaction")
+    result = work(job)
+    return Outcome(_summarize("without the transaction", [result]), result.failures)
 
 
 INSTRUMENT = Instrument(
@@ -253,5 +256,5 @@ INSTRUMENT = Instrument(
     5,
     run,
     control,
-    short=0.02,
+    short_fraction=0.02,
 )

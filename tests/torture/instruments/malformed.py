@@ -1,4 +1,4 @@
-"""Malformed HTTP: requests smuggled, cut, folded and pipelined, on raw sockets."""
+"""Malformed HTTP: smuggled, cut, folded and pipelined requests on raw sockets."""
 
 import asyncio
 from collections import Counter
@@ -10,220 +10,228 @@ import apsw
 import uvloop
 
 from tests.harness import Person
+from tests.torture.http_client import Connection, Response, read_response
 from tests.torture.instrument import Instrument, Outcome, Scale
-from tests.torture.malformed import Case, Expectation, Maker
-from tests.torture.serving import Place, Zygote, children_of, make_people
-from tests.torture.wire import Answer, Line, answer_of
+from tests.torture.malformed_requests import Case, CaseGenerator, Expectation
+from tests.torture.services import ForkServer, RestartableService, create_people, find_children
 
 CASES = 20_000
 _CLIENTS = 24
-_LONGEST = 90.0  # seconds: more than any deadline of a connection that says so much at once
-_SHORTEST = 2.0
-_CONTROL = 450
-_MOST_TOLD = 20
+_TIMEOUT_SECONDS = 90.0  # longer than any timeout of the service for such a connection
+_CONTROL_TIMEOUT_SECONDS = 2.0
+_CONTROL_CASES = 450
+_MAX_FAILURES = 20
 _STATUSES = {*range(400, 432), HTTPStatus.HTTP_VERSION_NOT_SUPPORTED}
-CONTROLS = ("take_any_framing", "take_cut_bodies", "answer_the_last_first")
+CONTROLS = ("accept_any_framing", "accept_truncated_bodies", "respond_in_reverse_order")
 
 
-class Talk(NamedTuple):
-    """What came back."""
+class Exchange(NamedTuple):
+    """The responses on one connection."""
 
-    answers: list[Answer]
-    rest: bytes  # what is no whole answer
-    hangs: bool
+    responses: list[Response]
+    partial: bytes  # an incomplete response
+    is_hanging: bool
 
 
-class Trial:
-    """A service, and what became of all that was sent to it."""
+class RequestRun:
+    """Runs cases against a service, and collects the failures."""
 
-    def __init__(self, place: Place, maker: Maker, *, is_control: bool) -> None:
-        """A control ends with what it finds first, and waits for that no longer than it must."""
-        self._most = 1 if is_control else _MOST_TOLD
-        self._longest = _SHORTEST if is_control else _LONGEST
-        self.faults: list[str] = []
-        self.verdicts: Counter[Expectation] = Counter()
+    def __init__(self, service: RestartableService, generator: CaseGenerator, *, is_control: bool) -> None:
+        """A control stops at its first failure and uses a short timeout."""
+        self._max_failures = 1 if is_control else _MAX_FAILURES
+        self._timeout = _CONTROL_TIMEOUT_SECONDS if is_control else _TIMEOUT_SECONDS
+        self.failures: list[str] = []
+        self.counts: Counter[Expectation] = Counter()
         self.acknowledged: set[str] = set()
-        self.may_be: set[str] = set()
-        self._place = place
-        self._maker = maker
+        self.allowed: set[str] = set()
+        self._service = service
+        self._generator = generator
 
     @property
-    def done(self) -> int:
-        return self.verdicts.total()
+    def total(self) -> int:
+        return self.counts.total()
 
     async def client(self, count: int, scale: Scale) -> None:
-        """One connection after the other."""
-        while self.done < count and not scale.is_over and len(self.faults) < self._most:
-            case = self._maker.next()
-            self.verdicts[case.verdict] += 1
-            self.may_be.update(case.may_make)
-            talk = await self._talk(case)
-            for fault in self._judge(case, talk):
-                self.faults.append(f"{case.name}: {fault}")
+        """Run one connection after the other."""
+        while self.total < count and not scale.is_time_up and len(self.failures) < self._max_failures:
+            case = self._generator.next()
+            self.counts[case.expectation] += 1
+            self.allowed.update(case.allowed_titles)
+            exchange = await self._exchange(case)
+            for failure in self._check(case, exchange):
+                self.failures.append(f"{case.name}: {failure}")
 
-    async def _talk(self, case: Case) -> Talk:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._place.port)
-        answers: list[Answer] = []
+    async def _exchange(self, case: Case) -> Exchange:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._service.port)
+        responses: list[Response] = []
         try:
-            async with asyncio.timeout(self._longest):
+            async with asyncio.timeout(self._timeout):
                 await self._send(case, writer)
-                if case.verdict in {Expectation.CUT, Expectation.ANY}:
-                    await _leave(case, reader, writer, answers)
+                if case.expectation in {Expectation.CUT, Expectation.ANY}:
+                    await _disconnect(case, reader, writer, responses)
                 else:
-                    await _read(reader, answers)
+                    await _read_responses(reader, responses)
         except TimeoutError:
-            return Talk(answers, b"", hangs=True)
+            return Exchange(responses, b"", is_hanging=True)
         except asyncio.IncompleteReadError as error:
-            return Talk(answers, error.partial, hangs=False)
+            return Exchange(responses, error.partial, is_hanging=False)
         except (OSError, ValueError):
-            return Talk(answers, b"", hangs=False)
+            return Exchange(responses, b"", is_hanging=False)
         finally:
             writer.transport.abort()
-        return Talk(answers, b"", hangs=False)
+        return Exchange(responses, b"", is_hanging=False)
 
     async def _send(self, case: Case, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError):  # what was answered meanwhile can still be read
+        with suppress(ConnectionError):  # the responses so far can still be read
             for piece in case.pieces:
                 writer.write(piece)
                 await writer.drain()
                 if len(case.pieces) > 1:
                     await asyncio.sleep(0)
 
-    def _judge(self, case: Case, talk: Talk) -> list[str]:
-        faults = ["nothing came, not even the end of the connection"] if talk.hangs else []
-        statuses = [answer.status for answer in talk.answers]
-        faults += [
-            f"answered {it}" for it in statuses if it >= HTTPStatus.INTERNAL_SERVER_ERROR and it not in _STATUSES
+    def _check(self, case: Case, exchange: Exchange) -> list[str]:
+        failures = ["the connection hangs: no response, and not closed"] if exchange.is_hanging else []
+        statuses = [response.status for response in exchange.responses]
+        failures += [
+            f"returned {it}" for it in statuses if it >= HTTPStatus.INTERNAL_SERVER_ERROR and it not in _STATUSES
         ]
-        if talk.rest:
-            faults.append(f"half an answer came: {talk.rest[:80]!r}")
-        marks = [answer.headers.get("x-request-id", "") for answer in talk.answers]
-        made = [mark for mark, status in zip(marks, statuses, strict=True) if status == HTTPStatus.CREATED]
-        if case.verdict is not Expectation.ANY:
-            self.acknowledged.update(made)
-            faults += _judge_order(case, marks, statuses)
-        return faults
+        if exchange.partial:
+            failures.append(f"an incomplete response: {exchange.partial[:80]!r}")
+        marks = [response.headers.get("x-request-id", "") for response in exchange.responses]
+        created = [mark for mark, status in zip(marks, statuses, strict=True) if status == HTTPStatus.CREATED]
+        if case.expectation is not Expectation.ANY:
+            self.acknowledged.update(created)
+            failures += _check_order(case, marks, statuses)
+        return failures
 
-    def compare(self, person: Person) -> None:
-        """What is stored with what was acknowledged and what may be there."""
-        with closing(apsw.Connection(str(self._place.database))) as connection:
+    def compare_with_database(self, person: Person) -> None:
+        """Compare the stored listings with the acknowledged and the allowed ones."""
+        with closing(apsw.Connection(str(self._service.database))) as connection:
             rows = connection.execute("SELECT title FROM listings WHERE account_id = ?", (person.account.id,))
             stored = [str(title) for (title,) in rows]
-        for title in sorted(set(stored) - self.may_be)[:_MOST_TOLD]:
-            self.faults.append(f"a listing {title!r} was written, and nobody has sent a whole request for it")
-        for title in sorted(self.acknowledged - set(stored))[:_MOST_TOLD]:
-            self.faults.append(f"a listing {title!r} was acknowledged, and is not there")
+        for title in sorted(set(stored) - self.allowed)[:_MAX_FAILURES]:
+            self.failures.append(f"the listing {title!r} was created, but no client sent a complete request for it")
+        for title in sorted(self.acknowledged - set(stored))[:_MAX_FAILURES]:
+            self.failures.append(f"the listing {title!r} was acknowledged, but is missing")
         if len(stored) != len(set(stored)):
-            self.faults.append("a listing was written twice")
+            self.failures.append("a listing was created twice")
 
 
-def _judge_order(case: Case, marks: list[str], statuses: list[int]) -> list[str]:
-    """Whether the answers are those that the case may get, in their order."""
-    before = list(case.marks[: case.place])
-    if case.verdict is Expectation.CUT:
-        fits = marks == before[: len(marks)] or (marks[: len(before)] == before and len(statuses) == len(before) + 1)
+def _check_order(case: Case, marks: list[str], statuses: list[int]) -> list[str]:
+    """Return a failure if the responses or their order differ from the expectation."""
+    expected_marks = list(case.marks[: case.position])
+    if case.expectation is Expectation.CUT:
+        fits = marks == expected_marks[: len(marks)] or (
+            marks[: len(expected_marks)] == expected_marks and len(statuses) == len(expected_marks) + 1
+        )
         return (
             []
-            if fits and max(statuses[len(before) :], default=400) >= HTTPStatus.BAD_REQUEST
-            else [_told(case, marks, statuses)]
+            if fits and max(statuses[len(expected_marks) :], default=400) >= HTTPStatus.BAD_REQUEST
+            else [_describe(case, marks, statuses)]
         )
-    is_served = marks == list(case.marks) or _is_served_anonymously(case, marks)
-    refused = len(marks) == case.place + 1 and marks[: case.place] == before and statuses[-1] in _STATUSES
+    was_served = marks == list(case.marks) or _is_served_anonymously(case, marks)
+    was_rejected = (
+        len(marks) == case.position + 1 and marks[: case.position] == expected_marks and statuses[-1] in _STATUSES
+    )
     fits = {
-        Expectation.SERVED: is_served,
-        Expectation.REFUSED: refused and marks[-1] not in case.marks[case.place + 1 :],
-        Expectation.EITHER: is_served or refused,
-    }.get(case.verdict, True)
-    return [] if fits else [_told(case, marks, statuses)]
+        Expectation.SERVED: was_served,
+        Expectation.REJECTED: was_rejected and marks[-1] not in case.marks[case.position + 1 :],
+        Expectation.EITHER: was_served or was_rejected,
+    }.get(case.expectation, True)
+    return [] if fits else [_describe(case, marks, statuses)]
 
 
 def _is_served_anonymously(case: Case, marks: list[str]) -> bool:
-    """An answer to the odd one that ends the connection, as one to HTTP/1.0 does."""
-    return case.verdict is Expectation.EITHER and marks == list(case.marks[: case.place + 1])
+    """Return whether the unusual request was served last, because it closed the connection, as in HTTP/1.0."""
+    return case.expectation is Expectation.EITHER and marks == list(case.marks[: case.position + 1])
 
 
-def _told(case: Case, marks: list[str], statuses: list[int]) -> str:
-    answers = [(status, mark.rpartition("-")[2]) for status, mark in zip(statuses, marks, strict=True)]
-    return f"{case.verdict.value} expected at {case.place} of {len(case.marks)}, answers were {answers}"
+def _describe(case: Case, marks: list[str], statuses: list[int]) -> str:
+    responses = [(status, mark.rpartition("-")[2]) for status, mark in zip(statuses, marks, strict=True)]
+    return f"expected {case.expectation.value} at {case.position} of {len(case.marks)}, got {responses}"
 
 
-async def _leave(case: Case, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answers: list[Answer]) -> None:
-    """Without a good-bye, or after the answers to what was whole."""
+async def _disconnect(
+    case: Case, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, responses: list[Response]
+) -> None:
+    """Disconnect: abort, or close after reading the responses to the complete requests."""
     if case.is_reset:
         return
-    while len(answers) < case.place:
-        answers.append(await answer_of(reader))
+    while len(responses) < case.position:
+        responses.append(await read_response(reader))
     with suppress(OSError):
         writer.write_eof()
-    await _read(reader, answers)
+    await _read_responses(reader, responses)
 
 
-async def _read(reader: asyncio.StreamReader, answers: list[Answer]) -> None:
-    """All answers, until the connection ends."""
+async def _read_responses(reader: asyncio.StreamReader, responses: list[Response]) -> None:
+    """Read all responses until the connection ends."""
     while not reader.at_eof():
         try:
-            answer = await answer_of(reader)
+            response = await read_response(reader)
         except asyncio.IncompleteReadError as error:
             if error.partial:
                 raise
             return
-        if answer.status != HTTPStatus.CONTINUE:
-            answers.append(answer)
+        if response.status != HTTPStatus.CONTINUE:
+            responses.append(response)
 
 
-async def _work(place: Place, scale: Scale, count: int, maker: Maker, alice: Person) -> Trial:
-    await place.answers()
-    trial = Trial(place, maker, is_control=place.is_broken)
-    before = _workers(place)
-    await asyncio.gather(*(trial.client(count, scale) for _ in range(_CLIENTS)))
-    line = Line(place.port, alice.key)
-    answer = await line.fetch("GET", "/healthz")
-    line.close()
-    if answer.status != HTTPStatus.OK:
-        trial.faults.append(f"afterwards /healthz is {answer.status}")
-    if _workers(place) != before:
-        trial.faults.append("a worker has died")
-    place.stop()
-    trial.compare(alice)
-    if "Traceback" in place.log.read_text("utf-8", "replace"):
-        trial.faults.append(f"the log has a traceback: {place.said()}")
-    return trial
+async def _work(
+    service: RestartableService, scale: Scale, count: int, generator: CaseGenerator, alice: Person
+) -> RequestRun:
+    await service.wait_until_ready()
+    request_run = RequestRun(service, generator, is_control=service.is_broken)
+    processes = _list_processes(service)
+    await asyncio.gather(*(request_run.client(count, scale) for _ in range(_CLIENTS)))
+    connection = Connection(service.port, alice.key)
+    response = await connection.fetch("GET", "/healthz")
+    connection.close()
+    if response.status != HTTPStatus.OK:
+        request_run.failures.append(f"/healthz returned {response.status} afterwards")
+    if _list_processes(service) != processes:
+        request_run.failures.append("a worker has died")
+    service.stop()
+    request_run.compare_with_database(alice)
+    if "Traceback" in service.log.read_text("utf-8", "replace"):
+        request_run.failures.append(f"the log has a traceback: {service.read_log()}")
+    return request_run
 
 
-def _workers(place: Place) -> list[int]:
-    assert place.process is not None
-    return [] if place.process.has_ended else [place.process.pid, *children_of(place.process.pid)]
+def _list_processes(service: RestartableService) -> list[int]:
+    assert service.process is not None
+    return [] if service.process.has_ended else [service.process.pid, *find_children(service.process.pid)]
 
 
-def work(scale: Scale, count: int, seed: int, fault: str | None = None, workers: int = 1) -> Trial:
-    """A service, and so many connections."""
+def work(scale: Scale, count: int, seed: int, fault: str | None = None, workers: int = 1) -> RequestRun:
+    """Start a service and send this number of connections."""
     folder = scale.folder / (fault or "sound")
     folder.mkdir()
     with ExitStack() as stack:
-        zygote = stack.enter_context(Zygote())
-        place = stack.enter_context(Place(folder, zygote, fault, LISTINGS_WORKERS=str(workers)))
-        alice, wild = asyncio.run(make_people(folder, 2))
-        place.start()
-        return uvloop.run(_work(place, scale, count, Maker(alice.key, wild.key, seed), alice))
+        fork_server = stack.enter_context(ForkServer())
+        service = stack.enter_context(RestartableService(folder, fork_server, fault, LISTINGS_WORKERS=str(workers)))
+        alice, fuzzer = asyncio.run(create_people(folder, 2))
+        service.start()
+        return uvloop.run(_work(service, scale, count, CaseGenerator(alice.key, fuzzer.key, seed), alice))
 
 
 def run(scale: Scale) -> Outcome:
-    """On two workers where there is time for many."""
+    """Use two workers in a full run, else one."""
     count = scale.amount(CASES)
-    trial = work(scale, count, 1, workers=2 if scale.part > 0.1 else 1)
-    told = ", ".join(f"{number:,} {verdict.value}" for verdict, number in trial.verdicts.most_common())
-    return Outcome(f"{trial.done:,} connections ({told})", trial.faults, trial.done >= CASES)
+    request_run = work(scale, count, 1, workers=2 if scale.fraction > 0.1 else 1)
+    summary = ", ".join(f"{number:,} {expectation.value}" for expectation, number in request_run.counts.most_common())
+    return Outcome(f"{request_run.total:,} connections ({summary})", request_run.failures, request_run.total >= CASES)
 
 
 def control(scale: Scale) -> Outcome:
-    """A parser that takes everything; bodies that count when they are cut; answers in another order."""
-    faults = []
+    """Inject a lenient parser, acceptance of truncated bodies, and responses in the wrong order."""
+    failures = []
     for fault in CONTROLS:
-        found = work(scale, _CONTROL, 2, fault).faults
+        found = work(scale, _CONTROL_CASES, 2, fault).failures
         if not found:
             return Outcome(f"{fault} was not found")
-        faults += [f"{fault}: {one}" for one in found]
-    return Outcome(f"{', '.join(CONTROLS)}: {_CONTROL} connections each", faults)
+        failures += [f"{fault}: {one}" for one in found]
+    return Outcome(f"{', '.join(CONTROLS)}: {_CONTROL_CASES} connections each", failures)
 
 
 INSTRUMENT = Instrument(
@@ -233,5 +241,5 @@ INSTRUMENT = Instrument(
     4,
     run,
     control,
-    short=0.06,
+    short_fraction=0.06,
 )

@@ -1,4 +1,4 @@
-"""Migrations from every released schema, two processes at once, killed at random moments, on both engines."""
+"""Migrations from every released schema: two concurrent processes, killed at random moments, on both engines."""
 
 import re
 import time
@@ -10,81 +10,85 @@ from typing import NamedTuple
 
 from listings.store.migrations import shipped_migrations
 from tests.postgres_server import PostgresServer
-from tests.torture.environments import DatabaseLocation, PostgresGround, SqliteGround
+from tests.torture.databases import PostgresDatabases, SchemaDatabases, SqliteDatabases
 from tests.torture.instrument import Instrument, Outcome, Scale
-from tests.torture.serving import QUIET, Process, Zygote
+from tests.torture.services import QUIET, ForkServer, Process
 
 ROWS, KILLS = 100_000, 50
-_LEAST_ROWS = 2_000
-_BOTH = 0.5  # of the times both are killed
-_RESTARTED = 0.2  # of the times PostgreSQL is, too
+_MIN_ROWS = 2_000
+_BOTH_KILLED_FRACTION = 0.5  # fraction of the rounds
+_RESTART_FRACTION = 0.2  # fraction of the rounds in which PostgreSQL is restarted
 
 
 class Result(NamedTuple):
-    """What it came to on an engine."""
+    """The result on one engine."""
 
     kills: int
-    in_the_middle: int  # of the kills: before the migrations were done
-    faults: list[str]
+    during_migration: int  # the kills before the migrations had finished
+    failures: list[str]
 
 
 class Migrations:
-    """Databases of an engine, and commands that migrate them."""
+    """Runs `listings migrate` on the databases of an engine."""
 
-    def __init__(self, ground: DatabaseLocation, zygote: Zygote, folder: Path, fault: str | None) -> None:
-        self._ground = ground
-        self._zygote = zygote
+    def __init__(self, databases: SchemaDatabases, fork_server: ForkServer, folder: Path, fault: str | None) -> None:
+        self._databases = databases
+        self._fork_server = fork_server
         self._log = folder / "log"
         self._fault = fault
-        self._newest = len(ground.known)
-        self.wanted: dict[str, str] = {}
+        self._newest = len(databases.released)
+        self.expected: dict[str, str] = {}
         self._seconds = 0.0
 
     def run(self, kills: int, scale: Scale, random: Random) -> Result:
-        """From one schema after the other."""
-        with self._ground.fresh(1) as url:  # how it is without a kill, and how long it takes
+        """Migrate from each older schema in turn."""
+        with self._databases.create(1) as url:  # the reference: an undisturbed migration and its duration
             began = time.monotonic()
             _wait(self._start(url))
             self._seconds = time.monotonic() - began
-            self.wanted = self._ground.told(url)
-        done, middle = 0, 0
-        faults: list[str] = []
-        while done < kills and not scale.is_over and not (faults and self._fault):
+            self.expected = self._databases.compute_digests(url)
+        done, during_migration = 0, 0
+        failures: list[str] = []
+        while done < kills and not scale.is_time_up and not (failures and self._fault):
             version = 1 + done % (self._newest - 1)
-            with self._ground.fresh(version) as url:
-                middle += self._disturb(url, random)
-                faults += [f"from {version:04}, kill {done + 1}: {fault}" for fault in self._finish(url, version)]
+            with self._databases.create(version) as url:
+                during_migration += self._run_with_kills(url, random)
+                failures += [
+                    f"from {version:04}, kill {done + 1}: {failure}" for failure in self._run_to_end(url, version)
+                ]
             done += 1
-        return Result(done, middle, faults)
+        return Result(done, during_migration, failures)
 
-    def _disturb(self, url: str, random: Random) -> bool:
-        """Two at once, of which one or both are killed; returns whether one was at work."""
-        both = [self._start(url), self._start(url)]
+    def _run_with_kills(self, url: str, random: Random) -> bool:
+        """Run two processes and kill one or both; return whether a migration was still running."""
+        processes = [self._start(url), self._start(url)]
         time.sleep(random.random() * self._seconds * 1.5)
-        at_work = not all(process.has_ended for process in both)
-        for process in both if random.random() < _BOTH else both[:1]:
+        was_running = not all(process.has_ended for process in processes)
+        for process in processes if random.random() < _BOTH_KILLED_FRACTION else processes[:1]:
             process.close()
-        if random.random() < _RESTARTED:
-            self._ground.restart()
-        _wait(*both[1:])
-        return at_work
+        if random.random() < _RESTART_FRACTION:
+            self._databases.restart()
+        _wait(*processes[1:])
+        return was_running
 
-    def _finish(self, url: str, version: int) -> list[str]:
-        """Two at once, to the end; returns what is not as it should be."""
+    def _run_to_end(self, url: str, version: int) -> list[str]:
+        """Run two processes to the end; return failures."""
         self._log.write_bytes(b"")
         _wait(self._start(url), self._start(url))
-        said = self._log.read_text("utf-8")
-        faults = [line for line in said.splitlines() if not re.search(r"up to date|is kept in", line)]
-        applied = re.findall(r"\d{4}_\w+", "".join(re.findall(r"applied: (.*)", said)))
+        output = self._log.read_text("utf-8")
+        failures = [line for line in output.splitlines() if not re.search(r"up to date|is kept in", line)]
+        applied = re.findall(r"\d{4}_\w+", "".join(re.findall(r"applied: (.*)", output)))
         if len(applied) != len(set(applied)) or len(applied) > self._newest - version:
-            faults.append(f"applied {applied}")
-        found = self._ground.told(url)
-        return faults + [
-            f"{name} differs" for name in found.keys() | self.wanted.keys() if found.get(name) != self.wanted.get(name)
+            failures.append(f"applied {applied}")
+        found = self._databases.compute_digests(url)
+        return failures + [
+            f"{name} differs"
+            for name in found.keys() | self.expected.keys()
+            if found.get(name) != self.expected.get(name)
         ]
 
     def _start(self, url: str) -> Process:
-        return self._zygote.start(["migrate"], QUIET | {"LISTINGS_DATABASE_URL": url}, self._log, self._fault)
+        return self._fork_server.start(["migrate"], QUIET | {"LISTINGS_DATABASE_URL": url}, self._log, self._fault)
 
 
 def _wait(*processes: Process) -> None:
@@ -94,38 +98,40 @@ def _wait(*processes: Process) -> None:
 
 
 @contextmanager
-def _grounds(folder: Path) -> Iterator[list[DatabaseLocation]]:
+def _open_databases(folder: Path) -> Iterator[list[SchemaDatabases]]:
     with PostgresServer() as server:
-        yield [SqliteGround(folder), PostgresGround(server)]
+        yield [SqliteDatabases(folder), PostgresDatabases(server)]
 
 
 def run(scale: Scale) -> Outcome:
-    """One engine after the other."""
+    """Run one engine after the other."""
     kills = scale.amount(KILLS, 5)
-    rows = ROWS if scale.part >= 0.1 else _LEAST_ROWS
-    told, faults, whole = [], [], rows == ROWS
+    rows = ROWS if scale.fraction >= 0.1 else _MIN_ROWS
+    summaries, failures, is_complete = [], [], rows == ROWS
     with ExitStack() as stack:
-        zygote = stack.enter_context(Zygote())
-        for number, ground in enumerate(stack.enter_context(_grounds(scale.folder))):
-            ground.prepare(rows)
-            migrations = Migrations(ground, zygote, scale.folder, None)
-            share = Scale(scale.folder, 1.0, scale.left / (2 - number))
-            result = migrations.run(kills, share, Random(number))
-            told.append(f"{ground.name}: {result.kills} kills, {result.in_the_middle} of them in a migration")
-            faults += [f"{ground.name}: {fault}" for fault in result.faults]
-            whole = whole and result.kills >= KILLS
+        fork_server = stack.enter_context(ForkServer())
+        for number, databases in enumerate(stack.enter_context(_open_databases(scale.folder))):
+            databases.prepare(rows)
+            migrations = Migrations(databases, fork_server, scale.folder, None)
+            engine_scale = Scale(scale.folder, 1.0, scale.seconds_left / (2 - number))
+            result = migrations.run(kills, engine_scale, Random(number))
+            summaries.append(
+                f"{databases.name}: {result.kills} kills, {result.during_migration} of them in a migration"
+            )
+            failures += [f"{databases.name}: {failure}" for failure in result.failures]
+            is_complete = is_complete and result.kills >= KILLS
     schemas = len(shipped_migrations()) - 1
-    return Outcome(f"{rows:,} rows, {schemas} older schemas; {'; '.join(told)}", faults, whole)
+    return Outcome(f"{rows:,} rows, {schemas} older schemas; {'; '.join(summaries)}", failures, is_complete)
 
 
 def control(scale: Scale) -> Outcome:
-    """Migrations without transactions."""
-    with Zygote() as zygote:
-        ground = SqliteGround(scale.folder)
-        ground.prepare(_LEAST_ROWS)
-        migrations = Migrations(ground, zygote, scale.folder, "migrate_without_transactions")
+    """Migrate without transactions."""
+    with ForkServer() as fork_server:
+        databases = SqliteDatabases(scale.folder)
+        databases.prepare(_MIN_ROWS)
+        migrations = Migrations(databases, fork_server, scale.folder, "migrate_without_transactions")
         result = migrations.run(60, scale, Random(1))
-    return Outcome(f"without transactions: {result.kills} kills", result.faults)
+    return Outcome(f"without transactions: {result.kills} kills", result.failures)
 
 
 INSTRUMENT = Instrument(

@@ -1,14 +1,16 @@
-"""Mutation: small faults in the rules, one at a time, each of which a test near it must notice.
+"""Mutation: small faults in the rules, one at a time; a test of the module must notice each.
 
-For each core there is a copy of the sources, and a process that forks a child for each run of tests, with all loaded
-but the program and its tests (`pytest_zygote`). First each file of tests is run once as things are, which tells that
-it passes, how long each test takes, and which lines it reaches. A mutant is then asked only of the tests that reach its
-line, until one fails: of the quickest file first, and in a file first those that reach the line by themselves and not
-by an import or a service that they share, and that go the most unusual ways through the function. So many are asked
-and no more, of each file its share: what these do not notice has survived, as has at once what no test reaches.
+Each core has a copy of the sources and a process that forks a child per test run, with all dependencies loaded
+(`pytest_fork_server`). First, each test file runs once without a mutant. That records whether it passes, the duration
+of each test, and the lines that it reaches.
 
-The tests that are asked are those of the parallel run, on one engine and with one way of answering. Left out are those
-that must be alone, that time something, or that are marked slow.
+A mutant is then run against the tests that reach its line, until one fails. The fastest file comes first. Within a
+file, tests that reach the line themselves come before tests that reach it only through an import or a shared fixture.
+Tests that run rare lines of the function come before the others. The number of tests per mutant is limited and divided
+among the files. A mutant survives if none of these tests fails, or if no test reaches it.
+
+The tests are those of the parallel run, with one engine and one kind of server. Tests that must run alone, measure
+time, or are marked as slow are excluded.
 """
 
 import compileall
@@ -31,28 +33,28 @@ import click
 import pytest
 from coverage import CoverageData
 
-from tests.torture import pytest_zygote
-from tests.torture.instrument import SHORT, Instrument, Outcome, Scale
-from tests.torture.mutants import Mutant, mutants_of
-from tests.torture.serving import ROOT, die_with_parent
-from tests.torture.signals import cores
+from tests.torture import pytest_fork_server
+from tests.torture.instrument import SHORT_FRACTION, Instrument, Outcome, Scale
+from tests.torture.mutants import Mutant, generate_mutants
+from tests.torture.parallel import count_cores
+from tests.torture.services import ROOT, die_with_parent
 
 T = TypeVar("T")
 R = TypeVar("R")
-_LEAST_KILLED = 0.9
-_GRACE = 15.0  # seconds that a test may take beside five times its usual time
-_MOST_ASKED = 1_000  # tests of one mutant
-_FEW = 6  # mutants of a short run
-_NO_TIME = "no mutant was tried: there was no time for one"
-_LESS = ("-m", "not alone and not timing and not slow", "-k", "not postgres and not citus and not asgi")
-_LOADED = (
+_MIN_KILLED_FRACTION = 0.9
+_GRACE_SECONDS = 15.0  # that a test may take in addition to five times its usual duration
+_MAX_TESTS_PER_MUTANT = 1_000
+_SHORT_MUTANTS = 6  # mutants of the short form
+_NO_TIME = "no mutant was tested: no time left"
+_PYTEST_ARGUMENTS = ("-m", "not alone and not timing and not slow", "-k", "not postgres and not citus and not asgi")
+_PRELOADED = (
     "apsw", "argon2", "asyncpg", "click", "hiredis", "httptools", "httpx", "hypothesis.strategies", "jinja2", "msgspec",
     "opentelemetry.sdk.trace", "prometheus_client", "redis", "rich.console", "rich.table", "starlette.applications",
     "stripe", "structlog", "uvicorn", "uvloop",
 )  # fmt: skip
-_UNCHECKED = py_compile.PycInvalidationMode.UNCHECKED_HASH  # two mutants may be of one size and one second
+_UNCHECKED = py_compile.PycInvalidationMode.UNCHECKED_HASH  # two mutants may have the same size and time
 
-_ON_LISTINGS = tuple(
+_LISTING_TESTS = tuple(
     f"tests/api/test_{name}.py"
     for name in (
         "update_listing",
@@ -68,14 +70,14 @@ _ON_LISTINGS = tuple(
         "idempotency",
     )
 )
-_AT_THE_GATE = (
+_REQUEST_TESTS = (
     "tests/api/test_authentication.py",
     "tests/api/test_errors.py",
     "tests/api/test_rate_limit.py",
     "tests/service/test_activity.py",
     "tests/service/test_usage.py",
 )
-NEAREST: Mapping[str, Sequence[str]] = {
+TESTS_BY_MODULE: Mapping[str, Sequence[str]] = {
     "domain/api_keys.py": ("tests/domain/test_api_keys.py", "tests/api/test_authentication.py"),
     "domain/fields.py": (
         "tests/domain/test_fields.py",
@@ -88,7 +90,7 @@ NEAREST: Mapping[str, Sequence[str]] = {
         "tests/service/test_market.py",
     ),
     "api/app.py": (
-        *_AT_THE_GATE,
+        *_REQUEST_TESTS,
         "tests/http/test_early_responses.py",
         "tests/api/test_bad_input.py",
         "tests/telemetry/test_metrics.py",
@@ -98,14 +100,14 @@ NEAREST: Mapping[str, Sequence[str]] = {
         "tests/telemetry/test_logs.py",
     ),
     "service/__init__.py": (
-        *_AT_THE_GATE,
+        *_REQUEST_TESTS,
         "tests/api/test_readiness.py",
         "tests/api/test_idempotency.py",
         "tests/service/test_payments.py",
         "tests/service/test_maintenance.py",
     ),
     "service/listings.py": (
-        *_ON_LISTINGS,
+        *_LISTING_TESTS,
         "tests/cli/test_accounts.py",
         "tests/cli/test_listing.py",
         "tests/site/test_console_listings.py",
@@ -132,31 +134,31 @@ NEAREST: Mapping[str, Sequence[str]] = {
         "tests/conformance/test_limiter.py",
     ),
 }
-"""Modules of src/listings, and the tests that are about them."""
+"""Modules of src/listings, and the tests that cover them."""
 
 
 class Project(NamedTuple):
-    """Where the modules and their tests are."""
+    """The folders of the modules and their tests."""
 
     sources: Path
-    tests: Path  # from where pytest is run
-    nearest: Mapping[str, Sequence[str]]
+    tests: Path  # the working directory of pytest
+    tests_by_module: Mapping[str, Sequence[str]]
     arguments: Sequence[str] = ()
-    loaded: Sequence[str] = ()  # modules that all tests share, and that are never broken
+    preloaded: Sequence[str] = ()  # modules that all tests need and that are never mutated
 
 
-class Look(NamedTuple):
-    """What a file of tests does while nothing is broken."""
+class Baseline(NamedTuple):
+    """The results of a test file without a mutant."""
 
     passes: bool
     seconds: Mapping[str, float]  # by test
-    reached: Mapping[tuple[str, int], frozenset[str]]  # by module and line, the tests; "" stands for all of the file
+    reached: Mapping[tuple[str, int], frozenset[str]]  # tests by module and line; "" means the whole file
 
-    def tests_of(self, module: str, mutant: Mutant) -> list[str]:
-        """Those that reach the mutant, the most telling first."""
+    def rank_tests(self, module: str, mutant: Mutant) -> list[str]:
+        """Return the tests that reach the mutant, the most specific ones first."""
         names = frozenset[str]().union(*(self.reached.get((module, line), frozenset()) for line in mutant.span))
         rarest: dict[str, int] = {}
-        for line in mutant.around:
+        for line in mutant.function_lines:
             tests = self.reached.get((module, line), frozenset())
             rarest |= {test: min(len(tests), rarest.get(test, len(tests))) for test in tests}
 
@@ -166,8 +168,8 @@ class Look(NamedTuple):
         return sorted(self.seconds if "" in names else names, key=rank)
 
 
-class Trial(NamedTuple):
-    """One mutant, and whether a test has noticed it."""
+class MutantResult(NamedTuple):
+    """A mutant, and whether a test failed because of it."""
 
     module: str
     mutant: Mutant
@@ -175,13 +177,12 @@ class Trial(NamedTuple):
     is_reached: bool = True
 
     def __str__(self) -> str:
-        """For whoever is to write the test that is missing."""
         reached = "" if self.is_reached else " (no test reaches it)"
-        return f"{self.module}:{self.mutant.line}: {self.mutant.what}{reached}"
+        return f"{self.module}:{self.mutant.line}: {self.mutant.description}{reached}"
 
 
-class Ward:
-    """A copy of the sources in which modules may be broken, and the process that runs tests on it."""
+class Sandbox:
+    """A copy of the sources in which modules are mutated, and the process that runs tests on it."""
 
     def __init__(self, project: Project, folder: Path) -> None:
         self._project = project
@@ -193,19 +194,19 @@ class Ward:
         compileall.compile_dir(self._copy, quiet=2, invalidation_mode=_UNCHECKED)
 
     def __enter__(self) -> Self:
-        more = {
-            "PYTHONPATH": str(self._copy),  # for the programs that tests start, too
+        extra = {
+            "PYTHONPATH": str(self._copy),  # also for subprocesses of the tests
             "TMPDIR": str(self._folder / "tmp"),
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         }
         self._process = subprocess.Popen(
-            [sys.executable, "-P", pytest_zygote.__file__, *self._project.loaded],
+            [sys.executable, "-P", pytest_fork_server.__file__, *self._project.preloaded],
             cwd=self._project.tests,
-            env=os.environ | more,
+            env=os.environ | extra,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - it takes no lock
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - takes no lock
         )
         return self
 
@@ -213,19 +214,19 @@ class Ward:
         with self._process as process:
             process.kill()
 
-    def look(self, file: str, seconds: float) -> Look:
-        """Run a file of tests on what is whole."""
+    def measure_baseline(self, file: str, seconds: float) -> Baseline:
+        """Run a test file without a mutant."""
         self._runs += 1
-        notes = self._folder / f"notes{self._runs}"
-        notes.mkdir()
-        if not self._passes([file], seconds, notes=str(notes), sources=str(self._copy)):
-            return Look(passes=False, seconds={}, reached={})
-        taken: dict[str, float] = json.loads((notes / "seconds.json").read_text("utf-8"))
-        return Look(passes=True, seconds=taken, reached=self._reached(notes))
+        folder = self._folder / f"folder{self._runs}"
+        folder.mkdir()
+        if not self._passes([file], seconds, folder=str(folder), sources=str(self._copy)):
+            return Baseline(passes=False, seconds={}, reached={})
+        seconds_by_test: dict[str, float] = json.loads((folder / "seconds.json").read_text("utf-8"))
+        return Baseline(passes=True, seconds=seconds_by_test, reached=self._reached(folder))
 
-    def _reached(self, notes: Path) -> dict[tuple[str, int], frozenset[str]]:
+    def _reached(self, folder: Path) -> dict[tuple[str, int], frozenset[str]]:
         found: dict[tuple[str, int], frozenset[str]] = {}
-        for path in notes.glob("data*"):
+        for path in folder.glob("data*"):
             data = CoverageData(str(path))
             data.read()
             for name in data.measured_files():
@@ -235,22 +236,22 @@ class Ward:
         return found
 
     def survives(self, module: str, mutant: Mutant, tests: Mapping[str, float]) -> bool:
-        """Break a module, ask these tests, and mend it; one that takes more than its seconds has noticed it."""
+        """Run tests against the mutant, then restore the module; a test that exceeds its limit counts as failed."""
         files = dict.fromkeys(test.partition("::")[0] for test in tests)
-        whole = (self._copy / module).read_text("utf-8")
+        original = (self._copy / module).read_text("utf-8")
         self._write(module, mutant.source)
         try:
-            return self._passes(files, sum(tests.values()) + _GRACE, tests=tests)
+            return self._passes(files, sum(tests.values()) + _GRACE_SECONDS, tests=tests)
         finally:
-            self._write(module, whole)
+            self._write(module, original)
 
     def _write(self, module: str, source: str) -> None:
         path = self._copy / module
         path.write_text(source, "utf-8")
         py_compile.compile(str(path), doraise=True, invalidation_mode=_UNCHECKED)
 
-    def _passes(self, files: Iterable[str], seconds: float, **more: object) -> bool:
-        order = {
+    def _passes(self, files: Iterable[str], seconds: float, **extra: object) -> bool:
+        request = {
             "arguments": ["-q", *self._project.arguments, *files],
             "tests": None,
             "seconds": seconds,
@@ -258,20 +259,20 @@ class Ward:
         }
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(order | more) + "\n")
+        self._process.stdin.write(json.dumps(request | extra) + "\n")
         self._process.stdin.flush()
         code = json.loads(self._process.stdout.readline())
         return code in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
 
 
-class Wards:
-    """One for each core."""
+class Sandboxes:
+    """A sandbox per core."""
 
     def __init__(self, project: Project, folder: Path) -> None:
         self._stack = ExitStack()
-        self._free: SimpleQueue[Ward] = SimpleQueue()
-        for number in range(cores()):
-            self._free.put(self._stack.enter_context(Ward(project, folder / f"ward{number}")))
+        self._free: SimpleQueue[Sandbox] = SimpleQueue()
+        for number in range(count_cores()):
+            self._free.put(self._stack.enter_context(Sandbox(project, folder / f"sandbox{number}")))
 
     def __enter__(self) -> Self:
         return self
@@ -279,85 +280,90 @@ class Wards:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._stack.close()
 
-    def beside(self, work: Callable[[Ward, T], R], shares: Sequence[T]) -> list[R]:
-        """The results of all shares, in their order."""
+    def map(self, work: Callable[[Sandbox, T], R], items: Sequence[T]) -> list[R]:
+        """Run each item in a free sandbox; return the results in order."""
 
-        def do(share: T) -> R:
-            ward = self._free.get()
+        def run_item(item: T) -> R:
+            sandbox = self._free.get()
             try:
-                return work(ward, share)
+                return work(sandbox, item)
             finally:
-                self._free.put(ward)
+                self._free.put(sandbox)
 
         with ThreadPoolExecutor(self._free.qsize()) as pool:
-            return list(pool.map(do, shares))
+            return list(pool.map(run_item, items))
 
 
-def hunt(project: Project, scale: Scale, most: int) -> tuple[list[Trial], int, list[str]]:
-    """Try so many mutants, by chance; returns them, how many there are, and what was wrong before any was made."""
-    every = [
+def run_mutants(project: Project, scale: Scale, max_mutants: int) -> tuple[list[MutantResult], int, list[str]]:
+    """Run a random sample of mutants; return the results, the number of all mutants, and failures without a mutant."""
+    candidates = [
         (module, mutant)
-        for module in project.nearest
-        for mutant in mutants_of((project.sources / module).read_text("utf-8"))
+        for module in project.tests_by_module
+        for mutant in generate_mutants((project.sources / module).read_text("utf-8"))
     ]
-    chosen = Random(1).sample(every, min(most, len(every)))
-    files = sorted({file for module, _ in chosen for file in project.nearest[module]})
+    sampled = Random(1).sample(candidates, min(max_mutants, len(candidates)))
+    files = sorted({file for module, _ in sampled for file in project.tests_by_module[module]})
 
-    def look(ward: Ward, file: str) -> Look:
-        found = ward.look(file, scale.left)
-        return found if found.passes else ward.look(file, scale.left)  # what a busy machine fails once, it may pass
+    def measure(sandbox: Sandbox, file: str) -> Baseline:
+        found = sandbox.measure_baseline(file, scale.seconds_left)
+        return found if found.passes else sandbox.measure_baseline(file, scale.seconds_left)  # may be flaky under load
 
-    with Wards(project, scale.folder) as wards:
-        looks = dict(zip(files, wards.beside(look, files), strict=True))
-        faults = [f"{file} fails as it is" for file, look in looks.items() if not look.passes]
-        if faults:
-            return [], len(every), [_NO_TIME] if scale.is_over else faults
+    with Sandboxes(project, scale.folder) as sandboxes:
+        baselines = dict(zip(files, sandboxes.map(measure, files), strict=True))
+        failures = [f"{file} fails without a mutant" for file, baseline in baselines.items() if not baseline.passes]
+        if failures:
+            return [], len(candidates), [_NO_TIME] if scale.is_time_up else failures
 
-        def attempt(ward: Ward, one: tuple[str, Mutant]) -> Trial | None:
-            module, mutant = one
-            if scale.is_over:
+        def run_mutant(sandbox: Sandbox, candidate: tuple[str, Mutant]) -> MutantResult | None:
+            module, mutant = candidate
+            if scale.is_time_up:
                 return None
-            asked = _asked([looks[file] for file in project.nearest[module]], module, mutant)
-            survives = not asked or ward.survives(module, mutant, asked)
-            return Trial(module, mutant, is_killed=not survives, is_reached=bool(asked))
+            tests = _select_tests([baselines[file] for file in project.tests_by_module[module]], module, mutant)
+            survives = not tests or sandbox.survives(module, mutant, tests)
+            return MutantResult(module, mutant, is_killed=not survives, is_reached=bool(tests))
 
-        trials = [trial for trial in wards.beside(attempt, chosen) if trial is not None]
-    return trials, len(every), [] if trials else [_NO_TIME]
+        results = [result for result in sandboxes.map(run_mutant, sampled) if result is not None]
+    return results, len(candidates), [] if results else [_NO_TIME]
 
 
-def _asked(looks: Iterable[Look], module: str, mutant: Mutant) -> dict[str, float]:
-    """The tests that a mutant is asked of, in their order, with the seconds that each may take."""
-    found = [(look, tests) for look in looks if (tests := look.tests_of(module, mutant))]
-    shares = [{test: look.seconds[test] for test in tests[: _MOST_ASKED // len(found)]} for look, tests in found]
+def _select_tests(baselines: Iterable[Baseline], module: str, mutant: Mutant) -> dict[str, float]:
+    """Return the tests for a mutant in order, with the limit of each in seconds."""
+    found = [(baseline, tests) for baseline in baselines if (tests := baseline.rank_tests(module, mutant))]
+    shares = [
+        {test: baseline.seconds[test] for test in tests[: _MAX_TESTS_PER_MUTANT // len(found)]}
+        for baseline, tests in found
+    ]
     shares.sort(key=lambda share: sum(share.values()))
-    return {test: 5 * seconds + _GRACE for share in shares for test, seconds in share.items()}
+    return {test: 5 * seconds + _GRACE_SECONDS for share in shares for test, seconds in share.items()}
 
 
-def judge(trials: Sequence[Trial], faults: list[str]) -> list[str]:
-    """What survived, where that is too much; each survivor is told on standard error in any case."""
-    survivors = [str(trial) for trial in trials if not trial.is_killed]
+def find_failures(results: Sequence[MutantResult], failures: list[str]) -> list[str]:
+    """Return the survivors if there are too many; print each to standard error in any case."""
+    survivors = [str(result) for result in results if not result.is_killed]
     for survivor in survivors:
         click.echo(f"   survived: {survivor}", err=True)
-    killed = len(trials) - len(survivors)
-    return faults + (survivors if killed < _LEAST_KILLED * len(trials) else [])
+    killed = len(results) - len(survivors)
+    return failures + (survivors if killed < _MIN_KILLED_FRACTION * len(results) else [])
 
 
-def _told(trials: Sequence[Trial], whole: int) -> str:
-    killed = sum(trial.is_killed for trial in trials)
-    return f"{len(trials)} of {whole} mutants tried, {killed} killed ({100 * killed / max(1, len(trials)):.0f} %)"
+def _summarize(results: Sequence[MutantResult], total: int) -> str:
+    killed = sum(result.is_killed for result in results)
+    return f"{len(results)} of {total} mutants tried, {killed} killed ({100 * killed / max(1, len(results)):.0f} %)"
 
 
 def run(scale: Scale) -> Outcome:
-    """As many as the time allows, by chance over all modules."""
-    nearest = {f"listings/{module}": tests for module, tests in NEAREST.items()}
-    project = Project(ROOT / "src", ROOT, nearest, _LESS, _LOADED)
-    trials, whole, faults = hunt(project, scale, 10_000 if scale.part > SHORT else _FEW)
-    return Outcome(_told(trials, whole), judge(trials, faults), len(trials) == whole)
+    """Run as many mutants as the time allows, sampled from all modules."""
+    tests_by_module = {f"listings/{module}": tests for module, tests in TESTS_BY_MODULE.items()}
+    project = Project(ROOT / "src", ROOT, tests_by_module, _PYTEST_ARGUMENTS, _PRELOADED)
+    results, total, failures = run_mutants(
+        project, scale, 10_000 if scale.fraction > SHORT_FRACTION else _SHORT_MUTANTS
+    )
+    return Outcome(_summarize(results, total), find_failures(results, failures), len(results) == total)
 
 
 _TOY = """
-def grade(points, most=10):
-    if points < 0 or points > most:
+def grade(points, max_points=10):
+    if points < 0 or points > max_points:
         raise ValueError("no such points")
     if not points:
         return "none"
@@ -380,26 +386,26 @@ def test_none(points):
 WEAK_TESTS = "from toy import grade\n\ndef test_grades():\n    assert grade(6) == 'good'\n"
 
 
-def toy_of(folder: Path, tests: str) -> Project:
-    """A small module with these tests."""
-    sources, beside = folder / "sources", folder / "tests"
+def build_toy(folder: Path, tests: str) -> Project:
+    """Create a project with a small module and these tests."""
+    sources, tests_folder = folder / "sources", folder / "tests"
     sources.mkdir()
-    beside.mkdir()
+    tests_folder.mkdir()
     (sources / "toy.py").write_text(_TOY, "utf-8")
-    (beside / "test_toy.py").write_text(tests, "utf-8")
-    return Project(sources, beside, {"toy.py": ("test_toy.py",)}, ("-p", "no:cacheprovider", "-c", os.devnull))
+    (tests_folder / "test_toy.py").write_text(tests, "utf-8")
+    return Project(sources, tests_folder, {"toy.py": ("test_toy.py",)}, ("-p", "no:cacheprovider", "-c", os.devnull))
 
 
-def try_toy(scale: Scale, tests: str) -> tuple[list[Trial], list[str]]:
-    """Try all mutants of the toy; returns what survived if that is too much."""
-    trials, _, faults = hunt(toy_of(scale.folder, tests), scale, 1000)
-    return trials, judge(trials, faults)
+def run_toy_mutants(scale: Scale, tests: str) -> tuple[list[MutantResult], list[str]]:
+    """Run all mutants of the toy; return the results and the failures."""
+    results, _, failures = run_mutants(build_toy(scale.folder, tests), scale, 1000)
+    return results, find_failures(results, failures)
 
 
 def control(scale: Scale) -> Outcome:
-    """Tests of a toy that look at too little."""
-    trials, faults = try_toy(scale, WEAK_TESTS)
-    return Outcome(f"a toy with weak tests: {_told(trials, len(trials))}", faults)
+    """Run weak tests of a toy module."""
+    results, failures = run_toy_mutants(scale, WEAK_TESTS)
+    return Outcome(f"a toy with weak tests: {_summarize(results, len(results))}", failures)
 
 
 INSTRUMENT = Instrument(

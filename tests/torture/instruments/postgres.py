@@ -1,4 +1,4 @@
-"""PostgreSQL goes away under load: crashes and restarts, sessions that are ended, a standby that takes its place."""
+"""PostgreSQL failures under load: crashes, ended sessions, and failover to a standby."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,18 +9,18 @@ from typing import NamedTuple, TypeVar
 
 import uvloop
 
-from tests.torture.clients import WRITERS, Crowd
-from tests.torture.instrument import SHORT, Instrument, Outcome, Scale
-from tests.torture.serving import Place, Zygote, make_people
-from tests.torture.standby import Pair
-from tests.torture.writers import Rows, by_account, compare_all
+from tests.torture.instrument import SHORT_FRACTION, Instrument, Outcome, Scale
+from tests.torture.services import ForkServer, RestartableService, create_people
+from tests.torture.standby import ReplicatedPair
+from tests.torture.workload import WRITERS, Workload
+from tests.torture.writers import Rows, find_all_differences, group_by_account
 
 T = TypeVar("T")
 
 RESTARTS, TERMINATIONS, PROMOTIONS = 20, 40, 6
-_LONGEST_RESTART, _LONGEST_PROMOTION = 5.0, 15.0  # seconds until it is good again
-_LONGEST_BESIDE = 60.0  # of either, where others are at work
-_BETWEEN = 60  # writes between two disturbances
+_MAX_RESTART_SECONDS, _MAX_PROMOTION_SECONDS = 5.0, 15.0  # until writes succeed again
+_MAX_SECONDS_SHORT = 60.0  # for both, while other tests run
+_WRITES_BETWEEN_FAILURES = 60
 _DATABASE = "listings"
 _ROWS = "SELECT id, account_id, title, price_cents, version, deleted_at IS NOT NULL FROM listings"
 _TERMINATE = """
@@ -30,135 +30,143 @@ WHERE datname = 'listings' AND pid <> pg_backend_pid() AND backend_type = 'clien
 
 
 class Result(NamedTuple):
-    """What it came to."""
+    """The result of a job."""
 
     restarts: int
     terminations: int
     promotions: int
     acknowledged: int
-    refused: int
+    rejected: int
     slowest_restart: float
     slowest_promotion: float
-    faults: list[str]
+    failures: list[str]
 
 
-class Trial:
-    """Two servers, a service over them, and its clients."""
+class FailoverRun:
+    """Two servers, a service that uses them, and its clients."""
 
-    def __init__(self, pair: Pair, crowd: Crowd, thread: Executor) -> None:
-        """`thread` lives longer than the servers that are started in it, since they die with it."""
+    def __init__(self, pair: ReplicatedPair, workload: Workload, thread: Executor) -> None:
+        """The servers are started in `thread`, which must outlive them: they die with it."""
         self._pair = pair
         self._thread = thread
-        self._crowd = crowd
+        self._workload = workload
         self.restarts = self.terminations = self.promotions = 0
         self.slowest_restart = self.slowest_promotion = 0.0
 
     async def restart(self) -> None:
-        """As after a crash."""
-        await self._crowd.until_acknowledged(_BETWEEN)
-        await self._beside(self._pair.primary.restart)
-        self.slowest_restart = max(self.slowest_restart, await self._crowd.until_acknowledged(WRITERS))
+        """Restart the primary as after a crash."""
+        await self._workload.wait_until_acknowledged(_WRITES_BETWEEN_FAILURES)
+        await self._run_in_thread(self._pair.primary.restart)
+        self.slowest_restart = max(self.slowest_restart, await self._workload.wait_until_acknowledged(WRITERS))
         self.restarts += 1
 
     async def terminate(self) -> None:
-        """Every session of the service is ended."""
-        await self._crowd.until_acknowledged(_BETWEEN)
-        await self._beside(self._pair.primary.execute, _TERMINATE)
-        self.slowest_restart = max(self.slowest_restart, await self._crowd.until_acknowledged(WRITERS))
+        """End all sessions of the service."""
+        await self._workload.wait_until_acknowledged(_WRITES_BETWEEN_FAILURES)
+        await self._run_in_thread(self._pair.primary.execute, _TERMINATE)
+        self.slowest_restart = max(self.slowest_restart, await self._workload.wait_until_acknowledged(WRITERS))
         self.terminations += 1
 
-    async def promote(self, *, behind: bool = False) -> None:
-        """The primary is gone, and the standby takes its place; `behind`: it lacks what was written last."""
+    async def promote(self, *, is_lagging: bool = False) -> None:
+        """Crash the primary and promote the standby, which lacks the last writes if `is_lagging`."""
         pair = self._pair
-        await self._beside(pair.standby.follow, pair.primary)
-        await self._beside(lambda: pair.primary.require_follower(synchronous=not behind))
-        await self._crowd.until_acknowledged(_BETWEEN)
-        if behind:
-            await self._beside(pair.standby.unfollow)
-            await self._crowd.until_acknowledged(_BETWEEN)
+        await self._run_in_thread(pair.standby.follow, pair.primary)
+        await self._run_in_thread(lambda: pair.primary.wait_for_standby(synchronous=not is_lagging))
+        await self._workload.wait_until_acknowledged(_WRITES_BETWEEN_FAILURES)
+        if is_lagging:
+            await self._run_in_thread(pair.standby.stop_replication)
+            await self._workload.wait_until_acknowledged(_WRITES_BETWEEN_FAILURES)
         began = monotonic()
-        await self._beside(pair.fail_over)
-        await self._crowd.until_acknowledged(WRITERS)
+        await self._run_in_thread(pair.fail_over)
+        await self._workload.wait_until_acknowledged(WRITERS)
         self.slowest_promotion = max(self.slowest_promotion, monotonic() - began)
         self.promotions += 1
 
-    async def _beside(self, work: Callable[..., T], *arguments: object) -> T:
-        """While the clients go on."""
+    async def _run_in_thread(self, work: Callable[..., T], *arguments: object) -> T:
+        """Run blocking work while the clients continue."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: work(*arguments))
 
-    def stored(self) -> dict[int, Rows]:
-        return by_account(self._pair.primary.execute(_ROWS, _DATABASE))
+    def read_rows(self) -> dict[int, Rows]:
+        return group_by_account(self._pair.primary.execute(_ROWS, _DATABASE))
 
 
-def work(scale: Scale, restarts: int, terminations: int, promotions: int, *, behind: bool = False) -> Result:
-    """One pair of servers for all of it."""
+def work(scale: Scale, restarts: int, terminations: int, promotions: int, *, is_lagging: bool = False) -> Result:
+    """Run all failures on one pair of servers."""
     with ExitStack() as stack:
         thread = stack.enter_context(ThreadPoolExecutor(1))
-        pair = stack.enter_context(Pair())
+        pair = stack.enter_context(ReplicatedPair())
         pair.primary.execute(f"CREATE DATABASE {_DATABASE}")
-        zygote = stack.enter_context(Zygote())
+        fork_server = stack.enter_context(ForkServer())
         settings = {"LISTINGS_DATABASE_URL": pair.url(_DATABASE), "LISTINGS_DATABASE_TIMEOUT": "5"}
-        place = stack.enter_context(Place(scale.folder, zygote, **settings))
+        service = stack.enter_context(RestartableService(scale.folder, fork_server, **settings))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            trial, crowd = runner.run(
-                _work(pair, place, scale, (restarts, terminations, promotions), thread, behind=behind)
+            failover_run, workload = runner.run(
+                _work(pair, service, scale, (restarts, terminations, promotions), thread, is_lagging=is_lagging)
             )
-        found = crowd.faults + compare_all(crowd.writers, trial.stored())
-        place.kill()
+        found = workload.failures + find_all_differences(workload.writers, failover_run.read_rows())
+        service.kill()
     return Result(
-        trial.restarts,
-        trial.terminations,
-        trial.promotions,
-        crowd.acknowledged,
-        crowd.refused,
-        trial.slowest_restart,
-        trial.slowest_promotion,
+        failover_run.restarts,
+        failover_run.terminations,
+        failover_run.promotions,
+        workload.acknowledged,
+        workload.rejected,
+        failover_run.slowest_restart,
+        failover_run.slowest_promotion,
         found,
     )
 
 
 async def _work(
-    pair: Pair, place: Place, scale: Scale, counts: tuple[int, int, int], thread: Executor, *, behind: bool
-) -> tuple[Trial, Crowd]:
-    people = await make_people(scale.folder, WRITERS, database=pair.url(_DATABASE))
-    place.start()
-    await place.answers()
-    crowd = Crowd(place.port, people)
-    crowd.reads_may_fail = True
-    trial = Trial(pair, crowd, thread)
+    pair: ReplicatedPair,
+    service: RestartableService,
+    scale: Scale,
+    counts: tuple[int, int, int],
+    thread: Executor,
+    *,
+    is_lagging: bool,
+) -> tuple[FailoverRun, Workload]:
+    people = await create_people(scale.folder, WRITERS, database=pair.url(_DATABASE))
+    service.start()
+    await service.wait_until_ready()
+    workload = Workload(service.port, people)
+    workload.reads_may_fail = True
+    failover_run = FailoverRun(pair, workload, thread)
     restarts, terminations, promotions = counts
     for _ in range(terminations):
-        await trial.terminate()
+        await failover_run.terminate()
     for _ in range(restarts):
-        await trial.restart()
-    while trial.promotions < promotions and not scale.is_over:
-        await trial.promote(behind=behind)
-    await crowd.finish()
-    return trial, crowd
+        await failover_run.restart()
+    while failover_run.promotions < promotions and not scale.is_time_up:
+        await failover_run.promote(is_lagging=is_lagging)
+    await workload.finish()
+    return failover_run, workload
 
 
 def run(scale: Scale) -> Outcome:
-    """Restarts, ended sessions, promotions."""
+    """Restart, end sessions, and fail over."""
     counts = scale.amount(RESTARTS, 1), scale.amount(TERMINATIONS, 2), scale.amount(PROMOTIONS)
     result = work(scale, *counts)
-    found = list(result.faults)
-    is_alone = scale.part > SHORT
-    if result.slowest_restart > (_LONGEST_RESTART if is_alone else _LONGEST_BESIDE):
-        found.append(f"after a restart it took {result.slowest_restart:.1f} s until it was good again")
-    if result.slowest_promotion > (_LONGEST_PROMOTION if is_alone else _LONGEST_BESIDE):
-        found.append(f"after a promotion it took {result.slowest_promotion:.1f} s until it was good again")
-    disturbed = f"{result.restarts} crashes, {result.terminations} times all sessions ended"
-    slowest = f"{result.slowest_restart:.1f} s; {result.promotions} promotions: within {result.slowest_promotion:.1f} s"
-    answers = f"{result.acknowledged:,} acknowledged, {result.refused:,} rejected"
-    told = f"{disturbed}: recovery within {slowest}; {answers}"
-    whole = result[:3] >= (RESTARTS, TERMINATIONS, PROMOTIONS)
-    return Outcome(told, found, whole)
+    found = list(result.failures)
+    is_full = scale.fraction > SHORT_FRACTION
+    if result.slowest_restart > (_MAX_RESTART_SECONDS if is_full else _MAX_SECONDS_SHORT):
+        found.append(f"recovery from a restart took {result.slowest_restart:.1f} s")
+    if result.slowest_promotion > (_MAX_PROMOTION_SECONDS if is_full else _MAX_SECONDS_SHORT):
+        found.append(f"recovery from a failover took {result.slowest_promotion:.1f} s")
+    events = f"{result.restarts} crashes, {result.terminations} times all sessions ended"
+    recovery = (
+        f"{result.slowest_restart:.1f} s; {result.promotions} promotions: within {result.slowest_promotion:.1f} s"
+    )
+    writes = f"{result.acknowledged:,} acknowledged, {result.rejected:,} rejected"
+    summary = f"{events}: recovery within {recovery}; {writes}"
+    is_complete = result[:3] >= (RESTARTS, TERMINATIONS, PROMOTIONS)
+    return Outcome(summary, found, is_complete)
 
 
 def control(scale: Scale) -> Outcome:
-    """A standby that is behind takes the place of its primary."""
-    result = work(scale, 0, 0, 1, behind=True)
-    return Outcome(f"a standby that is behind is promoted, {result.acknowledged} acknowledged", result.faults)
+    """Promote a standby that lacks the last writes."""
+    result = work(scale, 0, 0, 1, is_lagging=True)
+    return Outcome(f"a lagging standby is promoted, {result.acknowledged} acknowledged", result.failures)
 
 
 INSTRUMENT = Instrument(

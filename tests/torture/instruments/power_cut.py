@@ -1,4 +1,4 @@
-"""Power cuts: every write and sync of the store is recorded, and cut at every moment with whatever was not synced."""
+"""Power cuts: record every write and sync of the store, cut at random moments, and drop or tear unsynced writes."""
 
 import asyncio
 import shutil
@@ -16,65 +16,65 @@ from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.store import SqliteStore
 from tests.torture import faults
 from tests.torture.instrument import Instrument, Outcome, Scale
-from tests.torture.recorder import Acknowledged, Ask, Disk, Event, Recorder, Suffix
-from tests.torture.signals import beside, cores
+from tests.torture.parallel import count_cores, run_in_parallel
+from tests.torture.recorder import Acknowledged, Disk, Event, Recorder, Requested, Suffix
 
 STATES = 10_000
-_EACH = 500  # states of a session
-_CLIENTS, _WRITES = 8, 240  # of a session
-_PLACES = (40, 200, 1000)  # pages after which a checkpoint is made; the last is the product's own
+_STATES_PER_SESSION = 500
+_CLIENTS, _WRITES = 8, 240  # per session
+_CHECKPOINT_PAGES = (40, 200, 1000)  # pages of the WAL before a checkpoint; the last is the product's setting
 _DATE = "2026-01-02 03:04:05"
-_MEMORY = Path("/dev/shm")  # noqa: S108 - where states are looked at; nothing is kept there
+_MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - for states under inspection; nothing is stored
 
 
-class Share(NamedTuple):
-    """What one process does."""
+class Job(NamedTuple):
+    """The work of one process."""
 
     folder: Path
     states: int
     seconds: float
     seed: int
-    breaks: bool = False  # by `synchronous = NORMAL`
+    is_control: bool = False  # with `synchronous = NORMAL`
 
 
 class Result(NamedTuple):
-    """What it came to."""
+    """The result of a job."""
 
     states: int
     events: int
-    faults: list[str]
+    failures: list[str]
     damaged: int
 
 
-def work(share: Share) -> Result:
-    """In a process of its own, whose SQLite is recorded."""
-    if share.breaks:
+def work(job: Job) -> Result:
+    """Run in a separate process, whose SQLite is recorded."""
+    if job.is_control:
         faults.commit_without_sync()
-    share.folder.mkdir()
-    scale = Scale(share.folder, 1.0, share.seconds)
+    job.folder.mkdir()
+    scale = Scale(job.folder, 1.0, job.seconds)
     total = Result(0, 0, [], 0)
     session = 0
-    with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else share.folder) as name:
-        while total.states < share.states and not scale.is_over:
+    with tempfile.TemporaryDirectory(dir=_MEMORY_FOLDER if _MEMORY_FOLDER.is_dir() else job.folder) as name:
+        while total.states < job.states and not scale.is_time_up:
             session += 1
-            random = Random(f"{share.seed}-{session}")
-            before, events = _record(share.folder / f"{session}.db", _PLACES[session % len(_PLACES)])
-            asked = min(_EACH, share.states - total.states)
-            found = asyncio.run(_replay(Path(name), before, events, random, asked, scale))
+            random = Random(f"{job.seed}-{session}")
+            before, events = _record(job.folder / f"{session}.db", _CHECKPOINT_PAGES[session % len(_CHECKPOINT_PAGES)])
+            states = min(_STATES_PER_SESSION, job.states - total.states)
+            found = asyncio.run(_replay(Path(name), before, events, random, states, scale))
             total = Result(
                 total.states + found.states,
                 total.events + len(events),
-                [*total.faults, *found.faults],
+                [*total.failures, *found.failures],
                 total.damaged + found.damaged,
             )
     return total
 
 
-# The recording
+# Recording
 
 
 def _record(database: Path, pages: int) -> tuple[bytes, list[Event]]:
-    """The file before, and all that happened to it since."""
+    """Return the initial file and the recorded events."""
     migrate.migrate(database)
     asyncio.run(_add_account(database))
     before = database.read_bytes()
@@ -94,13 +94,13 @@ async def _add_account(database: Path) -> None:
 async def _write(database: Path, events: list[Event], pages: int) -> None:
     store = SqliteStore(database)
     await store.open()
-    await store._run(lambda connection: connection.pragma("wal_autocheckpoint", pages))  # noqa: SLF001 - no other way
+    await store._run(lambda connection: connection.pragma("wal_autocheckpoint", pages))  # noqa: SLF001 - not a setting
     await asyncio.gather(*(_client(store, events) for _ in range(_CLIENTS)))
     await store.close()
 
 
 async def _client(store: SqliteStore, events: list[Event]) -> None:
-    """Makes listings and changes them; the price of each is its version."""
+    """Create listings and update them; the price of each is its version."""
     listing_id = version = 0
     for number in range(_WRITES // _CLIENTS):
         if number % 5 == 0:
@@ -109,7 +109,7 @@ async def _client(store: SqliteStore, events: list[Event]) -> None:
             version = 1
         else:
             version += 1
-            events.append(Ask(listing_id, version))
+            events.append(Requested(listing_id, version))
             await store.change_listing(listing_id, _raise_price)
         events.append(Acknowledged(listing_id, version))
 
@@ -119,41 +119,41 @@ def _raise_price(listing: Listing | None) -> ListingChange:
     return {"price_cents": listing.version + 1}
 
 
-# The states
+# States
 
 
 async def _replay(folder: Path, before: bytes, events: list[Event], random: Random, count: int, scale: Scale) -> Result:
-    """So many states, spread over all moments."""
+    """Check this number of states after random events."""
     moments = sorted(random.randrange(len(events)) for _ in range(count))
     disk, done = Disk(before), 0
-    faults: list[str] = []
+    failures: list[str] = []
     damaged = states = 0
     for moment in moments:
-        if scale.is_over:
+        if scale.is_time_up:
             break
         for event in events[done : moment + 1]:
             disk.advance(event)
         done = moment + 1
         database = folder / "listings.db"
-        _lay(database, disk.cut(random))
-        found = await _look(database, disk)
+        _write_files(database, disk.cut(random))
+        found = await _check_state(database, disk)
         states += 1
-        damaged += any("damaged" in fault for fault in found)
+        damaged += any("damaged" in failure for failure in found)
         if found:
-            faults.append(f"cut after event {moment}: {found[0]}")
-    return Result(states, len(events), faults, damaged)
+            failures.append(f"cut after event {moment}: {found[0]}")
+    return Result(states, len(events), failures, damaged)
 
 
-def _lay(database: Path, files: dict[Suffix, bytearray]) -> None:
-    """In an empty folder."""
+def _write_files(database: Path, files: dict[Suffix, bytearray]) -> None:
+    """Write the files to the folder, and remove all others."""
     for path in database.parent.iterdir():
         path.unlink()
     for suffix, content in files.items():
         Path(f"{database}{suffix}").write_bytes(content)
 
 
-async def _look(database: Path, disk: Disk) -> list[str]:
-    """What the product's own store finds, and what of it may not be."""
+async def _check_state(database: Path, disk: Disk) -> list[str]:
+    """Return what the store and SQLite report, and differences from the acknowledged writes."""
     store = SqliteStore(database)
     try:
         await store.open()
@@ -161,59 +161,62 @@ async def _look(database: Path, disk: Disk) -> list[str]:
         return [f"damaged: {problem.message}"]
     try:
         listings = {one.id: one for one in await store.list_listings(1, 1)}
-        faults = _differences(listings, disk)
+        failures = _differences(listings, disk)
     except Unavailable as problem:
-        faults = [f"damaged: {problem.message}"]
+        failures = [f"damaged: {problem.message}"]
     await store.close()
     with suppress(apsw.Error), closing(apsw.Connection(str(database))) as connection:
         if connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]:
-            return faults
-    return [*faults, "damaged: integrity_check finds faults"]
+            return failures
+    return [*failures, "damaged: integrity_check reports errors"]
 
 
 def _differences(listings: dict[int, Listing], disk: Disk) -> list[str]:
-    faults = [
-        f"listing {listing_id} is gone, version {least} was acknowledged"
-        for listing_id, least in disk.least.items()
+    failures = [
+        f"listing {listing_id} is gone, but version {acknowledged} was acknowledged"
+        for listing_id, acknowledged in disk.acknowledged_versions.items()
         if listing_id not in listings
     ]
     for listing_id, listing in listings.items():
-        least = disk.least.get(listing_id, 1)
-        most = max(least, disk.most.get(listing_id, 1))
-        if not least <= listing.version <= most or listing.price_cents != listing.version:
-            said = f"version {listing.version} and price {listing.price_cents}"
-            faults.append(f"listing {listing_id} has {said}, {least} was acknowledged and {most} asked for")
-    return faults
+        acknowledged = disk.acknowledged_versions.get(listing_id, 1)
+        requested = max(acknowledged, disk.requested_versions.get(listing_id, 1))
+        if not acknowledged <= listing.version <= requested or listing.price_cents != listing.version:
+            actual = f"version {listing.version} and price {listing.price_cents}"
+            failures.append(
+                f"listing {listing_id} has {actual}, but {acknowledged} was acknowledged, {requested} requested"
+            )
+    return failures
 
 
 def _total(results: list[Result]) -> Result:
     return Result(
         sum(one.states for one in results),
         sum(one.events for one in results),
-        [fault for one in results for fault in one.faults],
+        [failure for one in results for failure in one.failures],
         sum(one.damaged for one in results),
     )
 
 
 def run(scale: Scale) -> Outcome:
-    """In as many processes as there are cores."""
-    states, arms = scale.amount(STATES, 300), cores()
-    shares = [
-        Share(scale.folder / str(arm), states // arms + (arm < states % arms), scale.left, arm) for arm in range(arms)
+    """Run in a process per core."""
+    states, processes = scale.amount(STATES, 300), count_cores()
+    jobs = [
+        Job(scale.folder / str(number), states // processes + (number < states % processes), scale.seconds_left, number)
+        for number in range(processes)
     ]
-    total = _total(beside(work, shares))
-    told = f"{total.states:,} states from {total.events:,} writes, syncs and responses"
-    told += f": {len(total.faults)} with lost writes, {total.damaged} damaged"
-    return Outcome(told, total.faults, states >= STATES)
+    total = _total(run_in_parallel(work, jobs))
+    summary = f"{total.states:,} states from {total.events:,} writes, syncs and responses"
+    summary += f": {len(total.failures)} with lost writes, {total.damaged} damaged"
+    return Outcome(summary, total.failures, states >= STATES)
 
 
 def control(scale: Scale) -> Outcome:
-    """Commits that are not synced."""
-    share = Share(scale.folder / "control", 150, scale.left, 1, breaks=True)
-    total = _total(beside(work, [share]))
-    lost = f"{len(total.faults)} of {total.states} states have lost acknowledged writes, {total.damaged} are damaged"
-    shutil.rmtree(share.folder)
-    return Outcome(f"synchronous=NORMAL: {lost}", total.faults)
+    """Commit without fsync."""
+    job = Job(scale.folder / "control", 150, scale.seconds_left, 1, is_control=True)
+    total = _total(run_in_parallel(work, [job]))
+    lost = f"{len(total.failures)} of {total.states} states lost acknowledged writes, {total.damaged} are damaged"
+    shutil.rmtree(job.folder)
+    return Outcome(f"synchronous=NORMAL: {lost}", total.failures)
 
 
 INSTRUMENT = Instrument(
@@ -223,5 +226,5 @@ INSTRUMENT = Instrument(
     3,
     run,
     control,
-    short=0.03,
+    short_fraction=0.03,
 )

@@ -1,7 +1,7 @@
-"""The rate limit: exactly a thousand of a key's requests in an hour, over processes, restarts, clocks and Redis.
+"""Rate limit: exactly 1,000 requests of a key per hour, across processes, restarts, clock changes and Redis failures.
 
-`time.time` in the service's processes stands in for the machine's wall clock, which can't be set for them alone: it
-jumps to and fro by an hour while requests are counted.
+`time.time` in the service's processes replaces the wall clock of the machine, which cannot be set per process. It
+jumps back and forth by an hour during the run.
 """
 
 import asyncio
@@ -16,182 +16,191 @@ import uvloop
 
 from tests.ratelimit.locks import is_exclusively_locked
 from tests.redis_server import RedisServer
+from tests.torture.http_client import PATH, Connection, ConnectionLostError, UnreachableError
 from tests.torture.instrument import Instrument, Outcome, Scale
-from tests.torture.serving import Place, Zygote, children_of, make_people
-from tests.torture.wire import PATH, Line, LostError, UnreachableError
+from tests.torture.services import ForkServer, RestartableService, create_people, find_children
 
 LIMIT, CONNECTIONS = 1000, 200
-_EXTRA = 400  # requests beyond the limit
-_ACCEPTED, _REFUSED = HTTPStatus.NOT_FOUND, HTTPStatus.TOO_MANY_REQUESTS
+_EXTRA_REQUESTS = 400  # requests beyond the limit
+_ACCEPTED, _REJECTED = HTTPStatus.NOT_FOUND, HTTPStatus.TOO_MANY_REQUESTS
 
 
-class Scene(NamedTuple):
-    """What is tried."""
+class Scenario(NamedTuple):
+    """A setup, and what happens in the middle of the run."""
 
     name: str
-    workers: int = 1  # of each service
-    services: int = 1  # on one database
+    workers: int = 1  # per service
+    services: int = 1  # on the same database
     fault: str | None = None
-    restart: signal.Signals | None = None  # sent in the middle
-    redis: bool = False  # which is killed in the middle
-    is_late: bool = False  # the last service starts in the middle, so that the first one was alone
+    restart: signal.Signals | None = None  # the signal that ends a service in the middle
+    redis: bool = False  # use Redis and kill it in the middle
+    starts_late: bool = False  # the last service starts in the middle: until then the first one counts alone
 
 
-_STEPPED = "step_the_wall_clock"
-SCENES = (
-    Scene("1 process"),
-    Scene("2 processes", 2),
-    Scene("4 processes", 4),
-    Scene("clock stepped", services=2, fault=_STEPPED),
-    Scene("clock stepped and killed", fault=_STEPPED, restart=signal.SIGKILL),
-    Scene("restarted", 2, restart=signal.SIGTERM),
-    Scene("Redis killed", 2, redis=True),
-    Scene("one more service", services=2, is_late=True),
+_STEPPED = "step_wall_clock"
+SCENARIOS = (
+    Scenario("1 process"),
+    Scenario("2 processes", 2),
+    Scenario("4 processes", 4),
+    Scenario("clock stepped", services=2, fault=_STEPPED),
+    Scenario("clock stepped and killed", fault=_STEPPED, restart=signal.SIGKILL),
+    Scenario("restarted", 2, restart=signal.SIGTERM),
+    Scenario("Redis killed", 2, redis=True),
+    Scenario("one more service", services=2, starts_late=True),
 )
-_SHORT = ("2 processes", "clock stepped", "one more service")
-CONTROLS = ("count_for_itself", "count_by_the_wall_clock")
+_SHORT_SCENARIOS = ("2 processes", "clock stepped", "one more service")
+CONTROLS = ("count_per_process", "count_by_wall_clock")
 
 
-class Asker:
-    """Asks with a key from many connections, by either header."""
+class Client:
+    """Sends requests with one key on many connections, in either header."""
 
     def __init__(self, ports: list[int], key: str, connections: int) -> None:
         self.statuses: Counter[int] = Counter()
-        self.in_doubt = 0
-        self.faults: list[str] = []
+        self.unknown = 0
+        self.failures: list[str] = []
         self._key = key
-        self._lines = [Line(ports[number % len(ports)], "") for number in range(connections)]
-        self._left = 0
+        self._lines = [Connection(ports[number % len(ports)], "") for number in range(connections)]
+        self._remaining = 0
 
     async def fetch(self, requests: int) -> None:
-        """So many in all."""
-        self._left = requests
-        await asyncio.gather(*(self._ask(number, line) for number, line in enumerate(self._lines)))
+        """Send this number of requests in total."""
+        self._remaining = requests
+        await asyncio.gather(
+            *(self._fetch_until_done(number, connection) for number, connection in enumerate(self._lines))
+        )
 
-    async def _ask(self, number: int, line: Line) -> None:
+    async def _fetch_until_done(self, number: int, connection: Connection) -> None:
         name, prefix = (("X-API-Key", ""), ("Authorization", "Bearer "))[number % 2]
         request = f"GET {PATH}/1 HTTP/1.1\r\nHost: x\r\n{name}: {prefix}{self._key}\r\n\r\n".encode()
-        while self._left > 0:
-            self._left -= 1
+        while self._remaining > 0:
+            self._remaining -= 1
             try:
-                answer = await line.send(request)
+                response = await connection.send(request)
             except UnreachableError:
-                self._left += 1
+                self._remaining += 1
                 await asyncio.sleep(0.01)
                 continue
-            except LostError:
-                self.in_doubt += 1
+            except ConnectionLostError:
+                self.unknown += 1
                 await asyncio.sleep(0.01)
                 continue
-            self.statuses[answer.status] += 1
-            if answer.status == _REFUSED and not 1 <= int(answer.headers["retry-after"]) <= 3600:
-                self.faults.append(f"Retry-After is {answer.headers['retry-after']}")
+            self.statuses[response.status] += 1
+            if response.status == _REJECTED and not 1 <= int(response.headers["retry-after"]) <= 3600:
+                self.failures.append(f"Retry-After is {response.headers['retry-after']}")
 
     def close(self) -> None:
-        """End all connections."""
-        for line in self._lines:
-            line.close()
+        """Close all connections."""
+        for connection in self._lines:
+            connection.close()
 
 
-class Trial:
-    """One scene: services on one database, and whoever counts for them."""
+class ScenarioRun:
+    """The services of a scenario, on one database."""
 
-    def __init__(self, folder: Path, scene: Scene, stack: ExitStack, connections: int) -> None:
-        self.scene = scene
-        self.faults: list[str] = []
-        self.requests = self.accepted = self.in_doubt = 0
+    def __init__(self, folder: Path, scenario: Scenario, stack: ExitStack, connections: int) -> None:
+        self.scenario = scenario
+        self.failures: list[str] = []
+        self.requests = self.accepted = self.unknown = 0
         self._connections = connections
-        self._redis = stack.enter_context(RedisServer()) if scene.redis else None
-        settings = {"LISTINGS_RATE_LIMIT": str(LIMIT), "LISTINGS_WORKERS": str(scene.workers)}
+        self._redis = stack.enter_context(RedisServer()) if scenario.redis else None
+        settings = {"LISTINGS_RATE_LIMIT": str(LIMIT), "LISTINGS_WORKERS": str(scenario.workers)}
         if self._redis is not None:
             settings |= {"LISTINGS_REDIS_URL": self._redis.url, "LISTINGS_REDIS_TIMEOUT": "10000"}
-        zygote = stack.enter_context(Zygote())
+        fork_server = stack.enter_context(ForkServer())
         self._folder = folder
-        self._places = [
-            stack.enter_context(Place(folder, zygote, scene.fault, **settings)) for _ in range(scene.services)
+        self._services = [
+            stack.enter_context(RestartableService(folder, fork_server, scenario.fault, **settings))
+            for _ in range(scenario.services)
         ]
 
     async def work(self) -> None:
-        """Spend a key's hour, and more."""
-        (alice,) = await make_people(self._folder, 1)
-        for place in self._places[:-1] if self.scene.is_late else self._places:
-            await self._start(place)
-        while self.scene.is_late and not is_exclusively_locked(place.database):  # noqa: ASYNC110 - the kernel knows it
+        """Send more requests than the key's limit."""
+        (alice,) = await create_people(self._folder, 1)
+        for service in self._services[:-1] if self.scenario.starts_late else self._services:
+            await self._start(service)
+        while self.scenario.starts_late and not is_exclusively_locked(service.database):  # noqa: ASYNC110 - a lock of the kernel
             await asyncio.sleep(0.001)
-        asker = Asker([place.port for place in self._places], alice.key, self._connections)
-        asking = asyncio.create_task(asker.fetch(LIMIT + _EXTRA))
-        while asker.statuses.total() < LIMIT // 3 and not asking.done():  # noqa: ASYNC110 - it is a number of many
+        client = Client([service.port for service in self._services], alice.key, self._connections)
+        fetching = asyncio.create_task(client.fetch(LIMIT + _EXTRA_REQUESTS))
+        while client.statuses.total() < LIMIT // 3 and not fetching.done():  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0.001)
         await self._disturb()
-        await asking
-        self._check(asker)
-        asker.close()
-        self.requests = asker.statuses.total()
-        self.accepted, self.in_doubt = asker.statuses[_ACCEPTED], asker.in_doubt
+        await fetching
+        self._check(client)
+        client.close()
+        self.requests = client.statuses.total()
+        self.accepted, self.unknown = client.statuses[_ACCEPTED], client.unknown
 
-    async def _start(self, place: Place) -> None:
-        place.start()
-        await place.answers()
-        line = Line(place.port, "")
-        while not _is_whole(place, self.scene.workers):  # noqa: ASYNC110 - other processes decide it
+    async def _start(self, service: RestartableService) -> None:
+        service.start()
+        await service.wait_until_ready()
+        connection = Connection(service.port, "")
+        while not _has_all_workers(service, self.scenario.workers):  # noqa: ASYNC110 - depends on other processes
             await asyncio.sleep(0.01)
-        assert (await line.fetch("GET", "/readyz")).status == HTTPStatus.OK
-        line.close()
+        assert (await connection.fetch("GET", "/readyz")).status == HTTPStatus.OK
+        connection.close()
 
     async def _disturb(self) -> None:
         if self._redis is not None:
             await asyncio.to_thread(self._redis.kill)
-        if self.scene.restart is not None:
-            process = self._places[0].process
+        if self.scenario.restart is not None:
+            process = self._services[0].process
             assert process is not None
-            await asyncio.to_thread(process.kill, self.scene.restart)
-            await self._start(self._places[0])
-        if self.scene.is_late:
-            await self._start(self._places[-1])
+            await asyncio.to_thread(process.kill, self.scenario.restart)
+            await self._start(self._services[0])
+        if self.scenario.starts_late:
+            await self._start(self._services[-1])
 
-    def _check(self, asker: Asker) -> None:
-        accepted = asker.statuses[_ACCEPTED]
-        if not LIMIT - asker.in_doubt <= accepted <= LIMIT:
-            self.faults.append(f"{accepted} were accepted, {asker.in_doubt} are in doubt")
-        others = {status: count for status, count in asker.statuses.items() if status not in {_ACCEPTED, _REFUSED}}
-        if others:
-            self.faults.append(f"others were answered {others}")
-        self.faults += asker.faults[:3]
-
-
-def _is_whole(place: Place, workers: int) -> bool:
-    return workers == 1 or (place.process is not None and len(children_of(place.process.pid)) == workers)
+    def _check(self, client: Client) -> None:
+        accepted = client.statuses[_ACCEPTED]
+        if not LIMIT - client.unknown <= accepted <= LIMIT:
+            self.failures.append(f"{accepted} were accepted, {client.unknown} have no response")
+        unexpected = {
+            status: count for status, count in client.statuses.items() if status not in {_ACCEPTED, _REJECTED}
+        }
+        if unexpected:
+            self.failures.append(f"unexpected responses: {unexpected}")
+        self.failures += client.failures[:3]
 
 
-def work(scale: Scale, scene: Scene, connections: int) -> Trial:
-    """A scene in a place of its own."""
-    folder = scale.folder / scene.name.replace(" ", "-")
+def _has_all_workers(service: RestartableService, workers: int) -> bool:
+    return workers == 1 or (service.process is not None and len(find_children(service.process.pid)) == workers)
+
+
+def work(scale: Scale, scenario: Scenario, connections: int) -> ScenarioRun:
+    """Run a scenario in a folder of its own."""
+    folder = scale.folder / scenario.name.replace(" ", "-")
     folder.mkdir()
     with ExitStack() as stack:
-        trial = Trial(folder, scene, stack, connections)
-        uvloop.run(trial.work())
-    return trial
+        scenario_run = ScenarioRun(folder, scenario, stack, connections)
+        uvloop.run(scenario_run.work())
+    return scenario_run
 
 
 def run(scale: Scale) -> Outcome:
-    """All scenes from 200 connections in a long run, some from fewer in a short one."""
-    is_long = scale.part >= 1
-    scenes = [scene for scene in SCENES if is_long or scene.name in _SHORT]
-    trials = [work(scale, scene, CONNECTIONS if is_long else CONNECTIONS // 4) for scene in scenes]
-    faults = [f"{trial.scene.name}: {fault}" for trial in trials for fault in trial.faults]
-    told = ", ".join(f"{it.scene.name} {it.accepted:,}" + f" + {it.in_doubt} lost" * bool(it.in_doubt) for it in trials)
-    return Outcome(f"{sum(it.requests for it in trials):,} requests; accepted: {told}", faults, is_long)
+    """Run all scenarios with 200 connections, or some with fewer in the short form."""
+    is_full = scale.fraction >= 1
+    scenarios = [scenario for scenario in SCENARIOS if is_full or scenario.name in _SHORT_SCENARIOS]
+    runs = [work(scale, scenario, CONNECTIONS if is_full else CONNECTIONS // 4) for scenario in scenarios]
+    failures = [
+        f"{scenario_run.scenario.name}: {failure}" for scenario_run in runs for failure in scenario_run.failures
+    ]
+    summary = ", ".join(
+        f"{it.scenario.name} {it.accepted:,}" + f" + {it.unknown} lost" * bool(it.unknown) for it in runs
+    )
+    return Outcome(f"{sum(it.requests for it in runs):,} requests; accepted: {summary}", failures, is_full)
 
 
 def control(scale: Scale) -> Outcome:
-    """Each process counts for itself; time is what the wall clock says."""
-    faults = []
+    """Count per process, and by the wall clock."""
+    failures = []
     for fault in CONTROLS:
-        found = work(scale, Scene(fault, services=2, fault=fault), CONNECTIONS // 4).faults
+        found = work(scale, Scenario(fault, services=2, fault=fault), CONNECTIONS // 4).failures
         if not found:
             return Outcome(f"{fault} was not found")
-        faults += [f"{fault}: {one}" for one in found]
-    return Outcome(f"{', '.join(CONTROLS)}: 2 services each", faults)
+        failures += [f"{fault}: {one}" for one in found]
+    return Outcome(f"{', '.join(CONTROLS)}: 2 services each", failures)
 
 
 INSTRUMENT = Instrument(

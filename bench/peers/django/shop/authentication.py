@@ -1,4 +1,4 @@
-"""Who calls."""
+"""Authentication with API keys."""
 
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed, NotAuthenticated
@@ -8,22 +8,22 @@ from shop.models import AccountApiKey
 
 
 class HeaderKeyParser(KeyParser):
-    """The key out of either header."""
+    """Reads the key from either header."""
 
     keyword = "Bearer"
 
     def get(self, request):
-        """The key, or None."""
+        """Return the key, or None."""
         return request.META.get("HTTP_X_API_KEY") or self.get_from_authorization(request)
 
 
 class ApiKeyAuthentication(BaseAuthentication):
-    """Take the key's account as the user."""
+    """Uses the account of the key as the user."""
 
     key_parser = HeaderKeyParser()
 
     def authenticate(self, request):
-        """The account and its key."""
+        """Return the account and its key."""
         secret = self.key_parser.get(request)
         if not secret:
             raise NotAuthenticated("API key is required")
@@ -37,5 +37,5 @@ class ApiKeyAuthentication(BaseAuthentication):
         return key.account, key
 
     def authenticate_header(self, _request):
-        """What makes a refusal a 401."""
+        """Return the WWW-Authenticate header, which turns the error into a 401."""
         return 'Bearer realm="listings"'

@@ -1,11 +1,11 @@
-"""Errors as answers."""
+"""Error responses."""
 
 from rest_framework.exceptions import ValidationError
 from rest_framework.views import exception_handler
 
 
 def handle(error, context):
-    """Give every error the one shape."""
+    """Convert every error to the same format."""
     response = exception_handler(error, context)
     if response is None:
         return None

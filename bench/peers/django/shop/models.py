@@ -17,7 +17,7 @@ class Account(models.Model):
 
     @property
     def has_current_plan(self):
-        """Whether the Business plan has not expired."""
+        """Return whether the Business plan has not expired."""
         return self.plan_expires_at is not None and self.plan_expires_at > timezone.now()
 
 
@@ -34,7 +34,7 @@ class Listing(models.Model):
     """A listing."""
 
     class Type(models.TextChoices):
-        """What is offered."""
+        """The type of the offer."""
 
         PRODUCT = "product"
         SERVICE = "service"
@@ -42,7 +42,7 @@ class Listing(models.Model):
         JOB = "job"
 
     class PriceType(models.TextChoices):
-        """What the price is for."""
+        """The unit of the price."""
 
         FIXED = "fixed"
         NEGOTIABLE = "negotiable"

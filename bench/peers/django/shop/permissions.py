@@ -1,23 +1,23 @@
-"""Who may what."""
+"""Permissions."""
 
 from rest_framework.permissions import BasePermission
 
 
 class HasCurrentPlan(BasePermission):
-    """The Business plan has not expired."""
+    """Requires a Business plan that has not expired."""
 
     message = "Business plan expired"
 
     def has_permission(self, request, _view):
-        """Whether it has not."""
+        """Return whether the plan is active."""
         return request.user.has_current_plan
 
 
 class IsOwner(BasePermission):
-    """The listing is the caller's."""
+    """Requires a listing of the caller."""
 
     message = "This listing belongs to another account"
 
     def has_object_permission(self, request, _view, listing):
-        """Whether it is."""
+        """Return whether the caller owns the listing."""
         return listing.account_id == request.user.pk

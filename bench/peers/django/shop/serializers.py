@@ -1,4 +1,4 @@
-"""What goes in and what comes out."""
+"""Serializers of requests and responses."""
 
 from rest_framework import serializers
 
@@ -34,7 +34,7 @@ class ListingSerializer(serializers.ModelSerializer):
 
 
 class NewListingSerializer(ListingSerializer):
-    """A listing to be created, with what is stored but not shown."""
+    """A new listing, including the fields that responses do not contain."""
 
     class Meta(ListingSerializer.Meta):
         fields = [*ListingSerializer.Meta.fields, "district", "latitude", "longitude"]

@@ -1,4 +1,4 @@
-"""How often a key may call."""
+"""The rate limit."""
 
 import threading
 
@@ -7,21 +7,21 @@ from rest_framework.throttling import SimpleRateThrottle
 
 
 class ApiKeyThrottle(SimpleRateThrottle):
-    """1000 requests in any hour, for each key."""
+    """Allows 1,000 requests per key in any hour."""
 
     rate = "1000/hour"
     _lock = threading.Lock()
 
     def parse_rate(self, rate):
-        """The number of requests, and the window that the settings give."""
+        """Return the number of requests, and the window from the settings."""
         number, _ = super().parse_rate(rate)
         return number, settings.RATE_WINDOW
 
     def get_cache_key(self, request, _view):
-        """The key's own log."""
+        """Return the cache key of the API key."""
         return f"throttle_{request.auth.prefix}"
 
     def allow_request(self, request, view):
-        """Let no other thread read the log before this one has written it."""
+        """Check the limit under a lock, so that threads do not overwrite each other's counts."""
         with self._lock:
             return super().allow_request(request, view)

@@ -17,11 +17,11 @@ class ListingViewSet(
     permission_classes = [HasCurrentPlan, IsOwner]
 
     def get_serializer_class(self):
-        """Creating takes more fields than are shown."""
+        """Return the serializer; creates accept more fields than responses contain."""
         return NewListingSerializer if self.action == "create" else ListingSerializer
 
     def list(self, request, *_args, **_kwargs):
-        """The caller's active listings, newest first."""
+        """Return the caller's active listings, newest first."""
         listings = self.get_queryset().filter(account=request.user, is_active=True).order_by("-id")
         return Response({"listings": self.get_serializer(listings, many=True).data})
 

@@ -1,7 +1,7 @@
-"""The peers: what each is made of, and how it is installed, loaded and served.
+"""The peers: their packages, and the commands that install, load and serve them.
 
-A peer's source is a folder beside this module. What is installed of it goes into `.peers/`, apart from the project's
-own environment. Commands run in the peer's folder there; `{home}`, `{source}` and `{port}` are filled in.
+The source of a peer is a folder next to this module. It is installed into `.peers/`, separate from the project's own
+environment. Commands run in that folder, and `{home}`, `{source}` and `{port}` are replaced.
 """
 
 import json
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import RejectedRequest
+from bench import BenchmarkError
 
 SOURCES = Path(__file__).parent
 HOMES = SOURCES.parent.parent / ".peers"
@@ -20,32 +20,32 @@ _PINNED = re.compile(r"^([A-Za-z0-9_.-]+)(?:\[[^]]*\])?==([^\s;\\]+)", re.MULTIL
 
 
 class Peer(NamedTuple):
-    """A way that users would take instead of the service."""
+    """A program that users might choose instead of the service."""
 
     name: str
     title: str
     lock: str
-    """The file that pins its packages."""
+    """The file with its pinned packages."""
     packages: tuple[str, ...]
-    """Those whose versions are told."""
+    """The packages whose versions are reported."""
     install: tuple[tuple[str, ...], ...]
     load: tuple[tuple[str, ...], ...]
-    """Fills the database that DATABASE names; the last command prints new keys by account."""
+    """Commands that fill the database in DATABASE; the last one prints new keys by account."""
     serve: tuple[str, ...]
 
     @property
     def source(self) -> Path:
-        """The folder of its source."""
+        """The folder with its source."""
         return SOURCES / self.name
 
     @property
     def home(self) -> Path:
-        """The folder that it is installed in, with a copy of its source, which it runs in."""
+        """The folder where it is installed, with a copy of its source."""
         return HOMES / self.name
 
     def versions(self) -> str:
-        """Its packages with their versions."""
-        found = pinned(self.source / self.lock)
+        """Return its packages with their versions."""
+        found = read_pinned_versions(self.source / self.lock)
         return ", ".join(f"{name} {found[name]}" for name in self.packages)
 
 
@@ -94,8 +94,8 @@ PEERS = (
 )
 
 
-def pinned(lock: Path) -> dict[str, str]:
-    """The versions of packages in a requirements.txt or a package-lock.json, by their names."""
+def read_pinned_versions(lock: Path) -> dict[str, str]:
+    """Read the package versions from a requirements.txt or a package-lock.json."""
     text = lock.read_text("utf-8")
     if lock.suffix != ".json":
         return dict(_PINNED.findall(text))
@@ -103,10 +103,10 @@ def pinned(lock: Path) -> dict[str, str]:
     return {name.removeprefix("node_modules/"): entry["version"] for name, entry in packages.items() if name}
 
 
-def said(*command: str) -> str:
-    """What a program says of its version, in one line; raises Refusal when it is missing."""
+def run_version_command(*command: str) -> str:
+    """Return the output of a version command. Raise BenchmarkError if the program is missing."""
     try:
         outcome = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        raise RejectedRequest(f"{command[0]} is missing") from None
+        raise BenchmarkError(f"{command[0]} is missing") from None
     return (outcome.stdout or outcome.stderr).strip()

@@ -1,4 +1,4 @@
-"""Databases with each released schema and many rows, and what can be told of all that is in them, for each engine."""
+"""Databases with each released schema and many rows, and digests of their content, for each engine."""
 
 import asyncio
 import shutil
@@ -26,13 +26,13 @@ _ROW = (
     " 'product', 'Lighting', '[]', i, 'fixed', 'Attic', 'Otago', '', i % 5 <> 0, '2026-01-02 03:04:05',"
     " '2026-01-02 03:04:05', CASE WHEN i % 7 = 0 THEN 1767323045 END"
 )
-_NUMBERS = "WITH RECURSIVE numbers(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM numbers WHERE i < {most}) "
-_ACCOUNT = "SELECT i, i, 'alice', 'alice' || i || '@example.com', 1767323045 FROM "
-_KEEP = "INSERT INTO accounts (id, bucket, name, email, created_at) "
-_STATE = "INSERT INTO account_state (bucket, account_id, revision) SELECT id, id, 1 FROM accounts"
-_LAST = "INSERT INTO listing_ids (bucket, last) SELECT id, {rows} FROM accounts"
+_NUMBERS_CTE = "WITH RECURSIVE numbers(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM numbers WHERE i < {most}) "
+_SELECT_ACCOUNT = "SELECT i, i, 'alice', 'alice' || i || '@example.com', 1767323045 FROM "
+_INSERT_ACCOUNTS = "INSERT INTO accounts (id, bucket, name, email, created_at) "
+_INSERT_STATE = "INSERT INTO account_state (bucket, account_id, revision) SELECT id, id, 1 FROM accounts"
+_INSERT_LAST_IDS = "INSERT INTO listing_ids (bucket, last) SELECT id, {rows} FROM accounts"
 
-_PG_SHAPE = """
+_POSTGRES_SCHEMA = """
 SELECT 'column', concat_ws(' ', table_name, column_name, data_type, is_nullable, column_default)
 FROM information_schema.columns WHERE table_schema = 'public'
 UNION ALL SELECT 'index', indexdef FROM pg_indexes WHERE schemaname = 'public'
@@ -43,57 +43,57 @@ ORDER BY 1, 2
 """
 
 
-class DatabaseLocation(Protocol):
-    """Where databases of an engine are made."""
+class SchemaDatabases(Protocol):
+    """Creates databases of one engine with an older schema."""
 
     name: str
-    known: list[migrations.Migration]
+    released: list[migrations.Migration]
 
     def prepare(self, rows: int) -> None:
-        """One of each schema, with so many listings."""
+        """Create one template per released schema, with this many listings."""
 
-    def fresh(self, version: int) -> AbstractContextManager[str]:
-        """The address of a new one with a schema, for a time."""
+    def create(self, version: int) -> AbstractContextManager[str]:
+        """Create a temporary database with this version of the schema; yield its URL."""
 
-    def told(self, url: str) -> dict[str, str]:
-        """A digest of everything in it, by its tables, and the migrations that it says were applied."""
+    def compute_digests(self, url: str) -> dict[str, str]:
+        """Return a digest per table, the schema, and the applied migrations."""
 
     def restart(self) -> None:
-        """As after a crash, where there is anything to restart."""
+        """Restart the server as after a crash, if the engine has one."""
 
 
-class SqliteGround:
-    """Files in a folder."""
+class SqliteDatabases:
+    """SQLite files in a folder."""
 
     name = "SQLite"
 
     def __init__(self, folder: Path) -> None:
-        self.known = migrations.shipped_migrations()
+        self.released = migrations.shipped_migrations()
         self._folder = folder
         self._number = count(1)
 
     def prepare(self, rows: int) -> None:
-        first = self._base(1)
-        migrate.migrate(first, self.known[:1])
+        first = self._template_file(1)
+        migrate.migrate(first, self.released[:1])
         with closing(apsw.Connection(str(first))) as connection, connection:
             for statement in _sqlite_rows(rows):
                 connection.execute(statement).fetchall()
-        for version in range(2, len(self.known) + 1):
-            shutil.copy(self._base(version - 1), self._base(version))
-            migrate.migrate(self._base(version), self.known[:version])
+        for version in range(2, len(self.released) + 1):
+            shutil.copy(self._template_file(version - 1), self._template_file(version))
+            migrate.migrate(self._template_file(version), self.released[:version])
 
     @contextmanager
-    def fresh(self, version: int) -> Iterator[str]:
+    def create(self, version: int) -> Iterator[str]:
         folder = self._folder / str(next(self._number))
         folder.mkdir()
-        shutil.copy(self._base(version), folder / "listings.db")
+        shutil.copy(self._template_file(version), folder / "listings.db")
         yield f"sqlite:///{folder}/listings.db"
         shutil.rmtree(folder)
 
-    def told(self, url: str) -> dict[str, str]:
+    def compute_digests(self, url: str) -> dict[str, str]:
         with closing(apsw.Connection(url.removeprefix("sqlite:///"))) as connection:
-            sound = connection.execute("PRAGMA integrity_check").fetchall()
-            found = {"integrity": str(sound)}
+            integrity = connection.execute("PRAGMA integrity_check").fetchall()
+            found = {"integrity": str(integrity)}
             schema = connection.execute("SELECT name, type, sql FROM sqlite_schema ORDER BY name").fetchall()
             found["schema"] = str(schema)
             for name in [row[0] for row in schema if row[1] == "table" and row[0] != "schema_migrations"]:
@@ -105,43 +105,43 @@ class SqliteGround:
         return found
 
     def restart(self) -> None:
-        """There is nothing that runs."""
+        """Do nothing: there is no server."""
 
-    def _base(self, version: int) -> Path:
+    def _template_file(self, version: int) -> Path:
         folder = self._folder / f"base-{version}"
         folder.mkdir(exist_ok=True)
         return folder / "listings.db"
 
 
-class PostgresGround:
-    """Databases of a server."""
+class PostgresDatabases:
+    """Databases on a PostgreSQL server."""
 
     name = "PostgreSQL"
 
     def __init__(self, server: PostgresServer) -> None:
-        self.known = migrations.shipped_migrations("postgres")
+        self.released = migrations.shipped_migrations("postgres")
         self._server = server
         self._number = count(1)
 
     def prepare(self, rows: int) -> None:
-        for version in range(1, len(self.known) + 1):
+        for version in range(1, len(self.released) + 1):
             template = f"TEMPLATE base_{version - 1}" if version > 1 else "TEMPLATE template0"
             self._server.execute(f"CREATE DATABASE base_{version} {template}")
-            asyncio.run(postgres_migrate.migrate(self._server.url(f"base_{version}"), self.known[:version]))
+            asyncio.run(postgres_migrate.migrate(self._server.url(f"base_{version}"), self.released[:version]))
             if version == 1:
                 for statement in _postgres_rows(rows):
                     self._server.execute(statement, "base_1")
 
     @contextmanager
-    def fresh(self, version: int) -> Iterator[str]:
+    def create(self, version: int) -> Iterator[str]:
         name = f"fresh_{next(self._number)}"
         self._server.execute(f"CREATE DATABASE {name} TEMPLATE base_{version}")
         yield self._server.url(name)
         self._server.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
-    def told(self, url: str) -> dict[str, str]:
+    def compute_digests(self, url: str) -> dict[str, str]:
         name = url.rpartition("/")[2].partition("?")[0]
-        found = {"schema": str(self._server.execute(_PG_SHAPE, name))}
+        found = {"schema": str(self._server.execute(_POSTGRES_SCHEMA, name))}
         tables = self._server.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'", name)
         digests = " UNION ALL ".join(
             f"SELECT '{table}', md5(string_agg(md5(CAST(t AS text)), '' ORDER BY CAST(t AS text))) FROM {table} AS t"
@@ -157,17 +157,17 @@ class PostgresGround:
 
 def _sqlite_rows(rows: int) -> list[str]:
     return [
-        _KEEP + _NUMBERS.format(most=ACCOUNTS) + _ACCOUNT + "numbers",
-        _STATE,
-        _LAST.format(rows=rows),
-        f"INSERT INTO listings ({_LISTING}) {_NUMBERS.format(most=rows)}SELECT {_ROW} FROM numbers",
+        _INSERT_ACCOUNTS + _NUMBERS_CTE.format(most=ACCOUNTS) + _SELECT_ACCOUNT + "numbers",
+        _INSERT_STATE,
+        _INSERT_LAST_IDS.format(rows=rows),
+        f"INSERT INTO listings ({_LISTING}) {_NUMBERS_CTE.format(most=rows)}SELECT {_ROW} FROM numbers",
     ]
 
 
 def _postgres_rows(rows: int) -> list[str]:
     return [
-        _KEEP + _ACCOUNT + f"generate_series(1, {ACCOUNTS}) AS i",
-        _STATE,
-        _LAST.format(rows=rows),
+        _INSERT_ACCOUNTS + _SELECT_ACCOUNT + f"generate_series(1, {ACCOUNTS}) AS i",
+        _INSERT_STATE,
+        _INSERT_LAST_IDS.format(rows=rows),
         f"INSERT INTO listings ({_LISTING}) SELECT {_ROW} FROM generate_series(1, {rows}) AS i",
     ]

@@ -1,24 +1,24 @@
-"""JSON that is sound, is not, or may be either (y_, n_, i_, as JSONTestSuite names them), and strings that break things.
+"""JSON texts and hostile strings.
 
-The JSON is written for the place of a value in an object. The strings are sent in fields of text.
+The JSON texts are values of an object's field: valid (y_), invalid (n_), or either (i_), as in JSONTestSuite.
 """
 
 import string
 from collections.abc import Iterator, Mapping
 
-_DEEP = 100_000
+_DEPTH = 100_000
 
 
-def json_cases() -> dict[str, bytes]:
-    """By their names."""
-    made: dict[str, bytes] = {}
-    for prefix, texts in (("y", _sound()), ("n", _unsound()), ("i", _either())):
+def build_json_cases() -> dict[str, bytes]:
+    """Return the JSON texts by name."""
+    cases: dict[str, bytes] = {}
+    for prefix, texts in (("y", _generate_valid()), ("n", _generate_invalid()), ("i", _generate_ambiguous())):
         for number, text in enumerate(dict.fromkeys(texts)):
-            made[f"{prefix}_{number:03}_{text[:24]!r}"] = text
-    return made
+            cases[f"{prefix}_{number:03}_{text[:24]!r}"] = text
+    return cases
 
 
-def _sound() -> Iterator[bytes]:
+def _generate_valid() -> Iterator[bytes]:
     for number in ("0", "-0", "1", "-1", "10", "123", "0.1", "-0.5", "1.0", "0.000001", "1e0", "1E1", "1e+2", "1e-2", "0e1",
                    "0E+1", "-1.5e-3", "123456789012345", "9007199254740993", "-9223372036854775808", "1.7976931348623157e308",
                    "5e-324", "0.1e1", "20e1", "-0.0", "-0e-1", "1.00000000000000000000000000000001"):  # fmt: skip
@@ -65,7 +65,7 @@ def _sound() -> Iterator[bytes]:
     )
 
 
-def _unsound() -> Iterator[bytes]:
+def _generate_invalid() -> Iterator[bytes]:
     for number in ("+1", "01", "-01", "00", "1.", ".1", "-.1", "-", "+", ".", "1e", "1e+", "1.e1", "1e1.5", "0x1", "0b1", "0o1",
                    "1_000", "1,5,", "1 2", "--1", "1-", "1+1", "1a", "1e1e1", "0.1.2", "2.e3", "0.e1", "9.e+", "-1x", "- 1",
                    "1.0e", "0e", "0e+", "-012", "-2.", "1eE2", "１", "∞", "1f", "1L", "1/2", "#1", "$1", "1%",
@@ -160,10 +160,15 @@ def _unsound() -> Iterator[bytes]:
         b'["a',
         b'{"a":tru}',
     )
-    yield from (b"[" * _DEEP, b'{"a":' * _DEEP, b"[" * _DEEP + b"]" * _DEEP, b'{"a":' * 50_000 + b"1" + b"}" * 50_000)
+    yield from (
+        b"[" * _DEPTH,
+        b'{"a":' * _DEPTH,
+        b"[" * _DEPTH + b"]" * _DEPTH,
+        b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
+    )
 
 
-def _either() -> Iterator[bytes]:
+def _generate_ambiguous() -> Iterator[bytes]:
     for number in ("1e309", "-1e309", "1e99999", "1e-99999", "9" * 400, "-" + "9" * 400, "0." + "1" * 1000, "1" + "0" * 1000,
                    "18446744073709551616", "-9223372036854775809", "1e" + "9" * 100, "0e" + "9" * 100, "1e-" + "9" * 100):  # fmt: skip
         yield number.encode()
@@ -182,11 +187,11 @@ def _either() -> Iterator[bytes]:
     yield from (b"[" * depth + b"]" * depth for depth in (500, 1000, 1100, 2000))
 
 
-_BASE = (
+_STRINGS = (
     "undefined", "null", "NULL", "None", "nil", "true", "false", "NaN", "0", "-1", "1/0", "1e309", "0x1", "012", "१२३",
     "1,000.00", "$1.00", "2026-02-30", "; DROP TABLE listings", "' OR '1'='1", "1' OR 1=1 --", '" OR ""="', "'; SELECT pg_sleep(9); --",
     "%s%s%s%n", "%00", "%d", "{0}", "{{7*7}}", "${7*7}", "#{7*7}", "<%= 7*7 %>", "{% debug %}", "$(touch /tmp/x)", "`id`", "| id", "&& id",
-    "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "javascript:alert(1)", "\"><svg/onload=alert(1)>", "</title><b>", "<!--",
+    "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "javascript:alert(1)", '"><svg/onload=alert(1)>', "</title><b>", "<!--",
     "]]>", "&lt;b&gt;", "&#0;", "&amp;amp;", "<![CDATA[x]]>", "<?xml version='1.0'?>", "<!DOCTYPE a [<!ENTITY b SYSTEM 'file:///'>]>",
     "../../../etc/passwd", "..\\..\\x", "/dev/null", "C:\\CON", "COM1", "file:///etc/passwd", "http://[::1]/", "\\\\host\\share",
     "=1+1", "+1", "-1+1", "@SUM(A1)", "=cmd|' /C calc'!A0", "\t=1+1", "\r=1+1", "a,b", 'a"b', "a;b", "a\tb", "a\nb", "a\r\nb", "a\rb",
@@ -195,22 +200,22 @@ _BASE = (
     "ヽ༼ຈل͜ຈ༽ﾉ", "(｡◕ ∀ ◕｡)", "😍", "👾 🙇 💁", "👨‍👩‍👧‍👦", "👋🏽", "🇳🇿 🏴\U000e0067\U000e0062\U000e007f", "1️⃣", "١٢٣", "ثم نفس سقطت", "בְּרֵאשִׁית",
     "הָיְתָהtestالصفحات", "﷽", "ﷺ", "مُنَاقَشَةُ", "\u202etest\u202c", "\u2066test\u2067", "\u2029", "Ṱ̺̺̕o͞ ̷i̲̬͇̪͙n̝̗͕v̟̜̘̦͟o̶̙̰̠kè͚̮̺̪̹̱̤", "˙ɐnbᴉlɐ ɐuƃɐɯ", "𝐓𝐡𝐞 𝔮𝔲𝔦𝔠𝔨", "⒯⒣⒠",
     "ĳ ǅ ŉ", "e\u0301 é", "\u1e9b\u0323", "\ufb01", "\u212b \u00c5", "\u0958", "\u0344", "क्षि", "நி", "ก็", "ཨོཾ", "\u1100\u1161", "ﾞ", "\ufffd", "\ufffc",
-    "AND", "OR", "NOT", "NEAR(a b)", "a AND", "\"a", "a*", "^a", "title:a", "a NOT b", "{a b}: c", "a:*", "a & !b", "<->", "a <2> b", "'a':1A", "(((", "\\", "\\\\", "\\'", "\\0", "\\x00", "\\u0000", "\\N", "_", "%", "a%b_c", "[a-z]", "E'\\x'", "$1", "$$a$$", ":a", "?",
+    "AND", "OR", "NOT", "NEAR(a b)", "a AND", '"a', "a*", "^a", "title:a", "a NOT b", "{a b}: c", "a:*", "a & !b", "<->", "a <2> b", "'a':1A", "(((", "\\", "\\\\", "\\'", "\\0", "\\x00", "\\u0000", "\\N", "_", "%", "a%b_c", "[a-z]", "E'\\x'", "$1", "$$a$$", ":a", "?",
 )  # fmt: skip
 
 
-def naughty_strings() -> list[str]:
-    """Each once."""
-    made = [*_BASE, *map(chr, range(0x80)), *(f"a{chr(code)}b" for code in (*range(0x20), *range(0x7F, 0xA1)))]
-    made += [f"a{character}b" for character in _CHARACTERS] + list(_CHARACTERS)
-    made += [chr(plane << 16 | 0xFFFE) + "a" for plane in range(17)] + [
+def build_naughty_strings() -> list[str]:
+    """Return the strings without duplicates."""
+    cases = [*_STRINGS, *map(chr, range(0x80)), *(f"a{chr(code)}b" for code in (*range(0x20), *range(0x7F, 0xA1)))]
+    cases += [f"a{character}b" for character in _CHARACTERS] + list(_CHARACTERS)
+    cases += [chr(plane << 16 | 0xFFFE) + "a" for plane in range(17)] + [
         "a" + chr(plane << 16 | 0xFFFF) for plane in range(17)
     ]
     for size in (99, 100, 101, 254, 255, 256, 4096):
-        made += ["a" * size, "é" * size, "😀" * size, " " * (size - 1) + "a", "a" + "\u0301" * (size - 1)]
-    made += [f" {text} " for text in _BASE[:20]] + [text * 3 for text in _BASE[60:80]]
-    made += ["\ud800", "a\udfffb", "\udc00\ud800", "\x00", "a\x00", "\x00a", "", " ", "\t\n"]
-    return list(dict.fromkeys(made))
+        cases += ["a" * size, "é" * size, "😀" * size, " " * (size - 1) + "a", "a" + "\u0301" * (size - 1)]
+    cases += [f" {text} " for text in _STRINGS[:20]] + [text * 3 for text in _STRINGS[60:80]]
+    cases += ["\ud800", "a\udfffb", "\udc00\ud800", "\x00", "a\x00", "\x00a", "", " ", "\t\n"]
+    return list(dict.fromkeys(cases))
 
 
 _CHARACTERS = (
@@ -222,18 +227,18 @@ _CHARACTERS = (
 WHITE_SPACE = frozenset("\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000") | set(
     map(chr, range(0x2000, 0x200B))
 )
-"""By Unicode's property of that name."""
+"""The characters with Unicode's White_Space property."""
 SEPARATORS = frozenset("\x1c\x1d\x1e\x1f")
-"""White space for Python, and not for Unicode: a title of these alone may count as blank or not."""
-LONGEST: Mapping[str, int] = {
+"""White space for Python but not for Unicode: a title of only these may count as blank or not."""
+MAX_LENGTHS: Mapping[str, int] = {
     "title": 255, "content": 100_000, "category": 100, "location": 255, "region": 100, "district": 100,
 }  # fmt: skip
-"""Decision G2."""
+"""Maximum lengths, by decision G2."""
 
 
-def may_be(field: str, text: str) -> bool | None:
-    """Whether a field takes a string (decision G2); None: as it likes."""
-    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text) or len(text) > LONGEST[field]:
+def is_allowed(field: str, text: str) -> bool | None:
+    """Return whether a field must accept a string (decision G2); None if it may do either."""
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text) or len(text) > MAX_LENGTHS[field]:
         return False
     if field not in {"title", "content"}:
         return True

@@ -1,4 +1,4 @@
-"""Services that are started, killed and started again on the same data and port."""
+"""Services that are started, killed and restarted on the same data and port."""
 
 import asyncio
 import ctypes
@@ -17,39 +17,39 @@ from typing import IO, Self
 
 from listings import maintenance, wiring
 from tests.cli.commands import PROGRAM, clean_environment
-from tests.harness import MONTH, Person, make_person, settings_for
+from tests.harness import MONTH, Person, create_person, load_test_settings
 
 ROOT = Path(__file__).parents[2]
-DEADLINE = 120.0  # seconds
+TIMEOUT_SECONDS = 120.0
 QUIET = {"LISTINGS_RATE_LIMIT": "0", "LISTINGS_LOG_LEVEL": "error"}
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 def die_with_parent() -> None:
-    """In a child, before its program is loaded."""
+    """Kill this process when its parent ends; runs in a child before exec."""
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 
 
-async def make_people(folder: Path, count: int, **flags: str) -> list[Person]:
-    """Accounts with a key each, in a database that is made where there is none."""
-    settings = settings_for(folder, **flags)
+async def create_people(folder: Path, count: int, **flags: str) -> list[Person]:
+    """Create accounts with a key each; create the database if necessary."""
+    settings = load_test_settings(folder, **flags)
     maintenance.migrate_database(settings)
     async with wiring.open_service(settings) as service:
-        return [await make_person(service, f"alice{number}", 12 * MONTH) for number in range(count)]
+        return [await create_person(service, f"alice{number}", 12 * MONTH) for number in range(count)]
 
 
-class Zygote:
-    """A process that commands are forked from: see the module of this name."""
+class ForkServer:
+    """Client of the process in `fork_server`."""
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.torture.zygote"],
+            [sys.executable, "-m", "tests.torture.fork_server"],
             cwd=ROOT,
             env=clean_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - no thread of ours holds a lock that it needs
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - no thread holds a lock that it needs
         )
         return self
 
@@ -58,15 +58,15 @@ class Zygote:
             process.kill()
 
     def start(self, arguments: Sequence[str], environment: dict[str, str], log: Path, fault: str | None) -> "Process":
-        """Run a command of the program, broken by a function of `faults` where one is named."""
-        order = {"arguments": list(arguments), "environment": environment, "log": str(log), "fault": fault}
-        _pipe(self._process.stdin).write(json.dumps(order) + "\n")
+        """Run a command of the program, with the named function of `faults` applied first."""
+        request = {"arguments": list(arguments), "environment": environment, "log": str(log), "fault": fault}
+        _pipe(self._process.stdin).write(json.dumps(request) + "\n")
         _pipe(self._process.stdin).flush()
         return Process(int(_pipe(self._process.stdout).readline()))
 
 
 class Process:
-    """One that somebody else started."""
+    """A process that was started by another one."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -79,38 +79,38 @@ class Process:
         return bool(self._poll.poll(0))
 
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """Returns when it has ended."""
+        """Send a signal and wait until the process has ended."""
         if not self.has_ended:
             signal.pidfd_send_signal(self._descriptor, number)
-            assert self._poll.poll(DEADLINE * 1000), f"{self.pid} does not end"
+            assert self._poll.poll(TIMEOUT_SECONDS * 1000), f"process {self.pid} does not end"
 
-    def wait(self, seconds: float = DEADLINE) -> None:
-        """Until it has ended by itself, if it is not closed."""
-        assert self._descriptor < 0 or self._poll.poll(seconds * 1000), f"{self.pid} does not end"
+    def wait(self, seconds: float = TIMEOUT_SECONDS) -> None:
+        """Wait until the process has ended by itself, unless it is closed."""
+        assert self._descriptor < 0 or self._poll.poll(seconds * 1000), f"process {self.pid} does not end"
 
     def close(self) -> None:
-        """It has ended, and is asked for no more."""
+        """Kill the process and release its descriptor."""
         if self._descriptor >= 0:
             self.kill()
             os.close(self._descriptor)
             self._descriptor = -1
 
 
-class Place:
-    """A database, a port, and the service on them, whichever process that is at the moment."""
+class RestartableService:
+    """A database, a port, and the process that currently serves them."""
 
-    def __init__(self, folder: Path, zygote: Zygote, fault: str | None = None, **settings: str) -> None:
-        """`settings` by their names in the environment, beside those of every test."""
+    def __init__(self, folder: Path, fork_server: ForkServer, fault: str | None = None, **settings: str) -> None:
+        """Override environment variables with `settings`; inject a fault by its name."""
         self.folder = folder
         self.log = folder / "log"
         self.database = folder / "listings.db"
-        self._zygote = zygote
+        self._fork_server = fork_server
         self._fault = fault
         self.is_broken = fault is not None
-        self._held = socket.socket()  # so that no other program gets the port meanwhile
-        self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._held.bind(("127.0.0.1", 0))
-        self.port: int = self._held.getsockname()[1]
+        self._port_holder = socket.socket()  # so that no other program takes the port
+        self._port_holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._port_holder.bind(("127.0.0.1", 0))
+        self.port: int = self._port_holder.getsockname()[1]
         self.environment = QUIET | {
             "LISTINGS_DATABASE_URL": f"sqlite:///{self.database}",
             "LISTINGS_DATA_FOLDER": str(folder),
@@ -125,38 +125,38 @@ class Place:
     def __exit__(self, *_: object) -> None:
         if self.process is not None:
             self.process.close()
-        self._held.close()
+        self._port_holder.close()
 
     def start(self) -> None:
-        """Begin to start it; see `answers`."""
+        """Start the service without waiting; see `wait_until_ready`."""
         if self.process is not None:
             self.process.close()
-        self.process = self._zygote.start(["serve"], self.environment, self.log, self._fault)
+        self.process = self._fork_server.start(["serve"], self.environment, self.log, self._fault)
 
     def kill(self) -> None:
-        """As `kill -9` does."""
+        """Send SIGKILL."""
         assert self.process is not None
         self.process.kill()
 
     def stop(self) -> None:
-        """In order, with all its workers."""
+        """Shut down gracefully, with all workers."""
         assert self.process is not None
         self.process.kill(signal.SIGTERM)
 
-    async def answers(self) -> float:
-        """Wait until it takes connections; returns the seconds that it took."""
+    async def wait_until_ready(self) -> float:
+        """Wait until it accepts connections; return the seconds it took."""
         began = time.monotonic()
         while not await self._is_open():
-            assert self.process is None or not self.process.has_ended, self.said()
-            assert time.monotonic() - began < DEADLINE, self.said()
+            assert self.process is None or not self.process.has_ended, self.read_log()
+            assert time.monotonic() - began < TIMEOUT_SECONDS, self.read_log()
             await asyncio.sleep(0.002)
         return time.monotonic() - began
 
-    async def announced(self) -> None:
-        """Wait until the installed program says that it answers, with all its workers."""
+    async def wait_until_announced(self) -> None:
+        """Wait until the log says that all workers are ready."""
         began = time.monotonic()
-        while "Listings answers at" not in self.said():
-            assert time.monotonic() - began < DEADLINE, self.said()
+        while "Listings answers at" not in self.read_log():
+            assert time.monotonic() - began < TIMEOUT_SECONDS, self.read_log()
             await asyncio.sleep(0.01)
 
     async def _is_open(self) -> bool:
@@ -167,13 +167,13 @@ class Place:
         writer.transport.abort()
         return True
 
-    def said(self) -> str:
-        """The end of its log."""
+    def read_log(self) -> str:
+        """Return the end of the log."""
         return self.log.read_text("utf-8", "replace")[-2000:] if self.log.exists() else ""
 
     @contextmanager
-    def program(self, *flags: str) -> Iterator["subprocess.Popen[bytes]"]:
-        """The installed program on it, in place of a forked one; it has a log of its own."""
+    def run_program(self, *flags: str) -> Iterator["subprocess.Popen[bytes]"]:
+        """Run the installed program instead of a forked process, with a new log."""
         with self.log.open("wb") as log:
             process = subprocess.Popen(
                 [PROGRAM, "serve", *flags],
@@ -190,13 +190,13 @@ class Place:
                 process.kill()
 
 
-def children_of(pid: int) -> list[int]:
-    """The processes that it has started and that have not ended."""
+def find_children(pid: int) -> list[int]:
+    """Return the running child processes."""
     found = Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()
-    return [int(number) for number in found if not _is_over(number)]
+    return [int(number) for number in found if not _is_zombie(number)]
 
 
-def _is_over(number: str) -> bool:
+def _is_zombie(number: str) -> bool:
     try:
         return Path(f"/proc/{number}/stat").read_text("utf-8").rpartition(")")[2].split()[0] == "Z"
     except OSError:

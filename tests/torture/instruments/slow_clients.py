@@ -1,0 +1,159 @@
+"""Slow clients: a thousand of each kind, next to good clients.
+
+The short form is in tests/http/test_deadlines.py.
+"""
+
+import asyncio
+import json
+import resource
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from tests.http.test_deadlines import GRACE, Timing, busy_neighbour, steady_client
+from tests.torture.http_client import PATH, Connection
+from tests.torture.instrument import Instrument, Outcome, Scale
+from tests.torture.services import ROOT, ForkServer, RestartableService, create_people
+
+CLIENTS_PER_KIND = 1000
+_TIMEOUT_SECONDS, _CONTROL_TIMEOUT_SECONDS = 8, 100
+_ARRIVAL_SECONDS = 5.0  # over which the slow clients connect
+_ROUND_SECONDS = 16.0
+_GOOD_CLIENTS, _REQUESTS_PER_SECOND = 3, 60  # the rate is per client
+_REACTION_SECONDS = 1.0  # until a low-priority process with 5,000 clients notices that a connection was closed
+_MAX_GROWTH_MIB = 100.0
+_MAX_ROUNDS = 3  # a stall of the machine may spoil a round
+_TIMEOUTS = ("HEADER_TIMEOUT", "BODY_TIMEOUT", "IDLE_TIMEOUT", "WRITE_TIMEOUT")
+
+
+class Address(NamedTuple):
+    """The address of a service."""
+
+    base_url: str
+
+
+class Round(NamedTuple):
+    """Good clients alone and next to slow ones, and the seconds until each slow one was cut off."""
+
+    alone: Timing
+    with_slow: Timing
+    held_seconds: dict[str, list[float]]
+    growth: float  # MiB
+
+    @property
+    def meets_target(self) -> bool:
+        return self.with_slow.p99 <= 2 * self.alone.p99 + 10
+
+
+def _run_good_clients(address: Address, key: str, seconds: float) -> Timing:
+    with ThreadPoolExecutor(_GOOD_CLIENTS) as pool:
+        run = partial(steady_client, cast("Any", address), key, seconds, _REQUESTS_PER_SECOND)
+        timings = list(pool.map(lambda _: run(), range(_GOOD_CLIENTS)))
+    slowest = max(timings, key=lambda timing: timing.p99)
+    return slowest._replace(failed=sum(timing.failed for timing in timings))
+
+
+def _run_round(service: RestartableService, key: str, clients: int) -> Round:
+    assert service.process is not None
+    address, status = Address(f"http://127.0.0.1:{service.port}"), Path(f"/proc/{service.process.pid}/status")
+    command = [
+        sys.executable,
+        "-m",
+        "tests.http.slow_clients",
+        "127.0.0.1",
+        str(service.port),
+        key,
+        str(clients),
+        str(_ARRIVAL_SECONDS),
+    ]
+    before = _read_status_mib(status, "VmRSS")
+    with busy_neighbour():
+        alone = _run_good_clients(address, key, _ROUND_SECONDS / 3)
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as slow:
+            with_slow = _run_good_clients(address, key, _ROUND_SECONDS)
+            out, _ = slow.communicate(timeout=120)
+    return Round(alone, with_slow, json.loads(out), _read_status_mib(status, "VmHWM") - before)
+
+
+def _read_status_mib(status: Path, name: str) -> float:
+    lines = status.read_text("ascii").splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(name))
+
+
+async def _prepare(service: RestartableService, key: str) -> None:
+    await service.wait_until_ready()
+    connection = Connection(service.port, key)
+    await connection.fetch("POST", PATH, {"title": "Large", "content": "x" * 30_000})  # to make lists long enough
+    connection.close()
+
+
+def work(scale: Scale, clients: int, timeout: int, rounds: int) -> list[Round]:
+    """Run rounds until one meets the target, at most `rounds`."""
+    settings = {f"LISTINGS_{name}": str(timeout) for name in _TIMEOUTS}
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # inherited by the slow clients
+    results: list[Round] = []
+    with ExitStack() as stack:
+        fork_server = stack.enter_context(ForkServer())
+        service = stack.enter_context(RestartableService(scale.folder, fork_server, **settings))
+        (alice,) = asyncio.run(create_people(scale.folder, 1))
+        service.start()
+        asyncio.run(_prepare(service, alice.key))
+        while len(results) < rounds and not any(it.meets_target for it in results):
+            results.append(_run_round(service, alice.key, clients))
+        service.stop()
+    return results
+
+
+def find_failures(results: list[Round], clients: int) -> list[str]:
+    """Return the deviations from the target."""
+    failures = [
+        f"{it.alone.failed + it.with_slow.failed} good requests failed" for it in results if it.with_slow.failed
+    ]
+    for it in results:
+        for kind, seconds in it.held_seconds.items():
+            if len(seconds) != clients:
+                failures.append(f"only {len(seconds)} of {clients} {kind} clients could connect")
+            elif seconds[-1] > _TIMEOUT_SECONDS + 1 + GRACE[kind] + _REACTION_SECONDS:
+                failures.append(
+                    f"{kind}: a client was cut off after {seconds[-1]:.1f} s, allowed: {_TIMEOUT_SECONDS} s"
+                )
+            elif seconds[0] < _TIMEOUT_SECONDS - 0.1:
+                failures.append(f"{kind}: a client was cut off after only {seconds[0]:.1f} s")
+    if not any(it.meets_target for it in results):
+        failures += [f"p99 is {it.with_slow.p99:.1f} ms with them, {it.alone.p99:.1f} ms without" for it in results]
+    if results[0].growth > _MAX_GROWTH_MIB:
+        failures.append(f"the process grew by {results[0].growth:.0f} MiB")
+    return failures
+
+
+def run(scale: Scale) -> Outcome:
+    """Run a thousand clients of each kind in a full run."""
+    clients = scale.amount(CLIENTS_PER_KIND, 20)
+    results = work(scale, clients, _TIMEOUT_SECONDS, _MAX_ROUNDS)
+    best = min(results, key=lambda it: it.with_slow.p99 - 2 * it.alone.p99)
+    times = f"p99 {best.alone.p99:.1f} ms without them, {best.with_slow.p99:.1f} ms with them"
+    longest = max(max(seconds) for it in results for seconds in it.held_seconds.values())
+    summary = f"{clients:,} of each of 5 kinds: {times}, longest {longest:.1f} s, memory {results[0].growth:+.0f} MiB"
+    return Outcome(summary, find_failures(results, clients), clients >= CLIENTS_PER_KIND)
+
+
+def control(scale: Scale) -> Outcome:
+    """Use timeouts that are much too long."""
+    results = work(scale, 5, _CONTROL_TIMEOUT_SECONDS, 1)
+    return Outcome(f"timeouts of {_CONTROL_TIMEOUT_SECONDS} s", find_failures(results, 5))
+
+
+INSTRUMENT = Instrument(
+    9,
+    "slow clients: slow heads, slow bodies, silent, idle, slow readers, next to good clients",
+    "1,000 of each: good clients 0 errors, p99 at most 2 × alone + 10 ms; cut off in time; memory at most +100 MiB",
+    3,
+    run,
+    control,
+    short_fraction=0.02,
+)

@@ -1,0 +1,20 @@
+"""Test that oversized requests are rejected without reading them into memory."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.torture.instruments.oversized import INSTRUMENT
+
+pytestmark = pytest.mark.slow
+
+
+def test_oversized_requests_are_rejected_in_little_memory(tmp_path: Path) -> None:
+    outcome = INSTRUMENT.run_short(tmp_path)
+    assert list(outcome.failures) == []
+    assert "15 requests" in outcome.summary
+
+
+@pytest.mark.as_written
+def test_the_control_without_a_body_limit_fails(tmp_path: Path) -> None:
+    assert INSTRUMENT.control_short(tmp_path).failures
