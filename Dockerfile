@@ -13,7 +13,7 @@ RUN COMPILE=1 python -m pip wheel --no-build-isolation --no-deps --wheel-dir dis
     && python -m pip --python /opt/listings/bin/python install --no-index --no-deps dist/*.whl
 
 FROM python:3.11-slim-bookworm
-# The uid is fixed: what is in a volume belongs to it from one image to the next.
+# The uid is fixed, so that the next image can use the files in the volume.
 RUN useradd --uid 10001 --user-group --no-create-home --home-dir /data --shell /usr/sbin/nologin listings \
     && install -d -o listings -g listings -m 0700 /data
 COPY --from=build /opt/listings /opt/listings
@@ -24,7 +24,7 @@ WORKDIR /data
 USER 10001:10001
 VOLUME /data
 EXPOSE 8000
-# /readyz costs a few microseconds; `listings doctor` reads every page of the database.
+# /readyz takes a few microseconds; `listings doctor` would read every page of the database.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \
     CMD ["python", "-c", "import http.client, os, sys; c = http.client.HTTPConnection('127.0.0.1', int(os.environ.get('LISTINGS_PORT') or os.environ.get('PORT') or 8000), timeout=2); c.request('GET', '/readyz'); sys.exit(c.getresponse().status != 200)"]
 ENTRYPOINT ["listings"]

@@ -21,7 +21,7 @@ from bench.machine import get_processor_seconds, list_processes
 from bench.reference import RESPONSE_VARIABLE
 
 _PROJECT_FOLDER = Path(__file__).parent.parent
-_ADDRESS = re.compile(rb"(?:Listings answers at|Uvicorn running on) http://127\.0\.0\.1:(\d+)")
+_ADDRESS = re.compile(rb"(?:Listings is running at|Uvicorn running on) http://127\.0\.0\.1:(\d+)")
 Cores: TypeAlias = int | tuple[int, ...]
 """One core, or several cores that the processes share."""
 

@@ -1,36 +1,36 @@
--- Distributes a database of Listings over the nodes of a Citus cluster. The service does not change: it is given the
--- coordinator's address.
+-- Distribute a Listings database over the nodes of a Citus cluster. The service itself does not change: set its
+-- database URL to the coordinator.
 --
 --     psql --set=ON_ERROR_STOP=on --file=deploy/citus.sql "$LISTINGS_DATABASE_URL"
 --
--- Before:
---   - stop the services, `listings migrate`, and back the database up (`pg_dump`);
---   - as a superuser, in this very database on the coordinator and in one of the same name on every worker:
---     `CREATE EXTENSION citus`; then on the coordinator
---     `SELECT citus_set_coordinator_host('HOST', 5432)` and `SELECT citus_add_node('HOST', 5432)` for each worker;
---   - run this as the role that the service uses, which owns the tables.
--- It can't be run twice. Each statement is a transaction; where one fails, restore the backup into a new database.
--- Accounts and keys are made through the coordinator alone: a sequence counts from 2^48 on a worker.
+-- Before you run it:
+--   - Stop the services, run `listings migrate`, and back up the database (`pg_dump`).
+--   - As a superuser, run `CREATE EXTENSION citus` in this database on the coordinator and in a database of the same
+--     name on every worker. Then, on the coordinator, run `SELECT citus_set_coordinator_host('HOST', 5432)`, and
+--     `SELECT citus_add_node('HOST', 5432)` for each worker.
+--   - Run this file as the role that the service uses, which must own the tables.
+-- Run it only once. Each statement is one transaction. If a statement fails, restore the backup into a new database.
+-- Create accounts and keys only through the coordinator: on a worker, sequences count from 2^48.
 --
--- What was run on Citus 13.2.2 over PostgreSQL 15, with a schema of the same keys and 127,000 listings: the two
--- settings, the distribution in this order, the removal of the local rows, a function that is delegated by its bucket,
--- a role's lock_timeout that reaches the workers, CREATE STATISTICS that is handed on. Not run there: this file as it
--- stands, `listing_words`, `imports` and `views`, the market, the console's tables, the partial indexes of the search and
--- the one of its words (plain indexes with options, which Citus hands on as they are written), the settings of the
--- planner, `run_command_on_shards`.
--- Every name, column and signature in it is checked against a migrated PostgreSQL by tests/deploy/test_citus.py.
+-- Tested on Citus 13.2.2 with PostgreSQL 15, with a schema of the same keys and 127,000 listings: the two settings, the
+-- distribution in this order, the removal of local rows, a function that is delegated by its bucket, a role's
+-- lock_timeout on the workers, and CREATE STATISTICS on the shards. Not tested there: this file as a whole,
+-- `listing_words`, `imports` and `views`, the market, the console's tables, the partial indexes and the word index of
+-- the search (plain indexes with options, which Citus creates unchanged), the planner settings, and
+-- `run_command_on_shards`.
+-- tests/deploy/test_citus.py checks every name, column and signature against a migrated PostgreSQL database.
 --
--- Stays local, on the coordinator: database_id, schema_migrations, market, market_places, market_indexer, view_salts
--- The market is searched over all buckets at once, which one node does best.
+-- Local tables, on the coordinator: database_id, schema_migrations, market, market_places, market_indexer, view_salts
+-- The market is searched across all buckets, which is fastest on a single node.
 
--- Without this the keys from tables that are local still to tables that are distributed already are refused.
+-- Without this, foreign keys from tables that are still local to distributed tables are rejected.
 SET citus.enable_local_reference_table_foreign_keys = off;
 
--- Without this a database with rows ends in "cannot execute parallel DDL".
+-- Without this, distributing tables with rows fails with "cannot execute parallel DDL".
 SET citus.multi_shard_modify_mode = 'sequential';
 
--- On every node: a key is found wherever it is looked for, digests and addresses are unique everywhere. A write to them
--- needs every node.
+-- Reference tables are on every node: any node can look up a key, and digests and email addresses are unique across all
+-- nodes. A write to them needs every node.
 SELECT create_reference_table('accounts');
 SELECT create_reference_table('api_keys');
 SELECT create_reference_table('members');
@@ -39,7 +39,7 @@ SELECT create_reference_table('invitations');
 SELECT create_reference_table('sign_in_attempts');
 SELECT create_reference_table('payments');
 
--- A bucket's rows are together, so that whatever the service asks is asked of one shard.
+-- All rows of a bucket are in one shard, so that each query of the service needs only one shard.
 SELECT create_distributed_table('account_state', 'bucket');
 SELECT create_distributed_table('listing_ids', 'bucket', colocate_with => 'account_state');
 SELECT create_distributed_table('listings', 'bucket', colocate_with => 'account_state');
@@ -51,7 +51,7 @@ SELECT create_distributed_table('activity', 'bucket', colocate_with => 'account_
 SELECT create_distributed_table('usage_hours', 'bucket', colocate_with => 'account_state');
 SELECT create_distributed_table('refusals', 'bucket', colocate_with => 'account_state');
 
--- What is in the shards now is still in the coordinator's own tables, which nobody reads any more.
+-- The coordinator's local tables still contain the rows that are now in the shards, but nothing reads them.
 SELECT truncate_local_data_after_distributing_table('refusals');
 SELECT truncate_local_data_after_distributing_table('usage_hours');
 SELECT truncate_local_data_after_distributing_table('activity');
@@ -70,23 +70,23 @@ SELECT truncate_local_data_after_distributing_table('members');
 SELECT truncate_local_data_after_distributing_table('api_keys');
 SELECT truncate_local_data_after_distributing_table('accounts');
 
--- A create is one call of the worker that has the bucket, outside of BEGIN; else the coordinator runs the function, and
--- asks the worker statement by statement, which comes to the same.
+-- Outside a transaction block, a create is one call to the worker that has the bucket. Inside one, the coordinator runs
+-- the function and sends each statement to the worker, with the same result.
 SELECT create_distributed_function(
     'create_listing(smallint, bigint, bigint, text, text, text, text, text, bigint, text, text, text, text, double precision, double precision, boolean, text, text[], text, bytea, bigint, bigint, bigint)',
     'of_bucket',
     colocate_with => 'listings');
 
--- A column's statistics target is handed to the shards, but not its options. Any row of this answer is a shard that has
--- refused. A shard that is moved or split loses it: run this statement again after a rebalance.
+-- Citus passes a column's statistics target to the shards, but not its options. Each row of the result is a shard where
+-- the statement failed. A shard that is moved or split loses the option: run this statement again after a rebalance.
 SELECT shardid, result
 FROM run_command_on_shards('listings', 'ALTER TABLE %s ALTER COLUMN bucket SET (n_distinct = 1)')
 WHERE NOT success;
 
--- A session's settings end at the coordinator; a role's reach the sessions that it opens on the workers, where the
--- plans are made. The lock_timeout bounds the wait for a row there. The others are those of the service's sessions,
--- which its searches count on. There is no statement_timeout among them: that of the service's session cancels its
--- statements on the workers too, and a role's would end migrations, and the copying of a shard that is moved.
+-- Settings of a session apply only on the coordinator. Settings of a role also apply to its sessions on the workers,
+-- where queries are planned. lock_timeout limits the wait for a row there. The other settings are those of the
+-- service's sessions, on which its searches depend. statement_timeout is not set here: the service's own one already
+-- cancels statements on the workers, and a role's would cancel migrations and the copying of moved shards.
 DO $$
 DECLARE
     setting text;
@@ -100,8 +100,9 @@ BEGIN
 END
 $$;
 
--- From now on migrations run on the coordinator as before, but for what Citus refuses of distributed tables: triggers,
--- UNIQUE without the bucket, ALTER COLUMN ... SET (n_distinct), an update of the bucket, foreign keys to other tables
--- than these. The purge of old idempotency keys goes to all shards, once a minute and outside of requests. A search for
--- words reads twice, which is one moment on PostgreSQL; on Citus, whose workers read what is committed at each
--- statement, a listing that is changed in between may be found by a word that it had.
+-- From now on, migrations run on the coordinator as before, except for statements that Citus rejects on distributed
+-- tables: triggers, UNIQUE without the bucket, ALTER COLUMN ... SET (n_distinct), updates of the bucket, and foreign
+-- keys to tables other than these. The purge of old idempotency keys runs on all shards, once a minute and outside
+-- requests. A search for words runs two queries. PostgreSQL runs them on one snapshot, but Citus workers read the
+-- latest committed rows for each. So a listing that is updated in between may be found by a word that it no longer
+-- contains.

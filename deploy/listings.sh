@@ -1,5 +1,6 @@
 #!/bin/sh
-# `listings` with the service's settings, as the service's user. For root, as /usr/local/bin/listings.
+# Run `listings` with the service's settings, as the service's user.
+# Install it as /usr/local/bin/listings and run it as root.
 set -a
 LISTINGS_DATABASE_URL=sqlite:////var/lib/listings/listings.db
 if [ -r /etc/listings/listings.env ]; then

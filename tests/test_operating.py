@@ -190,7 +190,7 @@ def serve_and_stop(program: Path, folder: Path) -> None:
         [program, "serve", "--port", "0"], cwd=folder, env=clean_environment(), stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
-        assert process.stderr.readline().startswith("Listings answers at http://127.0.0.1:")
+        assert process.stderr.readline().startswith("Listings is running at http://127.0.0.1:")
         process.terminate()
         assert process.wait(DEADLINE) == 0
 

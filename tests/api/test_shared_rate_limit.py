@@ -20,7 +20,7 @@ import hiredis
 import httpx
 import pytest
 
-from listings.cli.checks import examine
+from listings.cli.checks import run_checks
 from listings.ratelimit import redis_inspection
 from listings.settings import resolve_all
 from tests.cli.commands import DEADLINE, PROGRAM, Program, Serving
@@ -238,13 +238,13 @@ def said(seconds: float = DEADLINE, **environment: str) -> dict[str, str | None]
     """`seconds`: how long Redis may take; in earnest it is two."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(redis_inspection, "_TIMEOUT_SECONDS", seconds)
-        (found,) = (one for one in examine(resolve_all(environment, {})) if one.check == "rate limit")
+        (found,) = (one for one in run_checks(resolve_all(environment, {})) if one.check == "rate limit")
     return found._asdict()
 
 
 def test_the_doctor_says_who_counts() -> None:
-    assert said()["found"] == "1000 requests in 3600 s and key, counted over this machine"
-    assert said(LISTINGS_RATE_LIMIT="0")["found"] == "There is none, as LISTINGS_RATE_LIMIT is 0"
+    assert said()["found"] == "1000 requests per key in 3600 s, counted across this machine"
+    assert said(LISTINGS_RATE_LIMIT="0")["found"] == "Off, because LISTINGS_RATE_LIMIT is 0"
 
 
 def test_the_doctor_asks_redis(server: RedisServer) -> None:
@@ -253,7 +253,7 @@ def test_the_doctor_asks_redis(server: RedisServer) -> None:
         version = str(client.info("server")["redis_version"])
     found = said(LISTINGS_REDIS_URL=server.url)
     assert found["verdict"] == "ok"
-    assert found["found"] == f"1000 requests in 3600 s and key, counted over {ALL}, Redis {version}"
+    assert found["found"] == f"1000 requests per key in 3600 s, counted across {ALL}, Redis {version}"
     with server.client() as client:
         assert client.keys() == before
 
@@ -262,12 +262,12 @@ def test_the_doctor_finds_a_redis_that_is_away(server: RedisServer) -> None:
     server.kill()
     found = said(LISTINGS_REDIS_URL=server.url)
     assert found["verdict"] == "fault"
-    assert str(found["found"]).startswith("Redis can't be asked: ")
+    assert str(found["found"]).startswith("Redis can't be reached: ")
 
 
 def test_the_doctor_finds_a_redis_that_hangs(server: RedisServer) -> None:
     with server.frozen():
-        assert said(2, LISTINGS_REDIS_URL=server.url)["found"] == "Redis can't be asked: no response within 2 s"
+        assert said(2, LISTINGS_REDIS_URL=server.url)["found"] == "Redis can't be reached: no response within 2 s"
 
 
 def test_the_doctor_finds_a_redis_that_forgets(server: RedisServer) -> None:
@@ -286,14 +286,14 @@ def test_the_doctor_finds_a_replica(server: RedisServer) -> None:
         client.replicaof("127.0.0.1", 1)
     found = said(LISTINGS_REDIS_URL=server.url)
     assert found["verdict"] == "fault"
-    assert "is a replica, which takes no writes" in str(found["found"])
+    assert "is a replica, which rejects writes" in str(found["found"])
 
 
 def test_the_doctor_finds_a_part_of_a_cluster() -> None:
     with RedisServer(configuration="cluster-enabled yes\n") as server:
         found = said(LISTINGS_REDIS_URL=server.url)
     assert found["verdict"] == "fault"
-    assert "is a part of a Redis Cluster" in str(found["found"])
+    assert "is part of a Redis Cluster" in str(found["found"])
 
 
 @contextmanager
@@ -330,7 +330,7 @@ def pretending(info: str, ahead: int) -> Iterator[str]:
             f"redis_version:7.2.4\r\nvalkey_version:8.1.0\r\n{KEEPS}",
             0,
             "ok",
-            f"1000 requests in 3600 s and key, counted over {ALL}, Valkey 8.1.0",
+            f"1000 requests per key in 3600 s, counted across {ALL}, Valkey 8.1.0",
         ),
         (f"redis_version:7.2.4\r\n{KEEPS}", 3_600, "warning", "s ahead of this machine's"),
         (f"redis_version:7.2.4\r\n{KEEPS}", -3_600, "warning", "s behind this machine's"),

@@ -1,4 +1,4 @@
-"""The command line as tests use it: commands run in this process, or the installed program in one of its own."""
+"""Helpers that run commands in this process, or the installed program in its own process."""
 
 import asyncio
 import io
@@ -22,35 +22,35 @@ from listings.cli import main
 from tests.harness import fetch, load_test_settings
 
 PROGRAM = Path(sys.executable).with_name("listings")
-DEADLINE = 120  # seconds: whatever takes longer hangs, on a machine with much else to do, too
+DEADLINE = 120  # seconds, enough even on a busy machine
 
 Data: TypeAlias = dict[str, Any]
 
 
 class Outcome(NamedTuple):
-    """How a command ended: its exit code, and all that it wrote."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
     err: str
 
     @property
-    def sentence(self) -> str:
-        """What a refused command says: one line on standard error, and nothing else anywhere."""
+    def error_message(self) -> str:
+        """The error of a command that failed with one line on standard error and no other output."""
         assert (self.code, self.out) == (1, ""), self
-        said = re.fullmatch(r"listings: (\S.*)\n", self.err)
-        assert said is not None, self.err
-        assert "should not have happened" not in said[1], said[1]
-        return said[1]
+        line = re.fullmatch(r"listings: (\S.*)\n", self.err)
+        assert line is not None, self.err
+        assert "Unexpected error" not in line[1], line[1]
+        return line[1]
 
 
 def clean_environment() -> dict[str, str]:
-    """This process's environment without any setting of the service."""
+    """Return this process's environment without settings of the service."""
     return {name: value for name, value in os.environ.items() if not name.startswith("LISTINGS_") and name != "PORT"}
 
 
 class Cli:
-    """Runs commands in this process, from a folder and without any setting in the environment."""
+    """Runs commands in this process, from a folder and without settings in the environment."""
 
     def __init__(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stdin: bytes = b""
@@ -67,41 +67,41 @@ class Cli:
         code = main(arguments)
         return Outcome(code, *self._capsys.readouterr())
 
-    def done(self, *arguments: str) -> Outcome:
-        """A command that is carried out."""
+    def run_ok(self, *arguments: str) -> Outcome:
+        """Run a command that must succeed."""
         outcome = self(*arguments)
         assert outcome.code == 0, outcome
         return outcome
 
     def data(self, *arguments: str) -> Data:
-        """The data that a command prints as one line of JSON, with nothing beside it on standard output."""
-        line = self.done(*arguments, "--json").out
+        """Return the data that a command prints with --json. It must be one line."""
+        line = self.run_ok(*arguments, "--json").out
         assert line.count("\n") == 1, line
         assert line.endswith("\n"), line
         data: Data = json.loads(line)
         return data
 
-    def refused(self, *arguments: str) -> str:
-        """The sentence with which a command is refused."""
-        return self(*arguments).sentence
+    def get_error(self, *arguments: str) -> str:
+        """Run a command that must fail, and return its error message."""
+        return self(*arguments).error_message
 
-    def misused(self, *arguments: str) -> str:
-        """What wrong usage is told, on standard error alone."""
+    def get_usage_error(self, *arguments: str) -> str:
+        """Run a command with wrong usage, and return its standard error."""
         outcome = self(*arguments)
         assert (outcome.code, outcome.out) == (2, ""), outcome
         assert outcome.err.startswith("Usage: listings"), outcome.err
         return outcome.err
 
     def account(self, name: str, *options: str) -> Data:
-        """Open an account."""
+        """Create an account."""
         return self.data("account", "create", "--name", name, "--email", f"{name}@example.com", *options)
 
     def key(self, account: Data, *options: str) -> Data:
-        """Make a key for an account."""
+        """Create a key for an account."""
         return self.data("key", "create", str(account["id"]), "--name", "warehouse", *options)
 
     def status(self, key: str) -> int:
-        """What the service over this folder's database answers to a key."""
+        """Return the status of a list request with the key, from a service on this folder's database."""
         return asyncio.run(_status(self.folder, key))
 
 
@@ -113,7 +113,7 @@ async def _status(folder: Path, key: str) -> int:
 
 
 class Program:
-    """The installed program, run from a folder with these settings in the environment and no others."""
+    """The installed program, run from a folder with only the given settings in the environment."""
 
     def __init__(self, folder: Path, **environment: str) -> None:
         self.folder = folder
@@ -121,29 +121,29 @@ class Program:
         self._environment = clean_environment() | environment
 
     def run(self, *arguments: str) -> Outcome:
-        """A command from its beginning to its end."""
+        """Run a command until it ends."""
         with self._start(arguments, subprocess.PIPE) as process:
             return _end(process)
 
-    def pipe_to_nobody(self, *arguments: str) -> Outcome:
-        """A command whose standard output is a pipe that nobody reads any more."""
+    def run_with_closed_pipe(self, *arguments: str) -> Outcome:
+        """Run a command whose standard output is a pipe without a reader."""
         reader, writer = os.pipe()
         os.close(reader)
         with os.fdopen(writer, "wb") as unread:
             return self.run_into(unread, *arguments)
 
     def run_into(self, file: BinaryIO, *arguments: str) -> Outcome:
-        """A command whose standard output is this file."""
+        """Run a command whose standard output is this file."""
         with self._start(arguments, file) as process:
             return _end(process)
 
     @contextmanager
     def serve(self, *flags: str) -> Iterator["Serving"]:
-        """`listings serve` on a free port, from its announcement on."""
+        """Run `listings serve` on a free port, and wait until it is running."""
         with self._start(("serve", "--port", "0", *flags), subprocess.PIPE) as process:
             try:
-                lines = _announcement(process, demo="--demo" in flags)
-                address = re.findall(r"^Listings answers at (http://[^\s,]+)", "\n".join(lines), re.MULTILINE)
+                lines = _read_announcement(process, demo="--demo" in flags)
+                address = re.findall(r"^Listings is running at (http://[^\s,]+)", "\n".join(lines), re.MULTILINE)
                 with httpx.Client(base_url=address[0], timeout=DEADLINE) as http:
                     yield Serving(self.folder, process, lines, http)
             finally:
@@ -162,11 +162,11 @@ class Program:
 
 
 class Serving(NamedTuple):
-    """A service that answers."""
+    """A running service."""
 
     folder: Path
     process: subprocess.Popen[str]
-    lines: list[str]  # of the announcement
+    lines: list[str]  # up to the announcement
     http: httpx.Client
 
     @property
@@ -174,11 +174,11 @@ class Serving(NamedTuple):
         return str(self.http.base_url).rstrip("/")
 
     def status(self, key: str) -> int:
-        """What the owner of a key gets for the list of listings."""
+        """Return the status of a list request with the key."""
         return self.http.get("/api/v1/listings", headers={"X-API-Key": key}).status_code
 
     def create(self, key: str, title: str = "Bicycle") -> int:
-        """A listing with this title; returns its id."""
+        """Create a listing and return its id."""
         response = self.http.post(
             "/api/v1/listings", headers={"X-API-Key": key}, json={"title": title, "content": "Two wheels."}
         )
@@ -189,8 +189,8 @@ class Serving(NamedTuple):
         return self.http.get(f"/api/v1/listings/{listing_id}", headers={"X-API-Key": key})
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> Outcome:
-        """Send a signal; returns how the program ended and what it wrote after its announcement."""
-        self.http.close()  # an idle client would be given half a second
+        """Send a signal, wait for the end, and return the exit code and the output after the announcement."""
+        self.http.close()  # the service would wait half a second for an idle client
         self.process.send_signal(number)
         code = self.process.wait(DEADLINE)
         assert self.process.stdout is not None
@@ -206,20 +206,20 @@ def _end(process: subprocess.Popen[str]) -> Outcome:
     return Outcome(process.returncode, out or "", err)
 
 
-def _announcement(process: subprocess.Popen[str], *, demo: bool) -> list[str]:
-    """What is said when the port is open: a line on standard error, or a demo's banner on standard output."""
-    stream, begin, count = (process.stdout, "Stop: ", 1) if demo else (process.stderr, "Listings answers at", 1)
+def _read_announcement(process: subprocess.Popen[str], *, demo: bool) -> list[str]:
+    """Return the lines up to the announcement on standard error, or to the end of the demo's banner on stdout."""
+    stream, prefix = (process.stdout, "Stop: ") if demo else (process.stderr, "Listings is running at")
     assert stream is not None
     lines: list[str] = []
-    watch = threading.Timer(DEADLINE, process.kill)  # ends the loop below
-    watch.start()
+    timer = threading.Timer(DEADLINE, process.kill)  # ends the loop below
+    timer.start()
     try:
         for line in stream:
             lines.append(line.rstrip("\n"))
-            if sum(line.startswith(begin) for line in lines) == count:
+            if line.startswith(prefix):
                 return lines
     finally:
-        watch.cancel()
+        timer.cancel()
     raise AssertionError(f"No announcement, exit code {process.wait(DEADLINE)}: {lines}, {process.communicate()}")
 
 

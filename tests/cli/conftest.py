@@ -1,4 +1,4 @@
-"""Fixtures of the command line's tests. The cast are accounts here, as `account create --json` prints them."""
+"""Fixtures of the command line's tests. Accounts are the data that `account create --json` prints."""
 
 import socket
 from collections.abc import Iterator
@@ -16,49 +16,49 @@ def cli(
     capsys: pytest.CaptureFixture[str],
     restore_logging: None,  # noqa: ARG001 - commands configure it
 ) -> Cli:
-    """Commands in this process, from an empty folder."""
+    """Runs commands in this process, from an empty folder."""
     return Cli(tmp_path, monkeypatch, capsys)
 
 
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
-    """The installed program, from the same folder."""
+    """The installed program, in the same folder as `cli`."""
     return Program(tmp_path)
 
 
 @pytest.fixture
 def service(program: Program) -> Iterator[Serving]:
-    """The service over the folder's database, in a process of its own."""
+    """A service on the folder's database, in its own process."""
     with program.serve() as service:
         yield service
 
 
 @pytest.fixture
 def taken_port() -> Iterator[str]:
-    """A port on which something else listens."""
+    """A port that is in use."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         yield str(other.getsockname()[1])
 
 
 @pytest.fixture
 def database(cli: Cli) -> Path:
-    """The folder's database, new."""
+    """A new database in the folder."""
     return Path(cli.data("migrate")["database"])
 
 
 @pytest.fixture
-def alice(cli: Cli, database: Path) -> Data:  # noqa: ARG001 - it must be there
-    """The owner."""
+def alice(cli: Cli, database: Path) -> Data:  # noqa: ARG001 - creates the database
+    """An account with an active plan."""
     return cli.account("alice", "--months", "12")
 
 
 @pytest.fixture
-def bob(cli: Cli, database: Path) -> Data:  # noqa: ARG001 - it must be there
-    """Another account."""
+def bob(cli: Cli, database: Path) -> Data:  # noqa: ARG001 - creates the database
+    """Another account with an active plan."""
     return cli.account("bob", "--until", "2099-12-31")
 
 
 @pytest.fixture
-def charlie(cli: Cli, database: Path) -> Data:  # noqa: ARG001 - it must be there
-    """An account whose plan has expired."""
+def charlie(cli: Cli, database: Path) -> Data:  # noqa: ARG001 - creates the database
+    """An account with an expired plan."""
     return cli.account("charlie", "--until", "2020-01-01")

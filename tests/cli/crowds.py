@@ -1,4 +1,4 @@
-"""Many clients of a service at once, and the processes that it consists of."""
+"""Concurrent clients of a service, and its worker processes."""
 
 import http.client
 import json
@@ -15,14 +15,14 @@ from tests.http.raw import Connection, request
 T = TypeVar("T")
 
 PATH = "/api/v1/listings"
-QUIET_SECONDS = 0.4  # a client that says nothing for longer may be given up by a stop: it allows half a second
+QUIET_SECONDS = 0.4  # during a stop, the service closes connections that are idle for half a second
 
 
 class Client(threading.Thread):
-    """Sends one request after the other until told to stop; keeps what was created and what broke.
+    """Sends requests one after another until it is stopped, and records created listings and errors.
 
-    `steady`: on connections that it keeps until the service ends them; else on a new one each time. A request that a
-    machine at a standstill has kept back for too long is not counted as broken.
+    A `steady` client uses persistent connections, any other client a new connection for each request. An error after
+    a pause of QUIET_SECONDS is not recorded, since the machine may have been busy.
     """
 
     def __init__(self, base_url: str, key: str, method: str, *, steady: bool) -> None:
@@ -31,51 +31,51 @@ class Client(threading.Thread):
         self._headers = {"X-API-Key": key, "Content-Type": "application/json"}
         self._method = method
         self._steady = steady
-        self._ended = threading.Event()
-        self.answered = 0
+        self._stopped = threading.Event()
+        self.responses = 0
         self.created: list[int] = []
-        self.broken: list[str] = []
-        self._since = 0.0  # when it began to connect, or to ask what was answered last: the service counts from later
+        self.errors: list[str] = []
+        self._since = 0.0  # the start of the connection or of the last request
 
-    def end(self) -> None:
-        self._ended.set()
+    def stop(self) -> None:
+        self._stopped.set()
 
     def run(self) -> None:
         connection = http.client.HTTPConnection(self._address, timeout=DEADLINE)
-        while not self._ended.is_set():
-            self._ask(connection)
+        while not self._stopped.is_set():
+            self._send(connection)
             if not self._steady:
                 connection.close()
         connection.close()
 
-    def _ask(self, connection: http.client.HTTPConnection) -> None:
+    def _send(self, connection: http.client.HTTPConnection) -> None:
         body = json.dumps({"title": "t", "content": "c"}) if self._method == "POST" else None
         path = PATH if self._method == "POST" else f"{PATH}?limit=1"
-        silent, began = float("inf"), time.monotonic()
+        quiet, started = float("inf"), time.monotonic()
         try:
             if connection.sock is None:
                 self._since = float("inf")
                 connection.connect()
-                self._since = began
+                self._since = started
             connection.request(self._method, path, body, self._headers)
-            silent = time.monotonic() - self._since
-            answer = connection.getresponse()
-            data = json.loads(answer.read())
+            quiet = time.monotonic() - self._since
+            response = connection.getresponse()
+            data = json.loads(response.read())
         except (OSError, http.client.HTTPException, ValueError) as error:
-            if min(silent, time.monotonic() - self._since) < QUIET_SECONDS:
-                self.broken.append(repr(error))
+            if min(quiet, time.monotonic() - self._since) < QUIET_SECONDS:
+                self.errors.append(repr(error))
             connection.close()
             return
-        self._since = began
-        self.answered += 1
-        if answer.status not in {200, 201}:
-            self.broken.append(f"{answer.status} {data}")
+        self._since = started
+        self.responses += 1
+        if response.status not in {200, 201}:
+            self.errors.append(f"{response.status} {data}")
         elif self._method == "POST":
             self.created.append(data["id"])
 
 
-class Crowd:
-    """Readers and writers, half of them steady."""
+class ClientGroup:
+    """Several readers and writers, half of them steady."""
 
     def __init__(self, serving: Serving, key: str, readers: int = 4, writers: int = 4) -> None:
         self.clients = [
@@ -87,36 +87,36 @@ class Crowd:
     def __enter__(self) -> Self:
         for client in self.clients:
             client.start()
-        until(lambda: all(client.answered for client in self.clients))
+        until(lambda: all(client.responses for client in self.clients))
         return self
 
     def __exit__(self, *_: object) -> None:
         for client in self.clients:
-            client.end()
+            client.stop()
         for client in self.clients:
             client.join(DEADLINE)
 
     @property
-    def broken(self) -> list[str]:
-        return [broken for client in self.clients for broken in client.broken]
+    def errors(self) -> list[str]:
+        return [error for client in self.clients for error in client.errors]
 
     @property
     def created(self) -> list[int]:
         return [listing for client in self.clients for listing in client.created]
 
-    def go_on(self) -> None:
-        """Return when each client has had another five answers."""
-        before = [client.answered for client in self.clients]
-        until(lambda: all(client.answered >= old + 5 for client, old in zip(self.clients, before, strict=True)))
+    def wait_for_responses(self) -> None:
+        """Wait until each client has received five more responses."""
+        before = [client.responses for client in self.clients]
+        until(lambda: all(client.responses >= old + 5 for client, old in zip(self.clients, before, strict=True)))
 
 
 class Worker(NamedTuple):
-    """One process of the service that answers."""
+    """A worker process."""
 
     pid: int
 
     @property
-    def is_there(self) -> bool:
+    def is_running(self) -> bool:
         return Path(f"/proc/{self.pid}").exists() and self._state() != "Z"
 
     def _state(self) -> str:
@@ -126,43 +126,43 @@ class Worker(NamedTuple):
             return "Z"
 
 
-def workers_of(serving: Serving) -> set[Worker]:
-    """The workers that there are now, those included that begin or end."""
+def list_workers(serving: Serving) -> set[Worker]:
+    """Return the current workers, including those that are starting or stopping."""
     tasks = Path(f"/proc/{serving.process.pid}/task").iterdir()
     pids = [int(pid) for task in tasks for pid in _children(task)]
-    return {worker for worker in map(Worker, pids) if worker.is_there}
+    return {worker for worker in map(Worker, pids) if worker.is_running}
 
 
 def _children(task: Path) -> list[str]:
-    """Of one thread, which may end any time."""
+    """Return the child processes of a thread, which may end at any time."""
     try:
         return (task / "children").read_text("ascii").split()
     except (FileNotFoundError, ProcessLookupError):
         return []
 
 
-def until(is_so: Callable[[], T]) -> T:
-    """Wait until something is so, which must be soon; returns what it is."""
+def until(condition: Callable[[], T]) -> T:
+    """Wait until the condition is true, and return its value. Fails after DEADLINE."""
     deadline = time.monotonic() + DEADLINE
-    while not (found := is_so()):
+    while not (value := condition()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    return found
+    return value
 
 
 @contextmanager
 def connections_to_each(serving: Serving, count: int = 2) -> Iterator[list[list[Connection]]]:
-    """Connections to so many workers, by the worker: one at least to each. On each, GET /healthz was asked once."""
-    found: dict[str, list[Connection]] = {}
+    """Yield a list of connections for each of `count` workers. Each connection has sent GET /healthz once."""
+    by_worker: dict[str, list[Connection]] = {}
     try:
-        while len(found) < count:
+        while len(by_worker) < count:
             connection = Connection(serving)
-            answer = connection.send(request("GET", "/healthz")).read_response()
-            worker = answer.headers["x-request-id"][:12]
-            if worker in found:
-                time.sleep(0.01)  # the one that is missing needs the core to begin
-            found.setdefault(worker, []).append(connection)
-        yield list(found.values())
+            response = connection.send(request("GET", "/healthz")).read_response()
+            worker = response.headers["x-request-id"][:12]
+            if worker in by_worker:
+                time.sleep(0.01)  # leave the CPU to the worker that is starting
+            by_worker.setdefault(worker, []).append(connection)
+        yield list(by_worker.values())
     finally:
-        for connection in [connection for of_one in found.values() for connection in of_one]:
+        for connection in [connection for of_worker in by_worker.values() for connection in of_worker]:
             connection.socket.close()

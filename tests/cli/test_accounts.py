@@ -1,4 +1,4 @@
-"""`listings account`: open accounts, set their plans."""
+"""`listings account`: create, show and disable accounts, and set their plans."""
 
 import json
 import time
@@ -12,9 +12,9 @@ from tests.cli.commands import Cli, Data, Program, Serving
 
 pytestmark = pytest.mark.usefixtures("database")
 
-ACCOUNT_KEYS = ["id", "name", "email", "plan", "plan_expires_at", "created_at"]
+ACCOUNT_FIELDS = ["id", "name", "email", "plan", "plan_expires_at", "created_at"]
 
-GOOD_DATES = [
+VALID_DATES = [
     ("2031-05-06", "2031-05-06 00:00:00"),
     ("2031-05-06 07:08:09", "2031-05-06 07:08:09"),
     ("2032-02-29 23:59:59", "2032-02-29 23:59:59"),
@@ -23,7 +23,7 @@ GOOD_DATES = [
     ("1969-12-31 23:59:59", "1969-12-31 23:59:59"),
     ("0999-01-01", "0999-01-01 00:00:00"),
 ]
-NO_DATES = [
+INVALID_DATES = [
     "",
     "tomorrow",
     "2031-02-29",
@@ -45,23 +45,23 @@ NO_DATES = [
 ]
 
 
-def moments(act: Callable[[], Data]) -> tuple[Data, range]:
-    """What a command prints, and the seconds during which it may have looked at the clock."""
+def time_call(act: Callable[[], Data]) -> tuple[Data, range]:
+    """Return the data that a command prints, and the range of Unix timestamps during which it ran."""
     start = int(time.time())
     data = act()
     return data, range(start, int(time.time()) + 1)
 
 
-def months_from(moments: range, months: int) -> list[str]:
-    return [timestamps.format_timestamp(timestamps.add_months(moment, months)) for moment in moments]
+def add_months(start: range, months: int) -> list[str]:
+    return [timestamps.format_timestamp(timestamps.add_months(moment, months)) for moment in start]
 
 
-# Opening accounts
+# Creating accounts
 
 
-def test_an_account_is_printed_with_exactly_six_keys_in_their_order(cli: Cli) -> None:
-    account, now = moments(lambda: cli.account("alice"))
-    assert list(account) == ACCOUNT_KEYS
+def test_a_new_account_is_printed_with_six_fields(cli: Cli) -> None:
+    account, now = time_call(lambda: cli.account("alice"))
+    assert list(account) == ACCOUNT_FIELDS
     assert account.pop("created_at") in [timestamps.format_timestamp(moment) for moment in now]
     assert account == {
         "id": 1,
@@ -73,56 +73,60 @@ def test_an_account_is_printed_with_exactly_six_keys_in_their_order(cli: Cli) ->
 
 
 @pytest.mark.parametrize("months", [1, 12, 12_000])
-def test_months_are_counted_from_now(cli: Cli, months: int) -> None:
-    account, now = moments(lambda: cli.account("alice", "--months", str(months)))
+def test_months_count_from_now(cli: Cli, months: int) -> None:
+    account, now = time_call(lambda: cli.account("alice", "--months", str(months)))
     assert account["plan"] == "business"
-    assert account["plan_expires_at"] in months_from(now, months)
+    assert account["plan_expires_at"] in add_months(now, months)
 
 
-@pytest.mark.parametrize(("date", "shown"), GOOD_DATES)
-def test_a_plan_can_be_given_until_any_date(cli: Cli, date: str, shown: str) -> None:
+@pytest.mark.parametrize(("date", "shown"), VALID_DATES)
+def test_a_plan_can_end_on_any_date(cli: Cli, date: str, shown: str) -> None:
     account = cli.account("alice", "--until", date)
     assert (account["plan"], account["plan_expires_at"]) == ("business", shown)
 
 
-@pytest.mark.parametrize("date", NO_DATES)
-def test_what_is_no_date_is_wrong_usage(cli: Cli, alice: Data, date: str) -> None:
-    said = cli.misused("account", "create", "--name", "x", "--email", "x@example.com", "--until", date)
-    assert "is not a date" in said
-    assert "is not a date" in cli.misused("account", "plan", str(alice["id"]), "--until", date)
+@pytest.mark.parametrize("date", INVALID_DATES)
+def test_an_invalid_date_is_a_usage_error(cli: Cli, alice: Data, date: str) -> None:
+    error = cli.get_usage_error("account", "create", "--name", "x", "--email", "x@example.com", "--until", date)
+    assert "is not a date" in error
+    assert "is not a date" in cli.get_usage_error("account", "plan", str(alice["id"]), "--until", date)
 
 
 @pytest.mark.parametrize("months", ["0", "-1", "1.5", "one", "", "12001", "1e2"])
-def test_months_are_a_whole_number_from_1(cli: Cli, alice: Data, months: str) -> None:
-    assert "--months" in cli.misused("account", "create", "--name", "x", "--email", "x@example.com", "--months", months)
-    assert "--months" in cli.misused("account", "plan", str(alice["id"]), "--months", months)
+def test_invalid_months_are_a_usage_error(cli: Cli, alice: Data, months: str) -> None:
+    assert "--months" in cli.get_usage_error(
+        "account", "create", "--name", "x", "--email", "x@example.com", "--months", months
+    )
+    assert "--months" in cli.get_usage_error("account", "plan", str(alice["id"]), "--months", months)
 
 
-def test_months_and_until_together_are_wrong_usage_and_open_nothing(cli: Cli) -> None:
+def test_months_with_until_is_a_usage_error(cli: Cli) -> None:
     both = ["--months", "1", "--until", "2031-01-01"]
-    assert "not both" in cli.misused("account", "create", "--name", "alice", "--email", "alice@example.com", *both)
+    assert "not both" in cli.get_usage_error(
+        "account", "create", "--name", "alice", "--email", "alice@example.com", *both
+    )
     assert cli.account("alice")["id"] == 1
 
 
 @pytest.mark.parametrize("options", [[], ["--name", "alice"], ["--email", "alice@example.com"]])
-def test_a_name_and_an_email_are_needed(cli: Cli, options: list[str]) -> None:
-    assert "Missing option" in cli.misused("account", "create", *options)
+def test_name_and_email_are_required(cli: Cli, options: list[str]) -> None:
+    assert "Missing option" in cli.get_usage_error("account", "create", *options)
 
 
 @pytest.mark.parametrize("name", ["a", "a" * 200, "Łukasz Läden ☃ 株式会社", 'Alice\'s "Attic" \\ <b>'])
-def test_a_name_is_kept_as_it_is(cli: Cli, name: str) -> None:
+def test_a_name_is_stored_unchanged(cli: Cli, name: str) -> None:
     account = cli.data("account", "create", "--name", name, "--email", "alice@example.com")
     assert account["name"] == name
 
 
 @pytest.mark.parametrize("name", ["", "  ", "a" * 201, "two\nlines", "nul\0", "\x1b[2J", "\udcff"])
-def test_a_bad_name_is_refused(cli: Cli, name: str) -> None:
-    assert "name" in cli.refused("account", "create", "--name", name, "--email", "alice@example.com")
+def test_an_invalid_name_is_rejected(cli: Cli, name: str) -> None:
+    assert "name" in cli.get_error("account", "create", "--name", name, "--email", "alice@example.com")
     assert cli.account("alice")["id"] == 1
 
 
 @pytest.mark.parametrize(
-    ("email", "kept"),
+    ("email", "stored"),
     [
         ("Alice@Example.COM", "alice@example.com"),
         (" alice@example.com ", "alice@example.com"),
@@ -130,8 +134,8 @@ def test_a_bad_name_is_refused(cli: Cli, name: str) -> None:
         ("a" * 242 + "@example.com", "a" * 242 + "@example.com"),
     ],
 )
-def test_an_email_is_kept_in_lower_case(cli: Cli, email: str, kept: str) -> None:
-    assert cli.data("account", "create", "--name", "alice", "--email", email)["email"] == kept
+def test_an_email_is_stored_in_lower_case(cli: Cli, email: str, stored: str) -> None:
+    assert cli.data("account", "create", "--name", "alice", "--email", email)["email"] == stored
 
 
 @pytest.mark.parametrize(
@@ -150,28 +154,28 @@ def test_an_email_is_kept_in_lower_case(cli: Cli, email: str, kept: str) -> None
         "a" * 243 + "@example.com",
     ],
 )
-def test_what_is_no_email_is_refused(cli: Cli, email: str) -> None:
-    assert "is not an email address" in cli.refused("account", "create", "--name", "alice", "--email", email)
+def test_an_invalid_email_is_rejected(cli: Cli, email: str) -> None:
+    assert "e-mail address" in cli.get_error("account", "create", "--name", "alice", "--email", email)
     assert cli.account("alice")["id"] == 1
 
 
-def test_what_is_refused_is_told_by_its_first_forty_characters(cli: Cli) -> None:
-    said = cli.refused("account", "create", "--name", "n" * 201, "--email", "alice@example.com")
-    assert said == f"A name must have 1 to 200 printable characters, got {'n' * 40!r}"
-    assert cli.refused("account", "create", "--name", "alice", "--email", "e" * 41) == (
+def test_errors_quote_at_most_forty_characters(cli: Cli) -> None:
+    error = cli.get_error("account", "create", "--name", "n" * 201, "--email", "alice@example.com")
+    assert error == f"A name must have 1 to 200 printable characters, got {'n' * 40!r}"
+    assert cli.get_error("account", "create", "--name", "alice", "--email", "e" * 41) == (
         f"{'e' * 40!r} is not an email address"
     )
 
 
 @pytest.mark.parametrize("email", ["alice@example.com", "ALICE@EXAMPLE.COM"])
-def test_an_email_belongs_to_one_account(cli: Cli, alice: Data, email: str) -> None:
-    said = cli.refused("account", "create", "--name", "another", "--email", email, "--until", "2020-01-01")
-    assert "alice@example.com" in said
+def test_an_email_can_have_only_one_account(cli: Cli, alice: Data, email: str) -> None:
+    error = cli.get_error("account", "create", "--name", "another", "--email", email, "--until", "2020-01-01")
+    assert "alice@example.com" in error
     unchanged = cli.data("account", "plan", str(alice["id"]), "--until", alice["plan_expires_at"])
     assert unchanged == alice
 
 
-def test_accounts_are_told_apart_by_their_ids(alice: Data, bob: Data) -> None:
+def test_accounts_have_different_ids(alice: Data, bob: Data) -> None:
     assert alice["id"] != bob["id"]
 
 
@@ -185,7 +189,7 @@ def test_an_account_is_found_by_id_and_by_email(cli: Cli, alice: Data, bob: Data
     assert cli.data("account", "plan", str(alice["id"]), "--until", alice["plan_expires_at"]) == alice
 
 
-def test_an_email_is_found_in_any_case(cli: Cli, alice: Data) -> None:
+def test_an_account_is_found_by_email_in_any_case(cli: Cli, alice: Data) -> None:
     assert cli.data("account", "plan", "ALICE@Example.Com", "--until", alice["plan_expires_at"]) == alice
 
 
@@ -206,18 +210,18 @@ def test_an_email_is_found_in_any_case(cli: Cli, alice: Data) -> None:
         "\0@example.com",
     ],
 )
-def test_an_unknown_account_is_refused(cli: Cli, alice: Data, reference: str) -> None:
-    assert "There is no account" in cli.refused("account", "plan", reference, "--expire")
-    assert "There is no account" in cli.refused("key", "create", reference, "--name", "warehouse")
+def test_an_unknown_account_is_rejected(cli: Cli, alice: Data, reference: str) -> None:
+    assert "There is no account" in cli.get_error("account", "plan", reference, "--expire")
+    assert "There is no account" in cli.get_error("key", "create", reference, "--name", "warehouse")
     assert cli.data("account", "plan", str(alice["id"]), "--until", alice["plan_expires_at"]) == alice
 
 
 @pytest.mark.parametrize("reference", ["\udcff", "\udcff@example.com"])
-def test_bytes_that_are_no_text_name_no_account(program: Program, reference: str) -> None:
-    assert "There is no account" in program.run("account", "plan", reference, "--expire").sentence
+def test_arguments_that_are_not_utf8_match_no_account(program: Program, reference: str) -> None:
+    assert "There is no account" in program.run("account", "plan", reference, "--expire").error_message
 
 
-@pytest.mark.parametrize(("date", "shown"), GOOD_DATES)
+@pytest.mark.parametrize(("date", "shown"), VALID_DATES)
 def test_a_plan_can_be_set_to_any_date(cli: Cli, alice: Data, date: str, shown: str) -> None:
     changed = cli.data("account", "plan", str(alice["id"]), "--until", date)
     assert changed == alice | {"plan_expires_at": shown}
@@ -234,40 +238,40 @@ def test_a_plan_can_be_set_to_any_date(cli: Cli, alice: Data, date: str, shown: 
         ("9999-11-30", "1", "9999-12-30 00:00:00"),
     ],
 )
-def test_months_are_added_to_a_present_end(cli: Cli, alice: Data, end: str, months: str, new_end: str) -> None:
-    cli.done("account", "plan", str(alice["id"]), "--until", end)
+def test_months_extend_an_active_plan(cli: Cli, alice: Data, end: str, months: str, new_end: str) -> None:
+    cli.run_ok("account", "plan", str(alice["id"]), "--until", end)
     changed = cli.data("account", "plan", str(alice["id"]), "--months", months)
     assert changed == alice | {"plan_expires_at": new_end}
 
 
-def test_months_are_added_each_time(cli: Cli, bob: Data) -> None:
+def test_months_are_added_by_every_call(cli: Cli, bob: Data) -> None:
     for month in ("01-31", "02-28", "03-28"):
         changed = cli.data("account", "plan", "bob@example.com", "--months", "1")
         assert changed == bob | {"plan_expires_at": f"2100-{month} 00:00:00"}
 
 
 @pytest.mark.parametrize("options", [[], ["--until", "2020-01-01"]])
-def test_months_are_counted_from_now_for_an_ended_plan_and_for_none(cli: Cli, options: list[str]) -> None:
+def test_months_start_now_without_an_active_plan(cli: Cli, options: list[str]) -> None:
     account = cli.account("charlie", *options)
-    changed, now = moments(lambda: cli.data("account", "plan", str(account["id"]), "--months", "3"))
+    changed, now = time_call(lambda: cli.data("account", "plan", str(account["id"]), "--months", "3"))
     assert changed["plan"] == "business"
-    assert changed["plan_expires_at"] in months_from(now, 3)
+    assert changed["plan_expires_at"] in add_months(now, 3)
 
 
-def test_months_beyond_the_year_9999_are_refused(cli: Cli, alice: Data) -> None:
-    cli.done("account", "plan", str(alice["id"]), "--until", "9999-12-01")
-    assert "9999" in cli.refused("account", "plan", str(alice["id"]), "--months", "1")
-    assert "9999" in cli.refused("account", "plan", str(alice["id"]), "--months", "12000")
+def test_months_beyond_the_year_9999_are_rejected(cli: Cli, alice: Data) -> None:
+    cli.run_ok("account", "plan", str(alice["id"]), "--until", "9999-12-01")
+    assert "9999" in cli.get_error("account", "plan", str(alice["id"]), "--months", "1")
+    assert "9999" in cli.get_error("account", "plan", str(alice["id"]), "--months", "12000")
 
 
-def test_expire_ends_a_plan_now_and_again_changes_nothing(cli: Cli, alice: Data) -> None:
-    expired, now = moments(lambda: cli.data("account", "plan", str(alice["id"]), "--expire"))
+def test_expire_ends_a_plan_and_is_idempotent(cli: Cli, alice: Data) -> None:
+    expired, now = time_call(lambda: cli.data("account", "plan", str(alice["id"]), "--expire"))
     assert expired["plan_expires_at"] in [timestamps.format_timestamp(moment) for moment in now]
     assert expired == alice | {"plan_expires_at": expired["plan_expires_at"]}
     assert cli.data("account", "plan", str(alice["id"]), "--expire") == expired
 
 
-def test_expire_leaves_an_ended_plan_and_no_plan_as_they_are(cli: Cli, charlie: Data) -> None:
+def test_expire_does_not_change_an_account_without_an_active_plan(cli: Cli, charlie: Data) -> None:
     dora = cli.account("dora")
     assert cli.data("account", "plan", str(charlie["id"]), "--expire") == charlie
     assert cli.data("account", "plan", str(dora["id"]), "--expire") == dora
@@ -284,53 +288,53 @@ def test_expire_leaves_an_ended_plan_and_no_plan_as_they_are(cli: Cli, charlie: 
     ],
 )
 def test_a_plan_takes_exactly_one_of_its_options(cli: Cli, alice: Data, options: list[str]) -> None:
-    assert "--expire" in cli.misused("account", "plan", str(alice["id"]), *options)
+    assert "--expire" in cli.get_usage_error("account", "plan", str(alice["id"]), *options)
     assert cli.data("account", "plan", str(alice["id"]), "--until", alice["plan_expires_at"]) == alice
 
 
-# For people
+# Output without --json
 
 
-def test_without_json_a_line_a_field_is_printed(cli: Cli) -> None:
-    outcome = cli.done("account", "create", "--name", "Alice's Attic", "--email", "alice@example.com")
+def test_without_json_each_field_is_a_line(cli: Cli) -> None:
+    outcome = cli.run_ok("account", "create", "--name", "Alice's Attic", "--email", "alice@example.com")
     fields = [line.split(maxsplit=1) for line in outcome.out.splitlines()]
-    assert [name for name, _ in fields] == ACCOUNT_KEYS
+    assert [name for name, _ in fields] == ACCOUNT_FIELDS
     assert [value for _, value in fields][:5] == ["1", "Alice's Attic", "alice@example.com", "none", "-"]
     assert outcome.err == ""
 
 
-def test_without_json_a_plans_end_is_printed(cli: Cli, alice: Data) -> None:
-    outcome = cli.done("account", "plan", str(alice["id"]), "--until", "2031-05-06 07:08:09")
+def test_without_json_the_end_of_the_plan_is_printed(cli: Cli, alice: Data) -> None:
+    outcome = cli.run_ok("account", "plan", str(alice["id"]), "--until", "2031-05-06 07:08:09")
     assert "2031-05-06 07:08:09" in outcome.out
     assert outcome.err == ""
 
 
-# Looking at accounts
+# Listing and showing accounts
 
 
-def test_all_accounts_are_listed_in_the_order_of_their_ids(cli: Cli, alice: Data, bob: Data, charlie: Data) -> None:
-    rows = [json.loads(line) for line in cli.done("account", "list", "--json").out.splitlines()]
+def test_accounts_are_listed_by_id(cli: Cli, alice: Data, bob: Data, charlie: Data) -> None:
+    rows = [json.loads(line) for line in cli.run_ok("account", "list", "--json").out.splitlines()]
     assert rows == [{**account, "disabled_at": None} for account in (alice, bob, charlie)]
 
 
-def test_accounts_are_listed_for_people_with_every_address_whole(cli: Cli, alice: Data, bob: Data) -> None:
-    header, *rows = cli.done("account", "list").out.splitlines()
+def test_the_table_of_accounts_truncates_no_email(cli: Cli, alice: Data, bob: Data) -> None:
+    header, *rows = cli.run_ok("account", "list").out.splitlines()
     assert header.split()[:3] == ["id", "name", "email"]
     assert [row.split()[:3] for row in rows] == [["1", "alice", alice["email"]], ["2", "bob", bob["email"]]]
 
 
-def test_more_accounts_than_a_page_are_all_listed(tmp_path: Path, cli: Cli) -> None:
+def test_more_than_one_page_of_accounts_is_listed(tmp_path: Path, cli: Cli) -> None:
     accounts = [{"name": "N", "email": f"n{number}@example.com"} for number in range(501)]
     (tmp_path / "seed.json").write_text(json.dumps({"accounts": accounts}))
     with Program(tmp_path).serve("--seed", "seed.json"):
-        assert len(cli.done("account", "list", "--json").out.splitlines()) == 501
+        assert len(cli.run_ok("account", "list", "--json").out.splitlines()) == 501
 
 
-def test_an_account_is_shown_with_its_keys_and_listings_counted(cli: Cli, alice: Data, service: Serving) -> None:
+def test_show_counts_keys_and_listings(cli: Cli, alice: Data, service: Serving) -> None:
     key, other = cli.key(alice)["key"], cli.key(alice)
-    cli.done("key", "revoke", str(other["id"]))
+    cli.run_ok("key", "revoke", str(other["id"]))
     ids = [service.create(key) for _ in range(3)]
-    cli.done("delete", str(ids[0]))
+    cli.run_ok("delete", str(ids[0]))
     assert cli.data("account", "show", alice["email"]) == {
         **alice,
         "disabled_at": None,
@@ -342,8 +346,8 @@ def test_an_account_is_shown_with_its_keys_and_listings_counted(cli: Cli, alice:
 
 
 @pytest.mark.parametrize("command", ["show", "disable", "enable"])
-def test_an_account_that_is_not_there_is_refused(cli: Cli, alice: Data, command: str) -> None:
-    assert cli.refused("account", command, "bob@example.com") == "There is no account bob@example.com"
+def test_commands_reject_an_unknown_account(cli: Cli, alice: Data, command: str) -> None:
+    assert cli.get_error("account", command, "bob@example.com") == "There is no account bob@example.com"
     assert cli.data("account", "show", str(alice["id"]))["disabled_at"] is None
 
 
@@ -351,7 +355,7 @@ def test_an_account_that_is_not_there_is_refused(cli: Cli, alice: Data, command:
 
 
 @pytest.mark.decision("G26")
-def test_a_disabled_account_is_refused_at_once_until_it_is_enabled(cli: Cli, alice: Data, service: Serving) -> None:
+def test_a_disabled_account_gets_403_until_enabled(cli: Cli, alice: Data, service: Serving) -> None:
     key = cli.key(alice)["key"]
     assert service.status(key) == 200
     assert cli.data("account", "disable", alice["email"])["disabled_at"] is not None
@@ -360,14 +364,14 @@ def test_a_disabled_account_is_refused_at_once_until_it_is_enabled(cli: Cli, ali
     assert service.status(key) == 200
 
 
-def test_disabling_twice_keeps_the_first_time(cli: Cli, alice: Data) -> None:
+def test_disabling_twice_keeps_the_first_timestamp(cli: Cli, alice: Data) -> None:
     once = cli.data("account", "disable", str(alice["id"]))
     assert cli.data("account", "disable", str(alice["id"])) == once
 
 
-def test_a_disabled_account_gets_no_key(cli: Cli, alice: Data) -> None:
+def test_a_disabled_account_cannot_get_a_key(cli: Cli, alice: Data) -> None:
     old = cli.key(alice)
-    cli.done("account", "disable", str(alice["id"]))
+    cli.run_ok("account", "disable", str(alice["id"]))
     for command in (["key", "create", "1", "--name", "new"], ["key", "rotate", str(old["id"])]):
-        assert "listings account enable 1" in cli.refused(*command)
-    assert len(cli.done("key", "list", "1", "--json").out.splitlines()) == 1
+        assert "listings account enable 1" in cli.get_error(*command)
+    assert len(cli.run_ok("key", "list", "1", "--json").out.splitlines()) == 1

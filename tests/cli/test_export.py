@@ -1,4 +1,4 @@
-"""`listings export`: every listing of an account in a file, however often it was interrupted."""
+"""`listings export`: every listing of an account in a file, even after interruptions."""
 
 import csv
 import json
@@ -14,7 +14,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from listings.cli.resumable_file import Origin, Part
+from listings.cli.resumable_file import Origin, PartialFile
 from listings.domain.errors import Problem
 from tests.cli.commands import DEADLINE, PROGRAM, Cli, Data, Program, Serving, clean_environment
 from tests.cli.transfers import PAST, kill_in_the_middle, read_lines, row, write_lines
@@ -25,7 +25,7 @@ MANY = 20_000
 
 @pytest.fixture
 def listings(cli: Cli, alice: Data, bob: Data) -> list[Data]:
-    """alice's five listings, one paused and one deleted; bob has one too."""
+    """Five listings of alice, one of them paused and one deleted. Bob has a listing too."""
     rows = [
         row(1, **PAST, price=0.3, images=["https://a.example/1.jpg", "b.jpg"], view_count=7),
         row(2, **PAST, is_active=False, district="Te Aro", latitude=-41.5, longitude=174.5),
@@ -33,14 +33,14 @@ def listings(cli: Cli, alice: Data, bob: Data) -> list[Data]:
         row(4, **PAST, category='=SUM(A1), "quoted"', region="two\r\nlines"),
         row(5, **PAST, type="rental", price=999_999_999.99, price_type="per_night"),
     ]
-    cli.done("import", str(alice["id"]), write_lines(cli, "rows.jsonl", *rows))
-    cli.done("import", str(bob["id"]), write_lines(cli, "bobs.jsonl", row(99)))
+    cli.run_ok("import", str(alice["id"]), write_lines(cli, "rows.jsonl", *rows))
+    cli.run_ok("import", str(bob["id"]), write_lines(cli, "bobs.jsonl", row(99)))
     return rows
 
 
 @pytest.fixture(scope="module")
 def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder whose database has many listings of one account, and both exports of it."""
+    """A folder with a database that has many listings of one account, and its exports in both formats."""
     folder = tmp_path_factory.mktemp("full")
     program = Program(folder)
     (folder / "rows.jsonl").write_text("".join(json.dumps(row(number)) + "\n" for number in range(MANY)))
@@ -55,15 +55,15 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# What a file holds
+# Contents
 
 
-def test_json_lines_hold_every_listing_as_the_api_shows_it(cli: Cli, alice: Data, listings: list[Data]) -> None:
-    printed = cli.data("export", "alice@example.com", "out.jsonl")
-    assert printed == {"account_id": alice["id"], "file": "out.jsonl", "listings": 5}
-    found = read_lines(cli.folder / "out.jsonl")
-    assert [listing["id"] for listing in found] == [1025 + 1024 * number for number in range(5)]
-    assert found[0] == {
+def test_jsonl_contains_every_listing_as_in_the_api(cli: Cli, alice: Data, listings: list[Data]) -> None:
+    result = cli.data("export", "alice@example.com", "out.jsonl")
+    assert result == {"account_id": alice["id"], "file": "out.jsonl", "listings": 5}
+    exported = read_lines(cli.folder / "out.jsonl")
+    assert [listing["id"] for listing in exported] == [1025 + 1024 * number for number in range(5)]
+    assert exported[0] == {
         "id": 1025,
         "title": "Listing 1",
         "content": "Two wheels.",
@@ -82,13 +82,15 @@ def test_json_lines_hold_every_listing_as_the_api_shows_it(cli: Cli, alice: Data
         "longitude": None,
         "deleted_at": None,
     }
-    assert [{name: listing[name] for name in given} for listing, given in zip(found, listings, strict=True)] == listings
-    assert [listing["is_active"] for listing in found] == [True, False, False, True, True]
+    assert [
+        {name: listing[name] for name in given} for listing, given in zip(exported, listings, strict=True)
+    ] == listings
+    assert [listing["is_active"] for listing in exported] == [True, False, False, True, True]
 
 
 @pytest.mark.usefixtures("listings")
-def test_csv_is_for_spreadsheets(cli: Cli) -> None:
-    assert cli.done("export", "1", "out.csv").out == "account_id  1\nfile        out.csv\nlistings    5\n"
+def test_csv_can_be_opened_in_a_spreadsheet(cli: Cli) -> None:
+    assert cli.run_ok("export", "1", "out.csv").out == "account_id  1\nfile        out.csv\nlistings    5\n"
     data = (cli.folder / "out.csv").read_bytes()
     assert data.startswith(b"\xef\xbb\xbfid,title,content,type,category,images,price,price_type,location,region,")
     rows = list(csv.DictReader(data.decode("utf-8-sig").splitlines(keepends=True)))
@@ -109,88 +111,90 @@ def test_an_account_without_listings_has_an_empty_file(cli: Cli) -> None:
 
 
 @pytest.mark.usefixtures("listings")
-def test_the_file_is_for_its_owner_alone_and_nothing_else_is_left(cli: Cli) -> None:
+def test_the_file_is_private_and_the_only_new_file(cli: Cli) -> None:
     before = set(cli.folder.iterdir())
-    cli.done("export", "1", "out.csv")
+    cli.run_ok("export", "1", "out.csv")
     assert set(cli.folder.iterdir()) - before == {cli.folder / "out.csv"}
     assert (cli.folder / "out.csv").stat().st_mode & 0o777 == 0o600
 
 
-def test_it_runs_beside_the_service(alice: Data, cli: Cli, service: Serving) -> None:
+def test_an_export_works_while_the_service_runs(alice: Data, cli: Cli, service: Serving) -> None:
     key = cli.key(alice)["key"]
-    made = [service.create(key) for _ in range(3)]
+    created = [service.create(key) for _ in range(3)]
     assert cli.data("export", "1", "out.jsonl")["listings"] == 3
-    assert [listing["id"] for listing in read_lines(cli.folder / "out.jsonl")] == made
+    assert [listing["id"] for listing in read_lines(cli.folder / "out.jsonl")] == created
 
 
-# What is refused
+# Errors
 
 
 @pytest.mark.usefixtures("alice")
 @pytest.mark.parametrize("name", ["out", "out.json", "-", "out.csv.gz", ""])
-def test_another_ending_is_wrong_usage(cli: Cli, name: str) -> None:
-    assert "must end in .jsonl or .csv" in cli.misused("export", "1", "--", name)
+def test_another_file_extension_is_a_usage_error(cli: Cli, name: str) -> None:
+    assert "must end in .jsonl or .csv" in cli.get_usage_error("export", "1", "--", name)
 
 
 @pytest.mark.usefixtures("listings")
-def test_a_file_that_exists_is_kept_unless_it_is_forced(cli: Cli) -> None:
+def test_an_existing_file_is_overwritten_only_with_force(cli: Cli) -> None:
     (cli.folder / "out.csv").write_text("precious")
-    assert cli.refused("export", "1", "out.csv") == ("out.csv exists: name another file, or overwrite it with --force")
+    assert cli.get_error("export", "1", "out.csv") == (
+        "out.csv exists: choose another name, or overwrite it with --force"
+    )
     assert (cli.folder / "out.csv").read_text() == "precious"
-    cli.done("export", "1", "out.csv", "--force")
+    cli.run_ok("export", "1", "out.csv", "--force")
     assert (cli.folder / "out.csv").read_bytes().count(b"Two wheels.") == 5
 
 
 @pytest.mark.usefixtures("listings")
-def test_what_cannot_be_written_is_told_in_a_sentence(cli: Cli) -> None:
-    assert cli.refused("export", "1", "missing/out.csv") == "missing/out.csv can't be used: No such file or directory"
+def test_an_unwritable_file_is_a_one_line_error(cli: Cli) -> None:
+    assert cli.get_error("export", "1", "missing/out.csv") == "missing/out.csv can't be used: No such file or directory"
     (cli.folder / "folder.csv").mkdir()
-    said = cli.refused("export", "1", "folder.csv", "--force")
-    assert said == "folder.csv is no regular file: name another one"
-    assert cli.refused("export", "1", "x" * 300 + ".csv") == f"{'x' * 200} can't be written: File name too long"
+    error = cli.get_error("export", "1", "folder.csv", "--force")
+    assert error == "folder.csv is not a regular file: choose another name"
+    assert cli.get_error("export", "1", "x" * 300 + ".csv") == f"{'x' * 200} can't be written: File name too long"
     (cli.folder / "loop.csv").symlink_to("loop.csv")
-    assert "loop.csv can't be written: " in cli.refused("export", "1", "loop.csv")
+    assert "loop.csv can't be written: " in cli.get_error("export", "1", "loop.csv")
     assert list(cli.folder.glob("*.part*")) == []
     (cli.folder / "out.csv.part").symlink_to("elsewhere")
-    assert "out.csv can't be used" in cli.refused("export", "1", "out.csv")
+    assert "out.csv can't be used" in cli.get_error("export", "1", "out.csv")
 
 
 @pytest.mark.usefixtures("alice")
-def test_an_unknown_account_is_refused_and_leaves_no_file(cli: Cli) -> None:
+def test_an_unknown_account_is_rejected_and_leaves_no_file(cli: Cli) -> None:
     before = set(cli.folder.iterdir())
-    assert cli.refused("export", "77", "out.csv") == "There is no account 77"
+    assert cli.get_error("export", "77", "out.csv") == "There is no account 77"
     assert set(cli.folder.iterdir()) == before
 
 
 # Interruptions
 
 
-def size_of(part: Path) -> int:
-    """Which may be put in its place any time."""
+def get_size(part: Path) -> int:
+    """Return the size of a partial file, or 0 if it was renamed to its target."""
     try:
         return part.stat().st_size
     except FileNotFoundError:
         return 0
 
 
-def exported_of(progress: Path) -> int:
-    """How many listings an interrupted export has remembered."""
+def read_exported(progress: Path) -> int:
+    """Return the number of listings in a progress file, or 0 if it does not exist."""
     return int(json.loads(progress.read_bytes())["listings"]) if progress.exists() else 0
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
-def test_an_export_that_is_killed_again_and_again_ends_as_if_it_never_was(full: Path, ending: str) -> None:
+def test_a_repeatedly_killed_export_produces_the_same_file(full: Path, ending: str) -> None:
     part = full / f"killed.{ending}.part"
-    chance = random.Random(ending)
+    rng = random.Random(ending)
     interrupted = 0
     for _ in range(10):
         arguments = ("export", "1", f"killed.{ending}")
-        if kill_in_the_middle(full, arguments, lambda: size_of(part), chance) != 0:
+        if kill_in_the_middle(full, arguments, lambda: get_size(part), rng) != 0:
             interrupted += 1
         elif interrupted:
             break
         else:
-            (full / f"killed.{ending}").unlink()  # it had ended before we came to kill it
+            (full / f"killed.{ending}").unlink()  # it ended before it could be killed
     if not (full / f"killed.{ending}").exists():
         assert Program(full).run("export", "1", f"killed.{ending}").code == 0
     assert interrupted
@@ -198,24 +202,24 @@ def test_an_export_that_is_killed_again_and_again_ends_as_if_it_never_was(full: 
     assert not part.exists()
 
 
-def test_after_ctrl_c_the_same_command_goes_on(full: Path) -> None:
+def test_after_ctrl_c_the_same_command_continues(full: Path) -> None:
     part = full / "stopped.csv.part"
-    chance = random.Random(1)
+    rng = random.Random(1)
     while (
-        kill_in_the_middle(full, ("export", "1", "stopped.csv"), part.exists, chance, signal.SIGINT) == 0
-        or exported_of(part.with_name("stopped.csv.part.json")) == 0
+        kill_in_the_middle(full, ("export", "1", "stopped.csv"), part.exists, rng, signal.SIGINT) == 0
+        or read_exported(part.with_name("stopped.csv.part.json")) == 0
     ):
         (full / "stopped.csv").unlink(missing_ok=True)
     progress = json.loads(part.with_name("stopped.csv.part.json").read_bytes())
     outcome = Program(full).run("export", "1", "stopped.csv", "--json")
-    said = f"Going on behind listing {progress['last_id']}: {progress['listings']} listings are exported\n"
-    assert (outcome.code, outcome.err, json.loads(outcome.out)["listings"]) == (0, said, MANY)
+    message = f"Continuing after listing {progress['last_id']}: {progress['listings']} listings are exported\n"
+    assert (outcome.code, outcome.err, json.loads(outcome.out)["listings"]) == (0, message, MANY)
     assert (full / "stopped.csv").read_bytes() == (full / "whole.csv").read_bytes()
 
 
 def leave_part(cli: Cli, **other: object) -> None:
-    """What an interrupted export of the first two listings leaves, except for what is other."""
-    cli.done("export", "1", "out.jsonl")
+    """Leave the files of an export that was interrupted after two listings; `other` changes its origin."""
+    cli.run_ok("export", "1", "out.jsonl")
     whole = (cli.folder / "out.jsonl").read_bytes()
     (cli.folder / "out.jsonl").unlink()
     two = b"".join(whole.splitlines(keepends=True)[:2])
@@ -228,11 +232,11 @@ def leave_part(cli: Cli, **other: object) -> None:
 
 
 @pytest.mark.usefixtures("listings")
-def test_what_was_written_behind_the_last_progress_is_cut_off(cli: Cli) -> None:
+def test_data_after_the_saved_progress_is_discarded(cli: Cli) -> None:
     leave_part(cli)
-    outcome = cli.done("export", "1", "out.jsonl", "--json")
+    outcome = cli.run_ok("export", "1", "out.jsonl", "--json")
     assert json.loads(outcome.out)["listings"] == 5
-    assert outcome.err == "Going on behind listing 2049: 2 listings are exported\n"
+    assert outcome.err == "Continuing after listing 2049: 2 listings are exported\n"
     titles = [listing["title"] for listing in read_lines(cli.folder / "out.jsonl")]
     assert titles == ["LISTING 1", "LISTING 2", "Listing 3", "Listing 4", "Listing 5"]
 
@@ -241,52 +245,52 @@ def test_what_was_written_behind_the_last_progress_is_cut_off(cli: Cli) -> None:
 @pytest.mark.parametrize(
     "other", [{"account_id": 2}, {"database_id": "0" * 32}, {"format": "csv"}], ids=["account", "database", "format"]
 )
-def test_a_part_of_something_else_is_begun_anew(cli: Cli, other: Data) -> None:
+def test_a_partial_file_of_another_export_is_discarded(cli: Cli, other: Data) -> None:
     leave_part(cli, **other)
-    assert cli.done("export", "1", "out.jsonl").err == ""
+    assert cli.run_ok("export", "1", "out.jsonl").err == ""
     titles = [listing["title"] for listing in read_lines(cli.folder / "out.jsonl")]
     assert titles == [f"Listing {number}" for number in range(1, 6)]
 
 
 @pytest.mark.usefixtures("listings")
 @pytest.mark.parametrize("progress", [b"", b"{}", b"[1]", b"\xff"])
-def test_a_progress_that_cannot_be_read_begins_anew(cli: Cli, progress: bytes) -> None:
+def test_unreadable_progress_is_discarded(cli: Cli, progress: bytes) -> None:
     leave_part(cli)
     (cli.folder / "out.jsonl.part.json").write_bytes(progress)
-    assert cli.done("export", "1", "out.jsonl").err == ""
+    assert cli.run_ok("export", "1", "out.jsonl").err == ""
     assert len(read_lines(cli.folder / "out.jsonl")) == 5
 
 
 @pytest.mark.usefixtures("listings")
-def test_a_part_that_is_shorter_than_its_progress_is_begun_anew(cli: Cli) -> None:
+def test_a_partial_file_shorter_than_its_progress_is_discarded(cli: Cli) -> None:
     leave_part(cli)
     (cli.folder / "out.jsonl.part").write_bytes(b"lost in a power cut")
-    assert cli.done("export", "1", "out.jsonl").err == ""
+    assert cli.run_ok("export", "1", "out.jsonl").err == ""
     assert len(read_lines(cli.folder / "out.jsonl")) == 5
 
 
-def test_a_file_that_another_export_has_just_made_is_not_overwritten(tmp_path: Path) -> None:
+def test_the_file_of_another_export_is_not_overwritten(tmp_path: Path) -> None:
     file, origin = tmp_path / "out.csv", Origin(1, "0" * 32, "csv")
-    with Part(file, origin, force=False) as part:
+    with PartialFile(file, origin, force=False) as part:
         part.write(b"whole\n")
         part.finish()
-    with pytest.raises(Problem, match="exists: name another file"):
-        Part(file, origin, force=False)
+    with pytest.raises(Problem, match="exists: choose another name"):
+        PartialFile(file, origin, force=False)
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("out.csv", b"whole\n")]
 
 
-def test_two_exports_do_not_write_one_file(full: Path) -> None:
+def test_two_exports_cannot_write_the_same_file(full: Path) -> None:
     arguments = [str(PROGRAM), "export", "1", "two.csv"]
-    begun = [
+    processes = [
         subprocess.Popen(arguments, cwd=full, env=clean_environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE)
         for _ in range(2)
     ]
-    ends = sorted((process.wait(DEADLINE), process.communicate()[1].decode()) for process in begun)
+    ends = sorted((process.wait(DEADLINE), process.communicate()[1].decode()) for process in processes)
     assert ends[0][0] == 0
     assert ends[1] in {
-        (1, f"listings: Another export writes {full}/two.csv: wait for its end\n"),
-        (1, f"listings: {full}/two.csv exists: name another file, or overwrite it with --force\n"),
-        (1, "listings: two.csv exists: name another file, or overwrite it with --force\n"),
+        (1, f"listings: Another export is writing {full}/two.csv: wait until it ends\n"),
+        (1, f"listings: {full}/two.csv exists: choose another name, or overwrite it with --force\n"),
+        (1, "listings: two.csv exists: choose another name, or overwrite it with --force\n"),
     }
     assert (full / "two.csv").read_bytes() == (full / "whole.csv").read_bytes()
 
@@ -295,7 +299,7 @@ def test_two_exports_do_not_write_one_file(full: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["export", "import"])
-def test_progress_is_shown_on_a_terminal_alone(full: Path, command: str) -> None:
+def test_progress_is_shown_only_on_a_terminal(full: Path, command: str) -> None:
     file = {"export": "shown.csv", "import": "whole.csv"}[command]
     master, slave = pty.openpty()
     with subprocess.Popen(
@@ -307,7 +311,7 @@ def test_progress_is_shown_on_a_terminal_alone(full: Path, command: str) -> None
         try:
             while chunk := os.read(master, 65_536):
                 shown += chunk
-        except OSError:  # how Linux tells that the other end is closed
+        except OSError:  # Linux raises EIO when the other end is closed
             pass
         assert process.wait(DEADLINE) == 0
     os.close(master)

@@ -1,4 +1,4 @@
-"""`listings import`: listings made and changed by the rows of a file, each once, however often it was interrupted."""
+"""`listings import`: rows create and update listings exactly once, even after interruptions."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from tests.cli.transfers import (
     PAST,
     counts,
     kill_in_the_middle,
-    memory_of,
+    measure_memory,
     query,
     row,
     start,
@@ -27,8 +27,8 @@ from tests.cli.transfers import (
 pytestmark = pytest.mark.usefixtures("alice")
 
 
-def data_of(cli: Cli, *arguments: str, code: int = 0) -> tuple[Data, str]:
-    """What an import prints as JSON, and what it says."""
+def run_import(cli: Cli, *arguments: str, code: int = 0) -> tuple[Data, str]:
+    """Return the JSON data and the messages of an import."""
     outcome = cli("import", *arguments, "--json")
     assert outcome.code == code, outcome
     data: Data = json.loads(outcome.out)
@@ -36,29 +36,29 @@ def data_of(cli: Cli, *arguments: str, code: int = 0) -> tuple[Data, str]:
 
 
 def imported(cli: Cli, *rows: Data | str, name: str = "rows.jsonl", code: int = 0) -> tuple[int, int, int, int]:
-    """How many rows were made, changed, left unchanged and refused."""
-    return counts(data_of(cli, "1", write_lines(cli, name, *rows), code=code)[0])
+    """Import rows and return the numbers of created, updated, unchanged and rejected rows."""
+    return counts(run_import(cli, "1", write_lines(cli, name, *rows), code=code)[0])
 
 
 def titles(cli: Cli) -> dict[int, str]:
     return dict(query(cli.folder, "SELECT id, title FROM listings"))
 
 
-# What becomes of a row
+# Rows
 
 
-def test_rows_without_id_become_new_listings(cli: Cli) -> None:
+def test_rows_without_id_create_listings(cli: Cli) -> None:
     assert imported(cli, row(1), row(2, id=None), row(3)) == (3, 0, 0, 0)
     assert titles(cli) == {1025: "Listing 1", 2049: "Listing 2", 3073: "Listing 3"}
 
 
-def test_rows_with_the_id_of_a_listing_change_it(cli: Cli) -> None:
+def test_rows_with_the_id_of_a_listing_update_it(cli: Cli) -> None:
     imported(cli, row(1, **PAST, category="Bikes"), row(2, **PAST))
-    again: list[Data] = [
+    changes: list[Data] = [
         {"id": 1025, "title": "Bike", "view_count": 9, "created_at": "never"},
         {"id": 2049, "price": 0},
     ]
-    assert imported(cli, *again, name="changes.jsonl") == (0, 1, 1, 0)
+    assert imported(cli, *changes, name="changes.jsonl") == (0, 1, 1, 0)
     ((title, category, version, views, created, updated),) = query(
         cli.folder, "SELECT title, category, version, view_count, created_at, updated_at FROM listings WHERE id = 1025"
     )
@@ -66,22 +66,24 @@ def test_rows_with_the_id_of_a_listing_change_it(cli: Cli) -> None:
     assert updated > PAST["updated_at"]
 
 
-def test_an_id_of_the_accounts_bucket_is_kept_and_never_given_again(cli: Cli) -> None:
+def test_an_id_of_the_accounts_bucket_is_used_and_not_reused(cli: Cli) -> None:
     assert imported(cli, row(1, id=5121), row(2), row(3, id=3073)) == (3, 0, 0, 0)
     assert titles(cli) == {3073: "Listing 3", 5121: "Listing 1", 6145: "Listing 2"}
 
 
-def test_a_row_without_id_takes_no_id_of_a_later_row(cli: Cli) -> None:
+def test_a_row_without_id_does_not_use_the_id_of_a_later_row(cli: Cli) -> None:
     assert imported(cli, row(1), row(2, id=1025)) == (2, 0, 0, 0)
     assert titles(cli) == {1025: "Listing 2", 2049: "Listing 1"}
 
 
-def test_ids_of_others_and_what_is_no_id_are_refused(cli: Cli, bob: Data) -> None:
-    cli.done("import", str(bob["id"]), write_lines(cli, "bobs.jsonl", row(1)))
+def test_ids_of_other_accounts_and_invalid_ids_are_rejected(cli: Cli, bob: Data) -> None:
+    cli.run_ok("import", str(bob["id"]), write_lines(cli, "bobs.jsonl", row(1)))
     ids = [1026, 1, 1023, 2**52 + 1025, 0, -1025, "1025", 1025.0, True, []]
-    data, said = data_of(cli, "1", write_lines(cli, "rows.jsonl", *(row(2, id=number) for number in ids)), code=1)
+    data, messages = run_import(
+        cli, "1", write_lines(cli, "rows.jsonl", *(row(2, id=number) for number in ids)), code=1
+    )
     assert counts(data) == (0, 0, 0, 10)
-    assert said.splitlines()[:-1] == [
+    assert messages.splitlines()[:-1] == [
         "rows.jsonl:1: id 1026 is invalid in this account: remove it, or import every row as a new listing",
         "rows.jsonl:2: id 1 is invalid in this account: remove it, or import every row as a new listing",
         "rows.jsonl:3: id 1023 is invalid in this account: remove it, or import every row as a new listing",
@@ -96,28 +98,28 @@ def test_ids_of_others_and_what_is_no_id_are_refused(cli: Cli, bob: Data) -> Non
     assert titles(cli) == {1026: "Listing 1"}
 
 
-def test_a_neighbour_in_the_bucket_is_not_touched(cli: Cli) -> None:
+def test_another_account_in_the_bucket_is_not_changed(cli: Cli) -> None:
     query(
         cli.folder,
         "INSERT INTO accounts (id, bucket, name, email, created_at) VALUES (1025, 1, 'n', 'n@example.com', 0)",
     )
     query(cli.folder, "INSERT INTO account_state (bucket, account_id, revision) VALUES (1, 1025, 0)")
-    cli.done("import", "1025", write_lines(cli, "theirs.jsonl", row(1)))
+    cli.run_ok("import", "1025", write_lines(cli, "theirs.jsonl", row(1)))
     assert imported(cli, row(2, id=1025), row(3, id=2049), code=1) == (1, 0, 0, 1)
     assert query(cli.folder, "SELECT account_id, title FROM listings") == [(1025, "Listing 1"), (1, "Listing 3")]
 
 
-def test_new_ids_make_every_row_a_new_listing(cli: Cli, bob: Data) -> None:
+def test_new_ids_creates_a_listing_for_every_row(cli: Cli, bob: Data) -> None:
     imported(cli, row(1), row(2))
-    cli.done("export", "1", "out.csv")
-    data, _ = data_of(cli, str(bob["id"]), "out.csv", "--new-ids")
+    cli.run_ok("export", "1", "out.csv")
+    data, _ = run_import(cli, str(bob["id"]), "out.csv", "--new-ids")
     assert counts(data) == (2, 0, 0, 0)
-    data, _ = data_of(cli, "1", "out.csv", "--new-ids")
+    data, _ = run_import(cli, "1", "out.csv", "--new-ids")
     assert counts(data) == (2, 0, 0, 0)
     assert sorted(titles(cli)) == [1025, 1026, 2049, 2050, 3073, 4097]
 
 
-def test_a_deletion_time_closes_and_restores(cli: Cli) -> None:
+def test_deleted_at_deletes_and_restores(cli: Cli) -> None:
     imported(cli, row(1), row(2, deleted_at="2026-01-01 00:00:00"))
     changes: list[Data] = [{"id": 1025, "deleted_at": "2026-01-02 00:00:00"}, {"id": 2049, "deleted_at": None}]
     assert imported(cli, *changes, name="changes.jsonl") == (0, 2, 0, 0)
@@ -128,46 +130,48 @@ def test_a_deletion_time_closes_and_restores(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
-def test_an_account_is_restored_into_a_fresh_database(cli: Cli, tmp_path: Path, ending: str) -> None:
+def test_an_account_can_be_imported_into_a_new_database(cli: Cli, tmp_path: Path, ending: str) -> None:
     rows = [
         row(1, **PAST, category="'=1+1", region=" \r\n\"'", images=["a", "=b"], price=0.07, view_count=3),
         row(2, **PAST, is_active=False, latitude=-0.1, longitude=1e-05),
         row(3, **PAST, deleted_at="2026-01-01 00:00:00", district="@x"),
     ]
     imported(cli, *rows)
-    cli.done("export", "1", f"out.{ending}")
+    cli.run_ok("export", "1", f"out.{ending}")
     before = stored(cli.folder)
-    assert counts(data_of(cli, "1", f"out.{ending}")[0]) == (0, 0, 3, 0)
+    assert counts(run_import(cli, "1", f"out.{ending}")[0]) == (0, 0, 3, 0)
     assert stored(cli.folder) == before
     (tmp_path / "data").rename(tmp_path / "lost")
-    cli.done("migrate")
+    cli.run_ok("migrate")
     cli.account("alice")
-    assert counts(data_of(cli, "1", f"out.{ending}")[0]) == (3, 0, 0, 0)
+    assert counts(run_import(cli, "1", f"out.{ending}")[0]) == (3, 0, 0, 0)
     assert stored(cli.folder) == before
     assert imported(cli, row(4)) == (1, 0, 0, 0)
     assert titles(cli)[4097] == "Listing 4"
 
 
-def test_the_service_goes_on_meanwhile(cli: Cli, alice: Data, tmp_path: Path) -> None:
+def test_the_service_works_during_an_import(cli: Cli, alice: Data, tmp_path: Path) -> None:
     file = write_lines(cli, "rows.jsonl", *(row(number, id=number * 1024 + 1) for number in range(1, 4_001)))
     key = cli.key(alice)["key"]
-    program = Program(tmp_path, LISTINGS_RATE_LIMIT="0")  # a slow import leaves time for more than a thousand
+    program = Program(tmp_path, LISTINGS_RATE_LIMIT="0")  # a slow import leaves time for more than 1000 requests
     with program.serve() as service, start(cli.folder, "import", "1", file) as process:
         while not query(cli.folder, "SELECT 1 FROM imports"):
             assert process.poll() is None or query(cli.folder, "SELECT 1 FROM imports")
-        made = [service.create(key, title="Beside")]
+        created = [service.create(key, title="Created")]
         while process.poll() is None:
-            made.append(service.create(key, title="Beside"))
+            created.append(service.create(key, title="Created"))
         assert process.returncode == 0
-    expected = {number * 1024 + 1: f"Listing {number}" for number in range(1, 4_001)} | dict.fromkeys(made, "Beside")
+    expected = {number * 1024 + 1: f"Listing {number}" for number in range(1, 4_001)} | dict.fromkeys(
+        created, "Created"
+    )
     assert titles(cli) == expected
-    assert len(expected) == 4_000 + len(made)
+    assert len(expected) == 4_000 + len(created)
 
 
-# Faults
+# Invalid rows and files
 
 
-def test_a_fault_is_told_with_its_line_and_the_import_goes_on(cli: Cli) -> None:
+def test_invalid_rows_are_reported_with_their_line_and_skipped(cli: Cli) -> None:
     lines = [
         "title,content,price,surprise,created_at",
         'A,"two',
@@ -185,30 +189,30 @@ def test_a_fault_is_told_with_its_line_and_the_import_goes_on(cli: Cli) -> None:
         outcome.out
         == "account_id  1\nfile        rows.csv\nmade        2\nchanged     0\nunchanged   0\nrefused     3\n"
     )
-    said = outcome.err.splitlines()
-    assert said[:3] == [
-        "rows.csv: 'surprise' is no column of a listing and is ignored",
+    messages = outcome.err.splitlines()
+    assert messages[:3] == [
+        "rows.csv: 'surprise' is not a column of a listing and is ignored",
         'rows.csv:5: price must be a number, got "abc"',
         "rows.csv:6: This row has 2 columns, but the header has 5",
     ]
-    assert said[3].startswith("rows.csv:7: title is required; created_at must be a time like 2")
+    assert messages[3].startswith("rows.csv:7: title is required; created_at must be a time like 2")
     assert query(cli.folder, "SELECT title, content FROM listings") == [("A", "two\r\nlines"), ("D", "d")]
 
 
-def test_lines_that_are_no_json_are_refused_one_by_one(cli: Cli) -> None:
+def test_lines_that_are_not_json_are_rejected_one_by_one(cli: Cli) -> None:
     assert imported(cli, "nope", row(1), "[]", '{"title": "\\ud800"}', row(2), code=1) == (2, 0, 0, 3)
 
 
-def test_unknown_columns_are_told_once_and_not_for_ever(cli: Cli) -> None:
+def test_unknown_columns_are_reported_once_and_at_most_twenty(cli: Cli) -> None:
     names = [f"column{number:02}" for number in range(30)]
     rows = [row(1, **dict.fromkeys(names[:2], 1)), row(2, **dict.fromkeys(names, 1))]
-    _, said = data_of(cli, "1", write_lines(cli, "rows.jsonl", *rows))
-    assert said.splitlines()[:-1] == [
-        f"rows.jsonl: {name!r} is no column of a listing and is ignored" for name in names[:20]
+    _, messages = run_import(cli, "1", write_lines(cli, "rows.jsonl", *rows))
+    assert messages.splitlines()[:-1] == [
+        f"rows.jsonl: {name!r} is not a column of a listing and is ignored" for name in names[:20]
     ]
 
 
-def test_text_that_a_terminal_would_obey_is_not_printed(cli: Cli) -> None:
+def test_control_characters_are_not_printed(cli: Cli) -> None:
     outcome = cli("import", "1", write_lines(cli, "rows.jsonl", row(1, type="\x9b2J\u202e")))
     assert outcome.code == 1
     assert "\x9b" not in outcome.err
@@ -216,7 +220,7 @@ def test_text_that_a_terminal_would_obey_is_not_printed(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "sentence"),
+    ("name", "content", "error_message"),
     [
         ("a.csv", b"", "a.csv is empty"),
         ("a.jsonl", b"", "a.jsonl is empty"),
@@ -228,74 +232,74 @@ def test_text_that_a_terminal_would_obey_is_not_printed(cli: Cli) -> None:
         ("a.csv", b"title,title\n", "The column title appears twice in a.csv"),
     ],
 )
-def test_a_file_that_is_none_is_refused_as_a_whole(cli: Cli, name: str, content: bytes, sentence: str) -> None:
+def test_an_invalid_file_is_rejected_as_a_whole(cli: Cli, name: str, content: bytes, error_message: str) -> None:
     (cli.folder / name).write_bytes(content)
-    assert cli.refused("import", "1", name) == sentence
-    assert cli.refused("import", "1", name, "--new-ids", "--dry-run") == sentence
+    assert cli.get_error("import", "1", name) == error_message
+    assert cli.get_error("import", "1", name, "--new-ids", "--dry-run") == error_message
     assert query(cli.folder, "SELECT * FROM imports WHERE finished_at IS NOT NULL") == []
 
 
-def test_wrong_usage_and_what_cannot_be_read_are_told(cli: Cli) -> None:
-    assert "must end in .jsonl or .csv" in cli.misused("import", "1", "-")
-    assert cli.refused("import", "1", "missing.csv") == "missing.csv can't be used: No such file or directory"
+def test_wrong_usage_and_unreadable_files_are_reported(cli: Cli) -> None:
+    assert "must end in .jsonl or .csv" in cli.get_usage_error("import", "1", "-")
+    assert cli.get_error("import", "1", "missing.csv") == "missing.csv can't be used: No such file or directory"
     (cli.folder / "folder.csv").mkdir()
     os.mkfifo(cli.folder / "pipe.csv")
     for name in ("folder.csv", "pipe.csv"):
-        assert cli.refused("import", "1", name) == f"{name} is no regular file"
+        assert cli.get_error("import", "1", name) == f"{name} is not a regular file"
     write_lines(cli, "rows.jsonl", row(1))
-    assert cli.refused("import", "77", "rows.jsonl") == "There is no account 77"
+    assert cli.get_error("import", "77", "rows.jsonl") == "There is no account 77"
 
 
 # A dry run
 
 
-def test_a_dry_run_tells_the_same_and_writes_nothing(cli: Cli) -> None:
+def test_a_dry_run_prints_the_same_and_writes_nothing(cli: Cli) -> None:
     imported(cli, row(1), row(2))
     before = stored(cli.folder)
     rows: list[Data | str] = [row(1, id=1025), row(9, id=2049), row(3), row(4, id=7169), {"id": 7169, "title": "x"}]
     rows += [row(5, id=1026), "{"]
     file = write_lines(cli, "more.jsonl", *rows)
-    rehearsed, said = data_of(cli, "1", file, "--dry-run", code=1)
+    dry_run, messages = run_import(cli, "1", file, "--dry-run", code=1)
     assert stored(cli.folder) == before
-    assert said.endswith("This was a dry run: nothing was written\n")
+    assert messages.endswith("This was a dry run: nothing was written\n")
     assert query(cli.folder, "SELECT last FROM listing_ids") == [(2,)]
-    done, really_said = data_of(cli, "1", file, code=1)
-    assert done == rehearsed
+    done, messages_again = run_import(cli, "1", file, code=1)
+    assert done == dry_run
     assert counts(done) == (2, 2, 1, 2)
-    assert really_said.splitlines()[:-1] == said.splitlines()[:-1]
+    assert messages_again.splitlines()[:-1] == messages.splitlines()[:-1]
 
 
-# Again
+# Importing a file again
 
 
-def test_a_file_is_imported_once_unless_again(cli: Cli) -> None:
+def test_a_file_is_imported_once_without_again(cli: Cli) -> None:
     file = write_lines(cli, "rows.jsonl", row(1))
-    cli.done("import", "1", file)
+    cli.run_ok("import", "1", file)
     for options in ([], ["--dry-run"]):
-        said = cli.refused("import", "1", file, *options)
-        assert said.startswith("This file was imported on 2")
-        assert said.endswith(": use --again to import it again")
+        messages = cli.get_error("import", "1", file, *options)
+        assert messages.startswith("This file was imported on 2")
+        assert messages.endswith(": use --again to import it again")
     (cli.folder / "copy.jsonl").write_bytes((cli.folder / file).read_bytes())
-    assert "--again" in cli.refused("import", "1", "copy.jsonl")
-    assert counts(data_of(cli, "1", file, "--again")[0]) == (1, 0, 0, 0)
-    assert counts(data_of(cli, "1", file, "--new-ids")[0]) == (1, 0, 0, 0)
+    assert "--again" in cli.get_error("import", "1", "copy.jsonl")
+    assert counts(run_import(cli, "1", file, "--again")[0]) == (1, 0, 0, 0)
+    assert counts(run_import(cli, "1", file, "--new-ids")[0]) == (1, 0, 0, 0)
     assert len(titles(cli)) == 3
 
 
-def test_another_account_may_import_the_same_file(cli: Cli, bob: Data) -> None:
+def test_another_account_can_import_the_same_file(cli: Cli, bob: Data) -> None:
     file = write_lines(cli, "rows.jsonl", row(1))
-    cli.done("import", "1", file)
-    cli.done("import", str(bob["id"]), file)
+    cli.run_ok("import", "1", file)
+    cli.run_ok("import", str(bob["id"]), file)
     assert len(titles(cli)) == 2
 
 
 def test_an_import_is_logged_with_the_operator(cli: Cli) -> None:
-    _, said = data_of(cli, "1", write_lines(cli, "rows.jsonl", row(1), row(2)))
-    line = json.loads(said)
+    _, messages = run_import(cli, "1", write_lines(cli, "rows.jsonl", row(1), row(2)))
+    line = json.loads(messages)
     assert line["event"] == "Imported 2 listings into account 1"
     assert line["operator"]
-    _, said = data_of(cli, "1", write_lines(cli, "one.jsonl", row(3)))
-    assert json.loads(said)["event"] == "Imported 1 listing into account 1"
+    _, messages = run_import(cli, "1", write_lines(cli, "one.jsonl", row(3)))
+    assert json.loads(messages)["event"] == "Imported 1 listing into account 1"
 
 
 # Interruptions
@@ -303,67 +307,67 @@ def test_an_import_is_logged_with_the_operator(cli: Cli) -> None:
 MANY = 10_000
 
 
-def progress(folder: Path) -> object:
+def read_progress(folder: Path) -> object:
     return query(folder, "SELECT bytes_done FROM imports WHERE bytes_done > 0")
 
 
-def forget(folder: Path) -> None:
-    """As if nothing was imported yet."""
+def delete_imports(folder: Path) -> None:
+    """Delete all listings and the records of imports."""
     query(folder, "DELETE FROM imports")
     query(folder, "DELETE FROM listings")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
-def test_an_import_that_is_killed_again_and_again_makes_every_listing_once(cli: Cli, ending: str) -> None:
+def test_a_repeatedly_killed_import_creates_each_listing_once(cli: Cli, ending: str) -> None:
     file = f"rows.{ending}"
     if ending == "csv":
         lines = ["title,content", *(f'Listing {number},"two\nlines"' for number in range(MANY)), "Broken"]
         (cli.folder / file).write_text("\n".join(lines))
     else:
         write_lines(cli, file, *(row(number) for number in range(MANY)), "broken")
-    chance = random.Random(ending)
+    rng = random.Random(ending)
     kills = 0
     while kills < 10:
-        if kill_in_the_middle(cli.folder, ("import", "1", file), lambda: progress(cli.folder), chance) >= 0:
+        if kill_in_the_middle(cli.folder, ("import", "1", file), lambda: read_progress(cli.folder), rng) >= 0:
             if kills:
                 break
-            forget(cli.folder)  # it had ended before we came to kill it
+            delete_imports(cli.folder)  # it ended before it could be killed
         else:
             kills += 1
     if query(cli.folder, "SELECT 1 FROM imports WHERE finished_at IS NULL"):
-        data, said = data_of(cli, "1", file, code=1)
-        assert said.startswith("Going on behind line ")
+        data, messages = run_import(cli, "1", file, code=1)
+        assert messages.startswith("Continuing after line ")
         assert counts(data) == (MANY, 0, 0, 1)
-    assert "was imported on" in cli.refused("import", "1", file)
+    assert "was imported on" in cli.get_error("import", "1", file)
     assert query(cli.folder, "SELECT made, refused FROM imports") == [(MANY, 1)]
     assert [title for _, _, title, *_ in stored_without_times(cli.folder)] == [f"Listing {n}" for n in range(MANY)]
 
 
-def test_after_ctrl_c_the_same_command_goes_on(cli: Cli) -> None:
+def test_after_ctrl_c_the_same_command_continues(cli: Cli) -> None:
     file = write_lines(cli, "rows.jsonl", *(row(number) for number in range(MANY)))
-    chance = random.Random(1)
-    while not (left := query(cli.folder, "SELECT made, lines_done FROM imports WHERE finished_at IS NULL")):
-        forget(cli.folder)
-        kill_in_the_middle(cli.folder, ("import", "1", file), lambda: progress(cli.folder), chance, signal.SIGINT)
-    ((done, line),) = left
+    rng = random.Random(1)
+    while not (unfinished := query(cli.folder, "SELECT made, lines_done FROM imports WHERE finished_at IS NULL")):
+        delete_imports(cli.folder)
+        kill_in_the_middle(cli.folder, ("import", "1", file), lambda: read_progress(cli.folder), rng, signal.SIGINT)
+    ((done, line),) = unfinished
     assert done == line > 0
-    rehearsed, said = data_of(cli, "1", file, "--dry-run")
-    assert said.startswith(f"Going on behind line {line}: {done} rows of rows.jsonl are done\n")
-    assert data_of(cli, "1", file)[0] == rehearsed
+    dry_run, messages = run_import(cli, "1", file, "--dry-run")
+    assert messages.startswith(f"Continuing after line {line} of rows.jsonl: {done} rows are done\n")
+    assert run_import(cli, "1", file)[0] == dry_run
     assert sorted(titles(cli).values()) == sorted(f"Listing {number}" for number in range(MANY))
 
 
-def test_two_imports_of_one_file_at_once_make_every_listing_once(cli: Cli) -> None:
+def test_concurrent_imports_of_a_file_create_each_listing_once(cli: Cli) -> None:
     file = write_lines(cli, "rows.jsonl", *(row(number) for number in range(2_000)))
     with ThreadPoolExecutor() as pool:
         ends = list(pool.map(lambda _: Program(cli.folder).run("import", "1", file), range(2)))
-    if [end.code for end in ends] == [1, 1]:  # the one that began was overtaken by the other
-        cli.done("import", "1", file)
+    if [end.code for end in ends] == [1, 1]:  # each of them was interrupted by the other
+        cli.run_ok("import", "1", file)
     else:
         assert sorted(end.code for end in ends) == [0, 1]
-    refused = next(end.err for end in ends if end.code)
-    assert "Another import of this file is running" in refused or "was imported on" in refused
+    error = next(end.err for end in ends if end.code)
+    assert "Another import of this file is running" in error or "was imported on" in error
     assert len(titles(cli)) == 2_000
 
 
@@ -372,27 +376,27 @@ def test_two_imports_of_one_file_at_once_make_every_listing_once(cli: Cli) -> No
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with 30,000 long rows, 90 MB, imported by one account."""
+    """A folder with a file of 30,000 long rows (90 MB) and a database into which it was imported."""
     folder = tmp_path_factory.mktemp("large")
     with (folder / "rows.jsonl").open("w") as file:
         file.writelines(json.dumps(row(number, content="x" * 3_000)) + "\n" for number in range(30_000))
     for arguments in (["migrate"], ["account", "create", "--name", "alice", "--email", "alice@example.com"]):
         assert Program(folder).run(*arguments).code == 0
-    assert memory_of(folder, "import", "1", "rows.jsonl") < MOST_MEMORY
+    assert measure_memory(folder, "import", "1", "rows.jsonl") < MAX_MEMORY_KIB
     yield folder
     (folder / "rows.jsonl").unlink()
     (folder / "data/listings.db").unlink()
 
 
-MOST_MEMORY = 40 * 1024
+MAX_MEMORY_KIB = 40 * 1024
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
-def test_neither_way_keeps_the_file_in_memory(large: Path, ending: str) -> None:
+def test_export_and_import_use_little_memory(large: Path, ending: str) -> None:
     file = f"out.{ending}"
-    assert memory_of(large, "export", "1", file) < MOST_MEMORY
-    assert (large / file).stat().st_size > 2 * MOST_MEMORY * 1024
-    assert memory_of(large, "import", "1", file, "--dry-run") < MOST_MEMORY
-    assert memory_of(large, "import", "1", file) < MOST_MEMORY
+    assert measure_memory(large, "export", "1", file) < MAX_MEMORY_KIB
+    assert (large / file).stat().st_size > 2 * MAX_MEMORY_KIB * 1024
+    assert measure_memory(large, "import", "1", file, "--dry-run") < MAX_MEMORY_KIB
+    assert measure_memory(large, "import", "1", file) < MAX_MEMORY_KIB
     (large / file).unlink()

@@ -18,19 +18,18 @@ from tests.harness import Harness
 pytestmark = pytest.mark.usefixtures("database")
 
 PASSWORD = "a long and winding road"
-HERE = "192.0.2.1"
 
 
 @contextmanager
-def opened(cli: Cli) -> Iterator[Harness]:
-    """The service over the commands' database, at the present time."""
+def open_service(cli: Cli) -> Iterator[Harness]:
+    """Open a service on the commands' database, with the current time."""
     with Harness(cli.folder / "data") as harness:
         harness.clock.now = time.time()
         yield harness
 
 
 def use(cli: Cli, act: Callable[[Service], Awaitable[Any]]) -> Any:
-    with opened(cli) as harness:
+    with open_service(cli) as harness:
 
         async def run() -> Any:
             return await act(harness.service)
@@ -38,73 +37,73 @@ def use(cli: Cli, act: Callable[[Service], Awaitable[Any]]) -> Any:
         return harness.run(run())
 
 
-def token_of(link: str) -> str:
-    found = re.fullmatch(r"https?://\S+/invitations/([A-Za-z0-9_-]{43})", link.strip())
-    assert found is not None, link
-    return found[1]
+def parse_token(link: str) -> str:
+    match = re.fullmatch(r"https?://\S+/invitations/([A-Za-z0-9_-]{43})", link.strip())
+    assert match is not None, link
+    return match[1]
 
 
-# Inviting
+# Invitations
 
 
-def test_an_invitation_is_a_link_by_which_its_owner_sets_a_password(cli: Cli, alice: Data) -> None:
-    link = cli.done("account", "invite", alice["email"]).out
+def test_an_invitation_link_sets_a_password(cli: Cli, alice: Data) -> None:
+    link = cli.run_ok("account", "invite", alice["email"]).out
     assert link.startswith("http://127.0.0.1:8000/invitations/")
-    session = use(cli, lambda service: service.accept_invitation(token_of(link), PASSWORD))
+    session = use(cli, lambda service: service.accept_invitation(parse_token(link), PASSWORD))
     assert use(cli, lambda service: service.find_member(session)).account.id == alice["id"]
 
 
-def test_a_link_begins_where_the_console_is(cli: Cli, alice: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_begins_with_the_base_url(cli: Cli, alice: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     fetch = ("account", "invite", str(alice["id"]))
-    given = cli.done(*fetch, "--base-url", "https://market.example/").out
+    given = cli.run_ok(*fetch, "--base-url", "https://market.example/").out
     assert given.startswith("https://market.example/invitations/")
     monkeypatch.setenv("LISTINGS_BASE_URL", "https://other.example")
-    assert cli.done(*fetch).out.startswith("https://other.example/invitations/")
+    assert cli.run_ok(*fetch).out.startswith("https://other.example/invitations/")
     monkeypatch.delenv("LISTINGS_BASE_URL")
     monkeypatch.setenv("LISTINGS_HOST", "::1")
     monkeypatch.setenv("LISTINGS_PORT", "9000")
-    assert cli.done(*fetch).out.startswith("http://[::1]:9000/invitations/")
+    assert cli.run_ok(*fetch).out.startswith("http://[::1]:9000/invitations/")
     monkeypatch.setenv("LISTINGS_HOST", "::")
-    assert cli.done(*fetch).out.startswith("http://[::1]:9000/invitations/")
+    assert cli.run_ok(*fetch).out.startswith("http://[::1]:9000/invitations/")
     monkeypatch.setenv("LISTINGS_HOST", "0.0.0.0")  # noqa: S104 - nothing listens
-    assert cli.done(*fetch).out.startswith("http://127.0.0.1:9000/invitations/")
+    assert cli.run_ok(*fetch).out.startswith("http://127.0.0.1:9000/invitations/")
 
 
-def test_where_no_address_is_known_nobody_is_invited(cli: Cli, alice: Data, monkeypatch: pytest.MonkeyPatch) -> None:
-    link = cli.done("account", "invite", alice["email"]).out
+def test_an_invitation_requires_a_known_base_url(cli: Cli, alice: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = cli.run_ok("account", "invite", alice["email"]).out
     monkeypatch.setenv("LISTINGS_PORT", "0")
-    assert "--base-url or LISTINGS_BASE_URL" in cli.refused("account", "invite", alice["email"])
-    session = use(cli, lambda service: service.accept_invitation(token_of(link), PASSWORD))
+    assert "--base-url or LISTINGS_BASE_URL" in cli.get_error("account", "invite", alice["email"])
+    session = use(cli, lambda service: service.accept_invitation(parse_token(link), PASSWORD))
     assert use(cli, lambda service: service.find_member(session)).account.id == alice["id"]
 
 
 @pytest.mark.parametrize("url", ["market.example", "https://market.example/console", "ftp://a", "https://a b"])
-def test_a_link_begins_with_an_address_or_the_command_is_wrong(cli: Cli, alice: Data, url: str) -> None:
+def test_an_invalid_base_url_is_a_usage_error(cli: Cli, alice: Data, url: str) -> None:
     assert cli("account", "invite", alice["email"], "--base-url", url).code == 2
 
 
-def test_an_invitation_as_json_tells_when_it_expires(cli: Cli, alice: Data) -> None:
+def test_an_invitation_as_json_has_its_expiry_date(cli: Cli, alice: Data) -> None:
     data = cli.data("account", "invite", alice["email"])
-    assert token_of(data["link"])
+    assert parse_token(data["link"])
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", data["expires_at"])
 
 
-def test_who_is_not_there_or_disabled_is_not_invited(cli: Cli, alice: Data) -> None:
-    assert cli("account", "invite", "nobody@example.com").sentence == "There is no account nobody@example.com"
-    cli.done("account", "disable", alice["email"])
-    assert "is disabled and can't be invited" in cli("account", "invite", alice["email"]).sentence
+def test_unknown_and_disabled_accounts_cannot_be_invited(cli: Cli, alice: Data) -> None:
+    assert cli("account", "invite", "nobody@example.com").error_message == "There is no account nobody@example.com"
+    cli.run_ok("account", "disable", alice["email"])
+    assert "is disabled and can't be invited" in cli("account", "invite", alice["email"]).error_message
 
 
-# Erasing
+# Erasing an account
 
 
 @pytest.fixture
 def seller(cli: Cli, alice: Data) -> Data:
-    """alice with a key, a password, a session, listings and activity."""
+    """The account of alice with a key, a password, a session, listings and activity."""
     key = cli.data("key", "create", alice["email"], "--name", "Alice's phone")["key"]
-    link = cli.done("account", "invite", alice["email"]).out
-    with opened(cli) as harness:
-        session = harness.run(harness.service.accept_invitation(token_of(link), PASSWORD, "Firefox"))
+    link = cli.run_ok("account", "invite", alice["email"]).out
+    with open_service(cli) as harness:
+        session = harness.run(harness.service.accept_invitation(parse_token(link), PASSWORD, "Firefox"))
         listing = {"title": "Lamp", "content": "Brass."}
         ids = [harness.fetch("POST", "/api/v1/listings", key=key, json=listing).json()["id"] for _ in range(3)]
         harness.fetch("PATCH", f"/api/v1/listings/{ids[0]}", key=key, json={"price": 5})
@@ -113,15 +112,15 @@ def seller(cli: Cli, alice: Data) -> Data:
     return {**alice, "key": key, "session": session, "ids": ids}
 
 
-def test_of_an_erased_account_nothing_personal_is_left(cli: Cli, seller: Data, database: Path) -> None:
-    assert f"Account {seller['id']} is erased.\n" in cli.done("account", "erase", seller["email"], "--yes").err
+def test_erasing_removes_all_personal_data(cli: Cli, seller: Data, database: Path) -> None:
+    assert f"Erased account {seller['id']}\n" in cli.run_ok("account", "erase", seller["email"], "--yes").err
     shown = cli.data("account", "show", str(seller["id"]))
     assert shown["name"] == f"Erased account {seller['id']}"
     assert re.fullmatch(rf"erased-{seller['id']}@[0-9a-f]{{16}}\.invalid", shown["email"])
     assert (shown["plan"], shown["usable_keys"]) == ("none", 0)
     assert shown["disabled_at"] is not None
     assert (shown["active_listings"], shown["inactive_listings"], shown["deleted_listings"]) == (0, 0, 3)
-    with opened(cli) as harness:
+    with open_service(cli) as harness:
         assert harness.fetch("GET", "/api/v1/listings", key=seller["key"]).status == 401
         assert harness.run(harness.service.find_member(seller["session"])) is None
         owner = harness.run(harness.service.find_account(str(seller["id"])))
@@ -131,26 +130,26 @@ def test_of_an_erased_account_nothing_personal_is_left(cli: Cli, seller: Data, d
         assert {event.kind for event in harness.run(harness.service.list_activity(owner)).events} == {"created"}
     stored = b"".join(path.read_bytes() for path in database.parent.glob("listings.db-wal"))
     assert b"Alice's phone" not in stored
-    cli.done("account", "create", "--name", "Another", "--email", seller["email"])
+    cli.run_ok("account", "create", "--name", "Another", "--email", seller["email"])
 
 
-def test_an_account_is_erased_after_a_question(cli: Cli, seller: Data) -> None:
-    refused = cli("account", "erase", seller["email"])
-    assert refused.code == 1
-    assert f"Erase account {seller['id']}, {seller['email']}, for good?" in refused.err
+def test_erasing_asks_for_confirmation(cli: Cli, seller: Data) -> None:
+    outcome = cli("account", "erase", seller["email"])
+    assert outcome.code == 1
+    assert f"Permanently erase account {seller['id']} ({seller['email']})?" in outcome.err
     assert cli.data("account", "show", seller["email"])["active_listings"] == 2
 
 
-def test_an_erased_account_is_told_as_json(cli: Cli, alice: Data) -> None:
+def test_an_erased_account_is_printed_as_json(cli: Cli, alice: Data) -> None:
     data = cli.data("account", "erase", alice["email"], "--yes")
     assert (data["id"], data["plan"]) == (alice["id"], "none")
-    assert cli("account", "erase", alice["email"], "--yes").sentence == f"There is no account {alice['email']}"
+    assert cli("account", "erase", alice["email"], "--yes").error_message == f"There is no account {alice['email']}"
 
 
-def test_an_account_that_is_erased_already_is_told_so_without_a_question(cli: Cli, alice: Data) -> None:
-    cli.done("account", "erase", str(alice["id"]), "--yes")
+def test_erasing_again_changes_nothing_and_asks_nothing(cli: Cli, alice: Data) -> None:
+    cli.run_ok("account", "erase", str(alice["id"]), "--yes")
     erased = cli.data("account", "show", str(alice["id"]))
-    assert cli.done("account", "erase", str(alice["id"])).err == f"Account {alice['id']} is erased already.\n"
+    assert cli.run_ok("account", "erase", str(alice["id"])).err == f"Account {alice['id']} was already erased\n"
     assert cli.data("account", "show", str(alice["id"])) == erased
 
 
@@ -163,24 +162,24 @@ def test_an_account_that_is_erased_already_is_told_so_without_a_question(cli: Cl
         ["key", "create", "1", "--name", "warehouse"],
     ],
 )
-def test_an_erased_account_does_not_come_back(cli: Cli, alice: Data, command: list[str]) -> None:
-    cli.done("account", "erase", str(alice["id"]), "--yes")
+def test_an_erased_account_cannot_be_used_again(cli: Cli, alice: Data, command: list[str]) -> None:
+    cli.run_ok("account", "erase", str(alice["id"]), "--yes")
     erased = cli.data("account", "show", "1")
-    assert cli.refused(*command) == "Account 1 is erased"
+    assert cli.get_error(*command) == "Account 1 is erased"
     assert cli.data("account", "show", "1") == erased
 
 
-def test_the_help_tells_what_is_gone_and_what_remains(cli: Cli) -> None:
-    text = " ".join(cli.done("account", "erase", "--help").out.split())
-    assert "Gone are its name and e-mail address" in text
-    assert "What remains: the account's number; its deleted listings with their texts" in text
+def test_erase_help_lists_the_removed_and_the_remaining_data(cli: Cli) -> None:
+    text = " ".join(cli.run_ok("account", "erase", "--help").out.split())
+    assert "This removes the account's name, email address" in text
+    assert "These remain: the account id; the deleted listings with their texts" in text
 
 
-# Exporting
+# Exporting an account
 
 
-def test_an_export_holds_everything_and_no_secret(cli: Cli, seller: Data) -> None:
-    cli.done("account", "export", seller["email"], "alice.json")
+def test_an_export_contains_everything_but_secrets(cli: Cli, seller: Data) -> None:
+    cli.run_ok("account", "export", seller["email"], "alice.json")
     file = cli.folder / "alice.json"
     assert file.stat().st_mode & 0o777 == 0o600
     text = file.read_text("utf-8")
@@ -210,40 +209,40 @@ def test_an_export_holds_everything_and_no_secret(cli: Cli, seller: Data) -> Non
 
 
 def test_an_empty_account_is_exported(cli: Cli, alice: Data) -> None:
-    cli.done("account", "export", alice["email"], "alice.json")
+    cli.run_ok("account", "export", alice["email"], "alice.json")
     data = json.loads((cli.folder / "alice.json").read_text("utf-8"))
     del data["account"]
     assert list(data.values()) == [[]] * 6
 
 
-def test_a_file_that_is_there_is_replaced_by_force_alone(cli: Cli, alice: Data) -> None:
+def test_an_existing_file_is_overwritten_only_with_force(cli: Cli, alice: Data) -> None:
     file = cli.folder / "alice.json"
     file.write_text("mine")
-    assert "overwrite it with --force" in cli("account", "export", alice["email"], "alice.json").sentence
+    assert "overwrite it with --force" in cli("account", "export", alice["email"], "alice.json").error_message
     assert file.read_text() == "mine"
-    cli.done("account", "export", alice["email"], "alice.json", "--force")
+    cli.run_ok("account", "export", alice["email"], "alice.json", "--force")
     assert json.loads(file.read_text("utf-8"))["account"]["id"] == alice["id"]
 
 
-def test_what_is_no_file_is_not_replaced(cli: Cli, alice: Data) -> None:
+def test_an_export_does_not_replace_a_pipe(cli: Cli, alice: Data) -> None:
     os.mkfifo(cli.folder / "pipe")
-    said = cli.refused("account", "export", alice["email"], "pipe", "--force")
-    assert said == "pipe is no regular file: name another one"
+    error = cli.get_error("account", "export", alice["email"], "pipe", "--force")
+    assert error == "pipe is not a regular file: choose another name"
     assert (cli.folder / "pipe").is_fifo()
-    assert "standard output" in cli.misused("account", "export", alice["email"], "-")
+    assert "standard output" in cli.get_usage_error("account", "export", alice["email"], "-")
     assert sorted(path.name for path in cli.folder.iterdir()) == ["data", "pipe"]
 
 
-def test_a_link_goes_on_naming_the_file_that_is_written(cli: Cli, alice: Data) -> None:
+def test_an_export_follows_a_symbolic_link(cli: Cli, alice: Data) -> None:
     (cli.folder / "link.json").symlink_to("data/alice.json")
-    cli.done("account", "export", alice["email"], "link.json")
-    cli.done("account", "export", alice["email"], "link.json", "--force")
+    cli.run_ok("account", "export", alice["email"], "link.json")
+    cli.run_ok("account", "export", alice["email"], "link.json", "--force")
     assert (cli.folder / "link.json").is_symlink()
     assert json.loads((cli.folder / "data/alice.json").read_text("utf-8"))["account"]["id"] == alice["id"]
 
 
-def test_what_can_not_be_written_is_told_and_leaves_nothing(cli: Cli, alice: Data) -> None:
-    said = cli("account", "export", alice["email"], "missing/alice.json").sentence
-    assert said == "missing/alice.json can't be written: No such file or directory"
-    assert "There is no account" in cli("account", "export", "nobody@example.com", "a.json").sentence
+def test_a_failed_export_leaves_no_file(cli: Cli, alice: Data) -> None:
+    error = cli("account", "export", alice["email"], "missing/alice.json").error_message
+    assert error == "missing/alice.json can't be written: No such file or directory"
+    assert "There is no account" in cli("account", "export", "nobody@example.com", "a.json").error_message
     assert [path.name for path in cli.folder.iterdir()] == ["data"]

@@ -1,4 +1,4 @@
-"""`listings restore`, and the copy that is kept before a migration."""
+"""`listings restore`, and the backup before a migration."""
 
 from pathlib import Path
 
@@ -14,65 +14,65 @@ NEXT = Migration(len(shipped_migrations()) + 1, "next", "CREATE TABLE next (a IN
 
 
 @pytest.fixture
-def backup(cli: Cli, alice: Data) -> Path:  # noqa: ARG001 - she is in it
+def backup(cli: Cli, alice: Data) -> Path:  # noqa: ARG001 - part of the backup
     return Path(cli.data("backup", "backup.db")["backup"])
 
 
-def test_a_restore_tells_what_it_did(cli: Cli, backup: Path, database: Path) -> None:
-    told = cli.data("restore", str(backup))
-    assert list(told) == ["database", "kept", "pending"]
-    assert (told["database"], told["pending"]) == (str(database), [])
-    assert Path(told["kept"]).name.startswith("listings.db.before-restore-")
-    assert rows(Path(told["kept"]), "SELECT id FROM accounts") == [(1,)]
-    said = cli.done("restore", str(backup)).err
-    assert "is kept in" in said
-    assert f"Restored {database} from" in said
+def test_a_restore_prints_its_result(cli: Cli, backup: Path, database: Path) -> None:
+    result = cli.data("restore", str(backup))
+    assert list(result) == ["database", "kept", "pending"]
+    assert (result["database"], result["pending"]) == (str(database), [])
+    assert Path(result["kept"]).name.startswith("listings.db.before-restore-")
+    assert rows(Path(result["kept"]), "SELECT id FROM accounts") == [(1,)]
+    messages = cli.run_ok("restore", str(backup)).err
+    assert "Saved the previous database as " in messages
+    assert f"Restored {database} from" in messages
 
 
-def test_a_restore_to_where_there_is_no_database_keeps_nothing(cli: Cli, backup: Path) -> None:
-    told = cli.data("--database-url", "sqlite:///new/other.db", "restore", str(backup))
-    assert told == {"database": str(cli.folder / "new/other.db"), "kept": None, "pending": []}
+def test_a_restore_without_an_existing_database_saves_nothing(cli: Cli, backup: Path) -> None:
+    result = cli.data("--database-url", "sqlite:///new/other.db", "restore", str(backup))
+    assert result == {"database": str(cli.folder / "new/other.db"), "kept": None, "pending": []}
 
 
-def test_the_service_runs_on_a_restored_database(cli: Cli, alice: Data, program: Program) -> None:
+def test_the_service_works_on_a_restored_database(cli: Cli, alice: Data, program: Program) -> None:
     key = cli.key(alice)["key"]
     with program.serve() as service:
-        kept = service.create(key, "kept")
+        saved = service.create(key, "saved")
         assert program.run("backup", "backup.db").code == 0
         lost = service.create(key, "lost")
         assert service.stop().code == 0
-    assert "has 1 edit that the backup lacks" in cli.refused("restore", "backup.db")
-    cli.done("restore", "--force", "backup.db")
+    assert "has 1 edit that the backup lacks" in cli.get_error("restore", "backup.db")
+    cli.run_ok("restore", "--force", "backup.db")
     with program.serve() as service:
-        assert service.read(key, kept).status_code == 200
+        assert service.read(key, saved).status_code == 200
         assert service.read(key, lost).status_code == 404
         assert service.create(key) == lost
         assert service.stop().code == 0
 
 
 @pytest.mark.parametrize("force", [[], ["--force"]])
-def test_a_restore_beside_the_running_service_is_refused(
+def test_a_restore_is_rejected_while_the_service_runs(
     cli: Cli, backup: Path, service: Serving, force: list[str]
 ) -> None:
-    assert "stop the service first" in cli.refused("restore", str(backup), *force)
+    assert "stop the service first" in cli.get_error("restore", str(backup), *force)
     key = cli.key({"id": 1})["key"]
     assert service.status(key) == 200
     assert [path.name for path in cli.folder.glob("data/*before*")] == []
 
 
-def test_what_would_be_lost_is_told(cli: Cli, backup: Path, alice: Data) -> None:
+def test_a_restore_lists_the_data_that_it_would_discard(cli: Cli, backup: Path, alice: Data) -> None:
     cli.account("bob")
     cli.key(alice)
-    said = cli.refused("restore", str(backup))
-    assert "has 1 account and 1 key that the backup lacks" in said
-    assert "--force" in said
+    error = cli.get_error("restore", str(backup))
+    assert "has 1 account and 1 key that the backup lacks" in error
+    assert "--force" in error
     assert cli.data("account", "plan", "bob@example.com", "--months", "1")["id"] == 2
 
 
-def test_what_is_no_backup_is_one_sentence(cli: Cli, backup: Path) -> None:
+def test_an_invalid_backup_is_a_one_line_error(cli: Cli, backup: Path) -> None:
     backup.write_text("no database " * 1000)
-    assert cli.refused("restore", str(backup)).startswith(f"{backup} can't be restored: ")
-    assert cli.refused("restore", "nowhere.db") == "nowhere.db can't be restored: No such file or directory"
+    assert cli.get_error("restore", str(backup)).startswith(f"{backup} can't be restored: ")
+    assert cli.get_error("restore", "nowhere.db") == "nowhere.db can't be restored: No such file or directory"
 
 
 def test_an_older_backup_is_restored_and_migrated(
@@ -83,30 +83,30 @@ def test_an_older_backup_is_restored_and_migrated(
         monkeypatch.setattr(module, "shipped_migrations", lambda: shipped)
     name = f"{NEXT.version:04}_next"
     assert cli.data("restore", str(backup))["pending"] == [name]
-    assert "`listings migrate`" in cli.done("restore", str(backup)).err
+    assert "`listings migrate`" in cli.run_ok("restore", str(backup)).err
     assert cli.data("migrate", "--dry-run") == {"database": str(database), "pending": [name]}
-    assert name in cli.done("migrate", "--dry-run").err
-    told = cli.data("migrate")
-    assert told["applied"] == [name]
-    assert Path(told["backup"]).name.startswith(f"listings.db.before-{NEXT.version:04}-")
-    assert rows(Path(told["backup"]), "SELECT max(version) FROM schema_migrations") == [(NEXT.version - 1,)]
-    cli.done("restore", told["backup"])
-    assert "is kept in" in cli.done("migrate").err
+    assert name in cli.run_ok("migrate", "--dry-run").err
+    result = cli.data("migrate")
+    assert result["applied"] == [name]
+    assert Path(result["backup"]).name.startswith(f"listings.db.before-{NEXT.version:04}-")
+    assert rows(Path(result["backup"]), "SELECT max(version) FROM schema_migrations") == [(NEXT.version - 1,)]
+    cli.run_ok("restore", result["backup"])
+    assert "Saved the previous database as " in cli.run_ok("migrate").err
 
 
-def test_a_new_database_is_made_without_a_copy(cli: Cli) -> None:
+def test_creating_a_database_makes_no_backup(cli: Cli) -> None:
     assert cli.data("migrate")["backup"] is None
     assert cli.data("migrate")["backup"] is None
 
 
-def test_a_dry_run_makes_nothing(cli: Cli) -> None:
-    told = cli.data("migrate", "--dry-run")
-    assert told["pending"][0].startswith("0001_")
+def test_a_dry_run_creates_nothing(cli: Cli) -> None:
+    result = cli.data("migrate", "--dry-run")
+    assert result["pending"][0].startswith("0001_")
     assert list(cli.folder.iterdir()) == []
 
 
-def test_a_database_of_an_older_schema_than_the_backups_is_judged_by_what_both_have(cli: Cli, alice: Data) -> None:
-    cli.done("backup", "backup.db")
+def test_a_restore_compares_an_older_database_by_common_tables(cli: Cli, alice: Data) -> None:
+    cli.run_ok("backup", "backup.db")
     path = cli.folder / "data" / "listings.db"
     path.unlink()
     migrate.migrate(path, shipped_migrations()[:1])
@@ -115,20 +115,26 @@ def test_a_database_of_an_older_schema_than_the_backups_is_judged_by_what_both_h
     old.execute("UPDATE database_id SET id = ?", new.execute("SELECT id FROM database_id").fetchall()[0])
     new.close()
     older.close()
-    cli.done("restore", "backup.db")
+    cli.run_ok("restore", "backup.db")
     assert cli.data("account", "show", str(alice["id"]))["email"] == alice["email"]
 
 
-def test_an_account_that_was_disabled_since_is_told(cli: Cli, alice: Data) -> None:
-    cli.done("backup", "backup.db")
-    cli.done("account", "disable", str(alice["id"]))
-    assert "has 1 account disabled or enabled that the backup lacks" in cli.refused("restore", "backup.db")
-    cli.done("restore", "backup.db", "--force")
+def test_a_restore_lists_disabled_accounts(cli: Cli, alice: Data) -> None:
+    cli.run_ok("backup", "backup.db")
+    cli.run_ok("account", "disable", str(alice["id"]))
+    assert "has 1 account disabled or enabled that the backup lacks" in cli.get_error("restore", "backup.db")
+    cli.run_ok("restore", "backup.db", "--force")
     assert cli.data("account", "show", str(alice["id"]))["disabled_at"] is None
 
 
-def test_a_dry_run_beside_a_newer_schema_is_refused(cli: Cli, database: Path) -> None:
+def test_a_dry_run_rejects_a_newer_schema(cli: Cli, database: Path) -> None:
     newer = apsw.Connection(str(database))
     newer.execute("INSERT INTO schema_migrations VALUES (9999, 'newer', 'checksum', 0)")
     newer.close()
-    assert "newer" in cli.refused("migrate", "--dry-run")
+    assert "newer" in cli.get_error("migrate", "--dry-run")
+
+
+@pytest.mark.usefixtures("database")
+def test_the_id_of_a_listing_is_not_mistaken_for_a_backup(cli: Cli) -> None:
+    assert cli.get_error("restore", "1025").endswith("to restore a deleted listing, run `listings undelete 1025`")
+    assert "'backup.db' is not a valid integer" in cli.get_usage_error("undelete", "backup.db")

@@ -1,4 +1,4 @@
-"""Seed files: what a service is set up with before it opens its port."""
+"""Seed files: accounts and keys that a service creates before it opens its port."""
 
 import json
 from collections.abc import Iterator
@@ -27,14 +27,14 @@ ERIN = {"name": "erin", "email": "erin@example.com", "plan_expires_at": "2099-12
 
 
 def write_seed(folder: Path, *accounts: Any) -> str:
-    """A seed file of these accounts; returns its path."""
+    """Write a seed file and return its path."""
     path = folder / "seed.json"
     path.write_text(json.dumps({"accounts": accounts}), "utf-8")
     return str(path)
 
 
 def rows(folder: Path) -> list[tuple[Any, ...]]:
-    """All accounts and keys that are stored."""
+    """Return all stored accounts and keys."""
     connection = apsw.Connection(str(folder / "data/listings.db"))
     try:
         statements = ("SELECT * FROM accounts ORDER BY id", "SELECT * FROM api_keys ORDER BY id")
@@ -44,7 +44,7 @@ def rows(folder: Path) -> list[tuple[Any, ...]]:
 
 
 def plan_of(folder: Path, email: str) -> object:
-    """When the plan of an account ends, in seconds since 1970."""
+    """Return the row with the Unix timestamp at which the plan of an account ends."""
     connection = apsw.Connection(str(folder / "data/listings.db"))
     try:
         return connection.execute("SELECT plan_expires_at FROM accounts WHERE email = ?", (email,)).fetchone()
@@ -53,35 +53,35 @@ def plan_of(folder: Path, email: str) -> object:
 
 
 def apply(program: Program, *accounts: Any) -> None:
-    """Set a service up, and stop it."""
+    """Start a service with a seed file, and stop it."""
     with program.serve("--seed", write_seed(program.folder, *accounts)) as serving:
         assert serving.stop().code == 0
 
 
-# What it sets up
+# Creating
 
 
 @pytest.fixture(scope="module")
 def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """A service that is set up by the environment's seed file, for tests that change nothing."""
+    """A service with a seed file from the environment, for tests that change nothing."""
     folder = tmp_path_factory.mktemp("seeded")
     seed = write_seed(folder, ALICE, BOB, CHARLIE, DORA, ERIN)
     with Program(folder, LISTINGS_SEED_FILE=seed).serve() as serving:
         yield serving
 
 
-@pytest.mark.parametrize("key", [ALICE_KEY, GENERATED], ids=["brought along", "of our making"])
-def test_a_current_plans_keys_are_good_when_the_port_is_open(seeded: Serving, key: str) -> None:
+@pytest.mark.parametrize("key", [ALICE_KEY, GENERATED], ids=["of another system", "generated"])
+def test_keys_of_an_active_plan_work_when_the_port_opens(seeded: Serving, key: str) -> None:
     assert seeded.status(key) == 200
 
 
 @pytest.mark.parametrize("key", [BOB_KEY, CHARLIE_KEY, DORA_KEY], ids=["null", "a past date", "absent"])
-def test_without_a_current_plan_the_keys_get_403(seeded: Serving, key: str) -> None:
+def test_keys_without_an_active_plan_get_403(seeded: Serving, key: str) -> None:
     response = seeded.http.get("/api/v1/listings", headers={"X-API-Key": key})
     assert (response.status_code, response.json()) == (403, {"error": "Business plan expired"})
 
 
-def test_accounts_are_kept_as_they_stand_there(seeded: Serving) -> None:
+def test_accounts_are_stored_as_in_the_file(seeded: Serving) -> None:
     accounts = [row[2:5] for row in rows(seeded.folder)[:5]]
     assert accounts == [
         ("Alice's Attic", "alice@example.com", 4_102_358_400),
@@ -92,12 +92,12 @@ def test_accounts_are_kept_as_they_stand_there(seeded: Serving) -> None:
     ]
 
 
-def test_keys_are_not_stored_as_they_are(seeded: Serving) -> None:
+def test_keys_are_not_stored_in_plain_text(seeded: Serving) -> None:
     files = [file for file in (seeded.folder / "data").iterdir() if "limits" not in file.name]
     assert all(ALICE_KEY.encode() not in file.read_bytes() for file in files)
 
 
-def test_a_file_may_have_no_accounts(program: Program) -> None:
+def test_a_seed_file_can_have_no_accounts(program: Program) -> None:
     apply(program)
     assert rows(program.folder) == []
 
@@ -108,27 +108,27 @@ def test_the_flag_wins_over_the_environment(tmp_path: Path) -> None:
         assert serving.status(ALICE_KEY) == 200
 
 
-def test_a_demo_can_be_seeded_too(program: Program) -> None:
+def test_a_demo_can_have_a_seed_file(program: Program) -> None:
     with program.serve("--demo", "--seed", write_seed(program.folder, ALICE)) as serving:
         assert serving.status(ALICE_KEY) == 200
 
 
-# Again
+# Applying a file again
 
 
-def test_applying_a_file_twice_changes_nothing_more(program: Program) -> None:
-    everybody = (ALICE, BOB, CHARLIE, DORA, ERIN)
-    apply(program, *everybody)
+def test_applying_a_file_twice_has_no_further_effect(program: Program) -> None:
+    accounts = (ALICE, BOB, CHARLIE, DORA, ERIN)
+    apply(program, *accounts)
     before = rows(program.folder)
-    apply(program, *everybody)
+    apply(program, *accounts)
     assert rows(program.folder) == before
     assert len(before) == 10
 
 
-def test_a_file_that_has_changed_is_followed(program: Program, cli: Cli) -> None:
+def test_a_changed_file_updates_the_accounts(program: Program, cli: Cli) -> None:
     apply(program, ALICE, BOB, CHARLIE, DORA)
-    cli.done("account", "plan", "dora@example.com", "--until", "2088-08-08")
-    cli.done("key", "revoke", "1")
+    cli.run_ok("account", "plan", "dora@example.com", "--until", "2088-08-08")
+    cli.run_ok("key", "revoke", "1")
     changed = (
         ALICE | {"name": "Alice's Cellar", "email": "ALICE@example.com", "keys": [ALICE_KEY, "another-key-of-alice"]},
         BOB | {"plan_expires_at": "2099-12-31"},
@@ -137,17 +137,17 @@ def test_a_file_that_has_changed_is_followed(program: Program, cli: Cli) -> None
     )
     with program.serve("--seed", write_seed(program.folder, *changed)) as serving:
         assert serving.status("another-key-of-alice") == 200
-        assert serving.status(GENERATED) == 200  # a key that stands there no more stays
-        assert serving.status(ALICE_KEY) == 401  # a revoked key stays revoked
+        assert serving.status(GENERATED) == 200  # a key that was removed from the file
+        assert serving.status(ALICE_KEY) == 401  # a revoked key
         assert serving.status(BOB_KEY) == 200
         assert serving.status(CHARLIE_KEY) == 403
-        assert serving.status(DORA_KEY) == 200  # a plan of which nothing stands there stays
+        assert serving.status(DORA_KEY) == 200  # a plan that is not in the file
     assert rows(program.folder)[0][2:4] == ("Alice's Cellar", "alice@example.com")
     assert plan_of(program.folder, "charlie@example.com") == (None,)
     assert plan_of(program.folder, "dora@example.com") == (3_742_761_600,)
 
 
-# What it refuses
+# Errors
 
 
 @pytest.mark.parametrize(
@@ -178,11 +178,11 @@ def test_a_file_that_has_changed_is_followed(program: Program, cli: Cli) -> None
         b'{"accounts": [{"name": "a", "email": "a@example.com", "plan_expires_at": "2031-01-01T00:00:00Z"}]}',
     ],
 )
-def test_a_file_that_is_no_seed_is_refused_before_anything_is_made(cli: Cli, taken_port: str, content: bytes) -> None:
+def test_an_invalid_file_is_rejected_before_any_change(cli: Cli, taken_port: str, content: bytes) -> None:
     path = cli.folder / "seed.json"
     path.write_bytes(content)
-    said = cli.refused("serve", "--port", taken_port, "--seed", str(path))
-    assert str(path) in said
+    error = cli.get_error("serve", "--port", taken_port, "--seed", str(path))
+    assert str(path) in error
     assert list(cli.folder.iterdir()) == [path]
 
 
@@ -213,25 +213,23 @@ def test_a_file_that_is_no_seed_is_refused_before_anything_is_made(cli: Cli, tak
         "a long key",
         "a key with a space",
         "a key with a newline",
-        "a prefix of ours",
+        "a reserved prefix",
         "a wrong checksum",
     ],
 )
-def test_accounts_and_keys_are_checked_before_anything_is_made(cli: Cli, taken_port: str, accounts: list[Data]) -> None:
-    said = cli.refused("serve", "--port", taken_port, "--seed", write_seed(cli.folder, *accounts))
-    assert "seed.json" in said
-    assert all(key not in said for account in accounts for key in account["keys"] if key)
+def test_accounts_and_keys_are_validated_before_any_change(cli: Cli, taken_port: str, accounts: list[Data]) -> None:
+    error = cli.get_error("serve", "--port", taken_port, "--seed", write_seed(cli.folder, *accounts))
+    assert "seed.json" in error
+    assert all(key not in error for account in accounts for key in account["keys"] if key)
     assert [path.name for path in cli.folder.iterdir()] == ["seed.json"]
 
 
 @pytest.mark.parametrize("name", ["missing.json", "a folder", "a folder/seed.json", "x" * 300])
-def test_a_file_that_cannot_be_read_is_named(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch, taken_port: str, name: str
-) -> None:
+def test_an_unreadable_file_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch, taken_port: str, name: str) -> None:
     (cli.folder / "a folder").mkdir()
-    assert name in cli.refused("serve", "--port", taken_port, "--seed", name)
+    assert name in cli.get_error("serve", "--port", taken_port, "--seed", name)
     monkeypatch.setenv("LISTINGS_SEED_FILE", name)
-    assert name in cli.refused("serve", "--port", taken_port)
+    assert name in cli.get_error("serve", "--port", taken_port)
     assert [path.name for path in cli.folder.iterdir()] == ["a folder"]
 
 
@@ -248,27 +246,23 @@ def test_a_file_that_cannot_be_read_is_named(
     ],
     ids=lambda fault: "-".join(f"{name} {value[:12]!r}" for name, value in fault.items()),
 )
-def test_a_fault_of_the_last_account_leaves_the_first_ones_out_too(
-    program: Program, cli: Cli, fault: dict[str, str]
-) -> None:
+def test_an_invalid_account_prevents_all_changes(program: Program, cli: Cli, fault: dict[str, str]) -> None:
     before = rows(cli.folder)
     changed = CHARLIE | {"name": "Charles", "plan_expires_at": "2099-12-31"}
     outcome = program.run("serve", "--port", "0", "--seed", write_seed(cli.folder, ALICE, changed, BOB | fault))
     assert outcome.code == 1
     assert rows(cli.folder) == before
-    assert outcome.sentence
+    assert outcome.error_message
 
 
-@pytest.mark.parametrize("owner", ["nobody's yet", "bob"])
-def test_a_key_of_another_account_is_refused_and_nothing_written(
-    program: Program, cli: Cli, alice: Data, owner: str
-) -> None:
+@pytest.mark.parametrize("owner", ["no account", "bob"])
+def test_a_key_of_another_account_prevents_all_changes(program: Program, cli: Cli, alice: Data, owner: str) -> None:
     (cli.folder / "key.txt").write_text(BOB_KEY)
     cli.key(alice, "--key-file", "key.txt")
     if owner == "bob":
         cli.account("bob")
     before = rows(cli.folder)
-    said = program.run("serve", "--port", "0", "--seed", write_seed(cli.folder, ERIN, BOB)).sentence
-    assert "bob@example.com" in said
-    assert BOB_KEY not in said
+    error = program.run("serve", "--port", "0", "--seed", write_seed(cli.folder, ERIN, BOB)).error_message
+    assert "bob@example.com" in error
+    assert BOB_KEY not in error
     assert rows(cli.folder) == before

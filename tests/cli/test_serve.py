@@ -1,4 +1,4 @@
-"""`listings serve`: the demo, the port, the operator beside a running service, and its end."""
+"""`listings serve`: the demo, the address, commands during the run, and the stop."""
 
 import asyncio
 import re
@@ -27,30 +27,30 @@ PAGE = {"Accept": "text/html"}
 VARIABLES = ["API_KEY", "OTHER_API_KEY", "EXPIRED_API_KEY"]
 
 
-def curl_lines(serving: Serving) -> list[str]:
+def find_curl_commands(serving: Serving) -> list[str]:
     return [line for line in serving.lines if line.startswith("curl ")]
 
 
 def bash(command: str, folder: Path) -> str:
-    """What a command prints that is pasted into a shell."""
-    pasted = ["/bin/bash", "-c", command]
-    return subprocess.run(pasted, cwd=folder, capture_output=True, text=True, timeout=DEADLINE, check=True).stdout
+    """Run a command in bash and return its output."""
+    arguments = ["/bin/bash", "-c", command]
+    return subprocess.run(arguments, cwd=folder, capture_output=True, text=True, timeout=DEADLINE, check=True).stdout
 
 
-def listings_of(folder: Path, key: str) -> list[Listing]:
-    """All listings of a key's account, whatever its plan is."""
-    return asyncio.run(_listings_of(folder, key))
+def list_listings(folder: Path, key: str) -> list[Listing]:
+    """Return all listings of a key's account, even if its plan has expired."""
+    return asyncio.run(_list_listings(folder, key))
 
 
-async def _listings_of(folder: Path, key: str) -> list[Listing]:
+async def _list_listings(folder: Path, key: str) -> list[Listing]:
     async with wiring.open_service(load_test_settings(folder / "data")) as service:
         caller = await service.find_key(key)
         assert caller is not None
         return await service.list_listings(caller)
 
 
-def titles_in(database: Path, listing_id: int) -> list[object]:
-    """The titles that a file has for a listing."""
+def read_titles(database: Path, listing_id: int) -> list[object]:
+    """Return the titles of a listing in a database file."""
     connection = apsw.Connection(str(database))
     try:
         return [row[0] for row in connection.execute("SELECT title FROM listings WHERE id = ?", (listing_id,))]
@@ -63,12 +63,12 @@ def titles_in(database: Path, listing_id: int) -> list[object]:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """A demo, for tests that leave it as it is but for listings of its first account."""
+    """A demo, for tests that change nothing except listings of the first account."""
     with Program(tmp_path_factory.mktemp("demo")).serve("--demo") as serving:
         yield serving
 
 
-def test_the_demo_tells_its_address_its_data_and_its_keys(demo: Serving) -> None:
+def test_the_demo_prints_its_url_database_and_keys(demo: Serving) -> None:
     banner = "\n".join(demo.lines)
     environment = demo_environment(demo.folder)
     assert demo.base_url in banner
@@ -77,7 +77,7 @@ def test_the_demo_tells_its_address_its_data_and_its_keys(demo: Serving) -> None
         assert re.search(rf"^{variable} +{environment[variable]}\b", banner, re.MULTILINE)
 
 
-def test_the_demos_accounts_get_into_the_console(demo: Serving) -> None:
+def test_the_demos_accounts_can_sign_in(demo: Serving) -> None:
     password = demo_environment(demo.folder)["CONSOLE_PASSWORD"]
     assert f"CONSOLE_PASSWORD {password}" in "\n".join(demo.lines)
     for name in ("alice", "bob", "charlie"):
@@ -90,27 +90,27 @@ def test_the_demos_accounts_get_into_the_console(demo: Serving) -> None:
             assert f"{name}@demo.example" in browser.get("/console").text
 
 
-def test_the_demos_keys_are_three_of_our_making(demo: Serving) -> None:
+def test_the_demo_generates_three_keys(demo: Serving) -> None:
     environment = demo_environment(demo.folder)
     assert len({environment[variable] for variable in VARIABLES}) == 3
     assert all(api_keys.is_well_formed(environment[variable]) for variable in VARIABLES)
     assert [demo.status(environment[variable]) for variable in VARIABLES] == [200, 200, 403]
 
 
-def test_the_curl_lines_work_as_pasted_in_their_order(demo: Serving) -> None:
-    answers = [bash(line, demo.folder) for line in curl_lines(demo)]
-    assert [answer.splitlines()[-1] for answer in answers] == ["200", "201", "200"]
+def test_the_curl_commands_work_as_pasted(demo: Serving) -> None:
+    outputs = [bash(line, demo.folder) for line in find_curl_commands(demo)]
+    assert [output.splitlines()[-1] for output in outputs] == ["200", "201", "200"]
 
 
-def test_each_curl_line_stands_below_what_it_answers(demo: Serving) -> None:
-    above = [demo.lines[demo.lines.index(line) - 1] for line in curl_lines(demo)]
+def test_each_curl_command_follows_its_expected_status(demo: Serving) -> None:
+    above = [demo.lines[demo.lines.index(line) - 1] for line in find_curl_commands(demo)]
     assert [line[-3:] for line in above] == ["200", "201", "200"]
 
 
-def test_on_a_terminal_the_demo_prints_its_banner_and_logs_nothing(tmp_path: Path) -> None:
+def test_on_a_terminal_the_demo_logs_nothing(tmp_path: Path) -> None:
     with terminal.demo(tmp_path) as (url, lines):
         assert httpx.get(f"{url}/api/v1/listings", timeout=DEADLINE).status_code == 401
-    assert lines[0].startswith("Listings answers at ")
+    assert lines[0].startswith("Listings is running at ")
     assert lines[-1].startswith("Stop: ")
 
 
@@ -121,48 +121,49 @@ def test_a_verbose_demo_logs_every_request(tmp_path: Path) -> None:
     assert any("/healthz" in line for line in after)
 
 
-def test_demo_env_is_for_its_owner_alone_and_for_a_shell(demo: Serving) -> None:
+def test_demo_env_is_private_and_can_be_sourced(demo: Serving) -> None:
     path = demo.folder / "data/demo.env"
     assert path.stat().st_mode & 0o777 == 0o600
     assert list(demo_environment(demo.folder)) == ["BASE_URL", *VARIABLES, "CONSOLE_PASSWORD"]
     assert demo_environment(demo.folder)["BASE_URL"] == demo.base_url
     url = '"$BASE_URL/api/v1/listings"'
-    asked = [f"curl -so /dev/null -w '%{{http_code}} ' {url} -H \"X-API-Key: ${variable}\"" for variable in VARIABLES]
-    assert bash("; ".join([". data/demo.env", *asked]), demo.folder) == "200 200 403 "
+    options = "-so /dev/null -w '%{http_code} '"
+    requests = [f'curl {options} {url} -H "X-API-Key: ${variable}"' for variable in VARIABLES]
+    assert bash("; ".join([". data/demo.env", *requests]), demo.folder) == "200 200 403 "
 
 
-def test_all_of_the_data_is_for_its_owner_alone(demo: Serving) -> None:
+def test_all_files_of_the_demo_are_private(demo: Serving) -> None:
     folder = demo.folder / "data"
     assert folder.stat().st_mode & 0o077 == 0
     assert [file.name for file in folder.iterdir() if file.stat().st_mode & 0o077] == []
 
 
-def test_the_demo_has_a_dozen_listings_of_all_types_over_all_accounts(program: Program) -> None:
+def test_the_demo_has_twelve_listings_of_all_types(program: Program) -> None:
     with program.serve("--demo") as serving:
         serving.stop()
     environment = demo_environment(program.folder)
-    listings = {variable: listings_of(program.folder, environment[variable]) for variable in VARIABLES}
-    types = Counter(listing.type for of_one in listings.values() for listing in of_one)
+    listings = {variable: list_listings(program.folder, environment[variable]) for variable in VARIABLES}
+    types = Counter(listing.type for of_account in listings.values() for listing in of_account)
     assert all(listings.values())
     assert types.total() == 12
     assert types.keys() == {"product", "service", "rental", "job"}
 
 
-def test_a_second_demo_keeps_data_and_keys_and_prints_the_same(program: Program) -> None:
+def test_a_second_demo_has_the_same_data_and_output(program: Program) -> None:
     with program.serve("--demo") as first:
         key = demo_environment(program.folder)["API_KEY"]
-        created = first.create(key, "Kept")
+        created = first.create(key, "Old")
         listed = first.http.get("/api/v1/listings", headers={"X-API-Key": key}).json()
         first.stop()
     with program.serve("--demo") as second:
-        assert second.read(key, created).json()["title"] == "Kept"
+        assert second.read(key, created).json()["title"] == "Old"
         assert second.http.get("/api/v1/listings", headers={"X-API-Key": key}).json() == listed
         printed = [line.replace(second.base_url, first.base_url) for line in second.lines]
         assert printed == first.lines
         assert demo_environment(program.folder)["BASE_URL"] == second.base_url
 
 
-def test_a_demo_without_its_demo_env_makes_new_keys_and_no_new_listings(program: Program) -> None:
+def test_a_demo_without_demo_env_creates_keys_and_no_listings(program: Program) -> None:
     with program.serve("--demo") as first:
         first.stop()
     before = demo_environment(program.folder)
@@ -173,10 +174,10 @@ def test_a_demo_without_its_demo_env_makes_new_keys_and_no_new_listings(program:
         assert [second.status(after[variable]) for variable in VARIABLES] == [200, 200, 403]
         assert second.status(before["API_KEY"]) == 200
         listed = second.http.get("/api/v1/listings", headers={"X-API-Key": after["API_KEY"]}).json()
-    assert len(listed["listings"]) == len(listings_of(program.folder, before["API_KEY"])) == 7
+    assert len(listed["listings"]) == len(list_listings(program.folder, before["API_KEY"])) == 7
 
 
-def test_a_demo_without_its_database_makes_it_again_with_the_same_keys(program: Program) -> None:
+def test_a_demo_without_a_database_creates_it_with_the_same_keys(program: Program) -> None:
     with program.serve("--demo") as first:
         first.stop()
     before = demo_environment(program.folder)
@@ -192,7 +193,7 @@ def test_a_revoked_or_damaged_key_of_the_demo_is_replaced(program: Program, cli:
     with program.serve("--demo") as first:
         first.stop()
     before = demo_environment(program.folder)
-    cli.done("key", "revoke", "1")
+    cli.run_ok("key", "revoke", "1")
     path = program.folder / "data/demo.env"
     path.write_text(path.read_text("utf-8").replace(before["OTHER_API_KEY"], "lst_damaged"), "utf-8")
     with program.serve("--demo") as second:
@@ -202,12 +203,12 @@ def test_a_revoked_or_damaged_key_of_the_demo_is_replaced(program: Program, cli:
         assert after["EXPIRED_API_KEY"] == before["EXPIRED_API_KEY"]
         assert second.status(before["API_KEY"]) == 401
         assert [second.status(after[variable]) for variable in VARIABLES] == [200, 200, 403]
-        answers = [bash(line, program.folder) for line in curl_lines(second)]
-        assert [answer.splitlines()[-1] for answer in answers] == ["200", "201", "200"]
+        outputs = [bash(line, program.folder) for line in find_curl_commands(second)]
+        assert [output.splitlines()[-1] for output in outputs] == ["200", "201", "200"]
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"API_KEY\n=\nOTHER_API_KEY=\x00\n"])
-def test_a_demo_env_of_any_content_is_written_anew(program: Program, content: bytes) -> None:
+def test_an_invalid_demo_env_is_replaced(program: Program, content: bytes) -> None:
     (program.folder / "data").mkdir()
     (program.folder / "data/demo.env").write_bytes(content)
     with program.serve("--demo") as serving:
@@ -215,36 +216,36 @@ def test_a_demo_env_of_any_content_is_written_anew(program: Program, content: by
         assert [serving.status(environment[variable]) for variable in VARIABLES] == [200, 200, 403]
 
 
-def test_a_demo_beside_other_accounts_leaves_them_alone(program: Program, cli: Cli, alice: Data) -> None:
+def test_a_demo_does_not_change_other_accounts(program: Program, cli: Cli, alice: Data) -> None:
     key = cli.key(alice)["key"]
     with program.serve("--demo") as serving:
         assert serving.http.get("/api/v1/listings", headers={"X-API-Key": key}).json()["listings"] == []
     assert cli.data("account", "plan", str(alice["id"]), "--until", alice["plan_expires_at"]) == alice
 
 
-# The port
+# The address
 
 
-def test_the_default_is_this_machine_alone(service: Serving) -> None:
+def test_the_service_listens_only_on_this_machine_by_default(service: Serving) -> None:
     assert service.http.base_url.host == "127.0.0.1"
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.2", service.http.base_url.port or 0), timeout=DEADLINE)
 
 
 @pytest.mark.parametrize(("environment", "flags"), [("127.0.0.2", []), ("127.0.0.3", ["--host", "127.0.0.2"])])
-def test_another_address_can_be_set(tmp_path: Path, environment: str, flags: list[str]) -> None:
+def test_the_address_can_be_set(tmp_path: Path, environment: str, flags: list[str]) -> None:
     with Program(tmp_path, LISTINGS_HOST=environment).serve(*flags) as serving:
         assert serving.http.base_url.host == "127.0.0.2"
         assert serving.http.get("/healthz").status_code == 200
 
 
-def test_a_service_on_all_addresses_tells_one_to_use(program: Program) -> None:
-    with program.serve("--demo", "--host", "0.0.0.0") as serving:  # noqa: S104 - what is tested
+def test_a_service_on_all_addresses_prints_a_usable_url(program: Program) -> None:
+    with program.serve("--demo", "--host", "0.0.0.0") as serving:  # noqa: S104 - tested here
         assert serving.base_url.startswith("http://127.0.0.1:")
         assert demo_environment(program.folder)["BASE_URL"] == serving.base_url
 
 
-def test_an_announcement_goes_to_standard_error_and_names_the_data(service: Serving) -> None:
+def test_the_announcement_names_the_database_on_standard_error(service: Serving) -> None:
     assert str(service.folder / "data/listings.db") in service.lines[-1]
     assert service.stop().out == ""
 
@@ -256,76 +257,74 @@ def test_health_needs_no_key(service: Serving) -> None:
 def test_the_rate_limit_is_a_setting(tmp_path: Path) -> None:
     with Program(tmp_path, LISTINGS_RATE_LIMIT="2", LISTINGS_RATE_WINDOW="60").serve("--demo") as serving:
         key = demo_environment(tmp_path)["API_KEY"]
-        answers = [serving.http.get("/api/v1/listings", headers={"X-API-Key": key}) for _ in range(3)]
-        assert [answer.status_code for answer in answers] == [200, 200, 429]
-        assert answers[0].headers["X-RateLimit-Limit"] == "2"
+        responses = [serving.http.get("/api/v1/listings", headers={"X-API-Key": key}) for _ in range(3)]
+        assert [response.status_code for response in responses] == [200, 200, 429]
+        assert responses[0].headers["X-RateLimit-Limit"] == "2"
 
 
-def test_a_rate_limit_of_0_is_none(tmp_path: Path) -> None:
+def test_a_rate_limit_of_0_is_no_limit(tmp_path: Path) -> None:
     with Program(tmp_path, LISTINGS_RATE_LIMIT="0").serve("--demo") as serving:
-        answer = serving.http.get("/api/v1/listings", headers={"X-API-Key": demo_environment(tmp_path)["API_KEY"]})
-        assert answer.status_code == 200
-        assert not [name for name in answer.headers if "ratelimit" in name]
+        response = serving.http.get("/api/v1/listings", headers={"X-API-Key": demo_environment(tmp_path)["API_KEY"]})
+        assert response.status_code == 200
+        assert not [name for name in response.headers if "ratelimit" in name]
 
 
-def test_a_taken_port_is_told_in_a_sentence_and_changes_nothing(program: Program, service: Serving) -> None:
+def test_a_port_in_use_is_a_one_line_error(program: Program, service: Serving) -> None:
     port = str(service.http.base_url.port)
     before = sorted(service.folder.rglob("*"))
     for database in ("sqlite:///data/listings.db", "sqlite:///other/other.db"):
-        said = program.run("--database-url", database, "serve", "--port", port, "--demo").sentence
-        assert f"port {port}" in said
-        assert "--port" in said
+        error = program.run("--database-url", database, "serve", "--port", port, "--demo").error_message
+        assert f"port {port}" in error
+        assert "--port" in error
     assert sorted(service.folder.rglob("*")) == before
     assert service.http.get("/healthz").status_code == 200
 
 
-# The operator beside the running service
+# Commands while the service runs
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_damaged_database_is_named_and_not_served(cli: Cli, workers: str) -> None:
-    cli.done("migrate")
+def test_a_damaged_database_prevents_the_start(cli: Cli, workers: str) -> None:
+    cli.run_ok("migrate")
     database = cli.folder / "data" / "listings.db"
     databases.damage(databases.make(database, listings=200, size=2000))
     before = database.read_bytes()
-    sentence = cli.refused("serve", "--port", "0", "--workers", workers)
-    assert sentence.startswith(f"The database {database} is damaged: ")
-    assert "listings restore FILE --force" in sentence
+    error = cli.get_error("serve", "--port", "0", "--workers", workers)
+    assert error.startswith(f"The database {database} is damaged: ")
+    assert "listings restore FILE --force" in error
     assert database.read_bytes() == before
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_service_that_finds_damage_behind_its_start_stops_and_names_it(
-    program: Program, cli: Cli, workers: str
-) -> None:
-    cli.done("migrate")
+def test_damage_found_after_the_start_stops_the_service(program: Program, cli: Cli, workers: str) -> None:
+    cli.run_ok("migrate")
     database = cli.folder / "data" / "listings.db"
     databases.damage(databases.make(database, listings=200, size=2000))
-    program.command = (sys.executable, Path(__file__).with_name("late_look.py"))
+    program.command = (sys.executable, Path(__file__).with_name("late_damage.py"))
     with program.serve("--workers", workers) as service:
         assert service.process.wait(DEADLINE) == 1
         assert service.process.stderr is not None
-        said = service.process.stderr.read()
-    assert f"listings: The database {database} is damaged: " in said
-    assert "Traceback" not in said
+        output = service.process.stderr.read()
+    assert f"listings: The database {database} is damaged: " in output
+    assert "Traceback" not in output
 
 
-def test_a_new_key_is_good_at_once(service: Serving, cli: Cli) -> None:
+def test_a_new_key_works_immediately(service: Serving, cli: Cli) -> None:
     for name in ("alice", "bob"):
         key = cli.key(cli.account(name, "--months", "1"))["key"]
         assert service.status(key) == 200
         service.create(key)
 
 
-def test_a_revoked_key_is_401_at_once(service: Serving, cli: Cli) -> None:
+def test_a_revoked_key_gets_401_immediately(service: Serving, cli: Cli) -> None:
     alice = cli.account("alice", "--months", "1")
-    revoked, kept = cli.key(alice), cli.key(alice)
-    assert [service.status(key["key"]) for key in (revoked, kept)] == [200, 200]
-    cli.done("key", "revoke", str(revoked["id"]))
-    assert [service.status(key["key"]) for key in (revoked, kept)] == [401, 200]
+    revoked, other = cli.key(alice), cli.key(alice)
+    assert [service.status(key["key"]) for key in (revoked, other)] == [200, 200]
+    cli.run_ok("key", "revoke", str(revoked["id"]))
+    assert [service.status(key["key"]) for key in (revoked, other)] == [401, 200]
 
 
-def test_a_plan_ends_and_begins_at_once(service: Serving, cli: Cli) -> None:
+def test_a_plan_starts_and_ends_immediately(service: Serving, cli: Cli) -> None:
     alice = cli.account("alice", "--months", "1")
     key = cli.key(alice)["key"]
     listing = service.create(key)
@@ -335,17 +334,17 @@ def test_a_plan_ends_and_begins_at_once(service: Serving, cli: Cli) -> None:
         (["--until", "2020-01-01"], 403),
         (["--until", "2099-12-31"], 200),
     ):
-        cli.done("account", "plan", str(alice["id"]), *options)
+        cli.run_ok("account", "plan", str(alice["id"]), *options)
         assert service.status(key) == status
     assert service.read(key, listing).status_code == 200
 
 
-def test_migrating_beside_a_running_service_changes_nothing(service: Serving, cli: Cli) -> None:
+def test_migrate_while_the_service_runs_changes_nothing(service: Serving, cli: Cli) -> None:
     assert cli.data("migrate")["applied"] == []
     assert service.http.get("/healthz").status_code == 200
 
 
-# The end
+# The stop
 
 
 def test_acknowledged_writes_survive_a_kill(program: Program, cli: Cli) -> None:
@@ -363,35 +362,35 @@ def test_acknowledged_writes_survive_a_kill(program: Program, cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_told_to_stop_it_folds_the_wal_in_and_ends_with_0(
+def test_a_stop_checkpoints_the_wal_and_exits_with_0(
     program: Program, cli: Cli, tmp_path: Path, number: signal.Signals
 ) -> None:
     with program.serve() as serving:
         key = cli.key(cli.account("alice", "--months", "1"))["key"]
-        listing = serving.create(key, "Folded in")
+        listing = serving.create(key, "Checkpointed")
         outcome = serving.stop(number)
     assert (outcome.code, outcome.out) == (0, ""), outcome
     assert "Traceback" not in outcome.err
     assert not [file for file in (tmp_path / "data").glob("*-wal") if file.stat().st_size]
-    alone = shutil.copy(tmp_path / "data/listings.db", tmp_path / "alone.db")
-    assert titles_in(Path(alone), listing) == ["Folded in"]
+    copy = shutil.copy(tmp_path / "data/listings.db", tmp_path / "copy.db")
+    assert read_titles(Path(copy), listing) == ["Checkpointed"]
 
 
-def test_a_service_that_nothing_was_asked_of_ends_with_0(service: Serving) -> None:
+def test_a_service_without_requests_exits_with_0(service: Serving) -> None:
     outcome = service.stop()
     assert (outcome.code, outcome.out) == (0, "")
     assert not list((service.folder / "data").glob("*-wal"))
 
 
-def test_a_stopped_service_refuses_connections(program: Program) -> None:
-    with program.serve("--host", "127.0.0.4") as service:  # where no other program takes the port meanwhile
+def test_a_stopped_service_accepts_no_connections(program: Program) -> None:
+    with program.serve("--host", "127.0.0.4") as service:  # an address on which no other program opens the port
         service.stop()
         with pytest.raises(httpx.ConnectError):
             httpx.get(f"{service.base_url}/healthz", timeout=DEADLINE)
 
 
-def test_a_port_is_free_again_at_once(program: Program) -> None:
-    address = ("--host", "127.0.0.4")  # where no other program takes the port meanwhile
+def test_a_port_can_be_reused_immediately(program: Program) -> None:
+    address = ("--host", "127.0.0.4")  # an address on which no other program opens the port
     with program.serve(*address) as first:
         port = str(first.http.base_url.port)
         assert first.http.get("/healthz").status_code == 200
@@ -400,15 +399,15 @@ def test_a_port_is_free_again_at_once(program: Program) -> None:
         assert second.base_url == first.base_url
 
 
-def test_with_few_open_files_allowed_connections_are_refused_and_not_left_waiting(program: Program) -> None:
-    few = 96
-    limited = f"ulimit -n {few} && exec {PROGRAM} serve --port 0"
+def test_connections_beyond_the_file_limit_get_503(program: Program) -> None:
+    file_limit = 96
+    limited = f"ulimit -n {file_limit} && exec {PROGRAM} serve --port 0"
     with subprocess.Popen(["bash", "-c", limited], cwd=program.folder, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
             address = re.findall(r"http://([\d.]+):(\d+)", process.stderr.readline())[0]
             connections = [
-                socket.create_connection((address[0], int(address[1])), timeout=DEADLINE) for _ in range(few)
+                socket.create_connection((address[0], int(address[1])), timeout=DEADLINE) for _ in range(file_limit)
             ]
             assert b"503 Service Unavailable" in connections[-1].recv(1000)
             for connection in connections:

@@ -1,4 +1,4 @@
-"""`listings settings` and `listings completion`; secrets, which are read from files and never shown."""
+"""`listings settings` and `listings completion`, and secrets, which are read from files and never shown."""
 
 import json
 import subprocess
@@ -14,16 +14,16 @@ SECRET = "hunter2"
 URL = "LISTINGS_DATABASE_URL"
 
 
-def shown(text: str) -> dict[str, dict[str, Any]]:
+def parse_rows(text: str) -> dict[str, dict[str, Any]]:
     return {row["setting"]: row for row in map(json.loads, text.splitlines())}
 
 
-def settings(cli: Cli, *flags: str) -> dict[str, dict[str, Any]]:
-    return shown(cli.done(*flags, "settings", "--json").out)
+def get_settings(cli: Cli, *flags: str) -> dict[str, dict[str, Any]]:
+    return parse_rows(cli.run_ok(*flags, "settings", "--json").out)
 
 
-def test_every_setting_is_shown_with_its_default(cli: Cli) -> None:
-    rows = settings(cli)
+def test_every_setting_is_shown_with_its_default_value(cli: Cli) -> None:
+    rows = get_settings(cli)
     assert list(rows) == [setting.variables[0] for setting in SETTINGS]
     for setting in SETTINGS:
         assert rows[setting.variables[0]] == {
@@ -35,29 +35,29 @@ def test_every_setting_is_shown_with_its_default(cli: Cli) -> None:
     assert list(cli.folder.iterdir()) == []
 
 
-def test_where_a_value_came_from_is_told(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_source_of_a_value_is_shown(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PORT", "8080")
     monkeypatch.setenv("LISTINGS_HOST", "0.0.0.0")  # noqa: S104 - nothing listens
     monkeypatch.setenv(URL, "sqlite:///a.db")
-    rows = settings(cli, "--database-url", "sqlite:///b.db")
+    rows = get_settings(cli, "--database-url", "sqlite:///b.db")
     assert (rows["LISTINGS_PORT"]["value"], rows["LISTINGS_PORT"]["from"]) == ("8080", "PORT")
     assert (rows["LISTINGS_HOST"]["value"], rows["LISTINGS_HOST"]["from"]) == ("0.0.0.0", "LISTINGS_HOST")  # noqa: S104
     assert (rows[URL]["value"], rows[URL]["from"]) == ("sqlite:///b.db", "--database-url")
-    assert (settings(cli)[URL]["value"], settings(cli)[URL]["from"]) == ("sqlite:///a.db", URL)
+    assert (get_settings(cli)[URL]["value"], get_settings(cli)[URL]["from"]) == ("sqlite:///a.db", URL)
 
 
-def test_people_get_a_table(cli: Cli) -> None:
-    lines = cli.done("settings").out.splitlines()
+def test_the_settings_are_a_table_without_json(cli: Cli) -> None:
+    lines = cli.run_ok("settings").out.splitlines()
     assert lines[0].split() == ["setting", "value", "from"]
     assert lines[1].split() == [URL, "sqlite:///data/listings.db", "default"]
     assert len(lines) == 1 + len(SETTINGS)
 
 
-def test_a_wrong_value_is_named_and_the_others_shown(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_value_is_reported_and_the_others_are_parse_rows(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LISTINGS_PORT", "eighty")
     monkeypatch.setenv("LISTINGS_RATE_LIMIT", "7")
     outcome = cli("settings", "--json")
-    rows = shown(outcome.out)
+    rows = parse_rows(outcome.out)
     assert outcome.code == 1
     assert outcome.err == "listings: LISTINGS_PORT must be an integer from 0 to 65535, got 'eighty'\n"
     assert rows["LISTINGS_PORT"]["value"] == "eighty"
@@ -65,7 +65,7 @@ def test_a_wrong_value_is_named_and_the_others_shown(cli: Cli, monkeypatch: pyte
     assert rows["LISTINGS_RATE_LIMIT"]["value"] == "7"
 
 
-def test_names_that_are_no_settings_are_told(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_variables_are_reported(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     known = (
         "LISTINGS_CONFORM_KEY",
         "LISTINGS_TEST_COMPILED",
@@ -75,52 +75,52 @@ def test_names_that_are_no_settings_are_told(cli: Cli, monkeypatch: pytest.Monke
     )
     for name in (*known, "LISTINGS_RATELIMIT", "LISTINGS_HOST_FILE", "RATE_LIMIT"):
         monkeypatch.setenv(name, "")
-    told = cli.done("settings").err.splitlines()
-    assert told == [f"{name} is not a setting; it is ignored" for name in ("LISTINGS_HOST_FILE", "LISTINGS_RATELIMIT")]
+    lines = cli.run_ok("settings").err.splitlines()
+    assert lines == [f"{name} is not a setting and is ignored" for name in ("LISTINGS_HOST_FILE", "LISTINGS_RATELIMIT")]
 
 
 # Secrets
 
 
-def test_a_secret_is_read_from_a_file_without_the_space_around_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_is_read_from_a_file_without_white_space(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     (cli.folder / "url").write_text("  sqlite:///from-a-file.db\n")
     monkeypatch.setenv(f"{URL}_FILE", "url")
-    row = settings(cli)[URL]
+    row = get_settings(cli)[URL]
     assert (row["value"], row["from"]) == ("sqlite:///from-a-file.db", f"{URL}_FILE")
     assert cli.data("migrate")["database"] == str(cli.folder / "from-a-file.db")
-    assert settings(cli, "--database-url", "sqlite:///flag.db")[URL]["value"] == "sqlite:///flag.db"
+    assert get_settings(cli, "--database-url", "sqlite:///flag.db")[URL]["value"] == "sqlite:///flag.db"
 
 
-def test_a_variable_and_its_file_together_are_refused(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_and_its_file_together_are_rejected(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     (cli.folder / "url").write_text("sqlite:///file.db")
     monkeypatch.setenv(f"{URL}_FILE", "url")
     monkeypatch.setenv(URL, "sqlite:///variable.db")
-    assert cli.refused("migrate") == f"{URL} and {URL}_FILE are both set: unset one of them"
+    assert cli.get_error("migrate") == f"{URL} and {URL}_FILE are both set: unset one of them"
     monkeypatch.setenv(URL, "")
-    cli.done("migrate")
+    cli.run_ok("migrate")
 
 
 @pytest.mark.parametrize("kind", ["missing", "folder", "binary"])
-def test_a_file_that_cannot_be_read_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    place = cli.folder / kind
+def test_an_unreadable_file_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    path = cli.folder / kind
     if kind == "folder":
-        place.mkdir()
+        path.mkdir()
     if kind == "binary":
-        place.write_bytes(b"\xff\xfe")
-    monkeypatch.setenv(f"{URL}_FILE", str(place))
-    said = cli.refused("migrate")
-    assert said.startswith(f"{URL}_FILE names {place}, which can't be read: ")
-    assert settings_of_wrong(cli)[URL]["from"] == f"{URL}_FILE"
+        path.write_bytes(b"\xff\xfe")
+    monkeypatch.setenv(f"{URL}_FILE", str(path))
+    error = cli.get_error("migrate")
+    assert error.startswith(f"{URL}_FILE names {path}, which can't be read: ")
+    assert get_invalid_settings(cli)[URL]["from"] == f"{URL}_FILE"
 
 
-def settings_of_wrong(cli: Cli) -> dict[str, dict[str, Any]]:
+def get_invalid_settings(cli: Cli) -> dict[str, dict[str, Any]]:
     outcome = cli("settings", "--json")
     assert outcome.code == 1
-    return shown(outcome.out)
+    return parse_rows(outcome.out)
 
 
 @pytest.mark.parametrize(
-    ("url", "kept"),
+    ("url", "masked"),
     [
         (f"postgresql://listings:{SECRET}@host/db", "postgresql://listings:***@host/db"),
         (f"postgresql://listings:{SECRET}@a.b:5432/db?sslmode=on", "postgresql://listings:***@a.b:5432/db?sslmode=on"),
@@ -135,19 +135,19 @@ def settings_of_wrong(cli: Cli) -> dict[str, dict[str, Any]]:
         ("postgresql://alice@host/db", "postgresql://alice@host/db"),
     ],
 )
-def test_no_password_is_ever_shown(cli: Cli, monkeypatch: pytest.MonkeyPatch, url: str, kept: str) -> None:
+def test_no_password_is_shown(cli: Cli, monkeypatch: pytest.MonkeyPatch, url: str, masked: str) -> None:
     monkeypatch.setenv(URL, url)
     for arguments in (["settings"], ["settings", "--json"], ["migrate"], ["doctor"], ["doctor", "--json"]):
         outcome = cli(*arguments)
         assert SECRET not in outcome.out + outcome.err
-    assert shown(cli("settings", "--json").out)[URL]["value"] == kept
+    assert parse_rows(cli("settings", "--json").out)[URL]["value"] == masked
     monkeypatch.delenv(URL)
     outcome = cli("--database-url", url, "settings")
     assert SECRET not in outcome.out + outcome.err
 
 
 @pytest.mark.parametrize("content", [SECRET, f"mysql://a:{SECRET}@host/db", f"sqlite://{SECRET}"])
-def test_nothing_of_a_wrong_file_is_shown(cli: Cli, monkeypatch: pytest.MonkeyPatch, content: str) -> None:
+def test_the_content_of_an_invalid_file_is_not_shown(cli: Cli, monkeypatch: pytest.MonkeyPatch, content: str) -> None:
     (cli.folder / "url").write_text(content)
     monkeypatch.setenv(f"{URL}_FILE", "url")
     for arguments in (["settings"], ["settings", "--json"], ["migrate"], ["doctor"]):
@@ -157,22 +157,22 @@ def test_nothing_of_a_wrong_file_is_shown(cli: Cli, monkeypatch: pytest.MonkeyPa
         assert f"{URL}_FILE must be like" in outcome.out + outcome.err
 
 
-def test_a_path_with_an_at_sign_is_no_password(cli: Cli) -> None:
-    assert settings(cli, "--database-url", "sqlite:////srv/a:b@c.db")[URL]["value"] == "sqlite:////srv/a:b@c.db"
+def test_a_path_with_an_at_sign_is_not_masked(cli: Cli) -> None:
+    assert get_settings(cli, "--database-url", "sqlite:////srv/a:b@c.db")[URL]["value"] == "sqlite:////srv/a:b@c.db"
 
 
 # Completion
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_has_its_script(program: Program, shell: str) -> None:
+def test_every_shell_has_a_completion_script(program: Program, shell: str) -> None:
     outcome = program.run("completion", shell)
     assert (outcome.code, outcome.err) == (0, "")
     assert f"_LISTINGS_COMPLETE={shell}_complete" in outcome.out
 
 
-def test_another_shell_is_wrong_usage(cli: Cli) -> None:
-    assert "'bash', 'zsh', 'fish'" in cli.misused("completion", "tcsh")
+def test_another_shell_is_a_usage_error(cli: Cli) -> None:
+    assert "'bash', 'zsh', 'fish'" in cli.get_usage_error("completion", "tcsh")
 
 
 @pytest.mark.parametrize(

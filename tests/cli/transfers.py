@@ -1,4 +1,4 @@
-"""What tests of exports and imports share: files of listings, what is stored, and programs that are killed."""
+"""Helpers of the export and import tests: files of listings, queries, and killed programs."""
 
 import json
 import random
@@ -15,16 +15,15 @@ import apsw
 from tests.cli.commands import DEADLINE, PROGRAM, Cli, Data, clean_environment
 
 PAST = {"created_at": "2025-01-01 00:00:00", "updated_at": "2025-02-01 00:00:00"}
-HEAD = "title,content"
 
 
 def row(number: int, **more: Any) -> Data:
-    """A row of a file, told apart by its title."""
+    """Return a row of a file; the title contains the number."""
     return {"title": f"Listing {number}", "content": "Two wheels.", **more}
 
 
 def write_lines(cli: Cli, name: str, *rows: Data | str) -> str:
-    """A file of JSON lines; returns its name."""
+    """Write a file of JSON lines and return its name."""
     lines = [line if isinstance(line, str) else json.dumps(line) for line in rows]
     (cli.folder / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
     return name
@@ -35,31 +34,31 @@ def read_lines(path: Path) -> list[Data]:
 
 
 def query(folder: Path, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-    """What a statement finds in the folder's database."""
+    """Run a statement on the folder's database."""
     with closing(apsw.Connection(str(folder / "data/listings.db"), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
         connection.set_busy_timeout(60_000)
         return connection.execute(statement, values).fetchall()
 
 
 def stored(folder: Path) -> list[tuple[Any, ...]]:
-    """All listings, whole but for what the market's index has noted of them, which it does when it likes."""
+    """Return all listings with all columns except market_version, which the indexer sets in the background."""
     names = query(folder, "SELECT name FROM pragma_table_info('listings') WHERE name <> 'market_version'")
     columns = ", ".join(name for (name,) in names)
-    return query(folder, f"SELECT {columns} FROM listings ORDER BY id")  # noqa: S608 - the schema's own names
+    return query(folder, f"SELECT {columns} FROM listings ORDER BY id")  # noqa: S608 - columns of the schema
 
 
 def stored_without_times(folder: Path) -> list[tuple[Any, ...]]:
-    """The ids, titles and versions of all listings."""
+    """Return id, account, title, content and version of all listings."""
     return query(folder, "SELECT id, account_id, title, content, version FROM listings ORDER BY id")
 
 
 def counts(data: Data) -> tuple[int, int, int, int]:
-    """How many rows an import made, changed, left unchanged and refused."""
+    """Return the numbers of created, updated, unchanged and rejected rows."""
     return data["made"], data["changed"], data["unchanged"], data["refused"]
 
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    """The installed program, begun."""
+    """Start the installed program."""
     return subprocess.Popen(
         [PROGRAM, *arguments],
         cwd=folder,
@@ -73,17 +72,17 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 def kill_in_the_middle(
     folder: Path,
     arguments: tuple[str, ...],
-    look: Callable[[], object],
-    chance: random.Random,
+    observe: Callable[[], object],
+    rng: random.Random,
     number: signal.Signals = signal.SIGKILL,
 ) -> int:
-    """Kill a command at a random moment after what `look` sees has changed; returns its exit code."""
+    """Kill a command at a random moment after the result of `observe` has changed. Return its exit code."""
     with start(folder, *arguments) as process:
-        before = look()
-        while process.poll() is None and look() == before:
-            time.sleep(0.001)  # leaves the program its core
+        before = observe()
+        while process.poll() is None and observe() == before:
+            time.sleep(0.001)  # leave the CPU to the program
         try:
-            process.wait(chance.uniform(0, 0.05))
+            process.wait(rng.uniform(0, 0.05))
         except subprocess.TimeoutExpired:
             process.send_signal(number)
         process.communicate(timeout=DEADLINE)
@@ -105,8 +104,8 @@ print(code, status("VmHWM") - before, file=sys.stderr)
 """
 
 
-def memory_of(folder: Path, *arguments: str) -> int:
-    """The KiB by which a command's memory rose at most above what the program takes at its start."""
+def measure_memory(folder: Path, *arguments: str) -> int:
+    """Run a command and return by how many KiB its memory grew at most after the program had started."""
     python = Path(PROGRAM).with_name("python")
     outcome = subprocess.run(
         [python, "-c", _MEASURED, *arguments],
@@ -116,6 +115,6 @@ def memory_of(folder: Path, *arguments: str) -> int:
         text=True,
         check=True,
     )
-    code, risen = outcome.stderr.split()[-2:]
+    code, growth = outcome.stderr.split()[-2:]
     assert code == "0", outcome
-    return int(risen)
+    return int(growth)

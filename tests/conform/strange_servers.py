@@ -1,4 +1,4 @@
-"""Servers that do not answer as a server should."""
+"""Servers that do not respond as an HTTP server should."""
 
 import socket
 import threading
@@ -12,18 +12,18 @@ _HTML = b"<!doctype html><title>Welcome</title>"
 
 
 @contextmanager
-def server_that(behaves: Behaviour) -> Iterator[str]:
-    """The base address of a server that treats each connection so; the event tells it to end."""
-    over = threading.Event()
+def serve(behaviour: Behaviour) -> Iterator[str]:
+    """Yield the base URL of a server that calls `behaviour` for each connection. The event is set at the end."""
+    stop = threading.Event()
 
-    def treat(connection: socket.socket) -> None:
+    def handle(connection: socket.socket) -> None:
         with connection, suppress(OSError):
-            behaves(connection, over)
+            behaviour(connection, stop)
 
     def accept() -> None:
         with suppress(OSError):
             while True:
-                threads.append(threading.Thread(target=treat, args=(listener.accept()[0],)))
+                threads.append(threading.Thread(target=handle, args=(listener.accept()[0],)))
                 threads[-1].start()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -32,79 +32,75 @@ def server_that(behaves: Behaviour) -> Iterator[str]:
         try:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
-            over.set()
+            stop.set()
             listener.shutdown(socket.SHUT_RDWR)
     for thread in threads:
         thread.join(10)
         assert not thread.is_alive()
 
 
-def answers_html(connection: socket.socket, _: threading.Event) -> None:
-    """A web page for everything, over a connection that is kept."""
+def sends_html(connection: socket.socket, _: threading.Event) -> None:
     while connection.recv(65536):
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(_HTML), _HTML))
 
 
-def refuses_with_control_characters(connection: socket.socket, _: threading.Event) -> None:
-    """What a terminal would obey, over a connection that is kept."""
+def sends_control_characters(connection: socket.socket, _: threading.Event) -> None:
+    """Send a terminal escape sequence."""
     while connection.recv(65536):
         connection.sendall(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 12\r\n\r\n\x1b]0;title\x07\r\n")
 
 
-def closes_after_each_answer(connection: socket.socket, _: threading.Event) -> None:
-    """And does not announce it."""
+def closes_after_each_response(connection: socket.socket, _: threading.Event) -> None:
+    """Close the connection without announcing it in a header."""
     connection.recv(65536)
     connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 16\r\n\r\n{"listings": []}')
 
 
-def never_answers(_: socket.socket, over: threading.Event) -> None:
-    """The connection stays open."""
-    over.wait(20)
+def never_responds(_: socket.socket, stop: threading.Event) -> None:
+    """Keep the connection open."""
+    stop.wait(20)
 
 
-def answers_a_byte_at_a_time(connection: socket.socket, over: threading.Event) -> None:
-    """It never stops, and no single wait is long."""
+def sends_headers_byte_by_byte(connection: socket.socket, stop: threading.Event) -> None:
+    """Send bytes without end, with short pauses."""
     connection.recv(65536)
     connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
-    while not over.wait(0.02):
+    while not stop.wait(0.02):
         connection.sendall(b"x")
 
 
-def sends_its_body_a_byte_at_a_time(connection: socket.socket, over: threading.Event) -> None:
-    """As above, after the headers."""
+def sends_body_byte_by_byte(connection: socket.socket, stop: threading.Event) -> None:
     connection.recv(65536)
     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
-    while not over.wait(0.02):
+    while not stop.wait(0.02):
         connection.sendall(b"x")
 
 
 def closes(connection: socket.socket, _: threading.Event) -> None:
-    """It reads the request and hangs up."""
     connection.recv(65536)
 
 
-def speaks_something_else(connection: socket.socket, _: threading.Event) -> None:
-    """Not HTTP."""
+def speaks_another_protocol(connection: socket.socket, _: threading.Event) -> None:
     connection.recv(65536)
     connection.sendall(b"220 mail.example ESMTP\r\n")
 
 
-def ends_its_answer_early(connection: socket.socket, _: threading.Event) -> None:
-    """Fewer bytes than were announced."""
+def ends_response_early(connection: socket.socket, _: threading.Event) -> None:
+    """Send fewer bytes than Content-Length says."""
     connection.recv(65536)
     connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"listings": [')
 
 
-class StopsAnsweringAfter:
-    """An empty list for a number of requests, then silence."""
+class StopsRespondingAfter:
+    """Sends an empty list for a number of requests, then nothing."""
 
     def __init__(self, requests: int) -> None:
-        self.left = requests
+        self.remaining = requests
         self.connections = 0
 
-    def __call__(self, connection: socket.socket, over: threading.Event) -> None:
+    def __call__(self, connection: socket.socket, stop: threading.Event) -> None:
         self.connections += 1
-        while self.left and connection.recv(65536):
-            self.left -= 1
+        while self.remaining and connection.recv(65536):
+            self.remaining -= 1
             connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 16\r\n\r\n{"listings": []}')
-        over.wait(20)
+        stop.wait(20)

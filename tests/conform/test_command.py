@@ -1,4 +1,4 @@
-"""`listings conform`: what it prints, its exit codes, its keys, and how it is stopped."""
+"""`listings conform`: output, exit codes, keys and interruption."""
 
 import json
 import re
@@ -36,57 +36,57 @@ def server() -> Iterator[FaultyServer]:
         yield server
 
 
-def test_people_get_a_table_and_a_summary(cli: Cli, server: FaultyServer) -> None:
-    outcome = cli.done("conform", server.base_url, "--key", KEYS["alice"], "--other-key", KEYS["bob"])
+def test_output_is_a_table_and_a_summary(cli: Cli, server: FaultyServer) -> None:
+    outcome = cli.run_ok("conform", server.base_url, "--key", KEYS["alice"], "--other-key", KEYS["bob"])
     head, *rows = outcome.out.splitlines()
     assert head.split() == ["id", "sentence", "verdict", "happened"]
-    assert re.fullmatch(r"version-1 +The version is carried in the path prefix /api/v1\. +kept *", rows[0])
-    assert any("not checked  give --expired-key" in row for row in rows)
+    assert re.fullmatch(r"version-1 +The version is carried in the path prefix /api/v1\. +passed *", rows[0])
+    assert any("skipped  give --expired-key" in row for row in rows)
     cleaned, summary = outcome.err.splitlines()
-    assert cleaned == f"The run made {len(server.market.rows)} listings and deleted them again."
-    assert summary == f"{len(rows)} checks: {len(rows) - 4} kept, 0 broken, 4 not checked."
+    assert cleaned == f"The run created {len(server.market.rows)} listings and deleted them again."
+    assert summary == f"{len(rows)} checks: {len(rows) - 4} passed, 0 failed, 0 blocked, 4 skipped."
     assert server.remaining == set()
 
 
-def test_programs_get_a_line_of_json_for_each_check(cli: Cli, server: FaultyServer) -> None:
-    outcome = cli.done("conform", server.base_url, "--key", KEYS["alice"], "--json", "--no-rate-limit")
+def test_json_output_has_one_line_per_check(cli: Cli, server: FaultyServer) -> None:
+    outcome = cli.run_ok("conform", server.base_url, "--key", KEYS["alice"], "--json", "--no-rate-limit")
     rows = [json.loads(line) for line in outcome.out.splitlines()]
     assert all(list(row) == ["id", "section", "sentence", "verdict", "happened"] for row in rows)
-    assert {row["verdict"] for row in rows} == {"kept", "not checked"}
+    assert {row["verdict"] for row in rows} == {"passed", "skipped"}
     assert "checks: " in outcome.err
 
 
-def test_keys_come_from_the_environment(cli: Cli, server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_read_from_the_environment(cli: Cli, server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
-    assert ", 0 broken, 0 not checked." in cli.done("conform", server.base_url, "--rate-limit").err
+    assert ", 0 failed, 0 blocked, 0 skipped." in cli.run_ok("conform", server.base_url, "--rate-limit").err
 
 
-def test_a_broken_sentence_is_exit_code_1_and_tells_what_was_sent_and_what_came(cli: Cli) -> None:
+def test_a_failed_check_shows_the_exchange_and_exits_with_1(cli: Cli) -> None:
     with FaultyServer("content is optional") as server:
         outcome = cli("conform", server.base_url, "--key", KEYS["alice"])
     assert outcome.code == 1
     (row,) = (row for row in outcome.out.splitlines() if row.startswith("create-5"))
-    assert " broken " in row
-    assert 'wanted 400; POST /api/v1/listings {"title": "Conformance check' in row
-    assert 'was answered 201 {"id": ' in row
+    assert " failed " in row
+    assert 'expected 400; POST /api/v1/listings {"title": "Conformance check' in row
+    assert 'returned 201 {"id": ' in row
     assert KEYS["alice"] not in outcome.out + outcome.err
 
 
-def test_a_check_that_was_prevented_is_exit_code_1(cli: Cli) -> None:
+def test_a_blocked_check_exits_with_1(cli: Cli) -> None:
     with FaultyServer("limit of 500") as server:
         outcome = cli("conform", server.base_url, "--key", KEYS["alice"], "--rate-limit")
     assert outcome.code == 1
-    assert ", 0 broken, " in outcome.err
+    assert ", 0 failed, 1 blocked, " in outcome.err
 
 
-def test_a_server_that_is_not_there_is_one_sentence(cli: Cli) -> None:
+def test_an_unreachable_server_is_a_one_line_error(cli: Cli) -> None:
     with unused_port() as port:
-        assert "refuses connections" in cli.refused("conform", f"http://127.0.0.1:{port}", "--key", KEYS["alice"])
+        assert "refuses connections" in cli.get_error("conform", f"http://127.0.0.1:{port}", "--key", KEYS["alice"])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([], "BASE_URL"),
         (["http://127.0.0.1"], KEY),
@@ -98,41 +98,41 @@ def test_a_server_that_is_not_there_is_one_sentence(cli: Cli) -> None:
         (["http://127.0.0.1", "--key", "k", "--timeout", "nan"], "--timeout"),
     ],
 )
-def test_wrong_usage_is_exit_code_2(cli: Cli, arguments: list[str], said: str) -> None:
-    assert said in cli.misused("conform", *arguments)
+def test_wrong_usage_exits_with_2(cli: Cli, arguments: list[str], message: str) -> None:
+    assert message in cli.get_usage_error("conform", *arguments)
 
 
-def test_a_key_that_no_header_can_carry_is_not_repeated(cli: Cli) -> None:
-    assert "sécret" not in cli.misused("conform", "http://127.0.0.1", "--key", "sécret")
+def test_an_invalid_key_is_not_repeated(cli: Cli) -> None:
+    assert "sécret" not in cli.get_usage_error("conform", "http://127.0.0.1", "--key", "sécret")
 
 
-def test_our_service_is_checked_as_its_page_tells(tmp_path: Path) -> None:
+def test_the_demo_passes_every_check(tmp_path: Path) -> None:
     with Program(tmp_path).serve("--demo") as serving:
         keys = demo_environment(tmp_path)
         variables = {KEY: keys["API_KEY"], OTHER: keys["OTHER_API_KEY"], EXPIRED: keys["EXPIRED_API_KEY"]}
         outcome = Program(tmp_path, **variables).run("conform", serving.base_url)
     assert outcome.code == 0, outcome
-    assert ", 0 broken, 3 not checked." in outcome.err
+    assert ", 0 failed, 0 blocked, 3 skipped." in outcome.err
 
 
-class Stop:
-    """Holds a server's answer back until the program that waits for it was told to end."""
+class Pause:
+    """Delays one response of the server until the test has interrupted the program."""
 
     def __init__(self, method: str, count: int) -> None:
-        self.reached, self.over = threading.Event(), threading.Event()
-        self._method, self._left = method, count
+        self.reached, self.resume = threading.Event(), threading.Event()
+        self._method, self._remaining = method, count
 
     def __call__(self, method: str) -> None:
-        self._left -= method == self._method
-        if not self._left and not self.reached.is_set():
+        self._remaining -= method == self._method
+        if not self._remaining and not self.reached.is_set():
             self.reached.set()
-            self.over.wait(DEADLINE)
+            self.resume.wait(DEADLINE)
 
 
 @pytest.mark.parametrize(("method", "count"), [("POST", 2), ("POST", 12), ("PATCH", 1), ("DELETE", 2)])
-def test_whoever_stops_it_leaves_no_listing_behind(tmp_path: Path, method: str, count: int) -> None:
-    stop = Stop(method, count)
-    with FaultyServer(before_answering=stop) as server:
+def test_an_interrupted_run_deletes_its_listings(tmp_path: Path, method: str, count: int) -> None:
+    pause = Pause(method, count)
+    with FaultyServer(before_response=pause) as server:
         with subprocess.Popen(
             [PROGRAM, "conform", server.base_url],
             cwd=tmp_path,
@@ -141,12 +141,12 @@ def test_whoever_stops_it_leaves_no_listing_behind(tmp_path: Path, method: str, 
             stderr=subprocess.PIPE,
             text=True,
         ) as process:
-            assert stop.reached.wait(DEADLINE)
+            assert pause.reached.wait(DEADLINE)
             process.send_signal(signal.SIGINT)
-            stop.over.set()
+            pause.resume.set()
             out, err = process.communicate(timeout=DEADLINE)
         assert server.market.rows
         assert server.remaining == set()
-    cleaned, _, sentence = err.splitlines(keepends=True)  # click ends the line with ^C
-    assert cleaned.startswith(f"The run made {len(server.market.rows)} listings and deleted them again.")
-    assert Outcome(process.returncode, out, sentence).sentence == "Stopped"
+    cleaned, _, message = err.splitlines(keepends=True)  # click ends the line with ^C
+    assert cleaned.startswith(f"The run created {len(server.market.rows)} listings and deleted them again.")
+    assert Outcome(process.returncode, out, message).error_message == "Stopped"

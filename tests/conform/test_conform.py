@@ -1,4 +1,4 @@
-"""`listings.conform` on our own service, and on a server with one fault at a time."""
+"""Run `listings.conform` against this service, and against a server with one fault at a time."""
 
 import re
 import ssl
@@ -8,213 +8,221 @@ from pathlib import Path
 import pytest
 
 from listings.conform import runner
-from listings.conform.client import address_of
+from listings.conform.client import parse_address
 from listings.conform.session import Keys
 from listings.conform.verdicts import Result, Verdict
 from listings.domain.errors import Problem
 from tests.certificates import create_certificate
-from tests.conform.faulty_server import FAULTS, KEYS, LIBERTIES, LIMIT_FAULTS, FaultyServer, Row
+from tests.conform.faulty_server import ALLOWED_VARIATIONS, FAULTS, KEYS, LIMIT_FAULTS, FaultyServer, Row
 from tests.harness import Cast, RunningService
 
 ALL_KEYS = Keys(KEYS["alice"], KEYS["bob"], KEYS["charlie"])
-OF_OTHER = {"list-4", "owner-1", "owner-2"}
-OF_EXPIRED = {"auth-6"}
-OF_LIMIT = {"limit-1", "limit-2", "limit-3"}
+NEED_OTHER_KEY = {"list-4", "owner-1", "owner-2"}
+NEED_EXPIRED_KEY = {"auth-6"}
+NEED_RATE_LIMIT = {"limit-1", "limit-2", "limit-3"}
 
 
-class Told:
-    """What a run says about its listings."""
+class Report:
+    """Collects the messages of a run about its listings."""
 
     def __init__(self) -> None:
-        self.sentences: list[str] = []
+        self.messages: list[str] = []
 
-    def __call__(self, sentence: str) -> None:
-        self.sentences.append(sentence)
+    def __call__(self, message: str) -> None:
+        self.messages.append(message)
 
     @property
-    def left(self) -> set[int]:
-        """The listings that could not be deleted, as the last sentence tells them."""
-        _, _, left = self.sentences[-1].partition("could not be deleted: ")
-        return {int(number) for number in re.findall(r"\d+", left)}
+    def remaining(self) -> set[int]:
+        """The ids of the listings that, according to the last message, could not be deleted."""
+        _, _, remaining = self.messages[-1].partition("could not be deleted: ")
+        return {int(number) for number in re.findall(r"\d+", remaining)}
 
 
-def checked(
-    base_url: str, keys: Keys = ALL_KEYS, told: Told | None = None, *, rate_limit: bool = False
+def run_checks(
+    base_url: str, keys: Keys = ALL_KEYS, report: Report | None = None, *, rate_limit: bool = False
 ) -> list[Result]:
-    return runner.run(address_of(base_url), keys, told or Told(), rate_limit=rate_limit, timeout=60)
+    return runner.run(parse_address(base_url), keys, report or Report(), rate_limit=rate_limit, timeout=60)
 
 
-def with_verdict(results: Iterable[Result], verdict: Verdict) -> set[str]:
-    return {result.id for result in results if result.verdict is verdict}
+def with_verdict(results: Iterable[Result], verdict: Verdict) -> dict[str, str]:
+    return {result.id: result.happened for result in results if result.verdict is verdict}
 
 
-def broken(results: Iterable[Result]) -> dict[str, str]:
-    return {result.id: result.happened for result in results if result.verdict is Verdict.BROKEN}
+def failed(results: Iterable[Result]) -> dict[str, str]:
+    return with_verdict(results, Verdict.FAILED)
 
 
-def prevented(results: Iterable[Result]) -> dict[str, str]:
-    return {result.id: result.happened for result in results if result.prevented}
+def blocked(results: Iterable[Result]) -> dict[str, str]:
+    return with_verdict(results, Verdict.BLOCKED)
 
 
-# Our own service
+def skipped(results: Iterable[Result]) -> set[str]:
+    return set(with_verdict(results, Verdict.SKIPPED))
 
 
-def test_our_service_keeps_every_sentence(running: RunningService, cast: Cast) -> None:
+def not_passed(results: Iterable[Result]) -> dict[str, str]:
+    return {result.id: result.happened for result in results if result.verdict is not Verdict.PASSED}
+
+
+# This service
+
+
+def test_this_service_passes_every_check(running: RunningService, cast: Cast) -> None:
     keys = Keys(cast.alice.key, cast.bob.key, cast.charlie.key)
-    results = checked(running.base_url, keys, rate_limit=True)
-    assert {result.id: result.happened for result in results if result.verdict is not Verdict.KEPT} == {}
+    results = run_checks(running.base_url, keys, rate_limit=True)
+    assert not_passed(results) == {}
     assert len({result.id for result in results}) == len(results) > 60
-    assert next(result.happened for result in results if result.id == "limit-1").startswith("refused after 1000 ")
+    assert next(result.happened for result in results if result.id == "limit-1").startswith("rejected after 1000 ")
 
 
 @pytest.mark.parametrize(
-    ("given", "missing"),
+    ("given", "expected"),
     [
-        ((), OF_OTHER | OF_EXPIRED | OF_LIMIT),
-        (("bob",), OF_EXPIRED | OF_LIMIT),
-        (("charlie",), OF_OTHER | OF_LIMIT),
-        (("bob", "charlie"), OF_LIMIT),
+        ((), NEED_OTHER_KEY | NEED_EXPIRED_KEY | NEED_RATE_LIMIT),
+        (("bob",), NEED_EXPIRED_KEY | NEED_RATE_LIMIT),
+        (("charlie",), NEED_OTHER_KEY | NEED_RATE_LIMIT),
+        (("bob", "charlie"), NEED_RATE_LIMIT),
     ],
 )
-def test_without_a_key_what_needs_it_is_not_checked(
-    running: RunningService, cast: Cast, given: tuple[str, ...], missing: set[str]
+def test_checks_without_their_key_are_skipped(
+    running: RunningService, cast: Cast, given: tuple[str, ...], expected: set[str]
 ) -> None:
     keys = Keys(
         cast.alice.key,
         cast.bob.key if "bob" in given else None,
         cast.charlie.key if "charlie" in given else None,
     )
-    results = checked(running.base_url, keys)
-    assert with_verdict(results, Verdict.NOT_CHECKED) == missing
-    assert broken(results) == prevented(results) == {}
+    results = run_checks(running.base_url, keys)
+    assert skipped(results) == expected
+    assert failed(results) == blocked(results) == {}
 
 
-# Another implementation, and one fault at a time
+# Another implementation, with one fault at a time
 
 
-def test_an_implementation_without_a_fault_keeps_every_sentence() -> None:
+def test_a_correct_server_passes_every_check() -> None:
     with FaultyServer() as server:
-        results = checked(server.base_url, rate_limit=True)
-    assert {result.id: result.happened for result in results if result.verdict is not Verdict.KEPT} == {}
+        results = run_checks(server.base_url, rate_limit=True)
+    assert not_passed(results) == {}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_breaks_the_checks_that_concern_it_and_no_others(fault: str) -> None:
-    told = Told()
+def test_a_fault_fails_only_the_checks_about_it(fault: str) -> None:
+    report = Report()
     with FaultyServer(fault) as server:
-        results = checked(server.base_url, told=told)
-        assert told.left == server.remaining
-    assert broken(results).keys() == FAULTS[fault], broken(results)
+        results = run_checks(server.base_url, report=report)
+        assert report.remaining == server.remaining
+    assert failed(results).keys() == FAULTS[fault], failed(results)
 
 
 @pytest.mark.parametrize("fault", LIMIT_FAULTS)
-def test_a_fault_of_the_limit_breaks_the_check_that_concerns_it_and_no_others(fault: str) -> None:
-    told = Told()
+def test_a_fault_of_the_rate_limit_fails_only_the_check_about_it(fault: str) -> None:
+    report = Report()
     with FaultyServer(fault) as server:
-        results = checked(server.base_url, told=told, rate_limit=True)
-        assert told.left == server.remaining
-    assert broken(results).keys() == LIMIT_FAULTS[fault], broken(results)
+        results = run_checks(server.base_url, report=report, rate_limit=True)
+        assert report.remaining == server.remaining
+    assert failed(results).keys() == LIMIT_FAULTS[fault], failed(results)
 
 
-def test_every_check_finds_some_fault() -> None:
+def test_every_check_detects_at_least_one_fault() -> None:
     with FaultyServer() as server:
-        ids = {result.id for result in checked(server.base_url)}
+        ids = {result.id for result in run_checks(server.base_url)}
     assert set().union(*FAULTS.values(), *LIMIT_FAULTS.values()) == ids
 
 
-def test_one_id_for_several_listings_is_found() -> None:
+def test_the_same_id_for_several_listings_is_detected() -> None:
     with FaultyServer("one id for all") as server:
-        assert "two listings have one id" in broken(checked(server.base_url))["create-2"]
+        assert "two listings have the same id" in failed(run_checks(server.base_url))["create-2"]
 
 
-# What nothing is said about
+# Behaviour that the specification leaves open
 
 
-@pytest.mark.parametrize("liberty", LIBERTIES)
-def test_a_liberty_that_the_specification_gives_breaks_nothing(liberty: str) -> None:
-    with FaultyServer(liberty) as server:
-        results = checked(server.base_url)
+@pytest.mark.parametrize("variation", ALLOWED_VARIATIONS)
+def test_an_allowed_variation_fails_no_check(variation: str) -> None:
+    with FaultyServer(variation) as server:
+        results = run_checks(server.base_url)
         assert server.remaining == set()
-    assert broken(results) == prevented(results) == {}
-    assert with_verdict(results, Verdict.NOT_CHECKED) == OF_LIMIT | LIBERTIES[liberty]
+    assert failed(results) == blocked(results) == {}
+    assert skipped(results) == NEED_RATE_LIMIT | ALLOWED_VARIATIONS[variation]
 
 
 @pytest.mark.parametrize("fault", ["limit of 500", "limit of 1500"])
-def test_a_limit_that_the_run_alone_does_not_show_to_be_wrong_is_not_called_broken(fault: str) -> None:
+def test_a_limit_that_one_run_cannot_prove_wrong_does_not_fail(fault: str) -> None:
     with FaultyServer(fault) as server:
-        results = checked(server.base_url, rate_limit=True)
-    assert broken(results) == {}
-    assert prevented(results).keys() == {"limit-1"}
-    assert "run it again" in prevented(results)["limit-1"]
+        results = run_checks(server.base_url, rate_limit=True)
+    assert failed(results) == {}
+    assert blocked(results).keys() == {"limit-1"}
+    assert "run it again" in blocked(results)["limit-1"]
 
 
-def test_a_limit_that_is_met_on_the_way_prevents_what_comes_after_it() -> None:
-    told = Told()
+def test_reaching_the_rate_limit_blocks_the_remaining_checks() -> None:
+    report = Report()
     with FaultyServer() as server:
-        server.market.refusal_of_limit = 429
-        server.market.served["alice-key"] = 950
-        results = checked(server.base_url, told=told)
-        assert told.left == server.remaining != set()
-    assert broken(results) == {}
-    assert all("limits requests" in happened for happened in prevented(results).values())
-    assert len(prevented(results)) > 10
+        server.market.rate_limit_status = 429
+        server.market.counts["alice-key"] = 950
+        results = run_checks(server.base_url, report=report)
+        assert report.remaining == server.remaining != set()
+    assert failed(results) == {}
+    assert all("limits requests" in happened for happened in blocked(results).values())
+    assert len(blocked(results)) > 10
 
 
-def test_a_new_listing_that_may_be_on_another_page_is_not_called_missing() -> None:
+def test_a_listing_that_may_be_on_another_page_is_not_missing() -> None:
     with FaultyServer("list shows a page of one") as server:
         server.market.rows[1] = Row("alice", {"title": "Hers", "is_active": True})
-        results = checked(server.base_url)
-    assert broken(results) == {}
-    assert "page" in prevented(results)["list-2"]
+        results = run_checks(server.base_url)
+    assert failed(results) == {}
+    assert "page" in blocked(results)["list-2"]
 
 
-# How a run behaves
+# Requests, keys and addresses
 
 
-def test_a_run_is_some_150_requests() -> None:
+def test_a_run_sends_about_150_requests() -> None:
     with FaultyServer() as server:
-        checked(server.base_url)
+        run_checks(server.base_url)
         assert 100 < len(server.requests) < 160
 
 
-def test_a_base_address_may_have_a_path() -> None:
+def test_the_base_url_may_have_a_path() -> None:
     with FaultyServer(prefix="/shop/api") as server:
-        results = checked(f"{server.base_url}/")
-    assert broken(results) == prevented(results) == {}
+        results = run_checks(f"{server.base_url}/")
+    assert failed(results) == blocked(results) == {}
 
 
-def test_it_speaks_https_to_whoever_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_https_requires_a_trusted_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     certificate, key = create_certificate(tmp_path, "localhost")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     server = FaultyServer()
-    server.speak_tls(context)
+    server.enable_tls(context)
     with server:
         with pytest.raises(Problem, match="certificate that is not trusted"):
-            checked(server.base_url)
+            run_checks(server.base_url)
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        results = checked(server.base_url)
-    assert broken(results) == prevented(results) == {}
+        results = run_checks(server.base_url)
+    assert failed(results) == blocked(results) == {}
 
 
-def test_a_key_that_the_server_repeats_is_not_shown() -> None:
+def test_a_key_repeated_by_the_server_is_not_shown() -> None:
     with FaultyServer("keys are repeated") as server:
-        results = checked(server.base_url)
-    happened = " ".join(broken(results).values())
+        results = run_checks(server.base_url)
+    happened = " ".join(failed(results).values())
     assert "[a key] may not do that" in happened
     assert not any(key in happened for key in KEYS.values())
 
 
-def test_a_key_that_is_refused_is_told_at_once() -> None:
-    with FaultyServer() as server, pytest.raises(Problem, match="refused in both headers") as refused:
-        checked(server.base_url, Keys("nobodys-key"))
-    assert "nobodys-key" not in refused.value.message
+def test_a_rejected_key_ends_the_run() -> None:
+    with FaultyServer() as server, pytest.raises(Problem, match="rejects --key in both headers") as raised:
+        run_checks(server.base_url, Keys("unknown-key"))
+    assert "unknown-key" not in raised.value.message
     assert server.requests == ["GET", "GET"]
 
 
-def test_an_other_key_that_opens_nothing_is_told() -> None:
+def test_a_rejected_other_key_blocks_its_checks() -> None:
     with FaultyServer() as server:
-        results = checked(server.base_url, Keys(KEYS["alice"], "nobodys-key"))
-    assert prevented(results).keys() == OF_OTHER
-    assert all("--other-key does not open" in happened for happened in prevented(results).values())
+        results = run_checks(server.base_url, Keys(KEYS["alice"], "unknown-key"))
+    assert blocked(results).keys() == NEED_OTHER_KEY
+    assert all("--other-key can't read" in happened for happened in blocked(results).values())

@@ -1,1 +1,1 @@
-"""The files with which the service is deployed."""
+"""Tests of the files in deploy/, the Dockerfile and the Compose files."""

@@ -1,4 +1,4 @@
-"""deploy/citus.sql names the whole schema, as it is; plain PostgreSQL can tell so much, and no more."""
+"""Check deploy/citus.sql against the schema, with stand-ins for the functions of Citus on plain PostgreSQL."""
 
 import asyncio
 import re
@@ -12,10 +12,10 @@ from tests.postgres_server import PostgresServer
 
 TEXT = FILE.read_text("utf-8")
 STATEMENTS = split_statements(TEXT)
-LOCAL = set(re.findall(r"\w+", re.findall(r"^-- Stays local, on the coordinator: (.*)$", TEXT, re.MULTILINE)[0]))
+LOCAL = set(re.findall(r"\w+", re.findall(r"^-- Local tables, on the coordinator: (.*)$", TEXT, re.MULTILINE)[0]))
 REFERENCE = re.findall(r"create_reference_table\('(\w+)'\)", TEXT)
 DISTRIBUTED = re.findall(r"create_distributed_table\('(\w+)', 'bucket'", TEXT)
-# What Citus's functions take, and of what they are asked to do as much as the catalogue knows.
+# Stand-ins with the signatures of Citus's functions. They check what the catalogue can tell.
 STAND_IN = """
 CREATE FUNCTION create_reference_table(table_name regclass) RETURNS void LANGUAGE sql AS '';
 CREATE FUNCTION create_distributed_table(table_name regclass, distribution_column text, colocate_with text = 'default')
@@ -58,30 +58,28 @@ FROM pg_constraint WHERE contype = 'f'
 
 @pytest.fixture(scope="module")
 def name(postgres: PostgresServer) -> Iterator[str]:
-    """A migrated database that may be altered."""
+    """The name of a migrated database that the tests may alter."""
     with postgres.database(altered=True) as url:
         yield url.rpartition("/")[2].partition("?")[0]
 
 
-def test_every_table_is_named_exactly_once(postgres: PostgresServer, name: str) -> None:
+def test_every_table_appears_exactly_once(postgres: PostgresServer, name: str) -> None:
     tables = [row[0] for row in postgres.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'", name)]
     assert sorted([*LOCAL, *REFERENCE, *DISTRIBUTED]) == sorted(tables)
-    emptied = re.findall(r"truncate_local_data_after_distributing_table\('(\w+)'\)", TEXT)
-    assert sorted(emptied) == sorted([*REFERENCE, *DISTRIBUTED])
+    truncated = re.findall(r"truncate_local_data_after_distributing_table\('(\w+)'\)", TEXT)
+    assert sorted(truncated) == sorted([*REFERENCE, *DISTRIBUTED])
 
 
-def test_every_foreign_key_stays_within_the_buckets_rows_or_leads_to_every_node(
-    postgres: PostgresServer, name: str
-) -> None:
+def test_foreign_keys_stay_in_a_bucket_or_refer_to_reference_tables(postgres: PostgresServer, name: str) -> None:
     keys = postgres.execute(FOREIGN_KEYS, name)
     assert len(keys) >= 5
     for table, other, columns in keys:
-        within = table in DISTRIBUTED and other in DISTRIBUTED and "bucket" in columns
-        assert within or other in REFERENCE, (table, other)
+        is_within_bucket = table in DISTRIBUTED and other in DISTRIBUTED and "bucket" in columns
+        assert is_within_bucket or other in REFERENCE, (table, other)
         assert not (table in REFERENCE and other not in REFERENCE), (table, other)
 
 
-def test_every_statement_fits_the_schema(postgres: PostgresServer, name: str) -> None:
+def test_every_statement_matches_the_schema(postgres: PostgresServer, name: str) -> None:
     async def run() -> None:
         connection = await asyncpg.connect(postgres.url(name))
         try:
@@ -96,11 +94,11 @@ def test_every_statement_fits_the_schema(postgres: PostgresServer, name: str) ->
     assert ("lock_timeout=3s",) in settings
 
 
-def test_a_role_has_the_settings_of_the_planner_that_a_session_has() -> None:
+def test_the_role_has_the_planner_settings_of_a_session() -> None:
     pool = (FILE.parent.parent / "src/listings/store/postgres/pool.py").read_text("utf-8")
-    of_sessions = set(re.findall(r'"(jit|enable_\w+)": "off"', pool))
-    assert set(re.findall(r"'(jit|enable_\w+) = off'", TEXT)) == of_sessions
+    session_settings = set(re.findall(r'"(jit|enable_\w+)": "off"', pool))
+    assert set(re.findall(r"'(jit|enable_\w+) = off'", TEXT)) == session_settings
 
 
-def test_statements_are_taken_apart_as_psql_does() -> None:
+def test_statements_are_split_as_in_psql() -> None:
     assert split_statements("-- a; b\nSELECT 'x;y';\nDO $$ a; b; $$;\n") == ["SELECT 'x;y';", "DO $$ a; b; $$;"]

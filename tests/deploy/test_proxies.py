@@ -1,4 +1,4 @@
-"""nginx and Caddy before the service, each with its file as it is deployed but for names and addresses."""
+"""nginx and Caddy in front of the service, with the deployed files except for names and addresses."""
 
 import json
 import re
@@ -37,7 +37,7 @@ error_log {folder}/error.log;
 events {{ }}
 http {{
     client_body_temp_path {folder}/bodies;
-    proxy_temp_path {folder}/answers;
+    proxy_temp_path {folder}/responses;
     fastcgi_temp_path {folder}/unused;
     uwsgi_temp_path {folder}/unused;
     scgi_temp_path {folder}/unused;
@@ -47,7 +47,7 @@ http {{
 
 
 class Proxy(NamedTuple):
-    """A proxy that runs, with its socket and its folder."""
+    """A running proxy with its socket and its folder."""
 
     name: str
     folder: Path
@@ -56,7 +56,7 @@ class Proxy(NamedTuple):
     http: httpx.Client
 
     def connect(self) -> socket.socket:
-        """A connection of a client's own."""
+        """Open a new connection."""
         connection = socket.socket(socket.AF_UNIX)
         connection.settimeout(DEADLINE)
         try:
@@ -67,7 +67,7 @@ class Proxy(NamedTuple):
             raise
 
     def log(self) -> str:
-        """All that it has written."""
+        """Return the content of all log files."""
         return "".join(path.read_text("utf-8") for path in self.folder.glob("*.log"))
 
 
@@ -82,7 +82,8 @@ def nginx_command(folder: Path, listener: Path, upstream: str) -> list[str]:
         assert deployed in text
         text = text.replace(deployed, here)
     (folder / "listings.conf").write_text(text, "utf-8")
-    user = "user root;" if Path("/root").owner() == folder.owner() else ""  # else its workers can't enter the folder
+    # otherwise the workers can't access the folder
+    user = "user root;" if Path("/root").owner() == folder.owner() else ""
     (folder / "nginx.conf").write_text(NGINX.format(folder=folder, user=user), "utf-8")
     certificate = ["-keyout", f"{folder}/privkey.pem", "-out", f"{folder}/fullchain.pem"]
     subprocess.run(
@@ -115,7 +116,7 @@ PROXIES = [
 
 @contextmanager
 def running_proxy(name: str, folder: Path, upstream: str) -> Iterator[Proxy]:
-    """From its first accepted connection on; `upstream` is HOST:PORT of the service."""
+    """Run a proxy and wait until it accepts connections; `upstream` is HOST:PORT of the service."""
     listener = folder / "s"
     command = COMMANDS[name](folder, listener, upstream)
     environment = {"PATH": "/usr/sbin:/usr/bin:/bin", "HOME": str(folder)}
@@ -159,9 +160,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService
 
 
 @pytest.fixture(scope="module")
-def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
-    """A service that waits no longer than a second for a body."""
-    with RunningService(tmp_path_factory.mktemp("hasty"), body_timeout=str(BODY_SECONDS)) as service:
+def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
+    """A service with a body timeout of one second."""
+    with RunningService(tmp_path_factory.mktemp("impatient"), body_timeout=str(BODY_SECONDS)) as service:
         yield service
 
 
@@ -180,66 +181,66 @@ def proxy(
 
 
 @pytest.fixture
-def nobody() -> Iterator[str]:
-    """An address at which nobody listens, and nobody else can."""
+def closed_address() -> Iterator[str]:
+    """An address on which no program listens."""
     with unused_port() as port:
         yield f"127.0.0.1:{port}"
 
 
-def body_of(size: int) -> bytes:
-    """A listing as JSON of so many bytes; what fills it is ignored."""
-    bare = json.dumps({"title": "Bicycle", "content": "Two wheels.", "padding": ""}).encode()
-    return bare.removesuffix(b'"}') + b"x" * (size - len(bare)) + b'"}'
+def build_body(size: int) -> bytes:
+    """Return a listing as JSON with `size` bytes, padded with an ignored field."""
+    base = json.dumps({"title": "Bicycle", "content": "Two wheels.", "padding": ""}).encode()
+    return base.removesuffix(b'"}') + b"x" * (size - len(base)) + b'"}'
 
 
-def test_a_listing_is_created_and_read_through_the_proxy(proxy: Proxy, cast: Cast) -> None:
+def test_a_listing_can_be_created_and_read_through_the_proxy(proxy: Proxy, cast: Cast) -> None:
     headers = {"X-API-Key": cast.alice.key}
     created = proxy.http.post(PATH, headers=headers, json={"title": "Bicycle", "content": "Two wheels."})
     assert created.status_code == 201
     listing_id = created.json()["id"]
     assert created.headers["Location"] == f"{PATH}/{listing_id}"
-    by_bearer = {"Authorization": f"Bearer {cast.alice.key}"}
-    assert proxy.http.get(f"{PATH}/{listing_id}", headers=by_bearer).json()["title"] == "Bicycle"
-    stranger = proxy.http.get(f"{PATH}/{listing_id}", headers={"X-API-Key": cast.bob.key})
-    assert (stranger.status_code, stranger.headers["X-Error-Code"]) == (403, "not_owner")
-    assert stranger.headers["Strict-Transport-Security"]
+    bearer = {"Authorization": f"Bearer {cast.alice.key}"}
+    assert proxy.http.get(f"{PATH}/{listing_id}", headers=bearer).json()["title"] == "Bicycle"
+    other = proxy.http.get(f"{PATH}/{listing_id}", headers={"X-API-Key": cast.bob.key})
+    assert (other.status_code, other.headers["X-Error-Code"]) == (403, "not_owner")
+    assert other.headers["Strict-Transport-Security"]
 
 
-def test_a_body_of_two_mebibytes_passes_and_a_larger_one_is_refused_by_the_service(proxy: Proxy, cast: Cast) -> None:
+def test_bodies_up_to_two_mebibytes_pass_through_the_proxy(proxy: Proxy, cast: Cast) -> None:
     headers = {"X-API-Key": cast.alice.key}
-    assert proxy.http.post(PATH, headers=headers, content=body_of(2 * MEBIBYTE)).status_code == 201
-    refused = proxy.http.post(PATH, headers=headers, content=body_of(3 * MEBIBYTE))
-    assert (refused.status_code, refused.headers["X-Error-Code"]) == (413, "body_too_large")
-    assert set(refused.json()) == {"error"}
+    assert proxy.http.post(PATH, headers=headers, content=build_body(2 * MEBIBYTE)).status_code == 201
+    rejected = proxy.http.post(PATH, headers=headers, content=build_body(3 * MEBIBYTE))
+    assert (rejected.status_code, rejected.headers["X-Error-Code"]) == (413, "body_too_large")
+    assert set(rejected.json()) == {"error"}
 
 
-def test_a_long_answer_passes_whole(proxy: Proxy, cast: Cast) -> None:
+def test_a_long_response_passes_completely(proxy: Proxy, cast: Cast) -> None:
     headers = {"X-API-Key": cast.bob.key}
     content = "Two wheels. " * 8000
     ids = [
         proxy.http.post(PATH, headers=headers, json={"title": "Bicycle", "content": content}).json()["id"]
         for _ in range(30)
     ]
-    listed = proxy.http.get(PATH, headers=headers).json()["listings"]
-    assert [listing["id"] for listing in listed[:30]] == ids[::-1]
-    assert all(listing["content"] == content for listing in listed)
+    listings = proxy.http.get(PATH, headers=headers).json()["listings"]
+    assert [listing["id"] for listing in listings[:30]] == ids[::-1]
+    assert all(listing["content"] == content for listing in listings)
 
 
 @pytest.mark.parametrize("name", PROXIES)
-def test_a_client_whose_body_is_too_slow_reads_the_services_answer(
-    name: str, hasty: RunningService, tmp_path_factory: pytest.TempPathFactory
+def test_a_client_with_a_slow_body_gets_the_services_408(
+    name: str, impatient: RunningService, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    key = hasty.cast().alice.key
+    key = impatient.cast().alice.key
     head = f"POST {PATH} HTTP/1.1\r\nHost: {NAME}\r\nX-API-Key: {key}\r\nContent-Length: 99\r\n\r\n{{"
     folder = tmp_path_factory.mktemp(name)
     with (
-        running_proxy(name, folder, hasty.base_url.removeprefix("http://")) as proxy,
+        running_proxy(name, folder, impatient.base_url.removeprefix("http://")) as proxy,
         proxy.connect() as connection,
     ):
         connection.sendall(head.encode())
-        answer = connection.recv(MEBIBYTE)
-    assert answer.startswith(b"HTTP/1.1 408 ")
-    assert b"request_timeout" in answer
+        response = connection.recv(MEBIBYTE)
+    assert response.startswith(b"HTTP/1.1 408 ")
+    assert b"request_timeout" in response
 
 
 @pytest.mark.parametrize(
@@ -248,38 +249,38 @@ def test_a_client_whose_body_is_too_slow_reads_the_services_answer(
         (f"{PATH}?q={'x' * 9000}", {}, "uri_too_long"),
         (PATH, {"X-Long": "x" * 16_000, "X-Longer": "x" * 1000}, "header_too_large"),
     ],
-    ids=["address", "headers"],
+    ids=["URL", "headers"],
 )
-def test_what_is_too_long_is_refused_by_the_service(
+def test_long_urls_and_headers_are_rejected_by_the_service(
     proxy: Proxy, path: str, headers: dict[str, str], code: str
 ) -> None:
     assert proxy.http.get(path, headers=headers).headers["X-Error-Code"] == code
 
 
-def test_the_id_of_a_request_passes_in_both_directions(proxy: Proxy) -> None:
+def test_the_request_id_passes_in_both_directions(proxy: Proxy) -> None:
     assert proxy.http.get("/healthz", headers={"X-Request-Id": "order-66/b"}).headers["X-Request-Id"] == "order-66/b"
-    made = proxy.http.get("/healthz").headers["X-Request-Id"]
-    assert made.isalnum()
+    generated = proxy.http.get("/healthz").headers["X-Request-Id"]
+    assert generated.isalnum()
     if proxy.name == "nginx":
-        until(lambda: made in proxy.log())  # it is written behind the answer
+        until(lambda: generated in proxy.log())  # nginx logs after the response
 
 
 def test_forwarded_headers_change_nothing(proxy: Proxy, cast: Cast) -> None:
     forged = {"X-Forwarded-For": "10.0.0.1", "X-Forwarded-Proto": "gopher", "X-Forwarded-Host": "evil.example"}
     body = {"title": "Bicycle", "content": "Two wheels."}
-    answer = proxy.http.post(PATH, headers={"X-API-Key": cast.alice.key} | forged, json=body)
-    assert answer.status_code == 201
-    assert not re.search("evil|gopher|10.0.0.1", f"{answer.headers} {answer.text}")
+    response = proxy.http.post(PATH, headers={"X-API-Key": cast.alice.key} | forged, json=body)
+    assert response.status_code == 201
+    assert not re.search("evil|gopher|10.0.0.1", f"{response.headers} {response.text}")
 
 
-def test_a_page_through_the_proxy_knows_how_it_was_asked_for(proxy: Proxy) -> None:
+def test_a_page_uses_the_scheme_of_the_proxy(proxy: Proxy) -> None:
     page = proxy.http.get("/", headers={"Accept": "text/html", "X-Forwarded-Proto": "gopher"})
     assert page.status_code == 200
     scheme = "https" if proxy.tls else "http"
     assert f'<link rel="canonical" href="{scheme}://{page.request.url.host}/">' in page.text
 
 
-def test_connections_to_the_service_are_kept(proxy: Proxy, service: RunningService) -> None:
+def test_connections_to_the_service_are_persistent(proxy: Proxy, service: RunningService) -> None:
     assert service.observers.metrics is not None
     assert proxy.http.get("/healthz").status_code == 200
     for _ in range(20):
@@ -287,22 +288,22 @@ def test_connections_to_the_service_are_kept(proxy: Proxy, service: RunningServi
 
 
 @pytest.mark.parametrize("name", PROXIES)
-def test_a_service_that_is_away_is_503_in_the_one_shape_of_errors_and_no_key_is_logged(
-    name: str, nobody: str, tmp_path_factory: pytest.TempPathFactory, cast: Cast
+def test_an_unreachable_service_is_a_json_503_without_a_logged_key(
+    name: str, closed_address: str, tmp_path_factory: pytest.TempPathFactory, cast: Cast
 ) -> None:
-    with running_proxy(name, tmp_path_factory.mktemp(name), nobody) as proxy:
+    with running_proxy(name, tmp_path_factory.mktemp(name), closed_address) as proxy:
         for headers in ({"X-API-Key": cast.alice.key}, {"Authorization": f"Bearer {cast.alice.key}"}):
-            answer = proxy.http.get(f"{PATH}/1025", headers=headers)
-            assert (answer.status_code, set(answer.json())) == (503, {"error"})
-            assert answer.headers["Content-Type"] == "application/json"
-            assert answer.headers["Retry-After"] == "1"
-            assert answer.headers["Strict-Transport-Security"]
+            response = proxy.http.get(f"{PATH}/1025", headers=headers)
+            assert (response.status_code, set(response.json())) == (503, {"error"})
+            assert response.headers["Content-Type"] == "application/json"
+            assert response.headers["Retry-After"] == "1"
+            assert response.headers["Strict-Transport-Security"]
     assert f"{PATH}/1025" in proxy.log()
     assert cast.alice.key not in proxy.log()
 
 
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
-def test_nginx_speaks_http_2(service: RunningService, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_nginx_supports_http_2(service: RunningService, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("h2")
     with running_proxy("nginx", folder, service.base_url.removeprefix("http://")) as proxy:
         command = [
@@ -314,14 +315,14 @@ def test_nginx_speaks_http_2(service: RunningService, tmp_path_factory: pytest.T
             "--cacert",
             f"{folder}/fullchain.pem",
         ]
-        answer = subprocess.run(
+        process = subprocess.run(
             [*command, "-w", "%{http_version}", f"https://{NAME}/healthz"], check=True, capture_output=True, text=True
         )
-    assert answer.stdout == '{"status":"ok"}2'
+    assert process.stdout == '{"status":"ok"}2'
 
 
 @pytest.mark.skipif(shutil.which("caddy") is None, reason="caddy is not installed")
-def test_caddy_takes_its_file_as_it_is_deployed(tmp_path: Path) -> None:
+def test_caddy_accepts_the_deployed_file(tmp_path: Path) -> None:
     command = ["caddy", "validate", "--adapter", "caddyfile", "--config", f"{DEPLOY}/Caddyfile"]
     outcome = subprocess.run(
         command, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}, capture_output=True, text=True, check=False

@@ -374,7 +374,7 @@ def test_metrics_and_the_service_have_different_ports(program: Program) -> None:
 def test_a_used_port_is_reported_before_anything_is_changed(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
-        message = Program(tmp_path, LISTINGS_METRICS_ADDRESS=port).run("serve", "--port", "0").sentence
+        message = Program(tmp_path, LISTINGS_METRICS_ADDRESS=port).run("serve", "--port", "0").error_message
     assert f"port {port}" in message
     assert "LISTINGS_METRICS_ADDRESS" in message
     assert list(tmp_path.iterdir()) == []
@@ -383,7 +383,7 @@ def test_a_used_port_is_reported_before_anything_is_changed(tmp_path: Path) -> N
 def test_the_port_of_the_service_cannot_be_used_for_metrics(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
-    message = Program(tmp_path, LISTINGS_METRICS_ADDRESS=port).run("serve", "--port", port).sentence
+    message = Program(tmp_path, LISTINGS_METRICS_ADDRESS=port).run("serve", "--port", port).error_message
     assert f"port {port}" in message
     assert list(tmp_path.iterdir()) == []
 

@@ -155,7 +155,7 @@ class RestartableService:
     async def wait_until_announced(self) -> None:
         """Wait until the log says that all workers are ready."""
         began = time.monotonic()
-        while "Listings answers at" not in self.read_log():
+        while "Listings is running at" not in self.read_log():
             assert time.monotonic() - began < TIMEOUT_SECONDS, self.read_log()
             await asyncio.sleep(0.01)
 

@@ -1,4 +1,4 @@
-"""The operator's command line. Data goes to standard output, everything else to standard error."""
+"""The operator's command line. Data goes to standard output, all messages go to standard error."""
 
 import os
 import sys
@@ -12,9 +12,9 @@ from listings.cli.group import LazyGroup
 from listings.cli.parameters import SettingText
 from listings.domain.errors import Problem
 
-EXIT_REFUSED = 1
+EXIT_ERROR = 1
 
-_PLACES = {
+_COMMANDS = {
     "account": "listings.cli.accounts:account",
     "backup": "listings.cli.backup:backup",
     "completion": "listings.cli.completion:completion",
@@ -33,31 +33,48 @@ _PLACES = {
     "show": "listings.cli.listing:show_listing",
     "undelete": "listings.cli.listing:undelete",
 }
+_SYNONYMS = {
+    "check": "doctor",
+    "config": "settings",
+    "get": "show",
+    "init": "migrate",
+    "ls": "list",
+    "rm": "delete",
+    "run": "serve",
+    "start": "serve",
+    "upgrade": "migrate",
+}
 
 
 @click.group(
     name="listings",
     cls=LazyGroup,
-    places=_PLACES,
+    import_paths=_COMMANDS,
+    synonyms=_SYNONYMS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(f"{__version__}, compiled" if is_compiled() else __version__, prog_name="listings")
 @click.option(
     "--database-url",
     type=SettingText("database"),
-    help="Where the data is: sqlite:///PATH or postgresql://…. Else LISTINGS_DATABASE_URL, else sqlite:///data/listings.db.",
+    help="The database: sqlite:///PATH or postgresql://… Default: LISTINGS_DATABASE_URL, or sqlite:///data/listings.db",
 )
 @click.pass_context
 def listings(context: click.Context, database_url: str | None) -> None:
-    """Listings: sellers manage their marketplace listings by program."""
+    """Run and manage Listings, an API for marketplace listings.
+
+    \b
+    Try it:   listings serve --demo
+    Set up:   listings account create, listings key create, listings serve
+    """
     context.obj = {"database": database_url}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit code: 0 done, 1 refused, 2 wrong usage."""
-    _open_closed_streams()
+    """Run a command and return the exit code: 0 on success, 1 on failure, 2 on wrong usage."""
+    _replace_closed_streams()
     code = _run(arguments)
-    _drop_unwritten()
+    _discard_unwritten_output()
     return code
 
 
@@ -68,31 +85,30 @@ def _run(arguments: Sequence[str] | None) -> int:
         error.show()
         return error.exit_code
     except Problem as problem:
-        return _refuse(problem.message)
+        return _print_error(problem.message)
     except BrokenPipeError:
-        return EXIT_REFUSED
+        return EXIT_ERROR
     except (click.Abort, KeyboardInterrupt):
-        return _refuse("Stopped")
+        return _print_error("Stopped")
     except Exception as error:  # noqa: BLE001 - never a traceback
-        return _refuse(_told(error))
+        return _print_error(_describe(error))
     return outcome if isinstance(outcome, int) else 0
 
 
-def unwritten(error: OSError) -> str:
-    """What is said where standard output can't be written."""
+def describe_output_error(error: OSError) -> str:
+    """Return the message for an error while writing to standard output."""
     return f"Can't write the output: {error.strerror}"
 
 
-def _open_closed_streams() -> None:
-    """Of what was closed before the program began: what is told then is lost, and what is printed fails."""
+def _replace_closed_streams() -> None:
+    """Open streams that were closed before the program started: writing to stdout then fails, stderr is discarded."""
     if sys.stdout is None:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
     if sys.stderr is None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
 
 
-def _is_stuck() -> bool:
-    """Whether standard output can't take what was printed."""
+def _is_stdout_unwritable() -> bool:
     try:
         sys.stdout.flush()
     except OSError:
@@ -100,14 +116,14 @@ def _is_stuck() -> bool:
     return False
 
 
-def _told(error: Exception) -> str:
-    if isinstance(error, OSError) and _is_stuck():
-        return unwritten(error)
-    return f"This should not have happened, please report it: {type(error).__name__}: {error}"
+def _describe(error: Exception) -> str:
+    if isinstance(error, OSError) and _is_stdout_unwritable():
+        return describe_output_error(error)
+    return f"Unexpected error, please report it: {type(error).__name__}: {error}"
 
 
-def _drop_unwritten() -> None:
-    """Of what can't be written: the interpreter's last flush would fail once more, and make the exit code 120."""
+def _discard_unwritten_output() -> None:
+    """Discard output that can't be written. Otherwise the interpreter's last flush fails, with exit code 120."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -115,7 +131,7 @@ def _drop_unwritten() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _refuse(sentence: str) -> int:
-    with suppress(OSError):  # then nobody can be told
-        click.echo(f"listings: {sentence}", err=True)
-    return EXIT_REFUSED
+def _print_error(message: str) -> int:
+    with suppress(OSError):  # standard error may be closed
+        click.echo(f"listings: {message}", err=True)
+    return EXIT_ERROR

@@ -1,4 +1,4 @@
-"""`python -m listings.cli`: the `listings` command without an installation."""
+"""Run the `listings` command as `python -m listings.cli`."""
 
 import sys
 

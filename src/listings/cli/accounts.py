@@ -1,32 +1,37 @@
-"""`listings account`: create, list, show, disable and enable accounts and set plans; `members` has the rest."""
+"""`listings account`: create, list, show, disable and enable accounts, and set their plans."""
 
 import click
 
 from listings.cli import members
+from listings.cli.group import SuggestingGroup
 from listings.cli.output import Data, account_data, json_option, show, show_rows, status_data
-from listings.cli.parameters import Date, with_service
+from listings.cli.parameters import Date, Integer, with_service
 from listings.domain import timestamps
 from listings.domain.errors import Problem
 from listings.domain.model import Account
 from listings.service import Service
 
-_MONTHS = click.IntRange(1, 12_000)
+_MONTHS = Integer(1, 12_000)
+_SYNONYMS = {"add": "create", "close": "disable", "delete": "erase", "get": "show", "ls": "list", "rm": "erase"}
 
 
-@click.group()
+@click.group(cls=SuggestingGroup, synonyms=_SYNONYMS)
 def account() -> None:
-    """Manage accounts and their plans. ACCOUNT is an id or an email address; dates are UTC."""
+    """Manage accounts and their plans.
+
+    ACCOUNT is an account id or an email address. Dates are in UTC.
+    """
 
 
 for command in (members.invite, members.erase, members.export):
     account.add_command(command)
 
 
-@account.command()
+@account.command(short_help="Create an account.")
 @click.option("--name", required=True, help="The name of the account.")
 @click.option("--email", required=True, help="Its email address, unique among accounts.")
 @click.option("--months", type=_MONTHS, metavar="N", help="Start a Business plan that lasts N calendar months.")
-@click.option("--until", type=Date(), metavar="DATE", help="Start a Business plan that ends at DATE.")
+@click.option("--until", type=Date(), metavar="DATE", help="Start a Business plan that ends on DATE.")
 @json_option
 @click.pass_context
 def create(
@@ -41,16 +46,16 @@ def create(
         raise click.UsageError("Give --months or --until, not both.")
 
     async def use(service: Service) -> Account:
-        end = _end(service, months) if months is not None else until
+        end = _plan_end(service, months) if months is not None else until
         return await service.add_account(name, email, end)
 
     show(account_data(with_service(context, use)), as_json=as_json)
 
 
-@account.command()
+@account.command(short_help="Start, extend or end an account's Business plan.")
 @click.argument("account")
 @click.option("--months", type=_MONTHS, metavar="N", help="Extend the plan by N months, from its end or from now.")
-@click.option("--until", type=Date(), metavar="DATE", help="End the plan at DATE, which may be in the past.")
+@click.option("--until", type=Date(), metavar="DATE", help="End the plan on DATE, which may be in the past.")
 @click.option("--expire", is_flag=True, help="End the plan now.")
 @json_option
 @click.pass_context
@@ -63,13 +68,13 @@ def plan(
     expire: bool,
     as_json: bool,
 ) -> None:
-    """Set when the Business plan of ACCOUNT ends.
+    """Start, extend or end the Business plan of ACCOUNT.
 
     \b
     Example: listings account plan alice@example.com --months 1
     """
     if [months is not None, until is not None, expire].count(True) != 1:
-        raise click.UsageError("Give one of --months, --until and --expire.")
+        raise click.UsageError("Give exactly one of --months, --until and --expire.")
 
     async def use(service: Service) -> Account:
         if months is not None:
@@ -95,23 +100,23 @@ def list_accounts(context: click.Context, *, as_json: bool) -> None:
     show_rows(("id", "name", "email", "plan_expires_at", "disabled_at"), with_service(context, use), as_json=as_json)
 
 
-@account.command(name="show")
+@account.command(name="show", short_help="Show an account.")
 @click.argument("account")
 @json_option
 @click.pass_context
 def show_account(context: click.Context, account: str, *, as_json: bool) -> None:
-    """Show ACCOUNT with its number of listings and usable keys.
+    """Show ACCOUNT and the numbers of its listings and usable keys.
 
     \b
     Example: listings account show alice@example.com
     """
 
     async def use(service: Service) -> Data:
-        found = await service.find_account(account)
-        counts = await service.count_listings(found)
-        usable = [key for key in await service.list_keys(found) if not service.is_key_revoked_or_expired(key)]
+        owner = await service.find_account(account)
+        counts = await service.count_listings(owner)
+        usable = [key for key in await service.list_keys(owner) if not service.is_key_revoked_or_expired(key)]
         return {
-            **status_data(found),
+            **status_data(owner),
             "usable_keys": len(usable),
             "active_listings": counts.active,
             "inactive_listings": counts.inactive,
@@ -121,12 +126,14 @@ def show_account(context: click.Context, account: str, *, as_json: bool) -> None
     show(with_service(context, use), as_json=as_json)
 
 
-@account.command()
+@account.command(short_help="Disable an account.")
 @click.argument("account")
 @json_option
 @click.pass_context
 def disable(context: click.Context, account: str, *, as_json: bool) -> None:
-    """Reject all keys of ACCOUNT with 403 until it is enabled, and sign its owner out. Nothing is deleted.
+    """Disable ACCOUNT: reject its keys with 403 and sign its owner out. Nothing is deleted.
+
+    `listings account enable` reverses this.
 
     \b
     Example: listings account disable alice@example.com
@@ -134,12 +141,12 @@ def disable(context: click.Context, account: str, *, as_json: bool) -> None:
     show(status_data(with_service(context, lambda service: service.disable_account(account))), as_json=as_json)
 
 
-@account.command()
+@account.command(short_help="Enable a disabled account.")
 @click.argument("account")
 @json_option
 @click.pass_context
 def enable(context: click.Context, account: str, *, as_json: bool) -> None:
-    """Enable a disabled ACCOUNT: its keys work again.
+    """Enable the disabled ACCOUNT, so that its keys work again.
 
     \b
     Example: listings account enable alice@example.com
@@ -147,7 +154,7 @@ def enable(context: click.Context, account: str, *, as_json: bool) -> None:
     show(status_data(with_service(context, lambda service: service.enable_account(account))), as_json=as_json)
 
 
-def _end(service: Service, months: int) -> int:
+def _plan_end(service: Service, months: int) -> int:
     try:
         return timestamps.add_months(service.clock(), months)
     except ValueError as error:

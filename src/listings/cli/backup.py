@@ -6,30 +6,31 @@ from pathlib import Path
 import click
 
 from listings import maintenance
-from listings.cli.migrate import names_of
-from listings.cli.output import json_option, progress_shown, show, tell
-from listings.cli.parameters import settings_of
+from listings.cli.migrate import format_migrations
+from listings.cli.output import json_option, print_message, show, show_progress
+from listings.cli.parameters import load_settings
+from listings.domain.errors import Problem
 
 _FILE = click.Path(path_type=Path)
 
 
 @click.command(short_help="Back up the database to a file.")
 @click.argument("file", type=_FILE)
-@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@click.option("--force", is_flag=True, help="Overwrite FILE.")
 @json_option
 @click.pass_context
 def backup(context: click.Context, file: Path, *, force: bool, as_json: bool) -> None:
-    """Back up the database to FILE; the service may be running.
+    """Back up the SQLite database to FILE, even while the service is running.
 
-    The backup is a consistent snapshot and is checked for damage. FILE is either complete or not created, and only its
-    owner may read it.
+    The backup is a consistent snapshot and is checked for damage. If it fails, FILE is not created. Only its owner can
+    read FILE. Use pg_dump for a PostgreSQL database.
 
     \b
     Example: listings backup listings-backup.db
     """
-    settings = settings_of(context)
+    settings = load_settings(context)
     start = time.monotonic()
-    with progress_shown("Copying") as progress:
+    with show_progress("Copying") as progress:
         target = maintenance.back_up_database(settings, file, force=force, progress=progress)
     seconds = round(time.monotonic() - start, 3)
     show({"backup": str(target), "bytes": target.stat().st_size, "seconds": seconds}, as_json=as_json)
@@ -41,23 +42,28 @@ def backup(context: click.Context, file: Path, *, force: bool, as_json: bool) ->
 @json_option
 @click.pass_context
 def restore(context: click.Context, file: Path, *, force: bool, as_json: bool) -> None:
-    """Restore the database from the backup FILE. Stop the service first.
+    """Replace the database with the backup FILE. Stop the service first.
 
-    FILE is checked before anything changes. The current database is kept in a file next to it.
+    FILE is checked before anything changes. The current database is saved to another file in the same folder.
+
+    To restore one deleted listing, use `listings undelete`.
 
     \b
     Example: listings restore listings-backup.db
     """
-    settings = settings_of(context)
-    with progress_shown("Restoring") as progress:
+    settings = load_settings(context)
+    if file.name.isdecimal() and not file.exists():
+        hint = f"to restore a deleted listing, run `listings undelete {file.name}`"
+        raise Problem("invalid_request", f"There is no backup {file}; {hint}")
+    with show_progress("Restoring") as progress:
         restored = maintenance.restore_database(settings, file, force=force, progress=progress)
     kept = str(restored.previous_file) if restored.previous_file is not None else None
-    pending = names_of(restored.pending)
+    pending = format_migrations(restored.pending)
     if as_json:
         show({"database": str(restored.database), "kept": kept, "pending": pending}, as_json=True)
         return
     if kept is not None:
-        tell(f"The previous database is kept in {kept}")
-    tell(f"Restored {restored.database} from {file}")
+        print_message(f"Saved the previous database as {kept}")
+    print_message(f"Restored {restored.database} from {file}")
     if pending:
-        tell("Its schema is older: run `listings migrate` or `listings serve` to update it")
+        print_message("The backup has an older schema: run `listings migrate` or `listings serve` to update it")

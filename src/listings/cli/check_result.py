@@ -5,8 +5,8 @@ from typing import Literal, NamedTuple, TypeAlias
 Verdict: TypeAlias = Literal["ok", "warning", "fault"]
 
 
-class Finding(NamedTuple):
-    """What a check found, and how to fix it unless it is ok."""
+class CheckResult(NamedTuple):
+    """The result of a check. `advice` says how to fix a warning or fault."""
 
     check: str
     verdict: Verdict
@@ -14,9 +14,9 @@ class Finding(NamedTuple):
     advice: str | None = None
 
 
-def mismatched(sentence: str) -> Finding:
-    """Return the result for a schema that is not this program's; `sentence` may end with `: advice`."""
-    found, _, advice = sentence.rpartition(": ")
+def describe_mismatch(message: str) -> CheckResult:
+    """Return the result for a schema that does not match this version; `message` may end with `: advice`."""
+    found, _, advice = message.rpartition(": ")
     if found:
-        return Finding("schema", "fault", found, advice[0].upper() + advice[1:])
-    return Finding("schema", "fault", sentence, "Run the version of Listings that created it, or restore a backup")
+        return CheckResult("schema", "fault", found, advice[0].upper() + advice[1:])
+    return CheckResult("schema", "fault", message, "Run the version of Listings that created it, or restore a backup")

@@ -1,4 +1,4 @@
-"""What `listings doctor` looks at. Every check changes nothing and ends in a finding, whatever it meets."""
+"""The checks of `listings doctor`. A check changes nothing and always returns a result, even after an error."""
 
 import http.client
 import json
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from listings import maintenance
 from listings.cli import postgres_checks
-from listings.cli.check_result import Finding, mismatched
-from listings.cli.serve import OTHER_FILES
+from listings.cli.check_result import CheckResult, describe_mismatch
+from listings.cli.serve import RESERVED_FILES
 from listings.domain import timestamps
 from listings.domain.errors import Problem, Unavailable
 from listings.settings import ResolvedSetting, Settings, build_settings
@@ -22,43 +22,43 @@ from listings.store.sqlite.maintenance.inspection import Inspection
 if TYPE_CHECKING:
     from listings.ratelimit.redis_inspection import RedisReport
 
-_GIBIBYTE = 1024**3
-_MEBIBYTE = 1024**2
-_LARGEST_WAL = 64 * _MEBIBYTE
+_GIB = 1024**3
+_MIB = 1024**2
+_MAX_WAL_BYTES = 64 * _MIB
 _OTHERS_READ, _OTHERS_WRITE, _ALL_WRITE = 0o055, 0o022, 0o002
-_FIRST_YEAR, _LAST_YEAR = 2026, 2100
-_CLOCK_SECONDS = 300  # that clocks may differ
-_OLDEST_REDIS = (6, 2)
-_ANSWER_SECONDS = 2
-_NO_DATABASE = "file is not a database"  # the engine's words
+_MIN_YEAR, _MAX_YEAR = 2026, 2100
+_MAX_CLOCK_DIFFERENCE_SECONDS = 300
+_MIN_REDIS_VERSION = (6, 2)
+_RESPONSE_TIMEOUT_SECONDS = 2
+_NOT_A_DATABASE = "file is not a database"  # SQLite's message
 
 
-def examine(given: list[ResolvedSetting], unknown: Sequence[str] = ()) -> Iterator[Finding]:
-    """All findings, in the order in which they are best read. `unknown` are names of what are no settings."""
+def run_checks(given: list[ResolvedSetting], unknown: Sequence[str] = ()) -> Iterator[CheckResult]:
+    """Run all checks. `unknown` are environment variables that look like settings but are not."""
     settings = build_settings(given)
-    yield _settings(given, unknown)
-    if not any(one.error for one in given if one.setting.attribute == "database"):
-        examine_it = _examine_database if isinstance(settings.database, Path) else postgres_checks.examine
-        yield from examine_it(settings)
-    yield _clock()
+    yield _check_settings(given, unknown)
+    if not any(value.error for value in given if value.setting.attribute == "database"):
+        check_database = _check_sqlite_database if isinstance(settings.database, Path) else postgres_checks.run_checks
+        yield from check_database(settings)
+    yield _check_clock()
     if isinstance(settings.database, Path):
-        yield _sqlite()
-    yield _limit(settings)
-    yield _open_files(settings)
-    yield _workers(settings)
-    yield _service(settings)
+        yield _check_sqlite_version()
+    yield _check_rate_limit(settings)
+    yield _check_open_files(settings)
+    yield _check_workers(settings)
+    yield _check_service(settings)
 
 
-def _examine_database(settings: Settings) -> Iterator[Finding]:
+def _check_sqlite_database(settings: Settings) -> Iterator[CheckResult]:
     database = settings.file.absolute()
     settings = settings._replace(database=database)
     try:
-        found = _database(settings)
+        result = _check_database_file(settings)
     except OSError as error:
-        yield _out_of_reach("database", error)
+        yield _inaccessible("database", error)
         return
-    yield found
-    if found.verdict != "ok":
+    yield result
+    if result.verdict != "ok":
         return
     inspection = None
     try:
@@ -66,79 +66,81 @@ def _examine_database(settings: Settings) -> Iterator[Finding]:
     except Problem as problem:
         yield _unreadable(problem, database)
     if inspection is not None:
-        yield _integrity(inspection)
+        yield _check_integrity(inspection)
         if not inspection.corruption:
-            yield _schema(inspection)
-            yield _stored_times(inspection)
+            yield _check_schema(inspection)
+            yield _check_stored_times(inspection)
     database_id = inspection.database_id if inspection is not None else None
-    checks: dict[str, Callable[[], Finding]] = {
-        "file rights": lambda: _file_rights(database),
-        "folder rights": lambda: _folder_rights(database),
-        "owner": lambda: _owner(database),
-        "disk": lambda: _room(settings),
-        "WAL": lambda: _wal(database),
-        "rate limit files": lambda: _rate_limit(settings, database_id),
-        "drafts": lambda: _drafts(settings),
+    checks: dict[str, Callable[[], CheckResult]] = {
+        "file rights": lambda: _check_file_rights(database),
+        "folder rights": lambda: _check_folder_rights(database),
+        "owner": lambda: _check_owner(database),
+        "disk": lambda: _check_disk(settings),
+        "WAL": lambda: _check_wal(database),
+        "rate limit files": lambda: _check_rate_limit_files(settings, database_id),
+        "drafts": lambda: _check_drafts(settings),
     }
     for name, check in checks.items():
         try:
             yield check()
         except OSError as error:
-            yield _out_of_reach(name, error)
+            yield _inaccessible(name, error)
 
 
-def _out_of_reach(check: str, error: OSError) -> Finding:
-    advice = "Run this as the user that the service runs as, or give that user what is named"
-    return Finding(check, "fault", f"{error.filename} can't be looked at: {error.strerror}", advice)
+def _inaccessible(check: str, error: OSError) -> CheckResult:
+    advice = "Run this command as the service's user, or give that user access to it"
+    return CheckResult(check, "fault", f"{error.filename} can't be read: {error.strerror}", advice)
 
 
-def _settings(given: list[ResolvedSetting], unknown: Sequence[str]) -> Finding:
-    faults = [one.error for one in given if one.error]
+def _check_settings(given: list[ResolvedSetting], unknown: Sequence[str]) -> CheckResult:
+    faults = [value.error for value in given if value.error]
     if faults:
-        return Finding("settings", "fault", "; ".join(faults), "Correct them; `listings settings` shows all")
+        return CheckResult(
+            "settings", "fault", "; ".join(faults), "Correct them; `listings settings` shows all settings"
+        )
     if unknown:
-        found = f"No settings, so that they change nothing: {', '.join(unknown)}"
-        return Finding("settings", "warning", found, "Correct the names; `listings settings` shows all")
-    count = sum(one.source != "default" for one in given)
-    return Finding("settings", "ok", f"{count} set, the others are the defaults")
+        found = f"Not settings, and therefore ignored: {', '.join(unknown)}"
+        return CheckResult("settings", "warning", found, "Correct the names; `listings settings` shows all settings")
+    count = sum(value.source != "default" for value in given)
+    return CheckResult("settings", "ok", f"{count} set, the others have default values")
 
 
 # The database
 
 
-def _database(settings: Settings) -> Finding:
+def _check_database_file(settings: Settings) -> CheckResult:
     left, advice = maintenance.find_orphaned_wal(settings)
     if left is not None:
         found = f"The database {settings.file} is missing, but {left} still contains writes to it"
-        return Finding("database", "fault", found, advice[0].upper() + advice[1:])
+        return CheckResult("database", "fault", found, advice[0].upper() + advice[1:])
     if not settings.file.exists():
-        return Finding(
+        return CheckResult(
             "database",
             "fault",
             f"There is no database at {settings.file}",
-            "Make it with `listings migrate`, or set LISTINGS_DATABASE_URL to where it is",
+            "Create it with `listings migrate`, or set LISTINGS_DATABASE_URL to its location",
         )
-    return Finding("database", "ok", str(settings.file))
+    return CheckResult("database", "ok", str(settings.file))
 
 
-def _unreadable(problem: Problem, database: Path) -> Finding:
+def _unreadable(problem: Problem, database: Path) -> CheckResult:
     if problem.code == "unavailable" and not all(os.access(path, os.R_OK) for path in _own_files(database)):
-        advice = "Run this as the user that the service runs as, or give that user the files"
-        return Finding("integrity", "fault", problem.message, advice)
+        advice = "Run this command as the service's user, or give that user access to the files"
+        return CheckResult("integrity", "fault", problem.message, advice)
     if problem.code == "unavailable":
-        return Finding("integrity", "fault", problem.message, "Restore a backup: `listings restore FILE --force`")
-    return Finding("integrity", "warning", problem.message, "Run `listings migrate`, then `listings doctor` again")
+        return CheckResult("integrity", "fault", problem.message, "Restore a backup: `listings restore FILE --force`")
+    return CheckResult("integrity", "warning", problem.message, "Run `listings migrate`, then `listings doctor` again")
 
 
-def _file_rights(database: Path) -> Finding:
+def _check_file_rights(database: Path) -> CheckResult:
     modes = {path: path.stat().st_mode for path in _own_files(database)}
     written = [str(path) for path, mode in modes.items() if mode & _OTHERS_WRITE]
     read = [str(path) for path, mode in modes.items() if mode & _OTHERS_READ]
     if written:
-        return Finding("file rights", "fault", f"Others can write {', '.join(written)}", _chmod(written))
+        return CheckResult("file rights", "fault", f"Other users can write {', '.join(written)}", _chmod(written))
     if read:
-        return Finding("file rights", "warning", f"Others can read {', '.join(read)}", _chmod(read))
-    return Finding("file rights", "ok", "The database's files are for their owner alone")
+        return CheckResult("file rights", "warning", f"Other users can read {', '.join(read)}", _chmod(read))
+    return CheckResult("file rights", "ok", "Only their owner can access the database's files")
 
 
 def _chmod(paths: list[str]) -> str:
@@ -151,38 +153,38 @@ def _own_files(database: Path) -> list[Path]:
     return [path for path in paths if path.exists()]
 
 
-def _folder_rights(database: Path) -> Finding:
+def _check_folder_rights(database: Path) -> CheckResult:
     folder = database.resolve().parent
     if folder.stat().st_mode & _ALL_WRITE:
-        return Finding("folder rights", "fault", f"Everybody can write in {folder}", f"Run `chmod o-w {folder}`")
+        return CheckResult("folder rights", "fault", f"Everybody can write in {folder}", f"Run `chmod o-w {folder}`")
     if not os.access(folder, os.W_OK | os.X_OK):
-        return Finding(
+        return CheckResult(
             "folder rights",
             "fault",
             f"{_user(os.geteuid())} can't write in {folder}",
-            "Run this as the user that the service runs as, or give that user the folder",
+            "Run this command as the service's user, or give that user access to the folder",
         )
-    return Finding("folder rights", "ok", str(folder))
+    return CheckResult("folder rights", "ok", str(folder))
 
 
-def _owner(database: Path) -> Finding:
+def _check_owner(database: Path) -> CheckResult:
     owner, user = database.stat().st_uid, os.geteuid()
     closed = [str(path) for path in _own_files(database) if not os.access(path, os.R_OK | os.W_OK)]
     if closed:
-        return Finding(
+        return CheckResult(
             "owner",
             "fault",
             f"{_user(user)} can't read and write {', '.join(closed)}",
-            "Run this as the user that the service runs as, or give that user the files",
+            "Run this command as the service's user, or give that user access to the files",
         )
     if owner != user:
-        return Finding(
+        return CheckResult(
             "owner",
             "warning",
-            f"The database belongs to {_user(owner)}, and this is {_user(user)}",
-            f"Run commands as {_user(owner)}, or the files that they make shut the service out",
+            f"The database belongs to {_user(owner)}, but you are {_user(user)}",
+            f"Run commands as {_user(owner)}; otherwise the service may have no access to files that they create",
         )
-    return Finding("owner", "ok", _user(owner))
+    return CheckResult("owner", "ok", _user(owner))
 
 
 def _user(number: int) -> str:
@@ -192,211 +194,208 @@ def _user(number: int) -> str:
         return f"user {number}"
 
 
-def _integrity(inspection: Inspection) -> Finding:
+def _check_integrity(inspection: Inspection) -> CheckResult:
     if inspection.corruption:
         found = "; ".join(inspection.corruption)
         advice = "Stop the service and restore the last good backup: `listings restore FILE --force`"
-        if found == _NO_DATABASE:
-            advice = (
-                f"Check that LISTINGS_DATABASE_URL names the right file. If it does: {advice[0].lower()}{advice[1:]}"
-            )
-        return Finding("integrity", "fault", f"The database is damaged: {found}", advice)
-    return Finding("integrity", "ok", "Every page and every reference is sound")
+        if found == _NOT_A_DATABASE:
+            advice = f"Check that LISTINGS_DATABASE_URL is the right file. If it is: {advice[0].lower()}{advice[1:]}"
+        return CheckResult("integrity", "fault", f"The database is damaged: {found}", advice)
+    return CheckResult("integrity", "ok", "All pages and references are intact")
 
 
-def _schema(inspection: Inspection) -> Finding:
+def _check_schema(inspection: Inspection) -> CheckResult:
     if inspection.mismatch is not None:
-        return mismatched(inspection.mismatch)
+        return describe_mismatch(inspection.mismatch)
     if inspection.pending:
-        return Finding(
+        return CheckResult(
             "schema",
             "warning",
-            f"The schema lacks {inspection.pending} of this program's migrations",
-            "Run `listings migrate`; the service does the same when it starts",
+            f"{inspection.pending} migrations are pending",
+            "Run `listings migrate`, or start the service, which does the same",
         )
-    return Finding("schema", "ok", "It is this program's")
+    return CheckResult("schema", "ok", "It is up to date")
 
 
-def _stored_times(inspection: Inspection) -> Finding:
+def _check_stored_times(inspection: Inspection) -> CheckResult:
     newest = inspection.newest
-    if newest is not None and newest > time.time() + _CLOCK_SECONDS:
-        return Finding(
+    if newest is not None and newest > time.time() + _MAX_CLOCK_DIFFERENCE_SECONDS:
+        return CheckResult(
             "stored times",
             "warning",
             f"The latest stored time is {timestamps.format_timestamp(newest)}, "
             f"but the clock says {timestamps.format_timestamp(time.time())}",
-            "Set the machine's clock if it is wrong; if it was wrong before, this passes with time",
+            "Correct the machine's clock if it is wrong. If it was wrong before, this warning disappears with time",
         )
-    return Finding(
+    return CheckResult(
         "stored times", "ok", "-" if newest is None else f"The latest is {timestamps.format_timestamp(newest)}"
     )
 
 
-def _room(settings: Settings) -> Finding:
-    free, least = maintenance.get_free_bytes(settings)
-    found = f"{free // _MEBIBYTE} MiB are free"
-    if free < least:
-        return Finding("disk", "fault", found, f"Free some: with less than {least // _MEBIBYTE} MiB the service stops")
-    if free < _GIBIBYTE:
-        return Finding("disk", "warning", found, "Free some, or move the database to a larger disk")
-    return Finding("disk", "ok", found)
+def _check_disk(settings: Settings) -> CheckResult:
+    free, minimum = maintenance.get_free_bytes(settings)
+    found = f"{free // _MIB} MiB are free"
+    if free < minimum:
+        advice = f"Free disk space: below {minimum // _MIB} MiB the service is not ready"
+        return CheckResult("disk", "fault", found, advice)
+    if free < _GIB:
+        return CheckResult("disk", "warning", found, "Free disk space, or move the database to a larger disk")
+    return CheckResult("disk", "ok", found)
 
 
-def _wal(database: Path) -> Finding:
+def _check_wal(database: Path) -> CheckResult:
     wal = Path(f"{database.resolve()}-wal")
     size = wal.stat().st_size if wal.exists() else 0
     found = f"{size // 1024} KiB"
-    if size > _LARGEST_WAL:
-        return Finding(
-            "WAL", "warning", found, f"Something keeps an old snapshot open: end it (`fuser {wal}` names processes)"
-        )
-    return Finding("WAL", "ok", found)
+    if size > _MAX_WAL_BYTES:
+        advice = f"A process keeps an old snapshot open: end it (`fuser {wal}` lists the processes)"
+        return CheckResult("WAL", "warning", found, advice)
+    return CheckResult("WAL", "ok", found)
 
 
-def _rate_limit(settings: Settings, database_id: str | None) -> Finding:
+def _check_rate_limit_files(settings: Settings, database_id: str | None) -> CheckResult:
     name = "rate limit files"
     files = maintenance.list_rate_limit_files(settings)
     if not files:
-        return Finding(name, "ok", "There are none to be" if files is None else "There are none yet")
-    broken = [str(file.path) for file in files if not file.is_valid]
-    if broken:
-        return Finding(
-            name, "warning", f"{', '.join(broken)} is damaged", "Nothing needs doing: the limit begins anew there"
-        )
+        return CheckResult(name, "ok", "Not used" if files is None else "There are none yet")
+    damaged = [str(file.path) for file in files if not file.is_valid]
+    if damaged:
+        advice = "You need not do anything: the service replaces it and counts from zero"
+        return CheckResult(name, "warning", f"{', '.join(damaged)} is damaged", advice)
     foreign = [str(file.path) for file in files if database_id not in {None, file.database_id}]
     if foreign:
-        return Finding(
+        return CheckResult(
             name,
             "warning",
-            f"{', '.join(foreign)} is of another database",
-            "Nothing where a restore brought another database here; else see that each has a folder of its own",
+            f"{', '.join(foreign)} belongs to another database",
+            "Ignore this if you restored another database here. Otherwise give each database its own folder",
         )
-    opened = [str(file.path) for file in files if file.path.stat().st_mode & (_OTHERS_READ | _OTHERS_WRITE)]
-    if opened:
-        return Finding(name, "warning", f"Others can use {', '.join(opened)}", _chmod(opened))
-    return Finding(name, "ok", f"{len(files)}, of this database")
+    accessible = [str(file.path) for file in files if file.path.stat().st_mode & (_OTHERS_READ | _OTHERS_WRITE)]
+    if accessible:
+        return CheckResult(name, "warning", f"Other users can access {', '.join(accessible)}", _chmod(accessible))
+    return CheckResult(name, "ok", f"{len(files)}, of this database")
 
 
-def _drafts(settings: Settings) -> Finding:
+def _check_drafts(settings: Settings) -> CheckResult:
     drafts = [str(path) for path in maintenance.find_stale_drafts(settings)]
     if drafts:
-        return Finding("drafts", "warning", f"A backup was killed: {', '.join(drafts)}", f"Run `rm {' '.join(drafts)}`")
-    return Finding("drafts", "ok", "No backup was cut short here")
+        found = f"An interrupted backup left {', '.join(drafts)}"
+        return CheckResult("drafts", "warning", found, f"Run `rm {' '.join(drafts)}`")
+    return CheckResult("drafts", "ok", "There are none")
 
 
 # The machine and the service
 
 
-def _clock() -> Finding:
+def _check_clock() -> CheckResult:
     now = time.time()
-    if not _FIRST_YEAR <= time.gmtime(now).tm_year <= _LAST_YEAR:
-        return Finding(
-            "clock", "fault", timestamps.format_timestamp(now), "Set the machine's clock: plans and keys end by it"
-        )
-    return Finding("clock", "ok", f"{timestamps.format_timestamp(now)} UTC")
+    if not _MIN_YEAR <= time.gmtime(now).tm_year <= _MAX_YEAR:
+        advice = "Correct the machine's clock: it decides when plans and keys expire"
+        return CheckResult("clock", "fault", timestamps.format_timestamp(now), advice)
+    return CheckResult("clock", "ok", f"{timestamps.format_timestamp(now)} UTC")
 
 
-def _sqlite() -> Finding:
+def _check_sqlite_version() -> CheckResult:
     try:
-        return Finding("SQLite", "ok", maintenance.get_sqlite_version())
+        return CheckResult("SQLite", "ok", maintenance.get_sqlite_version())
     except Problem as problem:
-        return Finding("SQLite", "fault", problem.message, "Install the packages that Listings is pinned to")
+        return CheckResult("SQLite", "fault", problem.message, "Install the package versions that Listings requires")
 
 
-def _limit(settings: Settings) -> Finding:
-    reach = maintenance.rate_limit_scope(settings)
-    if reach is None:
-        return Finding("rate limit", "ok", "There is none, as LISTINGS_RATE_LIMIT is 0")
-    counted = f"{settings.rate_limit} requests in {settings.rate_window} s and key, counted over {reach}"
+def _check_rate_limit(settings: Settings) -> CheckResult:
+    scope = maintenance.rate_limit_scope(settings)
+    if scope is None:
+        return CheckResult("rate limit", "ok", "Off, because LISTINGS_RATE_LIMIT is 0")
+    limit = f"{settings.rate_limit} requests per key in {settings.rate_window} s, counted across {scope}"
     try:
         report = maintenance.inspect_redis(settings)
     except Unavailable as problem:
-        advice = "See that Redis runs, and that LISTINGS_REDIS_URL names it with the right password"
-        return Finding("rate limit", "fault", f"Redis can't be asked: {problem.message}", advice)
+        advice = "Check that Redis is running, and that LISTINGS_REDIS_URL has its address and password"
+        return CheckResult("rate limit", "fault", f"Redis can't be reached: {problem.message}", advice)
     if report is None:
-        return Finding("rate limit", "ok", counted)
-    return _redis(report, f"{counted}, {report.name}")
+        return CheckResult("rate limit", "ok", limit)
+    return _check_redis(report, f"{limit}, {report.name}")
 
 
-def _redis(report: "RedisReport", found: str) -> Finding:
-    """`found` is what there is to say where all is well."""
+def _check_redis(report: "RedisReport", found: str) -> CheckResult:
+    """Return the result for Redis; `found` describes the limit if there is no problem."""
     if report.is_replica or report.is_cluster:
-        kind = "a replica, which takes no writes" if report.is_replica else "a part of a Redis Cluster"
-        return Finding("rate limit", "fault", f"{report.name} is {kind}", "Name a primary in LISTINGS_REDIS_URL")
-    if report.version < _OLDEST_REDIS:
-        return Finding("rate limit", "fault", f"{report.name} is too old", "Install Redis 6.2 or newer, or Valkey")
+        kind = "a replica, which rejects writes" if report.is_replica else "part of a Redis Cluster"
+        return CheckResult("rate limit", "fault", f"{report.name} is {kind}", "Set LISTINGS_REDIS_URL to a primary")
+    if report.version < _MIN_REDIS_VERSION:
+        return CheckResult("rate limit", "fault", f"{report.name} is too old", "Install Redis 6.2 or newer, or Valkey")
     if report.policy != "noeviction":
-        found = f"{report.name} forgets counts when its memory is full: maxmemory-policy is {report.policy}"
-        return Finding("rate limit", "warning", found, "Set `maxmemory-policy noeviction` in Redis's configuration")
-    if abs(report.ahead) > _CLOCK_SECONDS:
+        found = f"{report.name} discards counts when its memory is full: maxmemory-policy is {report.policy}"
+        return CheckResult("rate limit", "warning", found, "Set `maxmemory-policy noeviction` in Redis's configuration")
+    if abs(report.ahead) > _MAX_CLOCK_DIFFERENCE_SECONDS:
         side = "ahead of" if report.ahead > 0 else "behind"
         found = f"The clock of {report.name} is {abs(report.ahead):.0f} s {side} this machine's"
-        return Finding("rate limit", "warning", found, "Set the wrong one of the two clocks")
-    return Finding("rate limit", "ok", found)
+        return CheckResult("rate limit", "warning", found, "Correct whichever of the two clocks is wrong")
+    return CheckResult("rate limit", "ok", found)
 
 
-def _open_files(settings: Settings) -> Finding:
+def _check_open_files(settings: Settings) -> CheckResult:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = settings.max_connections + OTHER_FILES
+    needed = settings.max_connections + RESERVED_FILES
     if hard != resource.RLIM_INFINITY and hard < needed:
-        possible = max(1, hard - OTHER_FILES)
-        return Finding(
+        possible = max(1, hard - RESERVED_FILES)
+        return CheckResult(
             "open files",
             "warning",
-            f"{hard} are allowed here, enough for {possible} of {settings.max_connections} connections",
+            f"The limit is {hard}, enough for {possible} of {settings.max_connections} connections",
             "Raise the limit (ulimit -n, LimitNOFILE=), or lower LISTINGS_MAX_CONNECTIONS",
         )
-    return Finding("open files", "ok", f"Enough for {settings.max_connections} connections to each worker")
+    return CheckResult("open files", "ok", f"Enough for {settings.max_connections} connections per worker")
 
 
-def _workers(settings: Settings) -> Finding:
+def _check_workers(settings: Settings) -> CheckResult:
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     found = f"{settings.workers} on {processors} processors"
     if settings.workers > processors:
-        return Finding("workers", "warning", found, f"Set LISTINGS_WORKERS to {processors}: more only share them")
-    return Finding("workers", "ok", found)
+        advice = f"Set LISTINGS_WORKERS to {processors}: more workers than processors are not faster"
+        return CheckResult("workers", "warning", found, advice)
+    return CheckResult("workers", "ok", found)
 
 
-def _service(settings: Settings) -> Finding:
+def _check_service(settings: Settings) -> CheckResult:
     if not settings.port:
-        return Finding("service", "ok", "Its port is the system's choice, so it was not asked")
+        return CheckResult("service", "ok", "Not checked, because its port is unknown (LISTINGS_PORT is 0)")
     host = settings.reachable_host
-    place = f"{f'[{host}]' if ':' in host else host}:{settings.port}"
-    connection = http.client.HTTPConnection(host, settings.port, timeout=_ANSWER_SECONDS)
+    address = f"{f'[{host}]' if ':' in host else host}:{settings.port}"
+    connection = http.client.HTTPConnection(host, settings.port, timeout=_RESPONSE_TIMEOUT_SECONDS)
     try:
         connection.request("GET", "/readyz")
-        answer = connection.getresponse()
-        return _answer(place, answer.status, answer.read(_MEBIBYTE))
+        response = connection.getresponse()
+        return _check_readiness(address, response.status, response.read(_MIB))
     except ConnectionRefusedError:
-        return Finding("service", "ok", f"It does not run at {place}")
+        return CheckResult("service", "ok", f"Not running at {address}, or running at another address")
     except (OSError, http.client.HTTPException) as error:
-        return Finding(
-            "service", "warning", f"{place} does not answer: {error}", "Look at the service's log, then restart it"
-        )
+        advice = "Look at the service's log, then restart it"
+        return CheckResult("service", "warning", f"{address} does not respond: {error}", advice)
     finally:
         connection.close()
 
 
-def _answer(place: str, status: int, body: bytes) -> Finding:
+def _check_readiness(address: str, status: int, body: bytes) -> CheckResult:
     try:
         data = json.loads(body)
     except ValueError:
         data = None
     if status == http.client.OK and isinstance(data, dict) and _is_readiness(data):
-        return _ready(place, str(data.get("rate_limit", "")))
+        return _describe_ready(address, str(data.get("rate_limit", "")))
     if status == http.client.SERVICE_UNAVAILABLE and isinstance(data, dict) and set(data) == {"error"}:
-        return Finding("service", "fault", f"It is not ready: {data['error']}", "Mend that; the service then recovers")
-    return Finding(
-        "service", "warning", f"What answers at {place} is not Listings", "Give one of them another port: LISTINGS_PORT"
-    )
+        advice = "Fix this cause; the service then recovers by itself"
+        return CheckResult("service", "fault", f"Not ready: {data['error']}", advice)
+    advice = "Set LISTINGS_PORT to another port, or stop the other program"
+    return CheckResult("service", "warning", f"Another program than Listings is running at {address}", advice)
 
 
 def _is_readiness(data: dict[str, object]) -> bool:
     return data.get("status") == "ready" and data.keys() <= {"status", "rate_limit"}
 
 
-def _ready(place: str, reach: str) -> Finding:
-    if reach.endswith("since Redis is away"):
-        found = f"It is ready at {place}, and counts the rate limit over {reach}"
-        return Finding("service", "warning", found, "See what is said of the rate limit, and look at Redis's log")
-    return Finding("service", "ok", f"It is ready at {place}")
+def _describe_ready(address: str, scope: str) -> CheckResult:
+    if scope.endswith("since Redis is away"):
+        found = f"Ready at {address}; counts the rate limit across {scope}"
+        return CheckResult("service", "warning", found, "Follow the advice for the rate limit, and look at Redis's log")
+    return CheckResult("service", "ok", f"Ready at {address}")

@@ -1,4 +1,4 @@
-"""`listings conform`: whether any server keeps the specification."""
+"""`listings conform`: check a server against the specification."""
 
 import math
 from collections.abc import Callable
@@ -6,48 +6,50 @@ from typing import Any, TypeVar
 
 import click
 
-from listings.cli.output import Data, json_option, show_rows, tell
-from listings.conform.client import Address, address_of
+from listings.cli.output import Data, json_option, print_message, show_rows
+from listings.conform.client import Address, parse_address
 from listings.conform.runner import run
 from listings.conform.session import Keys
 from listings.conform.verdicts import Result, Verdict
 
-_STYLES = {Verdict.KEPT.value: "green", Verdict.BROKEN.value: "bold red", Verdict.NOT_CHECKED.value: "yellow"}
-_LONGEST_TIMEOUT = 600
+_STYLES = {
+    Verdict.PASSED.value: "green",
+    Verdict.FAILED.value: "bold red",
+    Verdict.BLOCKED.value: "red",
+    Verdict.SKIPPED.value: "yellow",
+}
+_MAX_TIMEOUT_SECONDS = 600
 
 C = TypeVar("C", bound=Callable[..., Any])
 
 
 class BaseUrl(click.ParamType[Address]):
-    """The base address of a server."""
+    """The base URL of a server."""
 
     name = "url"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Address:  # noqa: ANN401 - click's signature
-        """The address that the URL names."""
         try:
-            return value if isinstance(value, Address) else address_of(value)
+            return value if isinstance(value, Address) else parse_address(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
 
 class KeyText(click.ParamType[str]):
-    """A key that a header can carry. A wrong one is not repeated."""
+    """An API key that fits into a header. Error messages do not repeat it."""
 
     name = "key"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401 - click's signature
-        """The key as it is."""
         if not value or not all("!" <= letter <= "~" for letter in value):
-            self.fail("must be visible ASCII characters without spaces", param, ctx)
+            self.fail("must consist of printable ASCII characters without spaces", param, ctx)
         return str(value)
 
 
 class Seconds(click.FloatRange):
-    """A number of seconds within bounds, and so none that is no number."""
+    """A number of seconds within bounds. click's own type accepts nan."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401 - click's signature
-        """The number."""
         number = float(super().convert(value, param, ctx))
         if math.isnan(number):
             self.fail(f"{value!r} is not a number", param, ctx)
@@ -63,19 +65,19 @@ def _key_option(name: str, text: str, *, required: bool = False) -> Callable[[C]
 
 @click.command(short_help="Check any server against the specification.")
 @click.argument("base_url", type=BaseUrl())
-@_key_option("key", "A key of an account with a current Business plan, best of one without listings.", required=True)
-@_key_option("other-key", "A key of another account, to check that it reaches nothing.")
-@_key_option("expired-key", "A key of an account whose Business plan has expired.")
+@_key_option("key", "An API key of an account with an active Business plan and preferably no listings.", required=True)
+@_key_option("other-key", "An API key of another account, to check that it has no access.")
+@_key_option("expired-key", "An API key of an account whose Business plan has expired.")
 @click.option(
     "--rate-limit/--no-rate-limit",
-    help="Check the rate limit too. It uses up the key's requests for an hour. Default: no",
+    help="Also check the rate limit. This uses up the key's requests for an hour. Default: no",
 )
 @click.option(
     "--timeout",
-    type=Seconds(0, _LONGEST_TIMEOUT, min_open=True),
+    type=Seconds(0, _MAX_TIMEOUT_SECONDS, min_open=True),
     metavar="SECONDS",
     default=10,
-    help="How long an answer may take. Default: 10",
+    help="The timeout of each request. Default: 10",
 )
 @json_option
 def conform(
@@ -88,22 +90,23 @@ def conform(
     rate_limit: bool,
     as_json: bool,
 ) -> int:
-    """Check whether the server at BASE_URL keeps the specification, sentence by sentence.
+    """Check the server at BASE_URL against the specification, sentence by sentence.
 
-    It may be any server at all. The run makes listings with the key and deletes them again. Give the keys by the
-    environment: everybody on the machine can see a command line. The exit code is 0 when nothing is broken.
+    The server may be any implementation. The run creates listings with the key and deletes them again. Set the keys in
+    environment variables: other users of this machine can see a command line. The exit code is 1 if a check failed or
+    was blocked.
 
     \b
     Example: listings conform http://127.0.0.1:8000
     """
     given = [secret for secret in (key, other_key, expired_key) if secret is not None]
     if len(set(given)) < len(given):
-        raise click.UsageError("--key, --other-key and --expired-key have to be of three accounts, so they differ.")
-    results = run(base_url, Keys(key, other_key, expired_key), tell, rate_limit=rate_limit, timeout=timeout)
+        raise click.UsageError("--key, --other-key and --expired-key must differ: each is of another account.")
+    results = run(base_url, Keys(key, other_key, expired_key), print_message, rate_limit=rate_limit, timeout=timeout)
     columns = ("id", "sentence", "verdict", "happened")
     show_rows(columns, map(_data, results), as_json=as_json, styles=_STYLES)
-    tell(_summary(results))
-    return int(any(result.verdict is Verdict.BROKEN or result.prevented for result in results))
+    print_message(_summarize(results))
+    return int(any(result.verdict in {Verdict.FAILED, Verdict.BLOCKED} for result in results))
 
 
 def _data(result: Result) -> Data:
@@ -116,6 +119,6 @@ def _data(result: Result) -> Data:
     }
 
 
-def _summary(results: list[Result]) -> str:
+def _summarize(results: list[Result]) -> str:
     counts = [f"{sum(result.verdict is verdict for result in results)} {verdict.value}" for verdict in Verdict]
     return f"{len(results)} checks: {', '.join(counts)}."

@@ -6,8 +6,8 @@ import time
 import click
 
 from listings import maintenance
-from listings.cli.output import Value, json_option, progress_shown, show, tell
-from listings.cli.parameters import SettingText, settings_of
+from listings.cli.output import Value, json_option, print_message, show, show_progress
+from listings.cli.parameters import SettingText, load_settings
 from listings.domain.errors import Problem
 from listings.domain.postgres_url import PostgresUrl
 from listings.settings import COPY_TARGET, resolve_setting
@@ -18,7 +18,7 @@ from listings.settings import COPY_TARGET, resolve_setting
     "--to",
     type=SettingText("copy_to"),
     metavar="URL",
-    help="The PostgreSQL database. Leave out the password: other users of this machine could see it here.",
+    help="The PostgreSQL database. Leave out the password: other users of this machine can see a command line.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be copied and change nothing.")
 @json_option
@@ -27,17 +27,17 @@ def copy(context: click.Context, to: str | None, *, dry_run: bool, as_json: bool
     """Copy the SQLite database to an empty PostgreSQL database, and verify every row.
 
     Ids, keys, plans and rate limit counts are preserved. Stop the service first. Run the command again to continue an
-    interrupted copy; after a complete one it copies only the differences.
+    interrupted copy. After a complete copy, it copies only the differences.
 
-    If the URL has a password, put it into LISTINGS_COPY_TO, or into a file named by LISTINGS_COPY_TO_FILE.
+    If the URL has a password, set the URL in LISTINGS_COPY_TO, or in a file whose path is in LISTINGS_COPY_TO_FILE.
 
     \b
     Example: listings copy --to postgresql://listings@db.example/listings --dry-run
     """
-    settings = settings_of(context)
+    settings = load_settings(context)
     target = _parse_target(to)
     start = time.monotonic()
-    with progress_shown("Comparing" if dry_run else "Copying") as progress:
+    with show_progress("Comparing" if dry_run else "Copying") as progress:
         copied = maintenance.copy_database(settings, target, dry_run=dry_run, progress=progress)
     data: dict[str, Value] = {
         "database": settings.redacted_database,
@@ -50,7 +50,7 @@ def copy(context: click.Context, to: str | None, *, dry_run: bool, as_json: bool
         data["rate_limits"] = maintenance.copy_rate_limits(settings, target, copied.database_id)
     show(data | {"seconds": round(time.monotonic() - start, 3)}, as_json=as_json)
     if dry_run:
-        tell("This was a dry run: nothing was written")
+        print_message("This was a dry run: nothing was written")
 
 
 def _parse_target(to: str | None) -> PostgresUrl:

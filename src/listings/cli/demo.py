@@ -1,4 +1,4 @@
-"""`serve --demo`: three accounts with a key, a password and listings each, and curl lines to paste."""
+"""`serve --demo`: three accounts, each with a key, a password and listings, and curl commands to paste."""
 
 import os
 import re
@@ -14,26 +14,26 @@ from listings.domain.model import Account, Caller, is_plan_active
 from listings.service import Service
 
 _LISTINGS = "/api/v1/listings"
-_PASSWORD = "CONSOLE_PASSWORD"  # noqa: S105 - in demo.env
-_OURS = re.compile(r"[A-Za-z0-9_-]{16}")
+_PASSWORD = "CONSOLE_PASSWORD"  # noqa: S105 - the variable in demo.env
+_PASSWORD_FORMAT = re.compile(r"[A-Za-z0-9_-]{16}")
 
 
-class _Person(NamedTuple):
+class _DemoAccount(NamedTuple):
     variable: str  # in demo.env
     role: str
-    account: SeedAccount
+    seed: SeedAccount
     listings: tuple[dict[str, Any], ...]
 
 
-_PEOPLE = (
-    _Person("API_KEY", "yours", SeedAccount("Alice's Attic", "alice@demo.example", "2099-12-31"), ALICE),
-    _Person(
+_ACCOUNTS = (
+    _DemoAccount("API_KEY", "yours", SeedAccount("Alice's Attic", "alice@demo.example", "2099-12-31"), ALICE),
+    _DemoAccount(
         "OTHER_API_KEY",
         "another account's",
         SeedAccount("Bob's Tools", "bob@demo.example", "2099-12-31"),
         BOB,
     ),
-    _Person(
+    _DemoAccount(
         "EXPIRED_API_KEY",
         "with an expired plan",
         SeedAccount("Charlie", "charlie@demo.example", "2020-01-01"),
@@ -43,7 +43,7 @@ _PEOPLE = (
 
 
 class Demo(NamedTuple):
-    """What a demo consists of: the keys by their variables, the console's password, two listings' ids."""
+    """The demo's keys by variable, the console's password, and the ids of two listings."""
 
     keys: dict[str, str]
     password: str
@@ -52,22 +52,22 @@ class Demo(NamedTuple):
 
 
 async def prepare(service: Service, folder: Path) -> Demo:
-    """Make sure of the demo's accounts, keys and listings; keys and password of an earlier run are kept."""
-    known = _read_environment(folder / "demo.env")
-    issued: dict[str, str] = {}
-    kept = known.get(_PASSWORD, "")
-    password = kept if _OURS.fullmatch(kept) else secrets.token_urlsafe(12)
+    """Create missing accounts, keys and listings. Keys and password of an earlier run are read from demo.env."""
+    saved = _read_environment(folder / "demo.env")
+    keys: dict[str, str] = {}
+    saved_password = saved.get(_PASSWORD, "")
+    password = saved_password if _PASSWORD_FORMAT.fullmatch(saved_password) else secrets.token_urlsafe(12)
     first: list[int] = []
-    for person in _PEOPLE:
-        account = await seed.ensure_account(service, person.account)
-        await _let_in(service, account, password)
-        issued[person.variable], caller = await _key(service, account, known.get(person.variable))
-        first.append(await _first_listing(service, caller, person))
-    return Demo(issued, password, first[0], first[1])
+    for demo_account in _ACCOUNTS:
+        account = await seed.ensure_account(service, demo_account.seed)
+        await _ensure_password(service, account, password)
+        keys[demo_account.variable], caller = await _ensure_key(service, account, saved.get(demo_account.variable))
+        first.append(await _ensure_listings(service, caller, demo_account))
+    return Demo(keys, password, first[0], first[1])
 
 
 def write_environment(demo: Demo, base_url: str, folder: Path) -> Path:
-    """Write `demo.env`, for its owner alone, whole or not at all."""
+    """Write `demo.env` atomically and readable only by its owner. Return its path."""
     path = folder / "demo.env"
     values = {"BASE_URL": base_url, **demo.keys, _PASSWORD: demo.password}
     text = "".join(f"export {name}={value}\n" for name, value in values.items())
@@ -80,16 +80,16 @@ def write_environment(demo: Demo, base_url: str, folder: Path) -> Path:
 
 
 def banner(demo: Demo, base_url: str, database: str, environment: Path) -> str:
-    """Return what the demo prints once the service accepts requests; the curl lines work as pasted."""
+    """Return the text that the demo prints once the service accepts requests. Its curl commands work as pasted."""
     key = demo.keys["API_KEY"]
     url = base_url + _LISTINGS
     curl = "curl -sw '\\n%{http_code}\\n'"
     body = '{"title": "Road bike", "content": "Alloy frame, 56 cm, ridden twice.", "price": 450}'
     lines = [
-        f"Listings answers at {base_url}",
-        f"Console: sign in at {base_url}/sign-in as {_PEOPLE[0].account.email}",
+        f"Listings is running at {base_url}",
+        f"Console: sign in at {base_url}/sign-in as {_ACCOUNTS[0].seed.email}",
         f"{_PASSWORD:<16} {demo.password}  (for all three accounts)",
-        *(f"{person.variable:<16} {demo.keys[person.variable]}  ({person.role})" for person in _PEOPLE),
+        *(f"{one.variable:<16} {demo.keys[one.variable]}  ({one.role})" for one in _ACCOUNTS),
         "",
         "# list your listings: 200",
         f"{curl} '{url}' -H 'X-API-Key: {key}'",
@@ -98,15 +98,15 @@ def banner(demo: Demo, base_url: str, database: str, environment: Path) -> str:
         "# read one: 200",
         f"{curl} '{url}/{demo.own_listing}' -H 'Authorization: Bearer {key}'",
         "",
-        f"Data: {database}",
-        f"Keys and password: . {environment.absolute()}",
+        f"Database: {database}",
+        f"Load keys and password into your shell: . {environment.absolute()}",
         "Stop: Ctrl+C. Start over: make clean-data. Log every request: serve --demo --verbose.",
     ]
     return "\n".join(lines)
 
 
-async def _let_in(service: Service, account: Account, password: str) -> None:
-    """Make sure that the account's owner gets into the console with this password."""
+async def _ensure_password(service: Service, account: Account, password: str) -> None:
+    """Set the password of the account's owner, unless it is set already."""
     if account.disabled_at is not None:
         return
     stored = await service.store.get_password(account.id)
@@ -115,32 +115,32 @@ async def _let_in(service: Service, account: Account, password: str) -> None:
         await service.sign_out(token)
 
 
-async def _key(service: Service, account: Account, known: str | None) -> tuple[str, Caller]:
-    """The account's key: the known one while it is good, a new one otherwise."""
-    if known is not None and api_keys.is_well_formed(known):
-        caller = await service.find_key(known)
+async def _ensure_key(service: Service, account: Account, saved: str | None) -> tuple[str, Caller]:
+    """Return the saved key if it is usable, or create a key."""
+    if saved is not None and api_keys.is_well_formed(saved):
+        caller = await service.find_key(saved)
         if caller is None:
-            await service.add_key(account, "demo", known)
-            caller = await service.find_key(known)
-        if caller is not None and caller.account_id == account.id and _is_good(service, caller):
-            return known, caller
+            await service.add_key(account, "demo", saved)
+            caller = await service.find_key(saved)
+        if caller is not None and caller.account_id == account.id and _is_usable(service, caller):
+            return saved, caller
     issued = await service.add_key(account, "demo", api_keys.generate())
-    return await _key(service, account, issued.secret)
+    return await _ensure_key(service, account, issued.secret)
 
 
-def _is_good(service: Service, caller: Caller) -> bool:
+def _is_usable(service: Service, caller: Caller) -> bool:
     return caller.key_revoked_at is None and (
         caller.key_expires_at is None or is_plan_active(caller.key_expires_at, service.clock())
     )
 
 
-async def _first_listing(service: Service, caller: Caller, person: _Person) -> int:
-    """The id of the account's oldest listing; an account without any gets all of the demo's."""
-    found = await service.list_listings(caller)
-    if found:
-        return found[-1].id
+async def _ensure_listings(service: Service, caller: Caller, demo_account: _DemoAccount) -> int:
+    """Create the demo's listings if the account has none. Return the id of the account's oldest listing."""
+    existing = await service.list_listings(caller)
+    if existing:
+        return existing[-1].id
     ids = []
-    for listing in person.listings:
+    for listing in demo_account.listings:
         new, _ = fields.parse_new_listing(listing, strict=True)
         ids.append((await service.create_listing(caller, new)).listing_id)
     return ids[0]

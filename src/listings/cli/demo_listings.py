@@ -1,15 +1,15 @@
-"""The demo's dozen listings, of all four types."""
+"""The listings of the demo, of all four types."""
 
 from typing import Any
 
-_PICTURES = "https://images.example"
+_IMAGES = "https://images.example"
 
 ALICE: tuple[dict[str, Any], ...] = (
     {
         "title": "Rimu dining table with six chairs",
         "content": "Solid heart rimu, 1.8 m, made in Oamaru in the seventies. One chair was reglued; all sit firmly.",
         "category": "Furniture",
-        "images": [f"{_PICTURES}/rimu-table-1.jpg", f"{_PICTURES}/rimu-table-2.jpg"],
+        "images": [f"{_IMAGES}/rimu-table-1.jpg", f"{_IMAGES}/rimu-table-2.jpg"],
         "price": 1250,
         "price_type": "negotiable",
         "location": "12 Cuba Street, Te Aro",
@@ -22,13 +22,13 @@ ALICE: tuple[dict[str, Any], ...] = (
         "title": "Crown Lynn swan vase, white",
         "content": "Large swan, no chips or crazing, stamped below. Courier at the buyer's cost.",
         "category": "Pottery and glass",
-        "images": [f"{_PICTURES}/crown-lynn-swan.jpg"],
+        "images": [f"{_IMAGES}/crown-lynn-swan.jpg"],
         "price": 89.5,
         "region": "Wellington",
     },
     {
-        "title": "Restoring of old chairs",
-        "content": "Regluing, caning and French polish. Send photographs for a free estimate; most chairs take a week.",
+        "title": "Chair restoration",
+        "content": "Regluing, caning and French polishing. Send photos for a free estimate. Most chairs take a week.",
         "type": "service",
         "category": "Trades",
         "price": 65,
@@ -38,10 +38,10 @@ ALICE: tuple[dict[str, Any], ...] = (
     },
     {
         "title": "Sunny studio near the waterfront",
-        "content": "One room with kitchenette for two, linen included, ten minutes on foot to Te Papa. No pets.",
+        "content": "One room with a kitchenette, sleeps two, linen included. Ten minutes' walk to Te Papa. No pets.",
         "type": "rental",
         "category": "Holiday homes",
-        "images": [f"{_PICTURES}/studio-bed.jpg", f"{_PICTURES}/studio-view.jpg"],
+        "images": [f"{_IMAGES}/studio-bed.jpg", f"{_IMAGES}/studio-view.jpg"],
         "price": 145,
         "price_type": "per_night",
         "location": "Oriental Bay",
@@ -51,7 +51,7 @@ ALICE: tuple[dict[str, Any], ...] = (
     },
     {
         "title": "Saturday shop assistant",
-        "content": "Every Saturday from 9 to 4 in our shop in Cuba Street. You like old things and those who buy them.",
+        "content": "Every Saturday from 9 to 4 in our Cuba Street shop. You like old things and people who buy them.",
         "type": "job",
         "category": "Retail",
         "price": 27.8,
@@ -60,14 +60,14 @@ ALICE: tuple[dict[str, Any], ...] = (
     },
     {
         "title": "Box of LPs, about forty",
-        "content": "Split Enz, Dragon, Shona Laing and much else, sleeves from good to loved. Sold as one lot.",
+        "content": "Split Enz, Dragon, Shona Laing and more. Sleeves range from good to well loved. Sold as one lot.",
         "category": "Music",
         "price": 120,
         "region": "Wellington",
     },
     {
         "title": "Moa replica skeleton, 1:5",
-        "content": "Resin on a kauri stand, 60 cm high. A museum's shop sold three of them; this is the second.",
+        "content": "Resin on a kauri stand, 60 cm high. One of three sold by a museum shop.",
         "category": "Collectables",
         "price": 0,
         "region": "Wellington",
@@ -77,16 +77,16 @@ ALICE: tuple[dict[str, Any], ...] = (
 BOB: tuple[dict[str, Any], ...] = (
     {
         "title": "Makita circular saw, 185 mm",
-        "content": "1,050 W, two blades, used for one deck. With its case.",
+        "content": "1,050 W, with two blades and a case. Used to build one deck.",
         "category": "Tools",
-        "images": [f"{_PICTURES}/makita-saw.jpg"],
+        "images": [f"{_IMAGES}/makita-saw.jpg"],
         "price": 180,
         "location": "Riccarton",
         "region": "Canterbury",
     },
     {
-        "title": "Scaffold by the night",
-        "content": "Aluminium tower to 6 m, delivered within Christchurch, set up by us.",
+        "title": "Scaffold hire",
+        "content": "Aluminium tower up to 6 m. We deliver within Christchurch and set it up.",
         "type": "rental",
         "category": "Tools",
         "price": 55,
@@ -94,8 +94,8 @@ BOB: tuple[dict[str, Any], ...] = (
         "region": "Canterbury",
     },
     {
-        "title": "Sharpening of chisels and planes",
-        "content": "Water stones, by hand; ready the next day.",
+        "title": "Chisel and plane sharpening",
+        "content": "Done by hand on water stones. Ready the next day.",
         "type": "service",
         "category": "Trades",
         "price": 40,
@@ -106,15 +106,15 @@ BOB: tuple[dict[str, Any], ...] = (
 
 CHARLIE: tuple[dict[str, Any], ...] = (
     {
-        "title": "Canoe, two seats",
-        "content": "Fibreglass, patched once, floats well. Paddles and vests go with it.",
+        "title": "Two-seat canoe",
+        "content": "Fibreglass, patched once, floats well. Paddles and life jackets included.",
         "category": "Boats",
         "price": 399.99,
         "region": "Otago",
     },
     {
-        "title": "Orchard hands for the cherry season",
-        "content": "December to February near Cromwell, beds on the orchard.",
+        "title": "Orchard workers for the cherry season",
+        "content": "December to February near Cromwell. Accommodation on the orchard.",
         "type": "job",
         "category": "Agriculture",
         "price": 26.5,

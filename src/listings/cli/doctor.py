@@ -5,13 +5,13 @@ import os
 import click
 
 from listings.cli import checks
-from listings.cli.check_result import Finding
+from listings.cli.check_result import CheckResult
 from listings.cli.output import json_option, show_rows
-from listings.cli.parameters import given_of
+from listings.cli.parameters import survey_settings
 from listings.settings import find_unknown_variables
 
 _STYLES = {"ok": "green", "warning": "yellow", "fault": "bold red"}
-EXIT_FAULT = 1
+EXIT_ERROR = 1
 
 
 @click.command(short_help="Check the installation and suggest fixes.")
@@ -25,6 +25,6 @@ def doctor(context: click.Context, *, as_json: bool) -> int:
     \b
     Example: listings doctor
     """
-    findings = list(checks.examine(given_of(context), find_unknown_variables(os.environ)))
-    show_rows(Finding._fields, [finding._asdict() for finding in findings], as_json=as_json, styles=_STYLES)
-    return EXIT_FAULT if any(finding.verdict == "fault" for finding in findings) else 0
+    results = list(checks.run_checks(survey_settings(context), find_unknown_variables(os.environ)))
+    show_rows(CheckResult._fields, [result._asdict() for result in results], as_json=as_json, styles=_STYLES)
+    return EXIT_ERROR if any(result.verdict == "fault" for result in results) else 0

@@ -1,4 +1,4 @@
-"""A group of commands each of which is loaded when it is named."""
+"""Command groups that import commands when they are used, and suggest a command instead of an unknown one."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -7,22 +7,44 @@ from typing import Any
 import click
 
 
-class LazyGroup(click.Group):
-    """A start waits for its own command's modules alone: nobody who runs one needs those of all."""
+class SuggestingGroup(click.Group):
+    """A group that knows other names for its commands, and suggests the right one in the error message."""
 
-    def __init__(self, *arguments: Any, places: Mapping[str, str], **more: Any) -> None:  # noqa: ANN401 - click's
-        """`places` tells where each command is, as "module:name"."""
+    def __init__(self, *arguments: Any, synonyms: Mapping[str, str], **more: Any) -> None:  # noqa: ANN401 - click's
+        """`synonyms` maps names that a user might try to names of commands."""
         super().__init__(*arguments, **more)
-        self._places = places
+        self._synonyms = synonyms
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if self.get_command(ctx, name) is None and not ctx.resilient_parsing:
+            suggestion = self._suggest(ctx, name)
+            if suggestion is not None:
+                ctx.fail(f"No such command {name!r}. Did you mean {suggestion!r}?")
+        return super().resolve_command(ctx, args)
+
+    def _suggest(self, ctx: click.Context, name: str) -> str | None:
+        from difflib import get_close_matches  # noqa: PLC0415 - needed only after an error
+
+        return self._synonyms.get(name) or next(iter(get_close_matches(name, self.list_commands(ctx), n=1)), None)
+
+
+class LazyGroup(SuggestingGroup):
+    """A group with short start-up time: it imports only the modules of the command that runs."""
+
+    def __init__(self, *arguments: Any, import_paths: Mapping[str, str], **more: Any) -> None:  # noqa: ANN401 - click's
+        """`import_paths` maps the name of each command to "module:attribute"."""
+        super().__init__(*arguments, **more)
+        self._import_paths = import_paths
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """The names of all commands."""
-        return sorted(self._places)
+        return sorted(self._import_paths)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        """The command of a name; None where there is none."""
-        if cmd_name not in self._places:
+        if cmd_name not in self._import_paths:
             return None
-        module, _, name = self._places[cmd_name].partition(":")
+        module, _, name = self._import_paths[cmd_name].partition(":")
         command: click.Command = getattr(import_module(module), name)
         return command

@@ -1,36 +1,41 @@
-"""`listings key`: make keys, list, rotate and revoke them."""
+"""`listings key`: create, list, rotate and revoke API keys."""
 
 from typing import BinaryIO
 
 import click
 
 from listings import service as use_cases
-from listings.cli import unwritten
-from listings.cli.output import Data, json_option, key_data, listed_key_data, show, show_rows, tell
-from listings.cli.parameters import Date, with_service
+from listings.cli import describe_output_error
+from listings.cli.group import SuggestingGroup
+from listings.cli.output import Data, json_option, key_data, listed_key_data, print_message, show, show_rows
+from listings.cli.parameters import Date, Integer, with_service
 from listings.domain import timestamps
 from listings.domain.errors import Problem
 from listings.service import IssuedKey, Service
 
-_MOST_READ = 4096
-_LONGEST_GRACE = 24 * 365
-KEY_ID = click.IntRange(1, 2**63 - 1)
+_MAX_KEY_FILE_BYTES = 4096
+_MAX_GRACE_HOURS = 24 * 365
+KEY_ID = Integer(1, 2**63 - 1)
+_SYNONYMS = {"add": "create", "delete": "revoke", "disable": "revoke", "ls": "list", "rm": "revoke"}
 
 
-@click.group()
+@click.group(cls=SuggestingGroup, synonyms=_SYNONYMS)
 def key() -> None:
-    """API keys. ACCOUNT is an id or an e-mail address; dates are UTC."""
+    """Manage API keys.
+
+    ACCOUNT is an account id or an email address. Dates are in UTC.
+    """
 
 
-@key.command()
+@key.command(short_help="Create a key.")
 @click.argument("account")
-@click.option("--name", required=True, help="What the key is for.")
-@click.option("--expires", type=Date(), metavar="DATE", help="The key is good until just before DATE.")
+@click.option("--name", required=True, help="The name of the key, such as the program that uses it.")
+@click.option("--expires", type=Date(), metavar="DATE", help="The date on which the key stops working.")
 @click.option(
     "--key-file",
     type=click.File("rb"),
     metavar="FILE|-",
-    help="Take over the key in FILE; - reads it from standard input.",
+    help="Register the existing key in FILE, or on standard input (-), instead of creating one.",
 )
 @json_option
 @click.pass_context
@@ -43,7 +48,9 @@ def create(
     *,
     as_json: bool,
 ) -> None:
-    """Make a key for ACCOUNT, which needs a current Business plan, and print it: it is shown this once.
+    """Create a key for ACCOUNT and print it. It is shown only once.
+
+    The account needs an active Business plan.
 
     \b
     Example: listings key create alice@example.com --name warehouse
@@ -58,12 +65,14 @@ def create(
     _show_issued(with_service(context, use), as_json=as_json)
 
 
-@key.command(name="list")
+@key.command(name="list", short_help="List an account's keys.")
 @click.argument("account")
 @json_option
 @click.pass_context
 def list_keys(context: click.Context, account: str, *, as_json: bool) -> None:
-    """List the keys of ACCOUNT, ended ones too. When one was last used is a minute behind at most.
+    """List the keys of ACCOUNT, including expired and revoked ones.
+
+    The time of last use may be up to a minute old.
 
     \b
     Example: listings key list alice@example.com
@@ -76,19 +85,21 @@ def list_keys(context: click.Context, account: str, *, as_json: bool) -> None:
     show_rows(columns, with_service(context, use), as_json=as_json)
 
 
-@key.command()
+@key.command(short_help="Replace a key with a new one.")
 @click.argument("key_id", type=KEY_ID)
 @click.option(
     "--grace",
-    type=click.IntRange(0, _LONGEST_GRACE),
+    type=Integer(0, _MAX_GRACE_HOURS),
     metavar="HOURS",
     default=24,
-    help="For how many hours the old key goes on working; 0 ends it now. Default: 24",
+    help="The number of hours for which the old key keeps working; 0 ends it now. Default: 24",
 )
 @json_option
 @click.pass_context
 def rotate(context: click.Context, key_id: int, grace: int, *, as_json: bool) -> None:
-    """Make a key in place of KEY_ID, with its name and expiry, and print it: it is shown this once.
+    """Replace the key KEY_ID with a new one and print that. It is shown only once.
+
+    The new key has the name and the expiry date of the old one.
 
     \b
     Example: listings key rotate 7 --grace 48
@@ -96,15 +107,15 @@ def rotate(context: click.Context, key_id: int, grace: int, *, as_json: bool) ->
     issued = with_service(context, lambda service: service.rotate_key(key_id, grace * 3600))
     _show_issued(issued, as_json=as_json)
     if issued.key.expires_at is not None:
-        tell(f"It expires as the old one was to: {timestamps.format_timestamp(issued.key.expires_at)}")
+        print_message(f"Like the old key, it expires at {timestamps.format_timestamp(issued.key.expires_at)}")
 
 
-@key.command()
+@key.command(short_help="Revoke a key.")
 @click.argument("key_id", type=KEY_ID)
 @json_option
 @click.pass_context
 def revoke(context: click.Context, key_id: int, *, as_json: bool) -> None:
-    """End the key KEY_ID at once and for good.
+    """Revoke the key KEY_ID immediately and permanently.
 
     \b
     Example: listings key revoke 7
@@ -112,7 +123,7 @@ def revoke(context: click.Context, key_id: int, *, as_json: bool) -> None:
     revoked = with_service(context, lambda service: service.revoke_key(key_id))
     if as_json:
         show(key_data(revoked), as_json=True)
-    tell(f"Key {revoked.id}, {revoked.hint}, is revoked.")
+    print_message(f"Revoked key {revoked.id} ({revoked.hint})")
 
 
 def _show_issued(issued: IssuedKey, *, as_json: bool) -> None:
@@ -122,13 +133,12 @@ def _show_issued(issued: IssuedKey, *, as_json: bool) -> None:
         else:
             click.echo(issued.secret)
     except OSError as error:
-        lost = f"key {issued.key.id} was made and its text is lost: end it with `listings key revoke {issued.key.id}`"
-        raise Problem("unavailable", f"{unwritten(error)}; {lost}") from None
+        lost = f"key {issued.key.id} was created but could not be printed: run `listings key revoke {issued.key.id}`"
+        raise Problem("unavailable", f"{describe_output_error(error)}; {lost}") from None
 
 
 def _read_key(file: BinaryIO) -> str:
-    """The key in a file, without the space around it."""
     try:
-        return file.read(_MOST_READ).decode("ascii").strip()
+        return file.read(_MAX_KEY_FILE_BYTES).decode("ascii").strip()
     except UnicodeDecodeError:
         raise Problem("invalid_request", use_cases.INVALID_KEY_MESSAGE) from None

@@ -1,29 +1,31 @@
-"""`listings list`, `show`, `delete`, `undelete`: the operator's work on sellers' listings, logged as the operator's."""
+"""`listings list`, `show`, `delete` and `undelete`: an operator's access to sellers' listings."""
 
 import click
 
 from listings.cli.output import json_option, listing_data, show, show_rows
-from listings.cli.parameters import with_service
+from listings.cli.parameters import Integer, with_service
 from listings.domain.model import Listing
 from listings.service import Service
 
-_LISTING_ID = click.IntRange(1, 2**63 - 1)
-_LISTED = 100
+_LISTING_ID = Integer(1, 2**63 - 1)
+_DEFAULT_LIMIT = 100
 
 
 @click.command(name="list", short_help="List an account's listings.")
 @click.argument("account")
 @click.option(
     "--limit",
-    type=click.IntRange(1, 1_000_000),
-    default=_LISTED,
+    type=Integer(1, 1_000_000),
+    default=_DEFAULT_LIMIT,
     metavar="N",
-    help=f"The newest N. Default: {_LISTED}",
+    help=f"List at most N listings. Default: {_DEFAULT_LIMIT}",
 )
 @json_option
 @click.pass_context
 def list_listings(context: click.Context, account: str, limit: int, *, as_json: bool) -> None:
-    """List the newest listings of ACCOUNT, inactive and deleted ones too.
+    """List the newest listings of ACCOUNT, including inactive and deleted ones.
+
+    ACCOUNT is an account id or an email address. To list accounts, use `listings account list`.
 
     \b
     Example: listings list alice@example.com --limit 20
@@ -32,9 +34,9 @@ def list_listings(context: click.Context, account: str, limit: int, *, as_json: 
     async def use(service: Service) -> list[Listing]:
         return await service.list_latest_listings(await service.find_account(account), limit)
 
-    found = with_service(context, use)
+    rows = map(listing_data, with_service(context, use))
     columns = ("id", "state", "title", "type", "price", "view_count", "updated_at")
-    show_rows(columns, map(listing_data, found), as_json=as_json)
+    show_rows(columns, rows, as_json=as_json)
 
 
 @click.command(name="show", short_help="Show a listing.")
@@ -42,7 +44,7 @@ def list_listings(context: click.Context, account: str, limit: int, *, as_json: 
 @json_option
 @click.pass_context
 def show_listing(context: click.Context, listing_id: int, *, as_json: bool) -> None:
-    """Show the listing ID with all that is stored of it.
+    """Show all fields of the listing ID.
 
     \b
     Example: listings show 1025
@@ -50,12 +52,14 @@ def show_listing(context: click.Context, listing_id: int, *, as_json: bool) -> N
     show(listing_data(with_service(context, lambda service: service.find_listing(listing_id))), as_json=as_json)
 
 
-@click.command(short_help="Delete a listing for its owner.")
+@click.command(short_help="Delete a listing.")
 @click.argument("listing_id", metavar="ID", type=_LISTING_ID)
 @json_option
 @click.pass_context
 def delete(context: click.Context, listing_id: int, *, as_json: bool) -> None:
-    """Delete the listing ID, as its owner can: it is kept, and `listings undelete` brings it back.
+    """Delete the listing ID on behalf of its owner.
+
+    It is no longer on the market, but `listings undelete` can restore it.
 
     \b
     Example: listings delete 1025
@@ -63,16 +67,20 @@ def delete(context: click.Context, listing_id: int, *, as_json: bool) -> None:
     show(listing_data(with_service(context, lambda service: service.delete_for_owner(listing_id))), as_json=as_json)
 
 
-@click.command(short_help="Bring a deleted listing back.")
+@click.command(short_help="Restore a deleted listing.")
 @click.argument("listing_id", metavar="ID", type=_LISTING_ID)
-@click.option("--active", is_flag=True, help="Show it at once. Else it comes back inactive, for its owner to decide.")
+@click.option(
+    "--active", is_flag=True, help="Restore it as active. By default it is inactive until its owner activates it."
+)
 @json_option
 @click.pass_context
 def undelete(context: click.Context, listing_id: int, *, active: bool, as_json: bool) -> None:
-    """Bring the deleted listing ID back.
+    """Restore the deleted listing ID.
+
+    To restore the database from a backup, use `listings restore`.
 
     \b
     Example: listings undelete 1025
     """
-    opened = with_service(context, lambda service: service.restore_for_owner(listing_id, active=active))
-    show(listing_data(opened), as_json=as_json)
+    restored = with_service(context, lambda service: service.restore_for_owner(listing_id, active=active))
+    show(listing_data(restored), as_json=as_json)

@@ -1,4 +1,4 @@
-"""`listings account invite`, `erase` and `export`: let a seller into the console, and out of the database."""
+"""`listings account invite`, `erase` and `export`: access to the console, and a person's data."""
 
 import os
 import re
@@ -10,9 +10,9 @@ from typing import Any, BinaryIO, TypeVar
 import click
 import msgspec
 
-from listings.cli.output import json_option, listed_key_data, listing_data, show, status_data, tell
-from listings.cli.parameters import settings_of, with_service
-from listings.cli.resumable_file import place_of, require_free
+from listings.cli.output import json_option, listed_key_data, listing_data, print_message, show, status_data
+from listings.cli.parameters import load_settings, with_service
+from listings.cli.resumable_file import require_absent, resolve_target
 from listings.contract.history import CONSOLE, OPERATOR, Event, RejectedRequest, UsageCount
 from listings.contract.members import Session
 from listings.domain import timestamps
@@ -27,31 +27,31 @@ from listings.service.usage import MAX_REJECTED_REQUESTS
 T = TypeVar("T")
 
 _BASE_URL = re.compile(r"https?://[A-Za-z0-9.-]+(?::[0-9]{1,5})?|https?://\[[0-9A-Fa-f:.]+\](?::[0-9]{1,5})?")
-_PAGE = 500
-_MICROSECOND = 1_000_000
-_HOUR = 3600
+_PAGE_SIZE = 500
+_MICROSECONDS = 1_000_000
+_HOUR_SECONDS = 3600
 
 
-@click.command()
+@click.command(short_help="Invite an account's owner to the console.")
 @click.argument("account")
 @click.option(
     "--base-url",
     envvar="LISTINGS_BASE_URL",
     metavar="URL",
-    help="Where sellers find the console. Else LISTINGS_BASE_URL, else where `listings serve` listens.",
+    help="The public URL of the console. Default: LISTINGS_BASE_URL, or the address of `listings serve`",
 )
 @json_option
 @click.pass_context
 def invite(context: click.Context, account: str, base_url: str | None, *, as_json: bool) -> None:
-    """Print a link by which the owner of ACCOUNT sets a password for the console.
+    """Print a link with which the owner of ACCOUNT sets a password for the console.
 
-    It can be used once, within 7 days, and makes earlier ones void: send it to nobody else. A password that was set
-    before holds until then.
+    The link works once, within 7 days, and invalidates earlier links. Send it only to the owner. An existing password
+    works until the owner sets a new one.
 
     \b
     Example: listings account invite alice@example.com --base-url https://market.example
     """
-    base = _checked_base(base_url) if base_url else _own_address(context)
+    base = _validate_base_url(base_url) if base_url else _default_base_url(context)
 
     async def use(service: Service) -> tuple[str, int]:
         return await service.invite(account), int(service.clock()) + INVITATION_SECONDS
@@ -64,36 +64,36 @@ def invite(context: click.Context, account: str, base_url: str | None, *, as_jso
         click.echo(link)
 
 
-def _checked_base(base_url: str) -> str:
+def _validate_base_url(base_url: str) -> str:
     base = base_url.removesuffix("/")
     if not _BASE_URL.fullmatch(base):
-        raise click.UsageError("--base-url must be like https://market.example, without a path.")
+        raise click.UsageError("--base-url must be a URL without a path, such as https://market.example.")
     return base
 
 
-def _own_address(context: click.Context) -> str:
-    settings = settings_of(context)
+def _default_base_url(context: click.Context) -> str:
+    settings = load_settings(context)
     if not settings.port:
-        asked = "name where sellers find the console with --base-url or LISTINGS_BASE_URL"
-        raise Problem("invalid_setting", f"The port of the service is the system's choice: {asked}")
+        advice = "give the URL of the console with --base-url or LISTINGS_BASE_URL"
+        raise Problem("invalid_setting", f"LISTINGS_PORT is 0, so the port of the service is unknown: {advice}")
     host = f"[{settings.reachable_host}]" if ":" in settings.host else settings.reachable_host
     return f"http://{host}:{settings.port}"
 
 
-@click.command()
+@click.command(short_help="Permanently delete a person's data.")
 @click.argument("account")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @click.pass_context
 def erase(context: click.Context, account: str, *, yes: bool, as_json: bool) -> None:
-    """Take everything about a person from ACCOUNT, for good, and close its listings.
+    """Permanently delete the personal data of ACCOUNT, and delete its listings.
 
-    Gone are its name and e-mail address, its password, sessions and invitations, the names of its keys, its activity
-    and its usage. Its keys are revoked, its plan ends, it is disabled, and its listings are deleted as by their owner.
+    This removes the account's name, email address, password, sessions, invitations, names of keys, activity and usage.
+    It also revokes the keys, ends the plan, disables the account and deletes its listings as their owner could.
 
-    What remains: the account's number; its deleted listings with their texts and addresses of pictures, and the numbers
-    of the keys that made them; its keys' digests, last four characters and dates; what was imported when, as counts;
-    which months were paid when. Backups and logs stay as they are.
+    These remain: the account id; the deleted listings with their texts, image URLs and the ids of the keys that created
+    them; the digests, last four characters and dates of the keys; the dates and counts of imports; the dates of
+    payments. Backups and logs are not changed.
 
     \b
     Example: listings account erase alice@example.com --yes
@@ -101,32 +101,32 @@ def erase(context: click.Context, account: str, *, yes: bool, as_json: bool) -> 
     found = with_service(context, lambda service: service.find_account(account))
     was_erased = is_erased(found)
     if not (yes or was_erased):
-        click.confirm(f"Erase account {found.id}, {found.email}, for good?", abort=True, err=True)
+        click.confirm(f"Permanently erase account {found.id} ({found.email})?", abort=True, err=True)
     erased = with_service(context, lambda service: service.erase_account(str(found.id)))
     if as_json:
         show(status_data(erased), as_json=True)
-    tell(f"Account {erased.id} is erased already." if was_erased else f"Account {erased.id} is erased.")
+    print_message(f"Account {erased.id} was already erased" if was_erased else f"Erased account {erased.id}")
 
 
-@click.command()
+@click.command(short_help="Export everything stored about an account.")
 @click.argument("account")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
 @click.pass_context
 def export(context: click.Context, account: str, file: Path, *, force: bool) -> None:
-    """Write everything that is kept of ACCOUNT to FILE, as one JSON object.
+    """Export everything stored about ACCOUNT to FILE, as one JSON object.
 
-    That is the account, its keys, sessions, activity, usage and refused requests, and its listings, deleted ones too.
-    The file holds no key, no password and no session's token. To move listings, use `listings export`.
+    FILE contains the account and its keys, sessions, activity, usage, rejected requests and listings, including deleted
+    ones. It contains no secrets: no API keys, passwords or session tokens. To move listings, use `listings export`.
 
     \b
     Example: listings account export alice@example.com alice.json
     """
     if file == Path("-"):
-        raise click.UsageError("FILE must be a file: this is not written to standard output.")
-    place = place_of(file)
-    require_free(file, force=force)
-    draft = place.with_name(f"{place.name}.part")
+        raise click.UsageError("FILE must be a file: this command does not write to standard output.")
+    target_path = resolve_target(file)
+    require_absent(file, force=force)
+    draft = target_path.with_name(f"{target_path.name}.part")
 
     async def use(service: Service) -> int:
         owner = await service.find_account(account)
@@ -135,7 +135,7 @@ def export(context: click.Context, account: str, file: Path, *, force: bool) -> 
             await _write(service, owner, target)
             target.flush()
             os.fsync(target.fileno())
-        draft.replace(place)
+        draft.replace(target_path)
         return owner.id
 
     try:
@@ -145,52 +145,53 @@ def export(context: click.Context, account: str, file: Path, *, force: bool) -> 
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
-    tell(f"All of account {account_id} is in {file}.")
+    print_message(f"Exported account {account_id} to {file}")
 
 
 async def _write(service: Service, owner: Account, target: BinaryIO) -> None:
-    """A part after the other, each row as it is read."""
+    """Write each row as it is read, so that memory does not grow with the account."""
     target.write(b'{"account":' + msgspec.json.encode(status_data(owner)))
-    for name, rows in _parts(service, owner).items():
+    for name, rows in _sections(service, owner).items():
         target.write(b',\n"%b":[' % name.encode())
-        comma = b""
+        separator = b""
         async for row in rows():
-            target.write(comma + msgspec.json.encode(row))
-            comma = b",\n"
+            target.write(separator + msgspec.json.encode(row))
+            separator = b",\n"
         target.write(b"]")
     target.write(b"}\n")
 
 
-def _parts(service: Service, owner: Account) -> Mapping[str, Callable[[], AsyncIterator[Any]]]:
-    place = (bucket_of(owner.id), owner.id)
+def _sections(service: Service, owner: Account) -> Mapping[str, Callable[[], AsyncIterator[Any]]]:
+    partition = (bucket_of(owner.id), owner.id)
     store = service.store
     return {
-        "keys": lambda: _each(store.list_keys(owner.id), listed_key_data),
-        "sessions": lambda: _each(store.list_sessions(owner.id), _session_data),
-        "activity": lambda: _activity(service, owner),
-        "usage": lambda: _each(store.list_usage_by_hour(*place, 0), _usage_data),
-        "refusals": lambda: _each(store.list_rejected_requests(*place, MAX_REJECTED_REQUESTS), _refusal_data),
-        "listings": lambda: _listings(service, owner),
+        "keys": lambda: _convert_rows(store.list_keys(owner.id), listed_key_data),
+        "sessions": lambda: _convert_rows(store.list_sessions(owner.id), _session_data),
+        "activity": lambda: _read_activity(service, owner),
+        "usage": lambda: _convert_rows(store.list_usage_by_hour(*partition, 0), _usage_data),
+        "refusals": lambda: _convert_rows(
+            store.list_rejected_requests(*partition, MAX_REJECTED_REQUESTS), _rejected_data
+        ),
+        "listings": lambda: _read_listings(service, owner),
     }
 
 
-async def _each(read: Awaitable[Iterable[T]], data: Callable[[T], Any]) -> AsyncIterator[Any]:
+async def _convert_rows(read: Awaitable[Iterable[T]], convert: Callable[[T], Any]) -> AsyncIterator[Any]:
     for row in await read:
-        yield data(row)
+        yield convert(row)
 
 
-async def _activity(service: Service, owner: Account) -> AsyncIterator[Any]:
-    page = await service.list_activity(owner, None, _PAGE)
+async def _read_activity(service: Service, owner: Account) -> AsyncIterator[Any]:
+    page = await service.list_activity(owner, None, _PAGE_SIZE)
     while True:
         for event in page.events:
             yield _event_data(event)
         if page.next_cursor is None:
             return
-        page = await service.list_activity(owner, page.next_cursor, _PAGE)
+        page = await service.list_activity(owner, page.next_cursor, _PAGE_SIZE)
 
 
-async def _listings(service: Service, owner: Account) -> AsyncIterator[Any]:
-
+async def _read_listings(service: Service, owner: Account) -> AsyncIterator[Any]:
     async for page in exporter.read_pages(service, owner):
         for listing in page:
             yield listing_data(listing)
@@ -217,20 +218,20 @@ def _event_data(event: Event) -> Mapping[str, object]:
 
 def _usage_data(row: UsageCount) -> Mapping[str, object]:
     return {
-        "hour": timestamps.format_timestamp(row.period * _HOUR),
+        "hour": timestamps.format_timestamp(row.period * _HOUR_SECONDS),
         "key": row.key_id,
         "status": row.status,
         "requests": row.responses,
     }
 
 
-def _refusal_data(refusal: RejectedRequest) -> Mapping[str, object]:
+def _rejected_data(request: RejectedRequest) -> Mapping[str, object]:
     return {
-        "at": timestamps.format_timestamp(refusal.moment // _MICROSECOND),
-        "key": refusal.key_id,
-        "status": refusal.status,
-        "code": refusal.code,
-        "method": refusal.method,
-        "path": refusal.path,
-        "request_id": refusal.request_id,
+        "at": timestamps.format_timestamp(request.moment // _MICROSECONDS),
+        "key": request.key_id,
+        "status": request.status,
+        "code": request.code,
+        "method": request.method,
+        "path": request.path,
+        "request_id": request.request_id,
     }

@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 
 from listings import maintenance
-from listings.cli.output import json_option, show, tell
-from listings.cli.parameters import settings_of
+from listings.cli.output import json_option, print_message, show
+from listings.cli.parameters import load_settings
 from listings.store.migrations import Migration
 
 
@@ -18,35 +18,35 @@ from listings.store.migrations import Migration
 def migrate(context: click.Context, *, dry_run: bool, as_json: bool) -> None:
     """Create the database if it does not exist, or update its schema.
 
-    An existing SQLite database is first backed up to a file next to it.
+    Before an update, a SQLite database is backed up to another file in the same folder.
 
     \b
     Example: listings migrate
     """
-    settings = settings_of(context)
+    settings = load_settings(context)
     path = settings.redacted_database
     if dry_run:
-        pending = names_of(maintenance.list_pending_migrations(settings))
+        pending = format_migrations(maintenance.list_pending_migrations(settings))
         if as_json:
             show({"database": path, "pending": pending}, as_json=True)
         else:
-            tell(f"Pending migrations of {path}: {', '.join(pending) or 'none'} (dry run, nothing changed)")
+            print_message(f"Pending migrations of {path}: {', '.join(pending) or 'none'} (dry run, nothing changed)")
         return
     backups: list[Path] = []
-    applied = names_of(maintenance.migrate_database(settings, backups.append))
+    applied = format_migrations(maintenance.migrate_database(settings, backups.append))
     if as_json:
         show({"database": path, "applied": applied, "backup": str(backups[0]) if backups else None}, as_json=True)
         return
     for backup in backups:
         report_backup(backup)
-    tell(f"{path} is up to date; applied migrations: {', '.join(applied) or 'none'}")
+    print_message(f"{path} is up to date; applied migrations: {', '.join(applied) or 'none'}")
 
 
-def names_of(migrations: Iterable[Migration]) -> list[str]:
+def format_migrations(migrations: Iterable[Migration]) -> list[str]:
     """Return names such as 0001_listings."""
     return [f"{migration.version:04}_{migration.name}" for migration in migrations]
 
 
 def report_backup(backup: Path) -> None:
     """Print where the database was backed up before a migration."""
-    tell(f"The previous database is kept in {backup}")
+    print_message(f"Saved the previous database as {backup}")

@@ -20,8 +20,8 @@ Value: TypeAlias = str | float | bool | list[str] | None
 Data: TypeAlias = Mapping[str, Value]
 C = TypeVar("C", bound=Callable[..., Any])
 
-_WIDEST = 10_000  # columns, where no terminal limits them
-_JOINER = "\N{ZERO WIDTH JOINER}"  # part of many emoji
+_MAX_WIDTH = 10_000  # columns of a table that is not printed on a terminal
+_JOINER = "\N{ZERO WIDTH JOINER}"  # a control character that is part of many emoji
 
 
 def json_option(command: C) -> C:
@@ -56,21 +56,21 @@ def show_rows(
     for row in rows:
         cells = [_text(row[name]) for name in names]
         table.add_row(*(Text(cell, style=(styles or {}).get(cell, "")) for cell in cells))
-    Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDEST).print(table)
+    Console(file=sys.stdout, width=None if sys.stdout.isatty() else _MAX_WIDTH).print(table)
 
 
 @contextmanager
-def progress_shown(what: str) -> Iterator[Callable[[int, int], None]]:
+def show_progress(label: str) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar on standard error if that is a terminal. Yields a callback that takes (done, total)."""
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=None)
+        task = bar.add_task(label, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def tell(sentence: str) -> None:
+def print_message(message: str) -> None:
     """Print a message on standard error."""
-    click.echo(_text(sentence), err=True)
+    click.echo(_text(message), err=True)
 
 
 def account_data(account: Account) -> Data:
@@ -141,7 +141,7 @@ def key_data(key: ApiKey, secret: str | None = None) -> Data:
 
 
 def _text(value: Value) -> str:
-    """Return printable text: control characters in sellers' text could control the terminal."""
+    """Return printable text. Control characters are replaced: those in sellers' text could control the terminal."""
     text = "-" if value is None else ", ".join(value) if isinstance(value, list) else str(value)
     return "".join("\N{REPLACEMENT CHARACTER}" if _is_control(letter) else letter for letter in text)
 

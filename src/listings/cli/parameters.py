@@ -1,4 +1,4 @@
-"""Parameter types of commands, and access from a command to settings and service."""
+"""Parameter types of commands, and helpers to load the settings and open the service."""
 
 import asyncio
 import os
@@ -30,6 +30,12 @@ class Date(click.ParamType[int]):
             self.fail(str(error), param, ctx)
 
 
+class Integer(click.IntRange):
+    """An integer within bounds. click's own type calls itself "integer range" in error messages."""
+
+    name = "integer"
+
+
 class SettingText(click.ParamType[str]):
     """The value of a setting; a value that the setting rejects is a usage error."""
 
@@ -37,7 +43,7 @@ class SettingText(click.ParamType[str]):
 
     def __init__(self, attribute: str) -> None:
         """`attribute` is the setting's name in `listings.settings`."""
-        self._setting = next(one for one in (*SETTINGS, COPY_TARGET) if one.attribute == attribute)
+        self._setting = next(setting for setting in (*SETTINGS, COPY_TARGET) if setting.attribute == attribute)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401 - click's signature
         try:
@@ -48,22 +54,22 @@ class SettingText(click.ParamType[str]):
         return str(value)
 
 
-def settings_of(context: click.Context, **flags: str | None) -> Settings:
+def load_settings(context: click.Context, **flags: str | None) -> Settings:
     """Return the settings of a command. Raises Problem("invalid_setting")."""
     return load(os.environ, {**context.obj, **flags})
 
 
-def given_of(context: click.Context) -> list[ResolvedSetting]:
+def survey_settings(context: click.Context) -> list[ResolvedSetting]:
     """Return the value and source of each setting for a command, invalid ones included."""
     return resolve_all(os.environ, context.obj)
 
 
 def with_service(
-    context: click.Context, use: Callable[[Service], Awaitable[T]], *, events_of: str = Service.__module__
+    context: click.Context, use: Callable[[Service], Awaitable[T]], *, logger_name: str = Service.__module__
 ) -> T:
-    """Run `use` with a service on the existing database; log events carry the system user's name as operator."""
-    settings = settings_of(context)
-    configure_logs(settings, of=events_of)
+    """Run `use` with a service on the existing database. Log events name the system user as the operator."""
+    settings = load_settings(context)
+    configure_logs(settings, logger_name)
 
     async def run() -> T:
         async with wiring.open_service(settings) as service:
@@ -73,18 +79,18 @@ def with_service(
         return asyncio.run(run())
 
 
-def configure_logs(settings: Settings, of: str = "", pid: int | None = None) -> bool:
-    """Log all events, or those `of` one logger, to standard error; return whether they are JSON.
+def configure_logs(settings: Settings, logger_name: str = "", pid: int | None = None) -> bool:
+    """Log all events, or only those of one logger, to standard error. Return whether they are JSON.
 
     For `pid` see `listings.telemetry.logs.configure`.
     """
     as_json = settings.log_format == "json" or (settings.log_format == "auto" and not sys.stderr.isatty())
-    logs.configure(sys.stderr, settings.log_level, as_json=as_json, logger=of, pid=pid)
+    logs.configure(sys.stderr, settings.log_level, as_json=as_json, logger=logger_name, pid=pid)
     return as_json
 
 
 def _user() -> str:
-    """Return the name of the system user, or its number if it has no name, as in many containers."""
+    """Return the name of the system user, or its id if it has no name, as in many containers."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

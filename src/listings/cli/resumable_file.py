@@ -1,4 +1,4 @@
-"""A file in the making: FILE.part, and beside it how far it is, so that an interrupted export goes on."""
+"""Resumable writing of a file: FILE.part has the data and FILE.part.json the progress of an interrupted export."""
 
 import fcntl
 import os
@@ -13,7 +13,7 @@ from listings.domain.errors import Problem
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """What a part is of."""
+    """The source of the data. A partial file can be continued only from the same source."""
 
     account_id: int
     database_id: str
@@ -21,7 +21,7 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a part is: so many bytes are on disk, with so many listings, the last of this id."""
+    """The progress of an export: the bytes and listings on disk, and the id of the last of these listings."""
 
     origin: Origin
     bytes: int = 0
@@ -29,76 +29,74 @@ class Progress(msgspec.Struct, frozen=True):
     last_id: int = 0
 
 
-def place_of(file: Path) -> Path:
-    """Where a file is to be written, links resolved. Raises Problem("invalid_request") for what is no file."""
+def resolve_target(file: Path) -> Path:
+    """Return the path of a file with symbolic links resolved. Raises Problem("invalid_request") if it is not a file."""
     try:
-        place = file.resolve()
-        is_there, is_file = place.exists(), place.is_file()
+        target = file.resolve()
+        exists, is_file = target.exists(), target.is_file()
     except (OSError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or "this is no name of a file"
+        reason = getattr(error, "strerror", None) or "it is not a valid file name"
         raise Problem("invalid_request", f"{str(file)[:200]} can't be written: {reason}") from None
-    if is_there and not is_file:
-        raise Problem("invalid_request", f"{file} is no regular file: name another one")
-    return place
+    if exists and not is_file:
+        raise Problem("invalid_request", f"{file} is not a regular file: choose another name")
+    return target
 
 
-def require_free(target: Path, *, force: bool) -> None:
-    """Raises Problem("invalid_request") where the file is there, and not to be overwritten."""
+def require_absent(target: Path, *, force: bool) -> None:
+    """Raise Problem("invalid_request") if the file exists, unless `force` allows to overwrite it."""
     if target.exists() and not force:
-        raise Problem("invalid_request", f"{target} exists: name another file, or overwrite it with --force")
+        raise Problem("invalid_request", f"{target} exists: choose another name, or overwrite it with --force")
 
 
-class Part:
-    """FILE.part, open for writing behind what an earlier run has left of the same origin.
+class PartialFile:
+    """FILE.part, open for appending to the data of an interrupted run with the same origin.
 
-    Every OSError is the caller's to tell.
+    The caller handles OSError.
     """
 
     def __init__(self, target: Path, origin: Origin, *, force: bool) -> None:
-        """Raises Problem("invalid_request") while another export writes it, or has just ended: see `require_free`."""
+        """Raises Problem("invalid_request") if another export is writing the file, or if `target` exists."""
         self._target = target
         self._path = target.with_name(f"{target.name}.part")
         self._progress_path = target.with_name(f"{target.name}.part.json")
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self._file = open(os.open(self._path, flags, 0o600), "r+b")  # noqa: PTH123, SIM115 - a descriptor with its mode
         try:
-            os.fchmod(self._file.fileno(), 0o600)  # fails for somebody else's file
+            os.fchmod(self._file.fileno(), 0o600)  # fails if another user owns the file
             self._lock()
-            self._require_free(force=force)
-            self.progress = self._left_by_an_earlier_run(origin)
+            self._require_target_absent(force=force)
+            self.progress = self._load_progress(origin)
             self._file.truncate(self.progress.bytes)
             self._file.seek(self.progress.bytes)
         except BaseException:
             self._file.close()
             raise
 
-    def _require_free(self, *, force: bool) -> None:
+    def _require_target_absent(self, *, force: bool) -> None:
         try:
-            require_free(self._target, force=force)
+            require_absent(self._target, force=force)
         except Problem:
             self._path.unlink()
             raise
 
     def __enter__(self) -> Self:
-        """Itself."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """What was written so far is kept, however it ends."""
-        if kind is not None:
+        if kind is not None:  # so that the next run can continue
             with suppress(OSError):
                 self.save()
         with suppress(OSError):
             self._file.close()
 
     def write(self, data: bytes, listings: int = 0, last_id: int = 0) -> None:
-        """Append the bytes of so many listings, the last of this id."""
+        """Append the data of `listings` listings, the last of which has `last_id`."""
         self._file.write(data)
         done = self.progress
         self.progress = Progress(done.origin, done.bytes + len(data), done.listings + listings, last_id)
 
     def save(self) -> None:
-        """Remember how far it is, once that is on disk."""
+        """Flush the data to disk, then record the progress."""
         self._file.flush()
         os.fsync(self._file.fileno())
         draft = self._progress_path.with_name(f"{self._progress_path.name}.new")
@@ -108,7 +106,7 @@ class Part:
         draft.replace(self._progress_path)
 
     def finish(self) -> None:
-        """Put the whole file in its place."""
+        """Flush the data to disk and rename the partial file to its target."""
         self._file.flush()
         os.fsync(self._file.fileno())
         self._path.replace(self._target)
@@ -120,19 +118,19 @@ class Part:
         self._progress_path.unlink(missing_ok=True)
 
     def _lock(self) -> None:
-        """One export at a time; it may also have ended between our opening the file and our locking it."""
+        """Lock the file. Compare it with its path, since another export may have finished between open and lock."""
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             ours = os.path.samestat(self._path.stat(), os.fstat(self._file.fileno()))
         except (BlockingIOError, FileNotFoundError):
             ours = False
         if not ours:
-            raise Problem("invalid_request", f"Another export writes {self._target}: wait for its end")
+            raise Problem("invalid_request", f"Another export is writing {self._target}: wait until it ends")
 
-    def _left_by_an_earlier_run(self, origin: Origin) -> Progress:
+    def _load_progress(self, origin: Origin) -> Progress:
         try:
-            found = msgspec.json.decode(self._progress_path.read_bytes(), type=Progress)
+            saved = msgspec.json.decode(self._progress_path.read_bytes(), type=Progress)
         except (FileNotFoundError, msgspec.DecodeError):
             return Progress(origin)
-        whole = 0 <= found.bytes <= os.fstat(self._file.fileno()).st_size
-        return found if found.origin == origin and whole else Progress(origin)
+        is_complete = 0 <= saved.bytes <= os.fstat(self._file.fileno()).st_size
+        return saved if saved.origin == origin and is_complete else Progress(origin)

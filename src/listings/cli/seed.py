@@ -1,9 +1,9 @@
-"""Seed files: accounts and keys that a service makes sure of before it opens its port.
+"""Seed files: accounts and keys that the service creates before it opens its port.
 
     {"accounts": [{"name": "Alice", "email": "alice@example.com", "plan_expires_at": "2027-01-31", "keys": ["…"]}]}
 
-Applying one twice changes nothing more. Accounts are told apart by their e-mail addresses. `plan_expires_at` is a
-date as everywhere, past ones included, or null for no plan; left out, the plan stays as it is.
+Applying a file twice has no further effect. An account is identified by its email address. `plan_expires_at` is a date,
+which may be in the past, or null for no plan. Without `plan_expires_at` the plan does not change.
 """
 
 from pathlib import Path
@@ -26,34 +26,37 @@ class SeedAccount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plan_expires_at: str | msgspec.UnsetType | None = msgspec.UNSET
     keys: tuple[str, ...] = ()
 
-    def plan_end(self, present: int | None) -> int | None:
-        """When the plan is to end, given when it ends now."""
+    def plan_end(self, current: int | None) -> int | None:
+        """Return the new end of a plan that currently ends at `current`."""
         if self.plan_expires_at is None:
             return None
-        return present if self.plan_expires_at is msgspec.UNSET else timestamps.parse_timestamp(self.plan_expires_at)
+        return current if self.plan_expires_at is msgspec.UNSET else timestamps.parse_timestamp(self.plan_expires_at)
 
 
 class Seed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A seed file."""
+    """The content of a seed file."""
 
     accounts: tuple[SeedAccount, ...]
 
 
 def read(path: Path) -> Seed:
-    """The checked content of a seed file. Raises Problem("invalid_setting")."""
+    """Read and validate a seed file. Raises Problem("invalid_setting")."""
     try:
         seed = msgspec.json.decode(path.read_bytes(), type=Seed)
-        _check(seed)
+        _validate(seed)
     except (OSError, ValueError, Problem) as error:
         raise Problem("invalid_setting", f"The seed file {path} can't be used: {error}") from None
     return seed
 
 
 async def apply(service: Service, seed: Seed) -> None:
-    """Make sure of every account and key. Raises Problem, before anything is written, for another account's key."""
+    """Create missing accounts and keys, and update names and plans.
+
+    Raises Problem before any change if a key belongs to another account.
+    """
     for wanted in seed.accounts:
         for secret in wanted.keys:
-            await _require_free(service, wanted, secret)
+            await _require_own_key(service, wanted, secret)
     for wanted in seed.accounts:
         account = await ensure_account(service, wanted)
         for secret in wanted.keys:
@@ -62,7 +65,7 @@ async def apply(service: Service, seed: Seed) -> None:
 
 
 async def ensure_account(service: Service, wanted: SeedAccount) -> Account:
-    """The account with the name and the plan that are wanted."""
+    """Create the account, or update its name and plan, and return it."""
     account = await _find(service, wanted.email)
     if account is None:
         return await service.add_account(wanted.name, wanted.email, wanted.plan_end(None))
@@ -81,26 +84,26 @@ async def _find(service: Service, email: str) -> Account | None:
         return None
 
 
-async def _require_free(service: Service, wanted: SeedAccount, secret: str) -> None:
-    present = await service.find_key(secret)
+async def _require_own_key(service: Service, wanted: SeedAccount, secret: str) -> None:
+    caller = await service.find_key(secret)
     account = await _find(service, wanted.email)
-    if present is not None and (account is None or present.account_id != account.id):
+    if caller is not None and (account is None or caller.account_id != account.id):
         raise Problem(
-            "key_taken", f"The seed's key {api_keys.mask(secret)} belongs to another account than {wanted.email}"
+            "key_taken", f"The key {api_keys.mask(secret)} of the seed file does not belong to {wanted.email}"
         )
 
 
-def _check(seed: Seed) -> None:
-    """Raises ValueError or Problem for what msgspec's types don't tell."""
+def _validate(seed: Seed) -> None:
+    """Raises ValueError or Problem for errors that msgspec's types do not detect."""
     emails = [validate_email(wanted.email) for wanted in seed.accounts]
     secrets = [secret for wanted in seed.accounts for secret in wanted.keys]
     if len(set(emails)) < len(emails):
-        raise ValueError("an e-mail address stands in it twice")
+        raise ValueError("an email address appears twice")
     if len(set(secrets)) < len(secrets):
-        raise ValueError("a key stands in it twice")
+        raise ValueError("a key appears twice")
     for wanted in seed.accounts:
         validate_name(wanted.name)
         wanted.plan_end(None)
     for number, secret in enumerate(secrets, 1):
         if not api_keys.is_well_formed(secret):
-            raise ValueError(f"its key number {number} is no key. {INVALID_KEY_MESSAGE}")
+            raise ValueError(f"key number {number} is not a valid key. {INVALID_KEY_MESSAGE}")

@@ -4,8 +4,8 @@ import os
 
 import click
 
-from listings.cli.output import Data, json_option, show_rows, tell
-from listings.cli.parameters import given_of
+from listings.cli.output import Data, json_option, print_message, show_rows
+from listings.cli.parameters import survey_settings
 from listings.domain.errors import Problem
 from listings.settings import ResolvedSetting, find_unknown_variables
 
@@ -22,11 +22,11 @@ def settings(context: click.Context, *, as_json: bool) -> None:
     \b
     Example: listings settings
     """
-    given = given_of(context)
+    given = survey_settings(context)
     show_rows(("setting", "value", "from"), map(_row, given), as_json=as_json)
     for name in find_unknown_variables(os.environ):
-        tell(f"{name} is not a setting; it is ignored")
-    faults = [one.error for one in given if one.error]
+        print_message(f"{name} is not a setting and is ignored")
+    faults = [value.error for value in given if value.fault]
     if faults:
         raise Problem("invalid_setting", "; ".join(faults))
 

@@ -1,4 +1,4 @@
-"""`listings export` and `listings import`: all listings of an account out to a file, and in again."""
+"""`listings export` and `listings import`: write an account's listings to a file, and import them from a file."""
 
 import stat
 import sys
@@ -12,9 +12,9 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from listings.cli.output import json_option, show, tell
+from listings.cli.output import json_option, print_message, show
 from listings.cli.parameters import with_service
-from listings.cli.resumable_file import Origin, Part, place_of, require_free
+from listings.cli.resumable_file import Origin, PartialFile, require_absent, resolve_target
 from listings.contract.imports import ImportProgress, Position, RowOutcome
 from listings.domain.errors import Problem
 from listings.service import Service
@@ -23,16 +23,15 @@ from listings.service.transfer.file_formats import Format, ImportFile, detect_fo
 from listings.service.transfer.rows import Row
 
 _PAGES_BETWEEN_SAVES = 10
-_MOST_IGNORED = 20
+_MAX_IGNORED_COLUMNS = 20  # that are reported
 
 
 class ListingsFile(click.ParamType[Path]):
-    """A file of listings, whose format its name tells."""
+    """A file of listings; the end of its name determines the format."""
 
     name = "file"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:  # noqa: ANN401 - click's signature
-        """The path."""
         path = Path(value)
         try:
             detect_format(path)
@@ -41,60 +40,61 @@ class ListingsFile(click.ParamType[Path]):
         return path
 
 
-@click.command(short_help="Write all listings of an account to a file.")
+@click.command(short_help="Export an account's listings to a file.")
 @click.argument("account")
 @click.argument("file", type=ListingsFile(), metavar="FILE.jsonl|FILE.csv")
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
 @json_option
 @click.pass_context
 def export(context: click.Context, account: str, file: Path, *, force: bool, as_json: bool) -> None:
-    """Write all listings of ACCOUNT, an id or an e-mail address, to FILE: inactive and deleted ones too.
+    """Export all listings of ACCOUNT to FILE, including inactive and deleted ones.
 
-    The service may run meanwhile. An export that was interrupted goes on when it is run again.
+    ACCOUNT is an account id or an email address. The service may be running. Run the command again to continue an
+    interrupted export.
 
     \b
     Example: listings export alice@example.com alice.csv
     """
-    form = detect_format(file)
-    place = place_of(file)
-    require_free(file, force=force)
+    file_format = detect_format(file)
+    target = resolve_target(file)
+    require_absent(file, force=force)
 
     async def use(service: Service) -> dict[str, Any]:
         owner = await service.find_account(account)
-        origin = Origin(owner.id, await service.store.get_database_id(), form.name)
-        with _told_of(file), Part(place, origin, force=force) as part, _progress() as progress:
-            _begin(part, form)
+        origin = Origin(owner.id, await service.store.get_database_id(), file_format.name)
+        with _reporting_errors(file), PartialFile(target, origin, force=force) as part, _progress_bar() as progress:
+            _begin(part, file_format)
             task = progress.add_task("Exporting", total=None, completed=part.progress.listings)
-            saves_in = _PAGES_BETWEEN_SAVES
+            unsaved_pages = 0
             async for page in exporter.read_pages(service, owner, part.progress.last_id):
-                part.write(form.encode(page), len(page), page[-1].id)
+                part.write(file_format.encode(page), len(page), page[-1].id)
                 progress.update(task, completed=part.progress.listings)
-                saves_in -= 1
-                if not saves_in:
+                unsaved_pages += 1
+                if unsaved_pages == _PAGES_BETWEEN_SAVES:
                     part.save()
-                    saves_in = _PAGES_BETWEEN_SAVES
+                    unsaved_pages = 0
             part.finish()
         return {"account_id": owner.id, "file": str(file), "listings": part.progress.listings}
 
     show(with_service(context, use), as_json=as_json)
 
 
-@click.command(name="import", short_help="Make and change listings of an account by a file.")
+@click.command(name="import", short_help="Import an account's listings from a file.")
 @click.argument("account")
 @click.argument("file", type=ListingsFile(), metavar="FILE.jsonl|FILE.csv")
-@click.option("--dry-run", is_flag=True, help="Judge every row and write nothing.")
-@click.option("--new-ids", is_flag=True, help="Make every row a new listing, whatever its id.")
-@click.option("--again", is_flag=True, help="Import a file from its beginning that was imported before.")
+@click.option("--dry-run", is_flag=True, help="Validate every row and change nothing.")
+@click.option("--new-ids", is_flag=True, help="Ignore the ids in FILE and create a listing for every row.")
+@click.option("--again", is_flag=True, help="Import the same file again, from its first row.")
 @json_option
 @click.pass_context
 def import_(
     context: click.Context, account: str, file: Path, *, dry_run: bool, new_ids: bool, again: bool, as_json: bool
 ) -> int:
-    """Make and change listings of ACCOUNT, an id or an e-mail address, by the rows of FILE.
+    """Create and update listings of ACCOUNT from the rows of FILE.
 
-    A row without id is a new listing; one with the id of a listing changes it. A row with a fault is told and left
-    out; the exit code is 1 then. The service may run meanwhile. An import that was interrupted goes on when it is
-    run again.
+    A row without an id creates a listing, a row with the id of a listing updates it. Invalid rows are reported and
+    skipped, and the exit code is then 1. ACCOUNT is an account id or an email address. The service may be running. Run
+    the command again to continue an interrupted import.
 
     \b
     Example: listings import alice@example.com alice.csv --dry-run
@@ -102,24 +102,24 @@ def import_(
 
     async def use(service: Service) -> dict[str, Any]:
         owner = await service.find_account(account)
-        with _opened(file) as opened, _progress() as progress:
+        with _opened(file) as opened, _progress_bar() as progress:
             source = ImportFile(opened, detect_format(file))
-            watch = _Watch(file, source.size, progress)
+            reporter = _Reporter(file, source.size, progress)
             options = importer.ImportOptions(new_ids=new_ids, dry_run=dry_run, again=again)
-            done = await importer.Import(service, owner, source, watch, options).run()
+            done = await importer.Import(service, owner, source, reporter, options).run()
         return {"account_id": owner.id, "file": str(file)} | {
             name: getattr(done, name) for name in ("made", "changed", "unchanged", "refused")
         }
 
-    counts = with_service(context, use, events_of=importer.__name__)
+    counts = with_service(context, use, logger_name=importer.__name__)
     show(counts, as_json=as_json)
     if dry_run:
-        tell("This was a dry run: nothing was written")
+        print_message("This was a dry run: nothing was written")
     return 1 if counts["refused"] else 0
 
 
-class _Watch:
-    """Tells on standard error what becomes of an import ."""
+class _Reporter:
+    """Reports the progress and the invalid rows of an import on standard error."""
 
     def __init__(self, path: Path, size: int, progress: Progress) -> None:
         self._path = path
@@ -129,31 +129,31 @@ class _Watch:
 
     def on_resume(self, done: ImportProgress) -> None:
         rows = done.made + done.changed + done.unchanged + done.refused
-        tell(f"Going on behind line {done.line}: {rows} rows of {self._path} are done")
+        print_message(f"Continuing after line {done.line} of {self._path}: {rows} rows are done")
 
     def on_progress(self, doing: str, place: Position) -> None:
         self._progress.update(self._task, description=doing, completed=place.offset)
 
     def on_outcome(self, row: Row, outcome: RowOutcome) -> None:
         if isinstance(outcome, Problem):
-            tell(f"{self._path}:{row.line}: {outcome.message}")
+            print_message(f"{self._path}:{row.line}: {outcome.message}")
 
     def on_ignored_columns(self, names: frozenset[str]) -> None:
-        for name in sorted(names - self._ignored)[: _MOST_IGNORED - len(self._ignored)]:
+        for name in sorted(names - self._ignored)[: _MAX_IGNORED_COLUMNS - len(self._ignored)]:
             self._ignored.add(name)
-            tell(f"{self._path}: {name[:100]!r} is no column of a listing and is ignored")
+            print_message(f"{self._path}: {name[:100]!r} is not a column of a listing and is ignored")
 
 
-def _begin(part: Part, form: Format) -> None:
+def _begin(part: PartialFile, file_format: Format) -> None:
     done = part.progress
     if done.bytes:
-        tell(f"Going on behind listing {done.last_id}: {done.listings} listings are exported")
+        print_message(f"Continuing after listing {done.last_id}: {done.listings} listings are exported")
     else:
-        part.write(form.header)
+        part.write(file_format.header)
 
 
-def _progress() -> Progress:
-    """What is shown on a terminal while work goes on, and nowhere else."""
+def _progress_bar() -> Progress:
+    """Return a progress bar that is visible only on a terminal."""
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -168,8 +168,8 @@ def _progress() -> Progress:
 
 
 @contextmanager
-def _told_of(file: Path) -> Iterator[None]:
-    """A fault of the file's disk or folder is refused in a sentence."""
+def _reporting_errors(file: Path) -> Iterator[None]:
+    """Convert OSError to Problem."""
     try:
         yield
     except OSError as error:
@@ -178,9 +178,9 @@ def _told_of(file: Path) -> Iterator[None]:
 
 @contextmanager
 def _opened(file: Path) -> Iterator[BufferedReader]:
-    """A file that can be read twice, which a pipe can't."""
-    with _told_of(file):
+    """Open a regular file. The import reads it twice, so a pipe is rejected."""
+    with _reporting_errors(file):
         if not stat.S_ISREG(file.stat().st_mode):
-            raise Problem("invalid_request", f"{file} is no regular file")
+            raise Problem("invalid_request", f"{file} is not a regular file")
         with file.open("rb") as opened:
             yield opened

@@ -1,1 +1,1 @@
-"""Checks any server against the specification, sentence by sentence, over HTTP. It knows nothing of this service."""
+"""Check any server against the specification, sentence by sentence, over HTTP. Nothing here depends on this service."""

@@ -1,26 +1,26 @@
-"""What every answer of the run had to have."""
+"""Checks of every response of the run."""
 
-from listings.conform.context import Trial
+from listings.conform.context import Context
 from listings.conform.session import Exchange
-from listings.conform.suite import Sheet, require
-from listings.conform.verdicts import Prevented
+from listings.conform.suite import Suite, require
+from listings.conform.verdicts import Blocked
 
-SHEET = Sheet()
-
-
-@SHEET.add("errors-1", "Errors", "Every error response is a JSON object with one field, error (string).")
-def shape_of_errors(trial: Trial) -> None:
-    """Every error of the run so far; those for too many requests are left out, since nothing is said about them."""
-    if not trial.session.errors:
-        raise Prevented("no request was answered with an error")
-    require(trial.session.errors, _has_one_text, 'nothing but {"error": string}')
+SUITE = Suite()
 
 
-def _has_one_text(answer: Exchange) -> bool:
-    return list(answer.members) == ["error"] and isinstance(answer.members["error"], str)
+@SUITE.add("errors-1", "Errors", "Every error response is a JSON object with one field, error (string).")
+def check_error_shape(context: Context) -> None:
+    """Check all errors of the run except 429, for which the specification defines no body."""
+    if not context.session.errors:
+        raise Blocked("no request returned an error")
+    require(context.session.errors, _has_one_string, 'only {"error": string}')
 
 
-@SHEET.add("json-1", "What the service does", "Requests and responses are JSON.")
-def answers_are_json(trial: Trial) -> None:
-    """Every answer of the run so far."""
-    require(trial.session.no_json, lambda _: False, "JSON")
+def _has_one_string(response: Exchange) -> bool:
+    return list(response.members) == ["error"] and isinstance(response.members["error"], str)
+
+
+@SUITE.add("json-1", "What the service does", "Requests and responses are JSON.")
+def check_json(context: Context) -> None:
+    """Require that every response of the run is JSON."""
+    require(context.session.non_json, lambda _: False, "JSON")

@@ -1,17 +1,17 @@
-"""What checks begin with: listings made for them, and answers that several of them look at, asked for once.
+"""The shared state of a run: listings created for the checks, and responses that several checks use, requested once.
 
-Whatever fails here is the finding of the check that is about it; all others are prevented by it.
+If a request fails here, the check that is about it reports the failure, and all others are blocked.
 """
 
 from functools import cached_property
 from typing import NamedTuple
 
-from listings.conform.session import Body, Credential, Exchange, Session, id_of
-from listings.conform.verdicts import Broken, NotChecked, Prevented
+from listings.conform.session import Body, Credential, Exchange, Session, parse_id
+from listings.conform.verdicts import Blocked, Failed, Skipped
 
-# Every field that the record shows and a client may set, with values that nobody has reason to refuse.
-SHOWN: dict[str, object] = {
-    "content": "We mend bicycles, at your home too.",
+# The fields that a record has and a client can set, with values that no server has a reason to reject.
+RECORD_FIELDS: dict[str, object] = {
+    "content": "Bicycle repairs, at your home if you like.",
     "type": "service",
     "category": "Repairs",
     "images": ["https://images.example/1.jpg", "https://images.example/2.jpg"],
@@ -20,8 +20,8 @@ SHOWN: dict[str, object] = {
     "location": "12 Cuba Street",
     "region": "Wellington",
 }
-PLACE: dict[str, object] = {"district": "Te Aro", "latitude": -41.2924, "longitude": 174.7787}
-NEW_VALUES: dict[str, object] = {
+LOCATION_FIELDS: dict[str, object] = {"district": "Te Aro", "latitude": -41.2924, "longitude": 174.7787}
+UPDATED_FIELDS: dict[str, object] = {
     "content": "Sleeps four.",
     "type": "rental",
     "category": "Tents",
@@ -31,20 +31,20 @@ NEW_VALUES: dict[str, object] = {
     "location": "3 Queen Street",
     "region": "Auckland",
 }
-NOT_COMPARED = {"updated_at", "view_count"}  # which change as the service decides
-UNKNOWN_ID = "2147480573"  # nobody's, since ids that are handed out one after the other are far from it
+VOLATILE_FIELDS = {"updated_at", "view_count"}  # the service decides when these change
+UNKNOWN_ID = "2147480573"  # near the largest 32-bit integer, far from ids that are counted from 1
 
 
 class Sample(NamedTuple):
-    """A record as the server shows it, where it did, and what the listing was created with."""
+    """A record from a response, a name for that response, and the fields with which the listing was created."""
 
-    where: str
+    source: str
     sent: dict[str, object]
     record: dict[str, object]
 
 
 class Update(NamedTuple):
-    """A listing's record before and after a change, and the answer to it; no record where it could not be read."""
+    """An update with its response and the records before and after it; `after` is None if it could not be read."""
 
     changes: dict[str, object]
     exchange: Exchange
@@ -52,197 +52,202 @@ class Update(NamedTuple):
     after: dict[str, object] | None
 
 
-class Trial:
-    """One run over one server."""
+class Context:
+    """One run against one server."""
 
     def __init__(self, session: Session, *, rate_limit: bool = False) -> None:
         self.session = session
         self.rate_limit = rate_limit
         self._updates: dict[tuple[str, str], Update] = {}
-        self._updated: dict[str, str] = {}  # the listing that a method changes
-        self._lasting: str | None = None
+        self._updated: dict[str, str] = {}  # by method, the id of the listing that it changes
+        self._shared_listing: str | None = None
 
     @cached_property
     def other(self) -> Credential:
-        """The key of another account, which opens its own list. Raises NotChecked, Prevented."""
+        """The other account's key, which can read its own list. Raises Skipped, Blocked."""
         if self.session.keys.other is None:
-            raise NotChecked("give --other-key, a key of another account")
+            raise Skipped("give --other-key, a key of another account")
         by = Credential("--other-key", self.session.keys.other, self.session.own.header)
-        shown = self.attempt("GET", by=by)
-        if not shown.succeeded:
-            raise Prevented(f"--other-key does not open its own list: {shown.told}")
+        response = self.send_setup("GET", by=by)
+        if not response.succeeded:
+            raise Blocked(f"--other-key can't read its own list: {response.summary}")
         return by
 
     @property
     def expired(self) -> Credential:
-        """The key of an account whose plan has expired. Raises NotChecked."""
+        """The key of an account whose plan has expired. Raises Skipped."""
         if self.session.keys.expired is None:
-            raise NotChecked("give --expired-key, a key of an account whose Business plan has expired")
+            raise Skipped("give --expired-key, a key of an account whose Business plan has expired")
         return Credential("--expired-key", self.session.keys.expired, self.session.own.header)
 
-    def fields(self, **more: object) -> dict[str, object]:
-        """What creates a listing of this run."""
-        return {"title": self.session.marker, "content": "Made by a conformance check.", **more}
+    def build_fields(self, **more: object) -> dict[str, object]:
+        """Return the body of a create; the title marks the listing as this run's."""
+        return {"title": self.session.title_prefix, "content": "Created by a conformance check.", **more}
 
-    def attempt(self, method: str, path: str = "", body: Body | None = None, by: Credential | None = None) -> Exchange:
-        """Ask for something that another check is about. Raises Prevented when no answer comes."""
+    def send_setup(
+        self, method: str, path: str = "", body: Body | None = None, by: Credential | None = None
+    ) -> Exchange:
+        """Send a request that another check is about. Raises Blocked if there is no response."""
         try:
-            return self.session.ask(method, path, body, by)
-        except Broken as missing:
-            raise Prevented(str(missing)) from None
+            return self.session.send(method, path, body, by)
+        except Failed as error:
+            raise Blocked(str(error)) from None
 
-    def listing(self, **more: object) -> str:
-        """The id of a new listing. Raises Prevented when none could be made."""
-        created = self.attempt("POST", body=self.fields(**more))
-        listing_id = id_of(created.members.get("id"))
+    def create_listing(self, **more: object) -> str:
+        """Create a listing and return its id. Raises Blocked."""
+        created = self.send_setup("POST", body=self.build_fields(**more))
+        listing_id = parse_id(created.members.get("id"))
         if not created.succeeded or listing_id is None:
-            raise Prevented(f"no listing could be made: {created.told}")
+            raise Blocked(f"no listing could be created: {created.summary}")
         return listing_id
 
     @property
-    def lasting(self) -> str:
-        """The id of a listing that is there, for checks that leave it as it is. Raises Prevented as `listing` does."""
-        if self._lasting is None or not self.session.has(self._lasting):
-            self._lasting = self.listing()
-        return self._lasting
+    def shared_listing(self) -> str:
+        """The id of a listing for checks that neither change nor delete it. Raises Blocked."""
+        if self._shared_listing is None or not self.session.has(self._shared_listing):
+            self._shared_listing = self.create_listing()
+        return self._shared_listing
 
     @property
-    def listable(self) -> str:
-        """The id of a new listing that the list should have. Raises NotChecked, Prevented."""
-        listing_id = self.lasting
-        if is_off(self.record(listing_id)):
-            raise NotChecked("new listings are inactive here, and nothing says how to make one active")
+    def active_listing(self) -> str:
+        """The id of a listing that the list should contain. Raises Skipped, Blocked."""
+        listing_id = self.shared_listing
+        if is_inactive(self.get_record(listing_id)):
+            raise Skipped("new listings are inactive on this server, and the specification has no way to activate one")
         return listing_id
 
-    def discard(self, created: Exchange) -> None:
-        """Delete at once what should not have been created: a list that has it may be no JSON any more."""
-        listing_id = id_of(created.members.get("id"))
+    def delete_unwanted(self, created: Exchange) -> None:
+        """Delete a listing that should have been rejected: it might make the list invalid JSON."""
+        listing_id = parse_id(created.members.get("id"))
         if created.succeeded and listing_id is not None:
-            self.attempt("DELETE", f"/{listing_id}")
+            self.send_setup("DELETE", f"/{listing_id}")
 
-    def record(self, listing_id: str) -> dict[str, object]:
-        """A listing as get-one shows it. Raises Prevented when it does not."""
-        read = self.attempt("GET", f"/{listing_id}")
-        record = _record_in(read)
+    def get_record(self, listing_id: str) -> dict[str, object]:
+        """Return the record of a listing from get-one. Raises Blocked."""
+        response = self.send_setup("GET", f"/{listing_id}")
+        record = _parse_record(response)
         if record is None:
-            raise Prevented(f"a listing could not be read: {read.told}")
+            raise Blocked(f"a listing could not be read: {response.summary}")
         return record
 
-    def listed(self, by: Credential | None = None) -> list[object]:
-        """What the list shows. Raises Prevented when it is no list."""
-        shown = self.attempt("GET", by=by)
-        records = shown.members.get("listings")
-        if not shown.succeeded or not isinstance(records, list):
-            raise Prevented(f"the list could not be read: {shown.told}")
+    def get_list(self, by: Credential | None = None) -> list[object]:
+        """Return the records of the list. Raises Blocked."""
+        response = self.send_setup("GET", by=by)
+        records = response.members.get("listings")
+        if not response.succeeded or not isinstance(records, list):
+            raise Blocked(f"the list could not be read: {response.summary}")
         return records
 
     @cached_property
     def full(self) -> tuple[str | None, Exchange]:
-        """A listing created with every field that there is; no id when the server refused it."""
-        created = self.session.ask("POST", body=self.fields(**SHOWN, **PLACE))
-        return (id_of(created.members.get("id")) if created.succeeded else None), created
+        """The id and the response of a create with every field; the id is None if the server rejected it."""
+        created = self.session.send("POST", body=self.build_fields(**RECORD_FIELDS, **LOCATION_FIELDS))
+        return (parse_id(created.members.get("id")) if created.succeeded else None), created
 
     @cached_property
     def minimal(self) -> Exchange:
-        """The answer to a create with title and content alone."""
-        return self.session.ask("POST", body=self.fields())
+        """The response to a create with only title and content."""
+        return self.session.send("POST", body=self.build_fields())
 
     @cached_property
     def samples(self) -> list[Sample]:
-        """The records of a full and a minimal listing, as get-one and as the list show them. Raises Prevented."""
+        """The records of the full and the minimal listing, from get-one and from the list. Raises Blocked."""
         found: list[Sample] = []
         sent = {identifier: fields for identifier, fields in self._sent() if identifier is not None}
         for listing_id, fields in sent.items():
-            record = _record_in(self.attempt("GET", f"/{listing_id}"))
+            record = _parse_record(self.send_setup("GET", f"/{listing_id}"))
             if record is not None:
                 found.append(Sample(f"GET of listing {listing_id}", fields, record))
-        shown = self.attempt("GET").members.get("listings")
-        for listed in shown if isinstance(shown, list) else []:
-            listing_id = id_of(listed.get("id")) or "" if isinstance(listed, dict) else ""
+        records = self.send_setup("GET").members.get("listings")
+        for listed in records if isinstance(records, list) else []:
+            listing_id = parse_id(listed.get("id")) or "" if isinstance(listed, dict) else ""
             if listing_id in sent:
                 found.append(Sample(f"the list's record {listing_id}", sent[listing_id], listed))
         return found
 
     def _sent(self) -> list[tuple[str | None, dict[str, object]]]:
         try:
-            minimal = id_of(self.minimal.members.get("id"))
-            return [(minimal, self.fields()), (self.full[0], self.fields(**SHOWN, **PLACE))]
-        except Broken as missing:
-            raise Prevented(str(missing)) from None
+            minimal = parse_id(self.minimal.members.get("id"))
+            return [
+                (minimal, self.build_fields()),
+                (self.full[0], self.build_fields(**RECORD_FIELDS, **LOCATION_FIELDS)),
+            ]
+        except Failed as error:
+            raise Blocked(str(error)) from None
 
     @cached_property
-    def keyless(self) -> list[Exchange]:
-        """Every endpoint asked without a key."""
-        return self.each_endpoint(self.session.nobody)
+    def without_key(self) -> list[Exchange]:
+        """A request to every endpoint without a key."""
+        return self.call_each_endpoint(self.session.nobody)
 
     @cached_property
-    def unknown_key(self) -> list[Exchange]:
-        """Every endpoint asked with a key that was never given out; as a bearer token, the list and create."""
+    def with_unknown_key(self) -> list[Exchange]:
+        """A request to every endpoint with an unknown key, and two with an unknown bearer token."""
         bearer = self.session.invalid._replace(header="Authorization", name="an invalid bearer token")
         return [
-            *self.each_endpoint(self.session.invalid),
-            self.session.ask("GET", by=bearer),
-            self.session.ask("POST", body=self.fields(), by=bearer),
+            *self.call_each_endpoint(self.session.invalid),
+            self.session.send("GET", by=bearer),
+            self.session.send("POST", body=self.build_fields(), by=bearer),
         ]
 
     @cached_property
-    def strangers(self) -> tuple[list[Exchange], dict[str, object], dict[str, object]]:
-        """Another account's reading, changing and deleting of a listing, and its record before and after."""
+    def foreign_access(self) -> tuple[list[Exchange], dict[str, object], dict[str, object]]:
+        """The other account's requests for a listing that it does not own, and the record before and after them."""
         other = self.other
-        listing_id = self.lasting
-        before = self.record(listing_id)
-        asked = self.each_method(listing_id, other)
-        after = self.attempt("GET", f"/{listing_id}")
-        return asked, before, _record_in(after) or {}
+        listing_id = self.shared_listing
+        before = self.get_record(listing_id)
+        exchanges = self.call_each_method(listing_id, other)
+        after = self.send_setup("GET", f"/{listing_id}")
+        return exchanges, before, _parse_record(after) or {}
 
-    def each_endpoint(self, by: Credential) -> list[Exchange]:
-        """Every endpoint once, those of one listing with one of --key, if it can be made."""
-        asked = [self.session.ask("GET", by=by), self.session.ask("POST", body=self.fields(), by=by)]
+    def call_each_endpoint(self, by: Credential) -> list[Exchange]:
+        """Call every endpoint; those of one listing with one of --key, if it can be created."""
+        exchanges = [self.session.send("GET", by=by), self.session.send("POST", body=self.build_fields(), by=by)]
         try:
-            listing_id = self.lasting
-        except Prevented:
-            return asked
-        return [*asked, *self.each_method(listing_id, by)]
+            listing_id = self.shared_listing
+        except Blocked:
+            return exchanges
+        return [*exchanges, *self.call_each_method(listing_id, by)]
 
-    def each_method(self, listing_id: str, by: Credential | None = None) -> list[Exchange]:
-        """Read, change twice and delete a listing; deleting comes last, so that each can succeed."""
+    def call_each_method(self, listing_id: str, by: Credential | None = None) -> list[Exchange]:
+        """Read, update (PUT and PATCH) and delete a listing; the delete is last, so that each can succeed."""
         return [
-            self.session.ask("GET", f"/{listing_id}", by=by),
-            self.session.ask("PUT", f"/{listing_id}", {"price": 11}, by=by),
-            self.session.ask("PATCH", f"/{listing_id}", {"price": 12}, by=by),
-            self.session.ask("DELETE", f"/{listing_id}", by=by),
+            self.session.send("GET", f"/{listing_id}", by=by),
+            self.session.send("PUT", f"/{listing_id}", {"price": 11}, by=by),
+            self.session.send("PATCH", f"/{listing_id}", {"price": 12}, by=by),
+            self.session.send("DELETE", f"/{listing_id}", by=by),
         ]
 
     def partial_update(self, method: str) -> Update:
-        """A listing of which PUT or PATCH changes the price alone."""
+        """Update only the price of a listing."""
         return self._update(method, {"price": 75.25})
 
     def full_update(self, method: str) -> Update:
-        """A listing of which PUT or PATCH changes every field that the record shows."""
-        return self._update(method, {"title": f"{self.session.marker}, changed", **NEW_VALUES})
+        """Update every settable field of the record."""
+        return self._update(method, {"title": f"{self.session.title_prefix}, changed", **UPDATED_FIELDS})
 
     def pause(self, method: str) -> Update:
-        """A listing that PUT or PATCH makes inactive, and changes in another field too."""
+        """Set is_active to false and update another field."""
         return self._update(method, {"is_active": False, "price": 99.75})
 
     def _update(self, method: str, changes: dict[str, object]) -> Update:
-        """One listing takes all changes of a method, each of them once; the partial one has to be the first."""
+        """Send each update once. All updates of a method use one listing; the partial one must come first."""
         key = (method, " ".join(changes))
         if key not in self._updates:
             if method not in self._updated:
-                self._updated[method] = self.listing(**SHOWN)
+                self._updated[method] = self.create_listing(**RECORD_FIELDS)
             path = f"/{self._updated[method]}"
-            before = self.record(self._updated[method])
-            exchange = self.session.ask(method, path, changes)
-            after = self.attempt("GET", path)
-            self._updates[key] = Update(changes, exchange, before, _record_in(after))
+            before = self.get_record(self._updated[method])
+            exchange = self.session.send(method, path, changes)
+            after = self.send_setup("GET", path)
+            self._updates[key] = Update(changes, exchange, before, _parse_record(after))
         return self._updates[key]
 
 
-def _record_in(read: Exchange) -> dict[str, object] | None:
-    return read.members if read.succeeded and "id" in read.members else None
+def _parse_record(response: Exchange) -> dict[str, object] | None:
+    return response.members if response.succeeded and "id" in response.members else None
 
 
-def is_off(record: dict[str, object]) -> bool:
-    """Whether a record says that the listing is inactive; a 0 in place of false is another check's finding."""
+def is_inactive(record: dict[str, object]) -> bool:
+    """Return whether a record is inactive. Accepts 0 for false, since another check reports wrong types."""
     return record.get("is_active") == 0

@@ -1,79 +1,79 @@
-"""Create: what it answers, what it refuses, and that every field is taken in."""
+"""Checks of create: its response, invalid bodies, and every field."""
 
 from collections.abc import Iterable
 
-from listings.conform.context import PLACE, SHOWN, Trial
+from listings.conform.context import LOCATION_FIELDS, RECORD_FIELDS, Context
 from listings.conform.records import PRICE_TYPES, TYPES, is_integer
-from listings.conform.session import Exchange, id_of
-from listings.conform.suite import Look, Sheet, require
-from listings.conform.verdicts import Broken, Prevented
+from listings.conform.session import Exchange, parse_id
+from listings.conform.suite import CheckFunction, Suite, require
+from listings.conform.verdicts import Blocked, Failed
 
-SHEET = Sheet()
+SUITE = Suite()
 _SECTION = "Endpoints"
-_ANSWER = "status 201; JSON object with id (integer) and message (string)"
-_REFUSED = "When required fields are missing or the body is not valid JSON on create, the response is 400."
-_NO_JSON = (
+_RESPONSE = "status 201; JSON object with id (integer) and message (string)"
+_INVALID = "When required fields are missing or the body is not valid JSON on create, the response is 400."
+_INVALID_JSON = (
     b'{"title": "%s", "content": "cut off',
     b"{'title': '%s', 'content': 'in single quotes'}",
-    b'{"title": "%s", "content": "with a comma too many",}',
-    b'{"title": "%s", "content": "with a price that is no JSON", "price": NaN}',
-    b'{"title": "%s", "content": "with something behind"} %%',
+    b'{"title": "%s", "content": "with a trailing comma",}',
+    b'{"title": "%s", "content": "with NaN as price", "price": NaN}',
+    b'{"title": "%s", "content": "with text after the object"} %%',
 )
 
 
-@SHEET.add("create-1", _SECTION, _ANSWER)
-def status_of_a_create(trial: Trial) -> None:
-    """Title and content are enough for 201."""
-    require([trial.minimal], lambda answer: answer.status == 201, "201")  # noqa: PLR2004 - created
+@SUITE.add("create-1", _SECTION, _RESPONSE)
+def check_create_status(context: Context) -> None:
+    """Require 201 for a title and content only."""
+    require([context.minimal], lambda response: response.status == 201, "201")  # noqa: PLR2004 - created
 
 
-@SHEET.add("create-2", _SECTION, _ANSWER)
-def id_of_a_create(trial: Trial) -> None:
-    """The id is an integer, and another one for each listing."""
-    answers = list(_successful([trial.minimal, trial.full[1]]))
-    require(answers, lambda answer: is_integer(answer.members.get("id")), "an integer as id")
-    if len({answer.members["id"] for answer in answers}) < len(answers):
-        raise Broken(f"two listings have one id; {answers[0].told}; {answers[1].told}")
+@SUITE.add("create-2", _SECTION, _RESPONSE)
+def check_create_id(context: Context) -> None:
+    """Require integer ids that differ."""
+    responses = list(_successful([context.minimal, context.full[1]]))
+    require(responses, lambda response: is_integer(response.members.get("id")), "an integer as id")
+    if len({response.members["id"] for response in responses}) < len(responses):
+        raise Failed(f"two listings have the same id; {responses[0].summary}; {responses[1].summary}")
 
 
-@SHEET.add("create-3", _SECTION, _ANSWER)
-def message_of_a_create(trial: Trial) -> None:
-    """There is a message."""
-    answers = list(_successful([trial.minimal, trial.full[1]]))
-    require(answers, lambda answer: isinstance(answer.members.get("message"), str), "a string as message")
+@SUITE.add("create-3", _SECTION, _RESPONSE)
+def check_create_message(context: Context) -> None:
+    """Require a string as message."""
+    responses = list(_successful([context.minimal, context.full[1]]))
+    require(responses, lambda response: isinstance(response.members.get("message"), str), "a string as message")
 
 
-def _successful(answers: Iterable[Exchange]) -> Iterable[Exchange]:
-    found = [answer for answer in answers if answer.succeeded]
-    if not found:
-        raise Prevented("no listing could be made")
-    return found
+def _successful(responses: Iterable[Exchange]) -> Iterable[Exchange]:
+    successful = [response for response in responses if response.succeeded]
+    if not successful:
+        raise Blocked("no listing could be created")
+    return successful
 
 
-@SHEET.add("create-4", _SECTION, _REFUSED)
-def title_is_missing(trial: Trial) -> None:
-    """400."""
-    _require_400(trial, [{"content": "Without a title."}])
+@SUITE.add("create-4", _SECTION, _INVALID)
+def check_missing_title(context: Context) -> None:
+    """Require 400 without a title."""
+    _require_400(context, [{"content": "Without a title."}])
 
 
-@SHEET.add("create-5", _SECTION, _REFUSED)
-def content_is_missing(trial: Trial) -> None:
-    """400, and so when all is missing."""
-    _require_400(trial, [{"title": trial.session.marker}, {}])
+@SUITE.add("create-5", _SECTION, _INVALID)
+def check_missing_content(context: Context) -> None:
+    """Require 400 without content, and without both title and content."""
+    _require_400(context, [{"title": context.session.title_prefix}, {}])
 
 
-@SHEET.add("create-6", _SECTION, _REFUSED)
-def body_is_no_json(trial: Trial) -> None:
-    """400 for several ways of not being JSON."""
-    title = trial.session.marker.encode()
-    _require_400(trial, [b"", *(body % title for body in _NO_JSON)])
+@SUITE.add("create-6", _SECTION, _INVALID)
+def check_invalid_json(context: Context) -> None:
+    """Require 400 for several kinds of invalid JSON."""
+    title = context.session.title_prefix.encode()
+    _require_400(context, [b"", *(body % title for body in _INVALID_JSON)])
 
 
-def _require_400(trial: Trial, bodies: Iterable[dict[str, object] | bytes]) -> None:
-    answers = [trial.session.ask("POST", body=body) for body in bodies]
-    for answer in answers:
-        trial.discard(answer)
-    require(answers, lambda answer: answer.status == 400, "400")  # noqa: PLR2004 - bad request
+def _require_400(context: Context, bodies: Iterable[dict[str, object] | bytes]) -> None:
+    responses = [context.session.send("POST", body=body) for body in bodies]
+    for response in responses:
+        context.delete_unwanted(response)
+    require(responses, lambda response: response.status == 400, "400")  # noqa: PLR2004 - bad request
 
 
 _ROWS = {
@@ -94,38 +94,40 @@ _ALLOWED: dict[str, tuple[str, ...]] = {"type": TYPES, "price_type": PRICE_TYPES
 _ACCEPTED = "Fields accepted on create"
 
 
-def _look_for(name: str) -> Look:
-    def look(trial: Trial) -> None:
-        for value in _ALLOWED.get(name, (({**SHOWN, **PLACE}).get(name, trial.session.marker),)):
-            listing_id, sent = _created_with(trial, name, value)
-            if name not in PLACE:  # nothing says that these are shown
-                _require_shown(trial, listing_id, name, sent)
+def _check_field(name: str) -> CheckFunction:
+    def check(context: Context) -> None:
+        for value in _ALLOWED.get(
+            name, (({**RECORD_FIELDS, **LOCATION_FIELDS}).get(name, context.session.title_prefix),)
+        ):
+            listing_id, sent = _create_with(context, name, value)
+            if name not in LOCATION_FIELDS:  # these are not part of the record
+                _require_value(context, listing_id, name, sent)
 
-    return look
+    return check
 
 
-def _created_with(trial: Trial, name: str, value: object) -> tuple[str, object]:
-    """The id of a listing with the value: the full one where that has it, one of its own elsewhere."""
-    full_id, _ = trial.full
-    if full_id is not None and trial.fields(**SHOWN, **PLACE)[name] == value:
+def _create_with(context: Context, name: str, value: object) -> tuple[str, object]:
+    """Return the id of a listing with the value: the full listing if it has the value, otherwise a new one."""
+    full_id, _ = context.full
+    if full_id is not None and context.build_fields(**RECORD_FIELDS, **LOCATION_FIELDS)[name] == value:
         return full_id, value
-    created = trial.session.ask("POST", body=trial.fields(**{name: value}))
-    listing_id = id_of(created.members.get("id"))
+    created = context.session.send("POST", body=context.build_fields(**{name: value}))
+    listing_id = parse_id(created.members.get("id"))
     if not created.succeeded:
-        raise Broken(f"wanted it to be taken in; {created.told}")
+        raise Failed(f"expected the field to be accepted; {created.summary}")
     if listing_id is None:
-        raise Prevented(f"the new listing has no id; {created.told}")
+        raise Blocked(f"the new listing has no id; {created.summary}")
     return listing_id, value
 
 
-def _require_shown(trial: Trial, listing_id: str, name: str, sent: object) -> None:
-    record = trial.record(listing_id)
+def _require_value(context: Context, listing_id: str, name: str, sent: object) -> None:
+    record = context.get_record(listing_id)
     if name in record and not is_same(record[name], sent):
-        raise Broken(f"listing {listing_id} was created with {name} {sent!r} and shows {record[name]!r:.200}")
+        raise Failed(f"listing {listing_id} was created with {name} {sent!r} and has {record[name]!r:.200}")
 
 
 def is_same(shown: object, sent: object) -> bool:
-    """Whether a value is what was sent, in whatever type: types are checked on their own."""
+    """Return whether a value equals the value sent. A number may be a string: other checks report wrong types."""
     if isinstance(sent, bool) or not isinstance(sent, int | float) or not isinstance(shown, str):
         return shown == sent
     try:
@@ -135,15 +137,15 @@ def is_same(shown: object, sent: object) -> bool:
 
 
 for _number, (_name, _row) in enumerate(_ROWS.items(), 1):
-    SHEET.add(f"field-{_number}", _ACCEPTED, _row)(_look_for(_name))
+    SUITE.add(f"field-{_number}", _ACCEPTED, _row)(_check_field(_name))
 
 
-@SHEET.add("field-13", _ACCEPTED, _ROWS["type"])
-def default_type(trial: Trial) -> None:
-    """A listing that was created without a type is a product."""
-    listing_id = id_of(trial.minimal.members.get("id"))
+@SUITE.add("field-13", _ACCEPTED, _ROWS["type"])
+def check_default_type(context: Context) -> None:
+    """Require that a listing created without a type is a product."""
+    listing_id = parse_id(context.minimal.members.get("id"))
     if listing_id is None:
-        raise Prevented("no listing could be made")
-    shown = trial.record(listing_id).get("type")
+        raise Blocked("no listing could be created")
+    shown = context.get_record(listing_id).get("type")
     if shown != "product":
-        raise Broken(f"listing {listing_id} was created without a type and shows {shown!r:.200}")
+        raise Failed(f"listing {listing_id} was created without a type and has {shown!r:.200}")

@@ -1,11 +1,11 @@
-"""DELETE: what it answers, and that the listing is closed."""
+"""Checks of DELETE: its response, and that the listing is closed."""
 
-from listings.conform.context import Trial
-from listings.conform.reading import ids_of
-from listings.conform.suite import Sheet
-from listings.conform.verdicts import Broken, Prevented
+from listings.conform.context import Context
+from listings.conform.reading import collect_ids
+from listings.conform.suite import Suite
+from listings.conform.verdicts import Blocked, Failed
 
-SHEET = Sheet()
+SUITE = Suite()
 _STATES = "States and transitions"
 _CLOSED = (
     "any | DELETE on the listing | caller owns the listing | closed by soft delete | "
@@ -13,32 +13,32 @@ _CLOSED = (
 )
 
 
-@SHEET.add("delete-1", "Endpoints", "DELETE | /api/v1/listings/{id} | none | JSON object with message (string)")
-def answer_to_a_delete(trial: Trial) -> None:
-    """Success with a message."""
-    deleted = trial.session.ask("DELETE", f"/{trial.listing()}")
+@SUITE.add("delete-1", "Endpoints", "DELETE | /api/v1/listings/{id} | none | JSON object with message (string)")
+def check_delete_response(context: Context) -> None:
+    """Require success and a message."""
+    deleted = context.session.send("DELETE", f"/{context.create_listing()}")
     if not deleted.succeeded or not isinstance(deleted.members.get("message"), str):
-        raise Broken(f"wanted success and a JSON object with a string as message; {deleted.told}")
+        raise Failed(f"expected success and a JSON object with a string as message; {deleted.summary}")
 
 
-@SHEET.add("delete-2", _STATES, _CLOSED)
-def deleted_listing_is_not_listed(trial: Trial) -> None:
-    """What is closed is not among the active listings."""
-    listing_id = trial.listing()
-    deleted = trial.attempt("DELETE", f"/{listing_id}")
+@SUITE.add("delete-2", _STATES, _CLOSED)
+def check_deleted_is_not_listed(context: Context) -> None:
+    """Require that the list no longer has the listing."""
+    listing_id = context.create_listing()
+    deleted = context.send_setup("DELETE", f"/{listing_id}")
     if not deleted.succeeded:
-        raise Prevented(f"no listing could be deleted: {deleted.told}")
-    if listing_id in ids_of(trial.listed()):
-        raise Broken(f"{deleted.told}, and the list still has it")
+        raise Blocked(f"no listing could be deleted: {deleted.summary}")
+    if listing_id in collect_ids(context.get_list()):
+        raise Failed(f"{deleted.summary}, and the list still has the listing")
 
 
-@SHEET.add("delete-3", _STATES, _CLOSED)
-def inactive_listing_is_deleted(trial: Trial) -> None:
-    """Deleting works in any state."""
-    listing_id = trial.listing()
-    paused = trial.attempt("PATCH", f"/{listing_id}", {"is_active": False})
+@SUITE.add("delete-3", _STATES, _CLOSED)
+def check_delete_of_inactive(context: Context) -> None:
+    """Require that an inactive listing can be deleted."""
+    listing_id = context.create_listing()
+    paused = context.send_setup("PATCH", f"/{listing_id}", {"is_active": False})
     if not paused.succeeded:
-        raise Prevented(f"no listing could be made inactive: {paused.told}")
-    deleted = trial.session.ask("DELETE", f"/{listing_id}")
+        raise Blocked(f"no listing could be paused: {paused.summary}")
+    deleted = context.session.send("DELETE", f"/{listing_id}")
     if not deleted.succeeded:
-        raise Broken(f"wanted an inactive listing to be deleted; {deleted.told}")
+        raise Failed(f"expected an inactive listing to be deleted; {deleted.summary}")

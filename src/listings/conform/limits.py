@@ -1,76 +1,76 @@
-"""The rate limit, which can only be seen by using up a key's hour: for operators who ask for it."""
+"""The rate limit. These checks use up the key's requests for an hour, so they run only with --rate-limit."""
 
 import time
 
-from listings.conform.context import Trial
-from listings.conform.suite import Sheet
-from listings.conform.verdicts import Broken, NotChecked, Prevented
+from listings.conform.context import Context
+from listings.conform.suite import Suite
+from listings.conform.verdicts import Blocked, Failed, Skipped
 
-SHEET = Sheet()
+SUITE = Suite()
 _SECTION = "Limits"
 _ROW = "Request rate | 1000 requests per hour | each API key, all endpoints"
 _LIMIT = 1000
-_HOUR = 3600
-_TRIES = 3
-_MOST = 2 * _LIMIT  # in any hour, should that touch two hours of a fixed window
+_WINDOW_SECONDS = 3600
+_ATTEMPTS = 3
+_MAX_PER_HOUR = 2 * _LIMIT  # any hour may overlap two fixed windows
 
 
-@SHEET.add("limit-1", _SECTION, _ROW)
-def thousand_an_hour(trial: Trial) -> str:
-    """A thousand requests of the key are served, and then they are refused.
+@SUITE.add("limit-1", _SECTION, _ROW)
+def check_limit(context: Context) -> str:
+    """Require that 1000 requests of the key succeed and that later ones are rejected.
 
-    What counts as served is success alone, and as sent everything, so that a server may count errors or not.
+    Servers may or may not count errors. So successes must not exceed the limit, and requests must not fall below it.
     """
-    _require_wish(trial)
-    session = trial.session
+    _require_option(context)
+    session = context.session
     key = session.keys.own
-    while session.served[key] <= _MOST:
-        if time.monotonic() > session.begun + _HOUR:
-            raise Prevented(f"the hour was over after {session.requests[key]} requests")
-        if not session.ask("GET").succeeded:
-            return _judged(session.requests[key] - 1, session.served[key])
-    seconds = round(time.monotonic() - session.begun)
-    raise Broken(
-        f"{session.served[key]} requests were served within {seconds} seconds, and none of the last was refused"
-    )
+    while session.successes[key] <= _MAX_PER_HOUR:
+        if time.monotonic() > session.started_at + _WINDOW_SECONDS:
+            raise Blocked(f"the hour ended after {session.requests[key]} requests")
+        if not session.send("GET").succeeded:
+            return _check_counts(session.requests[key] - 1, session.successes[key])
+    seconds = round(time.monotonic() - session.started_at)
+    raise Failed(f"{session.successes[key]} requests succeeded within {seconds} seconds, and none was rejected")
 
 
-def _judged(sent: int, served: int) -> str:
-    """`sent` counts what came before the first refusal."""
-    if served > _LIMIT:
-        raise Prevented(
-            f"{served} requests were served, which is right only if a fixed hour ended meanwhile: run it again"
+def _check_counts(sent: int, succeeded: int) -> str:
+    """Return a remark. `sent` is the number of requests before the first rejected one."""
+    if succeeded > _LIMIT:
+        raise Blocked(
+            f"{succeeded} requests succeeded, which is correct only if a fixed hour ended during the run: run it again"
         )
     if sent < _LIMIT:
-        raise Prevented(f"refused after {sent} requests: run it again with a key that was not used in the hour before")
-    return f"refused after {sent} requests, of which {served} succeeded"
+        raise Blocked(f"rejected after {sent} requests: run it again with a key that was not used in the last hour")
+    return f"rejected after {sent} requests, of which {succeeded} succeeded"
 
 
-@SHEET.add("limit-2", _SECTION, _ROW)
-def all_endpoints_are_limited(trial: Trial) -> None:
-    """A key that is used up can't create either."""
-    _require_used_up(trial)
-    for _ in range(_TRIES):  # one success may be a request that was forgotten that very moment
-        if not trial.session.ask("POST", body=trial.fields()).succeeded or trial.session.ask("GET").succeeded:
+@SUITE.add("limit-2", _SECTION, _ROW)
+def check_limit_on_create(context: Context) -> None:
+    """Require that a create with the used-up key is rejected."""
+    _require_used_up(context)
+    for _ in range(_ATTEMPTS):  # one create may succeed because an old request leaves a sliding window just then
+        if not context.session.send("POST", body=context.build_fields()).succeeded:
             return
-    raise Broken(f"{_TRIES} times in turn the list was refused to the key that is used up, and a create was served")
+        if context.session.send("GET").succeeded:
+            return
+    raise Failed(f"{_ATTEMPTS} times a create succeeded with the used-up key and a list request was then rejected")
 
 
-@SHEET.add("limit-3", _SECTION, _ROW)
-def each_key_has_its_own_limit(trial: Trial) -> None:
-    """Another key is served while the first is used up."""
-    _require_used_up(trial)
-    shown = trial.session.ask("GET", by=trial.other)
-    if not shown.succeeded:
-        raise Broken(f"--key is used up, and {shown.told}")
+@SUITE.add("limit-3", _SECTION, _ROW)
+def check_limit_per_key(context: Context) -> None:
+    """Require that another key still works."""
+    _require_used_up(context)
+    response = context.session.send("GET", by=context.other)
+    if not response.succeeded:
+        raise Failed(f"--key is used up, and {response.summary}")
 
 
-def _require_used_up(trial: Trial) -> None:
-    _require_wish(trial)
-    if trial.session.ask("GET").succeeded:
-        raise Prevented("the key is not used up")
+def _require_used_up(context: Context) -> None:
+    _require_option(context)
+    if context.session.send("GET").succeeded:
+        raise Blocked("the key is not used up")
 
 
-def _require_wish(trial: Trial) -> None:
-    if not trial.rate_limit:
-        raise NotChecked("give --rate-limit; it uses up the key's requests for an hour")
+def _require_option(context: Context) -> None:
+    if not context.rate_limit:
+        raise Skipped("give --rate-limit; it uses up the key's requests for an hour")

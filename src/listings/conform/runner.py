@@ -1,4 +1,4 @@
-"""A run: every check once, in order, and then no listing of it is left."""
+"""Run every check once, in order, then delete the listings that the run created."""
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -6,61 +6,62 @@ from types import ModuleType
 
 from listings.conform import answers, authentication, creating, deleting, limits, reading, records, updating
 from listings.conform.client import Address, Client
-from listings.conform.context import Trial
+from listings.conform.context import Context
 from listings.conform.session import CleanUp, Keys, Session
-from listings.conform.verdicts import Broken, Prevented, Result
+from listings.conform.verdicts import Blocked, Failed, Result
 from listings.domain.errors import Problem
 
 SUBJECTS = (reading, records, creating, updating, deleting, authentication, answers)
-_REFUSED = {401, 403}
+_REJECTED = {401, 403}
 
 
 def run(
-    address: Address, keys: Keys, tell: Callable[[str], None], *, rate_limit: bool = False, timeout: float = 10
+    address: Address, keys: Keys, report: Callable[[str], None], *, rate_limit: bool = False, timeout: float = 10
 ) -> list[Result]:
-    """The verdict on every sentence; `timeout` is in seconds and for each answer.
+    """Return the result of every check.
 
-    Raises Problem when the server can't be reached or refuses the key. `tell` hears what became of the listings that
-    the run made, however it ends.
+    `timeout` is in seconds, for each response. `report` is called with a sentence about the run's listings, even after
+    an error. Raises Problem if the server can't be reached or rejects the key.
     """
     with closing(Client(address, timeout)) as client:
         session = Session(client, keys)
-        _open(session)
-        trial = Trial(session, rate_limit=rate_limit)
+        _choose_header(session)
+        context = Context(session, rate_limit=rate_limit)
         try:
-            found = _verdicts(SUBJECTS, trial)
+            results = _run_checks(SUBJECTS, context)
         finally:
-            tell(_sentence_on(session.clean_up()))
-        session.obeys_limits = False
+            report(_describe_clean_up(session.clean_up()))
+        session.stops_at_rate_limit = False
         try:
-            return found + _verdicts((limits,), trial)
+            return results + _run_checks((limits,), context)
         finally:
             if session.has_listings:
-                tell(_sentence_on(session.clean_up()))
+                report(_describe_clean_up(session.clean_up()))
 
 
-def _verdicts(subjects: Sequence[ModuleType], trial: Trial) -> list[Result]:
-    return [check.verdict_on(trial) for subject in subjects for check in subject.SHEET.checks]
+def _run_checks(subjects: Sequence[ModuleType], context: Context) -> list[Result]:
+    return [check.run(context) for subject in subjects for check in subject.SUITE.checks]
 
 
-def _open(session: Session) -> None:
-    """Find a header in which the server takes the key. Raises Problem."""
-    refused = []
+def _choose_header(session: Session) -> None:
+    """Find the header in which the server accepts the key. Raises Problem."""
+    rejected = []
     try:
         for by in (session.by_header, session.by_bearer):
             session.own = by
-            refused.append(session.ask("GET"))
-            if refused[-1].status not in _REFUSED:
+            rejected.append(session.send("GET"))
+            if rejected[-1].status not in _REJECTED:
                 return
-    except (Broken, Prevented) as reason:
-        raise Problem("unavailable", f"Nothing could be checked: {reason}") from None
-    told = "; ".join(answer.told for answer in refused)
-    raise Problem("unavailable", f"Nothing could be checked, since --key is refused in both headers: {told}")
+    except (Failed, Blocked) as error:
+        raise Problem("unavailable", f"No check could run: {error}") from None
+    summaries = "; ".join(response.summary for response in rejected)
+    raise Problem("unavailable", f"No check could run, because the server rejects --key in both headers: {summaries}")
 
 
-def _sentence_on(cleaned: CleanUp) -> str:
-    if not cleaned.made:
-        return "The run made no listing."
-    if not cleaned.left:
-        return f"The run made {cleaned.made} listings and deleted them again."
-    return f"The run made {cleaned.made} listings, of which these could not be deleted: {', '.join(cleaned.left)}."
+def _describe_clean_up(cleaned: CleanUp) -> str:
+    if not cleaned.created:
+        return "The run created no listings."
+    if not cleaned.remaining:
+        return f"The run created {cleaned.created} listings and deleted them again."
+    remaining = ", ".join(cleaned.remaining)
+    return f"The run created {cleaned.created} listings. These could not be deleted: {remaining}."

@@ -1,4 +1,4 @@
-"""A run's conversation with the server: who asks, what came, which listings were made and are to be deleted again."""
+"""The requests of a run. The session records the responses, and the listings that must be deleted at the end."""
 
 import json
 import re
@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
-from listings.conform.client import Client, NoAnswer
-from listings.conform.verdicts import Broken, Prevented
+from listings.conform.client import Client, NoResponse
+from listings.conform.verdicts import Blocked, Failed
 
 LISTINGS = "/api/v1/listings"
 TITLE = "Conformance check"
@@ -18,14 +18,14 @@ Body: TypeAlias = Mapping[str, object] | bytes
 
 _TOO_MANY_REQUESTS = 429
 _FIRST_ERROR = 400
-_GIVE_UP_AFTER = 3  # requests in a row without an answer
-_LONGEST_TOLD = 300  # characters
+_MAX_TIMEOUTS = 3  # requests in a row without a response, after which the run sends no more
+_MAX_SUMMARY_LENGTH = 300
 _ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _HEADERS = {"Accept": "application/json", "User-Agent": "listings-conform"}
 
 
 class Keys(NamedTuple):
-    """What the operator gave: a key; one of another account; one of an account whose Business plan has expired."""
+    """The user's keys: the main one, one of another account, and one of an account whose plan has expired."""
 
     own: str
     other: str | None = None
@@ -33,7 +33,7 @@ class Keys(NamedTuple):
 
 
 class Credential(NamedTuple):
-    """How a request says who it is from; `name` is for people."""
+    """A key and the header that carries it; `name` describes both in reports."""
 
     name: str
     key: str | None
@@ -41,36 +41,35 @@ class Credential(NamedTuple):
 
     @property
     def headers(self) -> dict[str, str]:
-        """The header that carries the key, if there is one."""
         if self.key is None:
             return {}
         return {self.header: f"Bearer {self.key}" if self.header == "Authorization" else self.key}
 
 
 class Exchange(NamedTuple):
-    """A request and its answer; `told` is both for people, without any key."""
+    """A request and its response. `summary` describes both for people, without keys."""
 
-    told: str
+    summary: str
     status: int
     body: bytes
     repeated: bool
 
     @property
     def succeeded(self) -> bool:
-        """Whether the status is of the 200 class."""
+        """Whether the status is 2xx."""
         return self.status // 100 == 2  # noqa: PLR2004 - the class
 
     @property
     def json(self) -> object:
-        """The body. Raises ValueError for what is no JSON."""
+        """The parsed body. Raises ValueError if it is not JSON."""
         try:
-            return json.loads(self.body.decode("utf-8"), parse_constant=_refuse)
+            return json.loads(self.body.decode("utf-8"), parse_constant=_reject_constant)
         except RecursionError:
             raise ValueError("nested too deeply") from None
 
     @property
     def members(self) -> dict[str, object]:
-        """The body's members, none when it is no JSON object."""
+        """The members of the body, or an empty dict if the body is not a JSON object."""
         try:
             value = self.json
         except ValueError:
@@ -78,147 +77,147 @@ class Exchange(NamedTuple):
         return value if isinstance(value, dict) else {}
 
 
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+def _reject_constant(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
 
 
 class CleanUp(NamedTuple):
-    """How many listings the run has made, and the ids of those that could not be deleted."""
+    """The number of listings that the run created, and the ids of those that could not be deleted."""
 
-    made: int
-    left: tuple[str, ...]
+    created: int
+    remaining: tuple[str, ...]
 
 
 class Session:
-    """Asks, and remembers what every answer of the run has to have, and what it has to delete."""
+    """Sends requests and records their responses and the listings that they create."""
 
     def __init__(self, client: Client, keys: Keys) -> None:
-        """The own key goes by X-API-Key until `own` is set to another credential."""
+        """Send the main key as X-API-Key until `own` is set to another credential."""
         self.by_header = Credential("--key as X-API-Key", keys.own)
         self.by_bearer = Credential("--key as a bearer token", keys.own, "Authorization")
         self.nobody = Credential("no key", None)
-        self.invalid = Credential("a key that was never given out", f"conformance-check-{secrets.token_hex(16)}")
+        self.invalid = Credential("a key that was never issued", f"conformance-check-{secrets.token_hex(16)}")
         self.own = self.by_header
         self.keys = keys
-        self.marker = f"{TITLE} {secrets.token_hex(4)}"  # begins the title of every listing of the run
-        self.requests: Counter[str | None] = Counter()  # by key, what was refused included
-        self.served: Counter[str | None] = Counter()
+        self.title_prefix = f"{TITLE} {secrets.token_hex(4)}"  # of every listing of the run
+        self.requests: Counter[str | None] = Counter()  # by key, including rejected requests
+        self.successes: Counter[str | None] = Counter()
         self.errors: list[Exchange] = []
-        self.no_json: list[Exchange] = []
-        self.obeys_limits = True
-        self.begun = time.monotonic()
+        self.non_json: list[Exchange] = []
+        self.stops_at_rate_limit = True
+        self.started_at = time.monotonic()
         self._client = client
-        self._made: dict[str, Credential] = {}
-        self._ever_made: set[str] = set()
-        self._unsure: set[Credential] = set()  # whose creates had no answer that tells the id
+        self._created: dict[str, Credential] = {}
+        self._all_created: set[str] = set()
+        self._unconfirmed: set[Credential] = set()  # those with a create whose response has no id
         self._unanswered = 0
 
-    def ask(self, method: str, path: str = "", body: Body | None = None, by: Credential | None = None) -> Exchange:
-        """Send a request, by the own key if by nobody else; `path` goes on behind /api/v1/listings.
+    def send(self, method: str, path: str = "", body: Body | None = None, by: Credential | None = None) -> Exchange:
+        """Send a request to /api/v1/listings followed by `path`, with the main key unless `by` is given.
 
-        Raises Broken when no answer comes, Prevented when the server has stopped answering or limits requests.
+        Raises Failed if there is no response, and Blocked if the server no longer responds or the rate limit is hit.
         """
-        if self._unanswered >= _GIVE_UP_AFTER:
-            raise Prevented("the server has stopped answering")
+        if self._unanswered >= _MAX_TIMEOUTS:
+            raise Blocked("the server no longer responds")
         by = by or self.own
         content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        request = f"{method} {LISTINGS}{path} {self._readable(content or b'')}".strip() + f" ({by.name})"
-        exchange = self._send(request, method, LISTINGS + path, content, by)
-        self._note(exchange, method, path, by)
-        if exchange.status == _TOO_MANY_REQUESTS and self.obeys_limits:
-            raise Prevented(f"the server limits requests: {exchange.told}")
+        request = f"{method} {LISTINGS}{path} {self._preview(content or b'')}".strip() + f" ({by.name})"
+        exchange = self._exchange(request, method, LISTINGS + path, content, by)
+        self._record(exchange, method, path, by)
+        if exchange.status == _TOO_MANY_REQUESTS and self.stops_at_rate_limit:
+            raise Blocked(f"the server limits requests: {exchange.summary}")
         return exchange
 
     @property
     def has_listings(self) -> bool:
         """Whether there may be listings to delete."""
-        return bool(self._made or self._unsure)
+        return bool(self._created or self._unconfirmed)
 
     def has(self, listing_id: str) -> bool:
-        """Whether a listing of the run is still there."""
-        return listing_id in self._made
+        """Return whether the run created the listing and has not deleted it."""
+        return listing_id in self._created
 
     def clean_up(self) -> CleanUp:
-        """Delete every listing that the run made, those included whose creation was never confirmed."""
+        """Delete every listing that the run created, including those whose creation was never confirmed."""
         self._unanswered = 0
-        for by in self._unsure:
-            self._find_marked(by)
-        self._unsure.clear()
-        for listing_id, by in list(self._made.items()):
-            if self._is_gone(listing_id, by):
-                self._made.pop(listing_id, None)
-        return CleanUp(len(self._ever_made), tuple(self._made))
+        for by in self._unconfirmed:
+            self._find_created(by)
+        self._unconfirmed.clear()
+        for listing_id, by in list(self._created.items()):
+            if self._is_deleted(listing_id, by):
+                self._created.pop(listing_id, None)
+        return CleanUp(len(self._all_created), tuple(self._created))
 
-    def _send(self, request: str, method: str, path: str, content: bytes | None, by: Credential) -> Exchange:
+    def _exchange(self, request: str, method: str, path: str, content: bytes | None, by: Credential) -> Exchange:
         headers = _HEADERS | by.headers | ({} if content is None else {"Content-Type": "application/json"})
         if method == "POST":
-            self._unsure.add(by)  # until the answer is there: the run may be interrupted meanwhile
+            self._unconfirmed.add(by)  # before the response: the run may be interrupted meanwhile
         self.requests[by.key] += 1
         try:
-            answer = self._client.send(method, path, headers, content)
-        except NoAnswer as reason:
+            response = self._client.send(method, path, headers, content)
+        except NoResponse as error:
             self._unanswered += 1
-            raise Broken(f"{request}: the server {reason}") from None
+            raise Failed(f"{request}: the server {error}") from None
         self._unanswered = 0
-        told = f"{request} was answered {answer.status} {self._readable(answer.body)}".rstrip()
-        return Exchange(told, answer.status, answer.body, answer.repeated)
+        summary = f"{request} returned {response.status} {self._preview(response.body)}".rstrip()
+        return Exchange(summary, response.status, response.body, response.repeated)
 
-    def _note(self, exchange: Exchange, method: str, path: str, by: Credential) -> None:
-        self.served[by.key] += exchange.succeeded
+    def _record(self, exchange: Exchange, method: str, path: str, by: Credential) -> None:
+        self.successes[by.key] += exchange.succeeded
         if exchange.status != _TOO_MANY_REQUESTS:
-            self._note_shape(exchange)
+            self._record_shape(exchange)
         if method == "DELETE" and exchange.succeeded:
-            self._made.pop(path.removeprefix("/"), None)
+            self._created.pop(path.removeprefix("/"), None)
         if method != "POST":
             return
-        listing_id = id_of(exchange.members.get("id"))
+        listing_id = parse_id(exchange.members.get("id"))
         if exchange.succeeded and listing_id is not None:
-            self._remember(listing_id, by)
+            self._record_created(listing_id, by)
         if not exchange.repeated and (not exchange.succeeded or listing_id is not None):
-            self._unsure.discard(by)
+            self._unconfirmed.discard(by)
 
-    def _note_shape(self, exchange: Exchange) -> None:
+    def _record_shape(self, exchange: Exchange) -> None:
         if exchange.status >= _FIRST_ERROR:
             self.errors.append(exchange)
         try:
             _ = exchange.json
         except ValueError:
-            self.no_json.append(exchange)
+            self.non_json.append(exchange)
 
-    def _find_marked(self, by: Credential) -> None:
+    def _find_created(self, by: Credential) -> None:
         try:
-            shown = self.ask("GET", by=by).members.get("listings")
-        except (Broken, Prevented):
+            records = self.send("GET", by=by).members.get("listings")
+        except (Failed, Blocked):
             return
-        for record in shown if isinstance(shown, list) else []:
-            listing_id = id_of(record.get("id")) if isinstance(record, dict) else None
-            if listing_id is not None and str(record.get("title")).startswith(self.marker):
-                self._remember(listing_id, by)
+        for record in records if isinstance(records, list) else []:
+            listing_id = parse_id(record.get("id")) if isinstance(record, dict) else None
+            if listing_id is not None and str(record.get("title")).startswith(self.title_prefix):
+                self._record_created(listing_id, by)
 
-    def _remember(self, listing_id: str, by: Credential) -> None:
-        self._made[listing_id] = by
-        self._ever_made.add(listing_id)
+    def _record_created(self, listing_id: str, by: Credential) -> None:
+        self._created[listing_id] = by
+        self._all_created.add(listing_id)
 
-    def _is_gone(self, listing_id: str, by: Credential) -> bool:
+    def _is_deleted(self, listing_id: str, by: Credential) -> bool:
         try:
-            deleted = self.ask("DELETE", f"/{listing_id}", by=by)
-        except (Broken, Prevented):
+            deleted = self.send("DELETE", f"/{listing_id}", by=by)
+        except (Failed, Blocked):
             return False
         return deleted.succeeded or deleted.status == 404  # noqa: PLR2004 - not found
 
-    def _readable(self, content: bytes) -> str:
-        """The beginning of a body in one line for people, without the keys, which servers may repeat."""
-        text = content[: 100 * _LONGEST_TOLD].decode("utf-8", "replace")
+    def _preview(self, content: bytes) -> str:
+        """Return the beginning of a body as one printable line, without keys, which servers may repeat."""
+        text = content[: 100 * _MAX_SUMMARY_LENGTH].decode("utf-8", "replace")
         for key in sorted(filter(None, self.keys), key=len, reverse=True):
             for form in (key, json.dumps(key)[1:-1]):
                 text = text.replace(form, "[a key]")
-        line = " ".join(text[: 10 * _LONGEST_TOLD].split())  # so that no key is told that was cut before its end
+        line = " ".join(text[: 10 * _MAX_SUMMARY_LENGTH].split())  # this also drops a key that the first cut truncated
         line = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in line)
-        return line if len(line) <= _LONGEST_TOLD else f"{line[:_LONGEST_TOLD]}…"
+        return line if len(line) <= _MAX_SUMMARY_LENGTH else f"{line[:_MAX_SUMMARY_LENGTH]}…"
 
 
-def id_of(value: object) -> str | None:
-    """An id as it goes into a path, even where the server gave it in another type than it should."""
+def parse_id(value: object) -> str | None:
+    """Return an id as it is written in a path, or None. Accepts strings and floats from servers that send them."""
     if isinstance(value, bool) or not isinstance(value, int | str | float):
         return None
     text = f"{value:.0f}" if isinstance(value, float) else str(value)

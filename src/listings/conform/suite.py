@@ -1,59 +1,58 @@
-"""A sheet of checks: each is a sentence of the specification, with its section, and what looks whether it is kept."""
+"""Suites of checks. Each check tests one sentence of the specification."""
 
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from listings.conform.context import Trial
+from listings.conform.context import Context
 from listings.conform.session import Exchange
-from listings.conform.verdicts import Broken, NotChecked, Prevented, Result, Verdict
+from listings.conform.verdicts import Blocked, Failed, Result, Skipped, Verdict
 
-# Returns when the sentence is kept, with a remark if there is one; raises Broken, NotChecked or Prevented.
-Look: TypeAlias = Callable[[Trial], str | None]
+# Returns a remark or None if the server conforms; raises Failed, Blocked or Skipped otherwise.
+CheckFunction: TypeAlias = Callable[[Context], str | None]
+
+_MAX_SUMMARIES = 3
 
 
 class Check(NamedTuple):
-    """One sentence, quoted to the letter."""
+    """A sentence quoted verbatim, and the function that checks it."""
 
     id: str
     section: str
     sentence: str
-    look: Look
+    function: CheckFunction
 
-    def verdict_on(self, trial: Trial) -> Result:
-        """Look, and tell what was found."""
+    def run(self, context: Context) -> Result:
         try:
-            verdict, happened, prevented = Verdict.KEPT, self.look(trial) or "", False
-        except Broken as found:
-            verdict, happened, prevented = Verdict.BROKEN, str(found), False
-        except NotChecked as reason:
-            verdict, happened, prevented = Verdict.NOT_CHECKED, str(reason), False
-        except Prevented as reason:
-            verdict, happened, prevented = Verdict.NOT_CHECKED, str(reason), True
-        return Result(self.id, self.section, self.sentence, verdict, happened, prevented)
+            verdict, happened = Verdict.PASSED, self.function(context) or ""
+        except Failed as error:
+            verdict, happened = Verdict.FAILED, str(error)
+        except Blocked as error:
+            verdict, happened = Verdict.BLOCKED, str(error)
+        except Skipped as error:
+            verdict, happened = Verdict.SKIPPED, str(error)
+        return Result(self.id, self.section, self.sentence, verdict, happened)
 
 
-class Sheet:
-    """The checks of one subject, in order."""
+class Suite:
+    """The checks of one subject, in the order in which they run."""
 
     def __init__(self) -> None:
         self.checks: list[Check] = []
 
-    def add(self, identifier: str, section: str, sentence: str) -> Callable[[Look], Look]:
-        """Put the decorated function on the sheet."""
+    def add(self, identifier: str, section: str, sentence: str) -> Callable[[CheckFunction], CheckFunction]:
+        """Return a decorator that adds a check function to the suite."""
 
-        def decorate(look: Look) -> Look:
-            self.checks.append(Check(identifier, section, sentence, look))
-            return look
+        def decorate(function: CheckFunction) -> CheckFunction:
+            self.checks.append(Check(identifier, section, sentence, function))
+            return function
 
         return decorate
 
 
-def require(exchanges: list[Exchange], kept: Callable[[Exchange], bool], wanted: str) -> None:
-    """Raises Broken that tells every exchange that is not as wanted, the first few in full."""
-    wrong = [exchange.told for exchange in exchanges if not kept(exchange)]
+def require(exchanges: list[Exchange], is_expected: Callable[[Exchange], bool], expected: str) -> None:
+    """Raise Failed if an exchange is not as expected. The text has the first few of them."""
+    wrong = [exchange.summary for exchange in exchanges if not is_expected(exchange)]
     if wrong:
-        more = f"; {len(wrong) - _MOST_TOLD} more like it" if len(wrong) > _MOST_TOLD else ""
-        raise Broken(f"wanted {wanted}; {'; '.join(wrong[:_MOST_TOLD])}{more}")
-
-
-_MOST_TOLD = 3
+        rest = len(wrong) - _MAX_SUMMARIES
+        more = f"; and {rest} more" if rest > 0 else ""
+        raise Failed(f"expected {expected}; {'; '.join(wrong[:_MAX_SUMMARIES])}{more}")

@@ -1,14 +1,14 @@
-"""PUT and PATCH: what they answer, what they change and what they leave alone, and that they are the same."""
+"""Checks of PUT and PATCH: their responses, the changed fields, and that both methods are equivalent."""
 
 from typing import Any
 
-from listings.conform.context import NOT_COMPARED, SHOWN, UNKNOWN_ID, Trial, Update, is_off
+from listings.conform.context import RECORD_FIELDS, UNKNOWN_ID, VOLATILE_FIELDS, Context, Update, is_inactive
 from listings.conform.creating import is_same
-from listings.conform.session import Exchange, id_of
-from listings.conform.suite import Look, Sheet
-from listings.conform.verdicts import Broken, Prevented
+from listings.conform.session import Exchange, parse_id
+from listings.conform.suite import CheckFunction, Suite
+from listings.conform.verdicts import Blocked, Failed
 
-SHEET = Sheet()
+SUITE = Suite()
 _SECTION = "Endpoints"
 _STATES = "States and transitions"
 _ROW = (
@@ -20,62 +20,63 @@ _PAUSE = (
     "active | PUT or PATCH with is_active false | caller owns the listing | inactive | updated_at is expected to "
     "change only as the service decides; other given fields are also updated"
 )
-_FAR_MORE = 1_000_000
+_MANY_VIEWS = 1_000_000
 
 
-def _answers(method: str) -> Look:
-    def look(trial: Trial) -> None:
-        answer = trial.partial_update(method).exchange
-        if not answer.succeeded or not isinstance(answer.members.get("message"), str):
-            raise Broken(f"wanted success and a JSON object with a string as message; {answer.told}")
+def _check_response(method: str) -> CheckFunction:
+    def check(context: Context) -> None:
+        response = context.partial_update(method).exchange
+        if not response.succeeded or not isinstance(response.members.get("message"), str):
+            raise Failed(f"expected success and a JSON object with a string as message; {response.summary}")
 
-    return look
-
-
-def _changes(method: str) -> Look:
-    def look(trial: Trial) -> None:
-        update = _carried_out(trial.full_update(method))
-        _require_changed(update, update.changes)
-
-    return look
+    return check
 
 
-def _leaves_the_rest(method: str) -> Look:
-    def look(trial: Trial) -> None:
-        update = _carried_out(trial.partial_update(method))
-        others = update.before.keys() - update.changes.keys() - NOT_COMPARED
+def _check_all_fields_change(method: str) -> CheckFunction:
+    def check(context: Context) -> None:
+        update = _require_success(context.full_update(method))
+        _require_changes(update, update.changes)
+
+    return check
+
+
+def _check_others_unchanged(method: str) -> CheckFunction:
+    def check(context: Context) -> None:
+        update = _require_success(context.partial_update(method))
+        others = update.before.keys() - update.changes.keys() - VOLATILE_FIELDS
         changed = sorted(name for name in others if _after(update).get(name) != update.before[name])
         if changed:
-            told = ", ".join(
-                f"{name} {update.before[name]!r:.60} to {_after(update).get(name)!r:.60}" for name in changed
+            changes = ", ".join(
+                f"{name} from {update.before[name]!r:.60} to {_after(update).get(name)!r:.60}" for name in changed
             )
-            raise Broken(f"{update.exchange.told}, and changed {told}")
+            raise Failed(f"{update.exchange.summary} and changed {changes}")
 
-    return look
-
-
-def _pauses(method: str) -> Look:
-    def look(trial: Trial) -> None:
-        update = _carried_out(trial.pause(method))
-        if not is_off(_after(update)):
-            raise Broken(f"{update.exchange.told}, and then is_active is {_after(update).get('is_active')!r:.60}")
-
-    return look
+    return check
 
 
-def _updates_others_too(method: str) -> Look:
-    def look(trial: Trial) -> None:
-        _require_changed(_carried_out(trial.pause(method)), {"price": 99.75})
+def _check_pause(method: str) -> CheckFunction:
+    def check(context: Context) -> None:
+        update = _require_success(context.pause(method))
+        after = _after(update)
+        if not is_inactive(after):
+            raise Failed(f"{update.exchange.summary}, but is_active is then {after.get('is_active')!r:.60}")
 
-    return look
+    return check
 
 
-def _carried_out(update: Update) -> Update:
-    """Raises Broken for a refusal, Prevented when the outcome can't be read."""
+def _check_pause_with_price(method: str) -> CheckFunction:
+    def check(context: Context) -> None:
+        _require_changes(_require_success(context.pause(method)), {"price": 99.75})
+
+    return check
+
+
+def _require_success(update: Update) -> Update:
+    """Raises Failed if the server rejected the update, Blocked if the listing can't be read after it."""
     if not update.exchange.succeeded:
-        raise Broken(f"wanted success; {update.exchange.told}")
+        raise Failed(f"expected success; {update.exchange.summary}")
     if update.after is None:
-        raise Prevented(f"the listing can't be read after it; {update.exchange.told}")
+        raise Blocked(f"the listing can't be read after the update; {update.exchange.summary}")
     return update
 
 
@@ -83,70 +84,70 @@ def _after(update: Update) -> dict[str, object]:
     return update.after or {}
 
 
-def _require_changed(update: Update, changes: dict[str, object]) -> None:
+def _require_changes(update: Update, changes: dict[str, object]) -> None:
     after = _after(update)
     wrong = [name for name, value in changes.items() if name in after and not is_same(after[name], value)]
     if wrong:
-        told = ", ".join(f"{name} {after[name]!r:.60}" for name in wrong)
-        raise Broken(f"{update.exchange.told}, and then shows {told}")
+        values = ", ".join(f"{name} {after[name]!r:.60}" for name in wrong)
+        raise Failed(f"{update.exchange.summary}, but the listing then has {values}")
 
 
 _ROWS = (
-    ("update-1", _SECTION, _ROW, _answers("PUT")),
-    ("update-2", _SECTION, _ROW, _answers("PATCH")),
-    ("update-3", _SECTION, _ROW, _changes("PUT")),
-    ("update-4", _SECTION, _ROW, _changes("PATCH")),
-    ("update-5", _SECTION, _PARTIAL, _leaves_the_rest("PUT")),
-    ("update-6", _SECTION, _PARTIAL, _leaves_the_rest("PATCH")),
-    ("state-1", _STATES, _PAUSE, _pauses("PUT")),
-    ("state-2", _STATES, _PAUSE, _pauses("PATCH")),
-    ("state-3", _STATES, _PAUSE, _updates_others_too("PUT")),
-    ("state-4", _STATES, _PAUSE, _updates_others_too("PATCH")),
+    ("update-1", _SECTION, _ROW, _check_response("PUT")),
+    ("update-2", _SECTION, _ROW, _check_response("PATCH")),
+    ("update-3", _SECTION, _ROW, _check_all_fields_change("PUT")),
+    ("update-4", _SECTION, _ROW, _check_all_fields_change("PATCH")),
+    ("update-5", _SECTION, _PARTIAL, _check_others_unchanged("PUT")),
+    ("update-6", _SECTION, _PARTIAL, _check_others_unchanged("PATCH")),
+    ("state-1", _STATES, _PAUSE, _check_pause("PUT")),
+    ("state-2", _STATES, _PAUSE, _check_pause("PATCH")),
+    ("state-3", _STATES, _PAUSE, _check_pause_with_price("PUT")),
+    ("state-4", _STATES, _PAUSE, _check_pause_with_price("PATCH")),
 )
-for _identifier, _section, _sentence, _look in _ROWS:
-    SHEET.add(_identifier, _section, _sentence)(_look)
+for _identifier, _section, _sentence, _function in _ROWS:
+    SUITE.add(_identifier, _section, _sentence)(_function)
 
 
-@SHEET.add("update-7", _SECTION, "PUT and PATCH behave the same way.")
-def both_methods_do_the_same(trial: Trial) -> None:
-    """The same changes of two equal listings are answered alike and lead to equal records."""
-    first, second = trial.listing(**SHOWN), trial.listing(**SHOWN)
+@SUITE.add("update-7", _SECTION, "PUT and PATCH behave the same way.")
+def check_put_equals_patch(context: Context) -> None:
+    """Require equal responses to equal requests, and equal records after them."""
+    first, second = context.create_listing(**RECORD_FIELDS), context.create_listing(**RECORD_FIELDS)
     bodies: tuple[Any, ...] = ({"price": 3, "region": "Otago"}, {}, b'{"price": ')
     for body in bodies:
-        _require_alike(
-            trial.session.ask("PUT", f"/{first}", body),
-            trial.session.ask("PATCH", f"/{second}", body),
+        _require_equal(
+            context.session.send("PUT", f"/{first}", body),
+            context.session.send("PATCH", f"/{second}", body),
         )
-    _require_alike(*(trial.session.ask(method, f"/{UNKNOWN_ID}", {"price": 3}) for method in ("PUT", "PATCH")))
-    one, other = trial.record(first), trial.record(second)
-    unequal = NOT_COMPARED | {"id", "created_at"}
-    different = sorted(name for name in one if name not in unequal and one[name] != other.get(name))
+    _require_equal(*(context.session.send(method, f"/{UNKNOWN_ID}", {"price": 3}) for method in ("PUT", "PATCH")))
+    one, other = context.get_record(first), context.get_record(second)
+    ignored = VOLATILE_FIELDS | {"id", "created_at"}
+    different = sorted(name for name in one if name not in ignored and one[name] != other.get(name))
     if different:
-        raise Broken(f"the same changes by PUT and by PATCH led to different values of {', '.join(different)}")
+        raise Failed(f"after the same updates by PUT and by PATCH these fields differ: {', '.join(different)}")
 
 
-def _require_alike(put: Exchange, patch: Exchange) -> None:
+def _require_equal(put: Exchange, patch: Exchange) -> None:
     if put.status != patch.status or put.members.keys() != patch.members.keys():
-        raise Broken(f"{put.told}; {patch.told}")
+        raise Failed(f"{put.summary}; {patch.summary}")
 
 
-@SHEET.add(
+@SUITE.add(
     "update-8", "Listing record (returned by list and by get-one)", "view_count | integer | Read-only counter of views"
 )
-def views_are_read_only(trial: Trial) -> None:
-    """Neither an update nor a create sets the counter, whether it refuses or ignores it."""
-    listing_id = trial.lasting
-    before = trial.record(listing_id).get("view_count")
-    wanted = (before if isinstance(before, int) else 0) + _FAR_MORE
-    asked = trial.session.ask("PATCH", f"/{listing_id}", {"view_count": wanted})
-    _require_less(trial.record(listing_id), wanted, asked)
-    created = trial.session.ask("POST", body=trial.fields(view_count=_FAR_MORE))
-    created_id = id_of(created.members.get("id"))
+def check_view_count_is_read_only(context: Context) -> None:
+    """Require that neither an update nor a create sets the counter. The server may reject or ignore it."""
+    listing_id = context.shared_listing
+    before = context.get_record(listing_id).get("view_count")
+    sent = (before if isinstance(before, int) else 0) + _MANY_VIEWS
+    updated = context.session.send("PATCH", f"/{listing_id}", {"view_count": sent})
+    _require_fewer_views(context.get_record(listing_id), sent, updated)
+    created = context.session.send("POST", body=context.build_fields(view_count=_MANY_VIEWS))
+    created_id = parse_id(created.members.get("id"))
     if created.succeeded and created_id is not None:
-        _require_less(trial.record(created_id), _FAR_MORE, created)
+        _require_fewer_views(context.get_record(created_id), _MANY_VIEWS, created)
 
 
-def _require_less(record: dict[str, object], wanted: int, asked: Exchange) -> None:
-    shown = record.get("view_count")
-    if isinstance(shown, int | float) and shown >= wanted:
-        raise Broken(f"{asked.told}, and then view_count is {shown}")
+def _require_fewer_views(record: dict[str, object], sent: int, exchange: Exchange) -> None:
+    views = record.get("view_count")
+    if isinstance(views, int | float) and views >= sent:
+        raise Failed(f"{exchange.summary}, but view_count is then {views}")

@@ -1,35 +1,35 @@
-"""What a check finds."""
+"""The possible results of a check."""
 
 from enum import StrEnum
 from typing import NamedTuple
 
 
 class Verdict(StrEnum):
-    """Whether a server keeps a sentence of the specification."""
+    """Whether a server conforms to a sentence of the specification."""
 
-    KEPT = "kept"
-    BROKEN = "broken"
-    NOT_CHECKED = "not checked"
+    PASSED = "passed"
+    FAILED = "failed"
+    BLOCKED = "blocked"
+    SKIPPED = "skipped"
 
 
 class Result(NamedTuple):
-    """A sentence with its verdict. `prevented` tells a check that was wanted and could not be made."""
+    """A sentence of the specification with its verdict, and what happened if it did not simply pass."""
 
     id: str
     section: str
     sentence: str
     verdict: Verdict
     happened: str
-    prevented: bool = False
 
 
-class Broken(Exception):
-    """The server broke the sentence: what was sent and what came."""
+class Failed(Exception):
+    """The server does not conform. The message describes the request and the response."""
 
 
-class NotChecked(Exception):
-    """Nobody asked for this check, or gave what it needs."""
+class Blocked(Exception):
+    """The check could not run because a request that it depends on failed. Another check reports that failure."""
 
 
-class Prevented(Exception):
-    """What the check needs first did not work, which is another check's finding."""
+class Skipped(Exception):
+    """The check was not requested, or a key that it needs was not given."""

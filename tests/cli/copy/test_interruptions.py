@@ -37,7 +37,7 @@ def test_a_killed_copy_is_continued_by_the_next_run(cli: Cli, source: Source, ta
             kills += 1
         else:
             duration *= 0.9  # the first copy was slower
-    cli.done("copy", "--to", target.url)
+    cli.run_ok("copy", "--to", target.url)
     assert are_equal(source, target)
     assert target.dump() == other.dump()
 
@@ -80,9 +80,9 @@ def test_commands_reject_an_unfinished_copy(cli: Cli, source: Source, target: Ta
         copy(source.file, target.url, Stop(after=800))
     assert target.run("SELECT count(*) FROM accounts")[0][0] > 0
     for command in (["account", "list"], ["migrate"], ["serve", "--port", "0"]):
-        assert "`listings copy` again" in cli.refused("--database-url", target.url, *command)
-    cli.done("copy", "--to", target.url)
-    assert "alice" in cli.done("--database-url", target.url, "account", "list").out
+        assert "`listings copy` again" in cli.get_error("--database-url", target.url, *command)
+    cli.run_ok("copy", "--to", target.url)
+    assert "alice" in cli.run_ok("--database-url", target.url, "account", "list").out
 
 
 class StoppedError(Exception):
@@ -125,7 +125,7 @@ def test_writes_during_a_copy_are_reported_and_copied_by_the_next_run(cli: Cli, 
         "2 accounts changed during the copy: stop the service and run the copy again"
     )
     assert "Meanwhile" not in str(target.run("SELECT title FROM listings"))
-    assert "`listings copy` again" in cli.refused("--database-url", target.url, "account", "list")
+    assert "`listings copy` again" in cli.get_error("--database-url", target.url, "account", "list")
     assert cli.data("copy", "--to", target.url)["written"] <= 8
     assert are_equal(source, target)
 

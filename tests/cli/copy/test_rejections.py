@@ -11,7 +11,7 @@ from tests.postgres_server import PostgresServer
 
 
 def test_a_row_that_differs_after_the_copy_is_named(cli: Cli, source: Source, target: Target) -> None:
-    cli.done("--database-url", target.url, "migrate")
+    cli.run_ok("--database-url", target.url, "migrate")
     victim = 3 * BUCKETS + source.cast.alice.account.id
     target.run(
         "CREATE FUNCTION spoil() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.title = 'spoilt'; RETURN NEW; END $$"
@@ -19,18 +19,18 @@ def test_a_row_that_differs_after_the_copy_is_named(cli: Cli, source: Source, ta
     target.run(
         f"CREATE TRIGGER spoil BEFORE INSERT ON listings FOR EACH ROW WHEN (NEW.id = {victim}) EXECUTE FUNCTION spoil()"
     )
-    assert cli.refused("copy", "--to", target.url) == f"1 row differs after the copy: listings {victim} (title)"
+    assert cli.get_error("copy", "--to", target.url) == f"1 row differs after the copy: listings {victim} (title)"
     target.run("DROP TRIGGER spoil ON listings")
     assert cli.data("copy", "--to", target.url)["written"] == 1
     assert are_equal(source, target)
 
 
 def test_many_rows_that_differ_are_counted(cli: Cli, source: Source, target: Target) -> None:
-    cli.done("--database-url", target.url, "migrate")
+    cli.run_ok("--database-url", target.url, "migrate")
     target.run("CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$")
     target.run("CREATE TRIGGER lose BEFORE INSERT ON idempotency FOR EACH ROW EXECUTE FUNCTION lose()")
     bob = source.cast.bob.account.id
-    message = cli.refused("copy", "--to", target.url)
+    message = cli.get_error("copy", "--to", target.url)
     assert message.startswith(f"{len(UNUSUAL)} rows differ after the copy: idempotency {bob} {bob} odd-0 (missing), ")
 
 
@@ -43,25 +43,25 @@ def test_a_target_with_other_data_is_rejected_and_not_changed(
     if kind == "other tables":
         target.run("CREATE TABLE poems (text text)")
     if kind == "other data":
-        cli.done(*url, "migrate")
-        cli.done(*url, "account", "create", "--name", "erin", "--email", "erin@example.com")
+        cli.run_ok(*url, "migrate")
+        cli.run_ok(*url, "account", "create", "--name", "erin", "--email", "erin@example.com")
     if kind == "another copy":
         another = Program(tmp_path, LISTINGS_DATABASE_URL="sqlite:///another.db")
         assert another.run("migrate").code == 0
         assert another.run("copy", "--to", target.url).code == 0
     if kind == "changed copy":
-        cli.done("copy", "--to", target.url)
-        cli.done(*url, "account", "disable", "1")
+        cli.run_ok("copy", "--to", target.url)
+        cli.run_ok(*url, "account", "disable", "1")
     before = target.dump()
     for options in ([], ["--dry-run"] if kind != "changed copy" else []):
-        message = cli.refused("copy", "--to", target.url, *options)
+        message = cli.get_error("copy", "--to", target.url, *options)
         assert message.endswith(": name an empty database")
     assert target.dump() == before
 
 
 def test_text_that_postgresql_cannot_store_is_reported(cli: Cli, source: Source, target: Target) -> None:
     source.change("UPDATE accounts SET name = 'a' || char(0) || 'b' WHERE id = 2050")
-    assert cli.refused("copy", "--to", target.url).startswith("accounts 2050 has the character U+0000")
+    assert cli.get_error("copy", "--to", target.url).startswith("accounts 2050 has the character U+0000")
 
 
 def test_a_database_with_another_encoding_is_rejected(
@@ -69,16 +69,16 @@ def test_a_database_with_another_encoding_is_rejected(
 ) -> None:
     assert source.file.exists()
     target.run("CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
-    assert "`createdb --encoding=UTF8`" in cli.refused("copy", "--to", postgres.url("latin"))
+    assert "`createdb --encoding=UTF8`" in cli.get_error("copy", "--to", postgres.url("latin"))
     target.run("DROP DATABASE latin")
 
 
 def test_a_postgresql_database_is_rejected_as_the_source(cli: Cli, target: Target) -> None:
-    assert "in PostgreSQL already" in cli.refused("--database-url", target.url, "copy", "--to", target.url)
+    assert "in PostgreSQL already" in cli.get_error("--database-url", target.url, "copy", "--to", target.url)
 
 
 def test_a_missing_source_is_reported(cli: Cli, target: Target) -> None:
-    assert "There is no database" in cli.refused("copy", "--to", target.url)
+    assert "There is no database" in cli.get_error("copy", "--to", target.url)
     assert target.dump() == {}
 
 
@@ -93,11 +93,11 @@ def test_the_target_may_be_in_a_file_and_its_password_is_never_shown(
     (cli.folder / "target").write_text(f"{secret}\n")
     monkeypatch.setenv("LISTINGS_COPY_TO_FILE", "target")
     for options in (["--dry-run"], ["--json"], []):
-        outcome = cli.done("copy", *options)
+        outcome = cli.run_ok("copy", *options)
         assert "hunter2" not in outcome.out + outcome.err
         assert target.url.partition("@")[2].partition("?")[0] in outcome.out
     monkeypatch.setenv("LISTINGS_COPY_TO", secret)
-    message = cli.refused("copy")
+    message = cli.get_error("copy")
     assert "LISTINGS_COPY_TO and LISTINGS_COPY_TO_FILE are both set" in message
     assert "hunter2" not in message
 
@@ -107,20 +107,20 @@ def test_an_invalid_target_is_rejected_without_showing_its_password(
     cli: Cli, database: Path, wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert database.exists()
-    assert "hunter2" not in cli.misused("copy", "--to", wrong)
+    assert "hunter2" not in cli.get_usage_error("copy", "--to", wrong)
     monkeypatch.setenv("LISTINGS_COPY_TO", wrong)
-    message = cli.refused("copy")
+    message = cli.get_error("copy")
     assert message.startswith("LISTINGS_COPY_TO must ")
     assert "hunter2" not in message
 
 
 def test_the_target_is_required(cli: Cli, database: Path) -> None:
     assert database.exists()
-    assert "LISTINGS_COPY_TO_FILE" in cli.refused("copy")
+    assert "LISTINGS_COPY_TO_FILE" in cli.get_error("copy")
 
 
 def test_an_unreachable_server_is_reported_without_the_password(cli: Cli, database: Path) -> None:
     assert database.exists()
-    message = cli.refused("copy", "--to", "postgresql://listings:hunter2@127.0.0.1:1/listings")
+    message = cli.get_error("copy", "--to", "postgresql://listings:hunter2@127.0.0.1:1/listings")
     assert message.startswith("The database can't be reached: ")
     assert "hunter2" not in message

@@ -24,7 +24,7 @@ from tests.cli.copy.copies import (
     read_postgres,
     read_sqlite,
 )
-from tests.cli.transfers import memory_of
+from tests.cli.transfers import measure_memory
 from tests.harness import Cast, Harness, Reply
 from tests.store import databases
 
@@ -78,7 +78,7 @@ def repeat_create(harness: Harness, cast: Cast) -> Reply:
 def test_the_api_works_as_before_after_the_copy(cli: Cli, source: Source, target: Target) -> None:
     with open_harness(source.folder) as harness:
         before, first_reply = read_all(harness, source.cast), repeat_create(harness, source.cast)
-    cli.done("copy", "--to", target.url)
+    cli.run_ok("copy", "--to", target.url)
     with open_harness(source.folder, target.url) as harness:
         assert read_all(harness, source.cast) == before
         reply = repeat_create(harness, source.cast)
@@ -96,7 +96,7 @@ def test_the_api_works_as_before_after_the_copy(cli: Cli, source: Source, target
 def test_the_next_create_indexes_a_partly_indexed_account(cli: Cli, source: Source, target: Target) -> None:
     alice = source.cast.alice
     source.change(f"UPDATE account_state SET indexed = 2 WHERE account_id = {alice.account.id}")
-    cli.done("copy", "--to", target.url)
+    cli.run_ok("copy", "--to", target.url)
     of_alice = f"WHERE account_id = {alice.account.id}"
     assert target.run(f"SELECT indexed FROM account_state {of_alice}") == [(False,)]
     assert target.run(f"SELECT count(*) FROM listings {of_alice} AND indexed") == [(0,)]
@@ -118,7 +118,7 @@ def test_an_empty_source_is_copied(cli: Cli, database: Path, target: Target) -> 
 
 
 def test_a_second_run_copies_only_the_differences(cli: Cli, source: Source, target: Target) -> None:
-    cli.done("copy", "--to", target.url)
+    cli.run_ok("copy", "--to", target.url)
     second = cli.data("copy", "--to", target.url)
     assert (second["written"], second["removed"]) == (0, 0)
     alice, bob = source.cast.alice.account, source.cast.bob.account
@@ -161,5 +161,5 @@ def test_a_copy_of_many_listings_needs_little_memory(program: Program, target: T
         with connection:
             for serial in range(1, 15_001):
                 connection.execute(databases.LISTING, (serial, 1, "x" * 4000, databases.CREATED)).fetchall()
-    assert memory_of(program.folder, "copy", "--to", target.url) < 60 * 1024
+    assert measure_memory(program.folder, "copy", "--to", target.url) < 60 * 1024
     assert target.run("SELECT count(*), sum(length(content)) FROM listings")[0] == (15_000, 60_000_000)

@@ -76,8 +76,10 @@ class Migrations:
         self._log.write_bytes(b"")
         _wait(self._start(url), self._start(url))
         output = self._log.read_text("utf-8")
-        failures = [line for line in output.splitlines() if not re.search(r"up to date|is kept in", line)]
-        applied = re.findall(r"\d{4}_\w+", "".join(re.findall(r"applied: (.*)", output)))
+        failures = [
+            line for line in output.splitlines() if not re.search(r"up to date|Saved the previous database", line)
+        ]
+        applied = re.findall(r"\d{4}_\w+", "".join(re.findall(r"applied migrations: (.*)", output)))
         if len(applied) != len(set(applied)) or len(applied) > self._newest - version:
             failures.append(f"applied {applied}")
         found = self._databases.compute_digests(url)

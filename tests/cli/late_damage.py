@@ -1,4 +1,4 @@
-"""`listings` over a file so large that its damage is found when the service has begun: `python late_look.py serve`."""
+"""Run `listings` so that damage of the database is found only after the start: `python late_damage.py serve`."""
 
 import sys
 import threading
@@ -11,18 +11,18 @@ from listings.store.sqlite.maintenance import inspection
 
 DEADLINE = 120  # seconds
 
-_begun = threading.Event()
+_started = threading.Event()
 _find_damage = inspection.find_damage
-_call_on_damage = maintenance._call_on_damage  # noqa: SLF001 - what a service calls as soon as it has begun
+_call_on_damage = maintenance._call_on_damage  # noqa: SLF001 - the service calls it after its start
 
 
 def find_damage(path: Path, seconds: float, is_over: Callable[[], bool] = lambda: False) -> str:
-    _begun.wait(DEADLINE)
+    _started.wait(DEADLINE)
     return _find_damage(path, seconds, is_over)
 
 
 def call_on_damage(scan: Future[str], end: Callable[[], None]) -> None:
-    _begun.set()
+    _started.set()
     _call_on_damage(scan, end)
 
 
