@@ -88,7 +88,7 @@ COMPILED_TESTS = tests/api tests/http tests/ratelimit tests/conformance tests/do
 
 test-compiled: dev .compiled/.built  ## run the tests that reach compiled modules over the compiled program
 	LISTINGS_TEST_COMPILED=1 $(AS_USED) $(BIN)/python -m pytest $(PARALLEL) \
-	    -m "not alone and not timing and not as_written" -k "not postgres and not citus and not asgi" $(COMPILED_TESTS)
+	    -m "not alone and not timing and not as_written" -k "not postgres and not citus" $(COMPILED_TESTS)
 
 fuzz: dev  ## send more than 20,000 requests generated from the OpenAPI document; CASES=1600 for each operation
 	$(BIN)/python -m tests.api.fuzzing $(or $(CASES),1600)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.api.test_decision_by_decision import CASES
+from tests.api.decisions.test_cases import CASES
 
 HOME = Path(__file__).parent.parent
 PAGE = (HOME / "docs" / "decisions.md").read_text("utf-8")

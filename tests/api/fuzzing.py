@@ -1,4 +1,4 @@
-"""schemathesis against the service that describes itself; `python -m tests.api.fuzzing 20000` for a long run."""
+"""Run schemathesis against the service and its OpenAPI document; `python -m tests.api.fuzzing 20000` for a long run."""
 
 import json
 import os
@@ -18,24 +18,27 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 class Report(NamedTuple):
-    """What came of a run."""
+    """The result of a run."""
 
-    code: int  # 0: nothing was found
+    code: int  # 0 if nothing was found
     text: str
 
     @property
     def cases(self) -> int:
-        """How many requests were sent."""
+        """Return the number of requests sent."""
         return int(re.findall(r"^\s+(\d+) generated", self.text, re.MULTILINE)[0])
 
 
 def fuzz(folder: Path, examples: int, seed: int | None = None) -> Report:
-    """Serve from a folder, and send at most so many cases of each kind to each operation; no seed: always the same."""
+    """Serve from a folder, and send at most `examples` cases of each kind to each operation.
+
+    Without a seed the cases are always the same.
+    """
     repeatable = ["--generation-deterministic"] if seed is None else [f"--seed={seed}"]
     with RunningService(folder, rate_limit="100000") as running:
-        people = _people(folder, running.cast())
+        people = _write_people(folder, running.cast())
         command = [str(PROGRAM), f"--config-file={SETTINGS}", "run", f"{running.base_url}/openapi.json", "--no-color"]
-        done = subprocess.run(
+        completed = subprocess.run(
             [*command, f"--max-examples={examples}", *repeatable],
             cwd=ROOT,
             env=clean_environment() | {"LISTINGS_FUZZ_PEOPLE": str(people), "PYTHONPATH": str(ROOT)},
@@ -44,11 +47,11 @@ def fuzz(folder: Path, examples: int, seed: int | None = None) -> Report:
             text=True,
             check=False,
         )
-    return Report(done.returncode, done.stdout)
+    return Report(completed.returncode, completed.stdout)
 
 
-def _people(folder: Path, cast: Cast) -> Path:
-    """Who may send requests, for schemathesis: a file in the format of Web Fuzzing Commons."""
+def _write_people(folder: Path, cast: Cast) -> Path:
+    """Write the callers and their keys for schemathesis, in the format of Web Fuzzing Commons."""
     named = {"alice": cast.alice.key, "bob": cast.bob.key}
     auth = [{"name": name, "fixedHeaders": [{"name": "X-API-Key", "value": key}]} for name, key in named.items()]
     file = folder / "people.json"

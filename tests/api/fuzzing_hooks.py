@@ -1,6 +1,6 @@
-"""What schemathesis can't know of the service: which listings there are, and where a description has no words.
+"""Hooks for facts that the OpenAPI document cannot express: existing listings, and rules beyond a schema.
 
-Every failure that is let pass here is one of a single check and of a single cause; whatever else fails, fails.
+Each failure that is ignored here belongs to one check and has one cause; any other failure counts.
 """
 
 import re
@@ -17,14 +17,14 @@ from listings.api.docs.headers import build_parameters
 _IDEMPOTENCY_KEY = re.compile(build_parameters()["Idempotency-Key"]["schema"]["pattern"])
 _PRICES = ("price", "price_min", "price_max")
 _TEXTS = ("text/html", "text/css", "text/javascript")
-_NOT_OF_THE_ANSWER = {"connection", "content-type"}  # of the connection; described by the media type
+_NOT_DESCRIBED = {"connection", "content-type"}  # belongs to the connection; described by the media type
 
-# A schema says how one value looks; these depend on what was done before.
-_OF_BEFORE = {
+# A schema describes one value; these codes depend on earlier requests.
+_STATEFUL_CODES = {
     "precondition_failed",  # a well-formed If-Match that names no version of the listing
-    "idempotency_key_reused",  # a well-formed Idempotency-Key that has stood for another body
+    "idempotency_key_reused",  # a well-formed Idempotency-Key of another body
 }
-# And these on what was asked for beside it, or on what Unicode calls a letter.
+# These messages depend on other parts of the request, or on the letters of Unicode.
 _BEYOND_SCHEMAS = re.compile(
     r".+ is not a field that can be set"  # all four only under handling=strict
     r"|.+ is not a known parameter"
@@ -43,36 +43,36 @@ def text(_context: Any, response: Response) -> str:
 
 @schemathesis.check
 def headers_are_described(_context: Any, response: Response, case: Case[Any]) -> None:
-    """No answer has a header that the description does not name for it."""
+    """Check that each header of the response is described."""
     described = case.operation.responses.find_by_status_code(response.status_code)
     if described is None:
-        return  # status_code_conformance tells that
-    names = {name.lower() for name, _ in described.headers.items()} | _NOT_OF_THE_ANSWER
+        return  # status_code_conformance reports it
+    names = {name.lower() for name, _ in described.headers.items()} | _NOT_DESCRIBED
     unknown = sorted(set(response.headers) - names)
     assert not unknown, f"{unknown} are not described"
 
 
 @schemathesis.hook
 def before_call(_context: HookContext, case: Case[Any], _kwargs: dict[str, Any]) -> None:
-    """Lets what is well-formed reach further than to the refusal of an unknown cursor or a used key."""
+    """Remove unknown cursors and used idempotency keys from valid requests, which would all be rejected."""
     for name, value in case.headers.items():
-        case.headers[name] = str(value)  # a link may carry a number into a header, which can't be sent
+        case.headers[name] = str(value)  # an OpenAPI link may set a number, which is not a valid header
     if not _is_positive(case):
         return
-    case.query, case.body = _in_cents(case.query), _in_cents(case.body)
-    case.query.pop("cursor", None)  # no cursor but one that was given out is good
+    case.query, case.body = _round_prices(case.query), _round_prices(case.body)
+    case.query.pop("cursor", None)  # only cursors from a response are valid
     if "Idempotency-Key" in case.headers and len(case.headers["Idempotency-Key"]) % 4:
         case.headers["Idempotency-Key"] = f'"{case.id}"'
 
 
-def _in_cents(part: Any) -> Any:
-    """Prices without a third decimal: no schema can ask for that, since a double holds hardly any cents exactly."""
+def _round_prices(part: Any) -> Any:
+    """Round prices to two decimals: a schema cannot, because few amounts in cents are exact as a double."""
     if isinstance(part, list):
-        return [_in_cents(one) for one in part]
+        return [_round_prices(one) for one in part]
     if not isinstance(part, dict):
         return part
     prices = {name: round(part[name], 2) for name in _PRICES if isinstance(part.get(name), float)}
-    return {name: _in_cents(value) for name, value in part.items()} | prices
+    return {name: _round_prices(value) for name, value in part.items()} | prices
 
 
 _deleted: set[str] = set()
@@ -80,21 +80,21 @@ _deleted: set[str] = set()
 
 @schemathesis.hook
 def after_call(_context: HookContext, case: Case[Any], response: Response) -> None:
-    """Remembers what is deleted: to rehearse a deletion deletes nothing, and a restored listing is there again."""
-    said = response.json().get("message") if response.status_code == 200 and case.path_parameters else None
-    if said == "listing deleted":
+    """Record which listings are deleted: a dry run deletes nothing, and a restored listing exists again."""
+    message = response.json().get("message") if response.status_code == 200 and case.path_parameters else None
+    if message == "listing deleted":
         _deleted.add(str(case.path_parameters["id"]))
-    elif said == "listing restored":
+    elif message == "listing restored":
         _deleted.discard(str(case.path_parameters["id"]))
 
 
 @schemathesis.hook
 def filter_failure(_context: HookContext, failure: Failure, case: Case[Any], response: Response) -> bool:
-    """Whether a failure is one."""
+    """Return whether a failure counts."""
     if isinstance(failure, RejectedPositiveData):
-        return not _is_rightly_refused(response)
+        return not _is_justly_rejected(response)
     if isinstance(failure, AcceptedNegativeData):
-        return not _is_rightly_accepted(case)
+        return not _is_justly_accepted(case)
     if isinstance(failure, UseAfterFree):
         return str(case.path_parameters["id"]) in _deleted
     return True
@@ -104,24 +104,24 @@ def _is_positive(case: Case[Any]) -> bool:
     return case.meta is not None and case.meta.generation.mode is GenerationMode.POSITIVE
 
 
-def _is_rightly_refused(response: Response) -> bool:
+def _is_justly_rejected(response: Response) -> bool:
     (code,) = response.headers.get("x-error-code", [""])
-    if code in _OF_BEFORE:
+    if code in _STATEFUL_CODES:
         return True
-    faults = response.json()["error"].split("; ")
-    return code == "invalid_request" and all(_BEYOND_SCHEMAS.fullmatch(fault) for fault in faults)
+    errors = response.json()["error"].split("; ")
+    return code == "invalid_request" and all(_BEYOND_SCHEMAS.fullmatch(error) for error in errors)
 
 
-def _is_rightly_accepted(case: Case[Any]) -> bool:
-    """A wrong operation is refused in its own result, and the batch is carried out."""
+def _is_justly_accepted(case: Case[Any]) -> bool:
+    """Return whether the only invalid part is an operation of a batch, which fails alone."""
     components = case.meta.components if case.meta is not None else {}
-    wrong = {place for place, component in components.items() if component.mode is GenerationMode.NEGATIVE}
-    if ParameterLocation.BODY not in wrong or not case.operation.path.endswith("/batch"):
+    invalid = {location for location, component in components.items() if component.mode is GenerationMode.NEGATIVE}
+    if ParameterLocation.BODY not in invalid or not case.operation.path.endswith("/batch"):
         return False
-    # All else that this operation heeds; unknown parameters are ignored, and so is a bearer token beside a key.
-    rehearsal = str(case.query.get("dry_run", False)).lower()
+    # The other parts that matter; unknown parameters are ignored, and so is a bearer token next to a key.
+    dry_run = str(case.query.get("dry_run", False)).lower()
     key = str(case.headers.get("Idempotency-Key", ""))
-    return rehearsal in {"true", "false"} and _IDEMPOTENCY_KEY.search(key) is not None and _is_batch(case.body)
+    return dry_run in {"true", "false"} and _IDEMPOTENCY_KEY.search(key) is not None and _is_batch(case.body)
 
 
 def _is_batch(body: object) -> bool:

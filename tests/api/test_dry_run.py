@@ -1,4 +1,4 @@
-"""?dry_run=true on every write: everything is checked and nothing is stored."""
+"""`?dry_run=true` on every write: everything is checked and nothing is stored."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -6,65 +6,60 @@ from typing import Any, TypeAlias
 import httpx
 import pytest
 
+from tests.api.helpers import STRICT, get_outcome, get_state
 from tests.conftest import Client
 
 LAMP = {"title": "Lamp", "content": "Brass."}
-STRICT = {"Prefer": "handling=strict"}
-DRY = "?dry_run=true"
+DRY_RUN = "?dry_run=true"
 
 
-class Stage:
-    """alice's listings by name, and a foreign one."""
+class Listings:
+    """Listings by name: `own` and `gone` (deleted) are alice's, `foreign` is bob's."""
 
     def __init__(self, alice: Client, bob: Client) -> None:
         self.alice = alice
         self.own, self.gone, self.foreign = alice.create(), alice.create(), bob.create()
         alice.delete(f"/{self.gone}")
 
-    def state(self) -> tuple[bytes, str]:
-        """Everything that is stored of alice's listings, and the tag that changes with every edit."""
-        response = self.alice.get("?status=all&include=all,deleted_at")
-        return response.content, response.headers["ETag"]
-
 
 @pytest.fixture
-def stage(alice: Client, bob: Client) -> Stage:
-    return Stage(alice, bob)
+def listings(alice: Client, bob: Client) -> Listings:
+    return Listings(alice, bob)
 
 
-Send: TypeAlias = Callable[[Stage, str], httpx.Response]
+Send: TypeAlias = Callable[[Listings, str], httpx.Response]
 
 
-def sends(method: str, path: str, **more: Any) -> Send:
-    """A request to a path that may name a listing; the query is given later."""
-    return lambda stage, query: stage.alice.request(method, path.format(**vars(stage)) + query, **more)
+def request(method: str, path: str, **more: Any) -> Send:
+    """Return a function that sends a request as alice with a given query; the path may name a listing."""
+    return lambda listings, query: listings.alice.request(method, path.format(**vars(listings)) + query, **more)
 
 
 def batch(*operations: Any, **more: Any) -> Send:
-    """A batch whose ids may name a listing."""
+    """Return a function that sends a batch with a given query; an id may name a listing."""
 
-    def send(stage: Stage, query: str) -> httpx.Response:
-        named = [
-            {**operation, "id": getattr(stage, operation["id"])} if "id" in operation else operation
+    def send(listings: Listings, query: str) -> httpx.Response:
+        with_ids = [
+            {**operation, "id": getattr(listings, operation["id"])} if "id" in operation else operation
             for operation in operations
         ]
-        return stage.alice.post(f"/batch{query}", json={"operations": named, **more})
+        return listings.alice.post(f"/batch{query}", json={"operations": with_ids, **more})
 
     return send
 
 
-GOOD: dict[str, tuple[Send, Any]] = {
-    "create": (sends("POST", "", json=LAMP), {"message": "listing would be created"}),
-    "PUT": (sends("PUT", "/{own}", json={"price": 5}), {"message": "listing would be updated"}),
-    "PATCH": (sends("PATCH", "/{own}", json={"title": "New"}), {"message": "listing would be updated"}),
-    "an update of nothing": (sends("PATCH", "/{own}", json={}), {"message": "listing would be updated"}),
-    "delete": (sends("DELETE", "/{own}"), {"message": "listing would be deleted"}),
-    "restore": (sends("POST", "/{gone}/restore"), {"message": "listing would be restored"}),
-    "If-Match": (
-        sends("PATCH", "/{own}", json={"price": 5}, headers={"If-Match": '"v1.0"'}),
+ACCEPTED: dict[str, tuple[Send, Any]] = {
+    "create": (request("POST", "", json=LAMP), {"message": "listing would be created"}),
+    "PUT": (request("PUT", "/{own}", json={"price": 5}), {"message": "listing would be updated"}),
+    "PATCH": (request("PATCH", "/{own}", json={"title": "New"}), {"message": "listing would be updated"}),
+    "update without changes": (request("PATCH", "/{own}", json={}), {"message": "listing would be updated"}),
+    "delete": (request("DELETE", "/{own}"), {"message": "listing would be deleted"}),
+    "restore": (request("POST", "/{gone}/restore"), {"message": "listing would be restored"}),
+    "update with If-Match": (
+        request("PATCH", "/{own}", json={"price": 5}, headers={"If-Match": '"v1.0"'}),
         {"message": "listing would be updated"},
     ),
-    "a batch": (
+    "batch": (
         batch(
             {"op": "create", "listing": LAMP, "ref": "a"},
             {"op": "update", "id": "own", "changes": {"price": 5}},
@@ -80,7 +75,7 @@ GOOD: dict[str, tuple[Send, Any]] = {
             ]
         },
     ),
-    "an atomic batch": (
+    "atomic batch": (
         batch({"op": "delete", "id": "own"}, {"op": "create", "listing": LAMP}, atomic=True),
         {
             "results": [
@@ -92,53 +87,55 @@ GOOD: dict[str, tuple[Send, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", GOOD)
-def test_a_write_that_would_be_done_is_200_and_stores_nothing(stage: Stage, kind: str) -> None:
-    send, content = GOOD[kind]
-    before = stage.state()
-    response = send(stage, DRY)
+@pytest.mark.every_engine
+@pytest.mark.parametrize("kind", ACCEPTED)
+def test_a_valid_write_returns_200_and_stores_nothing(listings: Listings, kind: str) -> None:
+    send, content = ACCEPTED[kind]
+    before = get_state(listings.alice)
+    response = send(listings, DRY_RUN)
     assert (response.status_code, response.json()) == (200, content)
     assert not {"location", "etag"} & set(response.headers)
     assert response.headers["Cache-Control"] == "no-store"
-    assert stage.state() == before
+    assert get_state(listings.alice) == before
 
 
-@pytest.mark.parametrize("kind", GOOD)
-def test_what_was_rehearsed_can_then_be_done(stage: Stage, kind: str) -> None:
-    send, _ = GOOD[kind]
-    before = stage.state()
-    assert send(stage, DRY).status_code == 200
-    assert send(stage, "?dry_run=false").status_code in {200, 201}
-    assert (stage.state() != before) == (kind != "an update of nothing")
+@pytest.mark.every_engine
+@pytest.mark.parametrize("kind", ACCEPTED)
+def test_the_write_succeeds_after_its_dry_run(listings: Listings, kind: str) -> None:
+    send, _ = ACCEPTED[kind]
+    before = get_state(listings.alice)
+    assert send(listings, DRY_RUN).status_code == 200
+    assert send(listings, "?dry_run=false").status_code in {200, 201}
+    assert (get_state(listings.alice) != before) == (kind != "update without changes")
 
 
-BAD: dict[str, Send] = {
-    "a create without a title": sends("POST", "", json={"content": "c"}),
-    "a create with faults": sends("POST", "", json={**LAMP, "price": "5", "type": "car"}),
-    "no JSON": sends("POST", "", content=b"{"),
-    "an empty body": sends("POST", ""),
-    "an unknown key": sends("POST", "", json={**LAMP, "colour": "red"}, headers=STRICT),
-    "another key": sends("POST", "", json=LAMP, headers={"X-API-Key": "0123456789abcdef"}),
-    "a bad Idempotency-Key": sends("POST", "", json=LAMP, headers={"Idempotency-Key": "x" * 256}),
-    "a compressed body": sends("POST", "", json=LAMP, headers={"Content-Encoding": "gzip"}),
-    "an update with a fault": sends("PATCH", "/{own}", json={"price": -1}),
-    "an update of no JSON": sends("PUT", "/{own}", content=b"[]"),
-    "an update of a foreign one": sends("PATCH", "/{foreign}", json={"price": -1}),
-    "an update of a deleted one": sends("PATCH", "/{gone}", json={"price": 1}),
-    "an update of none": sends("PUT", "/1", json={}),
-    "a stale update": sends("PATCH", "/{own}", json={"price": 1}, headers={"If-Match": '"v9.0"'}),
-    "a delete of a foreign one": sends("DELETE", "/{foreign}"),
-    "a delete of a deleted one": sends("DELETE", "/{gone}"),
-    "a stale delete": sends("DELETE", "/{own}", headers={"If-Match": '"v9.0"'}),
-    "a restore of a foreign one": sends("POST", "/{foreign}/restore"),
-    "a restore of none": sends("POST", "/abc/restore"),
-    "a stale restore": sends("POST", "/{gone}/restore", headers={"If-Match": '"v1.0"'}),
-    "a batch of none": batch(),
-    "a batch with a bad flag": batch({"op": "create", "listing": LAMP}, atomic=1),
-    "an atomic batch that fails": batch(
+REJECTED: dict[str, Send] = {
+    "create without a title": request("POST", "", json={"content": "c"}),
+    "create with bad fields": request("POST", "", json={**LAMP, "price": "5", "type": "car"}),
+    "malformed JSON": request("POST", "", content=b"{"),
+    "empty body": request("POST", ""),
+    "unknown field": request("POST", "", json={**LAMP, "colour": "red"}, headers=STRICT),
+    "unknown API key": request("POST", "", json=LAMP, headers={"X-API-Key": "0123456789abcdef"}),
+    "invalid Idempotency-Key": request("POST", "", json=LAMP, headers={"Idempotency-Key": "x" * 256}),
+    "compressed body": request("POST", "", json=LAMP, headers={"Content-Encoding": "gzip"}),
+    "update with a bad field": request("PATCH", "/{own}", json={"price": -1}),
+    "update with an array": request("PUT", "/{own}", content=b"[]"),
+    "update of another account's listing": request("PATCH", "/{foreign}", json={"price": -1}),
+    "update of a deleted listing": request("PATCH", "/{gone}", json={"price": 1}),
+    "update of an unknown listing": request("PUT", "/1", json={}),
+    "stale update": request("PATCH", "/{own}", json={"price": 1}, headers={"If-Match": '"v9.0"'}),
+    "delete of another account's listing": request("DELETE", "/{foreign}"),
+    "delete of a deleted listing": request("DELETE", "/{gone}"),
+    "stale delete": request("DELETE", "/{own}", headers={"If-Match": '"v9.0"'}),
+    "restore of another account's listing": request("POST", "/{foreign}/restore"),
+    "restore of an invalid id": request("POST", "/abc/restore"),
+    "stale restore": request("POST", "/{gone}/restore", headers={"If-Match": '"v1.0"'}),
+    "empty batch": batch(),
+    "batch with a bad flag": batch({"op": "create", "listing": LAMP}, atomic=1),
+    "failing atomic batch": batch(
         {"op": "create", "listing": LAMP}, {"op": "delete", "id": "gone"}, {"op": "delete", "id": "own"}, atomic=True
     ),
-    "a batch of failures": batch(
+    "batch of failing operations": batch(
         {"op": "create", "listing": {}},
         {"op": "delete", "id": "gone"},
         {"op": "update", "id": "foreign", "changes": {}},
@@ -146,76 +143,82 @@ BAD: dict[str, Send] = {
 }
 
 
-@pytest.mark.parametrize("kind", BAD)
-def test_a_write_that_would_be_refused_gets_the_very_error(stage: Stage, kind: str) -> None:
-    before = stage.state()
-    dry_run_result, done = BAD[kind](stage, DRY), BAD[kind](stage, "")
-    assert (dry_run_result.status_code, dry_run_result.content) == (done.status_code, done.content)
-    assert dry_run_result.headers.get("X-Error-Code") == done.headers.get("X-Error-Code")
-    assert "error" in dry_run_result.text
-    assert stage.state() == before
+@pytest.mark.parametrize("kind", REJECTED)
+def test_an_invalid_write_returns_the_same_error(listings: Listings, kind: str) -> None:
+    before = get_state(listings.alice)
+    dry_run, write = REJECTED[kind](listings, DRY_RUN), REJECTED[kind](listings, "")
+    assert (dry_run.status_code, dry_run.content) == (write.status_code, write.content)
+    assert get_outcome(dry_run) == get_outcome(write)
+    assert "error" in dry_run.text
+    assert get_state(listings.alice) == before
 
 
 @pytest.mark.parametrize(
-    "method_and_path", ["POST ", "PUT /{own}", "PATCH /{own}", "DELETE /{own}", "POST /{gone}/restore"]
+    ("method", "path", "value"),
+    [
+        *(("POST", "", value) for value in ("", "1", "yes", "True", "%FF", "true&dry_run=true", "true&dry_run=false")),
+        *((method, "/{own}", "yes") for method in ("PUT", "PATCH", "DELETE")),
+        ("POST", "/{gone}/restore", "yes"),
+    ],
 )
-@pytest.mark.parametrize("value", ["", "1", "yes", "True", "%FF", "true&dry_run=true", "true&dry_run=false"])
-def test_any_other_value_is_refused_and_nothing_is_done(stage: Stage, method_and_path: str, value: str) -> None:
-    method, path = method_and_path.split(" ")
-    before = stage.state()
-    response = sends(method, path, json=LAMP)(stage, f"?dry_run={value}")
-    assert (response.status_code, response.headers["X-Error-Code"]) == (400, "invalid_request")
+def test_any_other_value_is_rejected_and_nothing_is_stored(
+    listings: Listings, method: str, path: str, value: str
+) -> None:
+    before = get_state(listings.alice)
+    response = request(method, path, json=LAMP)(listings, f"?dry_run={value}")
+    assert get_outcome(response) == (400, "invalid_request")
     assert response.json()["error"].startswith(("dry_run must ", "dry_run may "))
-    assert stage.state() == before
+    assert get_state(listings.alice) == before
 
 
-def test_the_sentence_of_a_bad_value(stage: Stage) -> None:
-    assert stage.alice.post("?dry_run=yes", json=LAMP).json() == {"error": 'dry_run must be true or false, got "yes"'}
-    response = stage.alice.post("/batch?dry_run=1", json={"operations": [{"op": "create", "listing": LAMP}]})
+def test_the_error_quotes_the_bad_value(alice: Client) -> None:
+    assert alice.post("?dry_run=yes", json=LAMP).json() == {"error": 'dry_run must be true or false, got "yes"'}
+    response = alice.post("/batch?dry_run=1", json={"operations": [{"op": "create", "listing": LAMP}]})
     assert response.json() == {"error": 'dry_run must be true or false, got "1"'}
 
 
-def test_an_unknown_parameter_of_a_write_is_ignored_unless_handling_is_strict(stage: Stage) -> None:
-    assert stage.alice.post("?dryrun=true&limit=0", json=LAMP).status_code == 201
-    response = stage.alice.post("?dryrun=true", json=LAMP, headers=STRICT)
+def test_other_parameters_are_ignored_unless_handling_is_strict(alice: Client) -> None:
+    assert alice.post("?dryrun=true&limit=0", json=LAMP).status_code == 201
+    response = alice.post("?dryrun=true", json=LAMP, headers=STRICT)
     assert response.json() == {"error": '"dryrun" is not a known parameter'}
 
 
-def test_a_rehearsal_keeps_no_idempotency_key(alice: Client) -> None:
-    keyed = {"Idempotency-Key": "k1"}
+@pytest.mark.every_engine
+def test_a_dry_run_stores_no_idempotency_key(alice: Client) -> None:
+    headers = {"Idempotency-Key": "k1"}
     for _ in range(2):
-        response = alice.post(DRY, json=LAMP, headers=keyed)
+        response = alice.post(DRY_RUN, json=LAMP, headers=headers)
         assert (response.status_code, "Idempotent-Replayed" in response.headers) == (200, False)
-    other = alice.post(json={**LAMP, "price": 5}, headers=keyed)
+    other = alice.post(json={**LAMP, "price": 5}, headers=headers)
     assert (other.status_code, "Idempotent-Replayed" in other.headers) == (201, False)
 
 
-def test_a_rehearsal_gives_the_first_answer_again_where_the_request_would(alice: Client) -> None:
-    keyed = {"Idempotency-Key": "k1"}
-    first = alice.post(json=LAMP, headers=keyed)
-    same, other = (
-        alice.post(DRY, json=LAMP, headers=keyed),
-        alice.post(DRY, json={"title": "t"} | LAMP | {"price": 1}, headers=keyed),
-    )
+@pytest.mark.every_engine
+def test_a_dry_run_replays_the_first_response_as_the_write_would(alice: Client) -> None:
+    headers = {"Idempotency-Key": "k1"}
+    first = alice.post(json=LAMP, headers=headers)
+    same = alice.post(DRY_RUN, json=LAMP, headers=headers)
+    other = alice.post(DRY_RUN, json={**LAMP, "price": 1}, headers=headers)
     assert (same.status_code, same.headers["Idempotent-Replayed"]) == (201, "true")
     assert same.json() == first.json()
-    assert (other.status_code, other.headers["X-Error-Code"]) == (422, "idempotency_key_reused")
+    assert get_outcome(other) == (422, "idempotency_key_reused")
 
 
-def test_a_rehearsal_uses_up_no_id_and_tells_what_is_ignored(alice: Client) -> None:
+@pytest.mark.every_engine
+def test_a_dry_run_uses_no_id_and_names_ignored_fields(alice: Client) -> None:
     first = alice.create()
     for _ in range(3):
-        response = alice.post(DRY, json={**LAMP, "colour": "red"})
+        response = alice.post(DRY_RUN, json={**LAMP, "colour": "red"})
         assert response.headers["X-Ignored-Fields"] == "colour"
     assert alice.create() == first + 1024
 
 
-def test_a_rehearsal_counts_towards_the_limit(alice: Client) -> None:
-    left = [int(alice.post(DRY, json=LAMP).headers["X-RateLimit-Remaining"]) for _ in range(2)]
-    assert left[0] - left[1] == 1
+def test_a_dry_run_counts_towards_the_rate_limit(alice: Client) -> None:
+    remaining = [int(alice.post(DRY_RUN, json=LAMP).headers["X-RateLimit-Remaining"]) for _ in range(2)]
+    assert remaining[0] - remaining[1] == 1
 
 
-def test_there_is_nothing_to_rehearse_in_reading(alice: Client) -> None:
+def test_reads_ignore_the_parameter(alice: Client) -> None:
     listing = alice.create()
-    assert alice.get(f"/{listing}{DRY}").json()["id"] == listing
-    assert len(alice.get(DRY).json()["listings"]) == 1
+    assert alice.get(f"/{listing}{DRY_RUN}").json()["id"] == listing
+    assert len(alice.get(DRY_RUN).json()["listings"]) == 1

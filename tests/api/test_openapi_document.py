@@ -1,4 +1,4 @@
-"""The description is the truth: /openapi.json against the tables that serve the requests, and against the service."""
+"""/openapi.json agrees with the tables that serve the requests, and with the responses of the service."""
 
 import re
 import time
@@ -23,6 +23,7 @@ from listings.api.routes import ROUTES
 from listings.domain.fields import FIELDS, REQUIRED, Choice, Coordinate, FieldError, Images, Money, Text
 from listings.domain.listing_json import Record
 from tests.api.fuzzing import fuzz
+from tests.api.helpers import LISTINGS
 from tests.conftest import Client
 from tests.harness import Harness, RunningService
 from tests.http.raw import Connection
@@ -31,10 +32,10 @@ DOCUMENT: dict[str, Any] = document.build_document(ROUTES)
 SCHEMAS = DOCUMENT["components"]["schemas"]
 ENDPOINTS = [(path, method, endpoint) for path, methods in ROUTES.items() for method, endpoint in methods.items()]
 NAMES = [f"{method} {path}" for path, method, _ in ENDPOINTS]
-each_endpoint = pytest.mark.parametrize(("path", "method", "endpoint"), ENDPOINTS, ids=NAMES)
+for_each_endpoint = pytest.mark.parametrize(("path", "method", "endpoint"), ENDPOINTS, ids=NAMES)
 
 
-def resolved(part: dict[str, Any]) -> dict[str, Any]:
+def resolve(part: dict[str, Any]) -> dict[str, Any]:
     while "$ref" in part:
         found = DOCUMENT
         for step in part["$ref"].removeprefix("#/").split("/"):
@@ -43,71 +44,73 @@ def resolved(part: dict[str, Any]) -> dict[str, Any]:
     return part
 
 
-def operation_of(path: str, method: str) -> dict[str, Any]:
+def get_operation(path: str, method: str) -> dict[str, Any]:
     operation: dict[str, Any] = DOCUMENT["paths"][path][method.lower()]
     return operation
 
 
-def parameters_of(path: str, method: str) -> dict[str, dict[str, Any]]:
-    listed = [*DOCUMENT["paths"][path].get("parameters", []), *operation_of(path, method)["parameters"]]
-    return {resolved(one)["name"]: resolved(one) for one in listed}
+def get_parameters(path: str, method: str) -> dict[str, dict[str, Any]]:
+    parameters = [*DOCUMENT["paths"][path].get("parameters", []), *get_operation(path, method)["parameters"]]
+    return {resolve(one)["name"]: resolve(one) for one in parameters}
 
 
-def validator(schema: dict[str, Any]) -> Any:
+def build_validator(schema: dict[str, Any]) -> Any:
     return jsonschema_rs.Draft202012Validator(
         schema | {"components": DOCUMENT["components"]}, pattern_options=jsonschema_rs.FancyRegexOptions()
     )
 
 
-def check_answer(operation: dict[str, Any], response: httpx.Response) -> dict[str, Any]:
-    """The answer is one of those that are described, with these headers and this shape; returns its description."""
-    answer = resolved(operation["responses"][str(response.status_code)])
-    headers = {name.lower(): resolved(header) for name, header in answer["headers"].items()}
+def check_response(operation: dict[str, Any], response: httpx.Response) -> dict[str, Any]:
+    """Check that a response has the described status, headers and schema; return its description."""
+    described = resolve(operation["responses"][str(response.status_code)])
+    headers = {name.lower(): resolve(header) for name, header in described["headers"].items()}
     assert set(response.headers) - {"connection", "content-type"} <= set(headers)
     assert {name for name, header in headers.items() if header["required"]} <= set(response.headers)
-    for name, content in answer.get("content", {}).items():
+    for name, content in described.get("content", {}).items():
         assert response.headers["content-type"].split(";")[0] == name.split(";")[0]
         value = response.json() if name == "application/json" else response.text
-        validator(content["schema"]).validate(value)
-    return answer
+        build_validator(content["schema"]).validate(value)
+    return described
 
 
-# The document
+# Document
 
 
-def test_it_is_openapi_by_the_official_schema() -> None:
+def test_the_document_is_valid_openapi() -> None:
     jsonschema_rs.validator_for(OPENAPI_31).validate(DOCUMENT)
 
 
-def test_every_schema_in_it_is_one() -> None:
+def test_every_schema_is_valid() -> None:
     for schema in SCHEMAS.values():
         jsonschema_rs.meta.validate({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema})
 
 
-def references(part: Any) -> Iterator[dict[str, Any]]:
+def find_references(part: Any) -> Iterator[dict[str, Any]]:
     if isinstance(part, dict):
         if "$ref" in part:
             yield part
         for inner in part.values():
-            yield from references(inner)
+            yield from find_references(inner)
     elif isinstance(part, list):
         for inner in part:
-            yield from references(inner)
+            yield from find_references(inner)
 
 
-def test_every_reference_leads_somewhere_and_every_component_is_referred_to() -> None:
-    used = {reference["$ref"] for reference in references(DOCUMENT) if resolved(reference)}
-    there = {
+def test_every_reference_resolves_and_every_component_is_used() -> None:
+    used = {reference["$ref"] for reference in find_references(DOCUMENT) if resolve(reference)}
+    defined = {
         f"#/components/{kind}/{name}"
         for kind in ("schemas", "parameters", "headers", "responses")
         for name in DOCUMENT["components"][kind]
     }
-    of_no_operation = {"#/components/responses/path_not_found", "#/components/responses/method_not_allowed"}
-    assert there - used == of_no_operation | {"#/components/headers/X-Error-Code", "#/components/headers/Allow"} - used
-    assert used <= there
+    without_operation = {"#/components/responses/path_not_found", "#/components/responses/method_not_allowed"}
+    assert (
+        defined - used == without_operation | {"#/components/headers/X-Error-Code", "#/components/headers/Allow"} - used
+    )
+    assert used <= defined
 
 
-def test_it_has_every_route_and_no_other() -> None:
+def test_the_document_has_exactly_the_routes() -> None:
     described = [
         f"{method.upper()} {path}"
         for path, item in DOCUMENT["paths"].items()
@@ -117,43 +120,43 @@ def test_it_has_every_route_and_no_other() -> None:
     assert described == NAMES
 
 
-def test_no_two_operations_have_one_name() -> None:
-    names = [operation_of(path, method)["operationId"] for path, method, _ in ENDPOINTS]
+def test_operation_ids_are_unique() -> None:
+    names = [get_operation(path, method)["operationId"] for path, method, _ in ENDPOINTS]
     assert len(set(names)) == len(names)
 
 
-@each_endpoint
-def test_an_operation_asks_for_what_the_gate_and_the_handler_ask_for(path: str, method: str, endpoint: Any) -> None:
-    operation = operation_of(path, method)
+@for_each_endpoint
+def test_an_operation_has_the_security_and_parameters_of_its_endpoint(path: str, method: str, endpoint: Any) -> None:
+    operation = get_operation(path, method)
     assert operation["security"] == ([{"ApiKey": []}, {"Bearer": []}] if endpoint.needs_key else [])
     assert ("requestBody" in operation) is endpoint.takes_body
-    found = parameters_of(path, method)
+    found = get_parameters(path, method)
     assert ("id" in found) is ("{id}" in path)
     assert {name for name, one in found.items() if one["in"] == "query"} == set(endpoint.operation.parameters)
     assert all(operation[key] for key in ("summary", "description", "tags", "responses"))
 
 
-@each_endpoint
-def test_an_operation_answers_every_code_with_its_status(path: str, method: str, endpoint: Any) -> None:
-    responses = {status: resolved(one) for status, one in operation_of(path, method)["responses"].items()}
-    told = {
+@for_each_endpoint
+def test_an_operation_has_every_error_code_with_its_status(path: str, method: str, endpoint: Any) -> None:
+    responses = {status: resolve(one) for status, one in get_operation(path, method)["responses"].items()}
+    codes = {
         (code, int(status))
-        for status, answer in responses.items()
+        for status, response in responses.items()
         if status >= "400"
-        for code in answer["headers"]["X-Error-Code"]["schema"]["enum"]
+        for code in response["headers"]["X-Error-Code"]["schema"]["enum"]
     }
-    assert told == {(code, STATUS[code]) for code in document.list_error_codes(endpoint)}
-    assert all(set(COMMON_HEADERS) <= set(answer["headers"]) for answer in responses.values())
+    assert codes == {(code, STATUS[code]) for code in document.list_error_codes(endpoint)}
+    assert all(set(COMMON_HEADERS) <= set(response["headers"]) for response in responses.values())
 
 
-def test_every_code_is_answered_somewhere_and_has_its_words() -> None:
-    answered = {code for _, _, endpoint in ENDPOINTS for code in document.list_error_codes(endpoint)}
-    assert answered | {"path_not_found", "method_not_allowed", "dependency_failed"} == set(STATUS)
+def test_every_error_code_is_used_and_documented() -> None:
+    used = {code for _, _, endpoint in ENDPOINTS for code in document.list_error_codes(endpoint)}
+    assert used | {"path_not_found", "method_not_allowed", "dependency_failed"} == set(STATUS)
     assert set(operations.ERROR_DOCS) == set(STATUS)
 
 
-def test_the_id_has_the_bounds_of_an_id() -> None:
-    assert parameters_of("/api/v1/listings/{id}", "GET")["id"]["schema"] | {"format": ""} == {
+def test_the_id_has_its_bounds() -> None:
+    assert get_parameters(LISTINGS + "/{id}", "GET")["id"]["schema"] | {"format": ""} == {
         "type": "integer",
         "format": "",
         "minimum": 1,
@@ -162,11 +165,11 @@ def test_the_id_has_the_bounds_of_an_id() -> None:
 
 
 @pytest.mark.parametrize("name", params.LIST_PARAMETERS)
-def test_every_parameter_of_a_list_is_described_by_its_rule(name: str) -> None:
-    described = parameters_of("/api/v1/listings", "GET")[name]
+def test_a_parameter_of_a_list_has_the_schema_of_its_rule(name: str) -> None:
+    described = get_parameters(LISTINGS, "GET")[name]
     assert described["schema"] == build_schema(params.LIST_PARAMETERS[name])
     if "example" in described:
-        validator(described["schema"]).validate(described["example"])
+        build_validator(described["schema"]).validate(described["example"])
 
 
 def has_the_bounds(schema: dict[str, Any], rule: Any) -> bool:
@@ -185,7 +188,7 @@ def has_the_bounds(schema: dict[str, Any], rule: Any) -> bool:
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_every_field_is_described_with_the_bounds_of_its_rule(name: str) -> None:
+def test_a_field_has_the_bounds_of_its_rule(name: str) -> None:
     field = FIELDS[name]
     new, change = (SCHEMAS[shape]["properties"][name] for shape in ("NewListing", "ListingChange"))
     assert has_the_bounds(new, field.rule)
@@ -194,22 +197,22 @@ def test_every_field_is_described_with_the_bounds_of_its_rule(name: str) -> None
     assert ("null" in change["type"]) is field.clearable
 
 
-def test_the_record_is_that_of_the_wire() -> None:
+def test_the_record_has_the_fields_of_a_response() -> None:
     assert tuple(SCHEMAS["Listing"]["properties"]) == Record.__struct_fields__
     assert SCHEMAS["Listing"]["required"] == list(Record.__struct_fields__[:14])
     assert SCHEMAS["NewListing"]["required"] == list(REQUIRED)
 
 
 @pytest.mark.parametrize("price", [0, 0.07, 1.15, 9.95, 19.99, 0.1 + 0.2, 999_999_999.99])
-def test_a_price_of_whole_cents_is_valid_for_any_validator(price: float) -> None:
+def test_prices_in_whole_cents_are_valid(price: float) -> None:
     for shape in ("NewListing", "ListingChange", "Listing"):
-        validator(SCHEMAS[shape]["properties"]["price"]).validate(price)
+        build_validator(SCHEMAS[shape]["properties"]["price"]).validate(price)
 
 
-# Patterns say what the rules do
+# Patterns
 
 
-def follows(rule: Any, value: object) -> bool:
+def is_accepted(rule: Any, value: object) -> bool:
     try:
         rule(value)
     except FieldError:
@@ -224,51 +227,53 @@ ADDRESSES = st.lists(PIECES, max_size=8).map("".join) | st.text(max_size=12)
 
 
 @given(ADDRESSES)
-def test_the_pattern_of_an_address_takes_what_the_rule_takes(address: str) -> None:
+def test_the_pattern_of_an_image_accepts_the_same_as_its_rule(address: str) -> None:
     rule = FIELDS["images"].rule
-    assert validator(build_schema(rule)).is_valid([address]) is follows(rule, [address])
+    assert build_validator(build_schema(rule)).is_valid([address]) is is_accepted(rule, [address])
 
 
 @given(st.lists(PIECES, max_size=5).map("".join) | st.text(max_size=5))
 @pytest.mark.parametrize("name", ["title", "category"])
-def test_the_pattern_of_a_text_takes_what_the_rule_takes(name: str, text: str) -> None:
+def test_the_pattern_of_a_string_accepts_the_same_as_its_rule(name: str, text: str) -> None:
     rule = FIELDS[name].rule
-    assert validator(build_schema(rule)).is_valid(text) is follows(rule, text)
+    assert build_validator(build_schema(rule)).is_valid(text) is is_accepted(rule, text)
 
 
-def test_white_space_is_what_the_rule_says_for_every_character() -> None:
-    valid = validator(build_schema(FIELDS["title"].rule))
+def test_the_pattern_and_the_rule_agree_on_all_white_space() -> None:
+    valid = build_validator(build_schema(FIELDS["title"].rule))
     characters = [chr(number) for number in range(1, 0x11000) if not 0xD800 <= number < 0xE000]
     assert [one for one in characters if valid.is_valid(one) is one.isspace()] == []
 
 
-MOMENTS = st.datetimes().map(str) | st.from_regex(r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}:[0-9]{2}Z?)?\Z")
+TIMES = st.datetimes().map(str) | st.from_regex(r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}:[0-9]{2}Z?)?\Z")
 DAYS = st.builds("{:04}-{:02}-{:02}".format, st.integers(0, 2500), st.integers(0, 13), st.integers(0, 32))
 
 
-@given(MOMENTS | DAYS | st.sampled_from(["2000-02-29", "1900-02-29", "2024-02-29", "2023-02-29", "0000-01-01"]))
-def test_the_pattern_of_a_moment_takes_what_the_rule_takes(text: str) -> None:
-    assert validator(build_schema(params.parse_timestamp)).is_valid(text) is follows(params.parse_timestamp, text)
+@given(TIMES | DAYS | st.sampled_from(["2000-02-29", "1900-02-29", "2024-02-29", "2023-02-29", "0000-01-01"]))
+def test_the_pattern_of_a_time_accepts_the_same_as_its_rule(text: str) -> None:
+    assert build_validator(build_schema(params.parse_timestamp)).is_valid(text) is is_accepted(
+        params.parse_timestamp, text
+    )
 
 
 # Examples
 
 
 @pytest.mark.parametrize("shape", ["Listing", "NewListing", "ListingChange"])
-def test_the_examples_of_fields_fit(shape: str) -> None:
+def test_the_examples_of_fields_are_valid(shape: str) -> None:
     for field in SCHEMAS[shape]["properties"].values():
-        validator(field).validate(field["examples"][0])
+        build_validator(field).validate(field["examples"][0])
 
 
-def sendings() -> Iterator[tuple[str, str, str, dict[str, Any]]]:
-    """Each operation with each of its bodies, and with each of its parameters alone."""
+def build_examples() -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+    """Generate a request for each example of a body and of a parameter of each operation."""
     for path, method, _ in ENDPOINTS:
-        content = operation_of(path, method).get("requestBody", {}).get("content", {}).get("application/json", {})
+        content = get_operation(path, method).get("requestBody", {}).get("content", {}).get("application/json", {})
         bodies = {name: {"json": example["value"]} for name, example in content.get("examples", {}).items()}
         for name, sent in (bodies or {"bare": {}}).items():
             yield path, method, name, sent
         first = next(iter(bodies.values()), {})
-        for name, parameter in parameters_of(path, method).items():
+        for name, parameter in get_parameters(path, method).items():
             example = parameter.get("example")
             if parameter["in"] == "header":
                 yield path, method, name, first | {"headers": {name: example}}
@@ -280,79 +285,79 @@ def sendings() -> Iterator[tuple[str, str, str, dict[str, Any]]]:
                 yield path, method, name, first | {"params": {name: text}}
 
 
-SENDINGS = list(sendings())
+EXAMPLES = list(build_examples())
 
 
 @pytest.mark.parametrize(
-    ("path", "method", "name", "sent"), SENDINGS, ids=[f"{method} {path} {name}" for path, method, name, _ in SENDINGS]
+    ("path", "method", "name", "sent"), EXAMPLES, ids=[f"{method} {path} {name}" for path, method, name, _ in EXAMPLES]
 )
-def test_every_example_is_answered_as_described(
+def test_an_example_gets_a_response_as_described(
     http: httpx.Client, alice: Client, path: str, method: str, name: str, sent: dict[str, Any]
 ) -> None:
     listing_id = alice.create()
-    operation = operation_of(path, method)
+    operation = get_operation(path, method)
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
     if "json" in sent:
-        validator(body["schema"]).validate(sent["json"])
+        build_validator(body["schema"]).validate(sent["json"])
     headers = {"X-API-Key": alice.person.key} | sent.get("headers", {})
     response = http.request(method, path.replace("{id}", str(listing_id)), **sent | {"headers": headers})
     assert response.status_code < 400, f"{name}: {response.text}"
-    answer = check_answer(operation, response)
-    content = answer.get("content", {}).get("application/json", {})
+    described = check_response(operation, response)
+    content = described.get("content", {}).get("application/json", {})
     if "example" in content:
-        validator(content["schema"]).validate(content["example"])
+        build_validator(content["schema"]).validate(content["example"])
         assert set(content["example"]) == set(response.json()) - set(operations.OPTIONAL_FIELDS)
 
 
-def test_every_refusal_is_as_its_example(harness: Harness) -> None:
+def test_errors_equal_their_examples(harness: Harness) -> None:
     cast = harness.cast()
-    listing = harness.fetch("POST", "/api/v1/listings", key=cast.alice.key, json={"title": "a", "content": "b"})
+    listing = harness.fetch("POST", LISTINGS, key=cast.alice.key, json={"title": "a", "content": "b"})
     path = listing.headers["location"]
-    asked = {
+    replies = {
         "api_key_required": harness.fetch("GET", path),
         "invalid_api_key": harness.fetch("GET", path, key="wrong"),
         "plan_expired": harness.fetch("GET", path, key=cast.charlie.key),
         "not_owner": harness.fetch("GET", path, key=cast.bob.key),
-        "listing_not_found": harness.fetch("GET", "/api/v1/listings/1", key=cast.alice.key),
+        "listing_not_found": harness.fetch("GET", f"{LISTINGS}/1", key=cast.alice.key),
         "path_not_found": harness.fetch("GET", "/api"),
         "method_not_allowed": harness.fetch("POST", "/healthz"),
-        "invalid_request": harness.fetch("POST", "/api/v1/listings", key=cast.alice.key, json={}),
-        "malformed_json": harness.fetch("POST", "/api/v1/listings", key=cast.alice.key),
+        "invalid_request": harness.fetch("POST", LISTINGS, key=cast.alice.key, json={}),
+        "malformed_json": harness.fetch("POST", LISTINGS, key=cast.alice.key),
         "precondition_failed": harness.fetch("DELETE", path, key=cast.alice.key, headers={"If-Match": '"v9.0"'}),
         "unsupported_encoding": harness.fetch(
             "PATCH", path, key=cast.alice.key, body=b"{}", headers={"Content-Encoding": "gzip"}
         ),
         "body_too_large": harness.fetch("PATCH", path, key=cast.alice.key, body=b" " * 2_097_153),
     }
-    for code, reply in asked.items():
-        example = operations.ERROR_DOCS[code].example  # type: ignore[index]  # each is a code
+    for code, reply in replies.items():
+        example = operations.ERROR_DOCS[code].example  # type: ignore[index]  # the keys are codes
         assert (reply.headers["x-error-code"], reply.json()) == (code, {"error": example})
 
 
-def test_a_next_page_a_replayed_write_and_ignored_fields_are_described(alice: Client) -> None:
+def test_pages_replays_and_ignored_fields_are_as_described(alice: Client) -> None:
     for _ in range(2):
         alice.create()
-    listed, created = operation_of("/api/v1/listings", "GET"), operation_of("/api/v1/listings", "POST")
+    listed, created = get_operation(LISTINGS, "GET"), get_operation(LISTINGS, "POST")
     page = alice.get("?limit=1&include=all")
     assert "link" in page.headers
-    check_answer(listed, page)
-    check_answer(listed, alice.get(headers={"If-None-Match": alice.get().headers["etag"]}))
+    check_response(listed, page)
+    check_response(listed, alice.get(headers={"If-None-Match": alice.get().headers["etag"]}))
     for replayed in (False, True):
         response = alice.post(
             json={"title": "a", "content": "b", "id": 1}, headers={"Idempotency-Key": "once", "X-Request-Id": "mine"}
         )
         assert ("idempotent-replayed" in response.headers) is replayed
-        check_answer(created, response)
+        check_response(created, response)
 
 
-def test_the_result_of_a_batch_that_fails_as_a_whole_is_described(alice: Client) -> None:
+def test_a_failed_atomic_batch_is_as_described(alice: Client) -> None:
     steps = [{"op": "create", "listing": {"title": "a", "content": "b"}}, {"op": "delete", "id": 1}]
     response = alice.post("/batch", json={"operations": steps, "atomic": True})
     assert [one["status"] for one in response.json()["results"]] == [424, 404]
-    check_answer(operation_of("/api/v1/listings/batch", "POST"), response)
+    check_response(get_operation(f"{LISTINGS}/batch", "POST"), response)
 
 
-def test_a_reference_is_text_or_a_whole_number(alice: Client) -> None:
+def test_a_ref_must_be_a_string_or_an_integer(alice: Client) -> None:
     results = alice.post("/batch", json={"operations": [{"op": "delete", "id": 1, "ref": True}]}).json()["results"]
     assert results == [
         {"status": 400, "body": {"error": "ref must be a string or an integer of at most 255 characters"}}
@@ -360,40 +365,40 @@ def test_a_reference_is_text_or_a_whole_number(alice: Client) -> None:
 
 
 @pytest.mark.parametrize("key", ['"', '""', '"open', "x" * 256, "\u00e9"])
-def test_an_idempotency_key_that_is_none_is_refused(alice: Client, key: str) -> None:
+def test_an_invalid_idempotency_key_does_not_match_its_pattern(alice: Client, key: str) -> None:
     response = alice.post(json={"title": "a", "content": "b"}, headers={"Idempotency-Key": key.encode("latin-1")})
     assert response.status_code == 400
     pattern = DOCUMENT["components"]["parameters"]["Idempotency-Key"]["schema"]["pattern"]
     assert re.search(pattern, key) is None
 
 
-# Served
+# Responses of the service
 
 
-def test_it_is_served_without_a_key_and_may_be_kept(http: httpx.Client) -> None:
+def test_the_document_needs_no_key_and_may_be_cached(http: httpx.Client) -> None:
     response = http.get("/openapi.json")
     assert response.json() == DOCUMENT
     assert response.headers["content-type"] == "application/json; charset=utf-8"
     assert response.headers["cache-control"] == "private, no-cache"
     again = http.get("/openapi.json", headers={"If-None-Match": response.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
-    check_answer(operation_of("/openapi.json", "GET"), again)
+    check_response(get_operation("/openapi.json", "GET"), again)
 
 
-def test_pages_of_a_named_origin_may_use_every_header_that_is_described(tmp_path: Path) -> None:
+def test_an_allowed_origin_may_use_every_described_header(tmp_path: Path) -> None:
     with Harness(tmp_path, cors_origins="https://shop.example") as shop:
         origin = {"Origin": "https://shop.example"}
-        asked = shop.fetch("OPTIONS", "/api/v1/listings", headers=origin | {"Access-Control-Request-Method": "POST"})
-        answered = shop.fetch("GET", "/healthz", headers=origin)
+        preflight = shop.fetch("OPTIONS", LISTINGS, headers=origin | {"Access-Control-Request-Method": "POST"})
+        reply = shop.fetch("GET", "/healthz", headers=origin)
     components = DOCUMENT["components"]
-    allowed = set(asked.headers["access-control-allow-headers"].split(", "))
+    allowed = set(preflight.headers["access-control-allow-headers"].split(", "))
     assert {name.lower() for name in components["parameters"]} | {"x-api-key", "authorization"} <= allowed
-    exposed = set(answered.headers["access-control-expose-headers"].split(", "))
+    exposed = set(reply.headers["access-control-expose-headers"].split(", "))
     unneeded = {*map(str.lower, COMMON_HEADERS), "allow", "www-authenticate", "referrer-policy"}
     assert {name.lower() for name in components["headers"]} - unneeded - {"content-security-policy"} <= exposed
-    check_answer(
-        operation_of("/healthz", "GET"),
-        httpx.Response(200, headers=answered.headers | {"Date": "of the server"}, content=answered.body),
+    check_response(
+        get_operation("/healthz", "GET"),
+        httpx.Response(200, headers=reply.headers | {"Date": "of the server"}, content=reply.body),
     )
 
 
@@ -406,12 +411,12 @@ def test_pages_of_a_named_origin_may_use_every_header_that_is_described(tmp_path
         b"GET /healthz HTTP/1.2\r\nHost: a\r\n\r\n",
     ],
 )
-def test_what_is_refused_before_it_is_a_request_is_described_too(running: RunningService, sent: bytes) -> None:
+def test_a_rejection_below_http_is_as_described(running: RunningService, sent: bytes) -> None:
     with Connection(running) as connection:
-        answer = connection.send(sent).read_response()
-    response = httpx.Response(answer.status, headers=answer.headers, content=answer.body)
+        raw = connection.send(sent).read_response()
+    response = httpx.Response(raw.status, headers=raw.headers, content=raw.body)
     assert abs(time.time() - parsedate_to_datetime(response.headers["date"]).timestamp()) < 60
-    check_answer(operation_of("/healthz", "GET"), response)
+    check_response(get_operation("/healthz", "GET"), response)
 
 
 @pytest.mark.slow

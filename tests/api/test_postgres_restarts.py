@@ -1,4 +1,4 @@
-"""The service over HTTP while its PostgreSQL is restarted under it as after crashes."""
+"""The service over HTTP while its PostgreSQL server restarts as after a crash."""
 
 import os
 import threading
@@ -13,24 +13,24 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
+from tests.api.helpers import LISTINGS
 from tests.harness import TIMEOUT, Cast, RunningService
 from tests.postgres_server import PostgresServer
 
 RESTARTS = int(os.environ.get("LISTINGS_TEST_RESTARTS", "3"))
-PATH = "/api/v1/listings"
 BODY = b'{"title": "Lamp", "content": "Bright."}'
 
 
 class Load(threading.Thread):
-    """Asks one thing after the other over a connection of its own until told to stop."""
+    """Sends requests one after the other over one connection, until `stopping` is set."""
 
     def __init__(self, service: RunningService, key: str, *, writes: bool) -> None:
         super().__init__(daemon=True)
         self.stopping = threading.Event()
         self.acknowledged: list[int] = []
-        self.good: list[float] = []  # moments
-        self.refused = 0
-        self.faults: list[str] = []
+        self.successes: list[float] = []  # times of successful responses
+        self.rejected = 0
+        self.failures: list[str] = []
         self._host = urlsplit(service.base_url).netloc
         self._headers = {"X-API-Key": key}
         self._writes = writes
@@ -39,24 +39,24 @@ class Load(threading.Thread):
         connection = HTTPConnection(self._host, timeout=TIMEOUT)
         while not self.stopping.is_set():
             if self._writes and len(self.acknowledged) % 4:
-                connection.request("PATCH", f"{PATH}/{self.acknowledged[-1]}", b'{"price": 1}', self._headers)
+                connection.request("PATCH", f"{LISTINGS}/{self.acknowledged[-1]}", b'{"price": 1}', self._headers)
             else:
                 method, body = ("POST", BODY) if self._writes else ("GET", None)
-                connection.request(method, PATH, body, self._headers)
+                connection.request(method, LISTINGS, body, self._headers)
             response = connection.getresponse()
-            self._note(response.status, response.getheader("Retry-After"), response.read())
+            self._record(response.status, response.getheader("Retry-After"), response.read())
         connection.close()
 
-    def _note(self, status: int, retry_after: str | None, body: bytes) -> None:
+    def _record(self, status: int, retry_after: str | None, body: bytes) -> None:
         if status in {200, 201}:
-            self.good.append(time.monotonic())
+            self.successes.append(time.monotonic())
             if self._writes:
                 self.acknowledged.append(int(msgspec.json.decode(body).get("id", 0)) or self.acknowledged[-1])
         elif status == 503 and retry_after == "1" and set(msgspec.json.decode(body)) == {"error"}:
-            self.refused += 1
+            self.rejected += 1
             time.sleep(0.01)
         else:
-            self.faults.append(f"{status} {retry_after} {body[:200]!r}")
+            self.failures.append(f"{status} {retry_after} {body[:200]!r}")
 
 
 @pytest.fixture
@@ -66,9 +66,7 @@ def server() -> Iterator[PostgresServer]:
 
 
 @pytest.mark.timing
-def test_restarts_of_the_database_lose_nothing_and_are_over_in_five_seconds(
-    server: PostgresServer, tmp_path: Path
-) -> None:
+def test_restarts_lose_nothing_and_take_less_than_five_seconds(server: PostgresServer, tmp_path: Path) -> None:
     with server.database() as url, RunningService(tmp_path, database=url, rate_limit="0") as service:
         cast: Cast = service.cast()
         loads = [Load(service, person.key, writes=writes) for person in cast[:2] for writes in (True, True, False)]
@@ -76,30 +74,30 @@ def test_restarts_of_the_database_lose_nothing_and_are_over_in_five_seconds(
             load.start()
         seconds = []
         for _ in range(RESTARTS):
-            _wait_for_good(loads, time.monotonic())
+            _wait_for_successes(loads, time.monotonic())
             server.restart()
-            seconds.append(_wait_for_good(loads, time.monotonic()))
+            seconds.append(_wait_for_successes(loads, time.monotonic()))
         for load in loads:
             load.stopping.set()
             load.join(TIMEOUT)
-        assert [fault for load in loads for fault in load.faults] == []
-        assert median(seconds) < 5  # once in a while the machine may stand still
-        assert sum(load.refused for load in loads) > 0
+        assert [failure for load in loads for failure in load.failures] == []
+        assert median(seconds) < 5  # a busy machine may pause once in a while
+        assert sum(load.rejected for load in loads) > 0
         acknowledged = {listing_id for load in loads for listing_id in load.acknowledged}
         assert len(acknowledged) > RESTARTS
-        kept = {row[0] for row in server.execute("SELECT id FROM listings", _name(url))}
-        assert acknowledged <= kept
+        stored = {row[0] for row in server.execute("SELECT id FROM listings", _get_database_name(url))}
+        assert acknowledged <= stored
 
 
-def _wait_for_good(loads: list[Any], since: float) -> float:
-    """Until each has had a good answer that is later than a moment; returns the seconds."""
+def _wait_for_successes(loads: list[Any], since: float) -> float:
+    """Wait until each load has had a successful response after `since`; return the seconds."""
     end = time.monotonic() + TIMEOUT
-    while not all(load.good and load.good[-1] > since for load in loads):
+    while not all(load.successes and load.successes[-1] > since for load in loads):
         assert time.monotonic() < end
         assert all(load.is_alive() for load in loads)
         time.sleep(0.01)
     return time.monotonic() - since
 
 
-def _name(url: str) -> str:
+def _get_database_name(url: str) -> str:
     return url.rpartition("/")[2].partition("?")[0]

@@ -1,4 +1,4 @@
-"""The rate limit as a client meets it (decisions G28-G30); `tests/conformance` holds the limiters themselves to it."""
+"""The rate limit over the API (decisions G28-G30); tests/conformance has the tests of the limiters themselves."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -10,44 +10,44 @@ import pytest
 from listings.api.app import Application
 from listings.ratelimit.memory import MemoryLimiter
 from listings.service import Service
+from tests.api.helpers import LISTINGS
 from tests.conftest import Client
 from tests.harness import START, Clock, Harness, Person, Reply, fetch
 
-LISTINGS = "/api/v1/listings"
 HEADERS = ("ratelimit-policy", "ratelimit", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")
 
 
-class Counted:
-    """The application with a limiter that follows the house's clock."""
+class LimitedApplication:
+    """The application with a limiter that uses the clock of the harness."""
 
     def __init__(self, harness: Harness, limit: int, window: int) -> None:
         self.clock: Clock = harness.clock
         self.alice, self.bob, self.charlie = harness.cast()
         limiter = MemoryLimiter(limit, window, harness.clock)
         self._application = Application(Service(harness.service.store, limiter, harness.clock))
-        self._house = harness
+        self._harness = harness
 
     def fetch(self, person: Person | None, method: str = "GET", path: str = LISTINGS, body: bytes = b"") -> Reply:
         headers = [] if person is None else [(b"x-api-key", person.key.encode())]
         if body:
             headers.append((b"content-length", b"%d" % len(body)))
-        return self._house.run(fetch(self._application, method, path, headers, [body]))
+        return self._harness.run(fetch(self._application, method, path, headers, [body]))
 
 
 @pytest.fixture
-def five_a_minute(harness: Harness) -> Counted:
-    """Five requests in any sixty seconds."""
-    return Counted(harness, 5, 60)
+def five_a_minute(harness: Harness) -> LimitedApplication:
+    """An application with a limit of five requests in sixty seconds."""
+    return LimitedApplication(harness, 5, 60)
 
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Harness]:
-    """A house as the operator sets it up, with five requests in any sixty seconds."""
+    """A service with settings of five requests in sixty seconds."""
     with Harness(tmp_path, rate_limit="5", rate_window="60") as harness:
         yield harness
 
 
-def shown(reply: Reply) -> dict[str, str]:
+def get_limit_headers(reply: Reply) -> dict[str, str]:
     return {name: reply.headers[name] for name in HEADERS if name in reply.headers}
 
 
@@ -55,8 +55,8 @@ def shown(reply: Reply) -> dict[str, str]:
 
 
 @pytest.mark.decision("G28")
-def test_a_request_is_refused_if_and_only_if_the_limit_was_accepted_in_the_window_before_it(
-    five_a_minute: Counted,
+def test_a_request_is_rejected_only_after_five_in_the_last_minute(
+    five_a_minute: LimitedApplication,
 ) -> None:
     moments = [0, 10, 20, 30, 40, 41, 59.999, 60, 60.001, 69.999, 70, 70.5, 80, 90, 100, 100, 119.999, 120, 1000]
     accepted: list[float] = []
@@ -70,7 +70,7 @@ def test_a_request_is_refused_if_and_only_if_the_limit_was_accepted_in_the_windo
 
 
 @pytest.mark.decision("G28")
-def test_refused_requests_do_not_count(five_a_minute: Counted) -> None:
+def test_rejected_requests_do_not_count(five_a_minute: LimitedApplication) -> None:
     statuses = [five_a_minute.fetch(five_a_minute.alice).status for _ in range(5)]
     for _ in range(59):
         five_a_minute.clock.advance(1)
@@ -80,7 +80,7 @@ def test_refused_requests_do_not_count(five_a_minute: Counted) -> None:
     assert [five_a_minute.fetch(five_a_minute.alice).status for _ in range(6)] == [200] * 5 + [429]
 
 
-def test_a_client_that_keeps_to_the_limit_is_never_refused(five_a_minute: Counted) -> None:
+def test_a_client_within_the_limit_is_never_rejected(five_a_minute: LimitedApplication) -> None:
     for _ in range(100):
         assert five_a_minute.fetch(five_a_minute.alice).status == 200
         five_a_minute.clock.advance(12)
@@ -88,7 +88,7 @@ def test_a_client_that_keeps_to_the_limit_is_never_refused(five_a_minute: Counte
 
 @pytest.mark.decision("G29")
 @pytest.mark.parametrize("after", [0, 0.001, 15.5, 59, 59.999])
-def test_after_retry_after_a_request_is_accepted(five_a_minute: Counted, after: float) -> None:
+def test_a_request_after_retry_after_is_accepted(five_a_minute: LimitedApplication, after: float) -> None:
     for _ in range(5):
         five_a_minute.fetch(five_a_minute.alice)
     five_a_minute.clock.advance(after)
@@ -99,7 +99,7 @@ def test_after_retry_after_a_request_is_accepted(five_a_minute: Counted, after: 
     assert five_a_minute.fetch(five_a_minute.alice).status == 200
 
 
-def test_each_key_has_a_limit_of_its_own(small: Harness) -> None:
+def test_each_key_has_its_own_limit(small: Harness) -> None:
     alice, bob, _ = small.cast()
     second = small.run(small.service.issue_key(str(alice.account.id), "second")).secret
     assert [small.fetch("GET", LISTINGS, key=alice.key).status for _ in range(6)] == [200] * 5 + [429]
@@ -107,7 +107,7 @@ def test_each_key_has_a_limit_of_its_own(small: Harness) -> None:
         assert small.fetch("GET", LISTINGS, key=key).headers["x-ratelimit-remaining"] == "4"
 
 
-def test_all_endpoints_count_on_one_limit(small: Harness) -> None:
+def test_all_endpoints_share_one_limit(small: Harness) -> None:
     key = small.cast().alice.key
     replies = [
         small.fetch("POST", LISTINGS, key=key, json={"title": "a", "content": "b"}),
@@ -120,7 +120,7 @@ def test_all_endpoints_count_on_one_limit(small: Harness) -> None:
     assert {small.fetch(method, LISTINGS, key=key).status for method in ("GET", "HEAD", "POST")} == {429}
 
 
-def test_both_headers_of_a_key_count_on_one_limit(small: Harness) -> None:
+def test_both_headers_of_a_key_share_one_limit(small: Harness) -> None:
     key = small.cast().alice.key
     small.fetch("GET", LISTINGS, key=key)
     reply = small.fetch("GET", LISTINGS, headers={"Authorization": f"Bearer {key}"})
@@ -128,13 +128,14 @@ def test_both_headers_of_a_key_count_on_one_limit(small: Harness) -> None:
 
 
 @pytest.mark.decision("G28")
-def test_fifteen_hundred_requests_from_64_connections_are_accepted_exactly_a_thousand_times(alice: Client) -> None:
+@pytest.mark.every_engine
+def test_exactly_a_thousand_of_1500_concurrent_requests_are_accepted(alice: Client) -> None:
     with ThreadPoolExecutor(64) as pool:
         statuses = Counter(pool.map(lambda _: alice.get("/1").status_code, range(1500)))
     assert statuses == {404: 1000, 429: 500}
 
 
-# What counts and what is told
+# Counted requests and headers
 
 
 @pytest.mark.decision("G29")
@@ -157,14 +158,14 @@ def test_fifteen_hundred_requests_from_64_connections_are_accepted_exactly_a_tho
         ("charlie", "POST", "", b"{}", 403),
     ],
 )
-def test_every_authenticated_answer_counts_and_tells_what_is_left(
-    five_a_minute: Counted, harness: Harness, who: str, method: str, path: str, body: bytes, status: int
+def test_every_authenticated_request_counts_and_has_the_headers(
+    five_a_minute: LimitedApplication, harness: Harness, who: str, method: str, path: str, body: bytes, status: int
 ) -> None:
-    made = harness.fetch("POST", LISTINGS, key=five_a_minute.alice.key, json={"title": "a", "content": "b"})
+    foreign = harness.fetch("POST", LISTINGS, key=five_a_minute.alice.key, json={"title": "a", "content": "b"})
     person: Person = getattr(five_a_minute, who)
-    path = LISTINGS + path.replace("{alices}", str(made.json()["id"]))
+    path = LISTINGS + path.replace("{alices}", str(foreign.json()["id"]))
     reply = five_a_minute.fetch(person, method, path, body)
-    assert (reply.status, shown(reply)) == (
+    assert (reply.status, get_limit_headers(reply)) == (
         status,
         {
             "ratelimit-policy": '"window";q=5;w=60',
@@ -177,13 +178,13 @@ def test_every_authenticated_answer_counts_and_tells_what_is_left(
     assert "retry-after" not in reply.headers
 
 
-def test_a_refused_encoding_counts_too(small: Harness) -> None:
+def test_a_request_with_a_rejected_encoding_counts(small: Harness) -> None:
     key = small.cast().alice.key
     reply = small.fetch("POST", LISTINGS, key=key, body=b"{}", headers={"Content-Encoding": "gzip"})
     assert (reply.status, reply.headers["x-ratelimit-remaining"]) == (415, "4")
 
 
-def test_a_refused_request_is_told_when_the_next_one_is_accepted(five_a_minute: Counted) -> None:
+def test_a_rejected_request_says_when_to_try_again(five_a_minute: LimitedApplication) -> None:
     for _ in range(5):
         five_a_minute.fetch(five_a_minute.alice)
         five_a_minute.clock.advance(2.5)
@@ -194,7 +195,7 @@ def test_a_refused_request_is_told_when_the_next_one_is_accepted(five_a_minute: 
     )
     assert reply.headers["x-error-code"] == "rate_limited"
     assert reply.headers["retry-after"] == "48"
-    assert shown(reply) == {
+    assert get_limit_headers(reply) == {
         "ratelimit-policy": '"window";q=5;w=60',
         "ratelimit": '"window";r=0;t=48',
         "x-ratelimit-limit": "5",
@@ -203,13 +204,13 @@ def test_a_refused_request_is_told_when_the_next_one_is_accepted(five_a_minute: 
     }
 
 
-def test_what_is_left_grows_again_as_requests_leave_the_window(five_a_minute: Counted) -> None:
-    told = []
+def test_the_remaining_requests_grow_as_others_leave_the_window(five_a_minute: LimitedApplication) -> None:
+    headers = []
     for seconds in (0, 20, 20, 20, 20, 100):
         five_a_minute.clock.advance(seconds)
-        told.append(five_a_minute.fetch(five_a_minute.alice).headers["ratelimit"])
+        headers.append(five_a_minute.fetch(five_a_minute.alice).headers["ratelimit"])
     expected = [(4, 60), (3, 40), (2, 20), (2, 20), (2, 20), (4, 60)]
-    assert told == [f'"window";r={left};t={seconds}' for left, seconds in expected]
+    assert headers == [f'"window";r={remaining};t={seconds}' for remaining, seconds in expected]
 
 
 def test_a_request_beyond_the_limit_changes_nothing(small: Harness) -> None:
@@ -225,16 +226,16 @@ def test_a_request_beyond_the_limit_changes_nothing(small: Harness) -> None:
     assert (row.version, row.deleted_at) == (1, None)
 
 
-def test_the_limit_comes_before_the_plan(small: Harness) -> None:
+def test_the_limit_is_checked_before_the_plan(small: Harness) -> None:
     key = small.cast().charlie.key
     assert [small.fetch("GET", LISTINGS, key=key).status for _ in range(7)] == [403] * 5 + [429] * 2
 
 
 @pytest.mark.parametrize("key", [None, "", "malformed", "k" * 16])
-def test_a_401_tells_nothing_of_a_limit(small: Harness, key: str | None) -> None:
+def test_a_401_has_no_limit_headers(small: Harness, key: str | None) -> None:
     for _ in range(10):
         reply = small.fetch("GET", LISTINGS, key=key)
-        assert (reply.status, shown(reply)) == (401, {})
+        assert (reply.status, get_limit_headers(reply)) == (401, {})
         assert "retry-after" not in reply.headers
 
 
@@ -250,33 +251,33 @@ def test_a_401_tells_nothing_of_a_limit(small: Harness, key: str | None) -> None
         ("GET", "/healthz", 200),
     ],
 )
-def test_what_needs_no_key_costs_nothing_even_with_one(small: Harness, method: str, path: str, status: int) -> None:
+def test_requests_that_need_no_key_do_not_count(small: Harness, method: str, path: str, status: int) -> None:
     key = small.cast().alice.key
     for _ in range(10):
         reply = small.fetch(method, path, key=key)
-        assert (reply.status, shown(reply)) == (status, {})
+        assert (reply.status, get_limit_headers(reply)) == (status, {})
     assert small.fetch("GET", LISTINGS, key=key).headers["x-ratelimit-remaining"] == "4"
 
 
-# The settings
+# Settings
 
 
-def test_a_thousand_an_hour_unless_the_operator_says_otherwise(alice: Client) -> None:
+def test_the_default_is_a_thousand_requests_per_hour(alice: Client) -> None:
     headers = alice.get().headers
     assert headers["RateLimit-Policy"] == '"hour";q=1000;w=3600'
     assert headers["RateLimit"] == '"hour";r=999;t=3600'
     assert (headers["X-RateLimit-Limit"], headers["X-RateLimit-Remaining"]) == ("1000", "999")
 
 
-def test_the_default_hour_is_named_in_the_refusal(harness: Harness) -> None:
-    counted = Counted(harness, 1000, 3600)
-    statuses = Counter(counted.fetch(counted.alice).status for _ in range(1001))
+def test_the_error_names_the_default_hour(harness: Harness) -> None:
+    application = LimitedApplication(harness, 1000, 3600)
+    statuses = Counter(application.fetch(application.alice).status for _ in range(1001))
     assert statuses == {200: 1000, 429: 1}
-    reply = counted.fetch(counted.alice)
+    reply = application.fetch(application.alice)
     assert reply.json() == {"error": "Rate limit of 1000 requests per hour exceeded: try again in 3600 seconds"}
 
 
-def test_the_operator_can_set_another_limit(small: Harness) -> None:
+def test_another_limit_can_be_set(small: Harness) -> None:
     key = small.cast().alice.key
     replies = [small.fetch("GET", LISTINGS, key=key) for _ in range(8)]
     assert [reply.status for reply in replies] == [200] * 5 + [429] * 3
@@ -297,4 +298,4 @@ def test_a_limit_of_0_turns_it_off(tmp_path: Path) -> None:
         key = harness.cast().alice.key
         replies = [harness.fetch("GET", LISTINGS, key=key) for _ in range(1100)]
         assert {reply.status for reply in replies} == {200}
-        assert not [reply for reply in replies if shown(reply)]
+        assert not [reply for reply in replies if get_limit_headers(reply)]

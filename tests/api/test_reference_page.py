@@ -1,4 +1,4 @@
-"""The page for people: complete without a script, safe, and made of nothing from elsewhere."""
+"""The reference page at /docs: complete without scripts, safe, and without external resources."""
 
 import json
 import re
@@ -22,15 +22,15 @@ FILES = {"/docs": "text/html", "/docs/reference.css": "text/css", "/docs/referen
 BROWSER = shutil.which("chromium")
 
 
-class Reading(HTMLParser):
-    """What an HTML parser finds in the page."""
+class ParsedPage(HTMLParser):
+    """The ids, links, labels and attributes of the page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.ids: list[str] = []
         self.links: list[str] = []
         self.labels: list[str | None] = []
-        self.entries: list[str | None] = []
+        self.controls: list[str | None] = []
         self.attributes: set[str] = set()
         self.open: list[str] = []
         self.feed(text)
@@ -44,7 +44,7 @@ class Reading(HTMLParser):
         if name == "label":
             self.labels.append(known.get("for"))
         if name in {"input", "select", "textarea"}:
-            self.entries.append(known.get("id"))
+            self.controls.append(known.get("id"))
         if name not in {"meta", "link", "input"}:
             self.open.append(name)
 
@@ -53,33 +53,33 @@ class Reading(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def reading() -> Reading:
-    return Reading(render_page(DOCUMENT).decode())
+def parsed() -> ParsedPage:
+    return ParsedPage(render_page(DOCUMENT).decode())
 
 
-def test_every_element_is_closed_and_no_two_have_one_id(reading: Reading) -> None:
-    assert reading.open == []
-    assert len(set(reading.ids)) == len(reading.ids)
+def test_elements_are_closed_and_ids_are_unique(parsed: ParsedPage) -> None:
+    assert parsed.open == []
+    assert len(set(parsed.ids)) == len(parsed.ids)
 
 
-def test_everything_that_can_be_filled_in_has_a_label(reading: Reading) -> None:
-    assert sorted(map(str, reading.labels)) == sorted(map(str, reading.entries))
+def test_every_form_control_has_a_label(parsed: ParsedPage) -> None:
+    assert sorted(map(str, parsed.labels)) == sorted(map(str, parsed.controls))
 
 
-def test_every_link_leads_into_the_page_or_to_a_path_of_ours(reading: Reading) -> None:
-    inner = {link[1:] for link in reading.links if link.startswith("#")}
-    assert inner <= set(reading.ids)
-    assert {link for link in reading.links if not link.startswith("#")} == {*FILES, "/openapi.json", "data:,"} - {
+def test_every_link_leads_into_the_page_or_to_the_service(parsed: ParsedPage) -> None:
+    inner = {link[1:] for link in parsed.links if link.startswith("#")}
+    assert inner <= set(parsed.ids)
+    assert {link for link in parsed.links if not link.startswith("#")} == {*FILES, "/openapi.json", "data:,"} - {
         "/docs"
     }
 
 
-def test_nothing_in_it_needs_an_inline_style_or_script(reading: Reading) -> None:
-    assert not {name for name in reading.attributes if name == "style" or name.startswith("on")}
-    assert reading.links.count("/docs/reference.js") == 1
+def test_there_are_no_inline_styles_or_scripts(parsed: ParsedPage) -> None:
+    assert not {name for name in parsed.attributes if name == "style" or name.startswith("on")}
+    assert parsed.links.count("/docs/reference.js") == 1
 
 
-def test_it_has_every_operation_parameter_field_and_code() -> None:
+def test_the_page_has_every_operation_parameter_field_and_code() -> None:
     text = render_page(DOCUMENT).decode()
     for item in DOCUMENT["paths"].values():
         for method, operation in item.items():
@@ -92,7 +92,7 @@ def test_it_has_every_operation_parameter_field_and_code() -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "address"),
+    ("host", "base_url"),
     [
         ("shop.example:8080", "http://shop.example:8080"),
         ("[::1]:8000", "http://[::1]:8000"),
@@ -101,20 +101,20 @@ def test_it_has_every_operation_parameter_field_and_code() -> None:
         ("", "http://localhost:8000"),
     ],
 )
-def test_samples_have_the_address_by_which_the_reader_came(harness: Harness, host: str, address: str) -> None:
+def test_samples_use_the_host_of_the_request(harness: Harness, host: str, base_url: str) -> None:
     text = harness.fetch("GET", "/docs", headers={"Host": host}).body.decode()
-    assert f"curl &quot;{address}/api/v1/listings&quot;" in text
+    assert f"curl &quot;{base_url}/api/v1/listings&quot;" in text
     assert BASE_URL not in text
     assert "<script>" not in text
 
 
-def test_pages_of_two_addresses_have_two_tags(harness: Harness) -> None:
-    tags = {harness.fetch("GET", "/docs", headers={"Host": host}).headers["etag"] for host in ("a", "b")}
-    assert len(tags) == 2
+def test_the_etag_depends_on_the_host(harness: Harness) -> None:
+    etags = {harness.fetch("GET", "/docs", headers={"Host": host}).headers["etag"] for host in ("a", "b")}
+    assert len(etags) == 2
 
 
 @pytest.mark.parametrize(("path", "kind"), FILES.items())
-def test_its_files_are_served_without_a_key(http: httpx.Client, path: str, kind: str) -> None:
+def test_the_files_of_the_page_need_no_key(http: httpx.Client, path: str, kind: str) -> None:
     response = http.get(path)
     assert (response.status_code, response.headers["content-type"]) == (200, f"{kind}; charset=utf-8")
     again = http.get(path, headers={"If-None-Match": response.headers["etag"]})
@@ -122,7 +122,7 @@ def test_its_files_are_served_without_a_key(http: httpx.Client, path: str, kind:
     assert http.head(path).headers["content-length"] == str(len(response.content))
 
 
-def test_its_policy_lets_it_load_nothing_from_elsewhere(http: httpx.Client) -> None:
+def test_the_policy_blocks_external_resources(http: httpx.Client) -> None:
     policy = dict(part.split(" ", 1) for part in http.get("/docs").headers["content-security-policy"].split("; "))
     assert policy == {
         "default-src": "'none'",
@@ -137,14 +137,14 @@ def test_its_policy_lets_it_load_nothing_from_elsewhere(http: httpx.Client) -> N
     assert not re.search(r"https?:|url\(|@import", http.get("/docs/reference.css").text)
 
 
-def test_what_is_no_markup_is_escaped() -> None:
+def test_text_is_escaped() -> None:
     assert tag("a", "<b>", Html("<i>"), href='"&') == '<a href="&quot;&amp;">&lt;b&gt;<i></a>'
     assert format_text("`<b>` & c") == "<code>&lt;b&gt;</code> &amp; c"
     assert tag("input", required=True, hidden=False, value=None) == "<input required>"
 
 
 @pytest.mark.parametrize("body", [None, {"title": 'It\'s "here"', "is_active": True, "latitude": None}])
-def test_the_samples_are_right(body: object) -> None:
+def test_the_samples_are_valid(body: object) -> None:
     curl, python, script = build_samples(Call("POST", "/api/v1/listings", needs_key=True, body=body))
     compile(python.text, "sample", "exec")
     assert (json.dumps(body, indent=2) if body else "YOUR_API_KEY") in script.text.replace("\n  ", "\n")
@@ -153,7 +153,7 @@ def test_the_samples_are_right(body: object) -> None:
 
 
 @pytest.mark.skipif(BROWSER is None, reason="needs chromium, which .ci/run installs")
-def test_a_browser_runs_it_and_blocks_nothing(running: RunningService, tmp_path: Path) -> None:
+def test_a_browser_runs_the_page_without_errors(running: RunningService, tmp_path: Path) -> None:
     command = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", "--enable-logging=stderr"]
     done = subprocess.run(
         [*command, f"--user-data-dir={tmp_path}", f"{running.base_url}/docs"],

@@ -1,4 +1,4 @@
-"""Answers that are kept for as long as nothing in them has changed."""
+"""The response cache, which returns a response until its account is edited."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -10,12 +10,12 @@ import pytest
 
 from listings.api.codec import Response
 from listings.api.response_cache import WHOLE_LIST, ResponseCache
+from tests.api.helpers import LISTINGS
 from tests.harness import Harness, Person
 from tests.postgres_server import PostgresServer
 
-PATH = "/api/v1/listings"
 OVERHEAD = 1024
-ROOM = 4 * (OVERHEAD + 100)
+CAPACITY = 4 * (OVERHEAD + 100)
 
 
 @pytest.fixture
@@ -24,111 +24,109 @@ def url(postgres: PostgresServer) -> Iterator[str]:
         yield url
 
 
-def titles(harness: Harness, person: Person, listing_id: int) -> list[Any]:
-    """Of the listing, by its own address and in the list."""
-    (listed,) = harness.fetch("GET", PATH, key=person.key).json()["listings"]
-    return [harness.fetch("GET", f"{PATH}/{listing_id}", key=person.key).json()["title"], listed["title"]]
+def fetch_titles(harness: Harness, person: Person, listing_id: int) -> list[Any]:
+    """Return the title of a listing as its own path and the list show it."""
+    (listed,) = harness.fetch("GET", LISTINGS, key=person.key).json()["listings"]
+    return [harness.fetch("GET", f"{LISTINGS}/{listing_id}", key=person.key).json()["title"], listed["title"]]
 
 
-def answer(size: int = 100) -> Response:
+def build_response(size: int = 100) -> Response:
     return Response(200, bytes(size))
 
 
-def test_an_answer_is_found_by_its_account_and_name_unless_something_has_changed_since() -> None:
-    kept, seven = ResponseCache(ROOM), answer()
-    kept.store(1, 7, WHOLE_LIST, seven)
-    assert kept.find(1, 7, WHOLE_LIST) is seven
-    assert kept.find(1, 6, WHOLE_LIST) is seven
-    assert kept.find(1, 8, WHOLE_LIST) is None
-    assert kept.find(2, 7, WHOLE_LIST) is None
-    assert kept.find(1, 7, "1025") is None
+def test_a_response_is_found_until_a_later_revision() -> None:
+    cache, seven = ResponseCache(CAPACITY), build_response()
+    cache.store(1, 7, WHOLE_LIST, seven)
+    assert cache.find(1, 7, WHOLE_LIST) is seven
+    assert cache.find(1, 6, WHOLE_LIST) is seven
+    assert cache.find(1, 8, WHOLE_LIST) is None
+    assert cache.find(2, 7, WHOLE_LIST) is None
+    assert cache.find(1, 7, "1025") is None
 
 
-def test_a_newer_answer_takes_the_place_of_the_older_one_of_its_name_alone() -> None:
-    kept, other, newer = ResponseCache(2 * ROOM), answer(), answer(50)
-    kept.store(1, 7, "1025", answer())
-    kept.store(1, 7, "2049", other)
-    kept.store(1, 8, "1025", newer)
-    assert [kept.find(1, 7, name) for name in ("1025", "2049")] == [newer, other]
-    assert [kept.find(1, 8, name) for name in ("1025", "2049")] == [newer, None]
-    assert kept.bytes == 2 * OVERHEAD + 150
+def test_a_newer_response_replaces_the_older_one_of_its_name() -> None:
+    cache, other, newer = ResponseCache(2 * CAPACITY), build_response(), build_response(50)
+    cache.store(1, 7, "1025", build_response())
+    cache.store(1, 7, "2049", other)
+    cache.store(1, 8, "1025", newer)
+    assert [cache.find(1, 7, name) for name in ("1025", "2049")] == [newer, other]
+    assert [cache.find(1, 8, name) for name in ("1025", "2049")] == [newer, None]
+    assert cache.bytes == 2 * OVERHEAD + 150
 
 
-def test_the_account_that_asked_least_recently_goes_first() -> None:
-    kept = ResponseCache(ROOM)
+def test_the_least_recently_used_account_is_evicted_first() -> None:
+    cache = ResponseCache(CAPACITY)
     for account in range(4):
-        kept.store(account, 1, WHOLE_LIST, answer())
-    assert kept.find(0, 1, WHOLE_LIST) is not None
-    kept.store(4, 1, WHOLE_LIST, answer())
-    assert kept.find(1, 1, WHOLE_LIST) is None
-    assert kept.find(0, 1, WHOLE_LIST) is not None
-    assert kept.bytes == ROOM
+        cache.store(account, 1, WHOLE_LIST, build_response())
+    assert cache.find(0, 1, WHOLE_LIST) is not None
+    cache.store(4, 1, WHOLE_LIST, build_response())
+    assert cache.find(1, 1, WHOLE_LIST) is None
+    assert cache.find(0, 1, WHOLE_LIST) is not None
+    assert cache.bytes == CAPACITY
 
 
-def test_an_answer_that_would_drive_out_the_others_is_not_kept() -> None:
-    kept = ResponseCache(ROOM)
-    kept.store(1, 1, WHOLE_LIST, answer(100))
-    kept.store(2, 1, WHOLE_LIST, answer(101))
-    assert kept.find(1, 1, WHOLE_LIST) is not None
-    assert kept.find(2, 1, WHOLE_LIST) is None
-    kept.store(1, 2, WHOLE_LIST, answer(101))
-    assert (kept.find(1, 1, WHOLE_LIST), kept.bytes) == (None, 0)
-    kept.store(1, 3, WHOLE_LIST, answer(100))
-    assert (kept.find(1, 3, WHOLE_LIST) is not None, kept.bytes) == (True, OVERHEAD + 100)
+def test_a_response_that_would_evict_all_others_is_not_cached() -> None:
+    cache = ResponseCache(CAPACITY)
+    cache.store(1, 1, WHOLE_LIST, build_response(100))
+    cache.store(2, 1, WHOLE_LIST, build_response(101))
+    assert cache.find(1, 1, WHOLE_LIST) is not None
+    assert cache.find(2, 1, WHOLE_LIST) is None
+    cache.store(1, 2, WHOLE_LIST, build_response(101))
+    assert (cache.find(1, 1, WHOLE_LIST), cache.bytes) == (None, 0)
+    cache.store(1, 3, WHOLE_LIST, build_response(100))
+    assert (cache.find(1, 3, WHOLE_LIST) is not None, cache.bytes) == (True, OVERHEAD + 100)
 
 
-def test_an_account_that_has_asked_for_its_share_begins_anew() -> None:
-    kept = ResponseCache(3 * ROOM)
+def test_an_account_that_fills_its_share_starts_again() -> None:
+    cache = ResponseCache(3 * CAPACITY)
     for number in range(4):
-        kept.store(1, 1, str(number), answer())
-    assert [kept.find(1, 1, str(number)) is not None for number in range(4)] == [False, False, False, True]
-    assert kept.bytes == OVERHEAD + 100
+        cache.store(1, 1, str(number), build_response())
+    assert [cache.find(1, 1, str(number)) is not None for number in range(4)] == [False, False, False, True]
+    assert cache.bytes == OVERHEAD + 100
 
 
-def test_the_same_answer_again_takes_no_more_room() -> None:
-    kept = ResponseCache(2 * ROOM)
+def test_the_same_response_again_takes_no_more_memory() -> None:
+    cache = ResponseCache(2 * CAPACITY)
     for _ in range(2):
-        kept.store(1, 1, "1025", answer())
-    assert kept.bytes == OVERHEAD + 100
+        cache.store(1, 1, "1025", build_response())
+    assert cache.bytes == OVERHEAD + 100
 
 
 @pytest.mark.parametrize("size", [0, 1])
-def test_without_memory_nothing_is_kept(size: int) -> None:
-    kept = ResponseCache(0)
-    kept.store(1, 1, WHOLE_LIST, answer(size))
-    assert (kept.find(1, 1, WHOLE_LIST), kept.bytes) == (None, 0)
+def test_without_memory_nothing_is_cached(size: int) -> None:
+    cache = ResponseCache(0)
+    cache.store(1, 1, WHOLE_LIST, build_response(size))
+    assert (cache.find(1, 1, WHOLE_LIST), cache.bytes) == (None, 0)
 
 
-def test_when_it_is_closed_all_is_forgotten_and_nothing_more_is_kept() -> None:
-    kept = ResponseCache(ROOM)
-    kept.store(1, 1, "1025", answer())
-    kept.close()
-    kept.store(1, 1, "2049", answer())
-    assert [kept.find(1, 1, name) for name in ("1025", "2049")] == [None, None]
-    assert kept.bytes == 0
+def test_a_closed_cache_stays_empty() -> None:
+    cache = ResponseCache(CAPACITY)
+    cache.store(1, 1, "1025", build_response())
+    cache.close()
+    cache.store(1, 1, "2049", build_response())
+    assert [cache.find(1, 1, name) for name in ("1025", "2049")] == [None, None]
+    assert cache.bytes == 0
 
 
-def test_whether_there_is_one_of_a_name_is_told_of_any_revision() -> None:
-    kept = ResponseCache(ROOM)
-    kept.store(1, 1, "1025", answer())
-    assert [kept.has(*of) for of in ((1, "1025"), (1, "2049"), (2, "1025"))] == [True, False, False]
+def test_holds_ignores_the_revision() -> None:
+    cache = ResponseCache(CAPACITY)
+    cache.store(1, 1, "1025", build_response())
+    assert [cache.has(*of) for of in ((1, "1025"), (1, "2049"), (2, "1025"))] == [True, False, False]
 
 
-def test_a_listing_that_was_read_is_kept_as_it_was_answered(harness: Harness) -> None:
+def test_a_response_of_a_listing_is_cached(harness: Harness) -> None:
     alice = harness.person("alice")
-    created = harness.fetch(
-        "POST", "/api/v1/listings", key=alice.key, json={"title": "Lamp", "content": "Brass."}
-    ).json()
-    first = harness.fetch("GET", f"/api/v1/listings/{created['id']}", key=alice.key)
-    kept = harness.application._response_cache.find(alice.account.id, 1, str(created["id"]))  # noqa: SLF001 - no answer tells it
-    assert kept is not None
-    assert kept.body == first.body == harness.fetch("GET", f"/api/v1/listings/{created['id']}", key=alice.key).body
+    created = harness.fetch("POST", LISTINGS, key=alice.key, json={"title": "Lamp", "content": "Brass."}).json()
+    first = harness.fetch("GET", f"{LISTINGS}/{created['id']}", key=alice.key)
+    cached = harness.application._response_cache.find(alice.account.id, 1, str(created["id"]))  # noqa: SLF001 - no response shows it
+    assert cached is not None
+    assert cached.body == first.body == harness.fetch("GET", f"{LISTINGS}/{created['id']}", key=alice.key).body
 
 
-# On PostgreSQL the revision is read at each request
+# On PostgreSQL each request reads the revision
 
 
-def test_what_was_answered_before_is_answered_again_while_the_revision_is_the_same(url: str, tmp_path: Path) -> None:
+def test_the_cached_response_is_returned_while_the_revision_is_the_same(url: str, tmp_path: Path) -> None:
     async def retitle(title: str) -> None:
         connection = await asyncpg.connect(url)
         await connection.execute("UPDATE listings SET title = $1", title)
@@ -136,36 +134,37 @@ def test_what_was_answered_before_is_answered_again_while_the_revision_is_the_sa
 
     with Harness(tmp_path, database=url) as harness:
         alice = harness.person("alice")
-        listing_id = harness.fetch("POST", PATH, key=alice.key, json={"title": "Lamp", "content": "Brass."}).json()[
+        listing_id = harness.fetch("POST", LISTINGS, key=alice.key, json={"title": "Lamp", "content": "Brass."}).json()[
             "id"
         ]
-        assert titles(harness, alice, listing_id) == ["Lamp", "Lamp"]
-        harness.run(retitle("Stand"))  # which raises no revision, as nothing of ours would do
-        assert titles(harness, alice, listing_id) == ["Lamp", "Lamp"]
+        assert fetch_titles(harness, alice, listing_id) == ["Lamp", "Lamp"]
+        harness.run(retitle("Stand"))  # does not increment the revision, as every edit of the service would
+        assert fetch_titles(harness, alice, listing_id) == ["Lamp", "Lamp"]
 
 
-def test_what_another_process_edits_is_seen_at_the_next_request(url: str, tmp_path: Path) -> None:
+def test_an_edit_by_another_process_is_returned_at_the_next_request(url: str, tmp_path: Path) -> None:
     with ExitStack() as stack:
         one, two = [stack.enter_context(Harness(tmp_path / name, database=url)) for name in ("one", "two")]
         alice = one.person("alice")
-        listing_id = one.fetch("POST", PATH, key=alice.key, json={"title": "Lamp 0", "content": "Brass."}).json()["id"]
+        fields = {"title": "Lamp 0", "content": "Brass."}
+        listing_id = one.fetch("POST", LISTINGS, key=alice.key, json=fields).json()["id"]
         for number in range(1, 6):
-            assert titles(one, alice, listing_id) == [f"Lamp {number - 1}"] * 2
-            assert titles(one, alice, listing_id) == [f"Lamp {number - 1}"] * 2
-            two.fetch("PATCH", f"{PATH}/{listing_id}", key=alice.key, json={"title": f"Lamp {number}"})
-        two.fetch("DELETE", f"{PATH}/{listing_id}", key=alice.key)
-        assert one.fetch("GET", f"{PATH}/{listing_id}", key=alice.key).status == 404
+            assert fetch_titles(one, alice, listing_id) == [f"Lamp {number - 1}"] * 2
+            assert fetch_titles(one, alice, listing_id) == [f"Lamp {number - 1}"] * 2
+            two.fetch("PATCH", f"{LISTINGS}/{listing_id}", key=alice.key, json={"title": f"Lamp {number}"})
+        two.fetch("DELETE", f"{LISTINGS}/{listing_id}", key=alice.key)
+        assert one.fetch("GET", f"{LISTINGS}/{listing_id}", key=alice.key).status == 404
 
 
-def test_nothing_is_answered_again_that_another_server_has_told(tmp_path: Path) -> None:
+def test_a_restarted_database_server_clears_the_cache(tmp_path: Path) -> None:
     with PostgresServer() as server:
         name = server.url("postgres")
         with Harness(tmp_path, database=name) as harness:
             alice = harness.person("alice")
-            asked = {"title": "Lamp", "content": "Brass."}
-            listing_id = harness.fetch("POST", PATH, key=alice.key, json=asked).json()["id"]
-            assert titles(harness, alice, listing_id) == ["Lamp", "Lamp"]
+            fields = {"title": "Lamp", "content": "Brass."}
+            listing_id = harness.fetch("POST", LISTINGS, key=alice.key, json=fields).json()["id"]
+            assert fetch_titles(harness, alice, listing_id) == ["Lamp", "Lamp"]
             server.restart()
-            # As on a standby that was behind, and has come to the same revision by another edit since.
+            # A standby that lagged behind may reach the same revision by another edit.
             server.execute("UPDATE listings SET title = 'Stand' WHERE title = 'Lamp'")
-            assert titles(harness, alice, listing_id) == ["Stand", "Stand"]
+            assert fetch_titles(harness, alice, listing_id) == ["Stand", "Stand"]

@@ -1,4 +1,4 @@
-"""The rate limit that machines share by Redis, as clients and operators meet it."""
+"""The rate limit that several machines share through Redis, as clients and operators see it."""
 
 import asyncio
 import json
@@ -23,29 +23,29 @@ import pytest
 from listings.cli.checks import run_checks
 from listings.ratelimit import redis_inspection
 from listings.settings import resolve_all
+from tests.api.helpers import LISTINGS
 from tests.cli.commands import DEADLINE, PROGRAM, Program, Serving
 from tests.harness import Harness, Person, RunningService
 from tests.redis_server import RedisServer
 from tests.telemetry.test_metrics import Scrape
 
-LISTINGS = "/api/v1/listings"
 READY = "/readyz"
 ALL = "all machines that use this Redis"
 MACHINE = "this machine, since Redis is away"
-KEEPS = "maxmemory_policy:noeviction\r\n"
-TIMEOUT = "10000"  # milliseconds, for a busy machine, to connect and for each answer
+NO_EVICTION = "maxmemory_policy:noeviction\r\n"
+TIMEOUT = "10000"  # milliseconds to connect and for each response, on a busy machine
 ROUNDS = int(os.environ.get("LIMIT_ROUNDS", "2"))
 
 
 @pytest.fixture
 def server() -> Iterator[RedisServer]:
-    """A Redis that the test may kill."""
+    """A Redis server that the test may kill."""
     with RedisServer() as server:
         yield server
 
 
 class Machines:
-    """Services in processes of their own that have the same accounts and keys, and one Redis."""
+    """Services in separate processes with the same accounts and keys, and one Redis."""
 
     def __init__(self, folder: Path, server: RedisServer, count: int) -> None:
         self._stack = ExitStack()
@@ -56,18 +56,18 @@ class Machines:
             shutil.copytree(folders[0], other)
         environment = {"LISTINGS_REDIS_URL": server.url, "LISTINGS_REDIS_TIMEOUT": TIMEOUT}
         self.services: list[Serving] = [
-            self._stack.enter_context(Program(place, **environment, LISTINGS_LOG_LEVEL="error").serve())
-            for place in folders
+            self._stack.enter_context(Program(each, **environment, LISTINGS_LOG_LEVEL="error").serve())
+            for each in folders
         ]
 
-    def statuses(self, person: Person, requests: int, connections: int) -> Counter[int]:
-        """What this many requests are answered, sent by connections that are spread over all services."""
+    def count_statuses(self, person: Person, requests: int, connections: int) -> Counter[int]:
+        """Send requests over connections that are spread over all services; count the statuses."""
         each = requests // connections
         with ThreadPoolExecutor(connections) as pool:
-            counts = pool.map(lambda number: self._ask(person, number, each), range(connections))
+            counts = pool.map(lambda number: self._send(person, number, each), range(connections))
             return sum((Counter(statuses) for statuses in counts), Counter())
 
-    def _ask(self, person: Person, number: int, requests: int) -> list[int]:
+    def _send(self, person: Person, number: int, requests: int) -> list[int]:
         service = self.services[number % len(self.services)]
         with httpx.Client(base_url=service.base_url, timeout=DEADLINE, verify=False, trust_env=False) as http:  # noqa: S501 - it is plain HTTP
             headers = {"X-API-Key": person.key}
@@ -79,76 +79,74 @@ class Machines:
 
 @pytest.fixture
 def machines(tmp_path: Path, server: RedisServer) -> Iterator[Machines]:
-    """Four of them."""
+    """Four services."""
     machines = Machines(tmp_path, server, 4)
     yield machines
     machines.close()
 
 
 @pytest.mark.decision("G28")
-def test_four_services_accept_exactly_a_thousand_of_a_keys_requests(machines: Machines) -> None:
+def test_four_services_accept_exactly_a_thousand_requests_of_a_key(machines: Machines) -> None:
     for person in machines.people:
-        assert machines.statuses(person, 1_536, 64) == {404: 1_000, 429: 536}
+        assert machines.count_statuses(person, 1_536, 64) == {404: 1_000, 429: 536}
 
 
 @pytest.fixture
 def harness(tmp_path: Path, server: RedisServer) -> Iterator[Harness]:
-    """The service in this process with five requests an hour, counted by Redis."""
+    """The service in this process, with a limit of five requests per hour in Redis."""
     with Harness(tmp_path, rate_limit="5", redis=server.url, redis_timeout=TIMEOUT) as harness:
         yield harness
 
 
-def test_headers_and_the_resource_tell_what_redis_counts(harness: Harness) -> None:
+def test_headers_and_the_resource_show_the_count_of_redis(harness: Harness) -> None:
     key = harness.person("alice").key
-    for left in ("4", "3"):
-        assert harness.fetch("GET", LISTINGS, key=key).headers["x-ratelimit-remaining"] == left
-    told = harness.fetch("GET", "/api/v1/rate_limit", key=key)
-    assert (told.json()["limit"], told.json()["remaining"]) == (5, 3)
+    for remaining in ("4", "3"):
+        assert harness.fetch("GET", LISTINGS, key=key).headers["x-ratelimit-remaining"] == remaining
+    limit = harness.fetch("GET", "/api/v1/rate_limit", key=key).json()
+    assert (limit["limit"], limit["remaining"]) == (5, 3)
     statuses = [harness.fetch("GET", LISTINGS, key=key).status for _ in range(4)]
     assert statuses == [200, 200, 200, 429]
-    refused = harness.fetch("GET", LISTINGS, key=key)
-    assert 3_500 <= int(refused.headers["retry-after"]) <= 3_600
+    rejected = harness.fetch("GET", LISTINGS, key=key)
+    assert 3_500 <= int(rejected.headers["retry-after"]) <= 3_600
 
 
-def test_readiness_tells_who_counts(harness: Harness, server: RedisServer) -> None:
+def test_readiness_reports_the_scope_of_the_limit(harness: Harness, server: RedisServer) -> None:
     key = harness.person("alice").key
     assert harness.fetch("GET", READY).body == b'{"status":"ready","rate_limit":"%b"}' % ALL.encode()
     server.kill()
-    answer = harness.fetch("GET", READY)
-    assert (answer.status, answer.json()) == (200, {"status": "ready", "rate_limit": MACHINE})
+    response = harness.fetch("GET", READY)
+    assert (response.status, response.json()) == (200, {"status": "ready", "rate_limit": MACHINE})
     assert [harness.fetch("GET", LISTINGS, key=key).status for _ in range(6)] == [200] * 5 + [429]
 
 
-def test_without_redis_readiness_says_no_more_than_before(tmp_path: Path) -> None:
+def test_readiness_has_no_scope_without_redis(tmp_path: Path) -> None:
     with Harness(tmp_path) as harness:
         assert harness.fetch("GET", READY).body == b'{"status":"ready"}'
 
 
-def test_where_redis_is_required_its_absence_is_answered_503(tmp_path: Path, server: RedisServer) -> None:
+def test_a_required_redis_that_is_down_returns_503(tmp_path: Path, server: RedisServer) -> None:
     with Harness(tmp_path, redis=server.url, redis_timeout=TIMEOUT, redis_required="on") as harness:
         key = harness.person("alice").key
         assert harness.fetch("GET", LISTINGS, key=key).status == 200
         server.kill()
         for path, sent in ((LISTINGS, key), ("/api/v1/rate_limit", key), (READY, None)):
-            refused = harness.fetch("GET", path, key=sent)
-            assert (refused.status, refused.headers["retry-after"]) == (503, "1")
-            assert refused.json() == {"error": "The rate limit can't be counted: Redis is away"}
+            rejected = harness.fetch("GET", path, key=sent)
+            assert (rejected.status, rejected.headers["retry-after"]) == (503, "1")
+            assert rejected.json() == {"error": "The rate limit can't be counted: Redis is away"}
         server.start()
-        harness.run(back(harness))
+        harness.run(wait_for_redis(harness))
         assert harness.fetch("GET", LISTINGS, key=key).status == 200
 
 
-async def back(harness: Harness) -> None:
+async def wait_for_redis(harness: Harness) -> None:
     limiter = harness.service.limiter
     assert limiter is not None
     async with asyncio.timeout(DEADLINE):
-        while limiter.scope != ALL:  # noqa: ASYNC110 - another process decides it
+        while limiter.scope != ALL:  # noqa: ASYNC110 - depends on another process
             await asyncio.sleep(0.01)
 
 
-def test_metrics_tell_that_redis_is_away_and_how_many_were_counted_without_it(
-    tmp_path: Path, server: RedisServer
-) -> None:
+def test_metrics_report_an_outage_and_the_requests_counted_locally(tmp_path: Path, server: RedisServer) -> None:
     with (
         RunningService(tmp_path, redis=server.url, redis_timeout=TIMEOUT, metrics_address="0") as service,
         httpx.Client(base_url=service.base_url, timeout=DEADLINE) as http,
@@ -157,26 +155,26 @@ def test_metrics_tell_that_redis_is_away_and_how_many_were_counted_without_it(
         assert service.observers.metrics is not None
         url = service.observers.metrics.url
 
-        def moved(requests: int) -> tuple[float, float]:
+        def send_and_scrape(requests: int) -> tuple[float, float]:
             for _ in range(requests):
                 assert http.get(LISTINGS, headers=headers).status_code == 200
             scrape = Scrape(url)
             return scrape("listings_rate_limit_away"), scrape("listings_rate_limit_local_total")
 
-        assert moved(3) == (0, 0)
+        assert send_and_scrape(3) == (0, 0)
         server.kill()
-        assert moved(3) == (1, 3)
+        assert send_and_scrape(3) == (1, 3)
 
 
-# The program
+# Program
 
 
-def events(log: str) -> list[str]:
+def get_events(log: str) -> list[str]:
     lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
     return [line["event"] for line in lines if line.get("logger") == "listings.ratelimit.fallback"]
 
 
-def test_the_program_logs_when_redis_goes_and_when_it_returns(tmp_path: Path, server: RedisServer) -> None:
+def test_the_program_logs_the_start_and_end_of_an_outage(tmp_path: Path, server: RedisServer) -> None:
     program = Program(tmp_path, LISTINGS_REDIS_URL=server.url, LISTINGS_REDIS_TIMEOUT=TIMEOUT)
     with program.serve("--demo") as service:
         key = re.findall(r"lst_\w+", "\n".join(service.lines))[0]
@@ -186,35 +184,35 @@ def test_the_program_logs_when_redis_goes_and_when_it_returns(tmp_path: Path, se
         assert service.http.get(READY).json()["rate_limit"] == MACHINE
         server.start()
         while service.http.get(READY).json()["rate_limit"] != ALL:
-            time.sleep(0.05)  # each line of the log stays in the pipe
-        told = events(service.stop().err)
-    assert told[0] == f"The rate limit is counted over {ALL}"
-    assert re.fullmatch(r"Redis is away: .+\. Until it is back, the rate limit is counted over this machine", told[1])
-    assert re.fullmatch(rf"Redis is back after \d+ s: the rate limit is counted over {ALL}", told[2])
-    assert len(told) == 3
+            time.sleep(0.05)  # the log lines stay in the pipe
+        logged = get_events(service.stop().err)
+    assert logged[0] == f"The rate limit is counted over {ALL}"
+    assert re.fullmatch(r"Redis is away: .+\. Until it is back, the rate limit is counted over this machine", logged[1])
+    assert re.fullmatch(rf"Redis is back after \d+ s: the rate limit is counted over {ALL}", logged[2])
+    assert len(logged) == 3
 
 
-def test_a_service_that_stops_while_redis_hangs_stops_all_the_same(tmp_path: Path, server: RedisServer) -> None:
+def test_a_service_stops_while_redis_hangs(tmp_path: Path, server: RedisServer) -> None:
     with Program(tmp_path, LISTINGS_REDIS_URL=server.url).serve() as service, server.frozen():
         outcome = service.stop()
     assert outcome.code == 0
 
 
-def test_no_password_of_redis_is_shown_or_logged(tmp_path: Path) -> None:
+def test_the_password_of_redis_is_never_shown_or_logged(tmp_path: Path) -> None:
     with RedisServer(password="hunter22") as server:
         url = server.url.replace("hunter22", "hunter33")
         program = Program(tmp_path, LISTINGS_REDIS_URL=url)
-        shown, examined = program.run("settings"), program.run("doctor")
+        settings, doctor = program.run("settings"), program.run("doctor")
         with program.serve() as service:
             log = "\n".join([*service.lines, service.stop().err])
-    assert "redis://:***@127.0.0.1" in shown.out
-    assert "WRONGPASS" in examined.out
+    assert "redis://:***@127.0.0.1" in settings.out
+    assert "WRONGPASS" in doctor.out
     assert "WRONGPASS" in log
-    assert "hunter" not in shown.out + shown.err + examined.out + examined.err + log
+    assert "hunter" not in settings.out + settings.err + doctor.out + doctor.err + log
 
 
-def test_redis_client_is_loaded_only_where_it_is_asked_for(tmp_path: Path) -> None:
-    trial = (
+def test_the_redis_client_is_loaded_only_if_redis_is_configured(tmp_path: Path) -> None:
+    script = (
         "import sys; from listings.cli import main; code = main(['account', 'list']);"
         " print('hiredis' in sys.modules, file=sys.stderr); sys.exit(code)"
     )
@@ -222,7 +220,7 @@ def test_redis_client_is_loaded_only_where_it_is_asked_for(tmp_path: Path) -> No
     subprocess.run([PROGRAM, "migrate"], env=environment, check=True, capture_output=True)
     for url, loaded in (("", "False"), ("redis://127.0.0.1:1", "True")):
         outcome = subprocess.run(
-            [sys.executable, "-c", trial],
+            [sys.executable, "-c", script],
             env=environment | {"LISTINGS_REDIS_URL": url},
             check=True,
             capture_output=True,
@@ -231,49 +229,49 @@ def test_redis_client_is_loaded_only_where_it_is_asked_for(tmp_path: Path) -> No
         assert outcome.stderr.split()[-1] == loaded
 
 
-# What the doctor says
+# Doctor
 
 
-def said(seconds: float = DEADLINE, **environment: str) -> dict[str, str | None]:
-    """`seconds`: how long Redis may take; in earnest it is two."""
+def run_doctor(seconds: float = DEADLINE, **environment: str) -> dict[str, str | None]:
+    """Return the result of the check of the rate limit; `seconds` is the timeout of Redis."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(redis_inspection, "_TIMEOUT_SECONDS", seconds)
-        (found,) = (one for one in run_checks(resolve_all(environment, {})) if one.check == "rate limit")
-    return found._asdict()
+        (result,) = (one for one in run_checks(resolve_all(environment, {})) if one.check == "rate limit")
+    return result._asdict()
 
 
-def test_the_doctor_says_who_counts() -> None:
-    assert said()["found"] == "1000 requests per key in 3600 s, counted across this machine"
-    assert said(LISTINGS_RATE_LIMIT="0")["found"] == "Off, because LISTINGS_RATE_LIMIT is 0"
+def test_the_doctor_reports_the_scope_of_the_limit() -> None:
+    assert run_doctor()["found"] == "1000 requests per key in 3600 s, counted across this machine"
+    assert run_doctor(LISTINGS_RATE_LIMIT="0")["found"] == "Off, because LISTINGS_RATE_LIMIT is 0"
 
 
-def test_the_doctor_asks_redis(server: RedisServer) -> None:
+def test_the_doctor_reports_the_version_of_redis(server: RedisServer) -> None:
     with server.client() as client:
         before = client.keys()
         version = str(client.info("server")["redis_version"])
-    found = said(LISTINGS_REDIS_URL=server.url)
+    found = run_doctor(LISTINGS_REDIS_URL=server.url)
     assert found["verdict"] == "ok"
     assert found["found"] == f"1000 requests per key in 3600 s, counted across {ALL}, Redis {version}"
     with server.client() as client:
         assert client.keys() == before
 
 
-def test_the_doctor_finds_a_redis_that_is_away(server: RedisServer) -> None:
+def test_the_doctor_finds_a_redis_that_is_down(server: RedisServer) -> None:
     server.kill()
-    found = said(LISTINGS_REDIS_URL=server.url)
+    found = run_doctor(LISTINGS_REDIS_URL=server.url)
     assert found["verdict"] == "fault"
     assert str(found["found"]).startswith("Redis can't be reached: ")
 
 
 def test_the_doctor_finds_a_redis_that_hangs(server: RedisServer) -> None:
     with server.frozen():
-        assert said(2, LISTINGS_REDIS_URL=server.url)["found"] == "Redis can't be reached: no response within 2 s"
+        assert run_doctor(2, LISTINGS_REDIS_URL=server.url)["found"] == "Redis can't be reached: no response within 2 s"
 
 
-def test_the_doctor_finds_a_redis_that_forgets(server: RedisServer) -> None:
+def test_the_doctor_finds_a_redis_that_evicts_keys(server: RedisServer) -> None:
     with server.client() as client:
         client.config_set("maxmemory-policy", "allkeys-lru")
-    found = said(LISTINGS_REDIS_URL=server.url)
+    found = run_doctor(LISTINGS_REDIS_URL=server.url)
     assert (found["verdict"], found["advice"]) == (
         "warning",
         "Set `maxmemory-policy noeviction` in Redis's configuration",
@@ -284,21 +282,21 @@ def test_the_doctor_finds_a_redis_that_forgets(server: RedisServer) -> None:
 def test_the_doctor_finds_a_replica(server: RedisServer) -> None:
     with server.client() as client:
         client.replicaof("127.0.0.1", 1)
-    found = said(LISTINGS_REDIS_URL=server.url)
+    found = run_doctor(LISTINGS_REDIS_URL=server.url)
     assert found["verdict"] == "fault"
     assert "is a replica, which rejects writes" in str(found["found"])
 
 
-def test_the_doctor_finds_a_part_of_a_cluster() -> None:
+def test_the_doctor_finds_a_cluster_node() -> None:
     with RedisServer(configuration="cluster-enabled yes\n") as server:
-        found = said(LISTINGS_REDIS_URL=server.url)
+        found = run_doctor(LISTINGS_REDIS_URL=server.url)
     assert found["verdict"] == "fault"
     assert "is part of a Redis Cluster" in str(found["found"])
 
 
 @contextmanager
-def pretending(info: str, ahead: int) -> Iterator[str]:
-    """The address of something that says of itself what another Redis would say, with a clock that is ahead."""
+def serve_fake_redis(info: str, ahead: int) -> Iterator[str]:
+    """Serve a fake Redis with this INFO and a clock that is `ahead` seconds fast; return its URL."""
 
     class Handler(socketserver.BaseRequestHandler):
         def handle(self) -> None:
@@ -306,9 +304,9 @@ def pretending(info: str, ahead: int) -> Iterator[str]:
             while data := self.request.recv(65_536):
                 reader.feed(data)
                 while command := reader.gets():
-                    self.request.sendall(self.answer(command))
+                    self.request.sendall(self.respond(command))
 
-        def answer(self, command: list[bytes]) -> bytes:
+        def respond(self, command: list[bytes]) -> bytes:
             if command == [b"TIME"]:
                 return b"*2\r\n$10\r\n%d\r\n$1\r\n0\r\n" % (time.time() + ahead)
             return b"$%d\r\n%b\r\n" % (len(info), info.encode())
@@ -322,22 +320,22 @@ def pretending(info: str, ahead: int) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("info", "ahead", "verdict", "sentence"),
+    ("info", "ahead", "verdict", "part"),
     [
-        (f"redis_version:6.0.16\r\n{KEEPS}", 0, "fault", "Redis 6.0.16 is too old"),
-        (f"redis_version:10.0.1\r\n{KEEPS}", 0, "ok", "Redis 10.0.1"),
+        (f"redis_version:6.0.16\r\n{NO_EVICTION}", 0, "fault", "Redis 6.0.16 is too old"),
+        (f"redis_version:10.0.1\r\n{NO_EVICTION}", 0, "ok", "Redis 10.0.1"),
         (
-            f"redis_version:7.2.4\r\nvalkey_version:8.1.0\r\n{KEEPS}",
+            f"redis_version:7.2.4\r\nvalkey_version:8.1.0\r\n{NO_EVICTION}",
             0,
             "ok",
             f"1000 requests per key in 3600 s, counted across {ALL}, Valkey 8.1.0",
         ),
-        (f"redis_version:7.2.4\r\n{KEEPS}", 3_600, "warning", "s ahead of this machine's"),
-        (f"redis_version:7.2.4\r\n{KEEPS}", -3_600, "warning", "s behind this machine's"),
+        (f"redis_version:7.2.4\r\n{NO_EVICTION}", 3_600, "warning", "s ahead of this machine's"),
+        (f"redis_version:7.2.4\r\n{NO_EVICTION}", -3_600, "warning", "s behind this machine's"),
         ("redis_version:7.2.4\r\n", 0, "warning", "maxmemory-policy is unknown"),
     ],
 )
-def test_the_doctor_judges_version_and_clock(info: str, ahead: int, verdict: str, sentence: str) -> None:
-    with pretending(info, ahead) as url:
-        found = said(LISTINGS_REDIS_URL=url)
-    assert (found["verdict"], sentence in str(found["found"])) == (verdict, True), found
+def test_the_doctor_checks_version_clock_and_eviction(info: str, ahead: int, verdict: str, part: str) -> None:
+    with serve_fake_redis(info, ahead) as url:
+        found = run_doctor(LISTINGS_REDIS_URL=url)
+    assert (found["verdict"], part in str(found["found"])) == (verdict, True), found

@@ -86,6 +86,7 @@ def _attempt(
 ) -> tuple[Outcome | None, str]:
     """Return the outcome, or a traceback: a crash must not prevent the other instruments from running."""
     with tempfile.TemporaryDirectory(prefix="listings-torture-", dir=folder) as name:
+        Path(name).chmod(0o755)  # PostgreSQL runs as another user if the tests run as root
         try:
             return work(Scale(Path(name), fraction, seconds)), ""
         except Exception:  # noqa: BLE001 - reported

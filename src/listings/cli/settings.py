@@ -26,7 +26,7 @@ def settings(context: click.Context, *, as_json: bool) -> None:
     show_rows(("setting", "value", "from"), map(_row, given), as_json=as_json)
     for name in find_unknown_variables(os.environ):
         print_message(f"{name} is not a setting and is ignored")
-    faults = [value.error for value in given if value.fault]
+    faults = [value.error for value in given if value.error]
     if faults:
         raise Problem("invalid_setting", "; ".join(faults))
 

@@ -46,7 +46,7 @@ _GRACE_SECONDS = 15.0  # that a test may take in addition to five times its usua
 _MAX_TESTS_PER_MUTANT = 1_000
 _SHORT_MUTANTS = 6  # mutants of the short form
 _NO_TIME = "no mutant was tested: no time left"
-_PYTEST_ARGUMENTS = ("-m", "not alone and not timing and not slow", "-k", "not postgres and not citus and not asgi")
+_PYTEST_ARGUMENTS = ("-m", "not alone and not timing and not slow", "-k", "not postgres and not citus")
 _PRELOADED = (
     "apsw", "argon2", "asyncpg", "click", "hiredis", "httptools", "httpx", "hypothesis.strategies", "jinja2", "msgspec",
     "opentelemetry.sdk.trace", "prometheus_client", "redis", "rich.console", "rich.table", "starlette.applications",
@@ -63,6 +63,7 @@ _LISTING_TESTS = tuple(
         "get_listing",
         "list_listings",
         "list_parameters",
+        "list_pages",
         "response_cache",
         "conditional_requests",
         "dry_run",

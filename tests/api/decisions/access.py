@@ -1,0 +1,190 @@
+"""Authentication, keys and plans (decisions G22-G27)."""
+
+from tests.api.decisions.scenario import (
+    DISABLED,
+    INVALID_KEY,
+    KEY_REQUIRED,
+    NO_SUCH_PATH,
+    PLAN_EXPIRED,
+    add_key,
+    case,
+    disable_account,
+    enable_account,
+    get_list,
+    get_list_with,
+    header,
+    listed,
+    mistype_key,
+    read,
+    revoke_key,
+    rotate_key,
+    send,
+    set_plan_end,
+    stored_case,
+    wait,
+)
+from tests.harness import MONTH
+
+UNKNOWN_KEY = "an-unknown-key-of-another-system"
+
+CASES = [
+    case(
+        "G22",
+        "X-API-Key takes precedence",
+        get_list_with(("X-API-Key", "{}"), ("Authorization", f"Bearer {UNKNOWN_KEY}")),
+        expect=(200,),
+    ),
+    case(
+        "G22",
+        "a wrong X-API-Key does not fall back to Authorization",
+        get_list_with(("X-API-Key", UNKNOWN_KEY), ("Authorization", "Bearer {}")),
+        expect=INVALID_KEY,
+    ),
+    case(
+        "G22",
+        "a blank X-API-Key counts as not sent",
+        get_list_with(("X-API-Key", " "), ("Authorization", "Bearer {}")),
+        expect=(200,),
+    ),
+    case("G22", "the scheme is case-insensitive", get_list_with(("Authorization", "bEARER {}")), expect=(200,)),
+    case("G22", "another scheme is not a key", get_list_with(("Authorization", "Basic {}")), expect=KEY_REQUIRED),
+    case("G22", "a key in a cookie is not read", get_list_with(("Cookie", "X-API-Key={}")), expect=KEY_REQUIRED),
+    case(
+        "G22",
+        "a header with two values is rejected",
+        get_list_with(("X-API-Key", "{}"), ("X-API-Key", UNKNOWN_KEY)),
+        expect=INVALID_KEY,
+    ),
+    case(
+        "G23",
+        "a request without a key is rejected",
+        get_list(who=""),
+        expect=(*KEY_REQUIRED, header("www-authenticate", 'Bearer realm="listings"')),
+    ),
+    case(
+        "G23",
+        "an unknown key is reported as invalid",
+        get_list_with(("X-API-Key", UNKNOWN_KEY)),
+        expect=(*INVALID_KEY, header("www-authenticate", 'Bearer realm="listings", error="invalid_token"')),
+    ),
+    case(
+        "G23",
+        "a malformed key gets the response of an unknown one",
+        get_list_with(("X-API-Key", "short")),
+        expect=INVALID_KEY,
+    ),
+    stored_case(
+        "G23", "a revoked key gets the response of an unknown one", revoke_key("alice"), get_list(), expect=INVALID_KEY
+    ),
+    case("G24", "a mistyped key is rejected", mistype_key, get_list(who="mistyped"), expect=INVALID_KEY),
+    stored_case(
+        "G24", "a key of another system is accepted", add_key("old", "0123456789abcd!~"), read(who="old"), expect=(200,)
+    ),
+    case(
+        "G25",
+        "keys cannot be created over HTTP",
+        send("POST", "/api/v1/keys", json={"name": "mine"}),
+        expect=NO_SUCH_PATH,
+    ),
+    stored_case(
+        "G25", "two keys of an account reach the same listings", add_key("second"), read(who="second"), expect=(200,)
+    ),
+    stored_case(
+        "G25",
+        "revoking takes effect at the next request",
+        get_list(),
+        revoke_key("alice"),
+        get_list(),
+        expect=INVALID_KEY,
+    ),
+    stored_case(
+        "G25",
+        "revoking one key leaves the others valid",
+        add_key("second"),
+        revoke_key("alice"),
+        get_list(who="second"),
+        expect=(200,),
+    ),
+    stored_case(
+        "G25",
+        "a key is valid until just before it expires",
+        add_key("brief", "", 60),
+        wait(59),
+        get_list(who="brief"),
+        expect=(200,),
+    ),
+    stored_case(
+        "G25",
+        "a key is invalid from the second of its expiry",
+        add_key("brief", "", 60),
+        wait(60),
+        get_list(who="brief"),
+        expect=INVALID_KEY,
+    ),
+    stored_case(
+        "G25",
+        "the end of a plan takes effect at the next request",
+        get_list(),
+        set_plan_end(0),
+        get_list(),
+        expect=PLAN_EXPIRED,
+    ),
+    stored_case(
+        "G25",
+        "a rotated key is valid during its grace period",
+        rotate_key("alice", 60),
+        wait(59),
+        get_list(),
+        expect=(200,),
+    ),
+    stored_case(
+        "G25",
+        "a rotated key is invalid after its grace period",
+        rotate_key("alice", 60),
+        wait(60),
+        get_list(),
+        expect=INVALID_KEY,
+    ),
+    stored_case("G26", "an expired plan returns 403", get_list(who="charlie"), expect=PLAN_EXPIRED),
+    stored_case(
+        "G26",
+        "a key is valid again after its plan is renewed",
+        set_plan_end(MONTH, "charlie"),
+        get_list(who="charlie"),
+        expect=(200, listed()),
+    ),
+    stored_case(
+        "G26",
+        "a revoked key of an expired plan returns 401",
+        revoke_key("charlie"),
+        get_list(who="charlie"),
+        expect=INVALID_KEY,
+    ),
+    stored_case("G26", "a disabled account returns 403", disable_account("alice"), get_list(), expect=DISABLED),
+    stored_case(
+        "G26",
+        "an enabled account has its listings again",
+        disable_account("alice"),
+        enable_account("alice"),
+        get_list(),
+        expect=(200,),
+    ),
+    case(
+        "G27",
+        "the error code of an expired plan is plan_expired",
+        read(who="charlie"),
+        expect=(403, header("x-error-code", "plan_expired")),
+    ),
+    case(
+        "G27",
+        "the error code of another account's listing is not_owner",
+        read("foreign"),
+        expect=(403, header("x-error-code", "not_owner")),
+    ),
+    case(
+        "G27",
+        "every response has a request id",
+        send("GET", "/nowhere/else", who=""),
+        expect=(404, header("x-request-id", "[0-9a-f]+")),
+    ),
+]
