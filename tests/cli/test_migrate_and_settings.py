@@ -382,7 +382,7 @@ def test_an_unknown_command_is_a_usage_error(cli: Cli, arguments: list[str]) -> 
     ("arguments", "suggestion"),
     [
         (["init"], "migrate"),
-        (["acount"], "account"),
+        (["acc0unt"], "account"),
         (["account", "delete"], "erase"),
         (["key", "delete"], "revoke"),
     ],
