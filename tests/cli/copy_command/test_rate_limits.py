@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.cli.commands import Cli
-from tests.cli.copy.copies import Source, Target, are_equal, open_harness
+from tests.cli.copy_command.copies import Source, Target, are_equal, open_harness
 from tests.harness import Harness
 from tests.redis_server import RedisServer
 

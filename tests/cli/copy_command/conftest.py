@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from tests.cli.commands import Cli
-from tests.cli.copy.copies import Source, Target, add_rows, fill
+from tests.cli.copy_command.copies import Source, Target, add_rows, fill
 from tests.postgres_server import PostgresServer
 from tests.store import databases
 

@@ -6,7 +6,7 @@ import pytest
 
 from listings.domain.model import BUCKETS
 from tests.cli.commands import Cli, Program
-from tests.cli.copy.copies import UNUSUAL, Source, Target, are_equal
+from tests.cli.copy_command.copies import UNUSUAL, Source, Target, are_equal
 from tests.postgres_server import PostgresServer
 
 

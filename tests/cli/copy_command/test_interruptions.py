@@ -16,7 +16,7 @@ import pytest
 from listings.domain.errors import Problem
 from listings.store.sqlite_to_postgres import copy as postgres_copy
 from tests.cli.commands import DEADLINE, Cli
-from tests.cli.copy.copies import Source, Target, are_equal, open_harness
+from tests.cli.copy_command.copies import Source, Target, are_equal, open_harness
 from tests.cli.transfers import start
 from tests.store import databases
 

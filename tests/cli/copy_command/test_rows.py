@@ -11,7 +11,7 @@ import pytest
 from listings.domain.model import BUCKETS, MarketEntry, MarketQuery
 from tests.cli import terminal
 from tests.cli.commands import Cli, Program
-from tests.cli.copy.copies import (
+from tests.cli.copy_command.copies import (
     LISTINGS,
     PATHS,
     TABLES,
