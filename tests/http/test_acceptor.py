@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from listings.http.acceptor import reject_new_connections
+from listings.http.acceptor import drop_new_connections
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the filter needs Linux")
 
@@ -21,7 +21,7 @@ def connect(listener: socket.socket) -> socket.socket:
 
 
 def test_new_connections_are_ignored_after_the_filter(listener: socket.socket) -> None:
-    assert reject_new_connections(listener)
+    assert drop_new_connections(listener)
     with pytest.raises(TimeoutError):
         connect(listener)
 
@@ -29,7 +29,7 @@ def test_new_connections_are_ignored_after_the_filter(listener: socket.socket) -
 def test_queued_connections_still_work_after_the_filter(listener: socket.socket) -> None:
     with connect(listener) as early, connect(listener) as other:
         other.send(b"before")
-        assert reject_new_connections(listener)
+        assert drop_new_connections(listener)
         accepted = [listener.accept()[0] for _ in range(2)]
         listener.close()
         early.send(b"after")
@@ -41,7 +41,7 @@ def test_queued_connections_still_work_after_the_filter(listener: socket.socket)
 
 
 def test_an_ignored_client_reaches_the_next_listener(listener: socket.socket) -> None:
-    assert reject_new_connections(listener)
+    assert drop_new_connections(listener)
     address = listener.getsockname()[:2]
     with socket.socket(listener.family) as client:
         client.setblocking(False)  # noqa: FBT003 - the socket module's own signature

@@ -15,7 +15,7 @@ AccountChange: TypeAlias = Mapping[str, str | int | None]
 
 
 class NewKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key to be stored: everything except the key itself. Times are Unix times in seconds."""
+    """A key to be stored, without its secret. Times are Unix times in seconds."""
 
     account_id: int
     name: str

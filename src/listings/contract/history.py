@@ -11,7 +11,10 @@ OPERATOR = 0
 
 
 CONSOLE = -1
-"""Actors without an API key (key ids start at 1): the operator on the command line, a member in the console."""
+"""OPERATOR (the command line) and CONSOLE (a member) are used as the `key_id` of an actor without an API key.
+
+The ids of keys start at 1.
+"""
 
 
 class Actor(NamedTuple):
@@ -56,12 +59,13 @@ class Event(msgspec.Struct, frozen=True):
     """An audit event of an account.
 
     - `revision` is the account's revision after the event.
-    - `number` is 0 for edits of listings. All other events of a revision are numbered from 1.
+    - `number` is 0 for edits of listings, including batches and imports. Other events do not raise the revision; those
+      of one revision are numbered from 1.
     - `moment` is a Unix time in seconds, and `actor` is the `key_id` of an `Actor`.
     - `subject` is the id of the listing or key, or 0 if there is none.
-    - `detail` is JSON. Its content depends on the kind: the names of the changed fields, the ids of the listings that
-      a batch created, updated or deleted, the number of listings that an import created and updated, the new values
-      of the account's fields, or the id of the key that the new one replaces.
+    - `detail` is JSON, or an empty string. Its content depends on the kind: the names of the changed fields, the ids of
+      the listings that a batch created, updated or deleted, the number of listings that an import created and updated,
+      the new values of the account's fields, or the id of the key that the new one replaces.
     """
 
     revision: int
@@ -117,7 +121,7 @@ class RejectedRequest(msgspec.Struct, frozen=True):
 
 
 class HistoryCutoffs(NamedTuple):
-    """The start of the retained history since 1970: events in seconds, usage in hours, rejections in microseconds."""
+    """The oldest times to retain, since 1970: of events in seconds, usage in hours, rejections in microseconds."""
 
     events: int
     hours: int
@@ -125,7 +129,7 @@ class HistoryCutoffs(NamedTuple):
 
 
 class Payment(NamedTuple):
-    """A confirmed payment for a number of months. The provider repeats `payment_id` when it reports one again."""
+    """A confirmed payment for a number of months. If the provider reports it again, it has the same `payment_id`."""
 
     provider: str
     payment_id: str
@@ -143,7 +147,7 @@ class HistoryStore(Protocol):
         """
 
     async def page_creations(self, bucket: int, account_id: int, before_id: int, count: int) -> list[Creation]:
-        """Return when and by whom listings of the account with ids below `before_id` were created, highest id first.
+        """Return the creations of the account's listings with ids below `before_id`, highest id first.
 
         At most `count` are returned. Deleted listings are included.
         """

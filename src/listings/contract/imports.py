@@ -31,7 +31,10 @@ class Position(NamedTuple):
 
 
 class ImportProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """The position that an import has reached and the outcomes of the rows so far. Times are Unix times in seconds."""
+    """The position that an import has reached, and the number of rows so far by outcome.
+
+    Times are Unix times in seconds.
+    """
 
     offset: int = 0
     line: int = 0

@@ -21,7 +21,10 @@ T = TypeVar("T")
 
 
 class Promise(asyncio.Future[T]):
-    """A future that is always resolved. A request can await it without a task, which is cheaper."""
+    """A future that its creator always resolves in the end.
+
+    A request can await it without a task, which is cheaper (`listings.http.eager`).
+    """
 
 
 class IdempotencyRecord(NamedTuple):
@@ -56,7 +59,7 @@ class ChangeStep(NamedTuple):
 
 
 Step: TypeAlias = AddStep | ChangeStep | Problem
-"""A step of a batch. A Problem is a step that was rejected before; it is its own result."""
+"""A step of a batch. A Problem is a step that was rejected before the batch; it is also the result of the step."""
 
 
 StepResult: TypeAlias = int | Listing | Problem

@@ -51,7 +51,7 @@ class Store(MemberStore, HistoryStore, Protocol):
         """Raise Problem if the database doesn't respond, has another schema, or has no room for writes."""
 
     async def get_database_id(self) -> str:
-        """Return the 32 random hexadecimal digits that identify the database, also to files stored next to it."""
+        """Return the database's id: 32 random hexadecimal digits. Rate limits and exports refer to it."""
 
     async def find_caller(self, digest: bytes) -> Caller | None:
         """Return the key with this digest and its account, or None if the key is unknown.
@@ -148,9 +148,9 @@ class Store(MemberStore, HistoryStore, Protocol):
     async def search_market(self, query: MarketQuery) -> list[MarketEntry]:
         """Return the publicly visible listings of all accounts that match a query, as far as they are indexed.
 
-        Visible are the active listings of accounts that aren't disabled. Disabling an account hides its listings
-        immediately. Terms match the title, content, category, location, region and district. Listings are sorted by
-        newest first, or by price: among equal prices, oldest first if prices ascend, newest first if they descend.
+        A listing is visible if it is active and its account is not disabled. Disabling an account hides its listings
+        immediately. Terms match the title, content, category, location, region and district. Listings are sorted
+        newest first, or by price. Equal prices are sorted oldest first if prices ascend, newest first if they descend.
         """
 
     async def index_market(self, count: int, indexer: bytes, now: float) -> IndexStep:
@@ -174,7 +174,7 @@ class Store(MemberStore, HistoryStore, Protocol):
         """Return at most `count` visible listings with market serials above `after`, lowest first."""
 
     async def get_view_salt(self, day: int) -> bytes:
-        """Return the 32 random bytes of a day (days since 1970). All processes get the same ones."""
+        """Return the salt of a day (days since 1970): 32 random bytes, the same in all processes."""
 
     async def record_views(self, day: int, views: Mapping[int, Collection[bytes]]) -> None:
         """Raise the view_count of each listing by the number of its visitors (16 bytes each) who are new on that day.
@@ -190,10 +190,10 @@ class Store(MemberStore, HistoryStore, Protocol):
         """
 
     async def get_revision(self, bucket: int, account_id: int) -> int:
-        """Return how often the account's listings were edited, 0 at first."""
+        """Return the account's revision: 0 at first, and higher after every edit of its listings."""
 
     async def get_settled_revision(self, bucket: int, account_id: int) -> int:
-        """Return the last revision that changed an existing listing, or any later one up to the current revision.
+        """Return the last revision that changed an existing listing, or a later one, but at most the current revision.
 
         The creation of a listing does not count as a change.
         """
@@ -230,8 +230,9 @@ class Store(MemberStore, HistoryStore, Protocol):
     async def rotate_key(self, key_id: int, decide: DecideRotation, actor: Actor | None = None) -> ApiKey | None:
         """Store a new key and set the expiry of the old one, as the pure function `decide` returns them.
 
-        Return the new key, or None if the old one does not exist. The new digest must not be taken. `decide` learns of
-        an earlier rotation from its audit event: only if that had an `actor`, and only while activity is retained.
+        Return the new key, or None if the old one does not exist. The new digest must not be taken. The successor that
+        `decide` receives is read from the audit event of the earlier rotation. It is None if that rotation had no
+        `actor`, or if its event is no longer retained.
         """
 
     async def record_key_uses(self, uses: Mapping[int, int]) -> None:

@@ -109,7 +109,7 @@ class Flag:
 _QUOTED_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,20})?")
 
 
-def _parse_number(value: Any) -> float:  # noqa: ANN401 - mypyc treats an int declared as a number as a float
+def _parse_number(value: Any) -> float:  # noqa: ANN401 - with a narrower type, mypyc would treat an int as a float
     """Return a number as a float. Integers too large for a float become infinity, which exceeds every limit."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         is_quoted = isinstance(value, str) and _QUOTED_NUMBER.fullmatch(value) is not None
@@ -231,10 +231,10 @@ _DEFAULTS: Mapping[str, Value] = {
 def parse_new_listing(body: Body, *, strict: bool = False) -> tuple[NewListing, list[str]]:
     """Return the listing that the body of a create describes, and the names of its ignored fields.
 
-    null means that a field is not given. `strict` (`Prefer: handling=strict`) rejects unknown fields and relative
+    A field that is null counts as missing. `strict` (`Prefer: handling=strict`) rejects unknown fields and relative
     image URLs.
 
-    Raises InvalidFieldsError that lists every invalid field.
+    Raises InvalidFieldsError, which lists every invalid field.
     """
     given = {name: value for name, value in body.items() if value is not None or name not in FIELDS}
     values, ignored, errors = _apply_rules(given, strict=strict)
@@ -246,7 +246,7 @@ def parse_new_listing(body: Body, *, strict: bool = False) -> tuple[NewListing, 
 def parse_listing_change(body: Body, *, strict: bool = False) -> tuple[ListingChange, list[str]]:
     """Return the changes that the body of an update describes, and the names of its ignored fields.
 
-    null clears an optional field. Raises InvalidFieldsError that lists every invalid field.
+    null clears an optional field. Raises InvalidFieldsError, which lists every invalid field.
     """
     cleared = [name for name, value in body.items() if value is None and name in _DEFAULTS]
     given = {name: value for name, value in body.items() if name not in cleared}
@@ -281,7 +281,7 @@ def _raise_invalid_fields(errors: Mapping[str, str]) -> None:
 
 
 def raise_field_errors(errors: list[str]) -> None:
-    """Raise Problem("invalid_request") that lists the errors, unless there are none."""
+    """Raise Problem("invalid_request"), which lists the errors, unless there are none."""
     if errors:
         raise Problem("invalid_request", _join(errors))
 

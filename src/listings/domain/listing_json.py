@@ -28,7 +28,7 @@ _decode = msgspec.json.Decoder(dict[str, object]).decode
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """The listing of the specification: its 14 fields in its order, then the extra fields."""
+    """A listing as JSON shows it: the 14 fields of the specification, in its order, then the extra fields."""
 
     id: int
     title: str

@@ -16,7 +16,7 @@ def tokenize(text: str) -> list[str]:
 
 
 def matches(texts: Iterable[str], words: Iterable[str]) -> bool:
-    """Return whether each word occurs in one of the texts. Gives the results of `tokenize` in less time."""
+    """Return whether each word occurs in one of the texts. Faster than searching the results of `tokenize`."""
     folded = [_fold(text) for text in texts]
     return all(any(_contains(text, word) for text in folded) for word in words)
 

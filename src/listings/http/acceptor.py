@@ -27,9 +27,9 @@ _SO_ATTACH_FILTER = 26  # asm-generic/socket.h; missing from the socket module
 
 
 class Acceptor:
-    """Accepts connections in batches, next to the server's own accepting. For one event loop.
+    """Accepts connections in batches, in addition to uvicorn's server. For one event loop.
 
-    Connections beyond the limit, and those for which there is no file descriptor, are left to the server, which
+    Connections beyond the limit, and those for which there is no file descriptor, are left to uvicorn's server, which
     rejects them.
     """
 
@@ -57,7 +57,7 @@ class Acceptor:
             self._loop.add_reader(watched, self._accept_batch, watched)
 
     def stop(self, *, accept_pending: bool) -> None:
-        """Stop accepting. With `accept_pending`, first accept what the kernel has queued and would reset."""
+        """Stop accepting. With `accept_pending`, first accept the queued connections that a close would reset."""
         for listener in self._listeners:
             self._loop.remove_reader(listener)
             for connection in _accept_all(listener) if accept_pending else ():
@@ -87,12 +87,12 @@ class Acceptor:
             connection.close()
 
 
-def reject_new_connections(listener: socket.socket) -> bool:
+def drop_new_connections(listener: socket.socket) -> bool:
     """Ignore new connection attempts from now on. Return False if this system does not support it.
 
     When a listening socket is closed, the kernel resets all connections in its queue. After this call the queue gets
     no new ones, so a caller that accepts the queued ones before it closes the socket resets none. A client that is
-    ignored retries after a second. It is then rejected, or reaches the next process that listens.
+    ignored retries after a second. It is then refused, or reaches the next process that listens.
     """
     if sys.platform != "linux":
         return False

@@ -46,7 +46,7 @@ class Exchange(Protocol):
         """Send an ASGI message."""
 
     async def respond(self, status: int, head: bytes, body: bytes) -> None:
-        """Send a complete response. `head` is lines that each end with CR LF."""
+        """Send a complete response. `head` consists of header lines, each of which ends with CR LF."""
 
 
 class AsgiExchange:

@@ -181,7 +181,7 @@ class HttpConnection(HttpToolsProtocol):
                 rest = memoryview(rest)[upgrade.args[0] :]  # copying it for each of many upgrades would be slow
             else:
                 return
-            self._feed_without_upgrade()  # not in the handler: `_to_problem` reads the context of errors
+            self._feed_without_upgrade()  # after the `except` block, because `_to_problem` reads __context__
 
     def _feed_without_upgrade(self) -> None:
         lines = [
@@ -295,7 +295,7 @@ class HttpConnection(HttpToolsProtocol):
     # Responses
 
     def _run_ready(self) -> None:
-        """Run requests until one blocks, or to the limit that gives other connections a chance to run."""
+        """Run requests until one blocks. After `_MAX_CONSECUTIVE` requests, let other connections run first."""
         self._stepping = True
         try:
             for _ in range(_MAX_CONSECUTIVE):
@@ -313,7 +313,7 @@ class HttpConnection(HttpToolsProtocol):
         task.add_done_callback(self.tasks.discard)
 
     def on_response_complete(self) -> None:
-        """Run the next request, or do what follows the last one."""
+        """Run the next request. If there is none, send the pending error, close, or wait for a request."""
         self.server_state.total_requests += 1
         self._running = None
         if self.transport.is_closing() or self._phase == "linger":
@@ -376,7 +376,10 @@ class HttpConnection(HttpToolsProtocol):
     # Closing
 
     def stop(self) -> None:
-        """Shut down: respond to the requests that have arrived, and close with the last response."""
+        """Shut down: respond to the requests that have arrived, and close with the last response.
+
+        A connection without requests stays open until `close_if_idle` closes it.
+        """
         self._stopping = True
         last = self.pipeline[0][0] if self.pipeline else self._running
         if last is not None:

@@ -110,7 +110,7 @@ class HttpExchange(RequestResponseCycle):
         return None if self.more_body or self.waiting_for_100_continue or self.disconnected else bytes(self.body)
 
     async def run(self, app: HttpApplication) -> None:
-        """Run the application. It responds to its own failures; any that escape end the connection."""
+        """Run the application, which handles its own errors. If one escapes, the protocol closes the connection."""
         try:
             await app.serve(cast("Any", self))
         except Exception:  # noqa: BLE001 - the client must not wait forever

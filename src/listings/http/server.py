@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 import uvicorn
 
 from listings.domain.errors import Problem
-from listings.http.acceptor import HANDSHAKE_SECONDS, Acceptor, reject_new_connections
+from listings.http.acceptor import HANDSHAKE_SECONDS, Acceptor, drop_new_connections
 from listings.http.asgi import HttpApplication
 from listings.http.connection import ConnectionLimits, HttpConnection
 from listings.http.write_buffer import WriteBuffer
@@ -92,7 +92,7 @@ class Server(uvicorn.Server):
         self._on_start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Finish requests that have arrived, within ten seconds (one minute after `retire`). Accept no new ones."""
+        """Stop accepting, and finish the requests that have arrived, within ten seconds (a minute after `retire`)."""
         _log.info("Stopping")
         loop = asyncio.get_running_loop()
         self._deadline = loop.time() + self._timeouts.drain
@@ -100,7 +100,7 @@ class Server(uvicorn.Server):
             self._on_stop()
         self._stop_connections()
         await self._stop_listening(sockets or [])
-        self._stop_connections()  # that were accepted meanwhile
+        self._stop_connections()  # those that were accepted meanwhile
         while self.server_state.connections and (checked := loop.time()) < self._deadline:
             await asyncio.sleep(_POLL_SECONDS)
             if loop.time() - checked < _STALL_SECONDS:  # otherwise, first read the data that arrived
@@ -115,11 +115,11 @@ class Server(uvicorn.Server):
             connection.stop()
 
     async def _stop_listening(self, sockets: list[socket.socket]) -> None:
-        """Accept the connections in the kernel's queue, which it would reset, then close the sockets.
+        """Close the sockets. First accept the connections in the kernel's queue, which would otherwise be reset.
 
-        If other processes listen on the sockets, they accept these connections.
+        After `retire`, the other processes that listen on the sockets accept these connections.
         """
-        if self._alone and self._timeouts is _STOPPING and all(map(reject_new_connections, sockets)):
+        if self._alone and self._timeouts is _STOPPING and all(map(drop_new_connections, sockets)):
             await asyncio.sleep(HANDSHAKE_SECONDS)
         for server in self.servers:
             server.close()
@@ -180,7 +180,7 @@ class Server(uvicorn.Server):
         self.stop()
 
     def stop(self) -> None:
-        """Shut down gracefully, as on a signal. Call it on the event loop."""
+        """Shut down gracefully, as on a signal. Shortens a running `retire`. Call it on the event loop."""
         if self._timeouts is _RETIRING:
             self._timeouts = _STOPPING
             self._deadline = asyncio.get_running_loop().time() + _STOPPING.drain

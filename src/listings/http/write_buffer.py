@@ -1,7 +1,7 @@
 """Buffer the responses of one event loop iteration and send them together.
 
-Waking up a client that sleeps in `recv` is the most expensive part of a `send`: it takes the kernel as long as all the
-rest. Responses sent in quick succession find the client awake.
+Waking up a client that sleeps in `recv` is the most expensive part of a `send`: it takes as long as the rest of
+the call. Responses sent in quick succession find the client awake.
 """
 
 import asyncio
@@ -16,9 +16,10 @@ MAX_BUFFERED = 16
 """Responses per batch: enough to profit, and few enough that no client waits long."""
 
 UNBUFFERED_RUNS = (16, 11)
-"""Responses to send directly after an iteration with only one, because ending a batch costs time, too.
+"""How many responses to send unbuffered after a loop iteration that had only one response.
 
-The two numbers alternate. Otherwise the sampled response could always be the last one of a full iteration.
+Buffering a single response only costs time. After such a run, one iteration is buffered again, to see whether it has
+more responses. The two numbers alternate, so that this sample is not always the last response of a busy iteration.
 """
 
 _log = logging.getLogger(__name__)
@@ -27,7 +28,7 @@ _log = logging.getLogger(__name__)
 class WriteBuffer:
     """Responses that the connections of one event loop are about to send, before they reach the transports.
 
-    Call `flush` before writing to such a transport directly, or closing it.
+    Call `flush` before you write to a transport directly, or close it.
     """
 
     __slots__ = ("_buffer", "_iteration_count", "_runs", "_unbuffered")

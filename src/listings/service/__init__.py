@@ -68,7 +68,7 @@ _USAGE_SECONDS = 2  # normal delay until other processes show the requests that 
 
 
 class InactiveKeyError(Problem):
-    """A revoked or expired key. `caller` lets the console show its owner that it is still in use."""
+    """The key is revoked or has expired. `caller` identifies it, so that the console can show its use."""
 
     def __init__(self, caller: Caller) -> None:
         super().__init__("invalid_api_key", "Invalid API key")
@@ -148,7 +148,10 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
         raise Problem("invalid_api_key", "Invalid API key")
 
     def _is_well_formed(self, key: str, digest: bytes) -> bool:
-        """Cache well-formed keys: the checksum takes longer than the rest of the authentication."""
+        """Return whether a key is well formed, and cache it if so.
+
+        Computing the checksum takes longer than the rest of the authentication.
+        """
         if not api_keys.is_well_formed(key):
             return False
         if len(self._well_formed) >= _MAX_CACHED_KEYS:

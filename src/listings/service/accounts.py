@@ -128,7 +128,7 @@ class Accounts:
         return await self.import_key(reference, name, api_keys.generate(), expires_at)
 
     async def import_key(self, reference: str, name: str, secret: str, expires_at: int | None = None) -> IssuedKey:
-        """Add a key of an older system. Raises Problem like `issue_key`, and key_taken."""
+        """Add an existing key, such as one of an older system. Raises Problem like `issue_key`, and key_taken."""
         account = await self.find_account(reference)
         _require_key_allowed(account, self.clock())
         require_future(expires_at, self.clock())

@@ -13,11 +13,11 @@ from listings.domain.model import BUCKETS, Account, bucket_of
 from listings.service.usage import USAGE_DAYS
 
 ACTIVITY_DAYS = 90
-_DAY = 24 * 3600
-_HOUR = 3600
-_MICROSECOND = 1_000_000
+_DAY = 24 * 3600  # seconds
+_HOUR = 3600  # seconds
+_MICROSECONDS_PER_SECOND = 1_000_000
 _PAGE_SIZE = 500
-_MAX_PAGES = 20  # of listings to scan for those that were not imported
+_MAX_PAGES = 20  # of listings to scan for creates that are events of their own
 _PURGE_BUCKETS = 64
 _PURGE_BATCH_SIZE = 500
 
@@ -54,7 +54,7 @@ class Activity:
         return ActivityPage(page, _build_cursor(page, merged, start, creates))
 
     async def _find_creates(self, partition: tuple[int, int], before_id: int, count: int, oldest: int) -> "_Creates":
-        """Build the events of listings that were created singly. They have no stored events."""
+        """Build the events of creates that were not part of a batch or an import. These events are not stored."""
         events: list[Event] = []
         oldest_text = timestamps.format_timestamp(oldest)
         for _ in range(_MAX_PAGES):
@@ -77,7 +77,9 @@ class Activity:
         """Delete activity after 90 days and usage after 31 days. Each call purges some of the buckets in batches."""
         now = int(self.clock())
         oldest_usage = now - USAGE_DAYS * _DAY
-        oldest = HistoryCutoffs(now - ACTIVITY_DAYS * _DAY, oldest_usage // _HOUR, oldest_usage * _MICROSECOND)
+        oldest = HistoryCutoffs(
+            now - ACTIVITY_DAYS * _DAY, oldest_usage // _HOUR, oldest_usage * _MICROSECONDS_PER_SECOND
+        )
         first = self._next_bucket
         self._next_bucket = (first + _PURGE_BUCKETS) % BUCKETS
         count = _PURGE_BATCH_SIZE
@@ -112,6 +114,6 @@ def _build_cursor(page: list[Event], merged: list[Event], start: ActivityCursor,
     stored = [event for event in page if event.kind != "created"]
     created = [event for event in page if event.kind == "created"]
     revision, number = (stored[-1].revision, stored[-1].number) if stored else (start.revision, start.number)
-    if len(page) == len(merged):  # everything found is on this page, so the next scan starts after the last listing
+    if len(page) == len(merged):  # all of them are on this page, so the next scan continues after this one
         return ActivityCursor(revision, number, creates.last_id)
     return ActivityCursor(revision, number, created[-1].subject if created else start.listing_id)

@@ -1,4 +1,4 @@
-"""Index listings in the background, in steps that leave most of the time to requests."""
+"""Index listings in the background, in short steps with pauses, so that requests are hardly delayed."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
@@ -9,9 +9,9 @@ Pause: TypeAlias = Callable[[float], Awaitable[None]]
 """Sleeps for a number of seconds."""
 
 _FIRST_STEP, _MIN_STEP, _MAX_STEP = 16, 4, 2_000  # listings
-_IDLE_STEP_SECONDS = 0.1  # longest step, and so the longest delay of a write, while there are no writes
-_BUSY_STEP_SECONDS = 0.001  # the same while there are writes
-_IDLE_SHARE, _BUSY_SHARE = 0.8, 0.04  # fractions of the time
+_IDLE_STEP_SECONDS = 0.1  # intended length of a step, by which it may delay a write, if there are no writes
+_BUSY_STEP_SECONDS = 0.001  # the same if there are writes
+_IDLE_SHARE, _BUSY_SHARE = 0.8, 0.04  # share of time that indexing may use
 _MAX_PAUSE_SECONDS = 5.0
 
 

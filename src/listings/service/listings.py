@@ -125,7 +125,7 @@ class Listings:
         change: ListingChange | Problem,
         options: WriteOptions = DEFAULT_WRITE_OPTIONS,
     ) -> Listing:
-        """Update the given fields of the caller's listing and return the listing.
+        """Update the given fields of the caller's listing and return it. A dry run returns it without the update.
 
         If the body was invalid, `change` is its Problem. It is raised after the ownership check (decision G21).
 
@@ -145,7 +145,7 @@ class Listings:
     async def restore_listing(
         self, caller: Caller, listing_id: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS
     ) -> Listing:
-        """Restore the caller's deleted listing as inactive (decision G12). Other listings do not change.
+        """Restore the caller's deleted listing as inactive (decision G12). Does nothing if it is not deleted.
 
         Raises Problem: listing_not_found, not_owner, precondition_failed.
         """
@@ -243,7 +243,7 @@ class Listings:
         return _require_listing(await self.store.get_listing(listing_id), listing_id)
 
     async def delete_for_owner(self, listing_id: int) -> Listing:
-        """Delete a listing on behalf of its owner, unless it is deleted. Raises Problem("listing_not_found")."""
+        """Delete a listing on behalf of its owner, unless it already is. Raises Problem("listing_not_found")."""
         now = int(self.clock())
 
         def decide(listing: Listing | None) -> ListingChange:

@@ -115,8 +115,8 @@ class Members(Accounts):
         """Create a session and return its token, which is not stored.
 
         Raises Problem: wrong_credentials, too_many_attempts, account_disabled. Raises Unavailable if too many sign-ins
-        are in progress. Neither the text nor the timing of wrong_credentials reveals which of the two is wrong, or
-        whether the account exists.
+        are in progress. Neither the text nor the timing of wrong_credentials reveals whether the
+        account exists.
         """
         self.passwords.require_capacity()  # before counting: a sign-in without capacity is not an attempt
         email = email.strip().lower()
@@ -330,7 +330,7 @@ class Members(Accounts):
             raise Problem("confirmation_required", "Enter your password again to create a key")
 
     async def _use_form(self, member: Member, form_id: str) -> None:
-        """Raise Problem("idempotency_key_reused") if a form was already used."""
+        """Mark a form as used. Raises Problem("idempotency_key_reused") if it already was."""
         if not form_id:
             return
         now = int(self.clock())
@@ -352,8 +352,9 @@ class Members(Accounts):
     async def erase_account(self, reference: str) -> Account:
         """Delete all listings of an account, and erase its personal data permanently.
 
-        `listings account erase --help` lists the remaining data. Erasing it again changes nothing. Raises
-        Problem("account_not_found").
+        `listings account erase --help` lists the remaining data. Erasing an erased account changes nothing.
+
+        Raises Problem("account_not_found").
         """
         account = await self.find_account(reference)
         if is_erased(account):
@@ -366,7 +367,7 @@ class Members(Accounts):
         return await self.find_account(str(account.id))
 
     async def _delete_listings(self, account: Account) -> None:
-        """Delete the listings in batches. Without an actor, because audit events would be erased as well."""
+        """Delete the listings in batches. No actor is passed, because the erasure deletes the audit events anyway."""
         partition = (bucket_of(account.id), account.id)
         now = int(self.clock())
         after = 0
@@ -431,7 +432,7 @@ def _digest(token: str) -> bytes:
 
 
 def _hash_subject(kind: str, text: str) -> bytes:
-    """Return the hash by which sign-in attempts are counted, so that the database has no addresses."""
+    """Return the hash by which sign-in attempts are counted, so that the database stores no IP addresses."""
     return sha256(f"{kind}\0{text}".encode("utf-8", "surrogatepass")).digest()
 
 

@@ -75,7 +75,7 @@ def validate_password(password: str, *others: str) -> None:
 
 
 class Passwords:
-    """Hashes and verifies passwords, few at a time, so that a flood of sign-ins can't exhaust memory or CPUs."""
+    """Hashes and verifies passwords, two at a time, so that a flood of sign-ins can't exhaust memory or CPUs."""
 
     def __init__(self, cost: Cost = Cost()) -> None:  # noqa: B008 - it is immutable
         """Hashes of another cost are replaced when their password is next verified."""
@@ -90,7 +90,7 @@ class Passwords:
         return await self._run(lambda: self._get_hasher().hash(_encode(password)))
 
     async def verify(self, stored: str | None, password: str) -> PasswordCheck:
-        """Return whether the password has the hash. Without a hash it takes as long. Raises Unavailable."""
+        """Return whether the password matches the stored hash. Takes as long if there is none. Raises Unavailable."""
         return await self._run(lambda: self._verify(stored, password))
 
     def require_capacity(self) -> None:
@@ -110,7 +110,7 @@ class Passwords:
     def _record_end(self, future: "asyncio.Future[T]") -> None:
         self._pending -= 1
         if not future.cancelled():
-            future.exception()
+            future.exception()  # otherwise asyncio logs an error that no caller awaits
 
     # In the threads
 

@@ -19,18 +19,18 @@ _log = logging.getLogger(__name__)
 
 MAX_REJECTED_REQUESTS = 100
 USAGE_DAYS = 31
-_HOUR = 3600
-_DAY = 24
+_HOUR_SECONDS = 3600
+_DAY_HOURS = 24
 _HOURS_SHOWN = 24
 _DAYS_SHOWN = 30
-_MICROSECOND = 1_000_000
+_MICROSECONDS_PER_SECOND = 1_000_000
 _MAX_PATH_LENGTH = 200
 _MAX_REQUEST_ID_LENGTH = 128
 _MAX_PENDING_COUNTS = 50_000  # pairs of key and status between two writes
 _MAX_PENDING_ACCOUNTS = 200  # with rejected requests between two writes
 _BATCH_SIZE = 500  # counts, and as many rejected requests
-_MAX_BATCH_ACCOUNTS = 50  # with rejected requests, up to the batch size
-_MIN_BATCH_ACCOUNTS = _BATCH_SIZE // MAX_REJECTED_REQUESTS  # if each has the maximum of rejected requests
+_MAX_BATCH_ACCOUNTS = 50  # whose rejected requests are in one batch, if they fit
+_MIN_BATCH_ACCOUNTS = _BATCH_SIZE // MAX_REJECTED_REQUESTS  # that fit even if each has the maximum
 
 
 class Period(NamedTuple):
@@ -68,7 +68,7 @@ class Counts(NamedTuple):
 
 
 class KeyUsage(NamedTuple):
-    """The usage of a key. `limit` is None if there is no rate limit, or if it is unavailable."""
+    """The usage of a key. `limit` is None if there is no rate limit, or if the limiter is unavailable."""
 
     key: ApiKey
     limit: RateLimitDecision | None
@@ -103,9 +103,9 @@ class RequestCounts:
         if self._responses:
             _add(self._unwritten, self._iterate_current_hour())
             self._responses = {}
-        self._hour = int(now // _HOUR)
-        self._hour_begins = self._hour * _HOUR
-        self._hour_ends = self._hour_begins + _HOUR
+        self._hour = int(now // _HOUR_SECONDS)
+        self._hour_begins = self._hour * _HOUR_SECONDS
+        self._hour_ends = self._hour_begins + _HOUR_SECONDS
 
     def _take_counts(self) -> dict[UsageKey, int]:
         """Remove and return a batch of counts, oldest first."""
@@ -131,7 +131,7 @@ class RequestCounts:
     def record_rejection(  # noqa: PLR0913, PLR0917 - the columns of a rejected request
         self, caller: Caller, code: str, status: int, method: str, path: str, request_id: str
     ) -> None:
-        """Record a rejected request so that the key's owner sees it. `path` must not have its query."""
+        """Record a rejected request so that the key's owner sees it. `path` must not contain the query."""
         rejected = self._rejected.get(caller.account_id)
         if rejected is None:
             if len(self._rejected) >= _MAX_PENDING_ACCOUNTS:
@@ -153,8 +153,8 @@ class RequestCounts:
 
     def _create_timestamp(self) -> int:
         """Return a unique timestamp in microseconds. It follows the clock if that was set back by over a second."""
-        now = int(self.clock() * _MICROSECOND)
-        return now if self._last_rejection > now + _MICROSECOND else max(now, self._last_rejection + 1)
+        now = int(self.clock() * _MICROSECONDS_PER_SECOND)
+        return now if self._last_rejection > now + _MICROSECONDS_PER_SECOND else max(now, self._last_rejection + 1)
 
     async def write_usage(self) -> None:
         """Store all counts in batches. Keep them for the next call if the store is unavailable."""
@@ -208,13 +208,13 @@ class RequestCounts:
 
     async def _read_usage(self, account: Account) -> Usage:
         partition = (bucket_of(account.id), account.id)
-        now = int(self.clock() // _HOUR)
+        now = int(self.clock() // _HOUR_SECONDS)
         pending = self._list_pending(account.id)
         hours = [*await self.store.list_usage_by_hour(*partition, now - _HOURS_SHOWN + 1), *pending]
-        first_day = now // _DAY - _DAYS_SHOWN + 1
+        first_day = now // _DAY_HOURS - _DAYS_SHOWN + 1
         days = [
-            *await self.store.list_usage_by_day(*partition, first_day * _DAY),
-            *(row._replace(period=row.period // _DAY) for row in pending),
+            *await self.store.list_usage_by_day(*partition, first_day * _DAY_HOURS),
+            *(row._replace(period=row.period // _DAY_HOURS) for row in pending),
         ]
         keys = [
             KeyUsage(
@@ -256,11 +256,11 @@ def _filter_by_key(rows: Iterable[UsageCount], key: ApiKey) -> list[UsageCount]:
 
 
 def _build_counts(hours: Iterable[UsageCount], days: Iterable[UsageCount], now: int) -> Counts:
-    """Return the counts up to the hour `now`, in hours since 1970."""
-    today = now // _DAY
+    """Return the counts up to and including the hour `now`, which is in hours since 1970."""
+    today = now // _DAY_HOURS
     return Counts(
-        _build_periods(hours, range(now - _HOURS_SHOWN + 1, now + 1), _HOUR),
-        _build_periods(days, range(today - _DAYS_SHOWN + 1, today + 1), _HOUR * _DAY),
+        _build_periods(hours, range(now - _HOURS_SHOWN + 1, now + 1), _HOUR_SECONDS),
+        _build_periods(days, range(today - _DAYS_SHOWN + 1, today + 1), _HOUR_SECONDS * _DAY_HOURS),
     )
 
 

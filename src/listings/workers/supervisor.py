@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from listings.domain.errors import Problem
-from listings.http.acceptor import HANDSHAKE_SECONDS, reject_new_connections
+from listings.http.acceptor import HANDSHAKE_SECONDS, drop_new_connections
 from listings.telemetry.metrics import Family
 from listings.workers.metrics_sum import MetricsSum, build_worker_metrics
 from listings.workers.protocol import Retire
@@ -177,7 +177,7 @@ class Supervisor:
     # Stop
 
     async def _stop_all(self) -> bool:
-        if reject_new_connections(self._listener):  # for all workers, because they share the socket
+        if drop_new_connections(self._listener):  # for all workers, because they share the socket
             await asyncio.sleep(HANDSHAKE_SECONDS)
         self._listener.close()  # otherwise the kernel would accept connections that no process serves
         for task in self._tasks:

@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 _MAX_EVENT_AGE_SECONDS = 300
 _RESPONSE_TIMEOUT_SECONDS = 10
 _MAX_ACCOUNT_ID = 2**63 - 1
-_INVALID_EVENT = (ValueError, TypeError, AttributeError, RecursionError, msgspec.MsgspecError)  # from any JSON
+_INVALID_EVENT = (ValueError, TypeError, AttributeError, RecursionError, msgspec.MsgspecError)  # for unexpected JSON
 _PAID_EVENTS = {"checkout.session.completed", "checkout.session.async_payment_succeeded"}
 
 
@@ -95,7 +95,7 @@ class StripePayments:
 
 
 class _Checkout(msgspec.Struct):
-    """The relevant fields of a checkout. Other objects of events lack them."""
+    """The relevant fields of a checkout. All have defaults, because the objects of other events lack them."""
 
     id: str = ""
     payment_status: str | None = None

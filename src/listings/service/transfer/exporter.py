@@ -22,4 +22,4 @@ async def read_pages(service: Service, account: Account, after_id: int = 0) -> A
         after_id = found[-1].id
         is_large = sum(len(listing.content) for listing in found) > _LARGE_PAGE_CHARACTERS
         count = _MIN_PAGE_SIZE if is_large else min(2 * count, _MAX_PAGE_SIZE)
-        await asyncio.sleep(0)  # a read never yields to the event loop, which has to process signals
+        await asyncio.sleep(0)  # a read of SQLite does not yield to the event loop, which processes signals

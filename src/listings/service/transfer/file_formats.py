@@ -20,7 +20,7 @@ from listings.service.transfer.rows import COLUMNS, Row
 
 MAX_ROW_BYTES = 8 * 1024 * 1024
 _MAX_CELL_LENGTH = 1024 * 1024  # characters
-_SKIP_BYTES = 64 * 1024
+_SKIP_BYTES = 64 * 1024  # read at a time in a row that is too long
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MAX_INTEGER_LENGTH = 19  # digits of 2**63
 _FLOAT_DIGITS = 15  # that a float represents exactly
@@ -247,7 +247,7 @@ def _read_csv_rows(file: BinaryIO, start: Position) -> Iterator[Row]:
 
 
 def _read_header(reader: Iterator[list[str]], name: str) -> list[str]:
-    """Return the column names. Raises Problem("invalid_request") if the first row has none."""
+    """Return the column names. Raises Problem("invalid_request") if the first row has none, or one of them twice."""
     try:
         header = [cell.strip() for cell in next(reader, [])]
     except (csv.Error, _RowTooLong):
@@ -264,7 +264,7 @@ def _read_header(reader: Iterator[list[str]], name: str) -> list[str]:
 
 
 def _parse_cells(header: list[str], cells: list[str]) -> dict[str, object]:
-    """Return the values by column. Raises ValueError with a sentence."""
+    """Return the values by column. Raises ValueError, whose message is a sentence."""
     if any(map(_NOT_UTF8.search, cells)):
         raise ValueError("The row is not valid UTF-8")
     if len(cells) != len(header):

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 _BATCH_ROWS = 200
 _BATCH_BYTES = 4 * 1024 * 1024
-_MAX_ID = 2**52  # leaves half of the integers that are exact in every JSON parser for new ids
+_MAX_ID = 2**52  # JSON parsers are exact up to 2**53; the upper half is left for new ids
 _MAX_VIEWS = 2**53 - 1
 
 
@@ -51,7 +51,7 @@ class ImportOptions(NamedTuple):
     new_ids: bool = False  # ignore the ids and create a listing for each row
     dry_run: bool = False  # validate every row, write nothing
     again: bool = False  # import from the start, even if the file was imported before
-    actor: int = OPERATOR  # the `Actor.id` of the audit events
+    actor: int = OPERATOR  # the `Actor.key_id` of the audit events
 
 
 class Import:
@@ -141,7 +141,7 @@ class Import:
         return _count_outcomes(done, batch, outcomes)
 
     async def _dry_run(self, batch: ImportBatch) -> list[RowOutcome]:
-        """Return the outcomes that an import would have. Repeated ids are approximate."""
+        """Return the outcomes that an import would have. They are approximate if an id appears twice in the file."""
         await asyncio.sleep(0)  # lets other tasks run, as in `read_pages`
         return [await self._dry_run_row(row) for row in batch.rows]
 
@@ -302,7 +302,7 @@ class _RowErrors(list[str]):
             self.append("is_active must be false for a deleted listing, got true")
 
     def raise_errors(self) -> None:
-        """Raise Problem("invalid_request") that lists the errors, unless there are none."""
+        """Raise Problem("invalid_request"), which lists the errors, unless there are none."""
         if self:
             raise Problem("invalid_request", "; ".join(self))
 
@@ -310,7 +310,7 @@ class _RowErrors(list[str]):
 def build_imported_listing(content: Mapping[str, object], now: float) -> ImportedListing:
     """Return the new listing that a row describes. Absent timestamps become `now`.
 
-    Raises Problem("invalid_request") that lists every error.
+    Raises Problem("invalid_request"), which lists every error.
     """
     errors = _RowErrors()
     timestamp = timestamps.format_timestamp(now)
@@ -337,7 +337,7 @@ def build_imported_listing(content: Mapping[str, object], now: float) -> Importe
 def build_listing_change(content: Mapping[str, object], listing: Listing, now: float) -> ListingChange:
     """Return the changes that a row makes to the listing with its id. It may also delete or restore the listing.
 
-    Raises Problem("invalid_request") that lists every error.
+    Raises Problem("invalid_request"), which lists every error.
     """
     errors = _RowErrors()
     timestamp = timestamps.format_timestamp(now)

@@ -65,7 +65,7 @@ def find_next(read: Read) -> IndexCursor | None:
 def run_step(connection: Connection, count: int, cursor: IndexCursor | None) -> tuple[IndexStep, IndexCursor | None]:
     """Index at most `count` listings from the cursor, or from the start of the next marked account.
 
-    Returns the next cursor, or None if the account is finished.
+    Returns the outcome and the next cursor, which is None if the account is finished or none is marked.
     """
     # Another process may have finished the account of the cursor.
     if cursor is None or execute_one(connection, IS_INDEXED, cursor.partition)[0] != _INDEXING:

@@ -4,7 +4,7 @@ A removed file lives on for the processes that have it open, and their writes to
 
 The check runs with every batch of writes. It uses statx(2) and requests the inode only. `os.stat` also requests the
 timestamps, and since Linux 6.13 that makes the next write record an exact time. On a file system without a journal,
-each commit then waits for the disk twice, which makes its sync half as long again.
+each commit then waits for the disk twice, which makes its sync take 50% longer.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ _statx = getattr(ctypes.CDLL(None), "statx", None)
 
 
 class OpenFiles:
-    """The database and its WAL, as a connection that has begun to write has them open."""
+    """The database file and its WAL that a connection has open. Create it once the connection has begun to write."""
 
     def __init__(self, path: Path) -> None:
         """`path` is the database file or a link to it."""

@@ -25,7 +25,7 @@ def begin(
 ) -> ImportProgress | None:
     """Start an import from the beginning and reserve the ids of its file up to `last_id`.
 
-    Returns None if its progress is no longer as it was `found`.
+    Returns None if its progress is no longer `found`.
     """
     if _find(connection, key) != found:
         return None

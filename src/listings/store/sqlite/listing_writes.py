@@ -18,7 +18,7 @@ from listings.store.sqlite import search as sqlite_search
 from listings.store.sqlite.rows import execute, execute_one, run_script
 
 CreateEvent: TypeAlias = tuple[int | None, int | None]
-"""The id of the key that created a listing, and the account revision of the create."""
+"""The `Actor.key_id` that created a listing, and the account revision of the create."""
 
 NO_EVENT: CreateEvent = (None, None)  # for a create that is not an audit event of its own
 _IS_LISTING_INDEXED = "SELECT indexed FROM listings WHERE bucket = $1 AND id = $2"
@@ -97,7 +97,7 @@ def insert(  # noqa: PLR0913 - a row, and the columns that its listing does not 
     indexed: bool,
     event: CreateEvent = NO_EVENT,
 ) -> None:
-    """Insert a row, and if `indexed`, its words.
+    """Insert a row. If `indexed`, also add its words to the full-text index.
 
     The caller allocates the id and updates the account's number of listings.
     """
@@ -127,8 +127,8 @@ def _insert_new(
 ) -> tuple[int, int]:
     """Insert a new listing and return its id and the account's revision.
 
-    `author` is the key's id if the create is an audit event of its own. The search indexes may be left to the steps
-    that index the account.
+    `author` is an `Actor.key_id` if the create is an audit event of its own. While a large account is being indexed,
+    the listing may be left to the index steps.
     """
     listing_id = int(execute_one(connection, sql.NEXT_SERIAL, partition[:1])[0]) * BUCKETS + partition[0]
     count, indexed, revision = (execute(connection, sql.COUNT_ONE_MORE, (*partition, 1)) or [(0, 0, 0)])[0]

@@ -1,7 +1,7 @@
 """Search the market in the SQLite file, along an index in the requested order.
 
 A full-text index returns its rows in the order of their rowids only, so there are two: one whose rowids are serials,
-and one whose rowids start with the price. A page is then the first rows that match, wherever it starts.
+and one whose rowids start with the price. A page then reads only the first rows that match after its cursor.
 """
 
 from listings.domain.model import MarketEntry, MarketFacets, MarketQuery, SitemapEntry
@@ -13,7 +13,7 @@ SERIAL_BITS = 26
 LAST_SERIAL = (1 << SERIAL_BITS) - 1
 _MAX_PRICE = (1 << (63 - SERIAL_BITS)) - 1
 _MAX_GATHERED = 100_000
-"""Listings in a price range up to which they are collected first and then sorted by age."""
+"""With fewer listings in a price range, all of them are collected first and then sorted by age."""
 
 _COLUMNS = ", ".join(f"market.{name}" for name in market_entries.ENTRY_COLUMNS.split(", "))
 _CLOSED = "SELECT id FROM accounts WHERE marketed <> (disabled_at IS NULL) AND disabled_at IS NOT NULL"
@@ -106,7 +106,11 @@ def _join_or(words: list[str]) -> str:
 
 
 def _has_few_matches(read: Read, query: MarketQuery, rowids: tuple[int, int]) -> bool:
-    """Return whether few listings are in the price range. Counting those with the words would take longer."""
+    """Return whether few listings match the filters and the price range, whatever words they contain.
+
+    Counting only those that contain the search words would take longer. False while listings of disabled accounts are
+    still shown, because `NEWEST_OF_FEW` does not exclude them.
+    """
     filters = _build_match([market_entries.build_filter_term(query)])
     return read(COUNT_FEW, (filters, *rowids))[0][0] < _MAX_GATHERED and not read(HAS_CLOSED, ())[0][0]
 

@@ -164,7 +164,7 @@ def _update_account(changes: "_Changes", account_id: int, is_enabled: int) -> No
 class _Changes:
     """The changes of one step.
 
-    Changes to the full-text indexes are collected until its end: inserts in ascending order are faster.
+    Changes to the full-text indexes are collected until the end of the step: inserts in ascending order are faster.
     """
 
     def __init__(self, connection: Connection, count: int) -> None:
@@ -190,7 +190,7 @@ class _Changes:
         self._update([(it, current[it.listing.id]) for it in prepared if it.listing.id in current])
 
     def update_account(self, account_id: int, state: int) -> None:
-        """Update the account's entries that are in a state, as many as fit into the step."""
+        """Update the account's entries that are in the given state, as many as fit into the step."""
         values = (account_id, state, self._count - self.done)
         cursor = self.connection.execute(sql.to_sqlite(LISTINGS_OF_ACCOUNT), values)
         found: list[tuple[PreparedListing, _CurrentEntry]] = []

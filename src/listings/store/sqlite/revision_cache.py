@@ -15,7 +15,7 @@ _OWN_STEPS = (1, 2)  # how far a batch of this process raises the write counter:
 class RevisionCache:
     """Cached revisions of accounts, and the revision at which their listings last changed. For the event loop's thread.
 
-    Its settled revision is the last one that changed an existing listing of the account; new listings do not count.
+    The latter is called the settled revision: the last one that changed an existing listing. New listings do not count.
     """
 
     def __init__(self, lock: WriteLock, clock: Callable[[], float] = monotonic) -> None:
@@ -51,7 +51,7 @@ class RevisionCache:
     def record(self, account_id: int, revision: int) -> None:
         """Record a revision that was read directly after `can_record` returned True.
 
-        If it is the expected one, the settled revision stays as it was.
+        If it equals the expired entry, the account was not edited meanwhile, and the settled revision stays the same.
         """
         entry = self._accounts.get(account_id)
         if entry is not None and entry[2] == self._generation:

@@ -119,7 +119,7 @@ async def _scan_in_slices(read: Read, partition: Partition, query: ListingQuery,
 
 
 def _next_slice(rows: list[Row], checked: dict[_Version, bool], limit: int | None) -> list[_Version]:
-    """Return the first unchecked listings, or none if the page is full without them."""
+    """Return the first unchecked listings, as many as fit into a slice, or none if the page is full without them."""
     unchecked: list[_Version] = []
     size = matches = 0
     for listing_id, version, length, _ in rows:

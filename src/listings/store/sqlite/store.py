@@ -53,7 +53,7 @@ _LIST_LISTINGS = sql.to_sqlite(sql.LIST_LISTINGS)
 _GET_REVISION = sql.to_sqlite(sql.GET_REVISION)
 _GET_LISTING = sql.to_sqlite(sql.GET_LISTING)
 _GET_LISTING_AND_REVISION = sql.to_sqlite(sql.GET_LISTING_AND_REVISION)
-_ONE_WRITE = 2  # by which a write of any process raises the lock's write counter
+_ONE_WRITE = 2  # how far one write, of any process, raises the lock's write counter
 
 
 class SqliteStore(ScriptedMemberStore):

@@ -62,7 +62,8 @@ class WriteLock:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         try:
             sequence = self._counters[_WRITES]
-            self.sequence_at_acquire = UNKNOWN if sequence & 1 else sequence  # set before the counter
+            # Set before the counter, because readers use it once they see the new count.
+            self.sequence_at_acquire = UNKNOWN if sequence & 1 else sequence
             self._counters[_WRITES] = sequence | 1
             if changes_callers:
                 self.mark_callers_changed()

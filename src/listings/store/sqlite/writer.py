@@ -42,7 +42,7 @@ class OnBatch(Protocol):
 _MAX_BATCH_SIZE = 256
 _MAX_QUEUED_WRITES = 1024
 _MAX_GATHER_SECONDS = 0.005
-_LOCK_TIMEOUT_SECONDS = 5.0  # for another process to release the write lock; on close, again
+_LOCK_TIMEOUT_SECONDS = 5.0  # for another process to release the write lock; `close` waits as long again
 _LOCK_CHECKS = 5  # per timeout
 _CHECKPOINT_TIMEOUT_MS = 250  # for the final checkpoint
 
@@ -102,9 +102,9 @@ class Writer:
 
         The operation may run more than once; each time, its earlier writes are rolled back first. `changes_callers`:
         it may change a caller (see `write_lock`). `track` gets its result before the caller does, and records in
-        `revisions` everything that it changed in existing listings. None means that it may have changed any listing.
+        `revisions` how the operation changed listings. Without `track`, the operation may have changed any listing.
 
-        Raises whatever the operation raises, with nothing of it written. Raises Unavailable if too many writes are
+        Raises whatever the operation raises; nothing of it is written then. Raises Unavailable if too many writes are
         queued, if another process holds the write lock for seconds, and if the transaction fails. In the last case the
         outcome is unknown, unless the message states it.
         """
@@ -160,16 +160,16 @@ class Writer:
             if not self._watching_lock:
                 self._watch_lock()
 
-    def _end_batch(self, outcomes: list[_Outcome], began_at: int) -> None:
+    def _end_batch(self, outcomes: list[_Outcome], sequence: int) -> None:
         """Deliver the results of a batch. Writes that were queued meanwhile form the next one."""
         self._phase = "idle"
         self._rejecting = False
-        self._track(outcomes, began_at)
+        self._track(outcomes, sequence)
         if self._queue:
             self._gather()
         _deliver(outcomes)
 
-    def _track(self, outcomes: list[_Outcome], began_at: int) -> None:
+    def _track(self, outcomes: list[_Outcome], sequence: int) -> None:
         untracked = 0
         for call, result, error in outcomes:
             if call.track is None:
@@ -177,7 +177,7 @@ class Writer:
             elif error is None:
                 call.track(result)
         outcomes_known = not any(isinstance(error, Unavailable) for _, _, error in outcomes)
-        self.revisions.end_batch(began_at, untracked, outcomes_known=outcomes_known)
+        self.revisions.end_batch(sequence, untracked, outcomes_known=outcomes_known)
 
     def _watch_lock(self) -> None:
         """Reject queued writes if the lock times out. A thread that waits for it has not dequeued any of them."""
@@ -219,18 +219,18 @@ class Writer:
 
     def _write_queued(self) -> None:
         """Acquire the lock, then dequeue a batch: more writes may have been queued while it waited."""
-        began_at = UNKNOWN
+        sequence = UNKNOWN
         try:
             with self.lock.acquire(changes_callers=False, on_wait=self._record_blocked):
                 self._blocked_since = None
-                began_at = self.lock.sequence_at_acquire
+                sequence = self.lock.sequence_at_acquire
                 outcomes = self._write(self._dequeue(_MAX_BATCH_SIZE))
         except OSError:
             _log.exception("Locking the lock file failed")
             outcomes = [_Outcome(call, error=_build_busy_error()) for call in self._dequeue(_MAX_BATCH_SIZE)]
             self._report(outcomes, 0.0, committed=False)
         with suppress(RuntimeError):  # the loop is closed: it did not wait for the lock
-            self._loop.call_soon_threadsafe(self._end_batch, outcomes, began_at)
+            self._loop.call_soon_threadsafe(self._end_batch, outcomes, sequence)
 
     def _write(self, batch: list[_Call]) -> list[_Outcome]:
         if not batch:  # all were rejected while the thread waited for the lock
@@ -365,7 +365,7 @@ def _build_busy_error() -> Unavailable:
 
 
 def _deliver(outcomes: list[_Outcome]) -> None:
-    """On the event loop: resolve the promises of callers that are still waiting."""
+    """Resolve the promises of callers that are still waiting. Runs on the event loop."""
     for call, result, error in outcomes:
         if call.promise.done():
             continue

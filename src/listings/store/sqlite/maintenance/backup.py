@@ -42,7 +42,7 @@ def back_up(database: Path, file: Path, *, force: bool = False, progress: Progre
 
 
 def is_database_file(database: Path, file: Path) -> bool:
-    """Return whether a path is the database or one of the files next to it, under any name. It need not exist."""
+    """Return whether a path is the database or one of its side files, even through a link. It need not exist."""
     for home in (database.absolute(), database.resolve()):
         own = [home.with_name(home.name + suffix) for suffix in ("", *SIDE_FILE_SUFFIXES, ".lock")]
         own += home.parent.glob(f"{escape(home.name)}.limits-*")

@@ -40,7 +40,7 @@ class Inspection(NamedTuple):
 def inspect(path: Path, migrations: list[Migration] | None = None) -> Inspection:
     """Check the whole file.
 
-    Raises Problem or Unavailable if it can't be read without changing it, or not at all.
+    Raises Problem if it can't be read without changing it, and Unavailable if it can't be read at all.
     """
     migrations = shipped_migrations() if migrations is None else migrations
     try:

@@ -5,7 +5,7 @@ If the process is killed, it leaves a journal, and the next process that opens t
 There is no WAL meanwhile: SQLite checkpoints and removes it first.
 
 A damaged database can't be trusted with a transaction. Its files are renamed first, because a WAL or journal left
-there would be replayed into the new file. Then a complete copy of the backup gets its name.
+there would be replayed into the new file. Then a complete copy of the backup takes the name of the database.
 """
 
 import fcntl
@@ -129,7 +129,7 @@ def restore(
     progress: Progress = ignore_progress,
     migrations: list[Migration] | None = None,
 ) -> Restored:
-    """Replace `database` with the backup in `file`. With `force`, data that the backup lacks is discarded.
+    """Replace `database` with the backup in `file`. With `force`, do so even if data is lost.
 
     Raises Problem("restore_refused"), with nothing changed, if the file is not a sound backup with a known schema, if
     another process has the database open, or, without `force`, if data would be lost. Raises Problem("backup_refused")

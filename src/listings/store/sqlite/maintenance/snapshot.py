@@ -1,7 +1,7 @@
 """Copy the database while it is in use: a consistent snapshot in one checked file, either complete or missing.
 
-A copy is first written to a draft in the same folder (`FILE.part`), which is locked until the process ends. A draft
-that is not locked was left by a process that was killed; the next copy replaces it.
+A copy is first written to a draft in the same folder (`FILE.part`), which is locked until the copy is complete. A
+draft that is not locked was left by a process that was killed; the next copy replaces it.
 """
 
 import errno
@@ -65,7 +65,7 @@ def write_copy(
 
 @contextmanager
 def draft_copy(source: apsw.Connection, target: Path, progress: Progress = ignore_progress) -> Iterator[Path]:
-    """Write a checked and durable copy next to `target`. The caller renames it; otherwise it is removed."""
+    """Write a checked and durable copy next to `target`. It is removed at the end unless the caller renames it."""
     draft = target.with_name(target.name + DRAFT_SUFFIX)
     try:
         with _open_draft(draft) as descriptor:
