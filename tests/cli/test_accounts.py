@@ -155,7 +155,7 @@ def test_an_email_is_stored_in_lower_case(cli: Cli, email: str, stored: str) -> 
     ],
 )
 def test_an_invalid_email_is_rejected(cli: Cli, email: str) -> None:
-    assert "e-mail address" in cli.get_error("account", "create", "--name", "alice", "--email", email)
+    assert "email address" in cli.get_error("account", "create", "--name", "alice", "--email", email)
     assert cli.account("alice")["id"] == 1
 
 

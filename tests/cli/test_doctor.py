@@ -299,7 +299,10 @@ def test_another_programs_database(cli: Cli, database: Path) -> None:
 def test_an_unfinished_copy(cli: Cli, database: Path) -> None:
     change(database, f"INSERT INTO schema_migrations VALUES ({UNFINISHED_COPY}, 'copy', 'x', 0)")  # noqa: S608 - constants
     row = get_problem(cli, "schema", "fault")
-    assert (row["found"], row["advice"]) == ("The database is an unfinished copy", "Run `listings copy` again")
+    assert (row["found"], row["advice"]) == (
+        "The database is an unfinished copy",
+        "Run `listings copy` again to finish it",
+    )
 
 
 @pytest.mark.usefixtures("alice")

@@ -489,7 +489,7 @@ def test_a_write_error_is_a_one_line_error(program: Program, database: Path) -> 
     connection = apsw.Connection(str(database))
     connection.execute("CREATE TRIGGER refuse BEFORE INSERT ON accounts BEGIN SELECT RAISE(ABORT, 'no'); END")
     connection.close()
-    assert "refused" in program.run(*ADD_ACCOUNT).error_message
+    assert "rejected" in program.run(*ADD_ACCOUNT).error_message
 
 
 # Imported modules

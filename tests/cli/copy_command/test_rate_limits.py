@@ -43,7 +43,7 @@ def test_an_unreachable_redis_is_reported_and_the_next_run_continues(
         harness.fetch("GET", "/api/v1/listings", key=source.cast.bob.key)
     monkeypatch.setenv("LISTINGS_REDIS_URL", "redis://127.0.0.1:1")
     message = cli.get_error("copy", "--to", target.url)
-    assert message.startswith("All rows are copied, but not what the rate limit has counted: ")
+    assert message.startswith("All rows are copied, but not the counts of the rate limit: ")
     assert are_equal(source, target)
     monkeypatch.delenv("LISTINGS_REDIS_URL")
     assert cli.data("copy", "--to", target.url)["rate_limits"] == 1
