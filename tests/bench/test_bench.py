@@ -409,7 +409,7 @@ def test_a_quick_result_is_not_written() -> None:
 
 
 @pytest.mark.timing
-@pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not install_all")
+@pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 def test_a_short_run_measures_creates_and_cleans_up(tmp_path: Path) -> None:
     options = ["--rounds", "1", "--seconds", "1", "--connections", "4", "--scenario", "create"]
     outcome = run_program("bench", *options, "--folder", str(tmp_path))

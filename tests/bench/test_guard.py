@@ -98,7 +98,7 @@ def test_reading_scenarios_are_also_measured_with_one_request() -> None:
 
 
 @pytest.mark.timing
-@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not install_all")
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 def test_the_services_count_is_reproducible(tmp_path: Path) -> None:
     filled = fill(tmp_path / "filled.db")
     requests = build_measurements()["get one"].requests(filled)
@@ -111,7 +111,7 @@ def test_the_services_count_is_reproducible(tmp_path: Path) -> None:
 
 
 @pytest.mark.timing
-@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not install_all")
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 def test_counts_are_reproducible_and_errors_are_rejected(tmp_path: Path) -> None:
     requests = [Request("GET", "/", "key")]
     with servers.run_reference(
