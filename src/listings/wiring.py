@@ -13,8 +13,9 @@ from listings.contract.rate_limiter import RateLimiter
 from listings.domain.errors import Problem
 from listings.ratelimit.mapped import MappedLimiter
 from listings.ratelimit.memory import MemoryLimiter
-from listings.service import Service
-from listings.service.payments.manual import ManualPayments, PaymentProvider
+from listings.service import Services
+from listings.service.payments.manual import ManualPayments
+from listings.service.payments.provider import PaymentProvider
 from listings.settings import RedisAddress, Settings
 from listings.store.sqlite.store import SqliteStore
 from listings.telemetry.logs import RequestLog
@@ -65,14 +66,14 @@ def open_observers(settings: Settings, *, listening: bool = True) -> Iterator[Ob
 @asynccontextmanager
 async def open_service(
     settings: Settings, *, clock: Callable[[], float] = time.time, metrics: "Metrics | None" = None
-) -> AsyncIterator[Service]:
+) -> AsyncIterator[Services]:
     """Open a service on the database of the settings, which must exist. Pending counts are written at the end."""
     store = _build_store(settings, metrics)
     await store.open()
     if metrics is not None:
         metrics.watch_writes(lambda: store.writes_waiting)
     limiter = _build_limiter(settings, await store.get_database_id(), metrics)
-    service = Service(
+    services = Services(
         store,
         limiter,
         clock,
@@ -80,15 +81,13 @@ async def open_service(
         market_open=settings.site,
         payments=_build_payments(settings),
     )
-    maintenance = asyncio.create_task(service.run_maintenance())
+    maintenance = asyncio.create_task(services.run_maintenance())
     try:
-        yield service
+        yield services
     finally:
         maintenance.cancel()
         await asyncio.wait([maintenance])  # counts that it has not stored are pending again
-        await service.write_key_uses()
-        await service.write_views()
-        await service.write_usage()
+        await services.write_pending()
         await store.close()
         if limiter is not None:
             await limiter.close()
@@ -115,32 +114,30 @@ def create_data_folder(settings: Settings) -> None:
 
 
 def build_application(
-    service: Service, settings: Settings, request_log: RequestLog | None = None, observers: Observers = NO_OBSERVERS
+    services: Services, settings: Settings, request_log: RequestLog | None = None, observers: Observers = NO_OBSERVERS
 ) -> "Application":
     """Build the ASGI application of a service."""
     from listings.api.app import Application  # noqa: PLC0415 - see above
     from listings.site.lazy import LazyPages  # noqa: PLC0415 - see above
 
-    application = Application(
-        service,
+    return Application(
+        services,
         cors_origins=settings.cors_origins,
         max_body_bytes=settings.max_body_bytes,
         max_cache_bytes=settings.list_cache_bytes,
         request_log=request_log,
         on_response=observers.metrics.record_response if observers.metrics is not None else None,
         trace=observers.trace,
-        pages=LazyPages(partial(_build_pages, service, settings)) if settings.site else None,
+        pages=LazyPages(partial(_build_pages, services, settings)) if settings.site else None,
     )
-    service.store.on_server_replaced = application.clear_response_cache
-    return application
 
 
-def _build_pages(service: Service, settings: Settings) -> "Pages":
+def _build_pages(services: Services, settings: Settings) -> "Pages":
     from listings.site import app  # noqa: PLC0415 - see `LazyPages`
     from listings.site.context import SiteOptions  # noqa: PLC0415
 
     return app.build_pages(
-        service,
+        services,
         SiteOptions(
             base_url=settings.base_url,
             trusted_proxies=settings.trusted_proxies,
@@ -150,7 +147,7 @@ def _build_pages(service: Service, settings: Settings) -> "Pages":
 
 
 def build_server(
-    service: Service,
+    services: Services,
     settings: Settings,
     request_log: RequestLog | None = None,
     on_start: Callable[[], None] = lambda: None,
@@ -172,10 +169,10 @@ def build_server(
         accept_batch_size=ConnectionLimits().accept_batch_size if settings.workers == 1 else _WORKER_ACCEPT_BATCH_SIZE,
     )
     server = Server(
-        build_application(service, settings, request_log, observers),
+        build_application(services, settings, request_log, observers),
         limits,
         on_start,
-        service.begin_shutdown,
+        services.begin_shutdown,
         alone=settings.workers == 1,
     )
     if observers.metrics is not None:

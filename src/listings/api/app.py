@@ -18,7 +18,8 @@ from listings.api.routes import route
 from listings.domain.errors import Problem
 from listings.domain.model import Caller
 from listings.http.asgi import AsgiExchange, ClientGoneError, Exchange, Pages, Receive, Scope, Send
-from listings.service import InactiveKeyError, Service
+from listings.service import Services
+from listings.service.access import InactiveKeyError
 from listings.telemetry.logs import RequestLine, RequestLog
 
 OnResponse: TypeAlias = Callable[[RequestLine], None]
@@ -37,7 +38,7 @@ class Application:
 
     def __init__(  # noqa: PLR0913 - all but the service are optional and keyword-only
         self,
-        service: Service,
+        services: Services,
         *,
         cors_origins: Collection[str] = (),
         max_body_bytes: int = MAX_BODY_BYTES,
@@ -57,22 +58,23 @@ class Application:
 
         `pages` handles paths that are neither in the API nor below /api.
         """
-        self._service = service
+        self._services = services
         self._cors_origins = cors_origins
         self._max_body_bytes = max_body_bytes
         self._request_log = request_log
         self._on_response = on_response
         self._trace = trace
         self._pages = pages
-        self._limits = RateLimitHeaders(service.limiter, service.clock)
+        self._limits = RateLimitHeaders(services.limiter, services.clock)
         self._ids = RequestIds()
         self._max_cache_bytes = max_cache_bytes
-        self._response_cache = ResponseCache(max_cache_bytes)
+        self._response_cache = ResponseCache(services.freshness, max_cache_bytes)
+        services.freshness.on_reset(self._clear_response_cache)
 
-    def clear_response_cache(self) -> None:
+    def _clear_response_cache(self) -> None:
         """Discard all cached responses, including those that running requests are about to cache."""
         self._response_cache.close()
-        self._response_cache = ResponseCache(self._max_cache_bytes)
+        self._response_cache = ResponseCache(self._services.freshness, self._max_cache_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI 3 request of type http."""
@@ -104,7 +106,7 @@ class Application:
         request_id = self._ids.next()
         response = codec.build_problem_response(problem)
         self._emit(RequestLine(status=response.status, request_id=request_id, code=problem.code))
-        date = f"date: {formatdate(self._service.clock(), usegmt=True)}\r\n".encode()
+        date = f"date: {formatdate(self._services.clock(), usegmt=True)}\r\n".encode()
         head = date + codec.build_head(response) + f"x-request-id: {request_id}\r\n".encode() + response.headers
         return codec.format_status_line(response.status) + head + b"connection: close\r\n\r\n" + _body(method, response)
 
@@ -112,7 +114,7 @@ class Application:
         try:
             endpoint = route(request)
             await self._check(request, endpoint)
-            response = await endpoint.handle(self._service, request)
+            response = await endpoint.handle(self._services, request)
         except MethodNotAllowed as wrong_method:  # a name of its own: mypyc gives each variable one type
             if cors.is_preflight(request, self._cors_origins):
                 return cors.build_preflight_response(wrong_method.allowed)
@@ -129,15 +131,15 @@ class Application:
             return self._record_rejection(request, codec.build_problem_response(failure, request.decision))
         else:
             if endpoint.needs_key:
-                self._service.record_response(request.caller, response.status)
+                self._services.usage.record_response(request.caller, response.status)
             return response
 
     def _record_rejection(self, request: Request, response: Response, caller: Caller | None = None) -> Response:
         """Record the rejected request so that the key's owner sees it in the console."""
         caller = caller if caller is not None else getattr(request, "caller", None)
         if caller is not None:
-            self._service.record_response(caller, response.status)
-            self._service.record_rejection(
+            self._services.usage.record_response(caller, response.status)
+            self._services.usage.record_rejection(
                 caller, response.code or "", response.status, request.method, request.path, request.id
             )
         return response
@@ -156,15 +158,15 @@ class Application:
     async def _check(self, request: Request, endpoint: Endpoint) -> None:
         """Check the key (401), the rate limit (429), the plan (403) and the body (415, 413), in this order."""
         if endpoint.needs_key:
-            service = self._service
-            request.caller = caller = await service.authenticate(_read_key(request))
+            services = self._services
+            request.caller = caller = await services.access.authenticate(_read_key(request))
             if endpoint.counts:
-                request.decision = await service.count_request(caller)
+                request.decision = await services.access.count_request(caller)
                 if request.decision is not None and not request.decision.accepted:
                     raise self._limits.build_problem(request.decision)
             else:
-                request.decision = await service.peek_rate_limit(caller)
-            service.require_plan(caller)
+                request.decision = await services.access.peek_rate_limit(caller)
+            services.access.require_plan(caller)
         if endpoint.takes_body:
             await request.read_body(self._max_body_bytes)
         else:

@@ -10,7 +10,7 @@ from listings.domain import fields
 from listings.domain.errors import Problem
 from listings.domain.fields import json_type, preview
 from listings.domain.model import Caller, ListingChange
-from listings.service import Service
+from listings.service import Services
 
 MAX_OPERATIONS = 100
 MAX_REF_LENGTH = 255
@@ -23,7 +23,7 @@ class Operation(NamedTuple):
     ref: object  # the client's name for it, None if absent
     success_message: str
     dry_run_message: str
-    step: Callable[[Service, Caller], Step]
+    step: Callable[[Services, Caller], Step]
     ignored: Sequence[str] = ()  # names of its unknown or read-only fields
 
 
@@ -106,7 +106,7 @@ def _parse_create(ref: object, content: Mapping[str, Any], strict: bool) -> Oper
         ref,
         "listing created",
         "listing would be created",
-        lambda service, _caller: service.build_create_step(new),
+        lambda services, _caller: services.listings.build_create_step(new),
         ignored,
     )
 
@@ -118,7 +118,7 @@ def _parse_update(ref: object, content: Mapping[str, Any], strict: bool) -> Oper
         ref,
         "listing updated",
         "listing would be updated",
-        lambda service, caller: service.build_update_step(caller, listing_id, change),
+        lambda services, caller: services.listings.build_update_step(caller, listing_id, change),
         ignored,
     )
 
@@ -133,7 +133,7 @@ def _parse_delete(
         ref,
         "listing deleted",
         "listing would be deleted",
-        lambda service, caller: service.build_delete_step(caller, listing_id),
+        lambda services, caller: services.listings.build_delete_step(caller, listing_id),
     )
 
 
@@ -178,7 +178,7 @@ def _invalid(ref: object, message: str) -> Operation:
 
 
 def _failing(ref: object, problem: Problem) -> Operation:
-    return Operation(ref, "", "", lambda _service, _caller: problem)
+    return Operation(ref, "", "", lambda _services, _caller: problem)
 
 
 def _report(operation: Operation, result: StepResult, *, dry_run: bool) -> dict[str, object]:

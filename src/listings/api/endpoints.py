@@ -6,9 +6,9 @@ from typing import NamedTuple, TypeAlias
 from listings.api.codec import Response
 from listings.api.docs.operations import Operation
 from listings.api.request import Request
-from listings.service import Service
+from listings.service import Services
 
-Handler: TypeAlias = Callable[[Service, Request], Awaitable[Response]]
+Handler: TypeAlias = Callable[[Services, Request], Awaitable[Response]]
 
 
 class Endpoint(NamedTuple):

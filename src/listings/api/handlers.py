@@ -7,127 +7,126 @@ from listings.api.codec import Response
 from listings.api.request import Request
 from listings.api.response_cache import WHOLE_LIST
 from listings.domain.model import Listing
-from listings.service import Service, WriteOptions
+from listings.service import Services
+from listings.service.listings import WriteOptions
 
 
-async def list_listings(service: Service, request: Request) -> Response:
+async def list_listings(services: Services, request: Request) -> Response:
     """GET /api/v1/listings."""
     wanted = params.parse_list(request.query, strict=request.strict)
-    revision = await service.get_revision(request.caller)
+    revision = await services.listings.get_revision(request.caller)
     tag = wanted.format_etag(request.caller.account_id, revision)
     if codec.matches_etag(request.header_values(b"if-none-match"), tag):
         return codec.build_not_modified_response(tag)
     if wanted is params.PLAIN:
-        return await _get_whole_list(service, request, revision, tag)
-    page = await service.find_listings(request.caller, wanted.query)
+        return await _get_whole_list(services, request, revision, tag)
+    page = await services.listings.find(request.caller, wanted.query)
     next_url = wanted.build_next_url(codec.LISTINGS_PATH, page.next_cursor) if page.next_cursor is not None else ""
     return codec.build_page_response(page.listings, wanted.include, tag, next_url)
 
 
-async def create_listing(service: Service, request: Request) -> Response:
+async def create_listing(services: Services, request: Request) -> Response:
     """POST /api/v1/listings."""
     new, headers = codec.parse_new_listing(request.body, strict=request.strict)
     options = _parse_options(request, idempotent=True)
-    added = await service.create_listing(request.caller, new, options)
+    added = await services.listings.create(request.caller, new, options)
     if options.dry_run and not added.replayed:
         return codec.build_message_response("listing would be created", headers)
     return codec.build_created_response(added, headers)
 
 
-async def get_listing(service: Service, request: Request) -> Response:
+async def get_listing(services: Services, request: Request) -> Response:
     """GET /api/v1/listings/{id}."""
     if not request.query:
-        response = await _get_plain_listing(service, request)
+        response = await request.cache.find_listing(request.caller, request.segment)
+        if response is None:
+            response = await _read_plain_listing(services, request)
     else:
         include = params.parse_include(request.query, strict=request.strict)
-        response = codec.build_listing_response(await _get_listing(service, request), include)
+        response = codec.build_listing_response(await _get_listing(services, request), include)
     if codec.matches_etag(request.header_values(b"if-none-match"), response.tag):
         return codec.build_not_modified_response(response.tag)
     return response
 
 
-async def update_listing(service: Service, request: Request) -> Response:
+async def update_listing(services: Services, request: Request) -> Response:
     """PUT and PATCH /api/v1/listings/{id}."""
     listing_id = codec.parse_listing_id(request.segment)
     options = _parse_options(request)
     change, headers = codec.parse_listing_change(request.body, strict=request.strict)
-    listing = await service.update_listing(request.caller, listing_id, change, options)
+    listing = await services.listings.update(request.caller, listing_id, change, options)
     return _build_edited("listing updated", "listing would be updated", options, headers, codec.format_etag(listing))
 
 
-async def delete_listing(service: Service, request: Request) -> Response:
+async def delete_listing(services: Services, request: Request) -> Response:
     """DELETE /api/v1/listings/{id}."""
     options = _parse_options(request)
-    await service.delete_listing(request.caller, codec.parse_listing_id(request.segment), options)
+    await services.listings.delete(request.caller, codec.parse_listing_id(request.segment), options)
     return _build_edited("listing deleted", "listing would be deleted", options)
 
 
-async def restore_listing(service: Service, request: Request) -> Response:
+async def restore_listing(services: Services, request: Request) -> Response:
     """POST /api/v1/listings/{id}/restore."""
     options = _parse_options(request)
-    listing = await service.restore_listing(request.caller, codec.parse_listing_id(request.segment), options)
+    listing = await services.listings.restore(request.caller, codec.parse_listing_id(request.segment), options)
     return _build_edited("listing restored", "listing would be restored", options, tag=codec.format_etag(listing))
 
 
-async def run_batch(service: Service, request: Request) -> Response:
+async def run_batch(services: Services, request: Request) -> Response:
     """POST /api/v1/listings/batch."""
     parsed = batch.parse(request.body, strict=request.strict)
     options = _parse_options(request, idempotent=True)
-    steps = [operation.step(service, request.caller) for operation in parsed.operations]
+    steps = [operation.step(services, request.caller) for operation in parsed.operations]
     record = parsed.recorder(dry_run=options.dry_run)
-    outcome = await service.run_batch(request.caller, steps, record, options, atomic=parsed.atomic)
+    outcome = await services.listings.run_batch(request.caller, steps, record, options, atomic=parsed.atomic)
     headers = codec.build_preference_headers(parsed.ignored, strict=request.strict)
     if isinstance(outcome, str):  # the body that was recorded under the same Idempotency-Key
         return Response(200, outcome.encode(), codec.REPLAYED + headers)
     return Response(200, record(outcome).encode(), headers)
 
 
-async def get_rate_limit(service: Service, request: Request) -> Response:
+async def get_rate_limit(services: Services, request: Request) -> Response:
     """GET /api/v1/rate_limit. Does not count as a request."""
-    return codec.build_json_response(rate_limit_headers.build_body(service.limiter, request.decision, service.clock()))
+    return codec.build_json_response(
+        rate_limit_headers.build_body(services.limiter, request.decision, services.clock())
+    )
 
 
-async def get_health(_service: Service, _request: Request) -> Response:
+async def get_health(_services: Services, _request: Request) -> Response:
     """GET /healthz: the process responds."""
     return codec.build_json_response({"status": "ok"})
 
 
-async def get_readiness(service: Service, _request: Request) -> Response:
+async def get_readiness(services: Services, _request: Request) -> Response:
     """GET /readyz: the service can do its work and is not shutting down."""
-    await service.require_ready()
-    if service.limiter is not None and service.limiter.is_shared:
-        return codec.build_json_response({"status": "ready", "rate_limit": service.limiter.scope})
+    await services.require_ready()
+    if services.limiter is not None and services.limiter.is_shared:
+        return codec.build_json_response({"status": "ready", "rate_limit": services.limiter.scope})
     return codec.build_json_response({"status": "ready"})
 
 
-async def _get_whole_list(service: Service, request: Request, revision: int, tag: str) -> Response:
+async def _get_whole_list(services: Services, request: Request, revision: int, tag: str) -> Response:
     """Return the list without parameters. It is cached because clients poll it."""
     account_id = request.caller.account_id
-    response = request.cache.find(account_id, revision, WHOLE_LIST)
+    response = request.cache.find_list(account_id, revision)
     if response is None:
-        body = codec.encode_list(await service.list_listings(request.caller))
+        body = codec.encode_list(await services.listings.list_active(request.caller))
         response = codec.with_head(Response(200, body, tag=tag))
         request.cache.store(account_id, revision, WHOLE_LIST, response)
     return response
 
 
-async def _get_plain_listing(service: Service, request: Request) -> Response:
-    """Return a listing without parameters. A cached one is current if no listing has changed since."""
-    account_id, name = request.caller.account_id, request.segment
-    settled = service.get_cached_settled_revision(request.caller)
-    if settled is None and request.cache.has(account_id, name):
-        settled = await service.get_settled_revision(request.caller)
-    response = request.cache.find(account_id, settled, name) if settled is not None else None
-    if response is None:
-        listing_id = codec.parse_listing_id(request.segment)
-        listing, revision = await service.get_listing_and_revision(request.caller, listing_id)
-        response = codec.with_head(codec.build_listing_response(listing))
-        request.cache.store(account_id, revision, name, response)
+async def _read_plain_listing(services: Services, request: Request) -> Response:
+    """Return a listing without parameters, and cache the response."""
+    listing_id = codec.parse_listing_id(request.segment)
+    listing, revision = await services.listings.get_with_revision(request.caller, listing_id)
+    response = codec.with_head(codec.build_listing_response(listing))
+    request.cache.store(request.caller.account_id, revision, request.segment, response)
     return response
 
 
-async def _get_listing(service: Service, request: Request) -> Listing:
-    return await service.get_listing(request.caller, codec.parse_listing_id(request.segment))
+async def _get_listing(services: Services, request: Request) -> Listing:
+    return await services.listings.get(request.caller, codec.parse_listing_id(request.segment))
 
 
 def _parse_options(request: Request, *, idempotent: bool = False) -> WriteOptions:

@@ -3,6 +3,8 @@
 from collections import OrderedDict
 
 from listings.api.codec import Response
+from listings.contract.freshness import Freshness
+from listings.domain.model import Caller
 
 MAX_BYTES = 16 * 1024 * 1024
 _OVERHEAD_BYTES = 1024  # per response in addition to its body, rounded up
@@ -22,18 +24,31 @@ class _Account:
 class ResponseCache:
     """Caches responses that show an account's own listings.
 
-    Every edit raises the account's revision in its own transaction (`contract.store.Store`). A cached response is
+    Every edit raises the account's revision in its own transaction (`contract.freshness`). A cached response is
     current if it was read at or after the last revision that changed its content. The least recently used account is
     evicted first.
     """
 
-    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        """`max_bytes` limits all responses together; 0 disables the cache."""
+    def __init__(self, freshness: Freshness, max_bytes: int = MAX_BYTES) -> None:
+        """`freshness` tells which responses are current. `max_bytes` limits all together; 0 disables the cache."""
+        self._freshness = freshness
         self._max_bytes = max_bytes
         self._accounts: OrderedDict[int, _Account] = OrderedDict()
         self.bytes = 0
 
-    def find(self, account_id: int, since: int, name: str) -> Response | None:
+    def find_list(self, account_id: int, revision: int) -> Response | None:
+        """Return the response with the whole list if it was read at this revision of the account."""
+        return self._find(account_id, revision, WHOLE_LIST)
+
+    async def find_listing(self, caller: Caller, name: str) -> Response | None:
+        """Return the response with the listing of this name if no listing of the account has changed since."""
+        account_id = caller.account_id
+        settled = self._freshness.get_cached_settled_revision(caller.bucket, account_id)
+        if settled is None and self._has(account_id, name):
+            settled = await self._freshness.get_settled_revision(caller.bucket, account_id)
+        return self._find(account_id, settled, name) if settled is not None else None
+
+    def _find(self, account_id: int, since: int, name: str) -> Response | None:
         """Return the response of this name if it was read at revision `since` or later."""
         account = self._accounts.get(account_id)
         if account is None:
@@ -42,8 +57,7 @@ class ResponseCache:
         revision, response = account.responses.get(name, (-1, None))
         return response if revision >= since else None
 
-    def has(self, account_id: int, name: str) -> bool:
-        """Return whether a response of this name is cached, at any revision."""
+    def _has(self, account_id: int, name: str) -> bool:
         account = self._accounts.get(account_id)
         return account is not None and name in account.responses
 

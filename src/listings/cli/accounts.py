@@ -9,7 +9,7 @@ from listings.cli.parameters import Date, Integer, with_service
 from listings.domain import timestamps
 from listings.domain.errors import Problem
 from listings.domain.model import Account
-from listings.service import Service
+from listings.service import Services
 
 _MONTHS = Integer(1, 12_000)
 _SYNONYMS = {"add": "create", "close": "disable", "delete": "erase", "get": "show", "ls": "list", "rm": "erase"}
@@ -45,9 +45,9 @@ def create(
     if months is not None and until is not None:
         raise click.UsageError("Give --months or --until, not both.")
 
-    async def use(service: Service) -> Account:
-        end = _plan_end(service, months) if months is not None else until
-        return await service.add_account(name, email, end)
+    async def use(services: Services) -> Account:
+        end = _plan_end(services, months) if months is not None else until
+        return await services.accounts.add(name, email, end)
 
     show(account_data(with_service(context, use)), as_json=as_json)
 
@@ -76,10 +76,10 @@ def plan(
     if [months is not None, until is not None, expire].count(True) != 1:
         raise click.UsageError("Give exactly one of --months, --until and --expire.")
 
-    async def use(service: Service) -> Account:
+    async def use(services: Services) -> Account:
         if months is not None:
-            return await service.extend_plan(account, months)
-        return await (service.expire_plan(account) if expire else service.set_plan(account, until))
+            return await services.accounts.extend_plan(account, months)
+        return await (services.accounts.expire_plan(account) if expire else services.accounts.set_plan(account, until))
 
     show(account_data(with_service(context, use)), as_json=as_json)
 
@@ -94,8 +94,8 @@ def list_accounts(context: click.Context, *, as_json: bool) -> None:
     Example: listings account list
     """
 
-    async def use(service: Service) -> list[Data]:
-        return [status_data(account) async for account in service.list_accounts()]
+    async def use(services: Services) -> list[Data]:
+        return [status_data(account) async for account in services.accounts.iterate()]
 
     show_rows(("id", "name", "email", "plan_expires_at", "disabled_at"), with_service(context, use), as_json=as_json)
 
@@ -111,10 +111,10 @@ def show_account(context: click.Context, account: str, *, as_json: bool) -> None
     Example: listings account show alice@example.com
     """
 
-    async def use(service: Service) -> Data:
-        owner = await service.find_account(account)
-        counts = await service.count_listings(owner)
-        usable = [key for key in await service.list_keys(owner) if not service.is_key_revoked_or_expired(key)]
+    async def use(services: Services) -> Data:
+        owner = await services.accounts.find(account)
+        counts = await services.listings.count(owner)
+        usable = [key for key in await services.keys.list_of(owner) if not services.keys.is_revoked_or_expired(key)]
         return {
             **status_data(owner),
             "usable_keys": len(usable),
@@ -138,7 +138,7 @@ def disable(context: click.Context, account: str, *, as_json: bool) -> None:
     \b
     Example: listings account disable alice@example.com
     """
-    show(status_data(with_service(context, lambda service: service.disable_account(account))), as_json=as_json)
+    show(status_data(with_service(context, lambda services: services.accounts.disable(account))), as_json=as_json)
 
 
 @account.command(short_help="Enable a disabled account.")
@@ -151,11 +151,11 @@ def enable(context: click.Context, account: str, *, as_json: bool) -> None:
     \b
     Example: listings account enable alice@example.com
     """
-    show(status_data(with_service(context, lambda service: service.enable_account(account))), as_json=as_json)
+    show(status_data(with_service(context, lambda services: services.accounts.enable(account))), as_json=as_json)
 
 
-def _plan_end(service: Service, months: int) -> int:
+def _plan_end(services: Services, months: int) -> int:
     try:
-        return timestamps.add_months(service.clock(), months)
+        return timestamps.add_months(services.clock(), months)
     except ValueError as error:
         raise Problem("invalid_request", str(error)) from None

@@ -11,7 +11,7 @@ from listings.cli.demo_listings import ALICE, BOB, CHARLIE
 from listings.cli.seed import SeedAccount
 from listings.domain import api_keys, fields
 from listings.domain.model import Account, Caller, is_plan_active
-from listings.service import Service
+from listings.service import Services
 
 _LISTINGS = "/api/v1/listings"
 _PASSWORD = "CONSOLE_PASSWORD"  # noqa: S105 - the variable in demo.env
@@ -51,7 +51,7 @@ class Demo(NamedTuple):
     other_listing: int
 
 
-async def prepare(service: Service, folder: Path) -> Demo:
+async def prepare(services: Services, folder: Path) -> Demo:
     """Create missing accounts, keys and listings. Keys and password of an earlier run are read from demo.env."""
     saved = _read_environment(folder / "demo.env")
     keys: dict[str, str] = {}
@@ -59,10 +59,10 @@ async def prepare(service: Service, folder: Path) -> Demo:
     password = saved_password if _PASSWORD_FORMAT.fullmatch(saved_password) else secrets.token_urlsafe(12)
     first: list[int] = []
     for demo_account in _ACCOUNTS:
-        account = await seed.ensure_account(service, demo_account.seed)
-        await _ensure_password(service, account, password)
-        keys[demo_account.variable], caller = await _ensure_key(service, account, saved.get(demo_account.variable))
-        first.append(await _ensure_listings(service, caller, demo_account))
+        account = await seed.ensure_account(services, demo_account.seed)
+        await _ensure_password(services, account, password)
+        keys[demo_account.variable], caller = await _ensure_key(services, account, saved.get(demo_account.variable))
+        first.append(await _ensure_listings(services, caller, demo_account))
     return Demo(keys, password, first[0], first[1])
 
 
@@ -105,44 +105,43 @@ def banner(demo: Demo, base_url: str, database: str, environment: Path) -> str:
     return "\n".join(lines)
 
 
-async def _ensure_password(service: Service, account: Account, password: str) -> None:
+async def _ensure_password(services: Services, account: Account, password: str) -> None:
     """Set the password of the account's owner, unless it is set already."""
     if account.disabled_at is not None:
         return
-    stored = await service.store.get_password(account.id)
-    if not (await service.passwords.verify(stored, password)).is_correct:
-        token = await service.accept_invitation(await service.invite(str(account.id)), password)
-        await service.sign_out(token)
+    if not await services.sessions.is_password_correct(account, password):
+        token = await services.invitations.accept(await services.invitations.create(str(account.id)), password)
+        await services.sessions.sign_out(token)
 
 
-async def _ensure_key(service: Service, account: Account, saved: str | None) -> tuple[str, Caller]:
+async def _ensure_key(services: Services, account: Account, saved: str | None) -> tuple[str, Caller]:
     """Return the saved key if it is usable, or create a key."""
     if saved is not None and api_keys.is_well_formed(saved):
-        caller = await service.find_key(saved)
+        caller = await services.keys.find(saved)
         if caller is None:
-            await service.add_key(account, "demo", saved)
-            caller = await service.find_key(saved)
-        if caller is not None and caller.account_id == account.id and _is_usable(service, caller):
+            await services.keys.add(account, "demo", saved)
+            caller = await services.keys.find(saved)
+        if caller is not None and caller.account_id == account.id and _is_usable(services, caller):
             return saved, caller
-    issued = await service.add_key(account, "demo", api_keys.generate())
-    return await _ensure_key(service, account, issued.secret)
+    issued = await services.keys.add(account, "demo", api_keys.generate())
+    return await _ensure_key(services, account, issued.secret)
 
 
-def _is_usable(service: Service, caller: Caller) -> bool:
+def _is_usable(services: Services, caller: Caller) -> bool:
     return caller.key_revoked_at is None and (
-        caller.key_expires_at is None or is_plan_active(caller.key_expires_at, service.clock())
+        caller.key_expires_at is None or is_plan_active(caller.key_expires_at, services.clock())
     )
 
 
-async def _ensure_listings(service: Service, caller: Caller, demo_account: _DemoAccount) -> int:
+async def _ensure_listings(services: Services, caller: Caller, demo_account: _DemoAccount) -> int:
     """Create the demo's listings if the account has none. Return the id of the account's oldest listing."""
-    existing = await service.list_listings(caller)
+    existing = await services.listings.list_active(caller)
     if existing:
         return existing[-1].id
     ids = []
     for listing in demo_account.listings:
         new, _ = fields.parse_new_listing(listing, strict=True)
-        ids.append((await service.create_listing(caller, new)).listing_id)
+        ids.append((await services.listings.create(caller, new)).listing_id)
     return ids[0]
 
 

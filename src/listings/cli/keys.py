@@ -4,14 +4,14 @@ from typing import BinaryIO
 
 import click
 
-from listings import service as use_cases
 from listings.cli import describe_output_error
 from listings.cli.group import SuggestingGroup
 from listings.cli.output import Data, json_option, key_data, listed_key_data, print_message, show, show_rows
 from listings.cli.parameters import Date, Integer, with_service
 from listings.domain import timestamps
 from listings.domain.errors import Problem
-from listings.service import IssuedKey, Service
+from listings.service import Services
+from listings.service.keys import INVALID_KEY_MESSAGE, IssuedKey
 
 _MAX_KEY_FILE_BYTES = 4096
 _MAX_GRACE_HOURS = 24 * 365
@@ -57,10 +57,10 @@ def create(
     """
     secret = _read_key(key_file) if key_file is not None else None
 
-    async def use(service: Service) -> IssuedKey:
+    async def use(services: Services) -> IssuedKey:
         if secret is None:
-            return await service.issue_key(account, name, expires)
-        return await service.import_key(account, name, secret, expires)
+            return await services.keys.create(account, name, expires)
+        return await services.keys.create(account, name, expires, secret)
 
     _show_issued(with_service(context, use), as_json=as_json)
 
@@ -78,8 +78,8 @@ def list_keys(context: click.Context, account: str, *, as_json: bool) -> None:
     Example: listings key list alice@example.com
     """
 
-    async def use(service: Service) -> list[Data]:
-        return [listed_key_data(key) for key in await service.list_keys(await service.find_account(account))]
+    async def use(services: Services) -> list[Data]:
+        return [listed_key_data(key) for key in await services.keys.list_of(await services.accounts.find(account))]
 
     columns = ("id", "hint", "name", "created_at", "last_used_at", "expires_at", "revoked_at")
     show_rows(columns, with_service(context, use), as_json=as_json)
@@ -104,7 +104,7 @@ def rotate(context: click.Context, key_id: int, grace: int, *, as_json: bool) ->
     \b
     Example: listings key rotate 7 --grace 48
     """
-    issued = with_service(context, lambda service: service.rotate_key(key_id, grace * 3600))
+    issued = with_service(context, lambda services: services.keys.rotate(key_id, grace * 3600))
     _show_issued(issued, as_json=as_json)
     if issued.key.expires_at is not None:
         print_message(f"Like the old key, it expires at {timestamps.format_timestamp(issued.key.expires_at)}")
@@ -120,7 +120,7 @@ def revoke(context: click.Context, key_id: int, *, as_json: bool) -> None:
     \b
     Example: listings key revoke 7
     """
-    revoked = with_service(context, lambda service: service.revoke_key(key_id))
+    revoked = with_service(context, lambda services: services.keys.revoke(key_id))
     if as_json:
         show(key_data(revoked), as_json=True)
     print_message(f"Revoked key {revoked.id} ({revoked.hint})")
@@ -141,4 +141,4 @@ def _read_key(file: BinaryIO) -> str:
     try:
         return file.read(_MAX_KEY_FILE_BYTES).decode("ascii").strip()
     except UnicodeDecodeError:
-        raise Problem("invalid_request", use_cases.INVALID_KEY_MESSAGE) from None
+        raise Problem("invalid_request", INVALID_KEY_MESSAGE) from None

@@ -5,7 +5,7 @@ import click
 from listings.cli.output import json_option, listing_data, show, show_rows
 from listings.cli.parameters import Integer, with_service
 from listings.domain.model import Listing
-from listings.service import Service
+from listings.service import Services
 
 _LISTING_ID = Integer(1, 2**63 - 1)
 _DEFAULT_LIMIT = 100
@@ -31,8 +31,8 @@ def list_listings(context: click.Context, account: str, limit: int, *, as_json: 
     Example: listings list alice@example.com --limit 20
     """
 
-    async def use(service: Service) -> list[Listing]:
-        return await service.list_latest_listings(await service.find_account(account), limit)
+    async def use(services: Services) -> list[Listing]:
+        return await services.listings.list_latest(await services.accounts.find(account), limit)
 
     rows = map(listing_data, with_service(context, use))
     columns = ("id", "state", "title", "type", "price", "view_count", "updated_at")
@@ -49,7 +49,7 @@ def show_listing(context: click.Context, listing_id: int, *, as_json: bool) -> N
     \b
     Example: listings show 1025
     """
-    show(listing_data(with_service(context, lambda service: service.find_listing(listing_id))), as_json=as_json)
+    show(listing_data(with_service(context, lambda services: services.listings.get_any(listing_id))), as_json=as_json)
 
 
 @click.command(short_help="Delete a listing.")
@@ -64,7 +64,10 @@ def delete(context: click.Context, listing_id: int, *, as_json: bool) -> None:
     \b
     Example: listings delete 1025
     """
-    show(listing_data(with_service(context, lambda service: service.delete_for_owner(listing_id))), as_json=as_json)
+    show(
+        listing_data(with_service(context, lambda services: services.listings.delete_for_owner(listing_id))),
+        as_json=as_json,
+    )
 
 
 @click.command(short_help="Restore a deleted listing.")
@@ -82,5 +85,5 @@ def undelete(context: click.Context, listing_id: int, *, active: bool, as_json: 
     \b
     Example: listings undelete 1025
     """
-    restored = with_service(context, lambda service: service.restore_for_owner(listing_id, active=active))
+    restored = with_service(context, lambda services: services.listings.restore_for_owner(listing_id, active=active))
     show(listing_data(restored), as_json=as_json)

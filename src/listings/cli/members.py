@@ -17,12 +17,10 @@ from listings.contract.history import CONSOLE, OPERATOR, Event, RejectedRequest,
 from listings.contract.members import Session
 from listings.domain import timestamps
 from listings.domain.errors import Problem
-from listings.domain.model import Account, bucket_of
-from listings.service import Service
+from listings.domain.model import Account
+from listings.service import Services
 from listings.service.accounts import is_erased
-from listings.service.members import INVITATION_SECONDS
-from listings.service.transfer import exporter
-from listings.service.usage import MAX_REJECTED_REQUESTS
+from listings.service.invitations import INVITATION_SECONDS
 
 T = TypeVar("T")
 
@@ -53,8 +51,8 @@ def invite(context: click.Context, account: str, base_url: str | None, *, as_jso
     """
     base = _validate_base_url(base_url) if base_url else _default_base_url(context)
 
-    async def use(service: Service) -> tuple[str, int]:
-        return await service.invite(account), int(service.clock()) + INVITATION_SECONDS
+    async def use(services: Services) -> tuple[str, int]:
+        return await services.invitations.create(account), int(services.clock()) + INVITATION_SECONDS
 
     token, expires_at = with_service(context, use)
     link = f"{base}/invitations/{token}"
@@ -98,11 +96,11 @@ def erase(context: click.Context, account: str, *, yes: bool, as_json: bool) -> 
     \b
     Example: listings account erase alice@example.com --yes
     """
-    found = with_service(context, lambda service: service.find_account(account))
+    found = with_service(context, lambda services: services.accounts.find(account))
     was_erased = is_erased(found)
     if not (yes or was_erased):
         click.confirm(f"Permanently erase account {found.id} ({found.email})?", abort=True, err=True)
-    erased = with_service(context, lambda service: service.erase_account(str(found.id)))
+    erased = with_service(context, lambda services: services.accounts.erase(str(found.id)))
     if as_json:
         show(status_data(erased), as_json=True)
     print_message(f"Account {erased.id} was already erased" if was_erased else f"Erased account {erased.id}")
@@ -128,11 +126,11 @@ def export(context: click.Context, account: str, file: Path, *, force: bool) -> 
     require_absent(file, force=force)
     draft = target_path.with_name(f"{target_path.name}.part")
 
-    async def use(service: Service) -> int:
-        owner = await service.find_account(account)
+    async def use(services: Services) -> int:
+        owner = await services.accounts.find(account)
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as target:
             os.fchmod(target.fileno(), 0o600)
-            await _write(service, owner, target)
+            await _write(services, owner, target)
             target.flush()
             os.fsync(target.fileno())
         draft.replace(target_path)
@@ -148,10 +146,10 @@ def export(context: click.Context, account: str, file: Path, *, force: bool) -> 
     print_message(f"Exported account {account_id} to {file}")
 
 
-async def _write(service: Service, owner: Account, target: BinaryIO) -> None:
+async def _write(services: Services, owner: Account, target: BinaryIO) -> None:
     """Write each row as it is read, so that memory does not grow with the account."""
     target.write(b'{"account":' + msgspec.json.encode(status_data(owner)))
-    for name, rows in _sections(service, owner).items():
+    for name, rows in _sections(services, owner).items():
         target.write(b',\n"%b":[' % name.encode())
         separator = b""
         async for row in rows():
@@ -161,18 +159,14 @@ async def _write(service: Service, owner: Account, target: BinaryIO) -> None:
     target.write(b"}\n")
 
 
-def _sections(service: Service, owner: Account) -> Mapping[str, Callable[[], AsyncIterator[Any]]]:
-    partition = (bucket_of(owner.id), owner.id)
-    store = service.store
+def _sections(services: Services, owner: Account) -> Mapping[str, Callable[[], AsyncIterator[Any]]]:
     return {
-        "keys": lambda: _convert_rows(store.list_keys(owner.id), listed_key_data),
-        "sessions": lambda: _convert_rows(store.list_sessions(owner.id), _session_data),
-        "activity": lambda: _read_activity(service, owner),
-        "usage": lambda: _convert_rows(store.list_usage_by_hour(*partition, 0), _usage_data),
-        "refusals": lambda: _convert_rows(
-            store.list_rejected_requests(*partition, MAX_REJECTED_REQUESTS), _rejected_data
-        ),
-        "listings": lambda: _read_listings(service, owner),
+        "keys": lambda: _convert_rows(services.keys.list_of(owner), listed_key_data),
+        "sessions": lambda: _convert_rows(services.sessions.list_stored(owner), _session_data),
+        "activity": lambda: _read_activity(services, owner),
+        "usage": lambda: _convert_rows(services.usage.list_hours(owner), _usage_data),
+        "refusals": lambda: _convert_rows(services.usage.list_rejected(owner), _rejected_data),
+        "listings": lambda: _read_listings(services, owner),
     }
 
 
@@ -181,18 +175,18 @@ async def _convert_rows(read: Awaitable[Iterable[T]], convert: Callable[[T], Any
         yield convert(row)
 
 
-async def _read_activity(service: Service, owner: Account) -> AsyncIterator[Any]:
-    page = await service.list_activity(owner, None, _PAGE_SIZE)
+async def _read_activity(services: Services, owner: Account) -> AsyncIterator[Any]:
+    page = await services.activity.list_page(owner, None, _PAGE_SIZE)
     while True:
         for event in page.events:
             yield _event_data(event)
         if page.next_cursor is None:
             return
-        page = await service.list_activity(owner, page.next_cursor, _PAGE_SIZE)
+        page = await services.activity.list_page(owner, page.next_cursor, _PAGE_SIZE)
 
 
-async def _read_listings(service: Service, owner: Account) -> AsyncIterator[Any]:
-    async for page in exporter.read_pages(service, owner):
+async def _read_listings(services: Services, owner: Account) -> AsyncIterator[Any]:
+    async for page in services.transfer.read_pages(owner):
         for listing in page:
             yield listing_data(listing)
 

@@ -11,7 +11,7 @@ import click
 
 from listings import wiring
 from listings.domain import timestamps
-from listings.service import Service
+from listings.service import Services
 from listings.settings import COPY_TARGET, SETTINGS, ResolvedSetting, Settings, load, mask_password, resolve_all
 from listings.telemetry import logs
 
@@ -65,15 +65,15 @@ def survey_settings(context: click.Context) -> list[ResolvedSetting]:
 
 
 def with_service(
-    context: click.Context, use: Callable[[Service], Awaitable[T]], *, logger_name: str = Service.__module__
+    context: click.Context, use: Callable[[Services], Awaitable[T]], *, logger_name: str = Services.__module__
 ) -> T:
     """Run `use` with a service on the existing database. Log events name the system user as the operator."""
     settings = load_settings(context)
     configure_logs(settings, logger_name)
 
     async def run() -> T:
-        async with wiring.open_service(settings) as service:
-            return await use(service)
+        async with wiring.open_service(settings) as services:
+            return await use(services)
 
     with logs.bind_operator(_user()):
         return asyncio.run(run())

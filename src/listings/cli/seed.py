@@ -13,7 +13,9 @@ import msgspec
 from listings.domain import api_keys, timestamps
 from listings.domain.errors import Problem
 from listings.domain.model import Account
-from listings.service import INVALID_KEY_MESSAGE, Service, validate_email, validate_name
+from listings.service import Services
+from listings.service.accounts import validate_email, validate_name
+from listings.service.keys import INVALID_KEY_MESSAGE
 
 KEY_NAME = "seed"
 
@@ -49,44 +51,44 @@ def read(path: Path) -> Seed:
     return seed
 
 
-async def apply(service: Service, seed: Seed) -> None:
+async def apply(services: Services, seed: Seed) -> None:
     """Create missing accounts and keys, and update names and plans.
 
     Raises Problem before any change if a key belongs to another account.
     """
     for wanted in seed.accounts:
         for secret in wanted.keys:
-            await _require_own_key(service, wanted, secret)
+            await _require_own_key(services, wanted, secret)
     for wanted in seed.accounts:
-        account = await ensure_account(service, wanted)
+        account = await ensure_account(services, wanted)
         for secret in wanted.keys:
-            if await service.find_key(secret) is None:
-                await service.add_key(account, KEY_NAME, secret)
+            if await services.keys.find(secret) is None:
+                await services.keys.add(account, KEY_NAME, secret)
 
 
-async def ensure_account(service: Service, wanted: SeedAccount) -> Account:
+async def ensure_account(services: Services, wanted: SeedAccount) -> Account:
     """Create the account, or update its name and plan, and return it."""
-    account = await _find(service, wanted.email)
+    account = await _find(services, wanted.email)
     if account is None:
-        return await service.add_account(wanted.name, wanted.email, wanted.plan_end(None))
+        return await services.accounts.add(wanted.name, wanted.email, wanted.plan_end(None))
     if account.name != wanted.name:
-        account = await service.rename_account(account.email, wanted.name)
+        account = await services.accounts.rename(account.email, wanted.name)
     end = wanted.plan_end(account.plan_expires_at)
-    return account if end == account.plan_expires_at else await service.set_plan(account.email, end)
+    return account if end == account.plan_expires_at else await services.accounts.set_plan(account.email, end)
 
 
-async def _find(service: Service, email: str) -> Account | None:
+async def _find(services: Services, email: str) -> Account | None:
     try:
-        return await service.find_account(email)
+        return await services.accounts.find(email)
     except Problem as problem:
         if problem.code != "account_not_found":
             raise
         return None
 
 
-async def _require_own_key(service: Service, wanted: SeedAccount, secret: str) -> None:
-    caller = await service.find_key(secret)
-    account = await _find(service, wanted.email)
+async def _require_own_key(services: Services, wanted: SeedAccount, secret: str) -> None:
+    caller = await services.keys.find(secret)
+    account = await _find(services, wanted.email)
     if caller is not None and (account is None or caller.account_id != account.id):
         raise Problem(
             "key_taken", f"The key {api_keys.mask(secret)} of the seed file does not belong to {wanted.email}"

@@ -23,7 +23,7 @@ from listings.cli.output import print_message
 from listings.cli.parameters import SettingText, configure_logs, load_settings
 from listings.domain.errors import Problem, Unavailable
 from listings.http.server import bind_socket, format_base_url
-from listings.service import Service
+from listings.service import Services
 from listings.settings import Settings
 from listings.telemetry.logs import RequestLog
 from listings.telemetry.metrics import start_listener
@@ -106,17 +106,17 @@ async def _run_server(
     request_log = RequestLog(sys.stderr.buffer, settings.log_level, as_json=as_json)
     if observers.metrics is not None:
         print_message(f"Metrics are at {observers.metrics.url}")
-    async with wiring.open_service(settings, metrics=observers.metrics) as service:
+    async with wiring.open_service(settings, metrics=observers.metrics) as services:
         with suppress(Unavailable):
-            await service.require_ready()  # connects to Redis, so that the first request does not wait for it
-        prepared = await _prepare(service, settings, seed_data, demo=demo)
+            await services.require_ready()  # connects to Redis, so that the first request does not wait for it
+        prepared = await _prepare(services, settings, seed_data, demo=demo)
         tune_garbage_collector()
 
         def on_ready() -> None:
             _announce(settings, base_url, prepared)
             on_damage(server.stop)
 
-        server = wiring.build_server(service, settings, request_log, on_ready, observers)
+        server = wiring.build_server(services, settings, request_log, on_ready, observers)
         _handle_hangup(_log_no_reload, server.stop)
         await server.serve([listener])
     request_log.close()
@@ -124,12 +124,12 @@ async def _run_server(
 
 
 async def _prepare(
-    service: Service, settings: Settings, seed_data: seeding.Seed | None, *, demo: bool
+    services: Services, settings: Settings, seed_data: seeding.Seed | None, *, demo: bool
 ) -> demonstration.Demo | None:
     """Apply the seed file and create the demo's accounts."""
     if seed_data is not None:
-        await seeding.apply(service, seed_data)
-    return await demonstration.prepare(service, settings.file.parent) if demo else None
+        await seeding.apply(services, seed_data)
+    return await demonstration.prepare(services, settings.file.parent) if demo else None
 
 
 def _supervise(
@@ -163,8 +163,8 @@ async def _run_supervisor(
         configure_logs(settings, pid=os.getpid())
         prepared = None
         if seed_data is not None or demo:
-            async with wiring.open_service(settings) as service:
-                prepared = await _prepare(service, settings, seed_data, demo=demo)
+            async with wiring.open_service(settings) as services:
+                prepared = await _prepare(services, settings, seed_data, demo=demo)
         _handle_hangup(supervisor.reload, supervisor.stop)
 
         def on_ready() -> None:

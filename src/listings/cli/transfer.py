@@ -17,8 +17,8 @@ from listings.cli.parameters import with_service
 from listings.cli.resumable_file import Origin, PartialFile, require_absent, resolve_target
 from listings.contract.imports import ImportProgress, Position, RowOutcome
 from listings.domain.errors import Problem
-from listings.service import Service
-from listings.service.transfer import exporter, importer
+from listings.service import Services
+from listings.service.transfer import importer
 from listings.service.transfer.file_formats import Format, ImportFile, detect_format
 from listings.service.transfer.rows import Row
 
@@ -59,14 +59,14 @@ def export(context: click.Context, account: str, file: Path, *, force: bool, as_
     target = resolve_target(file)
     require_absent(file, force=force)
 
-    async def use(service: Service) -> dict[str, Any]:
-        owner = await service.find_account(account)
-        origin = Origin(owner.id, await service.store.get_database_id(), file_format.name)
+    async def use(services: Services) -> dict[str, Any]:
+        owner = await services.accounts.find(account)
+        origin = Origin(owner.id, await services.get_database_id(), file_format.name)
         with _reporting_errors(file), PartialFile(target, origin, force=force) as part, _progress_bar() as progress:
             _begin(part, file_format)
             task = progress.add_task("Exporting", total=None, completed=part.progress.listings)
             unsaved_pages = 0
-            async for page in exporter.read_pages(service, owner, part.progress.last_id):
+            async for page in services.transfer.read_pages(owner, part.progress.last_id):
                 part.write(file_format.encode(page), len(page), page[-1].id)
                 progress.update(task, completed=part.progress.listings)
                 unsaved_pages += 1
@@ -100,13 +100,13 @@ def import_(
     Example: listings import alice@example.com alice.csv --dry-run
     """
 
-    async def use(service: Service) -> dict[str, Any]:
-        owner = await service.find_account(account)
+    async def use(services: Services) -> dict[str, Any]:
+        owner = await services.accounts.find(account)
         with _opened(file) as opened, _progress_bar() as progress:
             source = ImportFile(opened, detect_format(file))
             reporter = _Reporter(file, source.size, progress)
             options = importer.ImportOptions(new_ids=new_ids, dry_run=dry_run, again=again)
-            done = await importer.Import(service, owner, source, reporter, options).run()
+            done = await services.transfer.run_import(owner, source, reporter, options)
         return {"account_id": owner.id, "file": str(file)} | {
             name: getattr(done, name) for name in ("made", "changed", "unchanged", "refused")
         }

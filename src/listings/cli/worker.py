@@ -48,11 +48,11 @@ async def _serve(settings: Settings, listener: socket.socket, supervisor: Superv
     as_json = configure_logs(settings, pid=pid)
     request_log = RequestLog(sys.stderr.buffer, settings.log_level, as_json=as_json, pid=pid)
     with wiring.open_observers(settings, listening=False) as observers:
-        async with wiring.open_service(settings, metrics=observers.metrics) as service:
+        async with wiring.open_service(settings, metrics=observers.metrics) as services:
             with suppress(Unavailable):
-                await service.require_ready()  # connects to Redis, so that the first request does not wait for it
+                await services.require_ready()  # connects to Redis, so that the first request does not wait for it
             tune_garbage_collector()
-            server = wiring.build_server(service, settings, request_log, supervisor.send_ready, observers)
+            server = wiring.build_server(services, settings, request_log, supervisor.send_ready, observers)
             commands = asyncio.create_task(supervisor.run_commands(server, observers.metrics))
             await server.serve([listener])
         commands.cancel()

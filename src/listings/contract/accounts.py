@@ -1,14 +1,12 @@
-"""Types for the store's methods on accounts and keys."""
+"""The stores of accounts and keys, and their types."""
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
-from listings.domain.model import (
-    Account,
-    ApiKey,
-)
+from listings.contract.history import Actor
+from listings.domain.model import Account, ApiKey, Caller
 
 AccountChange: TypeAlias = Mapping[str, str | int | None]
 """New values for `name`, `plan_expires_at` and `disabled_at`. Contains only the fields to change."""
@@ -34,3 +32,60 @@ class Rotation(NamedTuple):
 
 DecideRotation: TypeAlias = Callable[[ApiKey, Account, int | None], Rotation]
 """Receives a key, its account, and the id of the key that already replaced it (None if none is known)."""
+
+
+class AccountStore(Protocol):
+    """Stores accounts, with the guarantees of `contract.store`."""
+
+    async def add_account(self, name: str, email: str, plan_expires_at: int | None, created_at: int) -> Account | None:
+        """Store an account. Return None and store nothing if the email address is taken."""
+
+    async def get_account(self, account_id: int) -> Account | None:
+        """Return the account with this id, or None if it does not exist."""
+
+    async def find_account(self, email: str) -> Account | None:
+        """Return the account with exactly this email address, or None if there is none."""
+
+    async def page_accounts(self, after: int, count: int) -> list[Account]:
+        """Return at most `count` accounts with ids above `after`, lowest first."""
+
+    async def change_account(
+        self, account_id: int, decide: Callable[[Account], AccountChange], actor: Actor | None = None
+    ) -> Account | None:
+        """Write the changes that the pure function `decide` returns for an account.
+
+        Return the updated account, or None if it does not exist.
+        """
+
+
+class KeyStore(Protocol):
+    """Stores API keys, with the guarantees of `contract.store`."""
+
+    async def find_caller(self, digest: bytes) -> Caller | None:
+        """Return the key with this digest and its account, or None if the key is unknown.
+
+        Revoked and expired keys are included.
+        """
+
+    async def add_key(self, new: NewKey, actor: Actor | None = None) -> ApiKey | None:
+        """Store a key of an existing account. Return None and store nothing if the digest is taken."""
+
+    async def list_keys(self, account_id: int) -> list[ApiKey]:
+        """Return the account's keys in order of their ids, including revoked and expired ones."""
+
+    async def rotate_key(self, key_id: int, decide: DecideRotation, actor: Actor | None = None) -> ApiKey | None:
+        """Store a new key and set the expiry of the old one, as the pure function `decide` returns them.
+
+        Return the new key, or None if the old one does not exist. The new digest must not be taken. The successor that
+        `decide` receives is read from the audit event of the earlier rotation. It is None if that rotation had no
+        `actor`, or if its event is no longer retained.
+        """
+
+    async def record_key_uses(self, uses: Mapping[int, int]) -> None:
+        """Record when keys (by id) were last used. A time before the stored one changes nothing."""
+
+    async def revoke_key(self, key_id: int, revoked_at: int, actor: Actor | None = None) -> ApiKey | None:
+        """Revoke a key permanently and return it, or None if it does not exist.
+
+        A key that is already revoked keeps its first `revoked_at`.
+        """

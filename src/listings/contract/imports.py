@@ -1,16 +1,13 @@
-"""Types for the store's import methods."""
+"""The store of imports, and its types."""
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
+from listings.contract.history import Actor
 from listings.domain.errors import Problem
-from listings.domain.model import (
-    ImportedListing,
-    Listing,
-    ListingChange,
-)
+from listings.domain.model import ImportedListing, Listing, ListingChange
 
 
 class ImportKey(msgspec.Struct, frozen=True):
@@ -72,3 +69,29 @@ class ImportBatch(NamedTuple):
     end: Position
     rows: Sequence[ImportRow]
     finished_at: int | None = None
+
+
+class ImportStore(Protocol):
+    """Stores imports, with the guarantees of `contract.store`."""
+
+    async def find_import(self, key: ImportKey) -> ImportProgress | None:
+        """Return the progress of an import, or None if it was never started."""
+
+    async def begin_import(
+        self, key: ImportKey, found: ImportProgress | None, started_at: int, last_id: int
+    ) -> ImportProgress | None:
+        """Start an import of an existing account from the beginning and return its progress.
+
+        Ids up to `last_id`, which is 0 or an id in the account's bucket, are not given to new listings from now on.
+        Return None and write nothing if the progress is not `found`, because another process started the import.
+        """
+
+    async def import_listings(
+        self, key: ImportKey, batch: ImportBatch, actor: Actor | None = None
+    ) -> list[RowOutcome] | None:
+        """Call `decide` of each row in order, write its decisions, and store the progress.
+
+        If a new listing's row has an id, the listing gets that id, and no id up to it is given to another listing. If
+        `decide` raises a Problem, it is the outcome of that row only. Return None and write nothing if the import is
+        not at the start of the batch, because another process continued or finished it.
+        """

@@ -1,15 +1,12 @@
-"""Types for the store's methods on listings."""
+"""The store of listings, and its types."""
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
+from listings.contract.history import Actor
 from listings.domain.errors import Problem
-from listings.domain.model import (
-    Listing,
-    ListingChange,
-    NewListing,
-)
+from listings.domain.model import Listing, ListingChange, ListingCounts, ListingQuery, NewListing
 
 Decide: TypeAlias = Callable[[Listing | None], ListingChange]
 """Receives a row inside the transaction and returns the changes to write, or raises a Problem.
@@ -83,3 +80,71 @@ class IndexStep(NamedTuple):
     seconds: float = 0.0  # during which other writers may have been blocked
     preparing_seconds: float = 0.0  # before that, with pauses in which others can write
     contended: bool = False  # whether others have written since the previous step or together with this one
+
+
+class ListingStore(Protocol):
+    """Stores listings, with the guarantees of `contract.store`."""
+
+    async def list_listings(self, bucket: int, account_id: int) -> list[Listing]:
+        """Return the account's active listings, newest (highest id) first."""
+
+    async def get_listing(self, listing_id: int) -> Listing | None:
+        """Return the listing of any account, including deleted ones, or None if it does not exist."""
+
+    async def get_listing_and_revision(self, listing_id: int) -> tuple[Listing, int] | None:
+        """Return the listing like `get_listing`, with the account's revision from the same snapshot."""
+
+    async def count_listings(self, bucket: int, account_id: int) -> ListingCounts:
+        """Return the number of the account's listings by status."""
+
+    async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> list[Listing]:
+        """Return the account's listings that match a query, in the order of the query and then by id."""
+
+    async def page_listings(self, bucket: int, account_id: int, after_id: int, count: int) -> list[Listing]:
+        """Return at most `count` listings of the account with ids above `after_id`, lowest first.
+
+        Deleted listings are included.
+        """
+
+    async def add_listing(  # noqa: PLR0913, PLR0917 - what to store, where, and on whose behalf
+        self,
+        bucket: int,
+        account_id: int,
+        new: NewListing,
+        created_at: str,
+        idempotency: IdempotencyRecord | None = None,
+        actor: Actor | None = None,
+    ) -> AddResult:
+        """Store a listing of an existing account. Its id is higher than all earlier ids of the account.
+
+        An id is `serial * 1024 + bucket` and is never reused. If the idempotency key was already used, store nothing
+        and return the original listing.
+
+        Raises Problem("idempotency_key_reused") if the key was used for a different request.
+        """
+
+    async def change_listing(self, listing_id: int, decide: Decide, actor: Actor | None = None) -> Listing:
+        """Read a listing, pass it to `decide`, write exactly the columns it returns, and return the new listing.
+
+        An empty change writes nothing, and any other change raises the version by one. If `decide` raises, nothing is
+        written and the exception is raised. `decide` must raise if the listing does not exist.
+        """
+
+    async def run_batch(
+        self,
+        bucket: int,
+        account_id: int,
+        batch: Batch,
+        idempotency: IdempotencyRecord | None = None,
+        actor: Actor | None = None,
+    ) -> Sequence[StepResult] | str:
+        """Run the steps of a batch and return the result of each, which is the same as if it had run on its own.
+
+        If the idempotency key was already used, do nothing and return the string that `batch.record` returned then.
+        If the batch is rolled back, no idempotency record is stored.
+
+        Raises Problem("idempotency_key_reused") if the key was used for a different request.
+        """
+
+    async def purge_idempotency_records(self, oldest: int) -> None:
+        """Delete the idempotency records from before `oldest`, a Unix time in seconds."""

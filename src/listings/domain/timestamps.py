@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from math import floor
 
+from listings.domain.errors import Problem
+
 _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d))?", re.ASCII)
 
 
@@ -38,12 +40,14 @@ def parse_timestamp(text: str) -> int:
 def add_months(seconds: float, months: int) -> int:
     """Return the same time of day `months` calendar months later, in seconds since 1970.
 
-    The result is on the last day of its month if the month is too short. Raises ValueError if it is after the year
-    9999.
+    The result is on the last day of its month if the month is too short. Raises Problem("invalid_request") if it is
+    after the year 9999.
     """
     start = datetime.fromtimestamp(seconds, UTC)
     year, month = divmod(start.year * 12 + start.month - 1 + months, 12)
     if year > 9999:  # noqa: PLR2004 - the largest year of four digits
-        raise ValueError(f"{months} {'month' if months == 1 else 'months'} would end after the year 9999")
+        raise Problem(
+            "invalid_request", f"{months} {'month' if months == 1 else 'months'} would end after the year 9999"
+        )
     day = min(start.day, calendar.monthrange(year, month + 1)[1])
     return int(start.replace(year=year, month=month + 1, day=day, microsecond=0).timestamp())

@@ -5,78 +5,37 @@ engine.
 """
 
 import asyncio
-import logging
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from typing import cast
+from collections.abc import Callable
 
-from listings.contract.rate_limiter import RateLimitDecision, RateLimiter
+from listings.contract.freshness import Freshness
+from listings.contract.rate_limiter import RateLimiter
 from listings.contract.store import Store
-from listings.domain import api_keys
 from listings.domain.errors import Problem, Unavailable
-from listings.domain.model import Caller, is_plan_active
-from listings.service.accounts import (
-    INVALID_KEY_MESSAGE,
-    IssuedKey,
-    is_revoked_or_expired,
-    validate_email,
-    validate_name,
-)
-from listings.service.activity import Activity, ActivityPage
-from listings.service.indexing import Pause, run_index_steps
-from listings.service.listings import (
-    DEFAULT_WRITE_OPTIONS,
-    IDEMPOTENCY_SECONDS,
-    EncodeResults,
-    Listings,
-    Page,
-    WriteOptions,
-    find_changes,
-)
-from listings.service.market import Market, MarketPage
-from listings.service.members import Member, Members
+from listings.service.access import Access
+from listings.service.accounts import Accounts
+from listings.service.activity import Activity
+from listings.service.indexing import Pause
+from listings.service.invitations import Invitations
+from listings.service.keys import Keys
+from listings.service.listings import Listings
+from listings.service.maintenance import run_maintenance
+from listings.service.market import Market
+from listings.service.member_keys import MemberKeys
 from listings.service.passwords import Passwords
-from listings.service.payments.manual import ManualPayments, PaymentProvider, Payments
-from listings.service.usage import RequestCounts, Usage
-
-__all__ = [
-    "DEFAULT_WRITE_OPTIONS",
-    "INVALID_KEY_MESSAGE",
-    "ActivityPage",
-    "EncodeResults",
-    "InactiveKeyError",
-    "IssuedKey",
-    "MarketPage",
-    "Member",
-    "Page",
-    "Service",
-    "Usage",
-    "WriteOptions",
-    "find_changes",
-    "validate_email",
-    "validate_name",
-]
-
-_log = logging.getLogger(__name__)
-
-_MAINTENANCE_SECONDS = 60
-_MAX_CACHED_KEYS = 4096
-_MARKET_SECONDS = 1
-_INDEX_SECONDS = 1
-_USAGE_SECONDS = 2  # normal delay until other processes show the requests that this one has counted
+from listings.service.payments import Payments
+from listings.service.payments.manual import ManualPayments
+from listings.service.payments.provider import PaymentProvider
+from listings.service.sessions import Sessions
+from listings.service.transfer import Transfer
+from listings.service.usage import RequestUsage
 
 
-class InactiveKeyError(Problem):
-    """The key is revoked or has expired. `caller` identifies it, so that the console can show its use."""
+class Services:
+    """All use cases, by subject, over one store, one rate limiter and one clock.
 
-    def __init__(self, caller: Caller) -> None:
-        super().__init__("invalid_api_key", "Invalid API key")
-        self.caller = caller
-
-
-class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
-    """All use cases, over one store, one rate limiter and one clock."""
+    `limiter` is None if there is no rate limit, and `clock` returns seconds since 1970.
+    """
 
     def __init__(  # noqa: PLR0913 - most are optional and keyword-only
         self,
@@ -87,140 +46,61 @@ class Service(Members, Listings, Market, RequestCounts, Activity, Payments):
         sign_up_open: bool = False,
         market_open: bool = True,
         payments: PaymentProvider | None = None,
+        passwords: Passwords | None = None,
         pause: Pause = asyncio.sleep,
     ) -> None:
-        """Create the service.
+        """Create the services.
 
-        `limiter`: None means no rate limit. `clock` returns seconds since 1970. `sign_up_open`: whether anyone may
-        create an account. `market_open`: whether listings are indexed for the public market. `payments`: None means
-        that the operator takes payments. `pause` sleeps between maintenance tasks.
+        `sign_up_open`: whether anyone may create an account. `market_open`: whether listings are indexed for the
+        public market. `payments`: None means that the operator takes payments. `pause` sleeps between maintenance
+        tasks.
         """
-        self.store = store
+        passwords = passwords if passwords is not None else Passwords()
         self.limiter = limiter
         self.clock = clock
-        self.pause = pause
-        self.sign_up_open = sign_up_open
-        self.market_open = market_open
-        self.payments = payments if payments is not None else ManualPayments()
-        self.passwords = Passwords()
-        self._begin_counting()
-        self.stopping = False
-        self._key_uses: dict[int, int] = {}
-        self._well_formed: set[bytes] = set()  # digests of well-formed keys from earlier requests
-        Market.__init__(self)
+        self.freshness: Freshness = store
+        self.access = Access(store, limiter, clock)
+        self.listings = Listings(store, store, clock)
+        self.market = Market(store, store, store, clock, pause)
+        self.accounts = Accounts(store, store, store, clock)
+        self.keys = Keys(store, self.accounts, clock)
+        self.sessions = Sessions(store, store, passwords, clock, sign_up_open=sign_up_open)
+        self.invitations = Invitations(store, self.accounts, self.sessions, passwords, clock)
+        self.member_keys = MemberKeys(self.keys, self.sessions, store, clock)
+        self.usage = RequestUsage(store, store, limiter, clock)
+        self.activity = Activity(store, clock)
+        self.payments = Payments(store, payments if payments is not None else ManualPayments(), clock)
+        self.transfer = Transfer(store, store, clock)
+        self._store = store
+        self._market_open = market_open
+        self._pause = pause
+        self._stopping = False
 
     def begin_shutdown(self) -> None:
         """Report the service as not ready."""
-        self.stopping = True
+        self._stopping = True
 
     async def require_ready(self) -> None:
         """Raise Unavailable if the service is stopping or its store or rate limiter is unavailable."""
-        if self.stopping:
+        if self._stopping:
             raise Unavailable("The service is stopping")
         try:
-            await self.store.check()
+            await self._store.check()
             if self.limiter is not None:
                 await self.limiter.check()
         except Problem as problem:
             raise Unavailable(problem.message) from problem
 
-    # Callers
-
-    async def authenticate(self, key: str | None) -> Caller:
-        """Return the caller that owns the key.
-
-        Raises Problem: api_key_required (no key), invalid_api_key (unknown, malformed, revoked or expired).
-        """
-        if not key:
-            raise Problem("api_key_required", "API key is required")
-        digest = api_keys.digest(key)
-        if digest in self._well_formed or self._is_well_formed(key, digest):
-            caller = await self.store.find_caller(digest)
-            now = self.clock()
-            if not self._hour_begins <= now < self._hour_ends:
-                self._begin_hour(now)
-            if caller is not None and not is_revoked_or_expired(caller.key_revoked_at, caller.key_expires_at, now):
-                self._key_uses[caller.key_id] = int(now)
-                return caller
-            if caller is not None:
-                _log.warning("Key %d is revoked or has expired", caller.key_id)
-                raise InactiveKeyError(caller)
-        raise Problem("invalid_api_key", "Invalid API key")
-
-    def _is_well_formed(self, key: str, digest: bytes) -> bool:
-        """Return whether a key is well formed, and cache it if so.
-
-        Computing the checksum takes longer than the rest of the authentication.
-        """
-        if not api_keys.is_well_formed(key):
-            return False
-        if len(self._well_formed) >= _MAX_CACHED_KEYS:
-            self._well_formed.clear()
-        self._well_formed.add(digest)
-        return True
-
-    async def count_request(self, caller: Caller) -> RateLimitDecision | None:
-        """Count a request of the caller's key and return the decision, or None if there is no rate limit."""
-        return await self.limiter.hit(caller.key_id) if self.limiter is not None else None
-
-    async def peek_rate_limit(self, caller: Caller) -> RateLimitDecision | None:
-        """Return the state of the key's rate limit without counting a request, or None if there is no limit."""
-        return await self.limiter.peek(caller.key_id) if self.limiter is not None else None
-
-    def require_plan(self, caller: Caller) -> None:
-        """Raise Problem: plan_expired (the account has no active Business plan), account_disabled."""
-        if not is_plan_active(caller.plan_expires_at, self.clock()):
-            raise Problem("plan_expired", "Business plan expired")
-        if caller.account_disabled_at is not None:
-            raise Problem("account_disabled", "This account is disabled")
+    async def get_database_id(self) -> str:
+        """Return the id of the database, to which exports refer."""
+        return await self._store.get_database_id()
 
     async def run_maintenance(self) -> None:
         """Run the background tasks until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(
-                self._repeat(_MAINTENANCE_SECONDS, self.write_key_uses, self.write_usage, *self._list_purges())
-            )
-            group.create_task(self._repeat(_USAGE_SECONDS, self.write_usage_batch))
-            group.create_task(self._repeat(_MARKET_SECONDS, self.write_views))
-            group.create_task(self._repeat(_INDEX_SECONDS, self.index_accounts))
-            if self.limiter is not None:
-                group.create_task(self.limiter.run_maintenance())
-            if self.market_open:
-                group.create_task(self._repeat(_MARKET_SECONDS, self.index_market))
+        await run_maintenance(self, self._pause, market_open=self._market_open)
 
-    async def _repeat(self, seconds: float, *jobs: Callable[[], Awaitable[object]]) -> None:
-        """Pause and run the jobs, repeatedly, until cancelled.
-
-        A cancelled job may raise another exception instead, so the loop checks for the cancellation.
-        """
-        task = cast("asyncio.Task[None]", asyncio.current_task())
-        while not task.cancelling():
-            await self.pause(seconds)
-            for job in jobs:
-                try:
-                    await job()
-                except Unavailable:
-                    pass  # the next run tries again
-                except Exception:  # noqa: BLE001 - a bug in one job must not stop the others
-                    _log.exception("A maintenance job failed")
-
-    async def index_accounts(self) -> int:
-        """Add the listings of large accounts to the search index. Returns the number of listings added."""
-        return await run_index_steps(self.store.index_accounts, self.pause)
-
-    def _list_purges(self) -> tuple[Callable[[], Awaitable[object]], ...]:
-        return self.purge_idempotency_records, self.purge_views, self.purge_sessions, self.purge_history
-
-    async def purge_idempotency_records(self) -> None:
-        """Delete the idempotency records older than a day (decision G36)."""
-        with suppress(Unavailable):
-            await self.store.purge_idempotency_records(int(self.clock()) - IDEMPOTENCY_SECONDS + 1)
-
-    async def write_key_uses(self) -> None:
-        """Store when each key was last used. Keep the times for the next call if the store is unavailable."""
-        uses, self._key_uses = self._key_uses, {}
-        try:
-            if uses:
-                await self.store.record_key_uses(uses)
-        except Unavailable:
-            self._key_uses = uses | self._key_uses
+    async def write_pending(self) -> None:
+        """Store the counts and times that are still in memory."""
+        await self.access.write_key_uses()
+        await self.market.write_views()
+        await self.usage.write()

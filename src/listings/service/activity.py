@@ -5,8 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from listings.contract.history import LATEST, ActivityCursor, Creation, Event, HistoryCutoffs
-from listings.contract.store import Store
+from listings.contract.history import LATEST, ActivityCursor, Creation, Event, HistoryCutoffs, HistoryStore
 from listings.domain import timestamps
 from listings.domain.errors import Unavailable
 from listings.domain.model import BUCKETS, Account, bucket_of
@@ -32,20 +31,19 @@ class ActivityPage(NamedTuple):
 class Activity:
     """The use cases of the audit log."""
 
-    store: Store
-    clock: Callable[[], float]
-    _next_bucket: int = 0
+    def __init__(self, history: HistoryStore, clock: Callable[[], float]) -> None:
+        self._history = history
+        self._clock = clock
+        self._next_bucket = 0
 
-    async def list_activity(
-        self, account: Account, before: ActivityCursor | None = None, count: int = 50
-    ) -> ActivityPage:
+    async def list_page(self, account: Account, before: ActivityCursor | None = None, count: int = 50) -> ActivityPage:
         """Return at most `count` events of the last 90 days, before a cursor if one is given."""
         start = before if before is not None else LATEST
-        oldest = int(self.clock()) - ACTIVITY_DAYS * _DAY
+        oldest = int(self._clock()) - ACTIVITY_DAYS * _DAY
         partition = (bucket_of(account.id), account.id)
         creates = await self._find_creates(partition, start.listing_id, count + 1, oldest)
         stored = [
-            event for event in await self.store.page_events(*partition, start, count + 1) if event.moment >= oldest
+            event for event in await self._history.page_events(*partition, start, count + 1) if event.moment >= oldest
         ]
         merged = sorted([*stored, *creates.events], key=lambda event: (event.revision, event.number), reverse=True)
         page = merged[:count]
@@ -58,7 +56,7 @@ class Activity:
         events: list[Event] = []
         oldest_text = timestamps.format_timestamp(oldest)
         for _ in range(_MAX_PAGES):
-            page = await self.store.page_creations(*partition, before_id, _PAGE_SIZE)
+            page = await self._history.page_creations(*partition, before_id, _PAGE_SIZE)
             for creation in page:
                 before_id = creation.listing_id
                 if creation.actor is None:
@@ -73,9 +71,9 @@ class Activity:
             await asyncio.sleep(0)  # lets other requests run
         return _Creates(events, before_id, is_complete=False)
 
-    async def purge_history(self) -> None:
+    async def purge(self) -> None:
         """Delete activity after 90 days and usage after 31 days. Each call purges some of the buckets in batches."""
-        now = int(self.clock())
+        now = int(self._clock())
         oldest_usage = now - USAGE_DAYS * _DAY
         oldest = HistoryCutoffs(
             now - ACTIVITY_DAYS * _DAY, oldest_usage // _HOUR, oldest_usage * _MICROSECONDS_PER_SECOND
@@ -86,7 +84,7 @@ class Activity:
         with suppress(Unavailable):
             while count >= _PURGE_BATCH_SIZE:
                 buckets = range(first, first + _PURGE_BUCKETS)
-                count = await self.store.purge_history(buckets, oldest, _PURGE_BATCH_SIZE)
+                count = await self._history.purge_history(buckets, oldest, _PURGE_BATCH_SIZE)
 
 
 class _Creates(NamedTuple):

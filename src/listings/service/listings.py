@@ -2,10 +2,12 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from listings.contract.freshness import Freshness
 from listings.contract.history import OPERATOR, Actor
 from listings.contract.listings import (
     AddResult,
@@ -14,12 +16,12 @@ from listings.contract.listings import (
     ChangeStep,
     Decide,
     IdempotencyRecord,
+    ListingStore,
     Step,
     StepResult,
 )
-from listings.contract.store import Store
 from listings.domain import timestamps
-from listings.domain.errors import Problem
+from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import (
     Account,
     Caller,
@@ -60,65 +62,57 @@ EncodeResults: TypeAlias = Callable[[Sequence[StepResult]], str]
 class Listings:
     """The use cases of listings."""
 
-    store: Store
-    clock: Callable[[], float]
+    def __init__(self, listings: ListingStore, freshness: Freshness, clock: Callable[[], float]) -> None:
+        self._store = listings
+        self._freshness = freshness
+        self._clock = clock
 
     # For sellers
 
-    async def list_listings(self, caller: Caller) -> list[Listing]:
+    async def list_active(self, caller: Caller) -> list[Listing]:
         """Return the caller's active listings, newest first."""
-        return await self.store.list_listings(caller.bucket, caller.account_id)
+        return await self._store.list_listings(caller.bucket, caller.account_id)
 
-    async def find_listings(self, caller: Caller, query: ListingQuery) -> Page:
+    async def find(self, caller: Caller, query: ListingQuery) -> Page:
         """Return the caller's listings that match a query (decision G17)."""
         if query.limit is None:
-            return Page(await self.store.find_listings(caller.bucket, caller.account_id, query))
+            return Page(await self._store.find_listings(caller.bucket, caller.account_id, query))
         one_more = msgspec.structs.replace(query, limit=query.limit + 1)
-        found = await self.store.find_listings(caller.bucket, caller.account_id, one_more)
+        found = await self._store.find_listings(caller.bucket, caller.account_id, one_more)
         next_cursor = query.cursor_of(found[query.limit - 1]) if len(found) > query.limit else None
         return Page(found[: query.limit], next_cursor)
 
     async def get_revision(self, caller: Caller) -> int:
         """Return the revision of the caller's listings. Read it before the listings that it describes."""
-        return await self.store.get_revision(caller.bucket, caller.account_id)
+        return await self._freshness.get_revision(caller.bucket, caller.account_id)
 
-    async def get_settled_revision(self, caller: Caller) -> int:
-        """Return the last revision that changed an existing listing of the caller; creates do not count."""
-        return await self.store.get_settled_revision(caller.bucket, caller.account_id)
-
-    def get_cached_settled_revision(self, caller: Caller) -> int | None:
-        """Like `get_settled_revision`, but from memory only; None if a read would be needed."""
-        return self.store.get_cached_settled_revision(caller.bucket, caller.account_id)
-
-    async def get_listing(self, caller: Caller, listing_id: int) -> Listing:
+    async def get(self, caller: Caller, listing_id: int) -> Listing:
         """Return the caller's listing. Raises Problem: listing_not_found (missing or deleted), not_owner."""
-        return _require_own(await self.store.get_listing(listing_id), caller)
+        return _require_own(await self._store.get_listing(listing_id), caller)
 
-    async def get_listing_and_revision(self, caller: Caller, listing_id: int) -> tuple[Listing, int]:
-        """Like `get_listing`, with the revision of the caller's listings at the time of the read."""
-        listing, revision = await self.store.get_listing_and_revision(listing_id) or (None, 0)
+    async def get_with_revision(self, caller: Caller, listing_id: int) -> tuple[Listing, int]:
+        """Like `get`, with the revision of the caller's listings at the time of the read."""
+        listing, revision = await self._store.get_listing_and_revision(listing_id) or (None, 0)
         return _require_own(listing, caller), revision
 
-    async def find_own_listing(self, caller: Caller, listing_id: int) -> Listing | None:
+    async def find_own(self, caller: Caller, listing_id: int) -> Listing | None:
         """Return the caller's listing, even if deleted, or None if it is missing or has another owner."""
-        listing = await self.store.get_listing(listing_id)
+        listing = await self._store.get_listing(listing_id)
         return listing if listing is not None and listing.account_id == caller.account_id else None
 
-    async def create_listing(
-        self, caller: Caller, new: NewListing, options: WriteOptions = DEFAULT_WRITE_OPTIONS
-    ) -> AddResult:
+    async def create(self, caller: Caller, new: NewListing, options: WriteOptions = DEFAULT_WRITE_OPTIONS) -> AddResult:
         """Create a listing for the caller. A dry run returns the id 0. Raises Problem("idempotency_key_reused")."""
         record = self._build_idempotency_record(options)
         if not options.dry_run:
-            now = self.clock()
+            now = self._clock()
             actor = Actor(caller.key_id, int(now))
             created_at = timestamps.format_timestamp(now)
-            return await self.store.add_listing(caller.bucket, caller.account_id, new, created_at, record, actor)
+            return await self._store.add_listing(caller.bucket, caller.account_id, new, created_at, record, actor)
         batch = Batch([AddStep(new, self._format_now())], atomic=True, dry_run=True, record=str)
-        earlier = await self.store.run_batch(caller.bucket, caller.account_id, batch, record)
+        earlier = await self._store.run_batch(caller.bucket, caller.account_id, batch, record)
         return AddResult(int(earlier), replayed=True) if isinstance(earlier, str) else AddResult(0, replayed=False)
 
-    async def update_listing(
+    async def update(
         self,
         caller: Caller,
         listing_id: int,
@@ -129,22 +123,18 @@ class Listings:
 
         If the body was invalid, `change` is its Problem. It is raised after the ownership check (decision G21).
 
-        Raises Problem like `get_listing`, and precondition_failed.
+        Raises Problem like `get`, and precondition_failed.
         """
         decide = self.build_update_step(caller, listing_id, change, options).decide
         if isinstance(change, Problem):
-            decide(await self.store.get_listing(listing_id))
+            decide(await self._store.get_listing(listing_id))
         return await self._edit(caller, listing_id, decide, options)
 
-    async def delete_listing(
-        self, caller: Caller, listing_id: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS
-    ) -> None:
-        """Soft-delete the caller's listing (decision G11). Raises Problem like `update_listing`."""
+    async def delete(self, caller: Caller, listing_id: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS) -> None:
+        """Soft-delete the caller's listing (decision G11). Raises Problem like `update`."""
         await self._edit(caller, listing_id, self.build_delete_step(caller, listing_id, options).decide, options)
 
-    async def restore_listing(
-        self, caller: Caller, listing_id: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS
-    ) -> Listing:
+    async def restore(self, caller: Caller, listing_id: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS) -> Listing:
         """Restore the caller's deleted listing as inactive (decision G12). Does nothing if it is not deleted.
 
         Raises Problem: listing_not_found, not_owner, precondition_failed.
@@ -156,10 +146,10 @@ class Listings:
     async def run_batch(
         self, caller: Caller, steps: Sequence[Step], encode: EncodeResults, options: WriteOptions, *, atomic: bool
     ) -> Sequence[StepResult] | str:
-        """Run several writes in one transaction; see `Store.run_batch`."""
+        """Run several writes in one transaction; see `ListingStore.run_batch`."""
         batch = Batch(steps, atomic=atomic, dry_run=options.dry_run, record=encode)
-        actor = Actor(caller.key_id, int(self.clock()))
-        return await self.store.run_batch(
+        actor = Actor(caller.key_id, int(self._clock()))
+        return await self._store.run_batch(
             caller.bucket, caller.account_id, batch, self._build_idempotency_record(options), actor
         )
 
@@ -189,7 +179,7 @@ class Listings:
         self, caller: Caller, listing_id: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS
     ) -> ChangeStep:
         """Return the batch step that deletes the caller's listing."""
-        now = self.clock()
+        now = self._clock()
 
         def decide(listing: Listing | None) -> ListingChange:
             deletion: ListingChange = {"is_active": False, "deleted_at": int(now)}
@@ -212,39 +202,44 @@ class Listings:
 
     async def _edit(self, caller: Caller, listing_id: int, decide: Decide, options: WriteOptions) -> Listing:
         if not options.dry_run:
-            return await self.store.change_listing(listing_id, decide, Actor(caller.key_id, int(self.clock())))
-        listing = await self.store.get_listing(listing_id)
+            return await self._store.change_listing(listing_id, decide, Actor(caller.key_id, int(self._clock())))
+        listing = await self._store.get_listing(listing_id)
         decide(listing)
         return _require_listing(listing, listing_id)
 
     def _build_idempotency_record(self, options: WriteOptions) -> IdempotencyRecord | None:
         if options.idempotency_key is None:
             return None
-        now = int(self.clock())
+        now = int(self._clock())
         return IdempotencyRecord(options.idempotency_key, options.digest, now, now - IDEMPOTENCY_SECONDS + 1)
 
     def _format_now(self) -> str:
-        return timestamps.format_timestamp(self.clock())
+        return timestamps.format_timestamp(self._clock())
+
+    async def purge_idempotency_records(self) -> None:
+        """Delete the idempotency records older than a day (decision G36)."""
+        with suppress(Unavailable):
+            await self._store.purge_idempotency_records(int(self._clock()) - IDEMPOTENCY_SECONDS + 1)
 
     # For the operator
 
-    async def list_latest_listings(self, account: Account, count: int) -> list[Listing]:
+    async def list_latest(self, account: Account, count: int) -> list[Listing]:
         """Return at most `count` of an account's newest listings, in any state."""
-        return await self.store.find_listings(
+        return await self._store.find_listings(
             bucket_of(account.id), account.id, ListingQuery(status="all", limit=count)
         )
 
-    async def count_listings(self, account: Account) -> ListingCounts:
+    async def count(self, account: Account) -> ListingCounts:
         """Count the account's listings by state."""
-        return await self.store.count_listings(bucket_of(account.id), account.id)
+        return await self._store.count_listings(bucket_of(account.id), account.id)
 
-    async def find_listing(self, listing_id: int) -> Listing:
+    async def get_any(self, listing_id: int) -> Listing:
         """Return a listing of any account, even if deleted. Raises Problem("listing_not_found")."""
-        return _require_listing(await self.store.get_listing(listing_id), listing_id)
+        return _require_listing(await self._store.get_listing(listing_id), listing_id)
 
     async def delete_for_owner(self, listing_id: int) -> Listing:
         """Delete a listing on behalf of its owner, unless it already is. Raises Problem("listing_not_found")."""
-        now = int(self.clock())
+        now = int(self._clock())
 
         def decide(listing: Listing | None) -> ListingChange:
             present = _require_listing(listing, listing_id)
@@ -252,7 +247,7 @@ class Listings:
                 return {}
             return find_changes(present, {"is_active": False, "deleted_at": now}, timestamps.format_timestamp(now))
 
-        deleted = await self.store.change_listing(listing_id, decide, Actor(OPERATOR, now))
+        deleted = await self._store.change_listing(listing_id, decide, Actor(OPERATOR, now))
         _log.info("Deleted listing %d of account %d for its owner", deleted.id, deleted.account_id)
         return deleted
 
@@ -261,7 +256,7 @@ class Listings:
 
         Raises Problem: listing_not_found, invalid_request (it is not deleted, so its owner decides on its state).
         """
-        now = int(self.clock())
+        now = int(self._clock())
         updated_at = timestamps.format_timestamp(now)
 
         def decide(listing: Listing | None) -> ListingChange:
@@ -271,7 +266,7 @@ class Listings:
             change: ListingChange = {"deleted_at": None, "is_active": active or present.is_active}
             return find_changes(present, change, updated_at)
 
-        restored = await self.store.change_listing(listing_id, decide, Actor(OPERATOR, now))
+        restored = await self._store.change_listing(listing_id, decide, Actor(OPERATOR, now))
         _log.info("Restored listing %d of account %d for its owner", restored.id, restored.account_id)
         return restored
 

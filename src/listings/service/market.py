@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from listings.contract.store import Store
+from listings.contract.accounts import AccountStore
+from listings.contract.listings import ListingStore
+from listings.contract.market import MarketStore
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Listing, MarketEntry, MarketFacets, MarketQuery, SitemapEntry
 from listings.service.indexing import Pause, run_index_steps
@@ -52,11 +54,19 @@ class _View(NamedTuple):
 class Market:
     """The use cases of the public market."""
 
-    store: Store
-    clock: Callable[[], float]
-    pause: Pause
-
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        market: MarketStore,
+        listings: ListingStore,
+        accounts: AccountStore,
+        clock: Callable[[], float],
+        pause: Pause,
+    ) -> None:
+        self._market = market
+        self._listings = listings
+        self._accounts = accounts
+        self._clock = clock
+        self._pause = pause
         self._views: set[_View] = set()
         self._salts: dict[int, bytes] = {}
         self._indexer = secrets.token_bytes(16)
@@ -64,41 +74,41 @@ class Market:
 
     # Public reads
 
-    async def search_market(self, query: MarketQuery) -> MarketPage:
+    async def search(self, query: MarketQuery) -> MarketPage:
         """Return a page of search results. Raises Problem("invalid_request") if there are too many search words."""
         words = tuple(dict.fromkeys(query.words))
         if len(words) > _MAX_SEARCH_WORDS:
             raise Problem("invalid_request", f"A search may have at most {_MAX_SEARCH_WORDS} words: remove some")
         one_more = msgspec.structs.replace(query, words=words, limit=query.limit + 1)
-        found = await self.store.search_market(one_more)
+        found = await self._market.search_market(one_more)
         next_cursor = found[query.limit - 1].cursor if len(found) > query.limit else None
         return MarketPage(found[: query.limit], next_cursor)
 
-    async def get_public_listing(self, listing_id: int) -> Listing:
+    async def get_listing(self, listing_id: int) -> Listing:
         """Return a listing of the public market.
 
         Raises Problem: listing_deleted, listing_not_found (missing, inactive, or of a disabled account).
         """
-        listing = await self.store.get_listing(listing_id) if 0 < listing_id <= _MAX_ID else None
+        listing = await self._listings.get_listing(listing_id) if 0 < listing_id <= _MAX_ID else None
         if listing is not None and listing.deleted_at is not None:
             raise Problem("listing_deleted", "This listing is closed")
-        account = await self.store.get_account(listing.account_id) if listing is not None else None
+        account = await self._accounts.get_account(listing.account_id) if listing is not None else None
         if listing is None or account is None or not listing.is_active or account.disabled_at is not None:
             raise Problem("listing_not_found", "There is no such listing")
         return listing
 
-    async def list_market_facets(self) -> MarketFacets:
+    async def list_facets(self) -> MarketFacets:
         """Return the largest regions and categories in alphabetical order. They are cached for a minute."""
-        now = self.clock()
+        now = self._clock()
         if self._facets is None or not 0 <= now - self._facets[0] < _FACETS_CACHE_SECONDS:
-            found = await self.store.list_market_facets(_MAX_FACETS)
+            found = await self._market.list_market_facets(_MAX_FACETS)
             facets = MarketFacets(*(sorted(names, key=str.casefold) for names in found))
             self._facets = (now, facets)
         return self._facets[1]
 
     async def page_sitemap(self, after: int, count: int) -> list[SitemapEntry]:
         """Return at most `count` entries of the sitemap after a serial."""
-        return await self.store.page_sitemap(after, count)
+        return await self._market.page_sitemap(after, count)
 
     # Views
 
@@ -109,7 +119,7 @@ class Market:
         """
         if not is_bot(agent) and len(self._views) < _MAX_PENDING_VIEWS:
             visitor = blake2b(f"{address}\n{agent[:_MAX_AGENT_LENGTH]}".encode("utf-8", "replace")).digest()
-            self._views.add(_View(int(self.clock()) // _DAY, listing.id, visitor))
+            self._views.add(_View(int(self._clock()) // _DAY, listing.id, visitor))
 
     async def write_views(self) -> None:
         """Store the recorded views. Keep them for the next call if the store is unavailable."""
@@ -117,7 +127,7 @@ class Market:
         try:
             while pending:
                 batch = [view for view in pending[:_VIEW_BATCH_SIZE] if view.day == pending[0].day]
-                await self.store.record_views(batch[0].day, await self._hash_visitors(batch))
+                await self._market.record_views(batch[0].day, await self._hash_visitors(batch))
                 pending = pending[len(batch) :]
         except Unavailable:
             pass
@@ -126,16 +136,16 @@ class Market:
 
     async def purge_views(self) -> None:
         """Delete the visitors of earlier days and the salts of their hashes."""
-        oldest = (int(self.clock()) - _GRACE_SECONDS) // _DAY
+        oldest = (int(self._clock()) - _GRACE_SECONDS) // _DAY
         self._salts = {day: salt for day, salt in self._salts.items() if day >= oldest}
         with suppress(Unavailable):
-            while await self.store.purge_views(oldest, _PURGE_BATCH_SIZE) == _PURGE_BATCH_SIZE:
+            while await self._market.purge_views(oldest, _PURGE_BATCH_SIZE) == _PURGE_BATCH_SIZE:
                 pass  # other writes run between the batches
 
     async def _hash_visitors(self, views: Sequence[_View]) -> dict[int, set[bytes]]:
         """Return the salted hashes of the visitors by listing id. All views are of the same day."""
         day = views[0].day
-        salt = self._salts.get(day) or await self.store.get_view_salt(day)
+        salt = self._salts.get(day) or await self._market.get_view_salt(day)
         self._salts[day] = salt
         visitors: dict[int, set[bytes]] = {}
         for view in views:
@@ -144,15 +154,19 @@ class Market:
 
     # The index
 
-    async def index_market(self) -> int:
+    async def index(self) -> int:
         """Index new and changed listings for the market, unless another process is doing so.
 
         Returns the number of listings indexed.
         """
         return await run_index_steps(
-            lambda count: self.store.index_market(count, self._indexer, self.clock()),
-            self.pause,
+            lambda count: self._market.index_market(count, self._indexer, self._clock()),
+            self._pause,
         )
+
+    async def index_accounts(self) -> int:
+        """Add the listings of large accounts to the search index. Returns the number of listings added."""
+        return await run_index_steps(self._market.index_accounts, self._pause)
 
 
 def is_bot(agent: str) -> bool:

@@ -8,9 +8,9 @@ from itertools import chain, islice
 from math import ceil
 from typing import NamedTuple
 
-from listings.contract.history import RejectedRequest, UsageCount, UsageKey
+from listings.contract.accounts import KeyStore
+from listings.contract.history import HistoryStore, RejectedRequest, UsageCount, UsageKey
 from listings.contract.rate_limiter import RateLimitDecision, RateLimiter
-from listings.contract.store import Store
 from listings.domain.api_keys import mask_keys
 from listings.domain.errors import Unavailable
 from listings.domain.model import Account, ApiKey, Caller, bucket_of
@@ -83,20 +83,22 @@ class Usage(NamedTuple):
     rejected_requests: list[RejectedRequest]
 
 
-class RequestCounts:
+class RequestUsage:
     """The use cases of usage."""
 
-    store: Store
-    limiter: RateLimiter | None
-    clock: Callable[[], float]
-
-    def _begin_counting(self) -> None:
+    def __init__(
+        self, history: HistoryStore, keys: KeyStore, limiter: RateLimiter | None, clock: Callable[[], float]
+    ) -> None:
+        self._history = history
+        self._keys = keys
+        self._limiter = limiter
+        self._clock = clock
         self._responses: dict[tuple[int, int, int], int] = {}  # in this hour, by account, key and status
         self._unwritten: dict[UsageKey, int] = {}  # in earlier hours
         self._rejected: dict[int, deque[RejectedRequest]] = {}
         self._last_rejection = 0
         self._storing = asyncio.Lock()  # while it is held, some counts are neither in memory nor in the store
-        self._begin_hour(self.clock())
+        self._begin_hour(self._clock())
 
     def _begin_hour(self, now: float) -> None:
         """Count responses in the hour of `now` from here on."""
@@ -121,6 +123,9 @@ class RequestCounts:
 
     def record_response(self, caller: Caller, status: int) -> None:
         """Count a response. Takes well under a microsecond and never waits."""
+        now = self._clock()
+        if not self._hour_begins <= now < self._hour_ends:
+            self._begin_hour(now)
         key = (caller.account_id, caller.key_id, status)
         try:
             self._responses[key] += 1
@@ -153,17 +158,17 @@ class RequestCounts:
 
     def _create_timestamp(self) -> int:
         """Return a unique timestamp in microseconds. It follows the clock if that was set back by over a second."""
-        now = int(self.clock() * _MICROSECONDS_PER_SECOND)
+        now = int(self._clock() * _MICROSECONDS_PER_SECOND)
         return now if self._last_rejection > now + _MICROSECONDS_PER_SECOND else max(now, self._last_rejection + 1)
 
-    async def write_usage(self) -> None:
+    async def write(self) -> None:
         """Store all counts in batches. Keep them for the next call if the store is unavailable."""
         batches = ceil((len(self._unwritten) + len(self._responses)) / _BATCH_SIZE)
         for _ in range(max(batches, ceil(len(self._rejected) / _MIN_BATCH_ACCOUNTS))):
-            if not await self.write_usage_batch() or not (self._unwritten or self._responses or self._rejected):
+            if not await self.write_batch() or not (self._unwritten or self._responses or self._rejected):
                 break
 
-    async def write_usage_batch(self) -> bool:
+    async def write_batch(self) -> bool:
         """Store a batch of the counts. Return False if the store is unavailable.
 
         Cancelling this call does not cancel the write.
@@ -177,7 +182,9 @@ class RequestCounts:
             if not counts and not rejected:
                 return True
             try:
-                await self.store.add_usage(counts, list(chain.from_iterable(rejected.values())), MAX_REJECTED_REQUESTS)
+                await self._history.add_usage(
+                    counts, list(chain.from_iterable(rejected.values())), MAX_REJECTED_REQUESTS
+                )
             except Unavailable:
                 _add(self._unwritten, counts.items())
                 self._put_back(rejected)
@@ -201,19 +208,19 @@ class RequestCounts:
                 rejected.setdefault(account_id, deque(maxlen=MAX_REJECTED_REQUESTS)).extend(later)
         self._rejected = rejected
 
-    async def get_usage(self, account: Account) -> Usage:
+    async def get(self, account: Account) -> Usage:
         """Return the usage of the account. It lacks the counts that other processes have not stored yet."""
         async with self._storing:
             return await self._read_usage(account)
 
     async def _read_usage(self, account: Account) -> Usage:
         partition = (bucket_of(account.id), account.id)
-        now = int(self.clock() // _HOUR_SECONDS)
+        now = int(self._clock() // _HOUR_SECONDS)
         pending = self._list_pending(account.id)
-        hours = [*await self.store.list_usage_by_hour(*partition, now - _HOURS_SHOWN + 1), *pending]
+        hours = [*await self._history.list_usage_by_hour(*partition, now - _HOURS_SHOWN + 1), *pending]
         first_day = now // _DAY_HOURS - _DAYS_SHOWN + 1
         days = [
-            *await self.store.list_usage_by_day(*partition, first_day * _DAY_HOURS),
+            *await self._history.list_usage_by_day(*partition, first_day * _DAY_HOURS),
             *(row._replace(period=row.period // _DAY_HOURS) for row in pending),
         ]
         keys = [
@@ -222,19 +229,24 @@ class RequestCounts:
                 await self._peek_limit(key),
                 _build_counts(_filter_by_key(hours, key), _filter_by_key(days, key), now),
             )
-            for key in await self.store.list_keys(account.id)
+            for key in await self._keys.list_keys(account.id)
         ]
-        return Usage(keys, _build_counts(hours, days, now), await self._list_rejected(account))
+        return Usage(keys, _build_counts(hours, days, now), await self.list_rejected(account))
 
     async def _peek_limit(self, key: ApiKey) -> RateLimitDecision | None:
         try:
-            return await self.limiter.peek(key.id) if self.limiter is not None else None
+            return await self._limiter.peek(key.id) if self._limiter is not None else None
         except Unavailable:
             return None
 
-    async def _list_rejected(self, account: Account) -> list[RejectedRequest]:
+    async def list_hours(self, account: Account) -> list[UsageCount]:
+        """Return the stored counts of the account by hour, key and status."""
+        return await self._history.list_usage_by_hour(bucket_of(account.id), account.id, 0)
+
+    async def list_rejected(self, account: Account) -> list[RejectedRequest]:
+        """Return the last rejected requests of the account, newest first."""
         pending = list(self._rejected.get(account.id, ()))[::-1]
-        stored = await self.store.list_rejected_requests(bucket_of(account.id), account.id, MAX_REJECTED_REQUESTS)
+        stored = await self._history.list_rejected_requests(bucket_of(account.id), account.id, MAX_REJECTED_REQUESTS)
         return sorted([*pending, *stored], key=lambda request: -request.moment)[:MAX_REJECTED_REQUESTS]
 
     def _list_pending(self, account_id: int) -> list[UsageCount]:

@@ -12,7 +12,7 @@ from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from listings.domain.errors import Problem
-from listings.service import Service
+from listings.service import Services
 from listings.site import assets, console, market, pages
 from listings.site.context import Site, SiteOptions
 from listings.site.count_cache import CountCache
@@ -47,7 +47,7 @@ class Pages:
         return next((route for route in self._routes if route.matches(scope)[0] is not Match.NONE), None)
 
 
-def build_pages(service: Service, options: SiteOptions) -> Pages:
+def build_pages(services: Services, options: SiteOptions) -> Pages:
     """Build the pages over a service."""
     page_routes = [*market.ROUTES, *console.ROUTES, *assets.ROUTES]
     slash_routes = [Route(f"{route.path}/", _redirect_without_slash) for route in page_routes if _has_get_page(route)]
@@ -58,7 +58,7 @@ def build_pages(service: Service, options: SiteOptions) -> Pages:
         exception_handlers={HTTPException: _handle_http_exception, Problem: _handle_problem},  # type: ignore[dict-item]
     )
     starlette.router.redirect_slashes = False
-    starlette.state.site = Site(service, options, pages.environment(), CountCache())
+    starlette.state.site = Site(services, options, pages.environment(), CountCache())
     return Pages(starlette, routes)
 
 

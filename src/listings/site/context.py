@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeAlias
 import jinja2
 from starlette.requests import Request
 
-from listings.service import Service
+from listings.service import Services
 from listings.site.count_cache import CountCache
 
 Network: TypeAlias = IPv4Network | IPv6Network
@@ -23,7 +23,7 @@ class SiteOptions(NamedTuple):
 class Site(NamedTuple):
     """The service, the options, the templates and the cache of listing counts."""
 
-    service: Service
+    services: Services
     options: SiteOptions
     templates: jinja2.Environment
     counts: CountCache

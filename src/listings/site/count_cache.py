@@ -1,7 +1,8 @@
 """Cache of each account's listing counts, because counting many listings takes a while."""
 
 from listings.domain.model import ListingCounts
-from listings.service import Member, Service
+from listings.service import Services
+from listings.service.sessions import Member
 
 _MAX_ACCOUNTS = 1_000
 
@@ -12,12 +13,12 @@ class CountCache:
     def __init__(self) -> None:
         self._counts: dict[int, tuple[int, ListingCounts]] = {}
 
-    async def get(self, service: Service, member: Member) -> ListingCounts:
+    async def get(self, services: Services, member: Member) -> ListingCounts:
         """Return the listing counts of the member's account."""
-        revision = await service.get_revision(member.caller)
+        revision = await services.listings.get_revision(member.caller)
         cached = self._counts.pop(member.account.id, None)
         if cached is None or cached[0] != revision:
-            cached = (revision, await service.count_listings(member.account))
+            cached = (revision, await services.listings.count(member.account))
         self._counts[member.account.id] = cached
         if len(self._counts) > _MAX_ACCOUNTS:
             del self._counts[next(iter(self._counts))]  # the least recently used entry

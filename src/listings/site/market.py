@@ -24,12 +24,12 @@ _NAMESPACE = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
 
 async def show_home(request: Request) -> Response:
     """Show the newest listings, or the results of a search."""
-    service = site_of(request).service
+    services = site_of(request).services
     await session.member_of(request)
     submitted = search.read(request.query_params)
     query, errors = submitted.query()
-    results = await service.search_market(query) if not errors else None
-    places = await service.list_market_facets()
+    results = await services.market.search(query) if not errors else None
+    places = await services.market.list_facets()
     cursor = results.next_cursor if results is not None else None
     return pages.page(
         request,
@@ -40,16 +40,16 @@ async def show_home(request: Request) -> Response:
         next_url=submitted.url(cursor) if cursor is not None else None,
         categories=_options(places.categories, submitted.category),
         regions=_options(places.regions, submitted.region),
-        now=service.clock(),
+        now=services.clock(),
     )
 
 
 async def show_listing(request: Request) -> Response:
     """Show a listing, and count a view unless the visitor is its owner (decision G8)."""
-    service, member = site_of(request).service, await session.member_of(request)
-    listing = await service.get_public_listing(_id_of(request))
+    services, member = site_of(request).services, await session.member_of(request)
+    listing = await services.market.get_listing(_id_of(request))
     if _is_view(request) and (member is None or member.account.id != listing.account_id):
-        service.record_view(listing, client_ip(request), request.headers.get("user-agent", ""))
+        services.market.record_view(listing, client_ip(request), request.headers.get("user-agent", ""))
     return pages.page(
         request,
         "listing.html",
@@ -59,7 +59,7 @@ async def show_listing(request: Request) -> Response:
         in_type=search.Search(type=listing.type),
         place=presentation.format_place(listing.location, listing.district, listing.region),
         structured_data=structured_data.script_content(listing, _listing_url(request, listing.id)),
-        now=service.clock(),
+        now=services.clock(),
     )
 
 
@@ -72,7 +72,7 @@ async def show_robots(request: Request) -> Response:
 
 async def show_sitemaps(request: Request) -> Response:
     """Show the sitemap index. The serial of the newest listing determines the number of sitemaps."""
-    newest = await site_of(request).service.search_market(MarketQuery(limit=1))
+    newest = await site_of(request).services.market.search(MarketQuery(limit=1))
     count = newest.entries[0].serial // _SITEMAP_URLS + 1 if newest.entries else 1
     parts = (f"<sitemap><loc>{_sitemap_url(request, number)}</loc></sitemap>" for number in range(1, count + 1))
     return _xml(f"<sitemapindex {_NAMESPACE}>{''.join(parts)}</sitemapindex>")
@@ -86,7 +86,7 @@ async def show_sitemap(request: Request) -> Response:
     after, end = (number - 1) * _SITEMAP_URLS - 1, number * _SITEMAP_URLS - 1
     lines: list[str] = []
     while after < end:
-        entries = await site_of(request).service.page_sitemap(after, min(_QUERY_ROWS, end - after))
+        entries = await site_of(request).services.market.page_sitemap(after, min(_QUERY_ROWS, end - after))
         lines += (_sitemap_line(request, entry) for entry in entries if entry.serial <= end)
         if not entries:
             break

@@ -125,7 +125,7 @@ def render(request: Request, template: str, **context: object) -> str:
     member = getattr(request.state, "member", None)
     shared = {
         "base_url": base_url_of(request),
-        "is_open": site.service.sign_up_open,
+        "is_open": site.services.sessions.sign_up_open,
         "member": member,
         "path": request.scope["path"],
         "request_id": request_id_of(request),

@@ -10,8 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from listings.domain.errors import Problem
-from listings.service import Member
-from listings.service.members import MAX_SESSION_SECONDS
+from listings.service.sessions import MAX_SESSION_SECONDS, Member
 from listings.site import security
 from listings.site.context import site_of
 from listings.site.visitor import host_of, scheme_of
@@ -26,7 +25,7 @@ async def member_of(request: Request) -> Member | None:
     """Return the signed-in member, or None. The service is called once per request."""
     if not hasattr(request.state, "member"):
         token = request.cookies.get(_session_cookie(request))
-        request.state.member = await site_of(request).service.find_member(token) if token else None
+        request.state.member = await site_of(request).services.sessions.find_member(token) if token else None
     member: Member | None = request.state.member
     return member
 

@@ -29,7 +29,7 @@ def _product(listing: Listing, url: str) -> dict[str, Any]:
     return {"@type": "Product", **_thing(listing), "category": listing.category, "offers": _offer(listing, url)}
 
 
-def _service(listing: Listing, url: str) -> dict[str, Any]:
+def _services(listing: Listing, url: str) -> dict[str, Any]:
     area = {"@type": "AdministrativeArea", "name": listing.region} if listing.region else None
     return {
         "@type": "Service",
@@ -66,7 +66,7 @@ def _job(listing: Listing, url: str) -> dict[str, Any]:  # noqa: ARG001 - all bu
 
 _BUILDERS: Mapping[str, Callable[[Listing, str], dict[str, Any]]] = {
     "product": _product,
-    "service": _service,
+    "service": _services,
     "rental": _accommodation,
     "job": _job,
 }

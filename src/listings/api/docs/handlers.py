@@ -12,7 +12,7 @@ from listings.api.docs import page
 from listings.api.docs.document import build_document
 from listings.api.endpoints import Routes
 from listings.api.request import Request
-from listings.service import Service
+from listings.service import Services
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -45,20 +45,20 @@ class DocsHandlers:
         """`routes` returns the table. It is a function because the table contains these handlers."""
         self._routes = routes
 
-    async def get_document(self, _service: Service, request: Request) -> Response:
+    async def get_document(self, _services: Services, request: Request) -> Response:
         """GET /openapi.json."""
         return self._document.respond(request)
 
-    async def get_page(self, _service: Service, request: Request) -> Response:
+    async def get_page(self, _services: Services, request: Request) -> Response:
         """GET /docs, with the host of the request in all samples."""
         content = page.set_base_url(self._page, request.header(b"host"))
         return _build_content(content, _HTML, _PAGE_HEADERS).respond(request)
 
-    async def get_style(self, _service: Service, request: Request) -> Response:
+    async def get_style(self, _services: Services, request: Request) -> Response:
         """GET /docs/reference.css."""
         return _read_file("reference.css", _CSS).respond(request)
 
-    async def get_script(self, _service: Service, request: Request) -> Response:
+    async def get_script(self, _services: Services, request: Request) -> Response:
         """GET /docs/reference.js."""
         return _read_file("reference.js", _SCRIPT).respond(request)
 

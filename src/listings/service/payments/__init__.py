@@ -1,1 +1,49 @@
-"""Payments for plans."""
+"""Payments for the Business plan."""
+
+import logging
+from collections.abc import Callable, Mapping
+
+from listings.contract.history import HistoryStore, Payment
+from listings.domain import timestamps
+from listings.domain.errors import Problem
+from listings.domain.model import Account
+from listings.service.payments.provider import MAX_MONTHS, NextStep, PaymentProvider
+
+_log = logging.getLogger(__name__)
+
+
+class Payments:
+    """The use cases of payments."""
+
+    def __init__(self, history: HistoryStore, provider: PaymentProvider, clock: Callable[[], float]) -> None:
+        self._provider = provider
+        self._history = history
+        self._clock = clock
+
+    @property
+    def provider_name(self) -> str:
+        """The name of the payment provider."""
+        return self._provider.name
+
+    async def start_checkout(self, account: Account, months: int, return_url: str) -> NextStep:
+        """Start a payment for 1 to 24 months. Raises Problem("invalid_request"), Unavailable."""
+        if not 1 <= months <= MAX_MONTHS:
+            raise Problem("invalid_request", f"A plan can be extended by 1 to {MAX_MONTHS} months, got {months}")
+        return await self._provider.start_checkout(account, months, return_url)
+
+    async def receive(self, headers: Mapping[str, str], body: bytes) -> None:
+        """Extend the plan that an event reports as paid, once per payment. Raises Problem("payment_refused")."""
+        paid = self._provider.handle_event(headers, body)
+        if paid is None:
+            return
+        now = self._clock()
+
+        def decide(account: Account) -> int:
+            return timestamps.add_months(max(now, account.plan_expires_at or 0), paid.months)
+
+        payment = Payment(self._provider.name, paid.payment_id, paid.account_id, paid.months)
+        account = await self._history.add_payment(payment, decide, int(now))
+        if account is None:
+            _log.error("Payment %s is for the unknown account %d", paid.payment_id, paid.account_id)
+            raise Problem("payment_refused", "The payment is for an unknown account")
+        _log.info("Received payment %s for account %d", paid.payment_id, account.id)

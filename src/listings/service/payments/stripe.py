@@ -10,7 +10,7 @@ import stripe
 
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Account
-from listings.service.payments.manual import MAX_MONTHS, MONTHLY_CENTS, NextStep, PaidEvent
+from listings.service.payments.provider import MAX_MONTHS, MONTHLY_CENTS, NextStep, PaidEvent
 
 _log = logging.getLogger(__name__)
 

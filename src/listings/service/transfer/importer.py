@@ -11,12 +11,21 @@ from typing import Any, NamedTuple, Protocol, TypeGuard, TypeVar
 import msgspec
 
 from listings.contract.history import OPERATOR, Actor
-from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, ImportRow, Position, RowOutcome
+from listings.contract.imports import (
+    ImportBatch,
+    ImportKey,
+    ImportProgress,
+    ImportRow,
+    ImportStore,
+    Position,
+    RowOutcome,
+)
+from listings.contract.listings import ListingStore
 from listings.domain import fields, timestamps
 from listings.domain.errors import Problem
 from listings.domain.fields import FieldError, preview
 from listings.domain.model import BUCKETS, Account, ImportedListing, Listing, ListingChange, NewListing, bucket_of
-from listings.service import Service, find_changes
+from listings.service.listings import find_changes
 from listings.service.transfer.rows import COLUMNS, Row, Source
 
 T = TypeVar("T")
@@ -57,10 +66,19 @@ class ImportOptions(NamedTuple):
 class Import:
     """One import of a file into an account."""
 
-    def __init__(
-        self, service: Service, account: Account, source: Source, watch: ImportProgressListener, options: ImportOptions
+    def __init__(  # noqa: PLR0913, PLR0917 - what to import, and where to
+        self,
+        imports: ImportStore,
+        listings: ListingStore,
+        clock: Callable[[], float],
+        account: Account,
+        source: Source,
+        watch: ImportProgressListener,
+        options: ImportOptions,
     ) -> None:
-        self._service = service
+        self._imports = imports
+        self._listings = listings
+        self._clock = clock
         self._account = account
         self._source = source
         self._watch = watch
@@ -88,7 +106,7 @@ class Import:
         return done
 
     async def _begin(self, key: ImportKey) -> ImportProgress:
-        done = await self._service.store.find_import(key)
+        done = await self._imports.find_import(key)
         if done is not None and not self._options.again:
             if done.finished_at is not None:
                 imported_at = timestamps.format_timestamp(done.finished_at)
@@ -100,7 +118,7 @@ class Import:
         last_id = 0 if self._options.new_ids else await self._find_last_id(key.bucket)
         if self._options.dry_run:
             return ImportProgress(started_at=self._now())
-        progress = await self._service.store.begin_import(key, done, self._now(), last_id)
+        progress = await self._imports.begin_import(key, done, self._now(), last_id)
         if progress is None:
             raise _import_conflict()
         return progress
@@ -118,7 +136,7 @@ class Import:
         return last_id
 
     async def _import(self, key: ImportKey, done: ImportProgress, rows: list[Row]) -> ImportProgress:
-        now = self._service.clock()
+        now = self._clock()
         for row in rows:
             unknown = row.content.keys() - _KNOWN_COLUMNS
             if unknown:
@@ -133,7 +151,7 @@ class Import:
             outcomes: list[RowOutcome] | None = await self._dry_run(batch)
         else:
             actor = Actor(self._options.actor, self._now())
-            outcomes = await self._service.store.import_listings(key, batch, actor)
+            outcomes = await self._imports.import_listings(key, batch, actor)
         if outcomes is None:
             raise _import_conflict()
         for row, outcome in zip(rows, outcomes, strict=True):
@@ -147,7 +165,7 @@ class Import:
 
     async def _dry_run_row(self, row: ImportRow) -> RowOutcome:
         number = row.listing_id
-        found = None if number is None else await self._service.store.get_listing(number)
+        found = None if number is None else await self._listings.get_listing(number)
         if found is None and number is not None and number in self._created_ids:
             found = _build_placeholder(number, self._account)
         try:
@@ -161,7 +179,7 @@ class Import:
         return "made"
 
     def _now(self) -> int:
-        return int(self._service.clock())
+        return int(self._clock())
 
 
 def _count_outcomes(done: ImportProgress, batch: ImportBatch, outcomes: list[RowOutcome]) -> ImportProgress:

@@ -5,7 +5,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from listings.domain.errors import Problem
-from listings.service import Member
+from listings.service.sessions import Member
 from listings.site import session
 from listings.site.console.guards import (
     console_page,
@@ -30,9 +30,9 @@ async def show_account(request: Request, member: Member) -> Response:
 async def change_password(request: Request, member: Member) -> Response:
     """Change the password. This session gets a new token, all other sessions end."""
     form = await read_form(request)
-    service = site_of(request).service
+    services = site_of(request).services
     try:
-        token = await service.change_password(member, get_text(form, "old"), get_text(form, "new"))
+        token = await services.sessions.change_password(member, get_text(form, "old"), get_text(form, "new"))
     except Problem as problem:
         return await _page(request, member, problem)
     return session.begin(request, redirect_with_notice(request, _PATH, "password"), token)
@@ -42,7 +42,7 @@ async def change_password(request: Request, member: Member) -> Response:
 async def end_session(request: Request, member: Member) -> Response:
     """End one session. If it is the current one, sign out."""
     handle = get_text(await read_form(request), "session")
-    await site_of(request).service.end_session(member, handle)
+    await site_of(request).services.sessions.end(member, handle)
     if handle == member.session:
         return session.end(request, redirect("/"))
     return redirect_with_notice(request, _PATH, "session")
@@ -51,7 +51,7 @@ async def end_session(request: Request, member: Member) -> Response:
 @for_member
 async def end_other_sessions(request: Request, member: Member) -> Response:
     """End all sessions except the current one."""
-    await site_of(request).service.end_other_sessions(member)
+    await site_of(request).services.sessions.end_others(member)
     return redirect_with_notice(request, _PATH, "sessions")
 
 
@@ -64,5 +64,5 @@ ROUTES = [
 
 
 async def _page(request: Request, member: Member, problem: Problem | None = None) -> Response:
-    sessions = await site_of(request).service.list_sessions(member)
+    sessions = await site_of(request).services.sessions.list_active(member)
     return console_page(request, "account.html", problem=problem, sessions=sessions)

@@ -11,7 +11,9 @@ from starlette.routing import Route
 
 from listings.contract.history import CONSOLE, OPERATOR, ActivityCursor, Event, EventKind
 from listings.domain.model import Account, ApiKey
-from listings.service import ActivityPage, Member, Service
+from listings.service import Services
+from listings.service.activity import ActivityPage
+from listings.service.sessions import Member
 from listings.site import presentation
 from listings.site.console.guards import console_page, for_member
 from listings.site.context import site_of
@@ -33,14 +35,14 @@ class ActivityEntry(NamedTuple):
 @for_member
 async def show_activity(request: Request, member: Member) -> Response:
     """Show the events of the last 90 days, newest first."""
-    service = site_of(request).service
+    services = site_of(request).services
     before = _parse_cursor(request.query_params.get("before", ""))
-    page = await service.list_activity(member.account, before, _PAGE_SIZE)
+    page = await services.activity.list_page(member.account, before, _PAGE_SIZE)
     cursor = page.next_cursor
     return console_page(
         request,
         "activity.html",
-        events=await describe_events(service, member.account, page),
+        events=await describe_events(services, member.account, page),
         is_first=before is None,
         next_url=f"/console/activity?before={'-'.join(map(str, cursor))}" if cursor is not None else "",
     )
@@ -49,9 +51,9 @@ async def show_activity(request: Request, member: Member) -> Response:
 ROUTES = [Route("/console/activity", show_activity)]
 
 
-async def describe_events(service: Service, account: Account, page: ActivityPage) -> list[ActivityEntry]:
+async def describe_events(services: Services, account: Account, page: ActivityPage) -> list[ActivityEntry]:
     """Return the events of a page as sentences."""
-    keys = {key.id: key for key in await service.list_keys(account)}
+    keys = {key.id: key for key in await services.keys.list_of(account)}
     return [_describe(event, keys) for event in page.events]
 
 

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from listings.domain.errors import Problem
 from listings.domain.model import is_plan_active
-from listings.service import Member
+from listings.service.sessions import Member
 from listings.site import pages, security, session
 from listings.site.console.listing_search import ACTIONS, describe_bulk_change
 from listings.site.context import site_of
@@ -105,7 +105,7 @@ def console_page(
         problem=problem,
         notice=_notice(flash) if problem is None else None,
         has_plan=member is not None and has_plan(request, member),
-        now=site_of(request).service.clock(),
+        now=site_of(request).services.clock(),
         **context,
     )
     return session.clear_flash(request, response) if flash else response
@@ -124,7 +124,7 @@ def redirect_with_notice(request: Request, path: str, notice: str) -> Response:
 
 def has_plan(request: Request, member: Member) -> bool:
     """Return whether the member's plan is active."""
-    return is_plan_active(member.account.plan_expires_at, site_of(request).service.clock())
+    return is_plan_active(member.account.plan_expires_at, site_of(request).services.clock())
 
 
 def require_plan(request: Request, member: Member) -> None:

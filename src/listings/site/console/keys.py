@@ -9,7 +9,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from listings.domain.errors import Problem
-from listings.service import IssuedKey, Member
+from listings.service.keys import IssuedKey
+from listings.service.sessions import Member
 from listings.service.usage import KeyUsage
 from listings.site import presentation, session
 from listings.site.console.guards import (
@@ -41,12 +42,12 @@ async def show_keys(request: Request, member: Member) -> Response:
 async def create_key(request: Request, member: Member) -> Response:
     """Create a key and show it once. A form that is submitted twice creates one key."""
     form = await read_form(request)
-    service = site_of(request).service
+    services = site_of(request).services
     confirmation = await _confirm(request, member, form)
     try:
         expires_at = presentation.parse_end_of_day(get_text(form, "expires"))
         name = get_text(form, "name").strip()
-        issued = await service.create_key(confirmation.require(), name, expires_at, idempotency_key(form))
+        issued = await services.member_keys.create(confirmation.require(), name, expires_at, idempotency_key(form))
     except Problem as problem:
         is_new = problem.code != "idempotency_key_reused"
         values = {name: get_text(form, name) if is_new else "" for name in ("name", "expires")}
@@ -69,8 +70,8 @@ async def rotate_key(request: Request, member: Member) -> Response:
     grace = get_text(form, "grace")
     seconds = int(grace) if grace in map(str, GRACES) else 0
     try:
-        service, key_id = site_of(request).service, _id_of(request)
-        issued = await service.rotate_own_key(confirmation.require(), key_id, seconds, idempotency_key(form))
+        services, key_id = site_of(request).services, _id_of(request)
+        issued = await services.member_keys.rotate(confirmation.require(), key_id, seconds, idempotency_key(form))
     except Problem as problem:
         return confirmation.apply(request, await _key_page(request, confirmation.member, problem, seconds))
     note = f"The old key stops working {GRACES[seconds].lower()}." if seconds else "The old key no longer works."
@@ -80,7 +81,7 @@ async def rotate_key(request: Request, member: Member) -> Response:
 @for_member
 async def revoke_key(request: Request, member: Member) -> Response:
     """Revoke a key immediately."""
-    await site_of(request).service.revoke_own_key(member, _id_of(request))
+    await site_of(request).services.member_keys.revoke(member, _id_of(request))
     return redirect_with_notice(request, _PATH, "revoked")
 
 
@@ -112,47 +113,47 @@ class _Confirmation(NamedTuple):
 
 
 async def _confirm(request: Request, member: Member, form: FormData) -> _Confirmation:
-    service, password = site_of(request).service, get_text(form, "password")
-    if not password or service.is_confirmed(member):
+    services, password = site_of(request).services, get_text(form, "password")
+    if not password or services.sessions.is_confirmed(member):
         return _Confirmation(member)
     try:
-        token = await service.confirm_password(member, password)
+        token = await services.sessions.confirm_password(member, password)
     except Problem as problem:
         return _Confirmation(member, problem=problem)
-    request.state.member = await service.find_member(token) or member
+    request.state.member = await services.sessions.find_member(token) or member
     return _Confirmation(request.state.member, token)
 
 
 async def _page(
     request: Request, member: Member, problem: Problem | None = None, values: dict[str, str] | None = None
 ) -> Response:
-    service = site_of(request).service
-    usages = (await service.get_usage(member.account)).keys[::-1]
+    services = site_of(request).services
+    usages = (await services.usage.get(member.account)).keys[::-1]
     return console_page(
         request,
         "keys.html",
         problem=problem,
-        usable=[usage for usage in usages if not service.is_key_revoked_or_expired(usage.key)],
-        ended=[usage for usage in usages if service.is_key_revoked_or_expired(usage.key)],
+        usable=[usage for usage in usages if not services.keys.is_revoked_or_expired(usage.key)],
+        ended=[usage for usage in usages if services.keys.is_revoked_or_expired(usage.key)],
         values=values or {"name": "", "expires": ""},
         once=secrets.token_urlsafe(16),
-        is_confirmed=service.is_confirmed(member),
+        is_confirmed=services.sessions.is_confirmed(member),
     )
 
 
 async def _key_page(request: Request, member: Member, problem: Problem | None = None, grace: int = _DAY) -> Response:
-    service = site_of(request).service
-    usage = _find_usage((await service.get_usage(member.account)).keys, _id_of(request))
+    services = site_of(request).services
+    usage = _find_usage((await services.usage.get(member.account)).keys, _id_of(request))
     return console_page(
         request,
         "key.html",
         problem=problem,
         usage=usage,
-        has_ended=service.is_key_revoked_or_expired(usage.key),
+        has_ended=services.keys.is_revoked_or_expired(usage.key),
         graces=GRACES,
         grace=grace,
         once=secrets.token_urlsafe(16),
-        is_confirmed=service.is_confirmed(member),
+        is_confirmed=services.sessions.is_confirmed(member),
     )
 
 

@@ -15,7 +15,9 @@ from listings.contract.listings import ChangeStep, Step
 from listings.domain import fields
 from listings.domain.errors import Problem
 from listings.domain.model import Listing, ListingChange
-from listings.service import Member, Service, WriteOptions
+from listings.service import Services
+from listings.service.listings import WriteOptions
+from listings.service.sessions import Member
 from listings.site import presentation
 from listings.site.console import listing_form
 from listings.site.console.guards import (
@@ -79,7 +81,7 @@ async def change_many(request: Request, member: Member) -> Response:
     try:
         if action in _NEEDS_PLAN:
             require_plan(request, member)
-        result = await _change_many(site_of(request).service, member, action, ids)
+        result = await _change_many(site_of(request).services, member, action, ids)
     except Problem as problem:
         return await _listings_page(request, member, search, problem)
     if result.rejected:
@@ -106,7 +108,7 @@ async def create_listing(request: Request, member: Member) -> Response:
     sent, once = listing_form.read(form), idempotency_key(form)
     try:
         require_plan(request, member)
-        listing_id = await _create(site_of(request).service, member, sent, once)
+        listing_id = await _create(site_of(request).services, member, sent, once)
     except Problem as problem:
         return _form_page(request, "listing_new.html", sent, problem, once=once)
     return redirect_with_notice(request, f"{_PATH}/{listing_id}", "created")
@@ -131,7 +133,7 @@ async def save_listing(request: Request, member: Member) -> Response:
     listing, sent = await _get_own_listing(request, member), listing_form.read(form)
     try:
         require_plan(request, member)
-        saved = await _save(site_of(request).service, member, listing, sent, get_text(form, "version"))
+        saved = await _save(site_of(request).services, member, listing, sent, get_text(form, "version"))
     except Problem as problem:
         return await _edit_error_page(request, member, sent, problem, get_text(form, "version"))
     notice = "unchanged" if saved.version == listing.version else "saved"
@@ -150,7 +152,7 @@ async def change_state(request: Request, member: Member) -> Response:
             require_plan(request, member)
         if listing.deleted_at is not None:
             _require_state(listing, action)
-        await _change(site_of(request).service, member, action, listing.id)
+        await _change(site_of(request).services, member, action, listing.id)
     except Problem as problem:
         return await _edit_error_page(request, member, listing_form.form_values(listing), problem)
     return redirect_with_notice(request, f"{_PATH}/{listing.id}", ACTIONS[action])
@@ -170,12 +172,12 @@ ROUTES = [
 # Use cases
 
 
-async def _create(service: Service, member: Member, sent: listing_form.FormValues, once: str) -> int:
+async def _create(services: Services, member: Member, sent: listing_form.FormValues, once: str) -> int:
     new, _ = fields.parse_new_listing(listing_form.new_body(sent), strict=True)
     digest = hashlib.sha256(msgspec.json.encode(sent)).digest()
     options = WriteOptions(idempotency_key=f"console {once}" if once else None, digest=digest)
     try:
-        return (await service.create_listing(member.caller, new, options)).listing_id
+        return (await services.listings.create(member.caller, new, options)).listing_id
     except Problem as problem:
         if problem.code != "idempotency_key_reused":
             raise
@@ -184,40 +186,40 @@ async def _create(service: Service, member: Member, sent: listing_form.FormValue
 
 
 async def _save(
-    service: Service, member: Member, listing: Listing, sent: listing_form.FormValues, version: str
+    services: Services, member: Member, listing: Listing, sent: listing_form.FormValues, version: str
 ) -> Listing:
     """Raise Problem("precondition_failed") if the form shows another version of the listing."""
     versions = frozenset({int(version)} if _is_id(version) else ())
     change: ListingChange = {}
     if listing.version in versions:
         change, _ = fields.parse_listing_change(listing_form.changed_body(sent, listing), strict=True)
-    return await service.update_listing(member.caller, listing.id, change, WriteOptions(versions=versions))
+    return await services.listings.update(member.caller, listing.id, change, WriteOptions(versions=versions))
 
 
-async def _change(service: Service, member: Member, action: str, listing_id: int) -> None:
+async def _change(services: Services, member: Member, action: str, listing_id: int) -> None:
     if action == "delete":
-        await service.delete_listing(member.caller, listing_id)
+        await services.listings.delete(member.caller, listing_id)
     elif action == "restore":
-        await service.restore_listing(member.caller, listing_id)
+        await services.listings.restore(member.caller, listing_id)
     else:
-        await service.update_listing(member.caller, listing_id, {"is_active": action == "resume"})
+        await services.listings.update(member.caller, listing_id, {"is_active": action == "resume"})
 
 
-async def _change_many(service: Service, member: Member, action: str, ids: list[int]) -> _BulkResult:
+async def _change_many(services: Services, member: Member, action: str, ids: list[int]) -> _BulkResult:
     """Change all listings in one transaction. A rejected listing does not stop the others."""
-    steps = [_step(service, member, action, listing_id) for listing_id in ids]
-    results = await service.run_batch(member.caller, steps, str, WriteOptions(), atomic=False)
+    steps = [_step(services, member, action, listing_id) for listing_id in ids]
+    results = await services.listings.run_batch(member.caller, steps, str, WriteOptions(), atomic=False)
     rejected = [
-        (await _describe_listing(service, member, listing_id), result.message)
+        (await _describe_listing(services, member, listing_id), result.message)
         for listing_id, result in zip(ids, results, strict=True)
         if isinstance(result, Problem)
     ]
     return _BulkResult(action, len(ids) - len(rejected), rejected)
 
 
-def _step(service: Service, member: Member, action: str, listing_id: int) -> Step:
+def _step(services: Services, member: Member, action: str, listing_id: int) -> Step:
     """Return the service's step for an action, with the console's own messages if the listing's state forbids it."""
-    step = _service_step(service, member, action, listing_id)
+    step = _service_step(services, member, action, listing_id)
 
     def decide(listing: Listing | None) -> ListingChange:
         if listing is not None and listing.account_id == member.account.id:
@@ -236,17 +238,17 @@ def _require_state(listing: Listing, action: str) -> None:
         raise Problem("listing_not_found", message)
 
 
-def _service_step(service: Service, member: Member, action: str, listing_id: int) -> ChangeStep:
+def _service_step(services: Services, member: Member, action: str, listing_id: int) -> ChangeStep:
     if action == "delete":
-        return service.build_delete_step(member.caller, listing_id)
+        return services.listings.build_delete_step(member.caller, listing_id)
     if action == "restore":
-        return service.build_restore_step(member.caller, listing_id)
-    return service.build_update_step(member.caller, listing_id, {"is_active": action == "resume"})
+        return services.listings.build_restore_step(member.caller, listing_id)
+    return services.listings.build_update_step(member.caller, listing_id, {"is_active": action == "resume"})
 
 
-async def _describe_listing(service: Service, member: Member, listing_id: int) -> str:
+async def _describe_listing(services: Services, member: Member, listing_id: int) -> str:
     """Return the title if the listing is the member's own. Otherwise return only the ID, which the member knows."""
-    listing = await service.find_own_listing(member.caller, listing_id)
+    listing = await services.listings.find_own(member.caller, listing_id)
     return listing.title if listing is not None else f"Listing {listing_id}"
 
 
@@ -260,9 +262,9 @@ async def _listings_page(
     problem: Problem | None = None,
     result: _BulkResult = _NO_RESULT,
 ) -> Response:
-    service = site_of(request).service
+    services = site_of(request).services
     query, errors = search.query()
-    page = await service.find_listings(member.caller, query)
+    page = await services.listings.find(member.caller, query)
     return console_page(
         request,
         "listings.html",
@@ -271,7 +273,7 @@ async def _listings_page(
         search=search,
         errors=errors,
         listings=page.listings,
-        counts=await site_of(request).counts.get(service, member),
+        counts=await site_of(request).counts.get(services, member),
         next_url=search.url(page.next_cursor) if page.next_cursor is not None else "",
         statuses=STATUSES,
         orders=SORTS,
@@ -310,7 +312,7 @@ async def _get_own_listing(request: Request, member: Member) -> Listing:
     Raises Problem("listing_not_found"), also if the listing belongs to another account.
     """
     text = request.path_params["id"]
-    listing = await site_of(request).service.find_own_listing(member.caller, int(text) if _is_id(text) else 0)
+    listing = await site_of(request).services.listings.find_own(member.caller, int(text) if _is_id(text) else 0)
     if listing is not None:
         return listing
     raise Problem("listing_not_found", "You have no such listing")

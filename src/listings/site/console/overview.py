@@ -4,7 +4,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from listings.service import Member
+from listings.service.sessions import Member
 from listings.site import presentation
 from listings.site.console.activity import describe_events
 from listings.site.console.charts import build_chart
@@ -17,17 +17,17 @@ _RECENT_EVENTS = 8
 @for_member
 async def show_overview(request: Request, member: Member) -> Response:
     """Show counts, the requests of the last 24 hours, recent activity and, for a new account, the first steps."""
-    service, account = site_of(request).service, member.account
-    usage = await service.get_usage(account)
-    recent = await service.list_activity(account, count=_RECENT_EVENTS)
+    services, account = site_of(request).services, member.account
+    usage = await services.usage.get(account)
+    recent = await services.activity.list_page(account, count=_RECENT_EVENTS)
     return console_page(
         request,
         "overview.html",
-        counts=await site_of(request).counts.get(service, member),
-        usable_keys=sum(not service.is_key_revoked_or_expired(one.key) for one in usage.keys),
+        counts=await site_of(request).counts.get(services, member),
+        usable_keys=sum(not services.keys.is_revoked_or_expired(one.key) for one in usage.keys),
         requests=usage.total.last_day,
         by_hour=build_chart(usage.total.hours, presentation.format_hour),
-        events=await describe_events(service, account, recent),
+        events=await describe_events(services, account, recent),
     )
 
 

@@ -5,8 +5,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from listings.domain.errors import Problem
-from listings.service import Member
-from listings.service.payments.manual import MAX_MONTHS, MONTHLY_CENTS, NextStep
+from listings.service.payments.provider import MAX_MONTHS, MONTHLY_CENTS, NextStep
+from listings.service.sessions import Member
 from listings.site import pages
 from listings.site.console.guards import console_page, for_member, get_text, read_form
 from listings.site.context import site_of
@@ -18,10 +18,10 @@ _PATH = "/console/plan"
 @for_member
 async def show_plan(request: Request, member: Member) -> Response:
     """Show the plan and, if the operator takes payments, how to pay."""
-    service = site_of(request).service
+    services = site_of(request).services
     step = None
-    if service.payments.name == "manual":
-        step = await service.start_checkout(member.account, 1, base_url_of(request) + _PATH)
+    if services.payments.provider_name == "manual":
+        step = await services.payments.start_checkout(member.account, 1, base_url_of(request) + _PATH)
     return _page(request, step)
 
 
@@ -34,7 +34,9 @@ async def renew_plan(request: Request, member: Member) -> Response:
     months = get_text(await read_form(request), "months")
     count = int(months) if months in map(str, range(1, MAX_MONTHS + 1)) else 0
     try:
-        step = await site_of(request).service.start_checkout(member.account, count, base_url_of(request) + _PATH)
+        step = await site_of(request).services.payments.start_checkout(
+            member.account, count, base_url_of(request) + _PATH
+        )
     except Problem as problem:
         return _page(request, None, problem)
     return _page(request, step)
@@ -42,11 +44,11 @@ async def renew_plan(request: Request, member: Member) -> Response:
 
 async def receive_event(request: Request) -> Response:
     """Process an event of the payment provider, which is authenticated by its signature."""
-    service = site_of(request).service
-    if request.path_params["provider"] != service.payments.name:
+    services = site_of(request).services
+    if request.path_params["provider"] != services.payments.provider_name:
         raise Problem("path_not_found", "This payment provider is not configured")
     try:
-        await service.receive_payment(
+        await services.payments.receive(
             {name.lower(): value for name, value in request.headers.items()}, await request.body()
         )
     except Problem as problem:
@@ -62,13 +64,13 @@ ROUTES = [
 
 
 def _page(request: Request, step: NextStep | None, problem: Problem | None = None) -> Response:
-    service = site_of(request).service
+    services = site_of(request).services
     return console_page(
         request,
         "plan.html",
         problem=problem,
         step=step,
-        is_manual=service.payments.name == "manual",
+        is_manual=services.payments.provider_name == "manual",
         monthly_cents=MONTHLY_CENTS,
         months=[1, 3, 6, 12, 24],
     )

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from listings.domain.errors import Problem
-from listings.service import Member
+from listings.service.sessions import Member
 from listings.site import security, session
 from listings.site.console.guards import (
     console_page,
@@ -38,10 +38,12 @@ async def sign_in(request: Request) -> Response:
     """Start a session. The browser's previous session ends."""
     form = await _read_form(request)
     email, next_page = get_text(form, "email"), get_text(form, "next")
-    service = site_of(request).service
+    services = site_of(request).services
 
     async def start_session() -> str:
-        return await service.sign_in(email, get_text(form, "password"), client_ip(request), _user_agent(request))
+        return await services.sessions.sign_in(
+            email, get_text(form, "password"), client_ip(request), _user_agent(request)
+        )
 
     return await _enter(request, form, start_session, "sign_in.html", next=next_page, email=email)
 
@@ -50,7 +52,7 @@ async def show_sign_up(request: Request) -> Response:
     """Show the sign-up form if sign-up is open."""
     if await session.member_of(request) is not None:
         return redirect("/console")
-    if not site_of(request).service.sign_up_open:
+    if not site_of(request).services.sessions.sign_up_open:
         raise Problem("sign_up_closed", "Sign-up is closed. Ask the operator for an account")
     return _page(request, "sign_up.html", name="", email="")
 
@@ -59,29 +61,29 @@ async def sign_up(request: Request) -> Response:
     """Create an account and start a session."""
     form = await _read_form(request)
     name, email = get_text(form, "name"), get_text(form, "email")
-    service = site_of(request).service
+    services = site_of(request).services
 
     async def start_session() -> str:
         password = get_text(form, "password")
-        return await service.sign_up(name, email, password, client_ip(request), _user_agent(request))
+        return await services.sessions.sign_up(name, email, password, client_ip(request), _user_agent(request))
 
     return await _enter(request, form, start_session, "sign_up.html", name=name, email=email)
 
 
 async def show_invitation(request: Request) -> Response:
     """Show the form in which an invited account owner sets the password."""
-    account = await site_of(request).service.find_invitation(request.path_params["token"])
+    account = await site_of(request).services.invitations.find(request.path_params["token"])
     return _page(request, "invitation.html", email=account.email)
 
 
 async def accept_invitation(request: Request) -> Response:
     """Set the password and start a session."""
     form = await _read_form(request)
-    service, token = site_of(request).service, request.path_params["token"]
-    account = await service.find_invitation(token)
+    services, token = site_of(request).services, request.path_params["token"]
+    account = await services.invitations.find(token)
 
     async def start_session() -> str:
-        return await service.accept_invitation(token, get_text(form, "password"), _user_agent(request))
+        return await services.invitations.accept(token, get_text(form, "password"), _user_agent(request))
 
     return await _enter(request, form, start_session, "invitation.html", email=account.email)
 
@@ -89,7 +91,7 @@ async def accept_invitation(request: Request) -> Response:
 @for_member
 async def sign_out(request: Request, member: Member) -> Response:  # noqa: ARG001 - the token identifies the session
     """End the session."""
-    await site_of(request).service.sign_out(session.token_of(request))
+    await site_of(request).services.sessions.sign_out(session.token_of(request))
     return session.end(request, redirect("/"))
 
 
@@ -128,7 +130,7 @@ async def _enter(
         if problem.code == "cross_site" and template in _SIGNED_OUT_ONLY and await session.member_of(request):
             return redirect(next_page)
         return _page(request, template, problem=problem, **context)
-    await site_of(request).service.sign_out(session.token_of(request))
+    await site_of(request).services.sessions.sign_out(session.token_of(request))
     is_new = template == "sign_up.html"
     response = redirect_with_notice(request, next_page, "signed-up") if is_new else redirect(next_page)
     return session.begin(request, response, token)

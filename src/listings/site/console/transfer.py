@@ -14,8 +14,9 @@ from listings.contract.imports import ImportProgress
 from listings.domain import timestamps
 from listings.domain.errors import Problem
 from listings.domain.model import Account
-from listings.service import Member, Service
-from listings.service.transfer import exporter, importer
+from listings.service import Services
+from listings.service.sessions import Member
+from listings.service.transfer import importer
 from listings.service.transfer.file_formats import Format
 from listings.site import pages
 from listings.site.console.guards import console_page, for_member, get_text, read_form, require_plan
@@ -38,12 +39,12 @@ async def show_import(request: Request, member: Member) -> Response:  # noqa: AR
 async def preview_import(request: Request, member: Member) -> Response:
     """Show what an import of the uploaded file would do, row by row. Nothing is written."""
     form = await read_form(request)
-    service, new_ids = site_of(request).service, get_text(form, "new_ids") == "on"
+    services, new_ids = site_of(request).services, get_text(form, "new_ids") == "on"
     try:
         require_plan(request, member)
         upload = await _read_upload(form)
         packed = pack(upload, site_of(request).options.max_body_bytes)
-        report, result, warning = await _dry_run(service, member.account, upload, new_ids=new_ids)
+        report, result, warning = await _dry_run(services, member.account, upload, new_ids=new_ids)
     except Problem as problem:
         return _page(request, problem, new_ids=new_ids)
     context: dict[str, Any] = {"report": report, "result": result, "packed": packed, "new_ids": new_ids}
@@ -54,7 +55,7 @@ async def preview_import(request: Request, member: Member) -> Response:
 async def run_import(request: Request, member: Member) -> Response:
     """Import the previewed file. The page is streamed and grows as batches are imported."""
     form = await read_form(request)
-    service = site_of(request).service
+    services = site_of(request).services
     flags = {name: get_text(form, name) == "on" for name in ("new_ids", "again")}
     try:
         require_plan(request, member)
@@ -62,7 +63,7 @@ async def run_import(request: Request, member: Member) -> Response:
     except Problem as problem:
         return _page(request, problem, new_ids=flags["new_ids"])
     options = importer.ImportOptions(actor=CONSOLE, **flags)
-    content = _stream_import(request, service, member.account, upload, options)
+    content = _stream_import(request, services, member.account, upload, options)
     return StreamingResponse(content, 200, _UNBUFFERED, "text/html; charset=utf-8")
 
 
@@ -70,11 +71,11 @@ async def run_import(request: Request, member: Member) -> Response:
 async def export(request: Request, member: Member) -> Response:
     """Send all listings of the account as a file, page by page."""
     name, media_type = _FORMATS.get(request.query_params.get("format", ""), _FORMATS["csv"])
-    service = site_of(request).service
-    day = timestamps.format_timestamp(service.clock())[:10]
+    services = site_of(request).services
+    day = timestamps.format_timestamp(services.clock())[:10]
     stem, _, extension = name.partition(".")
     headers = {"Content-Disposition": f'attachment; filename="{stem}-{day}.{extension}"', "Cache-Control": "no-store"}
-    return StreamingResponse(_stream_export(service, member.account, find_format(name)), 200, headers, media_type)
+    return StreamingResponse(_stream_export(services, member.account, find_format(name)), 200, headers, media_type)
 
 
 ROUTES = [
@@ -98,7 +99,7 @@ async def _read_upload(form: FormData) -> Upload:
 
 
 async def _dry_run(
-    service: Service, account: Account, upload: Upload, *, new_ids: bool
+    services: Services, account: Account, upload: Upload, *, new_ids: bool
 ) -> tuple[ImportReport, ImportProgress, str]:
     """Return the report, the totals, and a warning if the same file was imported before.
 
@@ -107,19 +108,19 @@ async def _dry_run(
     options = importer.ImportOptions(new_ids=new_ids, dry_run=True, actor=CONSOLE)
     report, warning = ImportReport(), ""
     try:
-        result = await importer.Import(service, account, upload, report, options).run()
+        result = await services.transfer.run_import(account, upload, report, options)
     except Problem as problem:
         if problem.code != "already_imported":
             raise
         warning = "This file was imported before. Importing it again repeats all changes below"
-        result = await importer.Import(service, account, upload, report, options._replace(again=True)).run()
+        result = await services.transfer.run_import(account, upload, report, options._replace(again=True))
     if not (report.count or report.resumed_after_line):
         raise Problem("invalid_request", f"{upload.name} has no rows")
     return report, result, warning
 
 
 async def _stream_import(
-    request: Request, service: Service, account: Account, upload: Upload, options: importer.ImportOptions
+    request: Request, services: Services, account: Account, upload: Upload, options: importer.ImportOptions
 ) -> AsyncIterator[str]:
     """Run the import and yield the page: its start, the progress after each batch, the result, and the rest."""
     page = pages.render(request, "console/import_run.html", name=upload.name)
@@ -127,7 +128,7 @@ async def _stream_import(
     yield start
     offsets: asyncio.Queue[int | None] = asyncio.Queue()
     report = ImportReport(offsets.put_nowait)
-    task = asyncio.create_task(importer.Import(service, account, upload, report, options).run())
+    task = asyncio.create_task(services.transfer.run_import(account, upload, report, options))
     task.add_done_callback(lambda _: offsets.put_nowait(None))
     try:
         while (offset := await offsets.get()) is not None:
@@ -147,7 +148,7 @@ async def _render_result(request: Request, task: asyncio.Task[ImportProgress], r
     return pages.render(request, "console/parts/import_result.html", result=result, problem=problem, report=report)
 
 
-async def _stream_export(service: Service, account: Account, file_format: Format) -> AsyncIterator[bytes]:
+async def _stream_export(services: Services, account: Account, file_format: Format) -> AsyncIterator[bytes]:
     yield file_format.header
-    async for page in exporter.read_pages(service, account):
+    async for page in services.transfer.read_pages(account):
         yield file_format.encode(page)

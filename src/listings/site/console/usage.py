@@ -8,7 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from listings.service import Member, Service
+from listings.service import Services
+from listings.service.sessions import Member
 from listings.service.usage import KeyUsage
 from listings.site import presentation
 from listings.site.console.charts import build_chart
@@ -32,14 +33,14 @@ class HourlyUsage(NamedTuple):
 @for_member
 async def show_usage(request: Request, member: Member) -> Response:
     """Show the last hour, the last 24 hours and 30 days, responses by status, and rejected requests."""
-    service = site_of(request).service
-    usage = await service.get_usage(member.account)
+    services = site_of(request).services
+    usage = await services.usage.get(member.account)
     return console_page(
         request,
         "usage.html",
         usage=usage,
-        is_limited=service.limiter is not None,
-        hours=_hourly_usages(service, usage.keys),
+        is_limited=services.limiter is not None,
+        hours=_hourly_usages(services, usage.keys),
         by_hour=build_chart(usage.total.hours, presentation.format_hour),
         by_day=build_chart(usage.total.days, presentation.format_utc_day),
         statuses=[(status, _phrase(status), count) for status, count in usage.total.by_status.items()],
@@ -51,9 +52,9 @@ async def show_usage(request: Request, member: Member) -> Response:
 ROUTES = [Route("/console/usage", show_usage)]
 
 
-def _hourly_usages(service: Service, keys: list[KeyUsage]) -> list[HourlyUsage]:
+def _hourly_usages(services: Services, keys: list[KeyUsage]) -> list[HourlyUsage]:
     """Return the usage of each active key, newest key first."""
-    limit = service.limiter.limit if service.limiter is not None else 0
+    limit = services.limiter.limit if services.limiter is not None else 0
     return [
         HourlyUsage(
             one.key.name,
@@ -63,7 +64,7 @@ def _hourly_usages(service: Service, keys: list[KeyUsage]) -> list[HourlyUsage]:
             _limit_note(one.limit.left, limit, one.limit.reset),
         )
         for one in reversed(keys)
-        if one.limit is not None and not service.is_key_revoked_or_expired(one.key)
+        if one.limit is not None and not services.keys.is_revoked_or_expired(one.key)
     ]
 
 

@@ -84,7 +84,7 @@ class PostgresStore(Transactions, ScriptedMemberStore):
     def __init__(self, url: str, limits: PoolLimits, clock: Callable[[], float] = monotonic) -> None:
         """`url` is a libpq connection URI, and `clock` returns seconds."""
         super().__init__(Pool(url, limits, self._clear_caches))
-        self.on_server_replaced: Callable[[], None] = lambda: None
+        self._on_reset: Callable[[], None] = lambda: None
         self._clock = clock
         self._listings = BatchedLookups(sql.GET_LISTING, self._use)
         self._listings_and_revisions = BatchedLookups(sql.GET_LISTING_AND_REVISION, self._use)
@@ -273,6 +273,9 @@ class PostgresStore(Transactions, ScriptedMemberStore):
     def get_cached_settled_revision(self, bucket: int, account_id: int) -> int | None:  # noqa: ARG002 - see the contract
         return None  # another process may have raised it since it was read
 
+    def on_reset(self, callback: Callable[[], None]) -> None:
+        self._on_reset = callback
+
     # Export and import
 
     async def page_listings(self, bucket: int, account_id: int, after_id: int, count: int) -> list[Listing]:
@@ -385,7 +388,7 @@ class PostgresStore(Transactions, ScriptedMemberStore):
         """Clear all caches, because the new server may lag: it may be a standby, or its data may have been restored."""
         self._callers.clear()
         self._indexed.clear()
-        self.on_server_replaced()
+        self._on_reset()
 
     def _record_indexed(self, account_id: int) -> None:
         if len(self._indexed) >= _MAX_CACHED:

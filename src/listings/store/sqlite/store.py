@@ -62,7 +62,6 @@ class SqliteStore(ScriptedMemberStore):
     def __init__(self, path: Path, on_batch: OnBatch | None = None) -> None:
         """`path` is the database file; `on_batch` is called after every batch of writes."""
         self.path = path
-        self.on_server_replaced: Callable[[], None] = lambda: None  # never called: a replaced file is not read
         self._on_batch = on_batch
         self._reader: apsw.Connection | None = None
         self._revisions: RevisionCache | None = None
@@ -281,6 +280,9 @@ class SqliteStore(ScriptedMemberStore):
 
     def get_cached_settled_revision(self, bucket: int, account_id: int) -> int | None:  # noqa: ARG002 - the cache needs no bucket
         return self._known_revisions.find_settled_revision(account_id)
+
+    def on_reset(self, callback: Callable[[], None]) -> None:
+        """Ignore the callback: a file that was replaced is not read."""
 
     # Export and import
 

@@ -1,0 +1,23 @@
+"""What a cache of listings asks the store, to know which of its entries are current."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Freshness(Protocol):
+    """Tells a cache which of its entries are current."""
+
+    async def get_revision(self, bucket: int, account_id: int) -> int:
+        """Return the account's revision: 0 at first, and higher after every edit of its listings."""
+
+    async def get_settled_revision(self, bucket: int, account_id: int) -> int:
+        """Return the last revision that changed an existing listing, or a later one, but at most the current revision.
+
+        The creation of a listing does not count as a change.
+        """
+
+    def get_cached_settled_revision(self, bucket: int, account_id: int) -> int | None:
+        """Like `get_settled_revision`, but from memory only. Return None if a read would be needed."""
+
+    def on_reset(self, callback: Callable[[], None]) -> None:
+        """Call `callback` before the first read from a server whose data may be older than what was read before."""

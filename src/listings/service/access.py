@@ -1,0 +1,89 @@
+"""Authenticate callers, and check their rate limit and plan."""
+
+import logging
+from collections.abc import Callable
+
+from listings.contract.accounts import KeyStore
+from listings.contract.rate_limiter import RateLimitDecision, RateLimiter
+from listings.domain import api_keys
+from listings.domain.errors import Problem, Unavailable
+from listings.domain.model import Caller, is_plan_active
+from listings.service.keys import is_revoked_or_expired
+
+_log = logging.getLogger(__name__)
+
+_MAX_CACHED_KEYS = 4096
+
+
+class InactiveKeyError(Problem):
+    """The key is revoked or has expired. `caller` identifies it, so that the console can show its use."""
+
+    def __init__(self, caller: Caller) -> None:
+        super().__init__("invalid_api_key", "Invalid API key")
+        self.caller = caller
+
+
+class Access:
+    """The checks that every request with an API key passes."""
+
+    def __init__(self, keys: KeyStore, limiter: RateLimiter | None, clock: Callable[[], float]) -> None:
+        self._keys = keys
+        self._limiter = limiter
+        self._clock = clock
+        self._key_uses: dict[int, int] = {}
+        self._well_formed: set[bytes] = set()  # digests of well-formed keys from earlier requests
+
+    async def authenticate(self, key: str | None) -> Caller:
+        """Return the caller that owns the key.
+
+        Raises Problem: api_key_required (no key), invalid_api_key (unknown, malformed, revoked or expired).
+        """
+        if not key:
+            raise Problem("api_key_required", "API key is required")
+        digest = api_keys.digest(key)
+        if digest in self._well_formed or self._is_well_formed(key, digest):
+            caller = await self._keys.find_caller(digest)
+            now = self._clock()
+            if caller is not None and not is_revoked_or_expired(caller.key_revoked_at, caller.key_expires_at, now):
+                self._key_uses[caller.key_id] = int(now)
+                return caller
+            if caller is not None:
+                _log.warning("Key %d is revoked or has expired", caller.key_id)
+                raise InactiveKeyError(caller)
+        raise Problem("invalid_api_key", "Invalid API key")
+
+    def _is_well_formed(self, key: str, digest: bytes) -> bool:
+        """Return whether a key is well formed, and cache it if so.
+
+        Computing the checksum takes longer than the rest of the authentication.
+        """
+        if not api_keys.is_well_formed(key):
+            return False
+        if len(self._well_formed) >= _MAX_CACHED_KEYS:
+            self._well_formed.clear()
+        self._well_formed.add(digest)
+        return True
+
+    async def count_request(self, caller: Caller) -> RateLimitDecision | None:
+        """Count a request of the caller's key and return the decision, or None if there is no rate limit."""
+        return await self._limiter.hit(caller.key_id) if self._limiter is not None else None
+
+    async def peek_rate_limit(self, caller: Caller) -> RateLimitDecision | None:
+        """Return the state of the key's rate limit without counting a request, or None if there is no limit."""
+        return await self._limiter.peek(caller.key_id) if self._limiter is not None else None
+
+    def require_plan(self, caller: Caller) -> None:
+        """Raise Problem: plan_expired (the account has no active Business plan), account_disabled."""
+        if not is_plan_active(caller.plan_expires_at, self._clock()):
+            raise Problem("plan_expired", "Business plan expired")
+        if caller.account_disabled_at is not None:
+            raise Problem("account_disabled", "This account is disabled")
+
+    async def write_key_uses(self) -> None:
+        """Store when each key was last used. Keep the times for the next call if the store is unavailable."""
+        uses, self._key_uses = self._key_uses, {}
+        try:
+            if uses:
+                await self._keys.record_key_uses(uses)
+        except Unavailable:
+            self._key_uses = uses | self._key_uses

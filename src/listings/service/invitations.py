@@ -1,0 +1,77 @@
+"""Invitations, with which the owner of an account sets a password."""
+
+import logging
+from collections.abc import Callable
+
+from listings.contract.members import MemberStore
+from listings.domain.errors import Problem
+from listings.domain.model import Account
+from listings.service.accounts import Accounts, require_not_erased
+from listings.service.passwords import Passwords, validate_password
+from listings.service.sessions import Sessions
+from listings.service.tokens import create_token, hash_token, is_token
+
+_log = logging.getLogger(__name__)
+
+INVITATION_SECONDS = 7 * 24 * 3600
+
+
+class Invitations:
+    """The use cases of invitations."""
+
+    def __init__(
+        self,
+        members: MemberStore,
+        accounts: Accounts,
+        sessions: Sessions,
+        passwords: Passwords,
+        clock: Callable[[], float],
+    ) -> None:
+        self._members = members
+        self._accounts = accounts
+        self._sessions = sessions
+        self._passwords = passwords
+        self._clock = clock
+
+    async def create(self, reference: str) -> str:
+        """Return a token with which the owner can set a password once, within 7 days. Earlier tokens become invalid.
+
+        Raises Problem: account_not_found, account_disabled.
+        """
+        account = await self._accounts.find(reference)
+        require_not_erased(account)
+        if account.disabled_at is not None:
+            advice = f"enable it with `listings account enable {account.id}`"
+            raise Problem("account_disabled", f"{account.email} is disabled and can't be invited: {advice}")
+        token = create_token()
+        now = int(self._clock())
+        await self._members.add_invitation(account.id, hash_token(token), now, now + INVITATION_SECONDS)
+        _log.info("Invited the owner of account %d", account.id)
+        return token
+
+    async def find(self, token: str) -> Account:
+        """Return the account of an invitation. Raises Problem("invitation_invalid")."""
+        account = None
+        if is_token(token):
+            account = await self._members.find_invitation(hash_token(token), int(self._clock()))
+        if account is None or account.disabled_at is not None:
+            raise _invalid_invitation()
+        return account
+
+    async def accept(self, token: str, password: str, agent: str = "") -> str:
+        """Set the password and sign in. Returns the session token.
+
+        Raises Problem: invitation_invalid, invalid_request.
+        """
+        account = await self.find(token)
+        validate_password(password, account.name, account.email)
+        hashed = await self._passwords.hash(password)
+        accepted = await self._members.accept_invitation(hash_token(token), hashed, int(self._clock()))
+        if accepted is None:
+            raise _invalid_invitation()
+        _log.info("Account %d accepted its invitation", accepted.id)
+        return await self._sessions.start(accepted, hashed, agent)
+
+
+def _invalid_invitation() -> Problem:
+    return Problem("invitation_invalid", "This invitation was used or has expired: ask the operator for a new one")

@@ -1,0 +1,88 @@
+"""API keys that the console's users create, rotate and revoke themselves."""
+
+from collections.abc import Callable
+
+from listings.contract.history import CONSOLE
+from listings.contract.listings import Batch, IdempotencyRecord, ListingStore
+from listings.domain import api_keys
+from listings.domain.errors import Problem
+from listings.domain.model import ApiKey, bucket_of, is_plan_active
+from listings.service.accounts import validate_name
+from listings.service.keys import IssuedKey, Keys, require_future
+from listings.service.listings import IDEMPOTENCY_SECONDS
+from listings.service.sessions import Member, Sessions
+from listings.service.tokens import hash_token
+
+_MAX_KEYS = 20
+_MAX_GRACE_SECONDS = 365 * 24 * 3600
+
+
+class MemberKeys:
+    """The use cases of a member's own API keys."""
+
+    def __init__(self, keys: Keys, sessions: Sessions, listings: ListingStore, clock: Callable[[], float]) -> None:
+        self._keys = keys
+        self._sessions = sessions
+        self._listings = listings  # stores which forms were used, as idempotency keys
+        self._clock = clock
+
+    async def create(self, member: Member, name: str, expires_at: int | None = None, form_id: str = "") -> IssuedKey:
+        """Create a key for the member's account, which needs an active plan.
+
+        `form_id` prevents a form that is sent twice from creating two keys.
+
+        Raises Problem: confirmation_required (the password was confirmed more than 15 minutes ago), plan_expired,
+        too_many_keys, invalid_request, idempotency_key_reused (the form was already used).
+        """
+        await self._require_allowed(member)
+        name = validate_name(name)
+        require_future(expires_at, self._clock())
+        active = [key for key in await self._keys.list_of(member.account) if not self._keys.is_revoked_or_expired(key)]
+        if len(active) >= _MAX_KEYS:
+            raise Problem("too_many_keys", f"An account can have at most {_MAX_KEYS} active keys: revoke one first")
+        await self._use_form(member, form_id)
+        return await self._keys.add(member.account, name, api_keys.generate(), expires_at, CONSOLE)
+
+    async def rotate(self, member: Member, key_id: int, grace_seconds: int, form_id: str = "") -> IssuedKey:
+        """Replace a key of the account with a new one. The old key expires `grace_seconds` from now.
+
+        `form_id` is as for `create`. Raises Problem: confirmation_required, plan_expired, key_not_found, key_ended,
+        invalid_request, idempotency_key_reused.
+        """
+        await self._require_allowed(member)
+        if not 0 <= grace_seconds <= _MAX_GRACE_SECONDS:
+            raise Problem("invalid_request", "The old key may stay valid for at most a year")
+        key = await self._find(member, key_id)
+        await self._use_form(member, form_id)
+        if self._keys.is_revoked_or_expired(key):
+            raise Problem("key_ended", "This key is revoked or has expired: create a new one")
+        return await self._keys.rotate(key_id, grace_seconds, CONSOLE)
+
+    async def revoke(self, member: Member, key_id: int) -> ApiKey:
+        """Revoke a key of the account permanently. Raises Problem("key_not_found")."""
+        await self._find(member, key_id)
+        return await self._keys.revoke(key_id, CONSOLE)
+
+    async def _require_allowed(self, member: Member) -> None:
+        if not is_plan_active(member.account.plan_expires_at, self._clock()):
+            raise Problem("plan_expired", "You need an active Business plan to create a key: renew your plan first")
+        if not self._sessions.is_confirmed(member):
+            raise Problem("confirmation_required", "Enter your password again to create a key")
+
+    async def _use_form(self, member: Member, form_id: str) -> None:
+        """Mark a form as used. Raises Problem("idempotency_key_reused") if it already was."""
+        if not form_id:
+            return
+        now = int(self._clock())
+        record = IdempotencyRecord(f"console key {form_id}", hash_token(form_id), now, now - IDEMPOTENCY_SECONDS + 1)
+        empty = Batch((), atomic=False, dry_run=False, record=str)
+        partition = bucket_of(member.account.id), member.account.id
+        if isinstance(await self._listings.run_batch(*partition, empty, record), str):
+            message = "This form has already created its key: for security, the key can't be shown again"
+            raise Problem("idempotency_key_reused", message)
+
+    async def _find(self, member: Member, key_id: int) -> ApiKey:
+        for key in await self._keys.list_of(member.account):
+            if key.id == key_id:
+                return key
+        raise Problem("key_not_found", f"You have no key with the id {key_id}")

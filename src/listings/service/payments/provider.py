@@ -1,0 +1,42 @@
+"""The price of the Business plan, and the interface of payment providers."""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from listings.domain.model import Account
+
+MONTHLY_CENTS = 4_900
+MAX_MONTHS = 24
+
+
+class NextStep(NamedTuple):
+    """The next step of a payment: open a URL, or follow an instruction. One of the two is empty."""
+
+    url: str = ""
+    text: str = ""
+
+
+class PaidEvent(NamedTuple):
+    """A confirmed payment for a number of months. A provider may report the same `payment_id` several times."""
+
+    payment_id: str
+    account_id: int
+    months: int
+
+
+class PaymentProvider(Protocol):
+    """A service that takes payments from sellers."""
+
+    @property
+    def name(self) -> str:
+        """The name that is stored with its payments."""
+
+    async def start_checkout(self, account: Account, months: int, return_url: str) -> NextStep:
+        """Start a payment for a number of months. The seller returns to `return_url`. Raises Unavailable."""
+
+    def handle_event(self, headers: Mapping[str, str], body: bytes) -> PaidEvent | None:
+        """Parse an event of the provider. Return None if it does not report a payment.
+
+        The names of `headers` are in lower case. Raises Problem("payment_refused") if the event is not from the
+        provider, is too old, or is not for a plan.
+        """

@@ -1,0 +1,304 @@
+"""Sign-up, sign-in, sessions and passwords of the console's users."""
+
+import ipaddress
+import logging
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from hashlib import sha256
+
+import msgspec
+
+from listings.contract.accounts import AccountStore
+from listings.contract.history import CONSOLE, Actor
+from listings.contract.members import MemberStore, NewSession, Session, SessionCutoffs
+from listings.domain.errors import Problem, Unavailable
+from listings.domain.model import Account, Caller, bucket_of
+from listings.service.accounts import validate_email, validate_name
+from listings.service.passwords import Passwords, validate_password
+from listings.service.tokens import create_token, hash_token, is_token
+
+_log = logging.getLogger(__name__)
+
+SESSION_IDLE_SECONDS = 7 * 24 * 3600
+MAX_SESSION_SECONDS = 30 * 24 * 3600
+CONFIRMATION_SECONDS = 15 * 60
+_TOUCH_SECONDS = 60  # between two updates of a session's last use
+_MAX_CLOCK_SKEW_SECONDS = 5 * 60  # between machines; a session from further in the future is invalid
+_ATTEMPTS_SECONDS = 15 * 60
+_WRONG_CREDENTIALS = "Wrong email or password"
+_WRONG_PASSWORD = "The password is wrong"  # noqa: S105 - a message
+_MAX_ATTEMPTS_PER_ACCOUNT = 10
+_MAX_ATTEMPTS_PER_ADDRESS = 30
+_MAX_SIGN_UPS_PER_ADDRESS = 10
+_MAX_AGENT_LENGTH = 200
+_IPV6_PREFIX_LENGTH = 64  # providers assign at least this network to one customer
+
+
+class Member(msgspec.Struct, frozen=True):
+    """An account that is signed in to the console, with its session. Times are in seconds since 1970.
+
+    `session` is the public handle of the session, with which the owner can end it.
+    """
+
+    account: Account
+    session: str
+    signed_in_at: int
+    confirmed_at: int
+    csrf_secret: str
+
+    @property
+    def caller(self) -> Caller:
+        """The member as a caller of the listing use cases. The audit log attributes its changes to the console."""
+        return Caller(
+            key_id=CONSOLE,
+            account_id=self.account.id,
+            bucket=bucket_of(self.account.id),
+            plan_expires_at=self.account.plan_expires_at,
+            account_disabled_at=self.account.disabled_at,
+            key_expires_at=None,
+            key_revoked_at=None,
+        )
+
+
+class Sessions:
+    """The use cases of the console's users."""
+
+    def __init__(
+        self,
+        members: MemberStore,
+        accounts: AccountStore,
+        passwords: Passwords,
+        clock: Callable[[], float],
+        *,
+        sign_up_open: bool,
+    ) -> None:
+        """`sign_up_open`: whether anyone may create an account."""
+        self.sign_up_open = sign_up_open
+        self._members = members
+        self._accounts = accounts
+        self._passwords = passwords
+        self._clock = clock
+
+    async def sign_up(self, name: str, email: str, password: str, address: str, agent: str = "") -> str:
+        """Create an account without a plan, and sign in. Returns the session token.
+
+        `address` is the client's IP address, `agent` its User-Agent. Raises Problem: sign_up_closed, invalid_request,
+        too_many_attempts, email_taken.
+        """
+        if not self.sign_up_open:
+            raise Problem("sign_up_closed", "Sign-up is closed: ask the operator for an account")
+        name, email = validate_name(name), validate_email(email)
+        validate_password(password, name, email)
+        now = int(self._clock())
+        counts = await self._members.count_attempt(
+            [_hash_subject("sign-up", _find_network(address))], now, now - _ATTEMPTS_SECONDS
+        )
+        if counts[0] > _MAX_SIGN_UPS_PER_ADDRESS:
+            raise _too_many_attempts()
+        hashed = await self._passwords.hash(password)
+        account = await self._members.add_member(name, email, hashed, now)
+        if account is None:
+            raise Problem("email_taken", "An account with this email already exists: sign in instead")
+        _log.info("Account %d signed up", account.id)
+        return await self.start(account, hashed, agent)
+
+    async def sign_in(self, email: str, password: str, address: str, agent: str = "") -> str:
+        """Create a session and return its token, which is not stored.
+
+        Raises Problem: wrong_credentials, too_many_attempts, account_disabled. Raises Unavailable if too many sign-ins
+        are in progress. Neither the text nor the timing of wrong_credentials reveals whether the
+        account exists.
+        """
+        self._passwords.require_capacity()  # before counting: a sign-in without capacity is not an attempt
+        email = email.strip().lower()
+        account_subject = _hash_subject("account", email)
+        address_subject = _hash_subject("address", _find_network(address))
+        now = int(self._clock())
+        counts = await self._members.count_attempt([account_subject, address_subject], now, now - _ATTEMPTS_SECONDS)
+        if counts[0] > _MAX_ATTEMPTS_PER_ACCOUNT or counts[1] > _MAX_ATTEMPTS_PER_ADDRESS:
+            _log.warning("Too many sign-in attempts")
+            raise _too_many_attempts()
+        found = await self._accounts.find_account(email) if email.isprintable() else None
+        account, hashed = await self._check_password(found, password)
+        await self._members.clear_attempts(account_subject, address_subject)
+        if account.disabled_at is not None:
+            raise Problem("account_disabled", "This account is disabled: ask the operator")
+        return await self.start(account, hashed, agent)
+
+    async def find_member(self, token: str) -> Member | None:
+        """Return the member with a session token, or None if the session is unknown, ended or expired."""
+        found = await self._find_session(token)
+        if found is None:
+            return None
+        session, account = found
+        now = int(self._clock())
+        if account.disabled_at is not None or _is_expired(session, now):
+            return None
+        if now - session.seen_at >= _TOUCH_SECONDS:
+            with suppress(Unavailable):
+                await self._members.touch_session(account.id, session.handle, now)
+        return Member(account, session.handle, session.created_at, session.confirmed_at, session.csrf_secret)
+
+    async def sign_out(self, token: str) -> None:
+        """End the session of a token, if there is one."""
+        found = await self._find_session(token)
+        if found is not None:
+            session, account = found
+            await self._end_session(account, session.handle)
+
+    async def list_active(self, member: Member) -> list[Session]:
+        """Return the active sessions of the member's account, newest first."""
+        now = int(self._clock())
+        return [
+            session for session in await self._members.list_sessions(member.account.id) if not _is_expired(session, now)
+        ]
+
+    async def list_stored(self, account: Account) -> list[Session]:
+        """Return all stored sessions of an account, including expired ones, newest first."""
+        return await self._members.list_sessions(account.id)
+
+    async def end(self, member: Member, handle: str) -> bool:
+        """End a session of the member's account. Return False if it has no session with this handle."""
+        return await self._end_session(member.account, handle)
+
+    async def _end_session(self, account: Account, handle: str) -> bool:
+        ended = await self._members.end_session(account.id, handle, self._by_console())
+        if ended:
+            _log.info("Ended a session of account %d", account.id)
+        return ended
+
+    async def end_others(self, member: Member) -> int:
+        """End all sessions of the account except the member's own. Returns the number of ended sessions."""
+        count = await self._members.end_sessions(member.account.id, member.session)
+        _log.info("Ended %d other sessions of account %d", count, member.account.id)
+        return count
+
+    async def purge(self) -> None:
+        """Delete expired sessions and old sign-in attempts."""
+        now = int(self._clock())
+        with suppress(Unavailable):
+            await self._members.purge_sessions(_compute_oldest(now))
+            await self._members.purge_attempts(now - _ATTEMPTS_SECONDS, now)
+
+    async def confirm_password(self, member: Member, password: str) -> str:
+        """Confirm the password for sensitive actions. Returns the session's new token, which replaces the old one.
+
+        Raises Problem: wrong_credentials, too_many_attempts.
+        """
+        await self._check_own_password(member, password)
+        return await self._renew_session(member)
+
+    async def change_password(self, member: Member, old: str, new: str) -> str:
+        """Set a new password and end all other sessions. Returns the session's new token.
+
+        Raises Problem: wrong_credentials, too_many_attempts, invalid_request.
+        """
+        validate_password(new, member.account.name, member.account.email)
+        stored = await self._check_own_password(member, old)
+        hashed = await self._passwords.hash(new)
+        if not await self._members.set_password(member.account.id, stored, hashed, self._by_console(), member.session):
+            raise Problem("wrong_credentials", _WRONG_PASSWORD)
+        _log.info("Changed the password of account %d", member.account.id)
+        return await self._renew_session(member)
+
+    async def is_password_correct(self, account: Account, password: str) -> bool:
+        """Return whether the account has this password. Not limited, so it is only for the operator."""
+        return (await self._passwords.verify(await self._members.get_password(account.id), password)).is_correct
+
+    async def _check_own_password(self, member: Member, password: str) -> str:
+        """Return the stored hash of the password. Raises Problem: wrong_credentials, too_many_attempts."""
+        self._passwords.require_capacity()
+        subject = _hash_subject("account", member.account.email)
+        now = int(self._clock())
+        counts = await self._members.count_attempt([subject], now, now - _ATTEMPTS_SECONDS)
+        if counts[0] > _MAX_ATTEMPTS_PER_ACCOUNT:
+            raise _too_many_attempts()
+        _, hashed = await self._check_password(member.account, password, _WRONG_PASSWORD)
+        await self._members.clear_attempts(subject, subject)
+        return hashed
+
+    async def _check_password(
+        self, account: Account | None, password: str, message: str = _WRONG_CREDENTIALS
+    ) -> tuple[Account, str]:
+        """Return the account and its stored hash.
+
+        Raises Problem("wrong_credentials") after the same time, whether the account or the password is wrong.
+        """
+        stored = await self._members.get_password(account.id if account is not None else 0)
+        check = await self._passwords.verify(stored, password)
+        if account is None or stored is None or not check.is_correct:
+            subject = "an unknown email" if account is None else f"account {account.id}"  # both log for equal timing
+            _log.warning("Wrong password for %s", subject)
+            raise Problem("wrong_credentials", message)
+        if check.new_hash is not None:
+            await self._members.replace_password(account.id, stored, check.new_hash)
+        return account, check.new_hash or stored
+
+    def is_confirmed(self, member: Member) -> bool:
+        """Return whether the password was confirmed in the last 15 minutes."""
+        return -_MAX_CLOCK_SKEW_SECONDS <= self._clock() - member.confirmed_at < CONFIRMATION_SECONDS
+
+    async def _find_session(self, token: str) -> tuple[Session, Account] | None:
+        return await self._members.find_session(hash_token(token)) if is_token(token) else None
+
+    async def start(self, account: Account, hashed: str, agent: str) -> str:
+        """Start a session and return its token.
+
+        `hashed` is the checked hash. Raises Problem("wrong_credentials") if the password was changed since the check.
+        """
+        token = create_token()
+        new = NewSession(
+            digest=hash_token(token),
+            handle=secrets.token_hex(8),
+            csrf_secret=secrets.token_urlsafe(32),
+            created_at=int(self._clock()),
+            agent=_clean_agent(agent),
+        )
+        if not await self._members.add_session(account.id, new, hashed):
+            raise Problem("wrong_credentials", _WRONG_CREDENTIALS)
+        _log.info("Account %d signed in", account.id)
+        return token
+
+    async def _renew_session(self, member: Member) -> str:
+        token = create_token()
+        await self._members.confirm_session(member.account.id, member.session, hash_token(token), int(self._clock()))
+        return token
+
+    def _by_console(self) -> Actor:
+        return Actor(CONSOLE, int(self._clock()))
+
+
+def _compute_oldest(now: int) -> SessionCutoffs:
+    return SessionCutoffs(seen_at=now - SESSION_IDLE_SECONDS + 1, created_at=now - MAX_SESSION_SECONDS + 1)
+
+
+def _is_expired(session: Session, now: int) -> bool:
+    oldest, latest = _compute_oldest(now), now + _MAX_CLOCK_SKEW_SECONDS
+    return not (oldest.seen_at <= session.seen_at <= latest and oldest.created_at <= session.created_at <= latest)
+
+
+def _hash_subject(kind: str, text: str) -> bytes:
+    """Return the hash by which sign-in attempts are counted, so that the database stores no IP addresses."""
+    return sha256(f"{kind}\0{text}".encode("utf-8", "surrogatepass")).digest()
+
+
+def _find_network(address: str) -> str:
+    """Return the addresses that one client may have: an IPv4 address or an IPv6 network."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((parsed, _IPV6_PREFIX_LENGTH), strict=False))
+
+
+def _clean_agent(agent: str) -> str:
+    return "".join(character for character in agent if character.isprintable())[:_MAX_AGENT_LENGTH]
+
+
+def _too_many_attempts() -> Problem:
+    return Problem("too_many_attempts", "Too many attempts: wait 15 minutes, then try again")
