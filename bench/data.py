@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 from listings import maintenance, wiring
 from listings.cli.demo_listings import ALICE, BOB, CHARLIE
+from listings.contract.store import Store
 from listings.domain import api_keys, fields
 from listings.domain.model import Caller
-from listings.service import Service
+from listings.service import Services
 from listings.settings import load
 
 ACCOUNTS = 100
@@ -20,6 +21,11 @@ INACTIVE = 20
 _YEAR = 365 * 24 * 3600
 _DEMO = (*ALICE, *BOB, *CHARLIE)
 _INACTIVE_EVERY = (ACTIVE + INACTIVE) // INACTIVE
+
+
+def store_of(services: Services) -> Store:
+    """Return the store of a service, to write and search at its own speed."""
+    return services._store  # noqa: SLF001 - in a service, only its use cases use the store
 
 
 class Owner(NamedTuple):
@@ -63,9 +69,9 @@ def fill_url(address: str, folder: Path) -> tuple[Owner, ...]:
     maintenance.migrate_database(settings)
 
     async def work() -> tuple[Owner, ...]:
-        async with wiring.open_service(settings) as service:
-            owners = tuple([await _create_owner(service, number) for number in range(ACCOUNTS)])
-            await service.index_market()  # otherwise the service would do it during the measurement
+        async with wiring.open_services(settings) as services:
+            owners = tuple([await _create_owner(services, number) for number in range(ACCOUNTS)])
+            await services.market.index()  # otherwise the service would do it during the measurement
             return owners
 
     return asyncio.run(work())
@@ -75,28 +81,28 @@ def add_expired_account(database: Path) -> str:
     """Add an account without listings and with an expired plan; return its key."""
 
     async def work() -> str:
-        async with wiring.open_service(load({}, {"database": f"sqlite:///{database}"})) as service:
-            end = int(service.clock()) + _YEAR
-            account = await service.add_account("Expired", "expired@example.com", end)
-            issued = await service.add_key(account, "bench", api_keys.generate())
-            await service.expire_plan(account.email)
+        async with wiring.open_services(load({}, {"database": f"sqlite:///{database}"})) as services:
+            end = int(services.clock()) + _YEAR
+            account = await services.accounts.add("Expired", "expired@example.com", end)
+            issued = await services.keys.add(account, "bench", api_keys.generate())
+            await services.accounts.expire_plan(account.email)
             return issued.secret
 
     return asyncio.run(work())
 
 
-async def _create_owner(service: Service, number: int) -> Owner:
-    end = int(service.clock()) + _YEAR
-    account = await service.add_account(f"Shop {number}", f"shop{number}@example.com", end)
-    issued = await service.add_key(account, "bench", api_keys.generate())
-    caller = await service.authenticate(issued.secret)
-    tasks = [_create(service, caller, number) for number in range(ACTIVE + INACTIVE)]
+async def _create_owner(services: Services, number: int) -> Owner:
+    end = int(services.clock()) + _YEAR
+    account = await services.accounts.add(f"Shop {number}", f"shop{number}@example.com", end)
+    issued = await services.keys.add(account, "bench", api_keys.generate())
+    caller = await services.access.authenticate(issued.secret)
+    tasks = [_create(services, caller, number) for number in range(ACTIVE + INACTIVE)]
     ids = await asyncio.gather(*tasks)
     return Owner(issued.secret, tuple(ids[number] for number in list_active_numbers()))
 
 
-async def _create(service: Service, caller: Caller, number: int) -> int:
+async def _create(services: Services, caller: Caller, number: int) -> int:
     new, _ = fields.parse_new_listing(
         {**build_listing(number), "is_active": number % _INACTIVE_EVERY != 0}, strict=True
     )
-    return (await service.create_listing(caller, new)).listing_id
+    return (await services.listings.create(caller, new)).listing_id

@@ -15,6 +15,7 @@ import click
 
 from bench import BenchmarkError, data, machine, servers, wrk
 from bench.command import log_progress, report_errors
+from bench.data import store_of
 from bench.http_client import Request, send
 from bench.market_data import Seller, create_seller
 from bench.rounds import WARM_UP_SECONDS, write_requests
@@ -96,10 +97,10 @@ async def fill(database: Path, count: int) -> Database:
     """Create a database of about this many listings, none of them in the market."""
     settings = load({}, {"database": f"sqlite:///{database}", "data_folder": str(database.parent), "site": "off"})
     maintenance.migrate_database(settings)
-    async with wiring.open_service(settings) as service:
+    async with wiring.open_services(settings) as services:
         accounts = max(_MIN_ACCOUNTS, count // _LISTINGS_PER_ACCOUNT)
-        end = int(service.clock()) + _YEAR
-        sellers = [await create_seller(service, number, end) for number in range(accounts)]
+        end = int(services.clock()) + _YEAR
+        sellers = [await create_seller(services, number, end) for number in range(accounts)]
         rows, started, rate = 0, time.monotonic(), 0.0
         for first in range(0, accounts, _CONCURRENT_ACCOUNTS):
             some = sellers[first : first + _CONCURRENT_ACCOUNTS]
@@ -118,8 +119,8 @@ async def _add(seller: Seller, count: int) -> None:
 
 
 async def _requests(owner: Seller) -> list[Request]:
-    secret = (await owner.service.add_key(owner.account, "bench", api_keys.generate())).secret
-    found = await owner.service.store.list_listings(owner.key.bucket, owner.account.id)
+    secret = (await owner.services.keys.add(owner.account, "bench", api_keys.generate())).secret
+    found = await store_of(owner.services).list_listings(owner.key.bucket, owner.account.id)
     random_ = random.Random(owner.account.id)  # noqa: S311 - not a secret
     chosen = random_.sample(found, min(_REQUESTS_PER_ACCOUNT, len(found)))
     return [Request("GET", f"{PATH}/{listing.id}", secret) for listing in chosen]

@@ -17,9 +17,10 @@ from starlette.datastructures import QueryParams
 
 from bench import BenchmarkError, machine, market_data, servers
 from bench.command import log_progress, report_errors
+from bench.data import store_of
 from listings import maintenance, wiring
 from listings.domain.model import MarketEntry, MarketQuery
-from listings.service import Service
+from listings.service import Services
 from listings.settings import load
 from listings.site.search import Search, read
 
@@ -138,19 +139,19 @@ async def _measure(market: Market, repeats: int) -> None:
     server_core, client_core = machine.choose_cores()
     environment = {"LISTINGS_DATABASE_URL": url, "LISTINGS_DATA_FOLDER": str(folder), "LISTINGS_PORT": "0"}
     command = [str(Path(sys.executable).with_name("listings")), "serve"]
-    async with wiring.open_service(settings) as service:
+    async with wiring.open_services(settings) as services:
         with servers.run_server(command, environment, folder, server_core) as server, servers.pinned(client_core):
             client = Client(server.port, (server.process.pid, *([database_pid] if database_pid is not None else [])))
             click.echo(f"| Search | {' | '.join(_PAGES)} |\n| --- |{' ---: |' * len(_PAGES)}")
             for name, parameters in _SEARCHES.items():
-                cells = await _measure_row(service, client, parameters, repeats)
+                cells = await _measure_row(services, client, parameters, repeats)
                 click.echo(f"| {name} | {' | '.join(cells)} |")
 
 
-async def _measure_row(service: Service, client: Client, parameters: Mapping[str, str], repeats: int) -> list[str]:
+async def _measure_row(services: Services, client: Client, parameters: Mapping[str, str], repeats: int) -> list[str]:
     newest = read(QueryParams(parameters))
-    first = await _find_entries(service, newest, 25)
-    deep = await _find_entries(service, newest, _LISTINGS_BEFORE_DEEP_PAGE)
+    first = await _find_entries(services, newest, 25)
+    deep = await _find_entries(services, newest, _LISTINGS_BEFORE_DEEP_PAGE)
     pages = [
         newest,
         newest._replace(after=first[-2].cursor) if len(first) == 25 else None,  # noqa: PLR2004 - one more than a page
@@ -158,23 +159,23 @@ async def _measure_row(service: Service, client: Client, parameters: Mapping[str
         newest._replace(sort="price"),
         newest._replace(sort="-price"),
     ]
-    return [(await _measure_page(service, client, page, repeats)).cell() if page is not None else "" for page in pages]
+    return [(await _measure_page(services, client, page, repeats)).cell() if page is not None else "" for page in pages]
 
 
-async def _find_entries(service: Service, search: Search, limit: int) -> list[MarketEntry]:
-    return await service.store.search_market(msgspec.structs.replace(_build_query(search), limit=limit))
+async def _find_entries(services: Services, search: Search, limit: int) -> list[MarketEntry]:
+    return await store_of(services).search_market(msgspec.structs.replace(_build_query(search), limit=limit))
 
 
 def _build_query(search: Search) -> MarketQuery:
     return search.query()[0]
 
 
-async def _measure_page(service: Service, client: Client, search: Search, repeats: int) -> Times:
+async def _measure_page(services: Services, client: Client, search: Search, repeats: int) -> Times:
     """Measure one page; the first request is not counted."""
     store = []
     for _ in range(repeats + 1):
         began = perf_counter()
-        await service.search_market(_build_query(search))
+        await services.market.search(_build_query(search))
         store.append((perf_counter() - began) * 1000)
     path = search.url(search.after)
     client.get(path)

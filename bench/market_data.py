@@ -7,10 +7,11 @@ from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
+from bench.data import store_of
 from listings import wiring
 from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, ImportRow, Position
 from listings.domain.model import Account, ImportedListing, Listing, NewListing, bucket_of
-from listings.service import Service
+from listings.service import Services
 from listings.settings import Settings
 
 SELLERS = 1_200
@@ -33,10 +34,10 @@ async def fill_if_empty(settings: Settings, count: int, log_progress: Callable[[
 
     The site must be off in the settings, or the service would index the market during the import.
     """
-    async with wiring.open_service(settings) as service:
-        if await service.store.page_accounts(0, 1):
+    async with wiring.open_services(settings) as services:
+        if await store_of(services).page_accounts(0, 1):
             return
-        sellers = [await create_seller(service, number) for number in range(SELLERS)]
+        sellers = [await create_seller(services, number) for number in range(SELLERS)]
         for start in range(0, count, _CONCURRENT_SELLERS * _BATCH_SIZE):
             numbers = range(start, min(count, start + _CONCURRENT_SELLERS * _BATCH_SIZE))
             first = start // _BATCH_SIZE
@@ -47,7 +48,7 @@ async def fill_if_empty(settings: Settings, count: int, log_progress: Callable[[
             ]
             await asyncio.gather(*(seller.import_rows(batch) for seller, batch in zip(some, rows, strict=True)))
         log_progress(f"{count:,} listings are imported; indexing the market")
-        while await service.index_market():
+        while await services.market.index():
             pass
 
 
@@ -80,24 +81,24 @@ def build_listing(number: int, count: int) -> NewListing:
 class Seller(NamedTuple):
     """An account whose listings are imported."""
 
-    service: Service
+    services: Services
     account: Account
     key: ImportKey
 
     async def import_rows(self, rows: Sequence[ImportRow]) -> None:
         """Import the rows as the next batch."""
-        store = self.service.store
+        store = store_of(self.services)
         progress = await store.find_import(self.key) or ImportProgress(started_at=0)
         end = Position(progress.offset + len(rows), progress.line + len(rows))
         await store.import_listings(self.key, ImportBatch(progress.position, end, rows))
 
 
-async def create_seller(service: Service, number: int, plan_expires_at: int | None = None) -> Seller:
+async def create_seller(services: Services, number: int, plan_expires_at: int | None = None) -> Seller:
     """Create the nth account, and begin its import."""
-    account = await service.add_account(f"Shop {number}", f"shop{number}@example.com", plan_expires_at)
+    account = await services.accounts.add(f"Shop {number}", f"shop{number}@example.com", plan_expires_at)
     key = ImportKey(bucket_of(account.id), account.id, b"\0" * 32, "csv", new_ids=True)
-    await service.store.begin_import(key, None, int(service.clock()), 0)
-    return Seller(service, account, key)
+    await store_of(services).begin_import(key, None, int(services.clock()), 0)
+    return Seller(services, account, key)
 
 
 def _row(number: int, count: int, _: Listing | None) -> ImportedListing:

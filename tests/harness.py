@@ -18,12 +18,14 @@ from urllib.parse import unquote
 import pytest
 import uvloop
 
+from bench.data import store_of
 from listings import maintenance, wiring
 from listings.api.app import Application
+from listings.contract.store import Store
 from listings.domain import api_keys
 from listings.domain.model import Account
 from listings.http.server import bind_socket, format_base_url
-from listings.service import Service
+from listings.service import Services
 from listings.settings import Settings, load
 
 T = TypeVar("T")
@@ -99,27 +101,27 @@ def load_test_settings(folder: Path, **flags: str) -> Settings:
     return load({}, {"data_folder": str(folder), "port": "0", "database_timeout": str(TIMEOUT), **flags})
 
 
-async def create_person(service: Service, name: str, plan_ends_in: float) -> Person:
+async def create_person(services: Services, name: str, plan_ends_in: float) -> Person:
     """Create an account with a key; its plan ends in this many seconds, or has ended if that is negative."""
     count = len(_EMAILS)
     _EMAILS.append(f"{name}{count}@example.com")
-    account = await service.add_account(name, _EMAILS[-1], int(service.clock() + plan_ends_in))
-    issued = await service.add_key(account, "test", api_keys.generate())
+    account = await services.accounts.add(name, _EMAILS[-1], int(services.clock() + plan_ends_in))
+    issued = await services.keys.add(account, "test", api_keys.generate())
     return Person(account, issued.secret, issued.key.id)
 
 
 _EMAILS: list[str] = []
 
 
-async def create_cast(service: Service) -> Cast:
+async def create_cast(services: Services) -> Cast:
     return Cast(
-        await create_person(service, "alice", 12 * MONTH),
-        await create_person(service, "bob", 12 * MONTH),
-        await create_person(service, "charlie", -MONTH),
+        await create_person(services, "alice", 12 * MONTH),
+        await create_person(services, "bob", 12 * MONTH),
+        await create_person(services, "charlie", -MONTH),
     )
 
 
-async def _wait_forever(_: Service) -> None:
+async def _wait_forever(_: Services) -> None:
     await asyncio.Event().wait()
 
 
@@ -129,7 +131,7 @@ class Harness:
     Background work is left to `MaintainedHarness`, because it uses real time.
     """
 
-    _maintain: Callable[[Service], Coroutine[Any, Any, None]] = staticmethod(_wait_forever)
+    _maintain: Callable[[Services], Coroutine[Any, Any, None]] = staticmethod(_wait_forever)
 
     def __init__(self, folder: Path, **flags: str) -> None:
         self.clock = Clock()
@@ -139,25 +141,35 @@ class Harness:
 
     def __enter__(self) -> Self:
         maintenance.migrate_database(self.settings)
-        opened = wiring.open_service(self.settings, clock=self.clock)
+        opened = wiring.open_services(self.settings, clock=self.clock)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Service, "run_maintenance", self._maintain)
-            self.service = self.run(self._stack.enter_async_context(opened))
-        self.application = wiring.build_application(self.service, self.settings)
+            patch.setattr(Services, "run_maintenance", self._maintain)
+            self.services = self.run(self._stack.enter_async_context(opened))
+        self.application = wiring.build_application(self.services, self.settings)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.run(self._stack.aclose())
         self._runner.close()
 
+    @property
+    def store(self) -> Store:
+        """The store of the service, to prepare or check what no use case does."""
+        return store_of(self.services)
+
     def run(self, task: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(task)
 
+    def replace_services(self, **options: Any) -> None:
+        """Replace the services by ones with these options of `Services`, over the same store."""
+        self.services = Services(self.store, self.services.limiter, self.clock, **options)
+        self.application = wiring.build_application(self.services, self.settings)
+
     def person(self, name: str, plan_ends_in: float = 12 * MONTH) -> Person:
-        return self.run(create_person(self.service, name, plan_ends_in))
+        return self.run(create_person(self.services, name, plan_ends_in))
 
     def cast(self) -> Cast:
-        return self.run(create_cast(self.service))
+        return self.run(create_cast(self.services))
 
     def fetch(
         self,
@@ -183,7 +195,7 @@ class Harness:
 class MaintainedHarness(Harness):
     """A harness that also does the background work."""
 
-    _maintain = staticmethod(Service.run_maintenance)
+    _maintain = staticmethod(Services.run_maintenance)
 
 
 async def fetch(
@@ -269,11 +281,11 @@ class RunningService:
             task.print_stack(file=text)
         return text.getvalue()
 
-    def run(self, function: Callable[[Service], Awaitable[T]]) -> T:
+    def run(self, function: Callable[[Services], Awaitable[T]]) -> T:
         """Call the function on the service's event loop, from the test's thread."""
 
         async def task() -> T:
-            return await function(self.service)
+            return await function(self.services)
 
         return asyncio.run_coroutine_threadsafe(task(), self._loop).result(TIMEOUT)
 
@@ -302,9 +314,9 @@ class RunningService:
     async def _serve(self, listener: Any) -> None:
         self._loop = asyncio.get_running_loop()
         observers = self.observers
-        async with wiring.open_service(self.settings, metrics=observers.metrics) as service:
-            self.service = service
-            self._server = wiring.build_server(service, self.settings, on_start=self._started.set, observers=observers)
+        async with wiring.open_services(self.settings, metrics=observers.metrics) as services:
+            self.services = services
+            self._server = wiring.build_server(services, self.settings, on_start=self._started.set, observers=observers)
             if self._plain:
                 self._server.config.app = cast("Any", PlainAsgi(cast("Any", self._server.config.app)))
             await self._server.serve([listener])

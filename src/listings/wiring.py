@@ -64,7 +64,7 @@ def open_observers(settings: Settings, *, listening: bool = True) -> Iterator[Ob
 
 
 @asynccontextmanager
-async def open_service(
+async def open_services(
     settings: Settings, *, clock: Callable[[], float] = time.time, metrics: "Metrics | None" = None
 ) -> AsyncIterator[Services]:
     """Open a service on the database of the settings, which must exist. Pending counts are written at the end."""

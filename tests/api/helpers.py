@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 
+from bench.data import store_of
 from listings.domain.model import Listing
 from tests.conftest import Client
 from tests.harness import Harness, Person, RunningService
@@ -60,7 +61,7 @@ def create_lamps(harness: Harness) -> Person:
 
 def get_row(running: RunningService, listing_id: int) -> Listing:
     """Return the stored listing, even if it is deleted."""
-    listing = running.run(lambda service: service.store.get_listing(listing_id))
+    listing = running.run(lambda services: store_of(services).get_listing(listing_id))
     assert listing is not None
     return listing
 

@@ -9,7 +9,7 @@ import pytest
 
 from listings.domain import api_keys
 from listings.domain.errors import Problem
-from listings.service import Service
+from listings.service import Services
 from tests.api.helpers import LISTINGS, assert_not_owner, assert_plan_expired, get_outcome
 from tests.conftest import Client
 from tests.harness import MONTH, START, Cast, Harness, Person, Reply, RunningService, fetch
@@ -72,7 +72,7 @@ def test_a_key_gives_access_to_its_own_account_only(alice: Client, bob: Client) 
 def test_all_keys_of_an_account_reach_the_same_listings(alice: Client, running: RunningService) -> None:
     listing = alice.create()
     account = alice.person.account
-    issued = running.run(lambda service: service.issue_key(str(account.id), "second"))
+    issued = running.run(lambda services: services.keys.create(str(account.id), "second"))
     assert alice.get(f"/{listing}", headers={"X-API-Key": issued.secret}).status_code == 200
 
 
@@ -81,7 +81,7 @@ def test_a_key_of_another_system_is_accepted_in_either_header(
     http: httpx.Client, running: RunningService, secret: str
 ) -> None:
     account = running.cast().alice.account
-    running.run(lambda service: service.add_key(account, "older", secret))
+    running.run(lambda services: services.keys.add(account, "older", secret))
     assert http.get(LISTINGS, headers={"X-API-Key": secret}).status_code == 200
     assert http.get(LISTINGS, headers={"Authorization": f"Bearer {secret}"}).status_code == 200
 
@@ -299,7 +299,7 @@ def test_other_headers_may_be_repeated(http: httpx.Client, cast: Cast) -> None:
 @pytest.mark.every_engine
 def test_a_revoked_key_is_invalid_at_the_next_request(alice: Client, running: RunningService) -> None:
     assert alice.get().status_code == 200
-    running.run(lambda service: service.revoke_key(alice.person.key_id))
+    running.run(lambda services: services.keys.revoke(alice.person.key_id))
     assert get_http_rejection(alice.get()) == INVALID_KEY
     assert get_http_rejection(alice.post(json={"title": "a", "content": "b"})) == INVALID_KEY
 
@@ -307,8 +307,8 @@ def test_a_revoked_key_is_invalid_at_the_next_request(alice: Client, running: Ru
 @pytest.mark.every_engine
 def test_revoking_one_key_leaves_the_others_valid(alice: Client, running: RunningService) -> None:
     account = str(alice.person.account.id)
-    issued = running.run(lambda service: service.issue_key(account, "second"))
-    running.run(lambda service: service.revoke_key(alice.person.key_id))
+    issued = running.run(lambda services: services.keys.create(account, "second"))
+    running.run(lambda services: services.keys.revoke(alice.person.key_id))
     assert alice.get(headers={"X-API-Key": issued.secret}).status_code == 200
 
 
@@ -316,7 +316,7 @@ def test_revoking_one_key_leaves_the_others_valid(alice: Client, running: Runnin
 def test_an_unknown_key_is_accepted_as_soon_as_it_exists(http: httpx.Client, running: RunningService) -> None:
     account, secret = running.cast().alice.account, api_keys.generate()
     assert get_http_rejection(http.get(LISTINGS, headers={"X-API-Key": secret})) == INVALID_KEY
-    running.run(lambda service: service.add_key(account, "late", secret))
+    running.run(lambda services: services.keys.add(account, "late", secret))
     assert http.get(LISTINGS, headers={"X-API-Key": secret}).status_code == 200
 
 
@@ -324,7 +324,7 @@ def test_an_unknown_key_is_accepted_as_soon_as_it_exists(http: httpx.Client, run
 @pytest.mark.every_engine
 def test_a_key_is_valid_until_just_before_it_expires(harness: Harness) -> None:
     account = harness.cast().alice.account
-    issued = harness.run(harness.service.issue_key(str(account.id), "short", START + 60))
+    issued = harness.run(harness.services.keys.create(str(account.id), "short", START + 60))
     harness.clock.advance(59.999)
     assert send(harness, ("X-API-Key", issued.secret)).status == 200
     harness.clock.advance(0.001)
@@ -343,8 +343,8 @@ def test_a_key_without_an_expiry_lasts_as_long_as_the_plan(harness: Harness) -> 
 @pytest.mark.every_engine
 def test_all_invalid_keys_get_the_same_response(harness: Harness) -> None:
     cast = harness.cast()
-    expired = harness.run(harness.service.add_key(cast.alice.account, "short", api_keys.generate(), START - 1)).secret
-    harness.run(harness.service.revoke_key(cast.bob.key_id))
+    expired = harness.run(harness.services.keys.add(cast.alice.account, "short", api_keys.generate(), START - 1)).secret
+    harness.run(harness.services.keys.revoke(cast.bob.key_id))
     replies = [send(harness, ("X-API-Key", key)) for key in (UNKNOWN, "malformed", cast.bob.key, expired)]
     for reply in replies:
         reply.headers.pop("x-request-id")
@@ -371,8 +371,8 @@ def test_every_endpoint_needs_a_plan(charlie: Client, method: str, path: str) ->
 
 @pytest.mark.every_engine
 def test_an_account_without_a_plan_counts_as_expired(harness: Harness) -> None:
-    account = harness.run(harness.service.add_account("dora", "dora-without-a-plan@example.com", None))
-    issued = harness.run(harness.service.add_key(account, "key", api_keys.generate()))
+    account = harness.run(harness.services.accounts.add("dora", "dora-without-a-plan@example.com", None))
+    issued = harness.run(harness.services.keys.add(account, "key", api_keys.generate()))
     reply = send(harness, ("X-API-Key", issued.secret))
     assert (reply.status, reply.json()) == (403, {"error": "Business plan expired"})
     assert reply.headers["x-error-code"] == "plan_expired"
@@ -390,7 +390,7 @@ def test_a_plan_is_active_until_just_before_its_end(harness: Harness) -> None:
 @pytest.mark.every_engine
 def test_expiring_a_plan_takes_effect_at_the_next_request(alice: Client, running: RunningService) -> None:
     assert alice.get().status_code == 200
-    running.run(lambda service: service.expire_plan(alice.person.account.email))
+    running.run(lambda services: services.accounts.expire_plan(alice.person.account.email))
     assert alice.get().headers["X-Error-Code"] == "plan_expired"
 
 
@@ -403,17 +403,17 @@ def test_a_renewed_plan_restores_access_to_the_same_listings(harness: Harness, r
     before = harness.fetch("GET", f"{LISTINGS}/{listing}", key=person.key).json()
     harness.clock.advance(MONTH)
     assert harness.fetch("GET", f"{LISTINGS}/{listing}", key=person.key).status == 403
-    harness.run(renew(harness.service, person, renewed))
+    harness.run(renew(harness.services, person, renewed))
     reply = harness.fetch("GET", f"{LISTINGS}/{listing}", key=person.key)
     assert (reply.status, reply.json()) == (200, before)
 
 
-async def renew(service: Service, person: Person, how: str) -> None:
+async def renew(services: Services, person: Person, how: str) -> None:
     email = person.account.email
     if how == "set":
-        await service.set_plan(email, int(service.clock()) + MONTH)
+        await services.accounts.set_plan(email, int(services.clock()) + MONTH)
     else:
-        await service.extend_plan(email, 1)
+        await services.accounts.extend_plan(email, 1)
 
 
 @pytest.mark.decision("G26")
@@ -422,9 +422,9 @@ def test_an_invalid_key_is_reported_before_an_expired_plan(harness: Harness, rea
     charlie = harness.cast().charlie
     secret = charlie.key
     if reason == "revoked":
-        harness.run(harness.service.revoke_key(charlie.key_id))
+        harness.run(harness.services.keys.revoke(charlie.key_id))
     else:
-        secret = harness.run(harness.service.add_key(charlie.account, "short", api_keys.generate(), START)).secret
+        secret = harness.run(harness.services.keys.add(charlie.account, "short", api_keys.generate(), START)).secret
     assert get_rejection(send(harness, ("X-API-Key", secret))) == INVALID_KEY
 
 
@@ -466,7 +466,7 @@ def test_concurrent_callers_get_their_own_listings(harness: Harness) -> None:
 
 @pytest.mark.every_engine
 def test_a_malformed_key_is_rejected_without_a_query(harness: Harness) -> None:
-    harness.run(harness.service.store.close())
+    harness.run(harness.store.close())
     assert send(harness, ("X-API-Key", "lst_malformed")).status == 401
     assert send(harness, ("X-API-Key", UNKNOWN)).status == 503
 
@@ -476,8 +476,8 @@ def test_at_most_4096_well_formed_keys_are_cached(harness: Harness) -> None:
         sizes = []
         for number in range(count):
             with suppress(Problem):
-                await harness.service.authenticate(f"older-system-key-{number}")
-            sizes.append(len(harness.service._well_formed))  # noqa: SLF001 - the cache whose size is limited
+                await harness.services.access.authenticate(f"older-system-key-{number}")
+            sizes.append(len(harness.services.access._well_formed))  # noqa: SLF001 - the cache whose size is limited
         return sizes
 
     assert harness.run(authenticate(4098)) == [*range(1, 4097), 1, 2]
@@ -493,19 +493,19 @@ def test_the_last_use_of_a_key_is_buffered_until_it_is_written(harness: Harness)
     assert send(harness, ("X-API-Key", alice.key)).status == 200
     harness.clock.advance(30)
     assert send(harness, ("X-API-Key", alice.key)).status == 200
-    (key,) = harness.run(harness.service.list_keys(alice.account))
+    (key,) = harness.run(harness.services.keys.list_of(alice.account))
     assert key.last_used_at is None
-    harness.run(harness.service.write_key_uses())
-    (key,) = harness.run(harness.service.list_keys(alice.account))
+    harness.run(harness.services.access.write_key_uses())
+    (key,) = harness.run(harness.services.keys.list_of(alice.account))
     assert key.last_used_at == START + 30
 
 
 def test_a_rejected_key_has_no_last_use(harness: Harness) -> None:
     alice = harness.person("alice")
-    harness.run(harness.service.revoke_key(alice.key_id))
+    harness.run(harness.services.keys.revoke(alice.key_id))
     assert send(harness, ("X-API-Key", alice.key)).status == 401
-    harness.run(harness.service.write_key_uses())
-    (key,) = harness.run(harness.service.list_keys(alice.account))
+    harness.run(harness.services.access.write_key_uses())
+    (key,) = harness.run(harness.services.keys.list_of(alice.account))
     assert key.last_used_at is None
 
 
@@ -513,9 +513,9 @@ def test_a_rejected_key_has_no_last_use(harness: Harness) -> None:
 def test_a_use_that_could_not_be_written_is_written_later(harness: Harness) -> None:
     alice = harness.person("alice")
     assert send(harness, ("X-API-Key", alice.key)).status == 200
-    harness.run(harness.service.store.close())
-    harness.run(harness.service.write_key_uses())
-    harness.run(harness.service.store.open())
-    harness.run(harness.service.write_key_uses())
-    (key,) = harness.run(harness.service.list_keys(alice.account))
+    harness.run(harness.store.close())
+    harness.run(harness.services.access.write_key_uses())
+    harness.run(harness.store.open())
+    harness.run(harness.services.access.write_key_uses())
+    (key,) = harness.run(harness.services.keys.list_of(alice.account))
     assert key.last_used_at == START

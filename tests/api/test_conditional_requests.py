@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from listings.domain import api_keys
-from listings.service import Service
+from listings.service import Services
 from tests.api.helpers import ALL_FIELDS, LISTINGS, get_etag, get_outcome
 from tests.conftest import Client
 from tests.harness import TIMEOUT, Person, RunningService
@@ -352,8 +352,8 @@ def test_if_match_on_a_create_and_if_none_match_on_a_write_are_ignored(alice: Cl
 
 @pytest.fixture
 def unlimited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
-    with RunningService(tmp_path_factory.mktemp("unlimited"), rate_limit="0") as service:
-        yield service
+    with RunningService(tmp_path_factory.mktemp("unlimited"), rate_limit="0") as services:
+        yield services
 
 
 def increment_price(client: Client, path: str, times: int) -> int:
@@ -374,8 +374,8 @@ def increment_price(client: Client, path: str, times: int) -> int:
 def add_key(running: RunningService, person: Person) -> Person:
     """Return the person with a new key of the same account."""
 
-    async def adopt(service: Service) -> Person:
-        issued = await service.add_key(person.account, "another", api_keys.generate())
+    async def adopt(services: Services) -> Person:
+        issued = await services.keys.add(person.account, "another", api_keys.generate())
         return Person(person.account, issued.secret, issued.key.id)
 
     return running.run(adopt)

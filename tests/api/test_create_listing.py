@@ -9,6 +9,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from bench.data import store_of
 from tests.api.helpers import (
     ALL_FIELDS,
     LISTINGS,
@@ -39,7 +40,7 @@ DEFAULTS = {
 def has_no_listings(client: Client, running: RunningService) -> bool:
     """Return whether the account has never had a listing; drafts and deleted ones count."""
     account = client.person.account.id
-    return running.run(lambda service: service.store.get_revision(account % 1024, account)) == 0
+    return running.run(lambda services: store_of(services).get_revision(account % 1024, account)) == 0
 
 
 # Response
@@ -236,7 +237,7 @@ def test_concurrent_creates_get_different_ids(alice: Client) -> None:
 def test_accounts_of_one_bucket_get_different_ids(harness: Harness) -> None:
     async def create_accounts() -> list[Person]:
         groups = [
-            await asyncio.gather(*(create_person(harness.service, "alice", MONTH) for _ in range(205)))
+            await asyncio.gather(*(create_person(harness.services, "alice", MONTH) for _ in range(205)))
             for _ in range(5)
         ]
         return [person for group in groups for person in group]

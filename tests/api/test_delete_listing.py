@@ -73,7 +73,7 @@ def test_the_time_of_deletion_comes_from_the_clock_of_the_service(harness: Harne
     listing = harness.fetch("POST", LISTINGS, key=key, json={"title": "a", "content": "b"}).json()["id"]
     harness.clock.advance(90.5)
     harness.fetch("DELETE", f"{LISTINGS}/{listing}", key=key)
-    row = harness.run(harness.service.store.get_listing(listing))
+    row = harness.run(harness.store.get_listing(listing))
     assert row is not None
     assert row.deleted_at == int(harness.clock.now)
     assert (row.created_at, row.updated_at) == ("2026-09-21 14:13:20", "2026-09-21 14:14:50")

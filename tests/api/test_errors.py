@@ -12,7 +12,7 @@ from listings.domain import api_keys
 from listings.domain.errors import Code
 from listings.domain.model import Caller
 from listings.ratelimit.memory import MemoryLimiter
-from listings.service import Service
+from listings.service import Services
 from listings.store.sqlite.store import SqliteStore
 from tests.api.helpers import LISTINGS
 from tests.harness import Cast, Harness, Reply, RunningService, fetch
@@ -46,34 +46,32 @@ def create_deleted(harness: Harness, key: str) -> str:
 
 
 def revoke_key(harness: Harness, cast: Cast) -> str:
-    harness.run(harness.service.revoke_key(cast.alice.key_id))
+    harness.run(harness.services.keys.revoke(cast.alice.key_id))
     return cast.alice.key
 
 
-def get_from(harness: Harness, service: Service, key: str, times: int = 1) -> Reply:
+def get_from(harness: Harness, services: Services, key: str, times: int = 1) -> Reply:
     """Request the list from an application over another service; return the last response."""
-    application = Application(service)
+    application = Application(services)
     headers = [(b"x-api-key", key.encode())]
     return [harness.run(fetch(application, "GET", LISTINGS, headers, [b""])) for _ in range(times)][-1]
 
 
 def exceed_rate_limit(harness: Harness, cast: Cast) -> Reply:
-    return get_from(
-        harness, Service(harness.service.store, MemoryLimiter(2, 60), harness.clock), cast.alice.key, times=3
-    )
+    return get_from(harness, Services(harness.store, MemoryLimiter(2, 60), harness.clock), cast.alice.key, times=3)
 
 
 def disable_account(harness: Harness, cast: Cast) -> str:
-    harness.run(harness.service.disable_account(cast.bob.account.email))
+    harness.run(harness.services.accounts.disable(cast.bob.account.email))
     return cast.bob.key
 
 
 def raise_unexpected_exception(harness: Harness, cast: Cast) -> Reply:
-    return get_from(harness, Service(BrokenStore(harness.settings.file), None), cast.alice.key)
+    return get_from(harness, Services(BrokenStore(harness.settings.file), None), cast.alice.key)
 
 
 def use_closed_store(harness: Harness, key: str, method: str = "GET") -> Reply:
-    harness.run(harness.service.store.close())
+    harness.run(harness.store.close())
     return harness.fetch(method, LISTINGS, key=key, json=VALID)
 
 
@@ -196,8 +194,8 @@ BELOW_HTTP: dict[str, tuple[Code, bytes]] = {
 @pytest.fixture(scope="module")
 def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
     """A service that waits one second for the headers of a request."""
-    with RunningService(tmp_path_factory.mktemp("impatient"), header_timeout="1") as service:
-        yield service
+    with RunningService(tmp_path_factory.mktemp("impatient"), header_timeout="1") as services:
+        yield services
 
 
 @pytest.mark.decision("G27", "G31")
@@ -320,7 +318,7 @@ def test_several_field_errors_are_joined_with_semicolons(harness: Harness) -> No
 def test_checks_are_in_a_fixed_order(harness: Harness) -> None:
     # The first request fails every check; each of the next ones fails one check less.
     alice, bob, charlie = harness.cast()
-    limited = Application(Service(harness.service.store, MemoryLimiter(1, 60), harness.clock))
+    limited = Application(Services(harness.store, MemoryLimiter(1, 60), harness.clock))
     harness.run(fetch(limited, "GET", LISTINGS, [(b"x-api-key", charlie.key.encode())], [b""]))
     own, foreign = create(harness, alice.key), create(harness, bob.key)
     deleted = create_deleted(harness, alice.key)

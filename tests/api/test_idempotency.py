@@ -14,7 +14,7 @@ import pytest
 
 from listings.api.app import Application
 from listings.ratelimit.memory import MemoryLimiter
-from listings.service import Service
+from listings.service import Services
 from tests.api.helpers import LISTINGS, assert_error, get_ids
 from tests.cli.commands import DEADLINE, Program, demo_environment
 from tests.conftest import Client
@@ -96,7 +96,7 @@ def test_another_account_has_its_own_keys(alice: Client, bob: Client) -> None:
 @pytest.mark.every_engine
 def test_all_api_keys_of_an_account_share_its_idempotency_keys(harness: Harness) -> None:
     alice = harness.person("alice")
-    second = harness.run(harness.service.add_key(alice.account, "second", "another-system-0123456789")).secret
+    second = harness.run(harness.services.keys.add(alice.account, "second", "another-system-0123456789")).secret
     replies = [harness.fetch("POST", LISTINGS, key=key, json=LAMP, headers=KEY) for key in (alice.key, second)]
     assert replies[0].body == replies[1].body
 
@@ -202,7 +202,7 @@ def test_a_key_is_stored_for_24_hours(harness: Harness) -> None:
 
     first = send()
     harness.clock.advance(DAY - 1)
-    harness.run(harness.service.purge_idempotency_records())
+    harness.run(harness.services.listings.purge_idempotency_records())
     assert (send().body, send().headers["idempotent-replayed"]) == (first.body, "true")
     harness.clock.advance(1)
     later = send()
@@ -224,7 +224,7 @@ def test_the_purge_deletes_keys_that_are_a_day_old(harness: Harness) -> None:
     for key in ("k1", "k2"):
         harness.fetch("POST", LISTINGS, key=alice.key, json=LAMP, headers=with_key(key))
         harness.clock.advance(DAY / 2)
-    harness.run(harness.service.purge_idempotency_records())
+    harness.run(harness.services.listings.purge_idempotency_records())
     connection = apsw.Connection(str(harness.settings.database))
     assert connection.execute("SELECT key FROM idempotency").fetchall() == [("k2",)]
     connection.close()
@@ -269,7 +269,7 @@ def test_a_rejected_request_stores_no_key(harness: Harness, request_options: dic
 def test_a_request_without_a_plan_stores_no_key(harness: Harness) -> None:
     charlie = harness.cast().charlie
     assert harness.fetch("POST", LISTINGS, key=charlie.key, json=LAMP, headers=KEY).status == 403
-    harness.run(harness.service.set_plan(str(charlie.account.id), int(harness.clock()) + MONTH))
+    harness.run(harness.services.accounts.set_plan(str(charlie.account.id), int(harness.clock()) + MONTH))
     valid = harness.fetch("POST", LISTINGS, key=charlie.key, json={**LAMP, "price": 1}, headers=KEY)
     assert (valid.status, "idempotent-replayed" in valid.headers) == (201, False)
 
@@ -277,7 +277,7 @@ def test_a_request_without_a_plan_stores_no_key(harness: Harness) -> None:
 @pytest.mark.every_engine
 def test_a_request_beyond_the_rate_limit_stores_no_key(harness: Harness) -> None:
     alice = harness.person("alice")
-    limited = Application(Service(harness.service.store, MemoryLimiter(1, 60, harness.clock), harness.clock))
+    limited = Application(Services(harness.store, MemoryLimiter(1, 60, harness.clock), harness.clock))
     headers = [(b"x-api-key", alice.key.encode()), (b"idempotency-key", b"k1")]
     body = b'{"title": "Lamp", "content": "Brass."}'
     harness.run(fetch(limited, "GET", LISTINGS, headers, [b""]))
@@ -290,7 +290,7 @@ def test_a_request_beyond_the_rate_limit_stores_no_key(harness: Harness) -> None
 def test_a_replay_needs_a_plan(harness: Harness) -> None:
     alice = harness.person("alice")
     harness.fetch("POST", LISTINGS, key=alice.key, json=LAMP, headers=KEY)
-    harness.run(harness.service.set_plan(str(alice.account.id), int(harness.clock())))
+    harness.run(harness.services.accounts.set_plan(str(alice.account.id), int(harness.clock())))
     assert harness.fetch("POST", LISTINGS, key=alice.key, json=LAMP, headers=KEY).status == 403
 
 

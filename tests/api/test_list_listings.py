@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
+from bench.data import store_of
 from listings.domain.model import NewListing
-from listings.service import Service
+from listings.service import Services
 from tests.api.helpers import RECORD_FIELDS, assert_plan_expired, get_ids
 from tests.conftest import Client
 from tests.harness import RunningService
@@ -50,9 +51,9 @@ def test_an_edit_does_not_change_the_order(alice: Client) -> None:
 def test_there_is_no_hidden_page_size(alice: Client, running: RunningService) -> None:
     account = alice.person.account.id
 
-    async def add_listings(service: Service) -> list[int]:
+    async def add_listings(services: Services) -> list[int]:
         new = NewListing(title="Bicycle", content="Two wheels.")
-        add = service.store.add_listing
+        add = store_of(services).add_listing
         adding = (add(account % 1024, account, new, "2026-09-21 14:13:20") for _ in range(300))
         return [added.listing_id for added in await asyncio.gather(*adding)]
 

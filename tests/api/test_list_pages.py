@@ -14,8 +14,9 @@ from urllib.parse import parse_qs, quote, urlencode, urljoin, urlsplit
 import httpx
 import pytest
 
+from bench.data import store_of
 from listings.domain.model import NewListing
-from listings.service import Service
+from listings.service import Services
 from tests.api.helpers import LISTINGS, RECORD_FIELDS, create_lamps, get_ids, get_invalid_request
 from tests.conftest import Client
 from tests.harness import Harness, RunningService
@@ -58,9 +59,9 @@ def add_listings(running: RunningService, client: Client, count: int) -> list[in
     account = client.person.account.id
     random_source = random.Random(count)
 
-    async def fill(service: Service) -> list[int]:
+    async def fill(services: Services) -> list[int]:
         adding = [
-            service.store.add_listing(
+            store_of(services).add_listing(
                 account % 1024,
                 account,
                 NewListing(

@@ -312,22 +312,22 @@ class RandomRequests(RuleBasedStateMachine):
         self.keys["mistyped"] = self.keys["alice"][:-1] + ("0" if self.keys["alice"][-1] != "0" else "1")
 
     def add_key(self, owner: str, name: str = "", expires_at: int | None = None) -> None:
-        account = self.harness.run(self.harness.service.find_account(str(self.accounts[owner])))
-        issued = self.harness.run(self.harness.service.add_key(account, "test", api_keys.generate(), expires_at))
+        account = self.harness.run(self.harness.services.accounts.find(str(self.accounts[owner])))
+        issued = self.harness.run(self.harness.services.keys.add(account, "test", api_keys.generate(), expires_at))
         self.keys[name or owner] = issued.secret
         valid_until = float("inf") if expires_at is None else expires_at
         self.model.keys[issued.secret] = (account.id, valid_until)
 
     def replace_key(self, owner: str) -> None:
         former = self.keys[owner]
-        found = self.harness.run(self.harness.service.find_key(former))
+        found = self.harness.run(self.harness.services.keys.find(former))
         assert found is not None
-        self.harness.run(self.harness.service.revoke_key(found.key_id))
+        self.harness.run(self.harness.services.keys.revoke(found.key_id))
         self.model.keys[former] = (self.accounts[owner], 0.0)
         self.add_key(owner)
 
     def set_plan(self, owner: str, ends_at: int | None) -> None:
-        self.harness.run(self.harness.service.set_plan(str(self.accounts[owner]), ends_at))
+        self.harness.run(self.harness.services.accounts.set_plan(str(self.accounts[owner]), ends_at))
         self.model.plans[self.accounts[owner]] = ends_at or 0
 
     def send(self, sent: Sent, who: str, slash: str = "") -> Reply:

@@ -9,7 +9,7 @@ import pytest
 
 from listings.api.app import Application
 from listings.ratelimit.memory import MemoryLimiter
-from listings.service import Service
+from listings.service import Services
 from tests.api.helpers import LISTINGS
 from tests.conftest import Client
 from tests.harness import START, Clock, Harness, Person, Reply, fetch
@@ -24,7 +24,7 @@ class LimitedApplication:
         self.clock: Clock = harness.clock
         self.alice, self.bob, self.charlie = harness.cast()
         limiter = MemoryLimiter(limit, window, harness.clock)
-        self._application = Application(Service(harness.service.store, limiter, harness.clock))
+        self._application = Application(Services(harness.store, limiter, harness.clock))
         self._harness = harness
 
     def fetch(self, person: Person | None, method: str = "GET", path: str = LISTINGS, body: bytes = b"") -> Reply:
@@ -101,7 +101,7 @@ def test_a_request_after_retry_after_is_accepted(five_a_minute: LimitedApplicati
 
 def test_each_key_has_its_own_limit(small: Harness) -> None:
     alice, bob, _ = small.cast()
-    second = small.run(small.service.issue_key(str(alice.account.id), "second")).secret
+    second = small.run(small.services.keys.create(str(alice.account.id), "second")).secret
     assert [small.fetch("GET", LISTINGS, key=alice.key).status for _ in range(6)] == [200] * 5 + [429]
     for key in (second, bob.key):
         assert small.fetch("GET", LISTINGS, key=key).headers["x-ratelimit-remaining"] == "4"
@@ -221,7 +221,7 @@ def test_a_request_beyond_the_limit_changes_nothing(small: Harness) -> None:
     assert small.fetch("POST", LISTINGS, key=key, json={"title": "c", "content": "d"}).status == 429
     assert small.fetch("DELETE", f"{LISTINGS}/{listing}", key=key).status == 429
     assert small.fetch("PUT", f"{LISTINGS}/{listing}", key=key, json={"title": "c"}).status == 429
-    row = small.run(small.service.store.get_listing(listing))
+    row = small.run(small.store.get_listing(listing))
     assert row is not None
     assert (row.version, row.deleted_at) == (1, None)
 

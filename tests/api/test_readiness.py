@@ -20,14 +20,14 @@ def test_a_healthy_service_says_so_without_a_key(http: httpx.Client, path: str, 
 
 
 def test_a_closed_store_is_not_ready(harness: Harness) -> None:
-    harness.run(harness.service.store.close())
+    harness.run(harness.store.close())
     response = harness.fetch("GET", "/readyz")
     assert (response.status, response.json()) == (503, {"error": "The service is stopping"})
     assert harness.fetch("GET", "/healthz").status == 200
 
 
 def test_a_stopping_service_is_not_ready(harness: Harness) -> None:
-    harness.service.stopping = True
+    harness.services.begin_shutdown()
     assert harness.fetch("GET", "/readyz").status == 503
 
 

@@ -139,7 +139,7 @@ def test_a_required_redis_that_is_down_returns_503(tmp_path: Path, server: Redis
 
 
 async def wait_for_redis(harness: Harness) -> None:
-    limiter = harness.service.limiter
+    limiter = harness.services.limiter
     assert limiter is not None
     async with asyncio.timeout(DEADLINE):
         while limiter.scope != ALL:  # noqa: ASYNC110 - depends on another process

@@ -140,9 +140,9 @@ def test_a_server_may_have_several_cores(tmp_path: Path) -> None:
 
 async def fill(url: str, folder: Path) -> Owner:
     """Create an account without listings."""
-    async with wiring.open_service(load({}, {"database": url, "data_folder": str(folder)})) as service:
-        account = await service.add_account("Alice", "alice@example.com", int(service.clock()) + 10**6)
-        return Owner((await service.add_key(account, "bench", api_keys.generate())).secret, ())
+    async with wiring.open_services(load({}, {"database": url, "data_folder": str(folder)})) as services:
+        account = await services.accounts.add("Alice", "alice@example.com", int(services.clock()) + 10**6)
+        return Owner((await services.keys.add(account, "bench", api_keys.generate())).secret, ())
 
 
 def create_listing(server: Server, owner: Owner) -> int:

@@ -107,7 +107,7 @@ class Cli:
 
 async def _status(folder: Path, key: str) -> int:
     settings = load_test_settings(folder / "data")
-    async with wiring.open_service(settings) as service:
+    async with wiring.open_services(settings) as service:
         application = wiring.build_application(service, settings)
         return (await fetch(application, "GET", "/api/v1/listings", [(b"x-api-key", key.encode())], [b""])).status
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from listings.service import Service
+from listings.service import Services
 from tests.cli.commands import Cli, Data
 from tests.harness import Harness
 
@@ -21,18 +21,18 @@ PASSWORD = "a long and winding road"
 
 
 @contextmanager
-def open_service(cli: Cli) -> Iterator[Harness]:
+def open_services(cli: Cli) -> Iterator[Harness]:
     """Open a service on the commands' database, with the current time."""
     with Harness(cli.folder / "data") as harness:
         harness.clock.now = time.time()
         yield harness
 
 
-def use(cli: Cli, act: Callable[[Service], Awaitable[Any]]) -> Any:
-    with open_service(cli) as harness:
+def use(cli: Cli, act: Callable[[Services], Awaitable[Any]]) -> Any:
+    with open_services(cli) as harness:
 
         async def run() -> Any:
-            return await act(harness.service)
+            return await act(harness.services)
 
         return harness.run(run())
 
@@ -49,8 +49,8 @@ def parse_token(link: str) -> str:
 def test_an_invitation_link_sets_a_password(cli: Cli, alice: Data) -> None:
     link = cli.run_ok("account", "invite", alice["email"]).out
     assert link.startswith("http://127.0.0.1:8000/invitations/")
-    session = use(cli, lambda service: service.accept_invitation(parse_token(link), PASSWORD))
-    assert use(cli, lambda service: service.find_member(session)).account.id == alice["id"]
+    session = use(cli, lambda services: services.invitations.accept(parse_token(link), PASSWORD))
+    assert use(cli, lambda services: services.sessions.find_member(session)).account.id == alice["id"]
 
 
 def test_a_link_begins_with_the_base_url(cli: Cli, alice: Data, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,8 +73,8 @@ def test_an_invitation_requires_a_known_base_url(cli: Cli, alice: Data, monkeypa
     link = cli.run_ok("account", "invite", alice["email"]).out
     monkeypatch.setenv("LISTINGS_PORT", "0")
     assert "--base-url or LISTINGS_BASE_URL" in cli.get_error("account", "invite", alice["email"])
-    session = use(cli, lambda service: service.accept_invitation(parse_token(link), PASSWORD))
-    assert use(cli, lambda service: service.find_member(session)).account.id == alice["id"]
+    session = use(cli, lambda services: services.invitations.accept(parse_token(link), PASSWORD))
+    assert use(cli, lambda services: services.sessions.find_member(session)).account.id == alice["id"]
 
 
 @pytest.mark.parametrize("url", ["market.example", "https://market.example/console", "ftp://a", "https://a b"])
@@ -102,8 +102,8 @@ def seller(cli: Cli, alice: Data) -> Data:
     """The account of alice with a key, a password, a session, listings and activity."""
     key = cli.data("key", "create", alice["email"], "--name", "Alice's phone")["key"]
     link = cli.run_ok("account", "invite", alice["email"]).out
-    with open_service(cli) as harness:
-        session = harness.run(harness.service.accept_invitation(parse_token(link), PASSWORD, "Firefox"))
+    with open_services(cli) as harness:
+        session = harness.run(harness.services.invitations.accept(parse_token(link), PASSWORD, "Firefox"))
         listing = {"title": "Lamp", "content": "Brass."}
         ids = [harness.fetch("POST", "/api/v1/listings", key=key, json=listing).json()["id"] for _ in range(3)]
         harness.fetch("PATCH", f"/api/v1/listings/{ids[0]}", key=key, json={"price": 5})
@@ -120,14 +120,14 @@ def test_erasing_removes_all_personal_data(cli: Cli, seller: Data, database: Pat
     assert (shown["plan"], shown["usable_keys"]) == ("none", 0)
     assert shown["disabled_at"] is not None
     assert (shown["active_listings"], shown["inactive_listings"], shown["deleted_listings"]) == (0, 0, 3)
-    with open_service(cli) as harness:
+    with open_services(cli) as harness:
         assert harness.fetch("GET", "/api/v1/listings", key=seller["key"]).status == 401
-        assert harness.run(harness.service.find_member(seller["session"])) is None
-        owner = harness.run(harness.service.find_account(str(seller["id"])))
-        assert [one.code for one in harness.run(harness.service.get_usage(owner)).rejected_requests] == [
+        assert harness.run(harness.services.sessions.find_member(seller["session"])) is None
+        owner = harness.run(harness.services.accounts.find(str(seller["id"])))
+        assert [one.code for one in harness.run(harness.services.usage.get(owner)).rejected_requests] == [
             "invalid_api_key"
         ]
-        assert {event.kind for event in harness.run(harness.service.list_activity(owner)).events} == {"created"}
+        assert {event.kind for event in harness.run(harness.services.activity.list_page(owner)).events} == {"created"}
     stored = b"".join(path.read_bytes() for path in database.parent.glob("listings.db-wal"))
     assert b"Alice's phone" not in stored
     cli.run_ok("account", "create", "--name", "Another", "--email", seller["email"])

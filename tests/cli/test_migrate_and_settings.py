@@ -344,9 +344,9 @@ def prepare(cli: Cli, database: Path) -> None:
 
 
 async def create_listing(folder: Path, account_id: int) -> None:
-    async with wiring.open_service(load_test_settings(folder / "data")) as service:
+    async with wiring.open_services(load_test_settings(folder / "data")) as services:
         caller = Caller(1, account_id, account_id, None, None, None, None)
-        added = await service.create_listing(caller, NewListing(title="Bicycle", content="Two wheels."))
+        added = await services.listings.create(caller, NewListing(title="Bicycle", content="Two wheels."))
         assert added.listing_id == 1025
 
 

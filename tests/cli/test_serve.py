@@ -43,10 +43,10 @@ def list_listings(folder: Path, key: str) -> list[Listing]:
 
 
 async def _list_listings(folder: Path, key: str) -> list[Listing]:
-    async with wiring.open_service(load_test_settings(folder / "data")) as service:
-        caller = await service.find_key(key)
+    async with wiring.open_services(load_test_settings(folder / "data")) as services:
+        caller = await services.keys.find(key)
         assert caller is not None
-        return await service.list_listings(caller)
+        return await services.listings.list_active(caller)
 
 
 def read_titles(database: Path, listing_id: int) -> list[object]:

@@ -188,7 +188,7 @@ ENDS: dict[str, Callable[[HttpConnection], object]] = {
 
 async def connect(harness: Harness) -> tuple[Any, FakeTransport]:
     """Return a connection without a network, and its transport."""
-    server = wiring.build_server(harness.service, harness.settings)
+    server = wiring.build_server(harness.services, harness.settings)
     server.config.load()
     connection: Any = server._build_protocol()  # noqa: SLF001 - as the server does for each client
     transport = FakeTransport()

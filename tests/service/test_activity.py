@@ -8,9 +8,9 @@ import pytest
 from listings.contract.history import CONSOLE, OPERATOR, ActivityCursor, Event
 from listings.contract.imports import Position
 from listings.domain import fields
-from listings.service import Member
+from listings.service.sessions import Member
 from listings.service.transfer import importer
-from listings.service.transfer.importer import Import, ImportOptions
+from listings.service.transfer.importer import ImportOptions
 from listings.service.transfer.rows import Row
 from tests.harness import Harness, Person
 
@@ -28,7 +28,7 @@ def read_activity(harness: Harness, person: Person, count: int = 500) -> list[Ev
     events: list[Event] = []
     cursor: ActivityCursor | None = None
     while True:
-        page = harness.run(harness.service.list_activity(person.account, cursor, count))
+        page = harness.run(harness.services.activity.list_page(person.account, cursor, count))
         events += page.events
         if page.next_cursor is None:
             return events[::-1]
@@ -67,13 +67,13 @@ def test_changes_by_a_key_record_the_key(harness: Harness, alice: Person) -> Non
 
 def test_changes_by_the_operator_record_the_operator(harness: Harness, alice: Person) -> None:
     listing_id = create_listing(harness, alice)
-    service = harness.service
-    harness.run(service.delete_for_owner(listing_id))
-    harness.run(service.restore_for_owner(listing_id, active=True))
-    harness.run(service.extend_plan(str(alice.account.id), 1))
-    harness.run(service.rename_account(str(alice.account.id), "Alice's Attic"))
-    harness.run(service.rotate_key(alice.key_id, 0))
-    harness.run(service.revoke_key(alice.key_id))
+    services = harness.services
+    harness.run(services.listings.delete_for_owner(listing_id))
+    harness.run(services.listings.restore_for_owner(listing_id, active=True))
+    harness.run(services.accounts.extend_plan(str(alice.account.id), 1))
+    harness.run(services.accounts.rename(str(alice.account.id), "Alice's Attic"))
+    harness.run(services.keys.rotate(alice.key_id, 0))
+    harness.run(services.keys.revoke(alice.key_id))
     events = [event for event in read_activity(harness, alice) if event.actor == OPERATOR]
     assert [event.kind for event in events] == [
         *("key_added", "deleted", "restored", "account_changed", "account_changed", "key_rotated", "key_revoked"),
@@ -103,25 +103,25 @@ class IgnoringListener:
 @pytest.mark.parametrize("actor", [OPERATOR, CONSOLE])
 def test_an_import_records_who_started_it(harness: Harness, alice: Person, actor: int) -> None:
     watch: importer.ImportProgressListener = IgnoringListener()  # type: ignore[assignment]  # accepts every call
-    harness.run(Import(harness.service, alice.account, FiveRows(), watch, ImportOptions(actor=actor)).run())
+    harness.run(harness.services.transfer.run_import(alice.account, FiveRows(), watch, ImportOptions(actor=actor)))
     assert summarize(read_activity(harness, alice))[1:] == [("import", actor, 0, '{"created":5,"updated":0}')]
 
 
 def test_changes_in_the_console_record_the_console(harness: Harness) -> None:
-    service = harness.service
-    token = harness.run(service.sign_up("Alice", "alice@example.com", "a long and winding road", "192.0.2.1"))
-    harness.run(service.extend_plan("alice@example.com", 1))
-    member = harness.run(service.find_member(token))
+    services = harness.services
+    token = harness.run(services.sessions.sign_up("Alice", "alice@example.com", "a long and winding road", "192.0.2.1"))
+    harness.run(services.accounts.extend_plan("alice@example.com", 1))
+    member = harness.run(services.sessions.find_member(token))
     assert isinstance(member, Member)
-    issued = harness.run(service.create_key(member, "warehouse"))
-    rotated = harness.run(service.rotate_own_key(member, issued.key.id, 0))
-    harness.run(service.revoke_own_key(member, rotated.key.id))
-    listing = harness.run(service.create_listing(member.caller, fields.parse_new_listing(NEW)[0])).listing_id
-    harness.run(service.update_listing(member.caller, listing, {"title": "Lamps"}))
-    harness.run(service.delete_listing(member.caller, listing))
-    harness.run(service.restore_listing(member.caller, listing))
-    harness.run(service.change_password(member, "a long and winding road", "another password"))
-    harness.run(service.sign_out(token))
+    issued = harness.run(services.member_keys.create(member, "warehouse"))
+    rotated = harness.run(services.member_keys.rotate(member, issued.key.id, 0))
+    harness.run(services.member_keys.revoke(member, rotated.key.id))
+    listing = harness.run(services.listings.create(member.caller, fields.parse_new_listing(NEW)[0])).listing_id
+    harness.run(services.listings.update(member.caller, listing, {"title": "Lamps"}))
+    harness.run(services.listings.delete(member.caller, listing))
+    harness.run(services.listings.restore(member.caller, listing))
+    harness.run(services.sessions.change_password(member, "a long and winding road", "another password"))
+    harness.run(services.sessions.sign_out(token))
     alice = Person(member.account, "", 0)
     events = read_activity(harness, alice)
     assert [event.kind for event in events if event.actor == CONSOLE] == [
@@ -134,10 +134,10 @@ def test_changes_in_the_console_record_the_console(harness: Harness) -> None:
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 100])
 def test_pages_of_any_size_have_all_events_in_order(harness: Harness, alice: Person, count: int) -> None:
     ids = [create_listing(harness, alice) for _ in range(4)]
-    harness.run(harness.service.set_plan(str(alice.account.id), int(harness.clock.now) + 10**6))
+    harness.run(harness.services.accounts.set_plan(str(alice.account.id), int(harness.clock.now) + 10**6))
     harness.fetch("PATCH", f"{LISTINGS}/{ids[0]}", key=alice.key, json={"price": 1})
     watch: importer.ImportProgressListener = IgnoringListener()  # type: ignore[assignment]  # accepts every call
-    harness.run(Import(harness.service, alice.account, FiveRows(), watch, ImportOptions()).run())
+    harness.run(harness.services.transfer.run_import(alice.account, FiveRows(), watch, ImportOptions()))
     ids += [create_listing(harness, alice) for _ in range(4)]
     harness.fetch("DELETE", f"{LISTINGS}/{ids[1]}", key=alice.key)
     harness.fetch("DELETE", f"{LISTINGS}/{ids[6]}", key=alice.key)
@@ -164,9 +164,9 @@ def test_many_imported_listings_are_skipped_in_bounded_steps(harness: Harness, a
                 yield row(end=Position(line + 1, line + 1))
 
     watch: importer.ImportProgressListener = IgnoringListener()  # type: ignore[assignment]  # accepts every call
-    harness.run(Import(harness.service, alice.account, ManyRows(), watch, ImportOptions()).run())
+    harness.run(harness.services.transfer.run_import(alice.account, ManyRows(), watch, ImportOptions()))
     last = create_listing(harness, alice)
-    page = harness.run(harness.service.list_activity(alice.account))
+    page = harness.run(harness.services.activity.list_page(alice.account))
     assert [event.kind for event in page.events] == ["created", "import", "key_added"]
     assert page.next_cursor is not None
     created = [event.subject for event in read_activity(harness, alice) if event.kind == "created"]

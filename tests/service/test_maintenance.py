@@ -21,8 +21,8 @@ async def run_maintenance(harness: Harness, monkeypatch: pytest.MonkeyPatch, rou
             all_paused.set()
         await (asyncio.sleep(0) if len(pauses) <= rounds else asyncio.Event().wait())
 
-    monkeypatch.setattr(harness.service, "pause", pause)
-    task = asyncio.create_task(harness.service.run_maintenance())
+    monkeypatch.setattr(harness.services, "pause", pause)
+    task = asyncio.create_task(harness.services.run_maintenance())
     await all_paused.wait()
     task.cancel()
     with suppress(asyncio.CancelledError):
@@ -44,24 +44,24 @@ def test_an_account_that_became_large_is_indexed(harness: Harness, monkeypatch: 
     counts: list[int] = []
 
     async def run_until_indexed() -> None:
-        indexed, index_accounts = asyncio.Event(), harness.service.index_accounts
+        indexed, index_accounts = asyncio.Event(), harness.services.market.index_accounts
 
         async def index_and_signal() -> int:
             counts.append(await index_accounts())
             indexed.set()
             return counts[-1]
 
-        monkeypatch.setattr(harness.service, "index_accounts", index_and_signal)
-        task = asyncio.create_task(harness.service.run_maintenance())
+        monkeypatch.setattr(harness.services, "index_accounts", index_and_signal)
+        task = asyncio.create_task(harness.services.run_maintenance())
         await asyncio.wait_for(indexed.wait(), TIMEOUT)
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
 
-    monkeypatch.setattr(harness.service, "pause", lambda _: asyncio.sleep(0.001))
+    monkeypatch.setattr(harness.services, "pause", lambda _: asyncio.sleep(0.001))
     harness.run(run_until_indexed())
     assert counts[0] == 1_000
-    assert not harness.run(harness.service.store.index_accounts(1)).left
+    assert not harness.run(harness.store.index_accounts(1)).left
 
 
 def test_a_job_that_fails_when_cancelled_still_stops(
@@ -77,8 +77,8 @@ def test_a_job_that_fails_when_cancelled_still_stops(
             finally:
                 raise ValueError("failed on cancel")
 
-        monkeypatch.setattr(harness.service, "write_views", fail_on_cancel)
-        task = asyncio.create_task(harness.service.run_maintenance())
+        monkeypatch.setattr(harness.services, "write_views", fail_on_cancel)
+        task = asyncio.create_task(harness.services.run_maintenance())
         await started.wait()
         task.cancel()
         done, _ = await asyncio.wait([task], timeout=TIMEOUT)
@@ -93,17 +93,17 @@ def test_a_failing_job_is_logged_and_retried_with_the_others(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     alice = harness.person("alice")
-    harness.run(harness.service.authenticate(alice.key))
+    harness.run(harness.services.access.authenticate(alice.key))
 
     async def fail() -> None:
         raise ValueError("always fails")
 
-    monkeypatch.setattr(harness.service, "write_usage", fail)
-    monkeypatch.setattr(harness.service, "write_views", fail)
+    monkeypatch.setattr(harness.services, "write_usage", fail)
+    monkeypatch.setattr(harness.services, "write_views", fail)
     with caplog.at_level(logging.ERROR):
         harness.run(run_maintenance(harness, monkeypatch, 3))
     assert [record.message for record in caplog.records].count("A maintenance job failed") == 2
-    (key,) = harness.run(harness.service.list_keys(alice.account))
+    (key,) = harness.run(harness.services.keys.list_of(alice.account))
     assert key.last_used_at == int(harness.clock.now)
 
 
@@ -113,6 +113,6 @@ def test_an_unavailable_store_is_retried_without_a_log_line(
     async def fail() -> None:
         raise Unavailable("unavailable")
 
-    monkeypatch.setattr(harness.service, "write_views", fail)
+    monkeypatch.setattr(harness.services, "write_views", fail)
     harness.run(run_maintenance(harness, monkeypatch, 3))
     assert "maintenance" not in caplog.text

@@ -10,7 +10,7 @@ import pytest
 from listings.contract.listings import IndexStep
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Caller, Listing, MarketQuery, NewListing
-from listings.service import Service
+from listings.service import Services
 from listings.service import market as market_service
 from listings.service.indexing import compute_next_size
 from listings.service.market import is_bot
@@ -38,23 +38,23 @@ def harness(tmp_path: Path) -> Iterator[Harness]:
 
 
 def authenticate(harness: Harness, name: str = "alice") -> Caller:
-    return harness.run(harness.service.authenticate(harness.person(name).key))
+    return harness.run(harness.services.access.authenticate(harness.person(name).key))
 
 
 def add_listing(harness: Harness, owner: Caller, **fields: Any) -> Listing:
     new = NewListing(**{"title": "Lamp", "content": "c", **fields})
-    added = harness.run(harness.service.create_listing(owner, new))
-    return harness.run(harness.service.find_listing(added.listing_id))
+    added = harness.run(harness.services.listings.create(owner, new))
+    return harness.run(harness.services.listings.get_any(added.listing_id))
 
 
 def count_views(harness: Harness, listing: Listing) -> int:
-    harness.run(harness.service.write_views())
-    return harness.run(harness.service.find_listing(listing.id)).view_count
+    harness.run(harness.services.market.write_views())
+    return harness.run(harness.services.listings.get_any(listing.id)).view_count
 
 
 def rejection_code(harness: Harness, listing_id: int) -> str:
     with pytest.raises(Problem) as caught:
-        harness.run(harness.service.get_public_listing(listing_id))
+        harness.run(harness.services.market.get_listing(listing_id))
     return caught.value.code
 
 
@@ -64,10 +64,10 @@ def rejection_code(harness: Harness, listing_id: int) -> str:
 def test_a_page_has_the_cursor_of_the_next_one(harness: Harness) -> None:
     alice = authenticate(harness)
     ids = [add_listing(harness, alice, price_cents=price).id for price in (5, 3, 3)]
-    assert harness.run(harness.service.index_market()) == 3
-    first = harness.run(harness.service.search_market(MarketQuery(sort="price", limit=2)))
+    assert harness.run(harness.services.market.index()) == 3
+    first = harness.run(harness.services.market.search(MarketQuery(sort="price", limit=2)))
     assert [entry.id for entry in first.entries] == ids[1:]
-    last = harness.run(harness.service.search_market(MarketQuery(sort="price", limit=2, after=first.next_cursor)))
+    last = harness.run(harness.services.market.search(MarketQuery(sort="price", limit=2, after=first.next_cursor)))
     assert ([entry.id for entry in last.entries], last.next_cursor) == (ids[:1], None)
 
 
@@ -75,16 +75,16 @@ def test_a_page_has_twenty_four_listings_by_default(harness: Harness) -> None:
     alice = authenticate(harness)
     for _ in range(25):
         add_listing(harness, alice)
-    harness.run(harness.service.index_market())
-    assert len(harness.run(harness.service.search_market(MarketQuery())).entries) == 24
-    assert len(harness.run(harness.service.search_market(MarketQuery(limit=30))).entries) == 25
+    harness.run(harness.services.market.index())
+    assert len(harness.run(harness.services.market.search(MarketQuery())).entries) == 24
+    assert len(harness.run(harness.services.market.search(MarketQuery(limit=30))).entries) == 25
 
 
 def test_a_search_for_too_many_words_is_rejected(harness: Harness) -> None:
     words = tuple(f"w{number}" for number in range(20))
-    assert harness.run(harness.service.search_market(MarketQuery(words=(*words, "w0")))).entries == []
+    assert harness.run(harness.services.market.search(MarketQuery(words=(*words, "w0")))).entries == []
     with pytest.raises(Problem, match="at most 20 words"):
-        harness.run(harness.service.search_market(MarketQuery(words=(*words, "one more"))))
+        harness.run(harness.services.market.search(MarketQuery(words=(*words, "one more"))))
 
 
 def test_a_listing_is_public_while_it_and_its_account_are_active(harness: Harness) -> None:
@@ -94,15 +94,15 @@ def test_a_listing_is_public_while_it_and_its_account_are_active(harness: Harnes
         add_listing(harness, alice),
         add_listing(harness, alice, is_active=False),
     )
-    assert harness.run(harness.service.get_public_listing(lamp.id)) == lamp
-    harness.run(harness.service.delete_listing(alice, boat.id))
+    assert harness.run(harness.services.market.get_listing(lamp.id)) == lamp
+    harness.run(harness.services.listings.delete(alice, boat.id))
     assert rejection_code(harness, boat.id) == "listing_deleted"
     assert {rejection_code(harness, one) for one in (draft.id, 0, -1, lamp.id + 1024 * 99, 2**63)} == {
         "listing_not_found"
     }
-    harness.run(harness.service.expire_plan(str(alice.account_id)))
-    assert harness.run(harness.service.get_public_listing(lamp.id)) == lamp
-    harness.run(harness.service.disable_account(str(alice.account_id)))
+    harness.run(harness.services.accounts.expire_plan(str(alice.account_id)))
+    assert harness.run(harness.services.market.get_listing(lamp.id)) == lamp
+    harness.run(harness.services.accounts.disable(str(alice.account_id)))
     assert rejection_code(harness, lamp.id) == "listing_not_found"
 
 
@@ -110,13 +110,13 @@ def test_facets_are_sorted_and_cached_for_a_minute(harness: Harness) -> None:
     alice = authenticate(harness)
     for region in ("Wellington", "otago", "Wellington"):
         add_listing(harness, alice, region=region, category="Lamps")
-    harness.run(harness.service.index_market())
-    assert harness.run(harness.service.list_market_facets()) == (["otago", "Wellington"], ["Lamps"])
+    harness.run(harness.services.market.index())
+    assert harness.run(harness.services.market.list_facets()) == (["otago", "Wellington"], ["Lamps"])
     add_listing(harness, alice, region="Nelson")
-    harness.run(harness.service.index_market())
-    assert "Nelson" not in harness.run(harness.service.list_market_facets()).regions
+    harness.run(harness.services.market.index())
+    assert "Nelson" not in harness.run(harness.services.market.list_facets()).regions
     harness.clock.now += 60
-    assert "Nelson" in harness.run(harness.service.list_market_facets()).regions
+    assert "Nelson" in harness.run(harness.services.market.list_facets()).regions
 
 
 # Views
@@ -125,11 +125,11 @@ def test_facets_are_sorted_and_cached_for_a_minute(harness: Harness) -> None:
 def test_a_visitor_counts_once_per_listing_and_day(harness: Harness) -> None:
     lamp, boat = (add_listing(harness, authenticate(harness, name)) for name in ("alice", "bob"))
     for _ in range(2):
-        harness.service.record_view(lamp, "192.0.2.1", BROWSER)
-        harness.service.record_view(boat, "192.0.2.1", BROWSER)
+        harness.services.market.record_view(lamp, "192.0.2.1", BROWSER)
+        harness.services.market.record_view(boat, "192.0.2.1", BROWSER)
         assert count_views(harness, lamp) == count_views(harness, boat) == 1
-    harness.service.record_view(lamp, "192.0.2.2", BROWSER)
-    harness.service.record_view(lamp, "192.0.2.1", BROWSER + " x")
+    harness.services.market.record_view(lamp, "192.0.2.2", BROWSER)
+    harness.services.market.record_view(lamp, "192.0.2.1", BROWSER + " x")
     assert count_views(harness, lamp) == 3
 
 
@@ -137,10 +137,10 @@ def test_a_visitor_counts_once_per_listing_and_day(harness: Harness) -> None:
 def test_a_visitor_counts_again_on_the_next_utc_day(harness: Harness) -> None:
     lamp = add_listing(harness, authenticate(harness))
     harness.clock.now += 86_399 - harness.clock.now % 86_400
-    harness.service.record_view(lamp, "192.0.2.1", BROWSER)
+    harness.services.market.record_view(lamp, "192.0.2.1", BROWSER)
     harness.clock.now += 1
-    harness.service.record_view(lamp, "192.0.2.1", BROWSER)
-    harness.service.record_view(lamp, "192.0.2.1", BROWSER)
+    harness.services.market.record_view(lamp, "192.0.2.1", BROWSER)
+    harness.services.market.record_view(lamp, "192.0.2.1", BROWSER)
     assert count_views(harness, lamp) == 2
 
 
@@ -148,7 +148,7 @@ def test_a_visitor_counts_again_on_the_next_utc_day(harness: Harness) -> None:
 @pytest.mark.parametrize("agent", BOTS)
 def test_a_bot_is_not_counted(harness: Harness, agent: str) -> None:
     lamp = add_listing(harness, authenticate(harness))
-    harness.service.record_view(lamp, "192.0.2.1", agent)
+    harness.services.market.record_view(lamp, "192.0.2.1", agent)
     assert count_views(harness, lamp) == 0
 
 
@@ -173,13 +173,13 @@ def test_pending_views_survive_an_unavailable_store_and_are_bounded(
     monkeypatch.setattr(market_service, "_MAX_PENDING_VIEWS", 3)
     lamp = add_listing(harness, authenticate(harness))
     for number in range(5):
-        harness.service.record_view(lamp, f"192.0.2.{number}", BROWSER)
-    store = harness.service.store
+        harness.services.market.record_view(lamp, f"192.0.2.{number}", BROWSER)
+    store = harness.store
     with Harness(tmp_path / "other") as other:
-        other.run(other.service.store.close())
-        harness.service.store = other.service.store
-        harness.run(harness.service.write_views())
-    harness.service.store = store
+        other.run(other.store.close())
+        monkeypatch.setattr(harness.services.market, "_market", other.store)
+        harness.run(harness.services.market.write_views())
+    monkeypatch.setattr(harness.services.market, "_market", store)
     assert count_views(harness, lamp) == 3
 
 
@@ -188,17 +188,17 @@ def test_views_are_stored_in_batches_on_their_day(harness: Harness, monkeypatch:
     lamp = add_listing(harness, authenticate(harness))
     for _ in range(2):
         for number in range(5):
-            harness.service.record_view(lamp, f"192.0.2.{number}", BROWSER)
+            harness.services.market.record_view(lamp, f"192.0.2.{number}", BROWSER)
         harness.clock.now += 86_400
     assert count_views(harness, lamp) == 10
 
 
 def test_two_processes_count_one_visitor_once(harness: Harness) -> None:
     lamp = add_listing(harness, authenticate(harness))
-    other = Service(harness.service.store, None, harness.clock)
-    for service in (harness.service, other):
-        service.record_view(lamp, "192.0.2.1", BROWSER)
-        harness.run(service.write_views())
+    other = Services(harness.store, None, harness.clock)
+    for services in (harness.services, other):
+        services.market.record_view(lamp, "192.0.2.1", BROWSER)
+        harness.run(services.market.write_views())
     assert count_views(harness, lamp) == 1
 
 
@@ -206,15 +206,15 @@ def test_visitors_are_purged_a_minute_after_midnight(harness: Harness) -> None:
     lamp = add_listing(harness, authenticate(harness))
     harness.clock.now += 86_399 - harness.clock.now % 86_400
     day = int(harness.clock.now) // 86_400
-    harness.service.record_view(lamp, "192.0.2.1", BROWSER)
-    harness.run(harness.service.write_views())
-    store = harness.service.store
+    harness.services.market.record_view(lamp, "192.0.2.1", BROWSER)
+    harness.run(harness.services.market.write_views())
+    store = harness.store
     salt = harness.run(store.get_view_salt(day))
     harness.clock.now += 60
-    harness.run(harness.service.purge_views())
+    harness.run(harness.services.market.purge_views())
     assert harness.run(store.get_view_salt(day)) == salt
     harness.clock.now += 1
-    harness.run(harness.service.purge_views())
+    harness.run(harness.services.market.purge_views())
     assert harness.run(store.purge_views(day + 1, 10)) == 0
     assert harness.run(store.get_view_salt(day)) != salt
 
@@ -226,11 +226,11 @@ def test_maintenance_stores_views_and_indexes_listings(tmp_path: Path, monkeypat
     monkeypatch.setattr("listings.service._MARKET_SECONDS", 0.01)
     with MaintainedHarness(tmp_path) as harness:
         lamp = add_listing(harness, authenticate(harness))
-        harness.service.record_view(lamp, "192.0.2.1", BROWSER)
+        harness.services.market.record_view(lamp, "192.0.2.1", BROWSER)
 
         async def is_done() -> bool:
-            page = await harness.service.search_market(MarketQuery())
-            return bool(page.entries) and (await harness.service.find_listing(lamp.id)).view_count == 1
+            page = await harness.services.market.search(MarketQuery())
+            return bool(page.entries) and (await harness.services.listings.get_any(lamp.id)).view_count == 1
 
         async def wait() -> None:
             while not await is_done():  # noqa: ASYNC110 - polls the store
@@ -242,9 +242,9 @@ def test_maintenance_stores_views_and_indexes_listings(tmp_path: Path, monkeypat
 def test_views_are_stored_when_the_service_stops(tmp_path: Path) -> None:
     with Harness(tmp_path) as harness:
         lamp = add_listing(harness, authenticate(harness))
-        harness.service.record_view(lamp, "192.0.2.1", BROWSER)
+        harness.services.market.record_view(lamp, "192.0.2.1", BROWSER)
     with Harness(tmp_path) as harness:
-        assert harness.run(harness.service.find_listing(lamp.id)).view_count == 1
+        assert harness.run(harness.services.listings.get_any(lamp.id)).view_count == 1
 
 
 def test_a_step_grows_slowly_and_shrinks_immediately() -> None:
@@ -284,7 +284,7 @@ def test_indexing_takes_its_share_of_the_time(
 
     backlog: Any = Backlog(contended=contended)
     with pytest.raises(Unavailable):
-        asyncio.run(Service(backlog, None, pause=pause).index_market())
+        asyncio.run(Services(backlog, None, pause=pause).market.index())
     assert minimum <= 20 * 0.05 / (20 * 0.05 + sum(pauses)) <= maximum
 
 
@@ -293,10 +293,10 @@ def test_each_indexing_run_starts_with_a_small_step() -> None:
         pass
 
     backlog: Any = Backlog(contended=False)
-    service = Service(backlog, None, pause=pause)
+    services = Services(backlog, None, pause=pause)
     for _ in range(2):
         backlog.counts.clear()
         with pytest.raises(Unavailable):
-            asyncio.run(service.index_market())
+            asyncio.run(services.market.index())
         assert backlog.counts[0] == 16
         assert backlog.counts[1] == 32

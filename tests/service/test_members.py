@@ -10,8 +10,8 @@ import pytest
 
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Account
-from listings.service import Member
 from listings.service.passwords import Cost, Passwords
+from listings.service.sessions import Member
 from tests.harness import MONTH, Harness
 
 PASSWORD = "a long and winding road"
@@ -32,14 +32,14 @@ def error_code(harness: Harness, task: Any) -> str:
 @pytest.fixture
 def alice(harness: Harness) -> str:
     """The session token of Alice."""
-    return harness.run(harness.service.sign_up("Alice", "Alice@Example.com", PASSWORD, HERE, "Firefox"))
+    return harness.run(harness.services.sessions.sign_up("Alice", "Alice@Example.com", PASSWORD, HERE, "Firefox"))
 
 
 @pytest.fixture
 def harness(tmp_path: Path) -> Any:
     """A harness with cheap password hashes."""
     with Harness(tmp_path) as harness:
-        harness.service.passwords = Passwords(Cost(kibibytes=8, passes=1))
+        harness.replace_services(passwords=Passwords(Cost(kibibytes=8, passes=1)), sign_up_open=True)
         yield harness
 
 
@@ -47,18 +47,18 @@ def harness(tmp_path: Path) -> Any:
 def costly_harness(tmp_path: Path) -> Any:
     """A harness with Alice and the normal password hashes."""
     with Harness(tmp_path) as harness:
-        harness.run(harness.service.sign_up("Alice", "alice@example.com", PASSWORD, HERE))
+        harness.run(harness.services.sessions.sign_up("Alice", "alice@example.com", PASSWORD, HERE))
         yield harness
 
 
 def find_member(harness: Harness, token: str) -> Member:
-    member = harness.run(harness.service.find_member(token))
+    member = harness.run(harness.services.sessions.find_member(token))
     assert member is not None
     return member
 
 
 def sign_in(harness: Harness, password: str = PASSWORD, address: str = HERE, email: str = "alice@example.com") -> Any:
-    return harness.service.sign_in(email, password, address, "Firefox")
+    return harness.services.sessions.sign_in(email, password, address, "Firefox")
 
 
 def guess(harness: Harness, times: int, address: str = HERE, email: str = "alice@example.com") -> list[str]:
@@ -68,7 +68,7 @@ def guess(harness: Harness, times: int, address: str = HERE, email: str = "alice
 def find_member_with_plan(harness: Harness, token: str) -> Member:
     """Extend the plan of a member, and return the member."""
     account = find_member(harness, token).account
-    harness.run(harness.service.extend_plan(str(account.id), 1))
+    harness.run(harness.services.accounts.extend_plan(str(account.id), 1))
     return find_member(harness, token)
 
 
@@ -84,21 +84,21 @@ def test_sign_up_creates_an_account_without_a_plan_and_signs_in(harness: Harness
 
 def test_sign_up_can_be_closed_by_a_setting(tmp_path: Path) -> None:
     with Harness(tmp_path, sign_up="off") as harness:
-        task = harness.service.sign_up("Alice", "alice@example.com", PASSWORD, HERE)
+        task = harness.services.sessions.sign_up("Alice", "alice@example.com", PASSWORD, HERE)
         assert error_code(harness, task) == "sign_up_closed"
-        assert harness.run(harness.service.store.page_accounts(0, 9)) == []
+        assert harness.run(harness.store.page_accounts(0, 9)) == []
 
 
 @pytest.mark.usefixtures("alice")
 def test_an_email_has_one_account(harness: Harness) -> None:
-    task = harness.service.sign_up("Bob", " ALICE@example.com ", "another password", HERE)
+    task = harness.services.sessions.sign_up("Bob", " ALICE@example.com ", "another password", HERE)
     assert error_code(harness, task) == "email_taken"
     assert harness.run(sign_in(harness))
 
 
 def test_an_ip_address_signs_up_ten_times_in_fifteen_minutes(harness: Harness) -> None:
     def sign_up(number: int, address: str = HERE) -> Any:
-        return harness.service.sign_up("A", f"a{number}@example.com", PASSWORD, address)
+        return harness.services.sessions.sign_up("A", f"a{number}@example.com", PASSWORD, address)
 
     for number in range(10):
         harness.run(sign_up(number))
@@ -134,27 +134,29 @@ VALID_PASSWORDS = [
 
 @pytest.mark.parametrize(("password", "message"), INVALID_PASSWORDS)
 def test_an_invalid_password_is_rejected_with_a_reason(harness: Harness, password: str, message: str) -> None:
-    problem = catch_problem(harness, harness.service.sign_up("Alice in the Attic", "alice@example.com", password, HERE))
+    problem = catch_problem(
+        harness, harness.services.sessions.sign_up("Alice in the Attic", "alice@example.com", password, HERE)
+    )
     assert problem.code == "invalid_request"
     assert message in problem.message
 
 
 @pytest.mark.parametrize("password", VALID_PASSWORDS)
 def test_a_password_may_have_any_characters(harness: Harness, password: str) -> None:
-    harness.run(harness.service.sign_up("Alice", "alice@example.com", password, HERE))
+    harness.run(harness.services.sessions.sign_up("Alice", "alice@example.com", password, HERE))
     assert harness.run(sign_in(harness, password))
     assert error_code(harness, sign_in(harness, f"{password} ")) == "wrong_credentials"
 
 
 def test_composed_and_decomposed_letters_are_the_same_password(harness: Harness) -> None:
-    harness.run(harness.service.sign_up("Alice", "alice@example.com", "caf\u00e9 au lait", HERE))
+    harness.run(harness.services.sessions.sign_up("Alice", "alice@example.com", "caf\u00e9 au lait", HERE))
     assert harness.run(sign_in(harness, "cafe\u0301 au lait"))
 
 
 def test_passwords_and_tokens_are_stored_only_as_hashes(costly_harness: Harness, tmp_path: Path) -> None:
     tokens = [
         costly_harness.run(sign_in(costly_harness)),
-        costly_harness.run(costly_harness.service.invite("alice@example.com")),
+        costly_harness.run(costly_harness.services.invitations.create("alice@example.com")),
     ]
     stored = b"".join(path.read_bytes() for path in tmp_path.glob("listings.db*"))
     for secret in (PASSWORD, *tokens):
@@ -177,7 +179,7 @@ def test_a_wrong_password_and_an_unknown_email_look_the_same(harness: Harness) -
 
 @pytest.mark.usefixtures("alice")
 def test_nobody_can_sign_in_to_an_account_without_a_password(harness: Harness) -> None:
-    harness.run(harness.service.add_account("Bob", "bob@example.com", None))
+    harness.run(harness.services.accounts.add("Bob", "bob@example.com", None))
     for password in ("", "None", PASSWORD):
         assert error_code(harness, sign_in(harness, password, THERE, "bob@example.com")) == "wrong_credentials"
 
@@ -273,8 +275,11 @@ def test_too_many_concurrent_hashes_are_rejected() -> None:
 
 @pytest.mark.usefixtures("alice")
 def test_a_sign_in_without_capacity_is_not_an_attempt(harness: Harness) -> None:
+    passwords = Passwords(Cost(kibibytes=8, passes=1))
+    harness.replace_services(passwords=passwords)
+
     async def sign_in_without_capacity() -> int:
-        checks = [asyncio.create_task(harness.service.passwords.verify(None, "x")) for _ in range(32)]
+        checks = [asyncio.create_task(passwords.verify(None, "x")) for _ in range(32)]
         await asyncio.sleep(0)
         rejected = 0
         for _ in range(11):
@@ -291,10 +296,10 @@ def test_a_sign_in_without_capacity_is_not_an_attempt(harness: Harness) -> None:
 
 def test_a_hash_of_another_cost_is_replaced_at_sign_in(harness: Harness, alice: str) -> None:
     account = find_member(harness, alice).account
-    harness.service.passwords = Passwords(Cost(kibibytes=16, passes=3))
+    harness.replace_services(passwords=Passwords(Cost(kibibytes=16, passes=3)))
     for _ in range(2):
         harness.run(sign_in(harness))
-        stored = harness.run(harness.service.store.get_password(account.id))
+        stored = harness.run(harness.store.get_password(account.id))
         assert stored is not None
         assert stored.startswith("$argon2id$v=19$m=16,t=3,p=1$")
 
@@ -304,8 +309,8 @@ def test_a_hash_of_another_cost_is_replaced_at_sign_in(harness: Harness, alice: 
 
 @pytest.mark.parametrize("token", ["", "x", "x" * 43, "ü" * 43, "x" * 5_000])
 def test_an_unknown_session_token_has_no_member(harness: Harness, token: str) -> None:
-    assert harness.run(harness.service.find_member(token)) is None
-    harness.run(harness.service.sign_out(token))
+    assert harness.run(harness.services.sessions.find_member(token)) is None
+    harness.run(harness.services.sessions.sign_out(token))
 
 
 def test_every_sign_in_creates_a_new_session(harness: Harness, alice: str) -> None:
@@ -316,8 +321,8 @@ def test_every_sign_in_creates_a_new_session(harness: Harness, alice: str) -> No
 
 
 def test_signing_out_ends_the_session(harness: Harness, alice: str) -> None:
-    harness.run(harness.service.sign_out(alice))
-    assert harness.run(harness.service.find_member(alice)) is None
+    harness.run(harness.services.sessions.sign_out(alice))
+    assert harness.run(harness.services.sessions.find_member(alice)) is None
 
 
 def test_a_session_expires_after_seven_idle_days(harness: Harness, alice: str) -> None:
@@ -326,7 +331,7 @@ def test_a_session_expires_after_seven_idle_days(harness: Harness, alice: str) -
     harness.clock.advance(7 * DAY - 1)
     find_member(harness, alice)
     harness.clock.advance(7 * DAY)
-    assert harness.run(harness.service.find_member(alice)) is None
+    assert harness.run(harness.services.sessions.find_member(alice)) is None
 
 
 def test_a_session_expires_after_thirty_days(harness: Harness, alice: str) -> None:
@@ -334,42 +339,42 @@ def test_a_session_expires_after_thirty_days(harness: Harness, alice: str) -> No
     for _ in range(5):
         harness.clock.advance(6 * DAY - 1)
         assert find_member(harness, alice) == member
-    assert len(harness.run(harness.service.list_sessions(member))) == 1
+    assert len(harness.run(harness.services.sessions.list_active(member))) == 1
     harness.clock.advance(5)
-    assert harness.run(harness.service.find_member(alice)) is None
+    assert harness.run(harness.services.sessions.find_member(alice)) is None
 
 
 def test_sessions_and_confirmations_from_the_future_are_invalid(harness: Harness, alice: str) -> None:
     harness.clock.advance(DAY)
-    service, ahead = harness.service, harness.run(sign_in(harness))
+    services, ahead = harness.services, harness.run(sign_in(harness))
     member = find_member(harness, ahead)
-    assert harness.run(service.find_member(alice)) is not None
+    assert harness.run(services.sessions.find_member(alice)) is not None
     harness.clock.advance(-DAY)
-    assert harness.run(service.find_member(ahead)) is None
-    assert harness.run(service.find_member(alice)) is None
-    assert harness.run(service.list_sessions(member)) == []
-    assert not service.is_confirmed(member)
+    assert harness.run(services.sessions.find_member(ahead)) is None
+    assert harness.run(services.sessions.find_member(alice)) is None
+    assert harness.run(services.sessions.list_active(member)) == []
+    assert not services.sessions.is_confirmed(member)
 
 
 def test_a_small_clock_skew_does_not_end_a_session(harness: Harness, alice: str) -> None:
     member = find_member(harness, alice)
     harness.clock.advance(-60)
     assert find_member(harness, alice) == member
-    assert harness.service.is_confirmed(member)
+    assert harness.services.sessions.is_confirmed(member)
 
 
 def test_maintenance_purges_expired_sessions(harness: Harness, alice: str) -> None:
     account = find_member(harness, alice).account
     harness.clock.advance(7 * DAY)
-    harness.run(harness.service.purge_sessions())
-    assert harness.run(harness.service.store.list_sessions(account.id)) == []
+    harness.run(harness.services.sessions.purge())
+    assert harness.run(harness.store.list_sessions(account.id)) == []
 
 
 def test_the_last_use_of_a_session_is_stored_once_a_minute(harness: Harness, alice: str) -> None:
     started = int(harness.clock.now)
 
     def seen_at() -> int:
-        return harness.run(harness.service.list_sessions(find_member(harness, alice)))[0].seen_at
+        return harness.run(harness.services.sessions.list_active(find_member(harness, alice)))[0].seen_at
 
     harness.clock.advance(59)
     assert seen_at() == started
@@ -380,26 +385,26 @@ def test_the_last_use_of_a_session_is_stored_once_a_minute(harness: Harness, ali
 def test_a_session_can_end_all_other_sessions(harness: Harness, alice: str) -> None:
     others = [harness.run(sign_in(harness)) for _ in range(2)]
     member = find_member(harness, alice)
-    assert len(harness.run(harness.service.list_sessions(member))) == 3
-    assert harness.run(harness.service.end_other_sessions(member)) == 2
-    assert [harness.run(harness.service.find_member(token)) for token in others] == [None, None]
+    assert len(harness.run(harness.services.sessions.list_active(member))) == 3
+    assert harness.run(harness.services.sessions.end_others(member)) == 2
+    assert [harness.run(harness.services.sessions.find_member(token)) for token in others] == [None, None]
     assert find_member(harness, alice) == member
 
 
 def test_a_session_of_another_account_cannot_be_ended(harness: Harness, alice: str) -> None:
-    bob = harness.run(harness.service.sign_up("Bob", "bob@example.com", PASSWORD, HERE))
+    bob = harness.run(harness.services.sessions.sign_up("Bob", "bob@example.com", PASSWORD, HERE))
     handle = find_member(harness, alice).session
-    assert not harness.run(harness.service.end_session(find_member(harness, bob), handle))
+    assert not harness.run(harness.services.sessions.end(find_member(harness, bob), handle))
     find_member(harness, alice)
 
 
 def test_disabling_an_account_ends_its_sessions_permanently(harness: Harness, alice: str) -> None:
-    harness.run(harness.service.disable_account("alice@example.com"))
-    assert harness.run(harness.service.find_member(alice)) is None
+    harness.run(harness.services.accounts.disable("alice@example.com"))
+    assert harness.run(harness.services.sessions.find_member(alice)) is None
     assert error_code(harness, sign_in(harness)) == "account_disabled"
     assert error_code(harness, sign_in(harness, "not the password")) == "wrong_credentials"
-    harness.run(harness.service.enable_account("alice@example.com"))
-    assert harness.run(harness.service.find_member(alice)) is None
+    harness.run(harness.services.accounts.enable("alice@example.com"))
+    assert harness.run(harness.services.sessions.find_member(alice)) is None
     assert harness.run(sign_in(harness))
 
 
@@ -408,7 +413,7 @@ def test_session_events_are_logged(harness: Harness, alice: str, caplog: pytest.
     harness.run(sign_in(harness))
     guess(harness, 1)
     guess(harness, 1, email="bob@example.com")
-    harness.run(harness.service.sign_out(alice))
+    harness.run(harness.services.sessions.sign_out(alice))
     assert caplog.messages == [
         "Account 1 signed in",
         "Wrong password for account 1",
@@ -424,18 +429,18 @@ def test_session_events_are_logged(harness: Harness, alice: str, caplog: pytest.
 def test_changing_a_password_needs_the_old_one(harness: Harness, alice: str) -> None:
     other = harness.run(sign_in(harness))
     member = find_member(harness, alice)
-    change = harness.service.change_password
+    change = harness.services.sessions.change_password
     assert error_code(harness, change(member, "not the password", "another password")) == "wrong_credentials"
     assert error_code(harness, change(member, PASSWORD, "short")) == "invalid_request"
     token = harness.run(change(member, PASSWORD, "another password"))
     assert find_member(harness, token).session == member.session
-    assert [harness.run(harness.service.find_member(old)) for old in (alice, other)] == [None, None]
+    assert [harness.run(harness.services.sessions.find_member(old)) for old in (alice, other)] == [None, None]
     assert error_code(harness, sign_in(harness)) == "wrong_credentials"
     assert harness.run(sign_in(harness, "another password"))
 
 
 def test_signing_in_during_a_password_change_is_rejected(harness: Harness, alice: str) -> None:
-    service, member = harness.service, find_member(harness, alice)
+    services, member = harness.services, find_member(harness, alice)
     changed: list[str] = []
 
     class ChangingPasswords(Passwords):
@@ -445,20 +450,22 @@ def test_signing_in_during_a_password_change_is_rejected(harness: Harness, alice
             check = await super().verify(stored, password)
             if not changed:
                 changed.append("")
-                changed[0] = await service.change_password(member, PASSWORD, "another long password")
+                changed[0] = await services.sessions.change_password(member, PASSWORD, "another long password")
             return check
 
-    service.passwords = ChangingPasswords(Cost(kibibytes=8, passes=1))
+    harness.replace_services(passwords=ChangingPasswords(Cost(kibibytes=8, passes=1)))
     assert error_code(harness, sign_in(harness)) == "wrong_credentials"
-    sessions = harness.run(service.list_sessions(find_member(harness, changed[0])))
+    sessions = harness.run(services.sessions.list_active(find_member(harness, changed[0])))
     assert len(sessions) == 1
 
 
 def test_the_second_of_two_concurrent_password_changes_is_rejected(harness: Harness, alice: str) -> None:
-    service, member = harness.service, find_member(harness, alice)
+    services, member = harness.services, find_member(harness, alice)
 
     async def change_twice() -> list[Any]:
-        changes = (service.change_password(member, PASSWORD, f"another password {number}") for number in range(2))
+        changes = (
+            services.sessions.change_password(member, PASSWORD, f"another password {number}") for number in range(2)
+        )
         return await asyncio.gather(*changes, return_exceptions=True)
 
     results = harness.run(change_twice())
@@ -468,13 +475,13 @@ def test_the_second_of_two_concurrent_password_changes_is_rejected(harness: Harn
 def test_confirming_a_password_has_the_same_attempt_limit(harness: Harness, alice: str) -> None:
     member = find_member(harness, alice)
     harness.clock.advance(15 * 60)
-    assert not harness.service.is_confirmed(find_member(harness, alice))
-    token = harness.run(harness.service.confirm_password(member, PASSWORD))
-    assert harness.service.is_confirmed(find_member(harness, token))
-    assert harness.run(harness.service.find_member(alice)) is None
+    assert not harness.services.sessions.is_confirmed(find_member(harness, alice))
+    token = harness.run(harness.services.sessions.confirm_password(member, PASSWORD))
+    assert harness.services.sessions.is_confirmed(find_member(harness, token))
+    assert harness.run(harness.services.sessions.find_member(alice)) is None
     for _ in range(10):
-        assert error_code(harness, harness.service.confirm_password(member, "wrong")) == "wrong_credentials"
-    assert error_code(harness, harness.service.confirm_password(member, PASSWORD)) == "too_many_attempts"
+        assert error_code(harness, harness.services.sessions.confirm_password(member, "wrong")) == "wrong_credentials"
+    assert error_code(harness, harness.services.sessions.confirm_password(member, PASSWORD)) == "too_many_attempts"
 
 
 # Invitations
@@ -483,37 +490,37 @@ def test_confirming_a_password_has_the_same_attempt_limit(harness: Harness, alic
 @pytest.fixture
 def bob(harness: Harness) -> Account:
     """An account that the operator created."""
-    return harness.run(harness.service.add_account("Bob", "bob@example.com", None))
+    return harness.run(harness.services.accounts.add("Bob", "bob@example.com", None))
 
 
 def test_an_invitation_sets_a_password_once(harness: Harness, bob: Account) -> None:
-    service = harness.service
-    token = harness.run(service.invite(bob.email))
-    assert harness.run(service.find_invitation(token)) == bob
-    assert error_code(harness, service.accept_invitation(token, "short")) == "invalid_request"
-    session = harness.run(service.accept_invitation(token, PASSWORD))
+    services = harness.services
+    token = harness.run(services.invitations.create(bob.email))
+    assert harness.run(services.invitations.find(token)) == bob
+    assert error_code(harness, services.invitations.accept(token, "short")) == "invalid_request"
+    session = harness.run(services.invitations.accept(token, PASSWORD))
     assert find_member(harness, session).account == bob
     assert harness.run(sign_in(harness, email=bob.email))
-    assert error_code(harness, service.accept_invitation(token, "yet another password")) == "invitation_invalid"
+    assert error_code(harness, services.invitations.accept(token, "yet another password")) == "invitation_invalid"
 
 
 @pytest.mark.usefixtures("bob")
 def test_an_invitation_ends_after_seven_days_or_with_the_next_one(harness: Harness) -> None:
-    service = harness.service
-    first, second = (harness.run(service.invite("bob@example.com")) for _ in range(2))
-    assert error_code(harness, service.find_invitation(first)) == "invitation_invalid"
+    services = harness.services
+    first, second = (harness.run(services.invitations.create("bob@example.com")) for _ in range(2))
+    assert error_code(harness, services.invitations.find(first)) == "invitation_invalid"
     harness.clock.advance(7 * DAY - 1)
-    assert harness.run(service.find_invitation(second)).email == "bob@example.com"
+    assert harness.run(services.invitations.find(second)).email == "bob@example.com"
     harness.clock.advance(1)
-    assert error_code(harness, service.accept_invitation(second, PASSWORD)) == "invitation_invalid"
-    assert error_code(harness, service.find_invitation("invalid")) == "invitation_invalid"
+    assert error_code(harness, services.invitations.accept(second, PASSWORD)) == "invitation_invalid"
+    assert error_code(harness, services.invitations.find("invalid")) == "invitation_invalid"
 
 
 def test_a_disabled_account_cannot_be_invited(harness: Harness, bob: Account) -> None:
-    token = harness.run(harness.service.invite(bob.email))
-    harness.run(harness.service.disable_account(bob.email))
-    assert error_code(harness, harness.service.find_invitation(token)) == "invitation_invalid"
-    assert error_code(harness, harness.service.invite(bob.email)) == "account_disabled"
+    token = harness.run(harness.services.invitations.create(bob.email))
+    harness.run(harness.services.accounts.disable(bob.email))
+    assert error_code(harness, harness.services.invitations.find(token)) == "invitation_invalid"
+    assert error_code(harness, harness.services.invitations.create(bob.email)) == "account_disabled"
 
 
 # API keys
@@ -522,49 +529,51 @@ def test_a_disabled_account_cannot_be_invited(harness: Harness, bob: Account) ->
 @pytest.mark.decision("G25")
 def test_creating_a_key_needs_an_active_plan(harness: Harness, alice: str) -> None:
     member = find_member(harness, alice)
-    assert error_code(harness, harness.service.create_key(member, "warehouse")) == "plan_expired"
-    issued = harness.run(harness.service.create_key(find_member_with_plan(harness, alice), "warehouse"))
+    assert error_code(harness, harness.services.member_keys.create(member, "warehouse")) == "plan_expired"
+    issued = harness.run(harness.services.member_keys.create(find_member_with_plan(harness, alice), "warehouse"))
     assert harness.fetch("GET", "/api/v1/listings", key=issued.secret).status == 200
     harness.clock.advance(MONTH)
     token = harness.run(sign_in(harness))
-    assert error_code(harness, harness.service.create_key(find_member(harness, token), "b")) == "plan_expired"
+    assert error_code(harness, harness.services.member_keys.create(find_member(harness, token), "b")) == "plan_expired"
 
 
 @pytest.mark.decision("G25")
 def test_creating_or_rotating_a_key_needs_a_recent_confirmation(harness: Harness, alice: str) -> None:
     member = find_member_with_plan(harness, alice)
     harness.clock.advance(15 * 60 - 1)
-    issued = harness.run(harness.service.create_key(member, "warehouse"))
-    rotated = harness.run(harness.service.rotate_own_key(member, issued.key.id, 3600))
+    issued = harness.run(harness.services.member_keys.create(member, "warehouse"))
+    rotated = harness.run(harness.services.member_keys.rotate(member, issued.key.id, 3600))
     harness.clock.advance(1)
-    assert error_code(harness, harness.service.create_key(member, "b")) == "confirmation_required"
-    assert error_code(harness, harness.service.rotate_own_key(member, rotated.key.id, 0)) == "confirmation_required"
-    assert harness.run(harness.service.revoke_own_key(member, rotated.key.id)).revoked_at is not None
-    token = harness.run(harness.service.confirm_password(member, PASSWORD))
-    assert harness.run(harness.service.create_key(find_member(harness, token), "b")).key.name == "b"
+    assert error_code(harness, harness.services.member_keys.create(member, "b")) == "confirmation_required"
+    assert (
+        error_code(harness, harness.services.member_keys.rotate(member, rotated.key.id, 0)) == "confirmation_required"
+    )
+    assert harness.run(harness.services.member_keys.revoke(member, rotated.key.id)).revoked_at is not None
+    token = harness.run(harness.services.sessions.confirm_password(member, PASSWORD))
+    assert harness.run(harness.services.member_keys.create(find_member(harness, token), "b")).key.name == "b"
 
 
 def test_a_rotated_key_stays_valid_for_the_grace_period(harness: Harness, alice: str) -> None:
     member = find_member_with_plan(harness, alice)
-    old = harness.run(harness.service.create_key(member, "warehouse"))
-    new = harness.run(harness.service.rotate_own_key(member, old.key.id, 3600))
+    old = harness.run(harness.services.member_keys.create(member, "warehouse"))
+    new = harness.run(harness.services.member_keys.rotate(member, old.key.id, 3600))
     assert new.key.name == "warehouse"
     statuses = [harness.fetch("GET", "/api/v1/listings", key=key.secret).status for key in (old, new)]
     harness.clock.advance(3600)
     statuses += [harness.fetch("GET", "/api/v1/listings", key=key.secret).status for key in (old, new)]
     assert statuses == [200, 200, 401, 200]
-    token = harness.run(harness.service.confirm_password(member, PASSWORD))
-    again = harness.service.rotate_own_key(find_member(harness, token), old.key.id, 0)
+    token = harness.run(harness.services.sessions.confirm_password(member, PASSWORD))
+    again = harness.services.member_keys.rotate(find_member(harness, token), old.key.id, 0)
     assert error_code(harness, again) == "key_ended"
 
 
 def test_keys_of_other_accounts_look_like_unknown_ones(harness: Harness, alice: str) -> None:
     bob = harness.person("bob")
     member = find_member_with_plan(harness, alice)
-    unknown = catch_problem(harness, harness.service.revoke_own_key(member, 999))
+    unknown = catch_problem(harness, harness.services.member_keys.revoke(member, 999))
     for task in (
-        harness.service.revoke_own_key(member, bob.key_id),
-        harness.service.rotate_own_key(member, bob.key_id, 0),
+        harness.services.member_keys.revoke(member, bob.key_id),
+        harness.services.member_keys.rotate(member, bob.key_id, 0),
     ):
         problem = catch_problem(harness, task)
         assert (problem.code, problem.message.replace(str(bob.key_id), "999")) == (unknown.code, unknown.message)
@@ -574,22 +583,22 @@ def test_keys_of_other_accounts_look_like_unknown_ones(harness: Harness, alice: 
 @pytest.mark.decision("G25")
 def test_an_account_can_create_twenty_active_keys(harness: Harness, alice: str) -> None:
     member = find_member_with_plan(harness, alice)
-    keys = [harness.run(harness.service.create_key(member, f"key {number}")) for number in range(20)]
-    assert error_code(harness, harness.service.create_key(member, "one more")) == "too_many_keys"
-    harness.run(harness.service.revoke_own_key(member, keys[0].key.id))
-    assert harness.run(harness.service.create_key(member, "one more")).key.name == "one more"
+    keys = [harness.run(harness.services.member_keys.create(member, f"key {number}")) for number in range(20)]
+    assert error_code(harness, harness.services.member_keys.create(member, "one more")) == "too_many_keys"
+    harness.run(harness.services.member_keys.revoke(member, keys[0].key.id))
+    assert harness.run(harness.services.member_keys.create(member, "one more")).key.name == "one more"
 
 
 def test_the_expiry_of_a_key_must_be_in_the_future(harness: Harness, alice: str) -> None:
     member = find_member_with_plan(harness, alice)
     now = int(harness.clock.now)
-    assert error_code(harness, harness.service.create_key(member, "a", now)) == "invalid_request"
-    assert harness.run(harness.service.create_key(member, "a", now + 1)).key.expires_at == now + 1
+    assert error_code(harness, harness.services.member_keys.create(member, "a", now)) == "invalid_request"
+    assert harness.run(harness.services.member_keys.create(member, "a", now + 1)).key.expires_at == now + 1
 
 
 def test_session_tokens_and_api_keys_are_not_interchangeable(harness: Harness, alice: str) -> None:
-    issued = harness.run(harness.service.create_key(find_member_with_plan(harness, alice), "warehouse"))
+    issued = harness.run(harness.services.member_keys.create(find_member_with_plan(harness, alice), "warehouse"))
     assert harness.fetch("GET", "/api/v1/listings", key=alice).status == 401
     cookie = {"Cookie": f"__Host-listings={alice}; listings_session={alice}"}
     assert harness.fetch("GET", "/api/v1/listings", headers=cookie).status == 401
-    assert harness.run(harness.service.find_member(issued.secret)) is None
+    assert harness.run(harness.services.sessions.find_member(issued.secret)) is None

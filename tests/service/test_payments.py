@@ -43,7 +43,7 @@ class Shop:
         return json.dumps(event).encode()
 
     def receive(self, body: bytes, **headers: str) -> None:
-        self.harness.run(self.harness.service.receive_payment(headers or sign(body), body))
+        self.harness.run(self.harness.services.payments.receive(headers or sign(body), body))
 
     def reject(self, body: bytes, **headers: str) -> str:
         with pytest.raises(Problem) as caught:
@@ -53,7 +53,7 @@ class Shop:
 
     @property
     def paid_until(self) -> int:
-        account = self.harness.run(self.harness.service.find_account(str(self.alice.account.id)))
+        account = self.harness.run(self.harness.services.accounts.find(str(self.alice.account.id)))
         assert account.plan_expires_at is not None
         return account.plan_expires_at
 
@@ -203,8 +203,8 @@ def test_a_stripe_checkout_costs_49_dollars_a_month(harness: Harness) -> None:
     alice = harness.person("alice").account
     session = {"id": "cs_1", "object": "checkout.session", "url": "https://checkout.stripe.example/c/pay/cs_1"}
     with run_fake_stripe(200, session) as payments:
-        harness.service.payments = payments
-        step = harness.run(harness.service.start_checkout(alice, 3, RETURN_URL))
+        harness.replace_services(payments=payments)
+        step = harness.run(harness.services.payments.start_checkout(alice, 3, RETURN_URL))
     assert step == ("https://checkout.stripe.example/c/pay/cs_1", "")
     ((path, form, authorization),) = FakeStripe.requests
     assert (path, authorization) == ("/v1/checkout/sessions", "Bearer sk_test")
@@ -240,7 +240,7 @@ def test_errors_of_stripe_are_reported_without_their_text(harness: Harness) -> N
 @pytest.mark.parametrize("months", [0, -1, 25])
 def test_a_payment_is_for_1_to_24_months(harness: Harness, months: int) -> None:
     with pytest.raises(Problem, match="1 to 24 months"):
-        harness.run(harness.service.start_checkout(harness.person("alice").account, months, RETURN_URL))
+        harness.run(harness.services.payments.start_checkout(harness.person("alice").account, months, RETURN_URL))
 
 
 # Manual payments
@@ -248,14 +248,14 @@ def test_a_payment_is_for_1_to_24_months(harness: Harness, months: int) -> None:
 
 def test_by_default_the_operator_takes_payments(harness: Harness) -> None:
     alice = harness.person("alice").account
-    step = harness.run(harness.service.start_checkout(alice, 2, RETURN_URL))
+    step = harness.run(harness.services.payments.start_checkout(alice, 2, RETURN_URL))
     assert step.url == ""
     assert f"`listings account plan {alice.id} --months 2`" in step.text
 
 
 def test_without_a_provider_events_are_rejected(harness: Harness) -> None:
     with pytest.raises(Problem, match="takes no payments"):
-        harness.run(harness.service.receive_payment({}, b"{}"))
+        harness.run(harness.services.payments.receive({}, b"{}"))
 
 
 @pytest.mark.parametrize(

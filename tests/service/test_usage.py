@@ -22,13 +22,13 @@ def alice(harness: Harness) -> Person:
 
 
 def read_usage(harness: Harness, person: Person) -> Usage:
-    return harness.run(harness.service.get_usage(person.account))
+    return harness.run(harness.services.usage.get(person.account))
 
 
 async def _wait_until_stored(harness: Harness) -> None:
-    while harness.service._responses:  # noqa: SLF001, ASYNC110 - there is no event for this
+    while harness.services.usage._responses:  # noqa: SLF001, ASYNC110 - there is no event for this
         await asyncio.sleep(0.01)
-    async with harness.service._storing:  # noqa: SLF001 - waits for the last batch
+    async with harness.services.usage._storing:  # noqa: SLF001 - waits for the last batch
         pass
 
 
@@ -38,13 +38,13 @@ def fetch(harness: Harness, person: Person, times: int = 1, path: str = LISTINGS
 
 
 def test_responses_are_counted_by_key_and_status(harness: Harness, alice: Person) -> None:
-    second = harness.run(harness.service.issue_key(str(alice.account.id), "second"))
+    second = harness.run(harness.services.keys.create(str(alice.account.id), "second"))
     fetch(harness, alice, 3)
     fetch(harness, alice, 2, f"{LISTINGS}/999")
     harness.fetch("GET", LISTINGS, key=second.secret)
     for is_stored in (False, True):
         if is_stored:
-            harness.run(harness.service.write_usage())
+            harness.run(harness.services.usage.write())
         usage = read_usage(harness, alice)
         assert usage.total.by_status == {200: 4, 404: 2}
         assert [(one.key.name, one.counts.by_status) for one in usage.keys] == [
@@ -70,12 +70,12 @@ def test_responses_count_in_the_hour_of_the_request(harness: Harness, alice: Per
         fetch(harness, alice, count)
         harness.fetch("GET", f"{LISTINGS}/999", key=alice.key)
         if count == 1:
-            harness.run(harness.service.write_usage())
+            harness.run(harness.services.usage.write())
         harness.clock.advance(1 if count == 1 else HOUR)
     for _ in range(2):
         hours = read_usage(harness, alice).total.hours
         assert [(hour.responses, hour.rejected) for hour in hours[-4:]] == [(2, 1), (3, 1), (4, 1), (0, 0)]
-        harness.run(harness.service.write_usage())
+        harness.run(harness.services.usage.write())
     hours = read_usage(harness, alice).total.hours
     assert [(hour.responses, hour.rejected) for hour in hours[-4:]] == [(2, 1), (3, 1), (4, 1), (0, 0)]
     harness.clock.advance(DAY)
@@ -96,7 +96,7 @@ def test_requests_after_the_clock_was_set_back_count_now(harness: Harness, alice
         ages = [request.moment / 1_000_000 - harness.clock.now for request in usage.rejected_requests]
         assert [round(age) for age in ages] == [DAY, 0, 0]
         assert len(set(ages)) == 3
-        harness.run(harness.service.write_usage())
+        harness.run(harness.services.usage.write())
 
 
 def test_the_remaining_requests_come_from_the_rate_limiter(harness: Harness, alice: Person) -> None:
@@ -123,7 +123,7 @@ def test_rejections_are_recorded_with_their_code_and_request(harness: Harness, a
     ]
     for is_stored in (False, True):
         if is_stored:
-            harness.run(harness.service.write_usage())
+            harness.run(harness.services.usage.write())
         rejected = read_usage(harness, alice).rejected_requests
         assert [(one.method, one.path, one.status, one.code) for one in rejected] == [
             ("POST", LISTINGS, 400, "invalid_request"),
@@ -138,7 +138,7 @@ def test_revoked_and_rate_limited_keys_are_recorded_as_rejections(tmp_path: Path
     with Harness(tmp_path, rate_limit="1") as harness:
         alice, charlie = harness.person("alice"), harness.person("charlie", plan_ends_in=-1)
         fetch(harness, alice, 2)
-        harness.run(harness.service.revoke_key(alice.key_id))
+        harness.run(harness.services.keys.revoke(alice.key_id))
         fetch(harness, alice)
         fetch(harness, charlie)
         harness.fetch("GET", LISTINGS, key="lst_unknown")
@@ -151,17 +151,19 @@ def test_the_last_hundred_rejections_are_retained(harness: Harness, alice: Perso
     for number in range(130):
         harness.fetch("GET", f"{LISTINGS}/{number + 5_000}", key=alice.key)
         if number == 60:
-            harness.run(harness.service.write_usage())
+            harness.run(harness.services.usage.write())
     paths = [f"{LISTINGS}/{number + 5_000}" for number in range(129, 29, -1)]
     assert [one.path for one in read_usage(harness, alice).rejected_requests] == paths
-    harness.run(harness.service.write_usage())
+    harness.run(harness.services.usage.write())
     assert [one.path for one in read_usage(harness, alice).rejected_requests] == paths
 
 
 def test_a_key_in_a_path_or_a_request_id_is_masked(harness: Harness, alice: Person) -> None:
-    caller = harness.run(harness.service.authenticate(alice.key))
-    harness.service.record_rejection(caller, "code", 404, "GET", f"/api/v1/listings/{alice.key}", f"r-{alice.key}")
-    harness.run(harness.service.write_usage())
+    caller = harness.run(harness.services.access.authenticate(alice.key))
+    harness.services.usage.record_rejection(
+        caller, "code", 404, "GET", f"/api/v1/listings/{alice.key}", f"r-{alice.key}"
+    )
+    harness.run(harness.services.usage.write())
     (rejected,) = read_usage(harness, alice).rejected_requests
     assert rejected.path == f"/api/v1/listings/{api_keys.mask(alice.key)}"
     assert rejected.request_id == f"r-{api_keys.mask(alice.key)}"
@@ -169,26 +171,26 @@ def test_a_key_in_a_path_or_a_request_id_is_masked(harness: Harness, alice: Pers
 
 def test_a_path_is_truncated_and_cleaned(harness: Harness, alice: Person) -> None:
     caller = Caller(alice.key_id, alice.account.id, alice.account.id & 1023, None, None, None, None)
-    harness.service.record_rejection(caller, "code", 404, "GET", "/\0\ud83d" + "x" * 500, "r" * 500)
-    harness.run(harness.service.write_usage())
+    harness.services.usage.record_rejection(caller, "code", 404, "GET", "/\0\ud83d" + "x" * 500, "r" * 500)
+    harness.run(harness.services.usage.write())
     (rejected,) = read_usage(harness, alice).rejected_requests
     assert rejected.path == "/\ufffd?" + "x" * 197
     assert len(rejected.request_id) == 128
 
 
 def test_counts_are_kept_while_the_store_is_unavailable(harness: Harness, alice: Person) -> None:
-    store = harness.service.store
+    store = harness.store
     for _ in range(3):
         fetch(harness, alice)
         fetch(harness, alice, path=f"{LISTINGS}/999")
         harness.run(store.close())
-        harness.run(harness.service.write_usage())
+        harness.run(harness.services.usage.write())
         harness.run(store.open())
     for _ in range(2):
         usage = read_usage(harness, alice)
         assert usage.total.by_status == {200: 3, 404: 3}
         assert len(usage.rejected_requests) == 3
-        harness.run(harness.service.write_usage())
+        harness.run(harness.services.usage.write())
 
 
 def test_many_counts_are_written_in_batches(harness: Harness, alice: Person) -> None:
@@ -196,10 +198,10 @@ def test_many_counts_are_written_in_batches(harness: Harness, alice: Person) -> 
     for status in range(200, 400):
         for person in people:
             caller = Caller(person.key_id, person.account.id, 1, None, None, None, None)
-            harness.service.record_response(caller, status)
-            harness.service.record_rejection(caller, "c", status, "GET", "/", "r")
-    harness.run(harness.service.write_usage())
-    assert not harness.service._responses  # noqa: SLF001 - nothing is pending
+            harness.services.usage.record_response(caller, status)
+            harness.services.usage.record_rejection(caller, "c", status, "GET", "/", "r")
+    harness.run(harness.services.usage.write())
+    assert not harness.services.usage._responses  # noqa: SLF001 - nothing is pending
     for person in people:
         usage = read_usage(harness, person)
         assert usage.total.by_status == dict.fromkeys(range(200, 400), 1)
@@ -211,37 +213,37 @@ def test_a_batch_takes_the_oldest_counts(harness: Harness, alice: Person) -> Non
     for person in people:
         caller = Caller(person.key_id, person.account.id, 1, None, None, None, None)
         for status in range(200, 300):
-            harness.service.record_response(caller, status)
-            harness.service.record_rejection(caller, "c", status, "GET", "/", "r")
-    assert harness.run(harness.service.write_usage_batch())
-    assert {one[0] for one in harness.service._responses} == {one.account.id for one in people[5:]}  # noqa: SLF001 - pending counts
-    assert list(harness.service._rejected) == [one.account.id for one in people[5:]]  # noqa: SLF001 - as above
+            harness.services.usage.record_response(caller, status)
+            harness.services.usage.record_rejection(caller, "c", status, "GET", "/", "r")
+    assert harness.run(harness.services.usage.write_batch())
+    assert {one[0] for one in harness.services.usage._responses} == {one.account.id for one in people[5:]}  # noqa: SLF001 - pending counts
+    assert list(harness.services.usage._rejected) == [one.account.id for one in people[5:]]  # noqa: SLF001 - as above
 
 
 def test_few_rejections_of_many_accounts_take_few_writes(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     people = [harness.person("bob") for _ in range(101)]
     writes: list[int] = []
-    add_usage = harness.service.store.add_usage
+    add_usage = harness.store.add_usage
 
     async def count(counts: Any, rejected: Any, maximum: int) -> None:
         writes.append(len(rejected))
         await add_usage(counts, rejected, maximum)
 
-    monkeypatch.setattr(harness.service.store, "add_usage", count)
+    monkeypatch.setattr(harness.store, "add_usage", count)
     for person in people:
         caller = Caller(person.key_id, person.account.id, 1, None, None, None, None)
         for _ in range(3):
-            harness.service.record_rejection(caller, "c", 404, "GET", "/", "r")
-    harness.run(harness.service.write_usage())
+            harness.services.usage.record_rejection(caller, "c", 404, "GET", "/", "r")
+    harness.run(harness.services.usage.write())
     assert writes == [150, 150, 3]
     assert {len(read_usage(harness, person).rejected_requests) for person in people} == {3}
 
 
 def test_usage_is_exact_while_a_batch_is_being_stored(harness: Harness, alice: Person) -> None:
     async def read_while_storing(expected: int) -> None:
-        storing = asyncio.ensure_future(harness.service.write_usage_batch())
+        storing = asyncio.ensure_future(harness.services.usage.write_batch())
         await asyncio.sleep(0)  # starts the write
-        usage = await harness.service.get_usage(alice.account)
+        usage = await harness.services.usage.get(alice.account)
         assert (usage.total.last_day, len(usage.rejected_requests)) == (expected, expected)
         assert await storing
 
@@ -252,7 +254,7 @@ def test_usage_is_exact_while_a_batch_is_being_stored(harness: Harness, alice: P
 
 def test_a_cancelled_write_still_completes(harness: Harness, alice: Person) -> None:
     async def cancel_write() -> None:
-        storing = asyncio.ensure_future(harness.service.write_usage_batch())
+        storing = asyncio.ensure_future(harness.services.usage.write_batch())
         await asyncio.sleep(0)
         storing.cancel()
         await asyncio.wait([storing])
@@ -284,36 +286,36 @@ def test_counts_are_stored_when_the_service_stops(tmp_path: Path) -> None:
 
 
 def test_pending_counts_are_bounded(harness: Harness, alice: Person) -> None:
-    service = harness.service
+    services = harness.services
     for number in range(60_000):
-        service.record_response(Caller(number, alice.account.id, 1, None, None, None, None), 200)
+        services.usage.record_response(Caller(number, alice.account.id, 1, None, None, None, None), 200)
     for account in range(300):
         for _ in range(150):
-            service.record_rejection(Caller(1, account, 1, None, None, None, None), "c", 404, "GET", "/", "r")
-    assert len(service._responses) == 50_000  # noqa: SLF001 - the bounded memory
-    assert len(service._rejected) == 200  # noqa: SLF001 - as above
-    assert {len(one) for one in service._rejected.values()} == {100}  # noqa: SLF001 - as above
-    service._responses.clear()  # noqa: SLF001 - the keys do not exist
-    service._rejected.clear()  # noqa: SLF001 - as above
+            services.usage.record_rejection(Caller(1, account, 1, None, None, None, None), "c", 404, "GET", "/", "r")
+    assert len(services.usage._responses) == 50_000  # noqa: SLF001 - the bounded memory
+    assert len(services.usage._rejected) == 200  # noqa: SLF001 - as above
+    assert {len(one) for one in services.usage._rejected.values()} == {100}  # noqa: SLF001 - as above
+    services.usage._responses.clear()  # noqa: SLF001 - the keys do not exist
+    services.usage._rejected.clear()  # noqa: SLF001 - as above
 
 
 def test_usage_is_purged_after_31_days_and_activity_after_90(harness: Harness, alice: Person) -> None:
     listing = harness.fetch("POST", LISTINGS, key=alice.key, json={"title": "t", "content": "c"}).json()["id"]
     harness.fetch("PATCH", f"{LISTINGS}/{listing}", key=alice.key, json={"price": 1})
     fetch(harness, alice, path=f"{LISTINGS}/999999")
-    harness.run(harness.service.write_usage())
+    harness.run(harness.services.usage.write())
 
     def purge_and_count() -> tuple[int, int, int]:
         for _ in range(16):
-            harness.run(harness.service.purge_history())
+            harness.run(harness.services.activity.purge())
         partition = (alice.account.id & 1023, alice.account.id)
-        store = harness.service.store
+        store = harness.store
 
         async def count() -> tuple[int, int, int]:
             rows = await asyncio.gather(
                 store.list_usage_by_hour(*partition, 0), store.list_rejected_requests(*partition, 9)
             )
-            activity = await harness.service.list_activity(alice.account)
+            activity = await harness.services.activity.list_page(alice.account)
             return len(rows[0]), len(rows[1]), len(activity.events)
 
         return harness.run(count())

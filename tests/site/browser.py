@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from listings.domain import fields
-from listings.service import Service
+from listings.service import Services
 from tests.harness import Person, RunningService
 
 CHROMIUM = shutil.which("chromium")
@@ -131,14 +131,14 @@ class RunningMarket(NamedTuple):
     def create(self, *listings: dict[str, Any]) -> list[int]:
         """Create listings, wait until they are on the market, and return their IDs."""
 
-        async def create(service: Service) -> list[int]:
-            caller = await service.find_key(self.alice.key)
+        async def create(services: Services) -> list[int]:
+            caller = await services.keys.find(self.alice.key)
             assert caller is not None
             ids = []
             for one in listings:
                 new, _ = fields.parse_new_listing({"title": "Bicycle", "content": "Two wheels.", **one}, strict=False)
-                ids.append((await service.create_listing(caller, new)).listing_id)
-            while await service.index_market():
+                ids.append((await services.listings.create(caller, new)).listing_id)
+            while await services.market.index():
                 pass
             return ids
 
@@ -148,8 +148,8 @@ class RunningMarket(NamedTuple):
 @contextmanager
 def run_market(folder: Path) -> Iterator[RunningMarket]:
     """Run a service with an empty market."""
-    with RunningService(folder) as service:
-        yield RunningMarket(service, service.cast().alice)
+    with RunningService(folder) as services:
+        yield RunningMarket(services, services.cast().alice)
 
 
 def noon_clock() -> Callable[[], float]:
@@ -161,11 +161,11 @@ def noon_clock() -> Callable[[], float]:
 def wait_for_views(running: RunningService, listing_id: int) -> int:
     """Return the number of views once it is not 0. The service may be writing views at the same time."""
 
-    async def count(service: Service) -> int:
-        while not (await service.get_public_listing(listing_id)).view_count:
-            await service.write_views()
+    async def count(services: Services) -> int:
+        while not (await services.market.get_listing(listing_id)).view_count:
+            await services.market.write_views()
             await asyncio.sleep(0.01)
-        await service.write_views()
-        return (await service.get_public_listing(listing_id)).view_count
+        await services.market.write_views()
+        return (await services.market.get_listing(listing_id)).view_count
 
     return running.run(count)

@@ -90,15 +90,17 @@ class Tab:
 def open_harness(folder: Path, **flags: str) -> Iterator[Harness]:
     """Open a harness with sign-up open and cheap password hashes."""
     with Harness(folder, **{"sign_up": "on", **flags}) as harness:
-        harness.service.passwords = Passwords(Cost(kibibytes=8, passes=1))
+        harness.replace_services(
+            passwords=Passwords(Cost(kibibytes=8, passes=1)), sign_up_open=harness.settings.sign_up
+        )
         yield harness
 
 
 def open_console(harness: Harness, email: str = "alice@example.com", months: int = 12) -> Tab:
     """Return the tab of a new member with a plan for `months`."""
-    harness.run(harness.service.sign_up("Alice", email, PASSWORD, "192.0.2.1"))
+    harness.run(harness.services.sessions.sign_up("Alice", email, PASSWORD, "192.0.2.1"))
     if months:
-        harness.run(harness.service.extend_plan(email, months))
+        harness.run(harness.services.accounts.extend_plan(email, months))
     tab = Tab(harness)
-    tab.cookies["listings_session"] = harness.run(harness.service.sign_in(email, PASSWORD, "192.0.2.1"))
+    tab.cookies["listings_session"] = harness.run(harness.services.sessions.sign_in(email, PASSWORD, "192.0.2.1"))
     return tab.get("/console/account")

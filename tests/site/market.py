@@ -73,15 +73,15 @@ def _attribute_name(name: str) -> str:
 def create(harness: Harness, person: Person, **fields_: Any) -> int:
     """Create a listing, wait until it is on the market, and return its ID."""
     listing_id = harness.run(_create(harness, person, fields_))
-    harness.run(harness.service.index_market())
+    harness.run(harness.services.market.index())
     return listing_id
 
 
 async def _create(harness: Harness, person: Person, fields_: dict[str, Any]) -> int:
-    caller = await harness.service.find_key(person.key)
+    caller = await harness.services.keys.find(person.key)
     assert caller is not None
     new, _ = fields.parse_new_listing({"title": "Bicycle", "content": "Two wheels.", **fields_}, strict=False)
-    return (await harness.service.create_listing(caller, new)).listing_id
+    return (await harness.services.listings.create(caller, new)).listing_id
 
 
 def get(harness: Harness, path: str, method: str = "GET", **headers: str) -> Reply:

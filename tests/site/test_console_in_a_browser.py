@@ -43,7 +43,7 @@ class Deployment(NamedTuple):
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     folder = tmp_path_factory.mktemp("console")
     with RunningService(folder, sign_up="on", database=f"sqlite:///{folder}/listings.db") as service:
-        service.service.clock = noon_clock()
+        service.services.clock = noon_clock()
         yield Deployment(service, folder)
 
 
@@ -228,7 +228,7 @@ def test_console_pages_are_accessible_and_fit_the_screen(seller: Visit) -> None:
 
 def test_sign_in_pages_and_a_new_account_are_accessible(browser: Browser, deployment: Deployment) -> None:
     deployment.run_command("account", "create", "--name", "Moa", "--email", "moa@example.com")
-    token = deployment.service.run(lambda service: service.invite("moa@example.com"))
+    token = deployment.service.run(lambda services: services.invitations.create("moa@example.com"))
     with visit(browser, deployment.service.base_url) as seen:
         pages = ("/sign-in", "/sign-up", f"/invitations/{token}")
         found = [one for path in pages for one in find_violations(seen.open(path), path)]

@@ -113,7 +113,7 @@ def test_the_password_is_confirmed_even_if_the_name_is_invalid(harness: Harness)
 def test_a_rotated_key_works_until_the_grace_period_ends(harness: Harness) -> None:
     tab = open_console(harness)
     old = create_key(tab)
-    key_id = harness.run(harness.service.find_key(old)).key_id  # type: ignore[union-attr]
+    key_id = harness.run(harness.services.keys.find(old)).key_id  # type: ignore[union-attr]
     tab.get(f"/console/keys/{key_id}").post(f"/console/keys/{key_id}/rotate", grace="3600")
     (new,) = tab.page.values("input", "value", id="secret")
     assert "stops working in 1 hour" in tab.text
@@ -149,7 +149,7 @@ def test_a_form_submitted_twice_creates_one_key(harness: Harness) -> None:
     assert tab.post("/console/keys", **form).reply.status == 409
     assert "This form has already created its key" in tab.text
     assert tab.page.values("input", "value", id="name") == [""]
-    assert len(harness.run(harness.service.list_keys(harness.run(harness.service.find_account("1"))))) == 1
+    assert len(harness.run(harness.services.keys.list_of(harness.run(harness.services.accounts.find("1"))))) == 1
     assert tab.post("/console/keys", name="Till", once=get_once(tab)).reply.status == 201
 
 
@@ -168,13 +168,13 @@ def test_a_rotation_submitted_twice_creates_one_key(harness: Harness) -> None:
     assert tab.post("/console/keys/1/rotate", **form).reply.status == 409
     assert "This form has already created its key" in tab.text
     assert tab.page.values("a", "href", href="/console/keys")
-    assert len(harness.run(harness.service.list_keys(harness.run(harness.service.find_account("1"))))) == 2
+    assert len(harness.run(harness.services.keys.list_of(harness.run(harness.services.accounts.find("1"))))) == 2
 
 
 def test_an_unknown_grace_period_counts_as_none(harness: Harness) -> None:
     tab = open_console(harness)
     old = create_key(tab)
-    key_id = harness.run(harness.service.find_key(old)).key_id  # type: ignore[union-attr]
+    key_id = harness.run(harness.services.keys.find(old)).key_id  # type: ignore[union-attr]
     tab.get("/console/keys").post(f"/console/keys/{key_id}/rotate", grace="99999999")
     assert (tab.reply.status, status_of(harness, old)) == (201, 401)
 
@@ -182,7 +182,7 @@ def test_an_unknown_grace_period_counts_as_none(harness: Harness) -> None:
 def test_a_revoked_key_stops_working_immediately(harness: Harness) -> None:
     tab = open_console(harness)
     secret = create_key(tab)
-    key_id = harness.run(harness.service.find_key(secret)).key_id  # type: ignore[union-attr]
+    key_id = harness.run(harness.services.keys.find(secret)).key_id  # type: ignore[union-attr]
     tab.get(f"/console/keys/{key_id}").post(f"/console/keys/{key_id}/revoke")
     assert "Key revoked" in tab.follow().text
     assert status_of(harness, secret) == 401
@@ -194,7 +194,7 @@ def test_a_revoked_key_stops_working_immediately(harness: Harness) -> None:
 def test_a_key_of_another_account_is_not_found(harness: Harness, path: str) -> None:
     bob = open_console(harness, "bob@example.com")
     secret = create_key(bob)
-    key_id = harness.run(harness.service.find_key(secret)).key_id  # type: ignore[union-attr]
+    key_id = harness.run(harness.services.keys.find(secret)).key_id  # type: ignore[union-attr]
     path = path.format(key_id)
     alice = open_console(harness)
     assert alice.get(path).reply.status == 404

@@ -28,13 +28,13 @@ def alice(harness: Harness) -> Tab:
 
 
 async def _create(harness: Harness, email: str, fields_: dict[str, Any]) -> int:
-    account = await harness.service.find_account(email)
-    key = await harness.service.issue_key(email, "test")
-    caller = await harness.service.find_key(key.secret)
+    account = await harness.services.accounts.find(email)
+    key = await harness.services.keys.create(email, "test")
+    caller = await harness.services.keys.find(key.secret)
     assert caller is not None
     assert caller.account_id == account.id
     new, _ = fields.parse_new_listing({"title": "Bicycle", "content": "Two wheels.", **fields_})
-    return (await harness.service.create_listing(caller, new)).listing_id
+    return (await harness.services.listings.create(caller, new)).listing_id
 
 
 def create(harness: Harness, email: str = "alice@example.com", **fields_: Any) -> int:
@@ -42,7 +42,7 @@ def create(harness: Harness, email: str = "alice@example.com", **fields_: Any) -
 
 
 def load_listing(harness: Harness, listing_id: int) -> Listing:
-    return harness.run(harness.service.find_listing(listing_id))
+    return harness.run(harness.services.listings.get_any(listing_id))
 
 
 def form_values(tab: Tab) -> dict[str, str]:
@@ -377,8 +377,8 @@ def test_the_owner_does_not_count_as_a_visitor(harness: Harness, alice: Tab) -> 
     bob = open_console(harness, "bob@example.com")
     for tab in (alice, alice):
         assert tab.get(f"/listings/{listing_id}").reply.status == 200
-    harness.run(harness.service.write_views())
+    harness.run(harness.services.market.write_views())
     assert load_listing(harness, listing_id).view_count == 0
     bob.get(f"/listings/{listing_id}")
-    harness.run(harness.service.write_views())
+    harness.run(harness.services.market.write_views())
     assert load_listing(harness, listing_id).view_count == 1

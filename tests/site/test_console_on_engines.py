@@ -57,7 +57,7 @@ def import_file(tab: Tab) -> None:
 
 def check_other_pages(harness: Harness, tab: Tab, key: str) -> None:
     harness.fetch("GET", "/api/v1/listings/99", key=key)
-    harness.run(harness.service.write_usage())
+    harness.run(harness.services.usage.write())
     assert "200 OK 1 404 Not Found 1" in tab.get("/console/usage").text
     text = tab.get("/console/activity").text
     for sentence in (

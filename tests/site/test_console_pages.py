@@ -26,7 +26,7 @@ def harness(tmp_path: Path) -> Iterator[Harness]:
 
 
 def issue_key(harness: Harness, email: str = "alice@example.com") -> str:
-    return harness.run(harness.service.issue_key(email, "Warehouse")).secret
+    return harness.run(harness.services.keys.create(email, "Warehouse")).secret
 
 
 def fetch(harness: Harness, key: str, path: str = "", method: str = "GET", body: bytes = b"") -> Reply:
@@ -42,7 +42,7 @@ def test_the_overview_leads_a_new_account_through_its_steps(harness: Harness) ->
 
     tab = open_console(harness, months=0)
     assert steps() == ["next", "later", "later"]
-    harness.run(harness.service.extend_plan("alice@example.com", 1))
+    harness.run(harness.services.accounts.extend_plan("alice@example.com", 1))
     assert steps() == ["done", "next", "next"]
     key = issue_key(harness)
     assert steps() == ["done", "done", "next"]
@@ -112,7 +112,7 @@ def test_error_pages_link_visitors_to_the_market(harness: Harness) -> None:
 
 def test_an_unavailable_store_is_reported_as_a_page(harness: Harness) -> None:
     tab = open_console(harness)
-    harness.run(harness.service.store.close())
+    harness.run(harness.store.close())
     assert tab.get("/console/keys").reply.status == 503
     assert tab.page.values("a", "href", class_="button") == ["/console"]
 
@@ -154,9 +154,9 @@ def test_usage_without_a_rate_limit_says_so(tmp_path: Path) -> None:
 
 def test_an_unknown_status_is_counted(harness: Harness) -> None:
     tab = open_console(harness)
-    caller = harness.run(harness.service.find_key(issue_key(harness)))
+    caller = harness.run(harness.services.keys.find(issue_key(harness)))
     assert caller is not None
-    harness.service.record_response(caller, 299)
+    harness.services.usage.record_response(caller, 299)
     assert "299 1" in tab.get("/console/usage").text
 
 
@@ -191,7 +191,7 @@ def test_the_plan_page_shows_how_to_pay_the_operator(harness: Harness) -> None:
     tab = open_console(harness, months=0).get("/console/plan")
     assert "You don’t have a plan yet" in tab.text
     assert "listings account plan 1 --months 1" in tab.text
-    harness.run(harness.service.extend_plan("alice@example.com", 1))
+    harness.run(harness.services.accounts.extend_plan("alice@example.com", 1))
     assert "Active until 22 Oct 2026" in tab.get("/console/plan").text
     harness.clock.advance(60 * DAY)
     assert "Expired on 22 Oct 2026" in tab.sign_in("alice@example.com").get("/console/plan").text
@@ -265,13 +265,13 @@ def test_renewing_leads_to_the_payment_page(harness: Harness) -> None:
     url = "https://checkout.stripe.example/c/pay/cs_1?a=1&b=2"
     tab = open_console(harness).get("/console/plan")
     with run_fake_stripe(200, {"id": "cs_1", "object": "checkout.session", "url": url}) as payments:
-        harness.service.payments = payments
+        harness.replace_services(payments=payments)
         tab.post("/console/plan", months="3")
     assert tab.reply.status == 200
     assert tab.page.values("a", "href", class_="button") == [url]
     assert tab.page.values("meta", "content", http_equiv="refresh") == [f"0; url={url}"]
     with run_fake_stripe(500, {}) as payments:
-        harness.service.payments = payments
+        harness.replace_services(payments=payments)
         tab.post("/console/plan", months="3")
     assert (tab.reply.status, "try again in a minute" in tab.text) == (503, True)
 
@@ -285,12 +285,12 @@ def test_activity_describes_every_kind_of_event(harness: Harness) -> None:
     listing_id = fetch(harness, key, method="POST", body=b'{"title": "Lamp", "content": "A lamp."}').json()["id"]
     fetch(harness, key, f"/{listing_id}", "PATCH", b'{"price": 5, "title": "Lamps"}')
     fetch(harness, key, f"/{listing_id}", "DELETE")
-    harness.run(harness.service.delete_for_owner(listing_id))
-    harness.run(harness.service.rename_account("alice@example.com", "Alice's Attic"))
-    for change in (harness.service.disable_account, harness.service.enable_account):
+    harness.run(harness.services.listings.delete_for_owner(listing_id))
+    harness.run(harness.services.accounts.rename("alice@example.com", "Alice's Attic"))
+    for change in (harness.services.accounts.disable, harness.services.accounts.enable):
         harness.run(change("alice@example.com"))
-    harness.run(harness.service.set_plan("alice@example.com", None))
-    harness.run(harness.service.extend_plan("alice@example.com", 1))
+    harness.run(harness.services.accounts.set_plan("alice@example.com", None))
+    harness.run(harness.services.accounts.extend_plan("alice@example.com", 1))
     tab = tab.sign_in("alice@example.com").get("/console/account")
     tab.post(f"/console/listings/{listing_id}/state", action="restore")
     tab.post(f"/console/listings/{listing_id}/state", action="resume")

@@ -38,11 +38,11 @@ def sign_up(tab: Tab, **fields: str) -> Tab:
 
 
 async def create_listing(harness: Harness) -> None:
-    key = await harness.service.issue_key("alice@example.com", "test")
-    caller = await harness.service.find_key(key.secret)
+    key = await harness.services.keys.create("alice@example.com", "test")
+    caller = await harness.services.keys.find(key.secret)
     assert caller is not None
     new, _ = fields.parse_new_listing({"title": "Bicycle", "content": "Two wheels."})
-    assert (await harness.service.create_listing(caller, new)).listing_id == 1025
+    assert (await harness.services.listings.create(caller, new)).listing_id == 1025
 
 
 def test_signing_up_leads_to_the_console_without_a_plan(harness: Harness) -> None:
@@ -51,7 +51,7 @@ def test_signing_up_leads_to_the_console_without_a_plan(harness: Harness) -> Non
     assert "Your account is ready" in tab.follow().text
     assert "Your account is ready" not in tab.get("/console").text
     assert "Subscribe to the Business plan" in tab.text
-    account = harness.run(harness.service.find_account("alice@example.com"))
+    account = harness.run(harness.services.accounts.find("alice@example.com"))
     assert account.plan_expires_at is None
 
 
@@ -239,7 +239,7 @@ def test_forms_need_the_sessions_token_and_our_origin(harness: Harness) -> None:
             content_type = {"content-type": FORM_HEADERS["content-type"]}
             assert tab.post(path, content_type | headers, token=token).reply.status == 403, path
     assert tab.get("/console").reply.status == 200
-    assert harness.run(harness.service.find_listing(1025)).version == 1
+    assert harness.run(harness.services.listings.get_any(1025)).version == 1
 
 
 def test_a_form_of_a_visitor_redirects_to_sign_in(harness: Harness) -> None:
@@ -324,8 +324,8 @@ def test_members_skip_the_sign_in_page(harness: Harness) -> None:
 
 
 def test_an_invitation_sets_a_password_once(harness: Harness) -> None:
-    account = harness.run(harness.service.add_account("Bob", "bob@example.com", None))
-    token = harness.run(harness.service.invite(str(account.id)))
+    account = harness.run(harness.services.accounts.add("Bob", "bob@example.com", None))
+    token = harness.run(harness.services.invitations.create(str(account.id)))
     tab = Tab(harness).get(f"/invitations/{token}")
     assert "bob@example.com" in tab.text
     assert "at least 10" in tab.post(f"/invitations/{token}", password="short").text
@@ -378,6 +378,6 @@ def test_a_session_of_another_account_cannot_be_ended(harness: Harness) -> None:
 
 def test_a_disabled_account_is_signed_out_immediately(harness: Harness) -> None:
     tab = open_console(harness)
-    harness.run(harness.service.disable_account("alice@example.com"))
+    harness.run(harness.services.accounts.disable("alice@example.com"))
     assert tab.get("/console").reply.status == 303
     assert "disabled" in Tab(harness).sign_in("alice@example.com").text

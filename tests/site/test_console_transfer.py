@@ -229,14 +229,14 @@ class Stopped(Exception):
 
 def test_an_interrupted_import_continues(harness: Harness, alice: Tab) -> None:
     content = b"title,content\n" + b"".join(b"Lamp %d,A lamp.\n" % number for number in range(300))
-    account = harness.run(harness.service.find_account("alice@example.com"))
+    account = harness.run(harness.services.accounts.find("alice@example.com"))
 
     def stop(_: int) -> None:
         raise Stopped
 
     arguments = upload.Upload("stock.csv", content), upload.ImportReport(stop), importer.ImportOptions(actor=CONSOLE)
     with pytest.raises(Stopped):
-        harness.run(importer.Import(harness.service, account, *arguments).run())
+        harness.run(harness.services.transfer.run_import(account, *arguments))
     preview(alice, content)
     assert counts(alice) == [300, 0, 0, 0]
     assert "An earlier import of this file stopped after line 201. This one continues from there." in alice.text

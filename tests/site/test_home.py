@@ -46,7 +46,7 @@ def test_paused_and_deleted_listings_are_not_shown(harness: Harness, alice: Pers
     create(harness, alice, title="Listing A", is_active=False)
     deleted = create(harness, alice, title="Listing B")
     harness.fetch("DELETE", f"/api/v1/listings/{deleted}", key=alice.key)
-    harness.run(harness.service.index_market())
+    harness.run(harness.services.market.index())
     assert "No listings yet" in get_page(harness, "/").text
 
 
@@ -152,7 +152,7 @@ def test_text_searches_and_later_pages_are_not_indexed(harness: Harness) -> None
 
 
 def test_an_unavailable_store_is_a_503_with_retry_after(harness: Harness) -> None:
-    harness.run(harness.service.store.close())
+    harness.run(harness.store.close())
     reply = get(harness, "/")
     assert (reply.status, reply.headers["retry-after"]) == (503, "1")
     assert "Back in a moment" in ParsedPage(reply.body.decode()).text

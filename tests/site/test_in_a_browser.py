@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Route, expect
 
+from bench.data import store_of
 from tests.site.accessibility import DESKTOP, PHONE, find_axe_violations
 from tests.site.browser import (
     RunningMarket,
@@ -59,7 +60,7 @@ def picture_urls() -> Iterator[list[str]]:
 @pytest.fixture(scope="module")
 def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMarket]:
     with run_market(tmp_path_factory.mktemp("market")) as market:
-        market.service.service.clock = noon_clock()
+        market.service.services.clock = noon_clock()
         market.create(*({"title": f"Bicycle {number:02}", "price": number} for number in range(30)))
         yield market
 
@@ -174,7 +175,7 @@ def test_a_search_with_a_failed_connection_loads_the_page(browser: Browser, mark
 def test_a_failed_search_shows_the_error_page(browser: Browser, tmp_path: Path) -> None:
     with run_market(tmp_path) as market, visit(browser, market.base_url) as seen:
         page = seen.open("/")
-        market.service.run(lambda service: service.store.close())
+        market.service.run(lambda services: store_of(services).close())
         page.get_by_label("What are you looking for?").fill("bicycle")
         page.keyboard.press("Enter")
         expect(page.get_by_role("heading", name="Back in a moment")).to_be_visible()

@@ -14,8 +14,8 @@ def alice(harness: Harness) -> Person:
 
 
 def count_views(harness: Harness, listing_id: int) -> int:
-    harness.run(harness.service.write_views())
-    listing = harness.run(harness.service.store.get_listing(listing_id))
+    harness.run(harness.services.market.write_views())
+    listing = harness.run(harness.store.get_listing(listing_id))
     assert listing is not None
     return listing.view_count
 
@@ -76,7 +76,7 @@ def test_a_paused_listing_is_404_and_a_deleted_one_410(harness: Harness, alice: 
 def test_listings_of_disabled_accounts_are_hidden(harness: Harness, alice: Person) -> None:
     charlie = harness.person("charlie", plan_ends_in=-1)
     hidden, shown = create(harness, alice), create(harness, charlie)
-    harness.run(harness.service.disable_account(alice.account.email))
+    harness.run(harness.services.accounts.disable(alice.account.email))
     get_page(harness, f"/listings/{hidden}", 404)
     get_page(harness, f"/listings/{shown}")
 

@@ -178,8 +178,8 @@ class PagesUnderTest:
         monkeypatch.setattr(market, "ROUTES", routes)
         self._harness = harness
         self.lines: list[RequestLine] = []
-        pages = app.build_pages(harness.service, SiteOptions(max_body_bytes=1000))
-        self._application = type(harness.application)(harness.service, pages=pages, on_response=self.lines.append)
+        pages = app.build_pages(harness.services, SiteOptions(max_body_bytes=1000))
+        self._application = type(harness.application)(harness.services, pages=pages, on_response=self.lines.append)
 
     def fetch(
         self, method: str, path: str, *chunks: bytes, headers: dict[str, str] | None = None, complete: bool = True

@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from listings.domain import api_keys
-from listings.service import Service
+from listings.service import Services
 from tests.harness import Harness, Person
 from tests.site.browser import RunningMarket, Visit, chromium, needs_chromium, run_market, visit
 from tests.site.console import PASSWORD, open_console, open_harness
@@ -72,8 +72,8 @@ def test_payloads_in_a_search_add_no_elements(harness: Harness, field: str) -> N
 def test_payloads_in_a_listing_add_no_elements_to_its_form(tmp_path: Path) -> None:
     with open_harness(tmp_path) as harness:
         tab = open_console(harness)
-        account = harness.run(harness.service.find_account("alice@example.com"))
-        alice = Person(account, harness.run(harness.service.issue_key("alice@example.com", "test")).secret, 0)
+        account = harness.run(harness.services.accounts.find("alice@example.com"))
+        alice = Person(account, harness.run(harness.services.keys.create("alice@example.com", "test")).secret, 0)
         path = "/console/listings/{}"
         expected = [one.name for one in tab.get(path.format(create(harness, alice))).page.elements]
         for payload in PAYLOADS:
@@ -131,7 +131,7 @@ def test_payloads_do_not_run_in_the_console(browser: Browser, market: RunningMar
     """Payloads in the listings, and in the names of account and keys, which must be printable."""
     market.create(*map(build_listing, PAYLOADS))
     names = [payload for payload in PAYLOADS if payload.isprintable() and 0 < len(payload) <= 200]
-    token = market.service.run(lambda service: sign_in_as(service, market.alice, names))
+    token = market.service.run(lambda services: sign_in_as(services, market.alice, names))
     with visit(browser, market.base_url, bypass_csp=True) as seen:
         seen.page.context.add_cookies([{"name": "listings_session", "value": token, "url": market.base_url}])
         page, path = seen.page, "/console/listings"
@@ -145,12 +145,14 @@ def test_payloads_do_not_run_in_the_console(browser: Browser, market: RunningMar
             assert_nothing_ran(seen, page)
 
 
-async def sign_in_as(service: Service, person: Person, names: list[str]) -> str:
+async def sign_in_as(services: Services, person: Person, names: list[str]) -> str:
     """Return a session of an account whose name and keys have these names."""
     for name in names:
-        await service.add_key(person.account, name, api_keys.generate())
-    await service.rename_account(str(person.account.id), names[0])
-    return await service.accept_invitation(await service.invite(str(person.account.id)), PASSWORD, names[1])
+        await services.keys.add(person.account, name, api_keys.generate())
+    await services.accounts.rename(str(person.account.id), names[0])
+    return await services.invitations.accept(
+        await services.invitations.create(str(person.account.id)), PASSWORD, names[1]
+    )
 
 
 @needs_chromium

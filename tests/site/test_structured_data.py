@@ -62,10 +62,10 @@ def test_a_product_has_an_offer_and_its_pictures() -> None:
 
 
 def test_a_service_has_its_area_and_hourly_price() -> None:
-    service = data(type="service", category="Trades", region="Otago", price_cents=6_500, price_type="per_hour")
-    assert (service["@type"], service["serviceType"]) == ("Service", "Trades")
-    assert service["areaServed"] == {"@type": "AdministrativeArea", "name": "Otago"}
-    assert service["offers"] == offer("65.00", "HUR")
+    services = data(type="service", category="Trades", region="Otago", price_cents=6_500, price_type="per_hour")
+    assert (services["@type"], services["serviceType"]) == ("Service", "Trades")
+    assert services["areaServed"] == {"@type": "AdministrativeArea", "name": "Otago"}
+    assert services["offers"] == offer("65.00", "HUR")
 
 
 def test_a_rental_is_an_accommodation_with_a_nightly_price() -> None:

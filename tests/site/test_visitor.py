@@ -103,5 +103,5 @@ def test_visitors_behind_a_proxy_are_counted_separately(tmp_path: Path) -> None:
         for hop in ("198.51.100.7", "198.51.100.8", "198.51.100.8"):
             headers = BROWSER_HEADERS | {"X-Forwarded-For": hop}
             harness.fetch("GET", f"/listings/{listing_id}", headers=headers, client="10.0.0.1")
-        harness.run(harness.service.write_views())
-        assert harness.run(harness.service.get_public_listing(listing_id)).view_count == 2
+        harness.run(harness.services.market.write_views())
+        assert harness.run(harness.services.market.get_listing(listing_id)).view_count == 2

@@ -19,7 +19,7 @@ from listings.http.asgi import ClientGoneError
 from listings.http.connection import HttpConnection
 from listings.ratelimit.mapped import MachineClock, _read_boot_id
 from listings.ratelimit.memory import MemoryLimiter
-from listings.service import Service
+from listings.service.access import Access
 from listings.settings import Settings
 from listings.store import migrations
 from listings.store.sqlite import listing_writes
@@ -207,7 +207,7 @@ def step_wall_clock() -> None:
     wall, readings = time.time, itertools.count(1)
     time.time = lambda: wall() + _CLOCK_STEPS_SECONDS[next(readings) // 100 % len(_CLOCK_STEPS_SECONDS)]
     MachineClock.__new__.__defaults__ = (_read_boot_id, MachineClock().since_boot, time.time)
-    opened: Any = wiring.open_service
+    opened: Any = wiring.open_services
     opened.__wrapped__.__kwdefaults__["clock"] = time.time
 
 
@@ -228,10 +228,10 @@ def count_per_process() -> None:
 
 def log_api_keys() -> None:
     """Write every API key to the log."""
-    authenticate = Service.authenticate
+    authenticate = Access.authenticate
 
-    async def log_key(self: Service, key: str | None) -> Caller:
+    async def log_key(self: Access, key: str | None) -> Caller:
         logging.getLogger("listings").error("API key: %s", key)
         return await authenticate(self, key)
 
-    Service.authenticate = log_key  # type: ignore[method-assign]  # the injected fault
+    Access.authenticate = log_key  # type: ignore[method-assign]  # the injected fault

@@ -34,7 +34,7 @@ async def create_people(folder: Path, count: int, **flags: str) -> list[Person]:
     """Create accounts with a key each; create the database if necessary."""
     settings = load_test_settings(folder, **flags)
     maintenance.migrate_database(settings)
-    async with wiring.open_service(settings) as service:
+    async with wiring.open_services(settings) as service:
         return [await create_person(service, f"alice{number}", 12 * MONTH) for number in range(count)]
 
 

@@ -108,7 +108,7 @@ async def get_readiness(services: Services, _request: Request) -> Response:
 async def _get_whole_list(services: Services, request: Request, revision: int, tag: str) -> Response:
     """Return the list without parameters. It is cached because clients poll it."""
     account_id = request.caller.account_id
-    response = request.cache.find_list(account_id, revision)
+    response = request.cache.find(account_id, revision, WHOLE_LIST)
     if response is None:
         body = codec.encode_list(await services.listings.list_active(request.caller))
         response = codec.with_head(Response(200, body, tag=tag))

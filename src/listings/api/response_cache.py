@@ -36,19 +36,15 @@ class ResponseCache:
         self._accounts: OrderedDict[int, _Account] = OrderedDict()
         self.bytes = 0
 
-    def find_list(self, account_id: int, revision: int) -> Response | None:
-        """Return the response with the whole list if it was read at this revision of the account."""
-        return self._find(account_id, revision, WHOLE_LIST)
-
     async def find_listing(self, caller: Caller, name: str) -> Response | None:
         """Return the response with the listing of this name if no listing of the account has changed since."""
         account_id = caller.account_id
         settled = self._freshness.get_cached_settled_revision(caller.bucket, account_id)
         if settled is None and self._has(account_id, name):
             settled = await self._freshness.get_settled_revision(caller.bucket, account_id)
-        return self._find(account_id, settled, name) if settled is not None else None
+        return self.find(account_id, settled, name) if settled is not None else None
 
-    def _find(self, account_id: int, since: int, name: str) -> Response | None:
+    def find(self, account_id: int, since: int, name: str) -> Response | None:
         """Return the response of this name if it was read at revision `since` or later."""
         account = self._accounts.get(account_id)
         if account is None:

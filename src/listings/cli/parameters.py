@@ -72,7 +72,7 @@ def with_service(
     configure_logs(settings, logger_name)
 
     async def run() -> T:
-        async with wiring.open_service(settings) as services:
+        async with wiring.open_services(settings) as services:
             return await use(services)
 
     with logs.bind_operator(_user()):

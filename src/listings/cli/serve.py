@@ -106,7 +106,7 @@ async def _run_server(
     request_log = RequestLog(sys.stderr.buffer, settings.log_level, as_json=as_json)
     if observers.metrics is not None:
         print_message(f"Metrics are at {observers.metrics.url}")
-    async with wiring.open_service(settings, metrics=observers.metrics) as services:
+    async with wiring.open_services(settings, metrics=observers.metrics) as services:
         with suppress(Unavailable):
             await services.require_ready()  # connects to Redis, so that the first request does not wait for it
         prepared = await _prepare(services, settings, seed_data, demo=demo)
@@ -163,7 +163,7 @@ async def _run_supervisor(
         configure_logs(settings, pid=os.getpid())
         prepared = None
         if seed_data is not None or demo:
-            async with wiring.open_service(settings) as services:
+            async with wiring.open_services(settings) as services:
                 prepared = await _prepare(services, settings, seed_data, demo=demo)
         _handle_hangup(supervisor.reload, supervisor.stop)
 

@@ -48,7 +48,7 @@ async def _serve(settings: Settings, listener: socket.socket, supervisor: Superv
     as_json = configure_logs(settings, pid=pid)
     request_log = RequestLog(sys.stderr.buffer, settings.log_level, as_json=as_json, pid=pid)
     with wiring.open_observers(settings, listening=False) as observers:
-        async with wiring.open_service(settings, metrics=observers.metrics) as services:
+        async with wiring.open_services(settings, metrics=observers.metrics) as services:
             with suppress(Unavailable):
                 await services.require_ready()  # connects to Redis, so that the first request does not wait for it
             tune_garbage_collector()

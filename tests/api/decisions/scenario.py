@@ -165,35 +165,35 @@ def wait(seconds: float) -> Step:
 def set_plan_end(seconds_from_now: float, who: str = "alice") -> Step:
     def step(scene: Scene) -> None:
         end = int(scene.harness.clock() + seconds_from_now)
-        scene.harness.run(scene.harness.service.set_plan(str(scene.people[who].account.id), end))
+        scene.harness.run(scene.harness.services.accounts.set_plan(str(scene.people[who].account.id), end))
 
     return step
 
 
 def revoke_key(who: str) -> Step:
     def step(scene: Scene) -> None:
-        scene.harness.run(scene.harness.service.revoke_key(scene.people[who].key_id))
+        scene.harness.run(scene.harness.services.keys.revoke(scene.people[who].key_id))
 
     return step
 
 
 def rotate_key(who: str, grace: int) -> Step:
     def step(scene: Scene) -> None:
-        scene.harness.run(scene.harness.service.rotate_key(scene.people[who].key_id, grace))
+        scene.harness.run(scene.harness.services.keys.rotate(scene.people[who].key_id, grace))
 
     return step
 
 
 def disable_account(who: str) -> Step:
     def step(scene: Scene) -> None:
-        scene.harness.run(scene.harness.service.disable_account(scene.people[who].account.email))
+        scene.harness.run(scene.harness.services.accounts.disable(scene.people[who].account.email))
 
     return step
 
 
 def enable_account(who: str) -> Step:
     def step(scene: Scene) -> None:
-        scene.harness.run(scene.harness.service.enable_account(scene.people[who].account.email))
+        scene.harness.run(scene.harness.services.accounts.enable(scene.people[who].account.email))
 
     return step
 
@@ -205,7 +205,7 @@ def add_key(name: str, secret: str = "", expires_in: int | None = None) -> Step:
         account = scene.people["alice"].account
         expires_at = None if expires_in is None else int(scene.harness.clock()) + expires_in
         issued = scene.harness.run(
-            scene.harness.service.add_key(account, name, secret or api_keys.generate(), expires_at)
+            scene.harness.services.keys.add(account, name, secret or api_keys.generate(), expires_at)
         )
         scene.people[name] = Person(account, issued.secret, issued.key.id)
 
@@ -224,7 +224,7 @@ def restart(**flags: str) -> Step:
 
 
 def close_store(scene: Scene) -> None:
-    scene.harness.run(scene.harness.service.store.close())
+    scene.harness.run(scene.harness.store.close())
 
 
 def send_back_record(scene: Scene) -> Reply:
@@ -265,7 +265,7 @@ def row(name: str = "new", **expected: Any) -> Check:
     """The stored listing has these values, deleted or not."""
 
     def check(scene: Scene, _: Reply) -> None:
-        listing = scene.harness.run(scene.harness.service.store.get_listing(scene.ids[name]))
+        listing = scene.harness.run(scene.harness.store.get_listing(scene.ids[name]))
         assert {attribute: getattr(listing, attribute) for attribute in expected} == expected
 
     return check

@@ -92,7 +92,7 @@ def fill(folder: Path) -> Cast:
                 "PATCH", f"/api/v1/listings/{listing_id}", key=cast.alice.key, json={"is_active": False}
             )
             assert reply.status == 200
-        harness.run(harness.service.index_accounts())
+        harness.run(harness.services.market.index_accounts())
     return cast
 
 

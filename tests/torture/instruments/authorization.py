@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 from listings.api.routes import ROUTES
 from listings.domain import api_keys
 from listings.domain.model import Caller, Listing, NewListing
-from listings.service import Service
+from listings.service import Services
 from listings.service import listings as rules
 from tests.harness import MONTH, Harness, Person, Reply, fetch
 from tests.postgres_server import PostgresServer
@@ -215,7 +215,7 @@ class Matrix:
 
     def _check_unchanged(self, listing_id: int, *, is_deleted: bool) -> str:
         """Return a failure if a rejected request changed the listing."""
-        listing = self._harness.run(self._harness.service.find_listing(listing_id))
+        listing = self._harness.run(self._harness.services.listings.get_any(listing_id))
         unchanged = listing.version == (2 if is_deleted else 1) and (listing.deleted_at is not None) == is_deleted
         return "" if unchanged else "the listing was changed"
 
@@ -223,7 +223,7 @@ class Matrix:
         person = self._callers.owner if name.startswith("own") else self._callers.stranger
         created: list[int] = []
         while len(created) < count:
-            created += self._harness.run(_create_batch(self._harness.service, person, is_deleted="deleted" in name))
+            created += self._harness.run(_create_batch(self._harness.services, person, is_deleted="deleted" in name))
         return created
 
 
@@ -240,15 +240,17 @@ def _find_failure(cell: Cell, reply: Reply) -> str:
 
 
 async def _create_callers(harness: Harness) -> Callers:
-    service = harness.service
+    services = harness.services
     owner, stranger, planless, disabled = [
         await _create_person(harness, name) for name in ("alice", "bob", "charlie", "mallory")
     ]
-    revoked = await service.issue_key(str(owner.account.id), "revoked")
-    await service.revoke_key(revoked.key.id)
-    expired = await service.issue_key(str(owner.account.id), "expired", int(service.clock() + _KEY_LIFETIME_SECONDS))
-    await service.expire_plan(str(planless.account.id))
-    await service.disable_account(str(disabled.account.id))
+    revoked = await services.keys.create(str(owner.account.id), "revoked")
+    await services.keys.revoke(revoked.key.id)
+    expired = await services.keys.create(
+        str(owner.account.id), "expired", int(services.clock() + _KEY_LIFETIME_SECONDS)
+    )
+    await services.accounts.expire_plan(str(planless.account.id))
+    await services.accounts.disable(str(disabled.account.id))
     harness.clock.advance(_KEY_LIFETIME_SECONDS)
     secrets = {
         "none": "",
@@ -267,13 +269,13 @@ async def _create_callers(harness: Harness) -> Callers:
 
 
 async def _create_person(harness: Harness, name: str) -> Person:
-    account = await harness.service.add_account(name, f"{name}@example.com", int(harness.clock() + 12 * MONTH))
-    issued = await harness.service.issue_key(str(account.id), "first")
+    account = await harness.services.accounts.add(name, f"{name}@example.com", int(harness.clock() + 12 * MONTH))
+    issued = await harness.services.keys.create(str(account.id), "first")
     return Person(account, issued.secret, issued.key.id)
 
 
-async def _create_batch(service: Service, person: Person, *, is_deleted: bool) -> list[int]:
-    caller: Caller = await service.authenticate(person.key)
+async def _create_batch(services: Services, person: Person, *, is_deleted: bool) -> list[int]:
+    caller: Caller = await services.access.authenticate(person.key)
     new = NewListing(title="Lamp", content="Bright.")
     created: list[int] = []
 
@@ -281,11 +283,11 @@ async def _create_batch(service: Service, person: Person, *, is_deleted: bool) -
         created.extend(int(str(result)) for result in results)
         return ""
 
-    steps = [service.build_create_step(new) for _ in range(_BATCH_SIZE)]
-    await service.run_batch(caller, steps, collect_ids, rules.DEFAULT_WRITE_OPTIONS, atomic=True)
+    steps = [services.listings.build_create_step(new) for _ in range(_BATCH_SIZE)]
+    await services.listings.run_batch(caller, steps, collect_ids, rules.DEFAULT_WRITE_OPTIONS, atomic=True)
     if is_deleted:
-        ends = [service.build_delete_step(caller, listing_id) for listing_id in created]
-        await service.run_batch(caller, ends, lambda _: "", rules.DEFAULT_WRITE_OPTIONS, atomic=True)
+        ends = [services.listings.build_delete_step(caller, listing_id) for listing_id in created]
+        await services.listings.run_batch(caller, ends, lambda _: "", rules.DEFAULT_WRITE_OPTIONS, atomic=True)
     return created
 
 

@@ -83,19 +83,21 @@ class Session:
             "a new password": _PASSWORD[::-1],
         }
         settings = load(self._service.environment | {"LISTINGS_SIGN_UP": "on"}, {})
-        async with wiring.open_service(settings) as service:
-            self.secrets["an invitation"] = invitation = await service.invite(_EMAIL)
-            session_token = await service.accept_invitation(invitation, _PASSWORD, "canary's browser")
+        async with wiring.open_services(settings) as services:
+            self.secrets["an invitation"] = invitation = await services.invitations.create(_EMAIL)
+            session_token = await services.invitations.accept(invitation, _PASSWORD, "canary's browser")
             self.secrets["a session from an invitation"] = session_token
             for password in (_WRONG_PASSWORD, _PASSWORD):
                 with suppress(Problem):
-                    self.secrets["a session"] = await service.sign_in(_EMAIL, password, "127.0.0.1", "browser")
-            member = await service.find_member(self.secrets["a session"])
+                    self.secrets["a session"] = await services.sessions.sign_in(
+                        _EMAIL, password, "127.0.0.1", "browser"
+                    )
+            member = await services.sessions.find_member(self.secrets["a session"])
             assert member is not None
-            changed = await service.change_password(member, _PASSWORD, _PASSWORD[::-1])
+            changed = await services.sessions.change_password(member, _PASSWORD, _PASSWORD[::-1])
             self.secrets["a session after a password change"] = changed
             with suppress(Problem):
-                await service.sign_in("nobody@example.com", _WRONG_PASSWORD, "127.0.0.1")
+                await services.sessions.sign_in("nobody@example.com", _WRONG_PASSWORD, "127.0.0.1")
 
     # Requests
 
