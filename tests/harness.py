@@ -8,6 +8,7 @@ import threading
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from time import monotonic
@@ -19,13 +20,14 @@ import pytest
 import uvloop
 
 from bench.data import store_of
-from listings import maintenance, wiring
+from listings import maintenance, service, wiring
 from listings.api.app import Application
 from listings.contract.store import Store
 from listings.domain import api_keys
 from listings.domain.model import Account
 from listings.http.server import bind_socket, format_base_url
 from listings.service import Services
+from listings.service.passwords import Cost, Passwords
 from listings.settings import Settings, load
 
 T = TypeVar("T")
@@ -123,6 +125,14 @@ async def create_cast(services: Services) -> Cast:
 
 async def _wait_forever(_: Services) -> None:
     await asyncio.Event().wait()
+
+
+@contextmanager
+def cheap_passwords() -> Iterator[None]:
+    """Hash the passwords of services that are created meanwhile at little cost."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(service, "Passwords", partial(Passwords, Cost(kibibytes=8, passes=1)))
+        yield
 
 
 class Harness:

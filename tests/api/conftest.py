@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from listings import service
+from listings.service import maintenance
 from tests.citus_cluster import ADDRESS, CitusCluster
 
 ENGINES = ["sqlite", "postgres", *(["citus"] if ADDRESS else [])]
@@ -25,7 +25,7 @@ def _one_shard_per_request(
         yield
         return
     for interval in ("_MAINTENANCE_SECONDS", "_MARKET_SECONDS", "_USAGE_SECONDS"):
-        monkeypatch.setattr(service, interval, 24 * 3600)  # background work may query every shard
+        monkeypatch.setattr(maintenance, interval, 24 * 3600)  # background work may query every shard
     cluster: CitusCluster = request.getfixturevalue("citus")
     before = cluster.count_multi_shard()
     yield

@@ -21,7 +21,8 @@ async def run_maintenance(harness: Harness, monkeypatch: pytest.MonkeyPatch, rou
             all_paused.set()
         await (asyncio.sleep(0) if len(pauses) <= rounds else asyncio.Event().wait())
 
-    monkeypatch.setattr(harness.services, "pause", pause)
+    monkeypatch.setattr(harness.services, "_pause", pause)
+    monkeypatch.setattr(harness.services.market, "_pause", pause)
     task = asyncio.create_task(harness.services.run_maintenance())
     await all_paused.wait()
     task.cancel()
@@ -51,14 +52,15 @@ def test_an_account_that_became_large_is_indexed(harness: Harness, monkeypatch: 
             indexed.set()
             return counts[-1]
 
-        monkeypatch.setattr(harness.services, "index_accounts", index_and_signal)
+        monkeypatch.setattr(harness.services.market, "index_accounts", index_and_signal)
         task = asyncio.create_task(harness.services.run_maintenance())
         await asyncio.wait_for(indexed.wait(), TIMEOUT)
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
 
-    monkeypatch.setattr(harness.services, "pause", lambda _: asyncio.sleep(0.001))
+    for paused in (harness.services, harness.services.market):
+        monkeypatch.setattr(paused, "_pause", lambda _: asyncio.sleep(0.001))
     harness.run(run_until_indexed())
     assert counts[0] == 1_000
     assert not harness.run(harness.store.index_accounts(1)).left
@@ -77,14 +79,14 @@ def test_a_job_that_fails_when_cancelled_still_stops(
             finally:
                 raise ValueError("failed on cancel")
 
-        monkeypatch.setattr(harness.services, "write_views", fail_on_cancel)
+        monkeypatch.setattr(harness.services.market, "write_views", fail_on_cancel)
         task = asyncio.create_task(harness.services.run_maintenance())
         await started.wait()
         task.cancel()
         done, _ = await asyncio.wait([task], timeout=TIMEOUT)
         return task in done
 
-    monkeypatch.setattr("listings.service._MARKET_SECONDS", 0)
+    monkeypatch.setattr("listings.service.maintenance._MARKET_SECONDS", 0)
     assert harness.run(stops_when_cancelled())
     assert "A maintenance job failed" in caplog.text
 
@@ -98,8 +100,8 @@ def test_a_failing_job_is_logged_and_retried_with_the_others(
     async def fail() -> None:
         raise ValueError("always fails")
 
-    monkeypatch.setattr(harness.services, "write_usage", fail)
-    monkeypatch.setattr(harness.services, "write_views", fail)
+    monkeypatch.setattr(harness.services.usage, "write", fail)
+    monkeypatch.setattr(harness.services.market, "write_views", fail)
     with caplog.at_level(logging.ERROR):
         harness.run(run_maintenance(harness, monkeypatch, 3))
     assert [record.message for record in caplog.records].count("A maintenance job failed") == 2
@@ -113,6 +115,6 @@ def test_an_unavailable_store_is_retried_without_a_log_line(
     async def fail() -> None:
         raise Unavailable("unavailable")
 
-    monkeypatch.setattr(harness.services, "write_views", fail)
+    monkeypatch.setattr(harness.services.market, "write_views", fail)
     harness.run(run_maintenance(harness, monkeypatch, 3))
     assert "maintenance" not in caplog.text

@@ -223,7 +223,7 @@ def test_visitors_are_purged_a_minute_after_midnight(harness: Harness) -> None:
 
 
 def test_maintenance_stores_views_and_indexes_listings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("listings.service._MARKET_SECONDS", 0.01)
+    monkeypatch.setattr("listings.service.maintenance._MARKET_SECONDS", 0.01)
     with MaintainedHarness(tmp_path) as harness:
         lamp = add_listing(harness, authenticate(harness))
         harness.services.market.record_view(lamp, "192.0.2.1", BROWSER)

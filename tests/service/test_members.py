@@ -12,7 +12,7 @@ from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Account
 from listings.service.passwords import Cost, Passwords
 from listings.service.sessions import Member
-from tests.harness import MONTH, Harness
+from tests.harness import MONTH, Harness, cheap_passwords
 
 PASSWORD = "a long and winding road"
 HERE, THERE = "192.0.2.1", "198.51.100.7"
@@ -38,8 +38,7 @@ def alice(harness: Harness) -> str:
 @pytest.fixture
 def harness(tmp_path: Path) -> Any:
     """A harness with cheap password hashes."""
-    with Harness(tmp_path) as harness:
-        harness.replace_services(passwords=Passwords(Cost(kibibytes=8, passes=1)), sign_up_open=True)
+    with cheap_passwords(), Harness(tmp_path) as harness:
         yield harness
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlencode
 
-from listings.service.passwords import Cost, Passwords
-from tests.harness import Harness, Reply
+from tests.harness import Harness, Reply, cheap_passwords
 from tests.site.market import BROWSER_HEADERS, ParsedPage
 
 PASSWORD = "wide rivers run 7"
@@ -89,10 +88,7 @@ class Tab:
 @contextmanager
 def open_harness(folder: Path, **flags: str) -> Iterator[Harness]:
     """Open a harness with sign-up open and cheap password hashes."""
-    with Harness(folder, **{"sign_up": "on", **flags}) as harness:
-        harness.replace_services(
-            passwords=Passwords(Cost(kibibytes=8, passes=1)), sign_up_open=harness.settings.sign_up
-        )
+    with cheap_passwords(), Harness(folder, **{"sign_up": "on", **flags}) as harness:
         yield harness
 
 

@@ -97,7 +97,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService
     folder = tmp_path_factory.mktemp("metrics")
     with pytest.MonkeyPatch.context() as patch:
         for interval in ("_MAINTENANCE_SECONDS", "_USAGE_SECONDS", "_MARKET_SECONDS"):
-            patch.setattr(f"listings.service.{interval}", 24 * 3600)  # so that only the tests write
+            patch.setattr(f"listings.service.maintenance.{interval}", 24 * 3600)  # so that only the tests write
         with RunningService(folder, metrics_address="0", rate_limit="50") as service:
             yield service
 
