@@ -17,7 +17,7 @@ MIN_BUDGET = 2  # hits that a short page may have
 
 _FOLDERS = ("src", "tests", "bench")
 _PAGES = ("*.md", ".github/**/*.md", "deploy/**/*.md", "docs/**/*.md", "src/**/*.md", "tests/**/*.md", "bench/**/*.md")
-_TEMPLATES = "src/listings/site/templates/**/*.html"
+_TEMPLATES = "src/listings/**/templates/**/*.html"
 _EXCLUDED = {ROOT / "tests/prose.py", ROOT / "tests/test_prose.py"}  # they quote what the check looks for
 _COMMENTS_ONLY = (ROOT / "bench/peers/django", ROOT / "bench/peers/fastapi")  # in the style of those frameworks
 _QUOTING = ROOT / "src/listings/conform"  # its checks quote the specification

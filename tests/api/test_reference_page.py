@@ -1,5 +1,6 @@
 """The reference page at /docs: complete without scripts, safe, and without external resources."""
 
+import html
 import json
 import re
 import shutil
@@ -11,13 +12,13 @@ import httpx
 import pytest
 
 from listings.api.docs import document, operations
-from listings.api.docs.html import Html, format_text, tag
-from listings.api.docs.page import render_page
-from listings.api.docs.samples import BASE_URL, Call, build_samples
+from listings.api.docs.handlers import BASE_URL
+from listings.api.docs.page import Operation, build_environment, render_page
 from listings.api.routes import ROUTES
 from tests.harness import TIMEOUT, Harness, RunningService
 
 DOCUMENT = document.build_document(ROUTES)
+PAGE = render_page(DOCUMENT, "http://shop.example").decode()
 FILES = {"/docs": "text/html", "/docs/reference.css": "text/css", "/docs/reference.js": "text/javascript"}
 BROWSER = shutil.which("chromium")
 
@@ -54,7 +55,7 @@ class ParsedPage(HTMLParser):
 
 @pytest.fixture(scope="module")
 def parsed() -> ParsedPage:
-    return ParsedPage(render_page(DOCUMENT).decode())
+    return ParsedPage(PAGE)
 
 
 def test_elements_are_closed_and_ids_are_unique(parsed: ParsedPage) -> None:
@@ -80,15 +81,14 @@ def test_there_are_no_inline_styles_or_scripts(parsed: ParsedPage) -> None:
 
 
 def test_the_page_has_every_operation_parameter_field_and_code() -> None:
-    text = render_page(DOCUMENT).decode()
     for item in DOCUMENT["paths"].values():
         for method, operation in item.items():
             if method != "parameters":
-                assert f'id="{operation["operationId"]}"' in text
+                assert f'id="{operation["operationId"]}"' in PAGE
     names = {*operations.PARAMETER_DESCRIPTIONS, *operations.FIELD_DESCRIPTIONS, *DOCUMENT["components"]["headers"]}
-    assert not {name for name in names if f"<code>{name}</code>" not in text}
+    assert not {name for name in names if f"<code>{name}</code>" not in PAGE}
     codes = {code for methods in ROUTES.values() for one in methods.values() for code in document.list_error_codes(one)}
-    assert not {code for code in codes if f"<code>{code}</code>" not in text}
+    assert not {code for code in codes if f"<code>{code}</code>" not in PAGE}
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ def test_the_page_has_every_operation_parameter_field_and_code() -> None:
 )
 def test_samples_use_the_host_of_the_request(harness: Harness, host: str, base_url: str) -> None:
     text = harness.fetch("GET", "/docs", headers={"Host": host}).body.decode()
-    assert f"curl &quot;{base_url}/api/v1/listings&quot;" in text
-    assert BASE_URL not in text
+    assert f'curl "{base_url}/api/v1/listings"' in text
+    assert BASE_URL.decode() not in text
     assert "<script>" not in text
 
 
@@ -137,18 +137,23 @@ def test_the_policy_blocks_external_resources(http: httpx.Client) -> None:
     assert not re.search(r"https?:|url\(|@import", http.get("/docs/reference.css").text)
 
 
-def test_text_is_escaped() -> None:
-    assert tag("a", "<b>", Html("<i>"), href='"&') == '<a href="&quot;&amp;">&lt;b&gt;<i></a>'
-    assert format_text("`<b>` & c") == "<code>&lt;b&gt;</code> &amp; c"
-    assert tag("input", required=True, hidden=False, value=None) == "<input required>"
+def test_text_is_escaped_and_backquotes_mark_code() -> None:
+    changed = {**DOCUMENT, "info": {**DOCUMENT["info"], "description": "`<b>` & <i>\n\nmore"}}
+    text = render_page(changed, "http://shop.example").decode()
+    assert "<p><code>&lt;b&gt;</code> &amp; &lt;i&gt;</p>\n  <p>more</p>" in text
 
 
 @pytest.mark.parametrize("body", [None, {"title": 'It\'s "here"', "is_active": True, "latitude": None}])
 def test_the_samples_are_valid(body: object) -> None:
-    curl, python, script = build_samples(Call("POST", "/api/v1/listings", needs_key=True, body=body))
-    compile(python.text, "sample", "exec")
-    assert (json.dumps(body, indent=2) if body else "YOUR_API_KEY") in script.text.replace("\n  ", "\n")
-    parsed = subprocess.run(["bash", "-n"], input=curl.text, text=True, check=False, capture_output=True)
+    operation = Operation("POST", "/api/v1/listings/{id}", {"security": [{"ApiKey": []}]}, [], {}, None, body)
+    templates = build_environment("http://shop.example").get_template("samples.html").module
+    curl, python, script = (
+        html.unescape(getattr(templates, language)(operation)) for language in ("curl", "python", "javascript")
+    )
+    assert all('"http://shop.example/api/v1/listings/1025"' in text for text in (curl, python, script))
+    compile(python, "sample", "exec")
+    assert (json.dumps(body, indent=2) if body else "YOUR_API_KEY") in script.replace("\n  ", "\n")
+    parsed = subprocess.run(["bash", "-n"], input=curl, text=True, check=False, capture_output=True)
     assert (parsed.returncode, parsed.stderr) == (0, "")
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from importlib.resources import files
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Account
-from listings.service.passwords import Cost, Passwords
+from listings.service.passwords import MIN_LENGTH, Cost, Passwords, validate_password
 from listings.service.sessions import Member
 from tests.harness import MONTH, Harness, cheap_passwords
 
@@ -120,6 +121,30 @@ INVALID_PASSWORDS = [
     ("Alice in the attic", "too easy to guess"),
     ("a surrogate \ud83d", "surrogate"),
 ]
+
+
+COMMON_PASSWORDS = [
+    line
+    for line in files("listings.service").joinpath("common_passwords.txt").read_text("ascii").splitlines()
+    if not line.startswith("#")
+]
+
+
+def test_common_passwords_are_rejected_in_any_case() -> None:
+    assert len(COMMON_PASSWORDS) > 2500
+    for password in COMMON_PASSWORDS:
+        for variant in (password, password.upper(), f" {password} "):
+            with pytest.raises(Problem, match="too easy to guess"):
+                validate_password(variant)
+
+
+def test_common_passwords_are_sorted_and_break_no_other_rule() -> None:
+    assert sorted(set(COMMON_PASSWORDS)) == COMMON_PASSWORDS
+    for password in COMMON_PASSWORDS:
+        validate_password(f"{password} and more")
+        assert password == password.casefold().strip()
+        assert len(password) >= MIN_LENGTH
+        assert len(set(password)) >= 4
 
 
 VALID_PASSWORDS = [

@@ -1,6 +1,5 @@
 """`serve --demo`: three accounts, each with a key, a password and listings, and curl commands to paste."""
 
-import os
 import re
 import secrets
 from pathlib import Path
@@ -11,6 +10,7 @@ from listings.cli.demo_listings import ALICE, BOB, CHARLIE
 from listings.cli.seed import SeedAccount
 from listings.domain import api_keys, fields
 from listings.domain.model import Account, Caller, is_plan_active
+from listings.files import replace_file
 from listings.service import Services
 
 _LISTINGS = "/api/v1/listings"
@@ -71,11 +71,8 @@ def write_environment(demo: Demo, base_url: str, folder: Path) -> Path:
     path = folder / "demo.env"
     values = {"BASE_URL": base_url, **demo.keys, _PASSWORD: demo.password}
     text = "".join(f"export {name}={value}\n" for name, value in values.items())
-    draft = folder / "demo.env.new"
-    draft.unlink(missing_ok=True)
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:  # noqa: PTH123 - a descriptor with its mode
-        file.write(text)
-    draft.replace(path)
+    with replace_file(path) as file:
+        file.write(text.encode())
     return path
 
 

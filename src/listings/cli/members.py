@@ -1,9 +1,7 @@
 """`listings account invite`, `erase` and `export`: access to the console, and a person's data."""
 
-import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -18,6 +16,7 @@ from listings.contract.members import Session
 from listings.domain import timestamps
 from listings.domain.errors import Problem
 from listings.domain.model import Account
+from listings.files import replace_file
 from listings.service import Services
 from listings.service.accounts import is_erased
 from listings.service.invitations import INVITATION_SECONDS
@@ -124,25 +123,17 @@ def export(context: click.Context, account: str, file: Path, *, force: bool) -> 
         raise click.UsageError("FILE must be a file: this command does not write to standard output.")
     target_path = resolve_target(file)
     require_absent(file, force=force)
-    draft = target_path.with_name(f"{target_path.name}.part")
 
     async def use(services: Services) -> int:
         owner = await services.accounts.find(account)
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as target:
-            os.fchmod(target.fileno(), 0o600)
+        with replace_file(target_path, durable=True) as target:
             await _write(services, owner, target)
-            target.flush()
-            os.fsync(target.fileno())
-        draft.replace(target_path)
         return owner.id
 
     try:
         account_id = with_service(context, use)
     except OSError as error:
         raise Problem("invalid_request", f"{file} can't be written: {error.strerror}") from None
-    finally:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
     print_message(f"Exported account {account_id} to {file}")
 
 

@@ -10,6 +10,7 @@ from typing import Self
 import msgspec
 
 from listings.domain.errors import Problem
+from listings.files import replace_file, sync_folder
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -99,22 +100,15 @@ class PartialFile:
         """Flush the data to disk, then record the progress."""
         self._file.flush()
         os.fsync(self._file.fileno())
-        draft = self._progress_path.with_name(f"{self._progress_path.name}.new")
-        draft.unlink(missing_ok=True)
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:  # noqa: PTH123 - as above
+        with replace_file(self._progress_path) as file:
             file.write(msgspec.json.encode(self.progress))
-        draft.replace(self._progress_path)
 
     def finish(self) -> None:
         """Flush the data to disk and rename the partial file to its target."""
         self._file.flush()
         os.fsync(self._file.fileno())
         self._path.replace(self._target)
-        folder = os.open(self._target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(self._target.parent)
         self._progress_path.unlink(missing_ok=True)
 
     def _lock(self) -> None:

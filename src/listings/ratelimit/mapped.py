@@ -39,6 +39,7 @@ from typing import ClassVar, NamedTuple
 
 from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain.errors import Unavailable
+from listings.files import replace_file
 
 _MAGIC = b"LSTLIM01"
 _HEADER = struct.Struct("8sQQd32s36s")
@@ -532,13 +533,11 @@ def _use_or_replace(path: Path, descriptor: int, new_header: _Header, clock: Mac
 
 def _replace(path: Path, header: _Header, old: _File | None, clock: MachineClock) -> None:
     """Replace the file by a new one, with the logs of the old one."""
-    new_path = path.with_name(path.name + ".new")
-    new_path.unlink(missing_ok=True)
-    file = _format(os.open(new_path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), header, clock)
-    if old is not None:
-        old.copy_to(file)
-    file.close()
-    new_path.replace(path)
+    with replace_file(path) as new:
+        file = _format(os.dup(new.fileno()), header, clock)
+        if old is not None:
+            old.copy_to(file)
+        file.close()
 
 
 def _format(descriptor: int, header: _Header, clock: MachineClock) -> _File:

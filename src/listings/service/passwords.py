@@ -5,6 +5,8 @@ import secrets
 import unicodedata
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from listings.domain.errors import Problem, Unavailable
@@ -19,23 +21,6 @@ MAX_BYTES = 1024  # of UTF-8
 _THREADS = 2
 _MAX_PENDING = 32
 _MIN_DISTINCT_CHARACTERS = 4
-_COMMON_PASSWORDS = """
-1029384756 0123456789 1111111111 11111111111 1122334455 1123581321 123123123123 1234512345 123456789a 12345678910
-1234567890 1234567891 12345678900 123456789123 1234567890a 123456789q 123456789abc 1234qwerasdf 123qweasdzxc
-147258369a 1q2w3e4r5t 1q2w3e4r5t6y 1qaz2wsx3edc 1qazxsw23edc 3rjs1la7qe 9876543210 987654321a a123456789 aa12345678
-abc123456789 abcd123456 abcd1234567 abcdefghij abcdefghijkl administrator administrator1 asdf123456 asdfasdfasdf
-asdfghjkl1 asdfghjkl123 asdfghjkl; azertyuiop basketball baseball123 blink182182 butterfly1 changeme123 changemenow
-chocolate1 christopher computer123 correcthorsebatterystaple dragon1234 football123 footballer hello12345 helloworld
-helloworld1 iloveyou12 iloveyou123 iloveyou1234 iloveyouso internet123 letmein123 letmein1234 letmeinnow liverpool1
-liverpoolfc manchester metallica1 michelle12 minecraft1 minecraft123 mypassword mypassword1 newpassword newpassword1
-p@ssw0rd12 p@ssw0rd123 p@ssword123 pass123456 passpasspass passw0rd12 passw0rd123 password00 password01 password10
-password11 password12 password123 password1234 password12345 password2024 password2025 password2026 password123!
-password!! passwordpassword princess12 princess123 q1w2e3r4t5 q1w2e3r4t5y6 qazwsxedc1 qazwsxedcrfv qwaszx1234
-qwer123456 qwerty1234 qwerty12345 qwerty123456 qwertyqwerty qwertyuiop qwertyuiop1 qwertyuiop123 qwertyuiop[]
-qwertyuiopasdfghjkl secret1234 september1 spiderman1 starwars123 sunshine123 superman123 testtest12 testtest123
-trustno1234 verysecret welcome123 welcome1234 welcome2024 welcome2025 welcome2026 zaq12wsxcde3 zxcvbnm123 zxcvbnm,./
-"""
-_COMMON = frozenset(_COMMON_PASSWORDS.split())
 
 
 class Cost(NamedTuple):
@@ -67,11 +52,17 @@ def validate_password(password: str, *others: str) -> None:
         raise Problem("invalid_request", "A password must not contain an unpaired surrogate")
     plain = password.casefold().strip()
     if (
-        plain in _COMMON
+        plain in _load_common_passwords()
         or len(set(plain)) < _MIN_DISTINCT_CHARACTERS
         or plain in {other.casefold().strip() for other in others}
     ):
         raise Problem("invalid_request", "That password is too easy to guess: choose another one")
+
+
+@cache
+def _load_common_passwords() -> frozenset[str]:
+    text = files("listings.service").joinpath("common_passwords.txt").read_text("ascii")
+    return frozenset(line for line in text.splitlines() if not line.startswith("#"))
 
 
 class Passwords:

@@ -1,5 +1,7 @@
 """Handlers that serve the OpenAPI document, the reference page and its files."""
 
+import asyncio
+import re
 from collections.abc import Callable
 from functools import cache, cached_property
 from hashlib import sha256
@@ -8,12 +10,16 @@ from typing import NamedTuple
 
 from listings.api import codec
 from listings.api.codec import Response
-from listings.api.docs import page
 from listings.api.docs.document import build_document
 from listings.api.endpoints import Routes
 from listings.api.request import Request
 from listings.service import Services
 
+BASE_URL = b"https://BASE-URL.invalid"
+"""Placeholder in the page for the URL under which a reader opens it."""
+
+_HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
+_DEFAULT_BASE_URL = b"http://localhost:8000"  # if the Host header is invalid
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
@@ -44,6 +50,7 @@ class DocsHandlers:
     def __init__(self, routes: Callable[[], Routes]) -> None:
         """`routes` returns the table. It is a function because the table contains these handlers."""
         self._routes = routes
+        self._page: bytes | None = None
 
     async def get_document(self, _services: Services, request: Request) -> Response:
         """GET /openapi.json."""
@@ -51,7 +58,9 @@ class DocsHandlers:
 
     async def get_page(self, _services: Services, request: Request) -> Response:
         """GET /docs, with the host of the request in all samples."""
-        content = page.set_base_url(self._page, request.header(b"host"))
+        if self._page is None:
+            self._page = await asyncio.to_thread(self._render_page)
+        content = self._page.replace(BASE_URL, _build_base_url(request.header(b"host")))
         return _build_content(content, _HTML, _PAGE_HEADERS).respond(request)
 
     async def get_style(self, _services: Services, request: Request) -> Response:
@@ -66,9 +75,14 @@ class DocsHandlers:
     def _document(self) -> _Content:
         return _build_content(codec.encode(build_document(self._routes())), codec.JSON)
 
-    @cached_property
-    def _page(self) -> bytes:
-        return page.render_page(build_document(self._routes()))
+    def _render_page(self) -> bytes:
+        from listings.api.docs.page import render_page  # noqa: PLC0415 - imports Jinja2, which few services need
+
+        return render_page(build_document(self._routes()), BASE_URL.decode())
+
+
+def _build_base_url(host: str) -> bytes:
+    return f"http://{host}".encode() if _HOST.fullmatch(host) else _DEFAULT_BASE_URL
 
 
 @cache

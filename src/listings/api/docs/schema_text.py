@@ -5,16 +5,6 @@ from collections.abc import Iterator
 
 from listings.api.docs.schemas import Schema
 
-_TYPE_NAMES = {
-    "string": "string",
-    "integer": "integer",
-    "number": "number",
-    "boolean": "true or false",
-    "array": "array",
-    "object": "object",
-    "null": "null",
-}
-
 
 def list_properties(schema: Schema, prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
     """Yield the name, "required" or "", type and description of each property, including those of nested objects."""
@@ -23,10 +13,8 @@ def list_properties(schema: Schema, prefix: str = "") -> Iterator[tuple[str, str
         default = f"; default {json.dumps(field['default'])}" if "default" in field else ""
         yield f"{prefix}{name}", required, describe_schema(field) + default, field.get("description", "")
         items = field.get("items", {})
-        if "properties" in items:
-            yield from list_properties(items, f"{prefix}{name}[].")
-        for variant in items.get("oneOf", ()):
-            yield from list_properties(variant, f"{prefix}{name}[].")
+        for nested in [items] if "properties" in items else items.get("oneOf", ()):
+            yield from list_properties(nested, f"{prefix}{name}[].")
 
 
 def describe_schema(schema: Schema) -> str:
@@ -38,7 +26,8 @@ def describe_schema(schema: Schema) -> str:
     if "oneOf" in schema:
         return " or ".join(variant.get("title") or describe_schema(variant) for variant in schema["oneOf"])
     types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    text = " or ".join(_TYPE_NAMES[name] for name in types if name != "null") + _describe_bounds(schema)
+    text = " or ".join(name for name in types if name != "null").replace("boolean", "true or false")
+    text += _describe_bounds(schema)
     if "enum" in schema:
         text = f"one of {', '.join(str(value) for value in schema['enum'] if value is not None)}"
     if "items" in schema:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import apsw
 
 from listings.domain.errors import Problem, Unavailable
+from listings.files import sync_folder
 from listings.store.migrations import Migration, shipped_migrations
 from listings.store.sqlite.connections import (
     build_read_only_uri,
@@ -326,9 +327,9 @@ def _set_aside_and_replace(real: Path, backup: _Backup) -> Path:
             side_file = real.with_name(real.name + suffix)
             if side_file.exists():
                 side_file.replace(previous_file.with_name(previous_file.name + suffix))
-        snapshot.sync_folder(real.parent)
+        sync_folder(real.parent)
         draft.replace(real)
-        snapshot.sync_folder(real.parent)
+        sync_folder(real.parent)
     return previous_file
 
 

@@ -16,6 +16,7 @@ from typing import TypeAlias
 import apsw
 
 from listings.domain.errors import Problem, Unavailable
+from listings.files import sync_folder
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called while a copy is written, with the number of copied pages and of all pages."""
@@ -111,15 +112,6 @@ def check_integrity(connection: apsw.Connection) -> list[str]:
 def find_stale_drafts(folder: Path) -> list[Path]:
     """Return the drafts in a folder that no process is writing."""
     return [draft for draft in sorted(folder.glob(f"*{DRAFT_SUFFIX}")) if draft.is_file() and not _is_locked(draft)]
-
-
-def sync_folder(folder: Path) -> None:
-    """Flush the folder's entries to disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def build_exists_error(target: Path) -> Problem:
