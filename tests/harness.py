@@ -22,6 +22,7 @@ from listings import maintenance, wiring
 from listings.api.app import Application
 from listings.domain import api_keys
 from listings.domain.model import Account
+from listings.http.connection import ConnectionLimits
 from listings.http.server import bind_socket, format_base_url
 from listings.service import Service
 from listings.settings import Settings, load
@@ -241,9 +242,12 @@ class PlainAsgi:
 class RunningService:
     """The service on a real socket, in a thread of this process, started like `listings serve`."""
 
-    def __init__(self, folder: Path, *, plain: bool = False, **flags: str) -> None:
+    def __init__(
+        self, folder: Path, *, plain: bool = False, limits: ConnectionLimits | None = None, **flags: str
+    ) -> None:
         self.settings = load_test_settings(folder, **flags)
         self._plain = plain
+        self._limits = limits
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True)
 
@@ -304,7 +308,9 @@ class RunningService:
         observers = self.observers
         async with wiring.open_service(self.settings, metrics=observers.metrics) as service:
             self.service = service
-            self._server = wiring.build_server(service, self.settings, on_start=self._started.set, observers=observers)
+            self._server = wiring.build_server(
+                service, self.settings, on_start=self._started.set, observers=observers, limits=self._limits
+            )
             if self._plain:
                 self._server.config.app = cast("Any", PlainAsgi(cast("Any", self._server.config.app)))
             await self._server.serve([listener])
