@@ -25,6 +25,7 @@ from listings.api.app import Application
 from listings.contract.store import Store
 from listings.domain import api_keys
 from listings.domain.model import Account
+from listings.http.connection import ConnectionLimits
 from listings.http.server import bind_socket, format_base_url
 from listings.service import Services
 from listings.service.passwords import Cost, Passwords
@@ -263,9 +264,12 @@ class PlainAsgi:
 class RunningService:
     """The service on a real socket, in a thread of this process, started like `listings serve`."""
 
-    def __init__(self, folder: Path, *, plain: bool = False, **flags: str) -> None:
+    def __init__(
+        self, folder: Path, *, plain: bool = False, limits: ConnectionLimits | None = None, **flags: str
+    ) -> None:
         self.settings = load_test_settings(folder, **flags)
         self._plain = plain
+        self._limits = limits
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True)
 
@@ -326,7 +330,9 @@ class RunningService:
         observers = self.observers
         async with wiring.open_services(self.settings, metrics=observers.metrics) as services:
             self.services = services
-            self._server = wiring.build_server(services, self.settings, on_start=self._started.set, observers=observers)
+            self._server = wiring.build_server(
+                services, self.settings, on_start=self._started.set, observers=observers, limits=self._limits
+            )
             if self._plain:
                 self._server.config.app = cast("Any", PlainAsgi(cast("Any", self._server.config.app)))
             await self._server.serve([listener])

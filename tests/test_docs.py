@@ -12,7 +12,7 @@ from listings.cli import listings
 from listings.conform import limits
 from listings.conform.runner import SUBJECTS
 from listings.domain.fields import FIELDS
-from listings.settings import SETTINGS, Setting
+from listings.settings import REMOVED, SETTINGS, Setting
 from listings.telemetry.logs import RequestLine
 from listings.telemetry.metrics import Metrics
 from listings.workers.metrics_sum import build_worker_metrics
@@ -36,6 +36,11 @@ def test_every_setting_is_in_the_table_with_its_default(setting: Setting) -> Non
 def test_the_table_has_no_unknown_settings() -> None:
     documented = {name for row in ROWS for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     assert documented == {name for setting in SETTINGS for name in setting.variables}
+
+
+def test_every_removed_setting_is_documented() -> None:
+    section = (DOCS / "settings.md").read_text("utf-8").partition("## Fixed values")[2].partition("\n## ")[0]
+    assert set(re.findall(r"`(LISTINGS_\w+)`", section)) == REMOVED.keys()
 
 
 @pytest.mark.parametrize("name", [name for row in SETTINGS if row.secret for name in row.variables])

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -126,7 +127,7 @@ def copy_rate_limits(settings: Settings, target: PostgresUrl, database_id: str) 
     if not settings.rate_limit or sys.platform != "linux":
         return 0
     try:
-        return asyncio.run(_copy_rate_limits(settings, settings._replace(database=target), database_id))
+        return asyncio.run(_copy_rate_limits(settings, replace(settings, database=target), database_id))
     except Problem as problem:
         raise Problem(
             "copy_refused",
@@ -138,7 +139,7 @@ async def _copy_rate_limits(source: Settings, target: Settings, database_id: str
     old, new = (MappedLimiter(it.file, database_id, it.rate_limit, it.rate_window) for it in (source, target))
     limiters: list[MappedLimiter | RedisLimiter] = [new]
     if target.redis is not None:
-        limiters.append(build_redis_limiter(target.redis, target._replace(redis_timeout=_COPY_TIMEOUT_MS), database_id))
+        limiters.append(build_redis_limiter(target.redis, replace(target, redis_timeout=_COPY_TIMEOUT_MS), database_id))
     create_data_folder(target)
     keys = 0
     try:

@@ -23,6 +23,7 @@ from listings.telemetry.logs import RequestLog
 if TYPE_CHECKING:  # imported in functions, because most commands need neither HTTP nor metrics
     from listings.api.app import Application, Trace
     from listings.http.asgi import Pages
+    from listings.http.connection import ConnectionLimits
     from listings.http.server import Server
     from listings.ratelimit.redis import RedisLimiter
     from listings.ratelimit.redis_connection import Endpoint
@@ -146,28 +147,24 @@ def _build_pages(services: Services, settings: Settings) -> "Pages":
     )
 
 
-def build_server(
+def build_server(  # noqa: PLR0913 - most are optional
     services: Services,
     settings: Settings,
     request_log: RequestLog | None = None,
     on_start: Callable[[], None] = lambda: None,
     observers: Observers = NO_OBSERVERS,
+    *,
+    limits: "ConnectionLimits | None" = None,
 ) -> "Server":
-    """Build the HTTP server of a service."""
+    """Build the HTTP server of a service. `limits` are those that no setting determines."""
     from listings.http.connection import ConnectionLimits  # noqa: PLC0415 - see above
     from listings.http.server import Server  # noqa: PLC0415 - see above
 
-    limits = ConnectionLimits(
-        header_seconds=settings.header_timeout,
-        body_seconds=settings.body_timeout,
-        idle_seconds=settings.idle_timeout,
-        write_seconds=settings.write_timeout,
-        head_bytes=settings.max_header_bytes,
-        head_fields=settings.max_headers,
-        url_bytes=settings.max_url_bytes,
-        connections=settings.max_connections,
-        accept_batch_size=ConnectionLimits().accept_batch_size if settings.workers == 1 else _WORKER_ACCEPT_BATCH_SIZE,
+    limits = (limits or ConnectionLimits())._replace(
+        idle_seconds=settings.idle_timeout, connections=settings.max_connections
     )
+    if settings.workers > 1:
+        limits = limits._replace(accept_batch_size=_WORKER_ACCEPT_BATCH_SIZE)
     server = Server(
         build_application(services, settings, request_log, observers),
         limits,
@@ -210,9 +207,7 @@ def _build_payments(settings: Settings) -> PaymentProvider:
     ):
         if not value:
             raise Problem("invalid_setting", f"LISTINGS_PAYMENT_PROVIDER is stripe, which needs {setting}: set it")
-    return StripePayments(
-        StripeAccount(settings.stripe_secret_key, settings.stripe_webhook_secret, settings.stripe_currency)
-    )
+    return StripePayments(StripeAccount(settings.stripe_secret_key, settings.stripe_webhook_secret))
 
 
 def _build_limiter(settings: Settings, database_id: str, metrics: "Metrics | None") -> RateLimiter | None:

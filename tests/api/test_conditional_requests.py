@@ -352,8 +352,8 @@ def test_if_match_on_a_create_and_if_none_match_on_a_write_are_ignored(alice: Cl
 
 @pytest.fixture
 def unlimited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
-    with RunningService(tmp_path_factory.mktemp("unlimited"), rate_limit="0") as services:
-        yield services
+    with RunningService(tmp_path_factory.mktemp("unlimited"), rate_limit="0") as service:
+        yield service
 
 
 def increment_price(client: Client, path: str, times: int) -> int:

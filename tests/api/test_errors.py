@@ -11,6 +11,7 @@ from listings.api.app import Application
 from listings.domain import api_keys
 from listings.domain.errors import Code
 from listings.domain.model import Caller
+from listings.http.connection import ConnectionLimits
 from listings.ratelimit.memory import MemoryLimiter
 from listings.service import Services
 from listings.store.sqlite.store import SqliteStore
@@ -194,8 +195,8 @@ BELOW_HTTP: dict[str, tuple[Code, bytes]] = {
 @pytest.fixture(scope="module")
 def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
     """A service that waits one second for the headers of a request."""
-    with RunningService(tmp_path_factory.mktemp("impatient"), header_timeout="1") as services:
-        yield services
+    with RunningService(tmp_path_factory.mktemp("impatient"), limits=ConnectionLimits(header_seconds=1)) as service:
+        yield service
 
 
 @pytest.mark.decision("G27", "G31")

@@ -79,6 +79,17 @@ def test_unknown_variables_are_reported(cli: Cli, monkeypatch: pytest.MonkeyPatc
     assert lines == [f"{name} is not a setting and is ignored" for name in ("LISTINGS_HOST_FILE", "LISTINGS_RATELIMIT")]
 
 
+@pytest.mark.decision("G37")
+def test_a_removed_setting_is_reported(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = "LISTINGS_MAX_HEADERS is no longer a setting, and its value is always 100: unset it"
+    monkeypatch.setenv("LISTINGS_MAX_HEADERS", "200")
+    assert cli.get_error("serve") == error
+    assert cli("settings").err == f"listings: {error}\n"
+    assert error in cli("doctor").out
+    monkeypatch.setenv("LISTINGS_MAX_HEADERS", "100")
+    assert cli.run_ok("settings").err == ""
+
+
 # Secrets
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import httpx
 import pytest
 
+from listings.http.connection import ConnectionLimits
 from tests.cli.commands import DEADLINE
 from tests.cli.crowds import until
 from tests.harness import Cast, RunningService, unused_port
@@ -162,7 +163,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService
 @pytest.fixture(scope="module")
 def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
     """A service with a body timeout of one second."""
-    with RunningService(tmp_path_factory.mktemp("impatient"), body_timeout=str(BODY_SECONDS)) as service:
+    limits = ConnectionLimits(body_seconds=BODY_SECONDS)
+    with RunningService(tmp_path_factory.mktemp("impatient"), limits=limits) as service:
         yield service
 
 

@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 import pytest
 
-from listings.http.connection import HttpConnection
+from listings.http.connection import ConnectionLimits, HttpConnection
 from tests.cli.commands import Program, Serving, demo_environment
 from tests.harness import TIMEOUT, RunningService
+from tests.http import timeouts
 from tests.http.raw import Connection, request
 
 pytestmark = pytest.mark.alone
@@ -35,7 +36,8 @@ GRACE = {"slow_head": 0.5, "slow_body": 0.5, "silent": 0.2, "idle": 0.2, "slow_r
 @pytest.fixture(scope="module")
 def strict_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
     folder = tmp_path_factory.mktemp("strict")
-    with RunningService(folder, header_timeout="1", body_timeout="1", idle_timeout="1", write_timeout="1") as service:
+    limits = ConnectionLimits(header_seconds=1, body_seconds=1, write_seconds=1)
+    with RunningService(folder, limits=limits, idle_timeout="1") as service:
         yield service
 
 
@@ -236,9 +238,9 @@ def cores() -> Iterator[set[int]]:
 
 @pytest.mark.timing
 def test_a_thousand_slow_clients_do_not_delay_others(tmp_path: Path, cores: set[int]) -> None:
-    bounds = ("HEADER_TIMEOUT", "BODY_TIMEOUT", "IDLE_TIMEOUT", "WRITE_TIMEOUT")
-    settings = {f"LISTINGS_{name}": str(DEADLINE) for name in bounds}
-    program = Program(tmp_path, **settings, LISTINGS_RATE_LIMIT="0", LISTINGS_LOG_LEVEL="error")
+    deadlines = dict.fromkeys((timeouts.VARIABLE, "LISTINGS_IDLE_TIMEOUT"), str(DEADLINE))
+    program = Program(tmp_path, **deadlines, LISTINGS_RATE_LIMIT="0", LISTINGS_LOG_LEVEL="error")
+    program.command = (sys.executable, timeouts.__file__)
     trials: list[Trial] = []
     with program.serve("--demo") as serving:
         if len(cores) > 1:  # so that clients take no time from the service

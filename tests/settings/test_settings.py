@@ -1,6 +1,7 @@
 """The table of settings, the parsing of their values, and the precedence of their sources."""
 
 import logging
+from dataclasses import replace
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from listings.domain.errors import Problem
 from listings.domain.postgres_url import PostgresUrl
-from listings.settings import SETTINGS, Settings, build_settings, load, resolve_all
+from listings.settings import REMOVED, SETTINGS, Settings, build_settings, find_unknown_variables, load, resolve_all
 
 MIB = 1024 * 1024
 ROWS = {setting.attribute: setting for setting in SETTINGS}
@@ -22,13 +23,7 @@ LIMITS = {
     "rate_limit": (0, 100_000),
     "rate_window": (1, 31 * 24 * 3600),
     "redis_timeout": (10, 10_000),
-    "header_timeout": (1, 3600),
-    "body_timeout": (1, 3600),
     "idle_timeout": (1, 3600),
-    "write_timeout": (1, 3600),
-    "max_header_bytes": (1024, MIB),
-    "max_headers": (10, 1000),
-    "max_url_bytes": (256, MIB),
     "max_body_bytes": (1024, 64 * MIB),
     "max_connections": (1, 1_000_000),
     "list_cache_bytes": (0, 1024 * MIB),
@@ -76,8 +71,6 @@ VALID = [
     ("log_level", "info", logging.INFO),
     ("log_level", "warning", logging.WARNING),
     ("log_level", "error", logging.ERROR),
-    ("log_format", "json", "json"),
-    ("log_format", "text", "text"),
     ("metrics_address", "9464", ("127.0.0.1", 9464)),
     ("metrics_address", "0", ("127.0.0.1", 0)),
     ("metrics_address", "my-host.example:65535", ("my-host.example", 65_535)),
@@ -85,7 +78,6 @@ VALID = [
     ("payment_provider", "stripe", "stripe"),
     ("stripe_secret_key", "sk_live_51H", "sk_live_51H"),
     ("stripe_webhook_secret", "whsec_9/+=", "whsec_9/+="),
-    ("stripe_currency", "usd", "usd"),
 ]
 INVALID = [
     ("database", "data/listings.db"),
@@ -136,8 +128,6 @@ INVALID = [
     ("cors_origins", "null"),
     ("log_level", "INFO"),
     ("log_level", "debug"),
-    ("log_format", "JSON"),
-    ("log_format", "xml"),
     ("metrics_address", "localhost"),
     ("metrics_address", ":9464"),
     ("metrics_address", "::1:9464"),
@@ -149,8 +139,6 @@ INVALID = [
     ("payment_provider", "paypal"),
     ("stripe_secret_key", "sk live"),
     ("stripe_webhook_secret", "wh\u00fcsec"),
-    ("stripe_currency", "NZD"),
-    ("stripe_currency", "dollars"),
 ]
 
 
@@ -164,7 +152,7 @@ def reject(environment: dict[str, str], flags: dict[str, str | None] | None = No
 
 def require_valid(attribute: str, text: str, value: Any) -> None:
     """Check that a variable and a flag set one setting to a value."""
-    expected = load({}, {})._replace(**{attribute: value})
+    expected = replace(load({}, {}), **{attribute: value})
     assert load({ROWS[attribute].variables[0]: text}, {}) == expected
     assert load({}, {attribute: text}) == expected
 
@@ -179,10 +167,6 @@ def require_invalid(attribute: str, text: str) -> None:
 
 
 # The table
-
-
-def test_the_table_has_a_row_for_each_setting_in_order() -> None:
-    assert tuple(setting.attribute for setting in SETTINGS) == Settings._fields
 
 
 def test_no_variable_belongs_to_two_settings() -> None:
@@ -232,25 +216,17 @@ def test_the_defaults_apply_if_nothing_is_set() -> None:
         site=True,
         base_url="",
         trusted_proxies=(),
-        header_timeout=10,
-        body_timeout=30,
         idle_timeout=75,
-        write_timeout=30,
-        max_header_bytes=16 * 1024,
-        max_headers=100,
-        max_url_bytes=8 * 1024,
         max_body_bytes=2 * MIB,
         max_connections=10_000,
         list_cache_bytes=16 * MIB,
         log_level=logging.INFO,
-        log_format="auto",
         metrics_address=None,
         tracing=False,
         sign_up=True,
         payment_provider="manual",
         stripe_secret_key="",
         stripe_webhook_secret="",
-        stripe_currency="nzd",
     )
 
 
@@ -340,6 +316,29 @@ def test_other_variables_are_ignored() -> None:
     assert load({"HOST": "elsewhere", "DATABASE_URL": "postgresql://", "LISTINGS_SURPRISE": "x"}, {}) == load({}, {})
 
 
+# Removed settings
+
+
+@pytest.mark.decision("G37")
+@pytest.mark.parametrize("variable", REMOVED)
+def test_a_removed_setting_with_another_value_prevents_the_start(variable: str) -> None:
+    expected = f"{variable} is no longer a setting, and its value is always {REMOVED[variable]}: unset it"
+    assert reject({variable: "7"}) == expected
+
+
+@pytest.mark.decision("G37")
+def test_a_removed_setting_with_its_fixed_value_is_ignored() -> None:
+    assert load(REMOVED, {}) == load(dict.fromkeys(REMOVED, ""), {}) == load({}, {})
+
+
+def test_a_removed_setting_is_not_an_unknown_variable() -> None:
+    assert find_unknown_variables(REMOVED) == []
+
+
+def test_a_removed_setting_is_not_in_the_table() -> None:
+    assert not REMOVED.keys() & {variable for setting in SETTINGS for variable in setting.variables}
+
+
 # Resolved settings
 
 
@@ -354,7 +353,7 @@ def test_resolved_settings_include_errors_and_valid_values() -> None:
         "LISTINGS_RATE_LIMIT",
         "",
     )
-    assert build_settings(resolved.values()) == load({}, {})._replace(rate_limit=7)
+    assert build_settings(resolved.values()) == replace(load({}, {}), rate_limit=7)
 
 
 def test_only_a_secret_is_read_from_a_file() -> None:

@@ -148,8 +148,8 @@ class RunningMarket(NamedTuple):
 @contextmanager
 def run_market(folder: Path) -> Iterator[RunningMarket]:
     """Run a service with an empty market."""
-    with RunningService(folder) as services:
-        yield RunningMarket(services, services.cast().alice)
+    with RunningService(folder) as service:
+        yield RunningMarket(service, service.cast().alice)
 
 
 def noon_clock() -> Callable[[], float]:

@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from listings import __version__
 from listings.api.routes import ROUTES
 from listings.domain.errors import Problem
+from listings.http.connection import ConnectionLimits
 from listings.site.market import ROUTES as MARKET
 from listings.telemetry.metrics import Metrics
 from tests.cli.commands import DEADLINE, Program, Serving
@@ -185,7 +186,7 @@ def test_input_that_is_not_a_request_is_counted_without_a_duration(
 
 
 def test_a_request_timeout_is_counted_without_a_duration(tmp_path: Path) -> None:
-    with RunningService(tmp_path, metrics_address="0", header_timeout="1") as service:
+    with RunningService(tmp_path, limits=ConnectionLimits(header_seconds=1), metrics_address="0") as service:
         measured = Measured(service)
         assert measured.send(b"GET / HTTP/1.1\r\nHost: a\r\n") == 408
         after = measured.scrape()

@@ -28,6 +28,7 @@ from listings.store.sqlite.connections import open_writer
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.store import SqliteStore
 from listings.store.sqlite.writer import Writer
+from tests.http.timeouts import set_timeouts
 
 _DELAY_SECONDS = 0.004
 _CLOCK_STEPS_SECONDS = (0, 3600, 0, -3600)
@@ -187,7 +188,8 @@ def respond_in_reverse_order() -> None:
 
 
 def limit_memory() -> None:
-    """Limit the address space to 512 MiB; not a fault by itself."""
+    """Limit the address space to 512 MiB and set the timeouts; not a fault by itself."""
+    set_timeouts()
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_LIMIT_BYTES, _MEMORY_LIMIT_BYTES))
 
 

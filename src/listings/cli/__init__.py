@@ -9,7 +9,7 @@ import click
 
 from listings import __version__, is_compiled
 from listings.cli.group import LazyGroup
-from listings.cli.parameters import SettingText
+from listings.cli.parameters import setting_option
 from listings.domain.errors import Problem
 
 EXIT_ERROR = 1
@@ -54,20 +54,19 @@ _SYNONYMS = {
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(f"{__version__}, compiled" if is_compiled() else __version__, prog_name="listings")
-@click.option(
-    "--database-url",
-    type=SettingText("database"),
+@setting_option(
+    "database",
     help="The database: sqlite:///PATH or postgresql://… Default: LISTINGS_DATABASE_URL, or sqlite:///data/listings.db",
 )
 @click.pass_context
-def listings(context: click.Context, database_url: str | None) -> None:
+def listings(context: click.Context, database: str | None) -> None:
     """Run and manage Listings, an API for marketplace listings.
 
     \b
     Try it:   listings serve --demo
     Set up:   listings account create, listings key create, listings serve
     """
-    context.obj = {"database": database_url}
+    context.obj = {"database": database}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

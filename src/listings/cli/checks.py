@@ -7,6 +7,7 @@ import pwd
 import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,10 +34,12 @@ _RESPONSE_TIMEOUT_SECONDS = 2
 _NOT_A_DATABASE = "file is not a database"  # SQLite's message
 
 
-def run_checks(given: list[ResolvedSetting], unknown: Sequence[str] = ()) -> Iterator[CheckResult]:
-    """Run all checks. `unknown` are environment variables that look like settings but are not."""
+def run_checks(
+    given: list[ResolvedSetting], unknown: Sequence[str] = (), removed: Sequence[str] = ()
+) -> Iterator[CheckResult]:
+    """Run all checks. `unknown` are variables that look like settings but are not, `removed` errors about others."""
     settings = build_settings(given)
-    yield _check_settings(given, unknown)
+    yield _check_settings(given, unknown, removed)
     if not any(value.error for value in given if value.setting.attribute == "database"):
         check_database = _check_sqlite_database if isinstance(settings.database, Path) else postgres_checks.run_checks
         yield from check_database(settings)
@@ -51,7 +54,7 @@ def run_checks(given: list[ResolvedSetting], unknown: Sequence[str] = ()) -> Ite
 
 def _check_sqlite_database(settings: Settings) -> Iterator[CheckResult]:
     database = settings.file.absolute()
-    settings = settings._replace(database=database)
+    settings = replace(settings, database=database)
     try:
         result = _check_database_file(settings)
     except OSError as error:
@@ -92,8 +95,8 @@ def _inaccessible(check: str, error: OSError) -> CheckResult:
     return CheckResult(check, "fault", f"{error.filename} can't be read: {error.strerror}", advice)
 
 
-def _check_settings(given: list[ResolvedSetting], unknown: Sequence[str]) -> CheckResult:
-    faults = [value.error for value in given if value.error]
+def _check_settings(given: list[ResolvedSetting], unknown: Sequence[str], removed: Sequence[str]) -> CheckResult:
+    faults = [*(value.error for value in given if value.error), *removed]
     if faults:
         return CheckResult(
             "settings", "fault", "; ".join(faults), "Correct them; `listings settings` shows all settings"

@@ -7,23 +7,22 @@ import click
 
 from listings import maintenance
 from listings.cli.output import Value, json_option, print_message, show, show_progress
-from listings.cli.parameters import SettingText, load_settings
+from listings.cli.parameters import load_settings, setting_option
 from listings.domain.errors import Problem
 from listings.domain.postgres_url import PostgresUrl
 from listings.settings import COPY_TARGET, resolve_setting
 
 
 @click.command(short_help="Copy the SQLite database to PostgreSQL.")
-@click.option(
-    "--to",
-    type=SettingText("copy_to"),
+@setting_option(
+    "copy_to",
     metavar="URL",
     help="The PostgreSQL database. Leave out the password: other users of this machine can see a command line.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be copied and change nothing.")
 @json_option
 @click.pass_context
-def copy(context: click.Context, to: str | None, *, dry_run: bool, as_json: bool) -> None:
+def copy(context: click.Context, copy_to: str | None, *, dry_run: bool, as_json: bool) -> None:
     """Copy the SQLite database to an empty PostgreSQL database, and verify every row.
 
     Ids, keys, plans and rate limit counts are preserved. Stop the service first. Run the command again to continue an
@@ -35,7 +34,7 @@ def copy(context: click.Context, to: str | None, *, dry_run: bool, as_json: bool
     Example: listings copy --to postgresql://listings@db.example/listings --dry-run
     """
     settings = load_settings(context)
-    target = _parse_target(to)
+    target = _parse_target(copy_to)
     start = time.monotonic()
     with show_progress("Comparing" if dry_run else "Copying") as progress:
         copied = maintenance.copy_database(settings, target, dry_run=dry_run, progress=progress)

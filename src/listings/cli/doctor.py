@@ -8,7 +8,7 @@ from listings.cli import checks
 from listings.cli.check_result import CheckResult
 from listings.cli.output import json_option, show_rows
 from listings.cli.parameters import survey_settings
-from listings.settings import find_unknown_variables
+from listings.settings import find_removed_variables, find_unknown_variables
 
 _STYLES = {"ok": "green", "warning": "yellow", "fault": "bold red"}
 EXIT_ERROR = 1
@@ -25,6 +25,7 @@ def doctor(context: click.Context, *, as_json: bool) -> int:
     \b
     Example: listings doctor
     """
-    results = list(checks.run_checks(survey_settings(context), find_unknown_variables(os.environ)))
+    unknown, removed = find_unknown_variables(os.environ), find_removed_variables(os.environ)
+    results = list(checks.run_checks(survey_settings(context), unknown, removed))
     show_rows(CheckResult._fields, [result._asdict() for result in results], as_json=as_json, styles=_STYLES)
     return EXIT_ERROR if any(result.verdict == "fault" for result in results) else 0

@@ -12,10 +12,20 @@ import click
 from listings import wiring
 from listings.domain import timestamps
 from listings.service import Services
-from listings.settings import COPY_TARGET, SETTINGS, ResolvedSetting, Settings, load, mask_password, resolve_all
+from listings.settings import (
+    COPY_TARGET,
+    SETTINGS,
+    ResolvedSetting,
+    Setting,
+    Settings,
+    load,
+    mask_password,
+    resolve_all,
+)
 from listings.telemetry import logs
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Date(click.ParamType[int]):
@@ -41,9 +51,8 @@ class SettingText(click.ParamType[str]):
 
     name = "text"
 
-    def __init__(self, attribute: str) -> None:
-        """`attribute` is the setting's name in `listings.settings`."""
-        self._setting = next(setting for setting in (*SETTINGS, COPY_TARGET) if setting.attribute == attribute)
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401 - click's signature
         try:
@@ -52,6 +61,13 @@ class SettingText(click.ParamType[str]):
             shown = mask_password(value) if self._setting.secret else value
             self.fail(f"{error}, got {shown!r}", param, ctx)
         return str(value)
+
+
+def setting_option(attribute: str, **options: Any) -> Callable[[F], F]:  # noqa: ANN401 - passed on
+    """Return the option of a setting, with the setting's description unless `options` have another `help`."""
+    setting = next(setting for setting in (*SETTINGS, COPY_TARGET) if setting.attribute == attribute)
+    help_text = f"{setting.help} Default: {setting.default}" if setting.default else setting.help
+    return click.option(setting.flag, attribute, type=SettingText(setting), **{"help": help_text, **options})
 
 
 def load_settings(context: click.Context, **flags: str | None) -> Settings:
@@ -84,7 +100,7 @@ def configure_logs(settings: Settings, logger_name: str = "", pid: int | None = 
 
     For `pid` see `listings.telemetry.logs.configure`.
     """
-    as_json = settings.log_format == "json" or (settings.log_format == "auto" and not sys.stderr.isatty())
+    as_json = not sys.stderr.isatty()
     logs.configure(sys.stderr, settings.log_level, as_json=as_json, logger=logger_name, pid=pid)
     return as_json
 

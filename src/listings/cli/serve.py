@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from functools import partial
 
 import click
@@ -20,7 +21,7 @@ from listings.cli import seed as seeding
 from listings.cli.gc_tuning import tune_garbage_collector
 from listings.cli.migrate import report_backup
 from listings.cli.output import print_message
-from listings.cli.parameters import SettingText, configure_logs, load_settings
+from listings.cli.parameters import configure_logs, load_settings, setting_option
 from listings.domain.errors import Problem, Unavailable
 from listings.http.server import bind_socket, format_base_url
 from listings.service import Services
@@ -37,36 +38,21 @@ _log = logging.getLogger(__name__)
 
 
 @click.command(short_help="Run the service.")
-@click.option("--host", type=SettingText("host"), help="The address to listen on. Default: 127.0.0.1")
-@click.option("--port", type=SettingText("port"), help="The port to listen on; 0 lets the system choose. Default: 8000")
-@click.option("--workers", type=SettingText("workers"), help="The number of worker processes. Default: 1")
+@setting_option("host")
+@setting_option("port")
+@setting_option("workers")
 @click.option(
     "--demo", is_flag=True, help="Create three demo accounts with keys and listings, and print curl commands to try."
 )
 @click.option("-v", "--verbose", is_flag=True, help="With --demo on a terminal: log every request.")
-@click.option(
-    "--seed",
-    type=SettingText("seed_file"),
-    metavar="FILE",
-    help="A JSON file of accounts and keys to create if they do not exist.",
-)
+@setting_option("seed_file", metavar="FILE")
 @click.pass_context
-def serve(
-    context: click.Context,
-    host: str | None,
-    port: str | None,
-    workers: str | None,
-    *,
-    demo: bool,
-    verbose: bool,
-    seed: str | None,
-) -> None:
+def serve(context: click.Context, /, *, demo: bool, verbose: bool, **flags: str | None) -> None:
     """Run the service: create or update the database, then serve requests until stopped.
 
     \b
     Example: listings serve --port 8080 --seed accounts.json
     """
-    flags = {"host": host, "port": port, "workers": workers, "seed_file": seed}
     if demo and not verbose and sys.stderr.isatty() and "LISTINGS_LOG_LEVEL" not in os.environ:
         flags["log_level"] = "error"  # so that the banner stays in view
     settings = load_settings(context, **flags)
@@ -200,7 +186,7 @@ def _announce(settings: Settings, base_url: str, prepared: demonstration.Demo | 
 
 def limit_connections(settings: Settings) -> Settings:
     """Raise the limit on open files if needed, and return settings with as many connections as it allows."""
-    return settings._replace(max_connections=_raise_file_limit(settings.max_connections))
+    return replace(settings, max_connections=_raise_file_limit(settings.max_connections))
 
 
 def _raise_file_limit(connections: int) -> int:

@@ -10,18 +10,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 from listings.domain.errors import Problem
-from listings.settings.table import COPY_TARGET, SETTINGS, Setting, Settings
+from listings.settings.table import COPY_TARGET, REMOVED, SETTINGS, Setting, Settings
 from listings.settings.values import RedisAddress
 
 __all__ = [
     "COPY_TARGET",
     "MASK",
+    "REMOVED",
     "SETTINGS",
     "RedisAddress",
     "ResolvedSetting",
     "Setting",
     "Settings",
     "build_settings",
+    "find_removed_variables",
     "find_unknown_variables",
     "load",
     "mask_password",
@@ -58,9 +60,9 @@ class ResolvedSetting(NamedTuple):
 def load(environment: Mapping[str, str], flags: Mapping[str, str | None]) -> Settings:
     """Return the settings. `flags` are by attribute; None means not given. Raises Problem("invalid_setting")."""
     resolved = resolve_all(environment, flags)
-    for each in resolved:
-        if each.error:
-            raise Problem("invalid_setting", each.error)
+    for error in (*find_removed_variables(environment), *(each.error for each in resolved)):
+        if error:
+            raise Problem("invalid_setting", error)
     return build_settings(resolved)
 
 
@@ -71,12 +73,20 @@ def resolve_all(environment: Mapping[str, str], flags: Mapping[str, str | None])
 
 def find_unknown_variables(environment: Mapping[str, str]) -> list[str]:
     """Return the variables that start like a setting but are none, such as misspelt ones."""
-    known = {name for setting in (*SETTINGS, COPY_TARGET) for name in setting.variables}
-    known |= {
-        name + _FILE_SUFFIX for setting in (*SETTINGS, COPY_TARGET) if setting.secret for name in setting.variables
-    }
+    rows = (*SETTINGS, COPY_TARGET)
+    known = {*REMOVED, *(name for row in rows for name in row.variables)}
+    known |= {name + _FILE_SUFFIX for row in rows if row.secret for name in row.variables}
     candidates = (name for name in environment if name.startswith(_PREFIX) and not name.startswith(_OTHER_PREFIXES))
     return sorted(name for name in candidates if name not in known)
+
+
+def find_removed_variables(environment: Mapping[str, str]) -> list[str]:
+    """Return an error for each variable of a removed setting that has another value than the fixed one."""
+    return [
+        f"{name} is no longer a setting, and its value is always {fixed}: unset it"
+        for name, fixed in REMOVED.items()
+        if environment.get(name, "") not in {"", fixed}
+    ]
 
 
 def build_settings(resolved: Iterable[ResolvedSetting]) -> Settings:
@@ -104,7 +114,7 @@ def mask_password(text: str) -> str:
 def resolve_setting(setting: Setting, environment: Mapping[str, str], flag: str | None) -> ResolvedSetting:
     """Return the text and source of a setting. `flag` is None if it is not given."""
     if flag is not None:
-        return _validate(ResolvedSetting(setting, setting.flag_name, flag))
+        return _validate(ResolvedSetting(setting, setting.flag, flag))
     variables = [name for name in setting.variables if environment.get(name)]
     files = [
         name + _FILE_SUFFIX for name in setting.variables if setting.secret and environment.get(name + _FILE_SUFFIX)

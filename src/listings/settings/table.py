@@ -1,80 +1,150 @@
-"""The table of settings: variables, default, parser and description of each."""
+"""The table of settings: the fields of `Settings` with their types, bounds, defaults and descriptions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+from msgspec import Meta
 
 from listings.domain import postgres_url
 from listings.domain.postgres_url import PostgresUrl
 from listings.settings import values
-from listings.settings.values import Address, RedisAddress
+from listings.settings.values import Address, Host, Password, RedisAddress
 
-_MAX_RATE_LIMIT = 100_000
-_MAX_TIMEOUT_SECONDS = 3600
+Timeout = Annotated[int, Meta(ge=1, le=3600)]
+
 _MIB = 1024 * 1024
 _MAX_WINDOW_SECONDS = 31 * 24 * 3600
-_MAX_WORKERS = 64
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 
 
 class Setting(NamedTuple):
-    """A row of the table. The parser raises ValueError, whose message begins with "must"."""
+    """A row of the table."""
 
     attribute: str
-    variables: tuple[str, ...]  # the first one that is set and not empty applies
-    default: str
-    parse: Callable[[str], Any]
+    type: Any
     help: str
-    flag: str = ""  # if it is not derived from the attribute
+    variables: tuple[str, ...]  # the first one that is set and not empty applies
+    flag: str  # such as `--port`
+    default: str = ""
+    parser: Callable[[str], Any] | None = None  # if the type does not suffice; raises like `parse`
     secret: bool = False  # may contain a password
     is_password: bool = False  # the whole value is a password; `secret` is also set
 
-    @property
-    def flag_name(self) -> str:
-        """The command-line flag, such as `--port`."""
-        return self.flag or f"--{self.attribute.replace('_', '-')}"
+    def parse(self, text: str) -> Any:  # noqa: ANN401 - a value of the type
+        """Return the value. Raises ValueError, whose message begins with "must"."""
+        return self.parser(text) if self.parser is not None else values.parse(text, self.type)
 
 
-class Settings(NamedTuple):
-    """The parsed values."""
+def setting(help: str, default: str = "", **options: Any) -> Any:  # noqa: A002, ANN401 - fields of `Setting`
+    """Describe a field of `Settings`. Its variable and flag are derived from its name, unless they are given."""
+    return field(metadata={"help": help, "default": default, **options})
 
-    database: Path | PostgresUrl
-    database_connections: int
-    database_timeout: int
-    data_folder: Path
-    host: str
-    port: int
-    workers: int
-    rate_limit: int
-    rate_window: int
-    redis: RedisAddress | None
-    redis_timeout: int
-    redis_required: bool
-    seed_file: Path | None
-    cors_origins: frozenset[str]
-    site: bool
-    base_url: str
-    trusted_proxies: tuple[IPv4Network | IPv6Network, ...]
-    header_timeout: int
-    body_timeout: int
-    idle_timeout: int
-    write_timeout: int
-    max_header_bytes: int
-    max_headers: int
-    max_url_bytes: int
-    max_body_bytes: int
-    max_connections: int
-    list_cache_bytes: int
-    log_level: int
-    log_format: str
-    metrics_address: Address | None
-    tracing: bool
-    sign_up: bool
-    payment_provider: str
-    stripe_secret_key: str
-    stripe_webhook_secret: str
-    stripe_currency: str
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The parsed values. `SETTINGS` is the table of their descriptions."""
+
+    database: Path | PostgresUrl = setting(
+        "The database: sqlite:///PATH (relative to the working directory), sqlite:////PATH (absolute), or "
+        "postgresql://USER:PASSWORD@HOST/DATABASE.",
+        "sqlite:///data/listings.db",
+        parser=values.parse_database_url,
+        variables=("LISTINGS_DATABASE_URL",),
+        flag="--database-url",
+        secret=True,
+    )
+    database_connections: Annotated[int, Meta(ge=1, le=1000)] = setting(
+        "Maximum number of connections to PostgreSQL per process.", "8"
+    )
+    database_timeout: Timeout = setting(
+        "Seconds that a statement in PostgreSQL may take, and that a request may wait for a connection.", "5"
+    )
+    data_folder: Path = setting(
+        "With PostgreSQL: the folder for this machine's files, which are those of the rate limit.", "data", parser=Path
+    )
+    host: Host = setting("Address to listen on.", "127.0.0.1")
+    port: Annotated[int, Meta(ge=0, le=values.MAX_PORT)] = setting(
+        "Port to listen on; 0 lets the system choose one.", "8000", variables=("LISTINGS_PORT", "PORT")
+    )
+    workers: Annotated[int, Meta(ge=1, le=64)] = setting(
+        "Number of worker processes. With 2 or more, a supervisor process is added.", "1"
+    )
+    rate_limit: Annotated[int, Meta(ge=0, le=100_000)] = setting(
+        "Requests per key in each window; 0 turns the rate limit off.", "1000"
+    )
+    rate_window: Annotated[int, Meta(ge=1, le=_MAX_WINDOW_SECONDS)] = setting(
+        "Length of the rate limit's sliding window, in seconds.", "3600"
+    )
+    redis: RedisAddress | None = setting(
+        "Redis or Valkey that counts the rate limit for all machines: redis://, rediss:// (TLS) or unix://. "
+        "Empty: each machine counts for itself.",
+        parser=values.parse_redis_url,
+        variables=("LISTINGS_REDIS_URL",),
+        secret=True,
+    )
+    redis_timeout: Annotated[int, Meta(ge=10, le=10_000)] = setting(
+        "Milliseconds to wait for Redis. After a timeout, the machine counts by itself until Redis responds again.",
+        "250",
+    )
+    redis_required: bool = setting(
+        "on: requests get 503 while Redis is unavailable. off: each machine counts by itself meanwhile.", "off"
+    )
+    seed_file: Path | None = setting(
+        "Seed file (JSON): accounts and keys to create or update before the port opens.",
+        parser=values.parse_optional_path,
+        flag="--seed",
+    )
+    cors_origins: frozenset[str] = setting(
+        "Origins whose web pages may call the API from a browser, separated by commas; * for all.",
+        parser=values.parse_origins,
+    )
+    site: bool = setting(
+        "on: serve the market and the console. off: serve only the API; the market's index is not updated.", "on"
+    )
+    base_url: str = setting(
+        "Public URL of the pages, such as https://market.example. Empty: the host of each request.",
+        parser=values.parse_base_url,
+    )
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = setting(
+        "Proxies whose X-Forwarded-For and X-Forwarded-Proto are trusted: addresses or networks, separated by commas.",
+        parser=values.parse_networks,
+    )
+    idle_timeout: Timeout = setting("Seconds that a connection may wait for its next request.", "75")
+    max_body_bytes: Annotated[int, Meta(ge=1024, le=64 * _MIB)] = setting(
+        "Maximum size of a request's body, in bytes.", "2097152"
+    )
+    max_connections: Annotated[int, Meta(ge=1, le=1_000_000)] = setting(
+        "Maximum number of open connections per worker, if the system allows enough open files. Further ones get 503.",
+        "10000",
+    )
+    list_cache_bytes: Annotated[int, Meta(ge=0, le=1024 * _MIB)] = setting(
+        "Memory for cached responses (whole lists and single listings), in bytes; 0 turns the cache off.", "16777216"
+    )
+    log_level: int = setting(
+        "info (every request), warning (401, 403, 429 and problems) or error.", "info", parser=values.parse_log_level
+    )
+    metrics_address: Address | None = setting(
+        "Address that serves metrics for Prometheus: PORT on this machine, or HOST:PORT; port 0 lets the system choose "
+        "one. Empty: no metrics.",
+        parser=values.parse_address,
+    )
+    tracing: bool = setting(
+        "on: send a span of each request to OpenTelemetry; needs the extra listings[tracing].", "off"
+    )
+    sign_up: bool = setting(
+        "on: anyone can create an account in the console, without a plan. off: only the operator creates accounts.",
+        "on",
+    )
+    payment_provider: Literal["manual", "stripe"] = setting(
+        "Payments: manual (the operator collects them) or stripe; needs the extra listings[stripe].", "manual"
+    )
+    stripe_secret_key: Password = setting("Secret key of your Stripe account.", secret=True, is_password=True)
+    stripe_webhook_secret: Password = setting(
+        "Secret with which Stripe signs its events.", secret=True, is_password=True
+    )
 
     @property
     def file(self) -> Path:
@@ -92,272 +162,31 @@ class Settings(NamedTuple):
         return str(self.database.absolute()) if isinstance(self.database, Path) else self.database.redacted
 
 
-SETTINGS = (
-    Setting(
-        "database",
-        ("LISTINGS_DATABASE_URL",),
-        "sqlite:///data/listings.db",
-        values.database_url,
-        "The database: sqlite:///PATH (relative to the working directory), sqlite:////PATH (absolute), or "
-        "postgresql://USER:PASSWORD@HOST/DATABASE.",
-        flag="--database-url",
-        secret=True,
-    ),
-    Setting(
-        "database_connections",
-        ("LISTINGS_DATABASE_CONNECTIONS",),
-        "8",
-        values.integer_between(1, 1000),
-        "Maximum number of connections to PostgreSQL per process.",
-    ),
-    Setting(
-        "database_timeout",
-        ("LISTINGS_DATABASE_TIMEOUT",),
-        "5",
-        values.integer_between(1, _MAX_TIMEOUT_SECONDS),
-        "Seconds that a statement in PostgreSQL may take, and that a request may wait for a connection.",
-    ),
-    Setting(
-        "data_folder",
-        ("LISTINGS_DATA_FOLDER",),
-        "data",
-        Path,
-        "With PostgreSQL: the folder for this machine's files, which are those of the rate limit.",
-    ),
-    Setting("host", ("LISTINGS_HOST",), "127.0.0.1", values.host, "Address to listen on."),
-    Setting(
-        "port",
-        ("LISTINGS_PORT", "PORT"),
-        "8000",
-        values.integer_between(0, values.MAX_PORT),
-        "Port to listen on; 0 lets the system choose one.",
-    ),
-    Setting(
-        "workers",
-        ("LISTINGS_WORKERS",),
-        "1",
-        values.integer_between(1, _MAX_WORKERS),
-        "Number of worker processes. With 2 or more, a supervisor process is added.",
-    ),
-    Setting(
-        "rate_limit",
-        ("LISTINGS_RATE_LIMIT",),
-        "1000",
-        values.integer_between(0, _MAX_RATE_LIMIT),
-        "Requests per key in each window; 0 turns the rate limit off.",
-    ),
-    Setting(
-        "rate_window",
-        ("LISTINGS_RATE_WINDOW",),
-        "3600",
-        values.integer_between(1, _MAX_WINDOW_SECONDS),
-        "Length of the rate limit's sliding window, in seconds.",
-    ),
-    Setting(
-        "redis",
-        ("LISTINGS_REDIS_URL",),
-        "",
-        values.redis_url,
-        "Redis or Valkey that counts the rate limit for all machines: redis://, rediss:// (TLS) or unix://. "
-        "Empty: each machine counts for itself.",
-        secret=True,
-    ),
-    Setting(
-        "redis_timeout",
-        ("LISTINGS_REDIS_TIMEOUT",),
-        "250",
-        values.integer_between(10, 10_000),
-        "Milliseconds to wait for Redis. After a timeout, the machine counts by itself until Redis responds again.",
-    ),
-    Setting(
-        "redis_required",
-        ("LISTINGS_REDIS_REQUIRED",),
-        "off",
-        values.switch,
-        "on: requests get 503 while Redis is unavailable. off: each machine counts by itself meanwhile.",
-    ),
-    Setting(
-        "seed_file",
-        ("LISTINGS_SEED_FILE",),
-        "",
-        values.optional_file,
-        "Seed file (JSON): accounts and keys to create or update before the port opens.",
-        flag="--seed",
-    ),
-    Setting(
-        "cors_origins",
-        ("LISTINGS_CORS_ORIGINS",),
-        "",
-        values.origins,
-        "Origins whose web pages may call the API from a browser, separated by commas; * for all.",
-    ),
-    Setting(
-        "site",
-        ("LISTINGS_SITE",),
-        "on",
-        values.switch,
-        "on: serve the market and the console. off: serve only the API; the market's index is not updated.",
-    ),
-    Setting(
-        "base_url",
-        ("LISTINGS_BASE_URL",),
-        "",
-        values.base_url,
-        "Public URL of the pages, such as https://market.example. Empty: the host of each request.",
-    ),
-    Setting(
-        "trusted_proxies",
-        ("LISTINGS_TRUSTED_PROXIES",),
-        "",
-        values.networks,
-        "Proxies whose X-Forwarded-For and X-Forwarded-Proto are trusted: addresses or networks, separated by commas.",
-    ),
-    Setting(
-        "header_timeout",
-        ("LISTINGS_HEADER_TIMEOUT",),
-        "10",
-        values.integer_between(1, _MAX_TIMEOUT_SECONDS),
-        "Seconds to receive a request's headers.",
-    ),
-    Setting(
-        "body_timeout",
-        ("LISTINGS_BODY_TIMEOUT",),
-        "30",
-        values.integer_between(1, _MAX_TIMEOUT_SECONDS),
-        "Seconds to receive a request's body.",
-    ),
-    Setting(
-        "idle_timeout",
-        ("LISTINGS_IDLE_TIMEOUT",),
-        "75",
-        values.integer_between(1, _MAX_TIMEOUT_SECONDS),
-        "Seconds that a connection may wait for its next request.",
-    ),
-    Setting(
-        "write_timeout",
-        ("LISTINGS_WRITE_TIMEOUT",),
-        "30",
-        values.integer_between(1, _MAX_TIMEOUT_SECONDS),
-        "Seconds in which a client must receive 64 KiB of a response, or the rest of it.",
-    ),
-    Setting(
-        "max_header_bytes",
-        ("LISTINGS_MAX_HEADER_BYTES",),
-        "16384",
-        values.integer_between(1024, _MIB),
-        "Maximum size of a request's headers, in bytes.",
-    ),
-    Setting(
-        "max_headers",
-        ("LISTINGS_MAX_HEADERS",),
-        "100",
-        values.integer_between(10, 1000),
-        "Maximum number of headers in a request.",
-    ),
-    Setting(
-        "max_url_bytes",
-        ("LISTINGS_MAX_URL_BYTES",),
-        "8192",
-        values.integer_between(256, _MIB),
-        "Maximum size of a request's URL, in bytes.",
-    ),
-    Setting(
-        "max_body_bytes",
-        ("LISTINGS_MAX_BODY_BYTES",),
-        "2097152",
-        values.integer_between(1024, 64 * _MIB),
-        "Maximum size of a request's body, in bytes.",
-    ),
-    Setting(
-        "max_connections",
-        ("LISTINGS_MAX_CONNECTIONS",),
-        "10000",
-        values.integer_between(1, 1_000_000),
-        "Maximum number of open connections per worker, if the system allows enough open files. Further ones get 503.",
-    ),
-    Setting(
-        "list_cache_bytes",
-        ("LISTINGS_LIST_CACHE_BYTES",),
-        "16777216",
-        values.integer_between(0, 1024 * _MIB),
-        "Memory for cached responses (whole lists and single listings), in bytes; 0 turns the cache off.",
-    ),
-    Setting(
-        "log_level",
-        ("LISTINGS_LOG_LEVEL",),
-        "info",
-        values.log_level,
-        "info (every request), warning (401, 403, 429 and problems) or error.",
-    ),
-    Setting(
-        "log_format",
-        ("LISTINGS_LOG_FORMAT",),
-        "auto",
-        values.log_format,
-        "auto (text on a terminal, JSON lines otherwise), json or text.",
-    ),
-    Setting(
-        "metrics_address",
-        ("LISTINGS_METRICS_ADDRESS",),
-        "",
-        values.address,
-        "Address that serves metrics for Prometheus: PORT on this machine, or HOST:PORT; port 0 lets the system choose "
-        "one. Empty: no metrics.",
-    ),
-    Setting(
-        "tracing",
-        ("LISTINGS_TRACING",),
-        "off",
-        values.switch,
-        "on: send a span of each request to OpenTelemetry; needs the extra listings[tracing].",
-    ),
-    Setting(
-        "sign_up",
-        ("LISTINGS_SIGN_UP",),
-        "on",
-        values.switch,
-        "on: anyone can create an account in the console, without a plan. off: only the operator creates accounts.",
-    ),
-    Setting(
-        "payment_provider",
-        ("LISTINGS_PAYMENT_PROVIDER",),
-        "manual",
-        values.payment_provider,
-        "Payments: manual (the operator collects them) or stripe; needs the extra listings[stripe].",
-    ),
-    Setting(
-        "stripe_secret_key",
-        ("LISTINGS_STRIPE_SECRET_KEY",),
-        "",
-        values.password,
-        "Secret key of your Stripe account.",
-        secret=True,
-        is_password=True,
-    ),
-    Setting(
-        "stripe_webhook_secret",
-        ("LISTINGS_STRIPE_WEBHOOK_SECRET",),
-        "",
-        values.password,
-        "Secret with which Stripe signs its events.",
-        secret=True,
-        is_password=True,
-    ),
-    Setting(
-        "stripe_currency",
-        ("LISTINGS_STRIPE_CURRENCY",),
-        "nzd",
-        values.currency,
-        "Currency of the monthly price of 49 with Stripe: three lowercase letters.",
-    ),
-)
+def _build_row(attribute: str, type_: Any, options: Mapping[str, Any]) -> Setting:  # noqa: ANN401 - an annotation
+    derived = {"variables": (f"LISTINGS_{attribute.upper()}",), "flag": f"--{attribute.replace('_', '-')}"}
+    return Setting(attribute, type_, **{**derived, **options})
+
+
+SETTINGS = tuple(_build_row(each.name, each.type, each.metadata) for each in fields(Settings))
 
 COPY_TARGET = Setting(
     "copy_to",
-    ("LISTINGS_COPY_TO",),
-    "",
-    postgres_url.parse,
+    PostgresUrl,
     "PostgreSQL database to which `listings copy` copies.",
-    flag="--to",
+    ("LISTINGS_COPY_TO",),
+    "--to",
+    parser=postgres_url.parse,
     secret=True,
 )
+
+REMOVED = {
+    "LISTINGS_BODY_TIMEOUT": "30",
+    "LISTINGS_HEADER_TIMEOUT": "10",
+    "LISTINGS_LOG_FORMAT": "auto",
+    "LISTINGS_MAX_HEADERS": "100",
+    "LISTINGS_MAX_HEADER_BYTES": "16384",
+    "LISTINGS_MAX_URL_BYTES": "8192",
+    "LISTINGS_STRIPE_CURRENCY": "nzd",
+    "LISTINGS_WRITE_TIMEOUT": "30",
+}
+"""Variables that no longer have an effect, with the only value that they may have."""

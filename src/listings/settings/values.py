@@ -1,17 +1,28 @@
-"""Parsers of the settings. They raise ValueError, whose message begins with "must"."""
+"""Types of the settings, and parsers for those that have a format of their own.
+
+Parsers raise ValueError, whose message begins with "must".
+"""
 
 import re
-from collections.abc import Callable
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple, cast
 from urllib.parse import unquote
+
+import msgspec
+from msgspec import Meta
+from msgspec.inspect import BoolType, IntType, LiteralType, Metadata, type_info
 
 from listings.domain import postgres_url
 from listings.domain.postgres_url import PostgresUrl
 from listings.telemetry.logs import LEVELS
 
+Host = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9.:_-]+\Z", description="an IP address or a host name, like 127.0.0.1")]
+Password = Annotated[str, Meta(pattern=r"\A[\x21-\x7e]*\Z", description="visible ASCII characters without spaces")]
+
 MAX_PORT = 65_535
+_SWITCH = {"off": False, "on": True}
+_INTEGER = re.compile(r"[0-9]{1,12}")
 _ADDRESS = re.compile(r"(?:([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):)?([0-9]{1,5})")
 _DEFAULT_REDIS_PORT = 6379
 _REDIS_URL = re.compile(
@@ -42,7 +53,32 @@ class RedisAddress(NamedTuple):
     database: int
 
 
-def database_url(text: str) -> Path | PostgresUrl:
+def parse(text: str, type_: Any) -> Any:  # noqa: ANN401 - any annotated type
+    """Parse an integer, a switch (on or off), one of several words, or text with a pattern."""
+    rule = type_info(type_)
+    value: object = text
+    if isinstance(rule, BoolType):
+        value = _SWITCH.get(text, text)
+    elif isinstance(rule, IntType) and _INTEGER.fullmatch(text):
+        value = int(text)
+    try:
+        return msgspec.convert(value, type_)
+    except msgspec.ValidationError:
+        raise ValueError(f"must be {_describe(rule)}") from None
+
+
+def _describe(rule: msgspec.inspect.Type) -> str:
+    match rule:
+        case BoolType():
+            return "off or on"
+        case IntType(ge=minimum, le=maximum):
+            return f"an integer from {minimum} to {maximum}"
+        case LiteralType(values=words):
+            return " or ".join(map(str, words))
+    return str((cast("Metadata", rule).extra_json_schema or {})["description"])
+
+
+def parse_database_url(text: str) -> Path | PostgresUrl:
     """Parse `sqlite:///relative.db`, `sqlite:////absolute.db` or `postgresql://user@host/database`."""
     if postgres_url.is_postgres(text):
         return postgres_url.parse(text)
@@ -54,14 +90,7 @@ def database_url(text: str) -> Path | PostgresUrl:
     return Path(path)
 
 
-def host(text: str) -> str:
-    """Parse an IP address or a host name."""
-    if not re.fullmatch(r"[A-Za-z0-9.:_-]+", text):
-        raise ValueError("must be an IP address or a host name, like 127.0.0.1")
-    return text
-
-
-def redis_url(text: str) -> RedisAddress | None:
+def parse_redis_url(text: str) -> RedisAddress | None:
     """Parse `redis://USER:PASSWORD@HOST:PORT/DATABASE`, `rediss://`, or `unix://USER:PASSWORD@/PATH?db=DATABASE`."""
     if not text:
         return None
@@ -81,37 +110,19 @@ def redis_url(text: str) -> RedisAddress | None:
     )
 
 
-def integer_between(minimum: int, maximum: int) -> Callable[[str], int]:
-    """Return a parser of integers from `minimum` to `maximum`."""
-
-    def parse(text: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,12}", text) or not minimum <= int(text) <= maximum:
-            raise ValueError(f"must be an integer from {minimum} to {maximum}")
-        return int(text)
-
-    return parse
-
-
-def optional_file(text: str) -> Path | None:
+def parse_optional_path(text: str) -> Path | None:
     """Parse a path. Empty means none."""
     return Path(text) if text else None
 
 
-def log_level(text: str) -> int:
+def parse_log_level(text: str) -> int:
     """Parse the name of a log level."""
     if text not in LEVELS:
         raise ValueError(f"must be one of {', '.join(LEVELS)}")
     return LEVELS[text]
 
 
-def log_format(text: str) -> str:
-    """Parse the name of a log format."""
-    if text not in {"auto", "json", "text"}:
-        raise ValueError("must be one of auto, json, text")
-    return text
-
-
-def address(text: str) -> Address | None:
+def parse_address(text: str) -> Address | None:
     """Parse HOST:PORT, or a port of this machine. Empty means none."""
     if not text:
         return None
@@ -121,43 +132,15 @@ def address(text: str) -> Address | None:
     return Address((match[1] or "127.0.0.1").strip("[]"), int(match[2]))
 
 
-def switch(text: str) -> bool:
-    """Parse "on" or "off"."""
-    if text not in {"off", "on"}:
-        raise ValueError("must be off or on")
-    return text == "on"
-
-
-def payment_provider(text: str) -> str:
-    """Parse the name of a payment provider."""
-    if text not in {"manual", "stripe"}:
-        raise ValueError("must be manual or stripe")
-    return text
-
-
-def password(text: str) -> str:
-    """Parse visible ASCII characters, which are valid in a header."""
-    if not re.fullmatch(r"[\x21-\x7e]*", text):
-        raise ValueError("must be visible ASCII characters without spaces")
-    return text
-
-
-def currency(text: str) -> str:
-    """Parse a currency code of three lowercase letters."""
-    if not re.fullmatch(r"[a-z]{3}", text):
-        raise ValueError("must be three lowercase letters, like nzd")
-    return text
-
-
-def origins(text: str) -> frozenset[str]:
+def parse_origins(text: str) -> frozenset[str]:
     """Parse origins separated by commas; * means all."""
-    found = frozenset(origin.strip() for origin in text.split(",") if origin.strip())
+    found = frozenset(_split(text))
     if not all(_ORIGIN.fullmatch(origin) for origin in found):
         raise ValueError("must be origins like https://shop.example, separated by commas, or *")
     return found
 
 
-def base_url(text: str) -> str:
+def parse_base_url(text: str) -> str:
     """Parse a scheme and a host, and remove the slash after them. Empty means none."""
     found = text.removesuffix("/")
     if text and not _BASE_URL.fullmatch(found):
@@ -165,9 +148,13 @@ def base_url(text: str) -> str:
     return found
 
 
-def networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
+def parse_networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
     """Parse addresses and networks separated by commas."""
     try:
-        return tuple(ip_network(part.strip()) for part in text.split(",") if part.strip())
+        return tuple(map(ip_network, _split(text)))
     except ValueError:
         raise ValueError("must be addresses or networks like 127.0.0.1 or 10.0.0.0/8, separated by commas") from None
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import uvloop
 
+from tests.http import timeouts
 from tests.torture.http_client import PATH, TIMEOUT_SECONDS, Connection, ConnectionLostError, read_response
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.services import ForkServer, RestartableService, create_people
@@ -171,7 +172,9 @@ def work(
     """Send all kinds of requests, or the first `max_kinds`, to a service with 512 MiB of memory."""
     with ExitStack() as stack:
         fork_server = stack.enter_context(ForkServer())
-        service = stack.enter_context(RestartableService(scale.folder, fork_server, fault, LISTINGS_BODY_TIMEOUT="120"))
+        service = stack.enter_context(
+            RestartableService(scale.folder, fork_server, fault, **{timeouts.VARIABLE: "120"})
+        )
         (alice,) = asyncio.run(create_people(scale.folder, 1))
         service.start()
         return uvloop.run(_work(service, alice.key, list(_generate_requests())[:max_kinds], repetitions, concurrent))

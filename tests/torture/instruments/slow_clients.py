@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from tests.http import timeouts
 from tests.http.test_deadlines import GRACE, Timing, busy_neighbour, steady_client
 from tests.torture.http_client import PATH, Connection
 from tests.torture.instrument import Instrument, Outcome, Scale
@@ -27,7 +28,6 @@ _GOOD_CLIENTS, _REQUESTS_PER_SECOND = 3, 60  # the rate is per client
 _REACTION_SECONDS = 1.0  # until a low-priority process with 5,000 clients notices that a connection was closed
 _MAX_GROWTH_MIB = 100.0
 _MAX_ROUNDS = 3  # a stall of the machine may spoil a round
-_TIMEOUTS = ("HEADER_TIMEOUT", "BODY_TIMEOUT", "IDLE_TIMEOUT", "WRITE_TIMEOUT")
 
 
 class Address(NamedTuple):
@@ -93,13 +93,13 @@ async def _prepare(service: RestartableService, key: str) -> None:
 
 def work(scale: Scale, clients: int, timeout: int, rounds: int) -> list[Round]:
     """Run rounds until one meets the target, at most `rounds`."""
-    settings = {f"LISTINGS_{name}": str(timeout) for name in _TIMEOUTS}
+    settings = dict.fromkeys((timeouts.VARIABLE, "LISTINGS_IDLE_TIMEOUT"), str(timeout))
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # inherited by the slow clients
     results: list[Round] = []
     with ExitStack() as stack:
         fork_server = stack.enter_context(ForkServer())
-        service = stack.enter_context(RestartableService(scale.folder, fork_server, **settings))
+        service = stack.enter_context(RestartableService(scale.folder, fork_server, "set_timeouts", **settings))
         (alice,) = asyncio.run(create_people(scale.folder, 1))
         service.start()
         asyncio.run(_prepare(service, alice.key))
