@@ -51,3 +51,7 @@ def test_a_folder_has_at_most_fifteen_modules() -> None:
 
 def test_the_package_root_has_at_most_three_modules() -> None:
     assert len(list(SOURCE.glob("*.py"))) <= 3
+
+
+def test_only_the_services_use_the_store() -> None:
+    assert GRAPH.find_modules_that_directly_import("listings.contract.store") == {"listings.service"}
