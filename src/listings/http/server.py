@@ -12,12 +12,11 @@ from functools import partial
 from types import FrameType
 from typing import Any, NamedTuple, cast
 
-import uvicorn
-
 from listings.domain.errors import Problem
 from listings.http.acceptor import HANDSHAKE_SECONDS, Acceptor, drop_new_connections
 from listings.http.asgi import HttpApplication
 from listings.http.connection import ConnectionLimits, HttpConnection
+from listings.http.uvicorn_base import Config, UvicornServer
 from listings.http.write_buffer import WriteBuffer
 
 _SWEEP_SECONDS = 0.5
@@ -41,7 +40,7 @@ _RETIRING = _ShutdownTimeouts(60.0, 5.0)  # longer than any request may take to 
 _log = logging.getLogger(__name__)
 
 
-class Server(uvicorn.Server):
+class Server(UvicornServer):
     """Serves one application on bound sockets, until a signal or `should_exit`."""
 
     def __init__(
@@ -60,7 +59,7 @@ class Server(uvicorn.Server):
         """
         protocol = partial(HttpConnection, limits, application.render_error, WriteBuffer())
         super().__init__(
-            uvicorn.Config(
+            Config(
                 cast("Any", application),  # uvicorn's own type of a scope is narrower than ASGI's
                 loop="none",
                 http=cast("Any", protocol),
