@@ -13,6 +13,8 @@ from listings.workers.protocol import (
     Begin,
     Event,
     Failed,
+    Ping,
+    Pong,
     Ready,
     Report,
     RequestMetrics,
@@ -74,6 +76,8 @@ class SupervisorLink:
             command = decode_command(line)
             if isinstance(command, Retire):
                 server.retire()
+            elif isinstance(command, Ping):
+                self._send(Pong())
             elif isinstance(command, RequestMetrics) and metrics is not None:
                 self._send(Report(await asyncio.to_thread(metrics.report)))
         server.stop()
