@@ -72,6 +72,7 @@ class Server(UvicornServer):
                 server_header=False,
             )
         )
+        self._build_protocol = partial(protocol, config=self.config, server_state=self.server_state, app_state={})
         self._on_stop = on_stop
         self._limits = limits
         self._on_start = on_start
@@ -129,10 +130,6 @@ class Server(UvicornServer):
         self._acceptor.stop(accept_pending=self._timeouts is _STOPPING)
         await self._acceptor.finish()
         await asyncio.sleep(0)  # a connection accepted by the loop is set up in the next iteration
-
-    def _build_protocol(self) -> asyncio.Protocol:
-        build = cast("Any", self.config.http_protocol_class)
-        return cast("asyncio.Protocol", build(config=self.config, server_state=self.server_state, app_state={}))
 
     def _count_free(self) -> int:
         return self._limits.connections - self.open_connections

@@ -13,15 +13,7 @@ from uvicorn import Server as UvicornServer
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-__all__ = (
-    "HIGH_WATER_LIMIT",
-    "STATUS_LINE",
-    "BaseConnection",
-    "BaseExchange",
-    "Config",
-    "FlowControl",
-    "UvicornServer",
-)
+__all__ = ("HIGH_WATER_LIMIT", "STATUS_LINE", "Config", "FlowControl", "UvicornServer")  # for other modules
 
 _log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from signal import SIGKILL, Signals
 from subprocess import DEVNULL, Popen
-from typing import Self
+from typing import Any, Self
 
 from listings.domain.errors import Problem
 from listings.telemetry.metrics import Family
@@ -95,7 +95,8 @@ class Worker:
         if not self._ready.done() or self.ended.done():
             return
         self.send(RequestMetrics())
-        await asyncio.wait([self._next_report, self.ended], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        either: list[asyncio.Future[Any]] = [self._next_report, self.ended]
+        await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
     def ping(self) -> int:
         """Ping the worker, unless it is starting or stopping. Return how many earlier pings it has not answered."""
