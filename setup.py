@@ -14,7 +14,7 @@ _PACKAGE = Path("src/listings")
 _COMPILED = {
     "api": ("app", "codec", "handlers", "rate_limit_headers", "request", "response_cache", "routes"),
     "domain": ("api_keys", "fields"),
-    "http": ("asgi", "connection", "eager", "exchange", "write_buffer"),
+    "http": ("asgi", "connection", "eager", "exchange", "uvicorn_base", "write_buffer"),
     "ratelimit": ("mapped",),
     "store/sqlite": ("revision_cache", "write_lock"),
 }

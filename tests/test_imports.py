@@ -19,7 +19,6 @@ ONLY_IN = {
     "rich": {"listings.cli"},
     "starlette": {"listings.site"},
     "stripe": {"listings.service"},
-    "uvicorn": {"listings.http"},
 }
 SOURCE = Path(__file__).parent.parent / "src" / "listings"
 GRAPH = grimp.build_graph("listings", include_external_packages=True, cache_dir=None)
@@ -33,15 +32,23 @@ def test_a_library_is_imported_in_its_packages_alone(library: str, packages: set
     assert {find_package(module) for module in GRAPH.find_modules_that_directly_import(library)} == packages
 
 
-def test_conform_imports_the_standard_library_and_errors_alone() -> None:
-    imported = {
-        target
-        for module in GRAPH.modules
-        if module.startswith("listings.conform")
-        for target in GRAPH.find_modules_directly_imported_by(module)
-        if not target.startswith("listings.conform")
-    }
-    assert imported - set(sys.stdlib_module_names) == {"listings.domain.errors"}
+def imports_of(package: str) -> set[str]:
+    """Return what a package imports, except from itself and the standard library."""
+    modules = {module for module in GRAPH.modules if f"{module}.".startswith(f"{package}.")}
+    imported = {target for module in modules for target in GRAPH.find_modules_directly_imported_by(module)}
+    return imported - modules - set(sys.stdlib_module_names)
+
+
+def test_conform_imports_errors_alone() -> None:
+    assert imports_of("listings.conform") == {"listings.domain.errors"}
+
+
+def test_the_http_server_imports_errors_and_its_libraries_alone() -> None:
+    assert imports_of("listings.http") == {"listings.domain.errors", "httptools", "uvicorn"}
+
+
+def test_uvicorn_is_imported_in_one_module() -> None:
+    assert GRAPH.find_modules_that_directly_import("uvicorn") == {"listings.http.uvicorn_base"}
 
 
 def test_a_folder_has_at_most_fifteen_modules() -> None:

@@ -355,7 +355,7 @@ class PipelineCounter:
         self.max_waiting = 0
 
     async def serve(self, exchange: Any) -> None:
-        self.max_waiting = max(self.max_waiting, len(exchange._protocol.pipeline))  # noqa: SLF001 - this is under test
+        self.max_waiting = max(self.max_waiting, len(exchange._connection.queued))  # noqa: SLF001 - this is under test
         await exchange.respond(200, b"content-length: 0\r\n", b"")
 
 

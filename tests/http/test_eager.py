@@ -1,12 +1,12 @@
-"""A request runs without a task as long as it awaits only promises."""
+"""A request runs without a task as long as it awaits only futures that need no task, such as those of SQLite writes."""
 
 import asyncio
 from collections.abc import Coroutine
 
 import pytest
 
-from listings.contract.listings import Promise
 from listings.http.eager import Running, run
+from listings.store.sqlite.writer import Promise
 
 
 async def run_iterations(count: int = 3) -> None:

@@ -175,14 +175,14 @@ def respond_in_reverse_order() -> None:
     """Respond to pipelined requests in reverse order."""
 
     class Stack(deque[object]):
-        def appendleft(self, item: object) -> None:
-            self.append(item)
+        def append(self, item: object) -> None:
+            self.appendleft(item)
 
     original = HttpConnection.connection_made
 
     def connection_made(self: HttpConnection, transport: object) -> None:
         original(self, transport)
-        self.pipeline = Stack()  # type: ignore[assignment]  # part of the fault
+        self.queued = Stack()  # type: ignore[assignment]  # part of the fault
 
     HttpConnection.connection_made = connection_made  # type: ignore[method-assign]  # the injected fault
 

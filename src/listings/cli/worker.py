@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 from contextlib import suppress
+from functools import partial
 
 import uvloop
 
@@ -22,6 +23,7 @@ from listings.cli.serve import limit_connections
 from listings.domain.errors import Problem, Unavailable
 from listings.settings import Settings, load
 from listings.telemetry.logs import RequestLog
+from listings.workers.protocol import Failed, Ready, Report
 from listings.workers.supervisor_link import SupervisorLink
 
 _EXIT_ERROR = 1
@@ -38,7 +40,7 @@ async def work(channel: socket.socket, listener: socket.socket) -> int:
         try:
             await _serve(limit_connections(load(os.environ, begin.flags)), listener, supervisor)
         except Problem as problem:
-            supervisor.send_failure(problem)
+            supervisor.send(Failed(problem.code, problem.message))
             return _EXIT_ERROR
     return 0
 
@@ -52,12 +54,13 @@ async def _serve(settings: Settings, listener: socket.socket, supervisor: Superv
             with suppress(Unavailable):
                 await services.require_ready()  # connects to Redis, so that the first request does not wait for it
             tune_garbage_collector()
-            server = wiring.build_server(services, settings, request_log, supervisor.send_ready, observers)
+            on_start = partial(supervisor.send, Ready())
+            server = wiring.build_server(services, settings, request_log, on_start, observers)
             commands = asyncio.create_task(supervisor.run_commands(server, observers.metrics))
             await server.serve([listener])
         commands.cancel()
         if observers.metrics is not None:
-            supervisor.send_report(observers.metrics)
+            supervisor.send(Report(observers.metrics.report()))
     request_log.close()
     _log.info("Stopped")
 

@@ -1,8 +1,7 @@
 """The store of listings, and its types."""
 
-import asyncio
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import NamedTuple, Protocol, TypeAlias
 
 from listings.contract.history import Actor
 from listings.domain.errors import Problem
@@ -12,16 +11,6 @@ Decide: TypeAlias = Callable[[Listing | None], ListingChange]
 """Receives a row inside the transaction and returns the changes to write, or raises a Problem.
 
 It must be pure, because a store may call it again when it repeats a transaction."""
-
-
-T = TypeVar("T")
-
-
-class Promise(asyncio.Future[T]):
-    """A future that its creator always resolves in the end.
-
-    A request can await it without a task, which is cheaper (`listings.http.eager`).
-    """
 
 
 class IdempotencyRecord(NamedTuple):

@@ -6,17 +6,9 @@ from typing import Any, Protocol, TypeAlias
 from listings.domain.errors import Problem
 
 Scope: TypeAlias = MutableMapping[str, Any]
-
-
 Message: TypeAlias = MutableMapping[str, Any]
-
-
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
-
-
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
-
-
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 

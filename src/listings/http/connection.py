@@ -8,18 +8,18 @@ Invalid HTTP gets the API's error format, after the responses to all earlier req
 import logging
 import socket
 import struct
+from collections import deque
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 import httptools
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from listings.domain.errors import Problem, Unavailable
-from listings.http.asgi import choose_path
+from listings.http.asgi import HttpApplication, choose_path
 from listings.http.eager import Running, run
 from listings.http.exchange import HttpExchange
+from listings.http.uvicorn_base import HIGH_WATER_LIMIT, BaseConnection
 from listings.http.write_buffer import WriteBuffer
 
 _MAX_DISCARDED_BYTES = 64 * 1024 * 1024
@@ -58,9 +58,10 @@ class ConnectionLimits(NamedTuple):
     accept_batch_size: int = 16  # per loop iteration; more would delay the requests of open connections
 
 
-class HttpConnection(HttpToolsProtocol):
+class HttpConnection(BaseConnection):
     """The protocol of one connection. It is the transport of its exchanges, so that `close` can linger."""
 
+    app: HttpApplication  # uvicorn passes it on unchanged
     _arriving: HttpExchange  # the request whose body is arriving, or arrived last
 
     def __init__(
@@ -83,6 +84,7 @@ class HttpConnection(HttpToolsProtocol):
         self._phase: Phase = "silent"
         self._since = self.loop.time()
         self._running: HttpExchange | None = None
+        self.queued: deque[HttpExchange] = deque()  # later requests
         self._ready: HttpExchange | None = None  # runs once the received bytes are parsed
         self._stepping = False
         self._problem: Problem | None = None  # the error to send to a rejected client
@@ -247,7 +249,9 @@ class HttpConnection(HttpToolsProtocol):
             _split_target(self._target),
             self.headers,
             version,
-            keep_alive=version == "1.1" and self.parser.should_keep_alive(),
+            default_headers=self.server_state.default_headers,
+            keep_alive=version == "1.1" and self.parser.should_keep_alive() and not self._stopping,
+            expects_100_continue=self.expect_100_continue,
         )
         self.headers = []  # trailers after the body are not headers (RFC 9110, 6.5.1)
         self._framing_bytes = 0
@@ -256,7 +260,7 @@ class HttpConnection(HttpToolsProtocol):
             self._running = self._ready = self._arriving
         else:
             self.flow.pause_reading()
-            self.pipeline.appendleft((self._arriving, self.app))
+            self.queued.append(self._arriving)
 
     def on_body(self, body: bytes) -> None:
         """Add a part of the body."""
@@ -302,7 +306,7 @@ class HttpConnection(HttpToolsProtocol):
                 exchange, self._ready = self._ready, None
                 if exchange is None:
                     return
-                run(exchange.run(cast("Any", self.app)), self._start_task)
+                run(exchange.run(self.app), self._start_task)
         finally:
             self._stepping = False
         self.loop.call_soon(self._run_ready)
@@ -318,9 +322,9 @@ class HttpConnection(HttpToolsProtocol):
         self._running = None
         if self.transport.is_closing() or self._phase == "linger":
             return
-        if self.pipeline:
-            self._running = self._ready = cast("HttpExchange", self.pipeline.pop()[0])
-        if not self.pipeline:  # otherwise there is enough to do, and reading more would only use memory
+        if self.queued:
+            self._running = self._ready = self.queued.popleft()
+        if not self.queued:  # otherwise there is enough to do, and reading more would only use memory
             self.flow.resume_reading()
         if self._running is not None:
             if not self._stepping:
@@ -358,7 +362,7 @@ class HttpConnection(HttpToolsProtocol):
         if exchange is self._running:
             self._running = self._ready = None
         else:
-            self.pipeline.popleft()
+            self.queued.pop()
 
     def _send_problem(self, problem: Problem) -> None:
         self.write(self._render_error(problem, self.parser.get_method().decode("ascii")))
@@ -381,7 +385,7 @@ class HttpConnection(HttpToolsProtocol):
         A connection without requests stays open until `close_if_idle` closes it.
         """
         self._stopping = True
-        last = self.pipeline[0][0] if self.pipeline else self._running
+        last = self.queued[-1] if self.queued else self._running
         if last is not None:
             last.keep_alive = False
 
@@ -434,11 +438,11 @@ class HttpConnection(HttpToolsProtocol):
         self.transport.abort()
 
     def _disconnect_all(self) -> None:
-        for exchange in [self._running, *(cast("HttpExchange", exchange) for exchange, _ in self.pipeline)]:
+        for exchange in [self._running, *self.queued]:
             if exchange is not None:
                 exchange.disconnected = True
                 exchange.message_event.set()
-        self.pipeline.clear()
+        self.queued.clear()
 
     def _enter(self, phase: Phase) -> None:
         self._phase = phase
@@ -481,9 +485,6 @@ class HttpConnection(HttpToolsProtocol):
             "header_too_large",
             f"The request may have at most {limits.head_fields} headers, of at most {limits.head_bytes} bytes in total",
         )
-
-    def _unset_keepalive_if_required(self) -> None:
-        """Set no timer: the sweep closes idle connections."""
 
 
 def _split_target(target: bytes) -> tuple[bytes, str, bytes]:

@@ -1,6 +1,7 @@
 """Run a request eagerly: step its coroutine without a task until it first blocks.
 
-Most requests never block, and a task costs as much as reading a listing.
+Most requests never block, and a task costs as much as reading a listing. A future needs no task either if its creator
+always resolves it: such a class of futures has the attribute `needs_no_task = True`.
 """
 
 import types
@@ -8,24 +9,22 @@ from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, TypeAlias
 
-from listings.contract.listings import Promise
-
 Running: TypeAlias = Coroutine[Any, Any, None]
 
 
 def run(running: Running, start_task: Callable[[Running], None]) -> None:
-    """Run the coroutine while it awaits only promises. If it awaits anything else, `start_task` gets the rest."""
+    """Run the coroutine while it awaits only futures that need no task. Otherwise `start_task` gets the rest."""
     try:
         awaited = running.send(None)
     except StopIteration:
         return
-    if type(awaited) is Promise:
+    if getattr(awaited, "needs_no_task", False):
         awaited.add_done_callback(partial(_resume, running, start_task))
     else:
         start_task(_continue_in_task(running, awaited))
 
 
-def _resume(running: Running, start_task: Callable[[Running], None], _promise: Promise[Any]) -> None:
+def _resume(running: Running, start_task: Callable[[Running], None], _resolved: object) -> None:
     run(running, start_task)
 
 

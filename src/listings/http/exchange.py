@@ -3,20 +3,36 @@
 import asyncio
 import logging
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 from urllib.parse import unquote
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
-
 from listings.http.asgi import Headers, HttpApplication, Scope
-from listings.http.write_buffer import Data
-
-if TYPE_CHECKING:
-    from listings.http.connection import HttpConnection
+from listings.http.uvicorn_base import STATUS_LINE, BaseExchange, FlowControl
+from listings.http.write_buffer import Data, WriteBuffer
 
 _LARGE_BYTES = 16 * 1024  # from this size on, two buffers are cheaper than a copy
 
 _log = logging.getLogger(__name__)
+
+
+class ExchangeConnection(Protocol):
+    """What an exchange needs from its connection. To uvicorn's code, the connection is the transport."""
+
+    server: tuple[str, int | None] | None
+    client: tuple[str, int] | None
+    scheme: Any
+    flow: FlowControl
+    transport: asyncio.Transport
+    write_buffer: WriteBuffer
+
+    def close(self) -> None:
+        """Close after the last response."""
+
+    def fail(self, exchange: Any) -> None:  # noqa: ANN401 - the exchange itself
+        """Handle a failure of the application."""
+
+    def on_response_complete(self) -> None:
+        """Continue with the next request."""
 
 
 class SingleWaiterEvent:
@@ -45,46 +61,36 @@ class SingleWaiterEvent:
             await self._waiter
 
 
-class HttpExchange(RequestResponseCycle):
+class HttpExchange(BaseExchange):
     """One request and its response. Implements `listings.http.asgi.Exchange`."""
 
     def __init__(  # noqa: PLR0913 - a request's parts
         self,
-        protocol: "HttpConnection",
+        connection: ExchangeConnection,
         method: str,
         target: tuple[bytes, str, bytes],
         headers: Headers,
         version: str,
         *,
+        default_headers: Headers,
         keep_alive: bool,
+        expects_100_continue: bool,
     ) -> None:
         """Start an exchange with a complete request head.
 
         `target` is the path as sent, the path to route by, and the query. `keep_alive` is whether the client may send
         another request on the connection.
-
-        This sets all attributes of uvicorn's cycle itself, because its constructor takes twice as long.
         """
-        self._protocol = protocol
+        super().__init__(
+            connection, connection.flow, default_headers, SingleWaiterEvent(), connection.on_response_complete
+        )
+        self.keep_alive = keep_alive
+        self.waiting_for_100_continue = expects_100_continue
+        self._connection = connection
         self.method = method
         self._raw_path, self.path, self.query = target
         self.headers = headers
         self._version = version
-        self.transport = cast("Any", protocol)
-        self.flow = protocol.flow
-        self.logger = self.access_logger = _log
-        self.access_log = False
-        self.default_headers = protocol.server_state.default_headers
-        self.message_event = cast("Any", SingleWaiterEvent())
-        self.on_response = protocol.on_response_complete
-        self.disconnected = False
-        self.keep_alive = keep_alive and not protocol._stopping  # noqa: SLF001 - it is our connection
-        self.waiting_for_100_continue = protocol.expect_100_continue
-        self.body = bytearray()
-        self.more_body = True
-        self.response_started = self.response_complete = False
-        self.chunked_encoding = None
-        self.expected_content_length = 0
 
     @cached_property
     def scope(self) -> Scope:  # type: ignore[override]  # uvicorn builds it for every request
@@ -94,9 +100,9 @@ class HttpExchange(RequestResponseCycle):
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": self._version,
-            "server": self._protocol.server,
-            "client": self._protocol.client,
-            "scheme": self._protocol.scheme,
+            "server": self._connection.server,
+            "client": self._connection.client,
+            "scheme": self._connection.scheme,
             "root_path": "",
             "method": self.method,
             "path": unquote(path) if "%" in path else path,
@@ -115,7 +121,7 @@ class HttpExchange(RequestResponseCycle):
             await app.serve(cast("Any", self))
         except Exception:  # noqa: BLE001 - the client must not wait forever
             _log.exception("The application failed")
-            self._protocol.fail(self)
+            self._connection.fail(self)
 
     async def send(self, message: Any) -> None:  # noqa: ANN401 - ASGI's messages
         """Send an ASGI message of the pages."""
@@ -138,10 +144,10 @@ class HttpExchange(RequestResponseCycle):
             data = b"%bdate: %b\r\n%b%b%b" % (status_line, date, head, end, body)
         else:
             data = b"%bdate: %b\r\n%b%b" % (status_line, date, head, end), body
-        self._protocol.write_buffer.put(self._protocol.transport, data)
+        self._connection.write_buffer.put(self._connection.transport, data)
         self.message_event.set()
         if not self.keep_alive:
-            self._protocol.close()
+            self._connection.close()
         self.on_response()
 
     def _close_if_body_pending(self) -> None:

@@ -12,12 +12,11 @@ from functools import partial
 from types import FrameType
 from typing import Any, NamedTuple, cast
 
-import uvicorn
-
 from listings.domain.errors import Problem
 from listings.http.acceptor import HANDSHAKE_SECONDS, Acceptor, drop_new_connections
 from listings.http.asgi import HttpApplication
 from listings.http.connection import ConnectionLimits, HttpConnection
+from listings.http.uvicorn_base import Config, UvicornServer
 from listings.http.write_buffer import WriteBuffer
 
 _SWEEP_SECONDS = 0.5
@@ -41,7 +40,7 @@ _RETIRING = _ShutdownTimeouts(60.0, 5.0)  # longer than any request may take to 
 _log = logging.getLogger(__name__)
 
 
-class Server(uvicorn.Server):
+class Server(UvicornServer):
     """Serves one application on bound sockets, until a signal or `should_exit`."""
 
     def __init__(
@@ -60,7 +59,7 @@ class Server(uvicorn.Server):
         """
         protocol = partial(HttpConnection, limits, application.render_error, WriteBuffer())
         super().__init__(
-            uvicorn.Config(
+            Config(
                 cast("Any", application),  # uvicorn's own type of a scope is narrower than ASGI's
                 loop="none",
                 http=cast("Any", protocol),
@@ -73,6 +72,7 @@ class Server(uvicorn.Server):
                 server_header=False,
             )
         )
+        self._build_protocol = partial(protocol, config=self.config, server_state=self.server_state, app_state={})
         self._on_stop = on_stop
         self._limits = limits
         self._on_start = on_start
@@ -130,10 +130,6 @@ class Server(uvicorn.Server):
         self._acceptor.stop(accept_pending=self._timeouts is _STOPPING)
         await self._acceptor.finish()
         await asyncio.sleep(0)  # a connection accepted by the loop is set up in the next iteration
-
-    def _build_protocol(self) -> asyncio.Protocol:
-        build = cast("Any", self.config.http_protocol_class)
-        return cast("asyncio.Protocol", build(config=self.config, server_state=self.server_state, app_state={}))
 
     def _count_free(self) -> int:
         return self._limits.connections - self.open_connections

@@ -3,6 +3,7 @@
 A closed socket also tells each side that the other has ended.
 """
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 import msgspec
@@ -27,6 +28,10 @@ class RequestMetrics(msgspec.Struct, tag="ask"):
     """Command to a worker: report the metrics."""
 
 
+class Ping(msgspec.Struct, tag="ping"):
+    """Command to a worker: show that the event loop runs."""
+
+
 class Ready(msgspec.Struct, tag="ready"):
     """Event: the worker accepts connections."""
 
@@ -38,29 +43,26 @@ class Failed(msgspec.Struct, tag="refused"):
     message: str
 
 
+class Pong(msgspec.Struct, tag="pong"):
+    """Event: the response to a ping."""
+
+
 class Report(msgspec.Struct, tag="report"):
     """Event: the worker's metrics, on request and before it exits."""
 
     families: list[Family]
 
 
-Command: TypeAlias = Begin | Retire | RequestMetrics
-Event: TypeAlias = Ready | Failed | Report
+Command: TypeAlias = Begin | Retire | RequestMetrics | Ping
+Event: TypeAlias = Ready | Failed | Pong | Report
 
-_commands: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
-_events: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+decode_command: Callable[[bytes], Command] = msgspec.json.Decoder(Command).decode
+"""Decode a line from the supervisor."""
+
+decode_event: Callable[[bytes], Event] = msgspec.json.Decoder(Event).decode
+"""Decode a line from a worker."""
 
 
 def encode(message: Command | Event) -> bytes:
     """Return the line of a message."""
     return msgspec.json.encode(message) + b"\n"
-
-
-def decode_command(line: bytes) -> Command:
-    """Decode a line from the supervisor."""
-    return _commands.decode(line)
-
-
-def decode_event(line: bytes) -> Event:
-    """Decode a line from a worker."""
-    return _events.decode(line)

@@ -1,8 +1,8 @@
 """Supervisor of a fixed number of worker processes that share a listening socket.
 
-The supervisor serves no requests itself. It replaces workers that exit unexpectedly. A reload replaces the workers
-one at a time, so that their number never drops. A stop ends all of them gracefully. If the supervisor is killed, the
-workers stop by themselves.
+The supervisor serves no requests itself. It replaces workers that exit unexpectedly or do not respond. A reload
+replaces the workers one at a time, so that their number never drops. A stop ends all of them gracefully. If the
+supervisor is killed, the workers stop by themselves.
 """
 
 import asyncio
@@ -26,6 +26,8 @@ _MIN_START_INTERVAL_SECONDS = 1.0
 _RETIRE_TIMEOUT_SECONDS = 75.0  # a worker takes up to a minute, plus the time of its store
 _STOP_TIMEOUT_SECONDS = 14.0  # a worker takes up to ten seconds, plus the time of its store
 _REPORT_TIMEOUT_SECONDS = 1.0
+_RESPONSE_TIMEOUT_SECONDS = 30.0
+_MAX_UNANSWERED_PINGS = 6  # in a row; counted, so that a pause of the supervisor itself kills no worker
 
 _log = logging.getLogger(__name__)
 
@@ -38,11 +40,16 @@ class Supervisor:
         start: Callable[[Callable[[int, list[Family]], None]], Coroutine[Any, Any, Worker]],
         count: int,
         listener: socket.socket,
+        response_timeout: float = _RESPONSE_TIMEOUT_SECONDS,
     ) -> None:
-        """`start` starts a worker that passes its metrics to the given callback. `listener` is closed at the end."""
+        """`start` starts a worker that passes its metrics to the given callback. `listener` is closed at the end.
+
+        A worker whose event loop does not respond for `response_timeout` seconds is killed and replaced.
+        """
         self._start = start
         self._count = count
         self._listener = listener
+        self._ping_interval = response_timeout / _MAX_UNANSWERED_PINGS
         self._loop = asyncio.get_running_loop()
         self._metrics = MetricsSum()
         self._workers: set[Worker] = set()  # those that have not ended
@@ -65,6 +72,7 @@ class Supervisor:
         if not self._stopping.is_set():
             on_start()
             self._spawn(self._run_reloads())
+            self._spawn(self._kill_unresponsive())
             await self._stopping.wait()
         return await self._stop_all()
 
@@ -118,6 +126,15 @@ class Supervisor:
         self._early_exits = self._early_exits + 1 if early else 0
         _log.error("Worker %d %s; starting a replacement", worker.pid, describe_exit(code))
         await self._replace()
+
+    async def _kill_unresponsive(self) -> None:
+        """Ping all workers, and kill those that do not respond. `_supervise` then replaces them."""
+        while True:
+            await asyncio.sleep(self._ping_interval)
+            for worker in self._workers:
+                if worker.ping() == _MAX_UNANSWERED_PINGS and not worker.is_stopping:
+                    _log.error("Worker %d does not respond; killing it", worker.pid)
+                    worker.signal(signal.SIGKILL)
 
     async def _replace(self) -> None:
         """Start a worker, repeatedly until one is ready."""

@@ -4,32 +4,22 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Protocol, Self
+from typing import Self
 
-from listings.domain.errors import Problem
+from listings.http.server import Server
 from listings.telemetry.metrics import Metrics
 from listings.workers.protocol import (
     MAX_LINE_BYTES,
     Begin,
     Event,
-    Failed,
-    Ready,
+    Ping,
+    Pong,
     Report,
     RequestMetrics,
     Retire,
     decode_command,
     encode,
 )
-
-
-class Stoppable(Protocol):
-    """The server of a worker. Its methods run on the event loop."""
-
-    def stop(self) -> None:
-        """Stop gracefully."""
-
-    def retire(self) -> None:
-        """Stop gracefully, with more time, because other workers keep running."""
 
 
 class SupervisorLink:
@@ -52,30 +42,24 @@ class SupervisorLink:
 
     async def receive_begin(self) -> Begin | None:
         """Receive the first command, or None if the supervisor has ended."""
-        line = await self._reader.readline()
+        line = await self._read_line()
         command = decode_command(line) if line else None
         return command if isinstance(command, Begin) else None
 
-    def send_ready(self) -> None:
-        """Report that the worker accepts connections."""
-        self._send(Ready())
+    def send(self, event: Event) -> None:
+        """Send an event."""
+        self._writer.write(encode(event))
 
-    def send_failure(self, problem: Problem) -> None:
-        """Report the problem because of which the worker exits."""
-        self._send(Failed(problem.code, problem.message))
-
-    def send_report(self, metrics: Metrics) -> None:
-        """Send the metrics, for the last time before the worker exits."""
-        self._send(Report(metrics.report()))
-
-    async def run_commands(self, server: Stoppable, metrics: Metrics | None) -> None:
+    async def run_commands(self, server: Server, metrics: Metrics | None) -> None:
         """Execute the supervisor's commands. If the supervisor ends, stop the server, because nothing else would."""
         while line := await self._read_line():
             command = decode_command(line)
             if isinstance(command, Retire):
                 server.retire()
+            elif isinstance(command, Ping):
+                self.send(Pong())
             elif isinstance(command, RequestMetrics) and metrics is not None:
-                self._send(Report(await asyncio.to_thread(metrics.report)))
+                self.send(Report(await asyncio.to_thread(metrics.report)))
         server.stop()
 
     async def _read_line(self) -> bytes:
@@ -83,6 +67,3 @@ class SupervisorLink:
             return await self._reader.readline()
         except ConnectionError:
             return b""
-
-    def _send(self, event: Event) -> None:
-        self._writer.write(encode(event))

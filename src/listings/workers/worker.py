@@ -5,7 +5,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from signal import SIGKILL, Signals
 from subprocess import DEVNULL, Popen
-from typing import Self
+from typing import Any, Self
 
 from listings.domain.errors import Problem
 from listings.telemetry.metrics import Family
@@ -14,6 +14,8 @@ from listings.workers.protocol import (
     Begin,
     Command,
     Failed,
+    Ping,
+    Pong,
     Ready,
     Report,
     RequestMetrics,
@@ -45,7 +47,8 @@ class Worker:
         self._writer = writer
         self._on_report = on_report
         self._ready: asyncio.Future[None] = loop.create_future()
-        self._pending_reports: list[asyncio.Future[None]] = []
+        self._next_report: asyncio.Future[None] = loop.create_future()
+        self._unanswered_pings = 0
         self.ended = asyncio.create_task(self._read_events())
 
     @classmethod
@@ -91,10 +94,17 @@ class Worker:
         """Request the metrics and wait at most `seconds` for them. Without a reply, the last report stays valid."""
         if not self._ready.done() or self.ended.done():
             return
-        reported = asyncio.get_running_loop().create_future()
-        self._pending_reports.append(reported)
         self.send(RequestMetrics())
-        await asyncio.wait([reported], timeout=seconds)
+        either: list[asyncio.Future[Any]] = [self._next_report, self.ended]
+        await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+
+    def ping(self) -> int:
+        """Ping the worker, unless it is starting or stopping. Return how many earlier pings it has not answered."""
+        unanswered = self._unanswered_pings
+        if self._ready.done() and not self.is_stopping:
+            self._unanswered_pings += 1
+            self.send(Ping())
+        return unanswered
 
     def signal(self, number: Signals) -> None:
         """Send a signal, unless the process has ended."""
@@ -120,6 +130,8 @@ class Worker:
                     self._ready.set_result(None)
                 elif isinstance(event, Failed):
                     problem = Problem(event.code, event.message)
+                elif isinstance(event, Pong):
+                    self._unanswered_pings = 0
                 else:
                     self._handle_report(event)
         except (ConnectionError, ValueError):  # killed while sending
@@ -131,18 +143,12 @@ class Worker:
                 problem or Problem("unavailable", f"A worker {describe_exit(code)} during startup")
             )
             self._ready.exception()  # mark as retrieved, because nobody may be waiting
-        self._resolve_reports()
         return code
 
     def _handle_report(self, report: Report) -> None:
         self._on_report(self.pid, report.families)
-        self._resolve_reports()
-
-    def _resolve_reports(self) -> None:
-        pending, self._pending_reports = self._pending_reports, []
-        for reported in pending:
-            if not reported.done():
-                reported.set_result(None)
+        reported, self._next_report = self._next_report, asyncio.get_running_loop().create_future()
+        reported.set_result(None)
 
 
 def _start_process(command: Sequence[str], descriptors: tuple[int, int]) -> Popen[bytes]:

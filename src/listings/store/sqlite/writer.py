@@ -21,7 +21,6 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import apsw
 
-from listings.contract.listings import Promise
 from listings.domain.errors import Unavailable
 from listings.store.sqlite.connections import open_writer
 from listings.store.sqlite.file_identity import OpenFiles
@@ -56,6 +55,12 @@ _STATEMENT_ERRORS = (
 )
 
 _log = logging.getLogger(__name__)
+
+
+class Promise(asyncio.Future[T]):
+    """A future that the writer always resolves. The server runs a request that awaits it without a task."""
+
+    needs_no_task = True
 
 
 class _Call(NamedTuple):

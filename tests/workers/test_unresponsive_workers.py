@@ -1,0 +1,94 @@
+"""A worker whose event loop does not respond is replaced."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from listings import maintenance
+from listings.http.server import bind_socket, format_base_url
+from listings.telemetry.metrics import Family
+from listings.workers.supervisor import Supervisor
+from listings.workers.worker import Worker
+from tests.cli.commands import DEADLINE
+from tests.harness import DatabaseUrls, load_test_settings
+
+pytestmark = pytest.mark.slow
+
+REAL_WORKER = (sys.executable, "-P", "-m", "listings.cli.worker")
+SLOW_WORKER = (  # takes longer than the timeout to start and to stop, and answers no ping meanwhile
+    sys.executable,
+    "-c",
+    """if True:
+    import json, socket, sys, time
+    channel = socket.socket(fileno=int(sys.argv[1])).makefile("rwb", buffering=0)
+    for line in channel:
+        command = json.loads(line)["type"]
+        if command != "ping":
+            time.sleep(1.5)
+        if command == "retire":
+            break
+        channel.write(b'{"type": "pong"}\\n' if command == "ping" else b'{"type": "ready"}\\n')
+    """,
+)
+
+
+class Supervised:
+    """Workers under a supervisor, in the order of their starts."""
+
+    def __init__(self, command: Sequence[str], flags: Mapping[str, str | None], count: int, timeout: float) -> None:
+        self._command = command
+        self._flags = flags
+        self._listener = bind_socket("127.0.0.1", 0)
+        self.base_url = format_base_url(self._listener)
+        self.workers: list[Worker] = []
+        self.supervisor = Supervisor(self._start, count, self._listener, timeout)
+
+    async def _start(self, on_report: Callable[[int, list[Family]], None]) -> Worker:
+        self.workers.append(await Worker.start(self._command, self._flags, self._listener, on_report))
+        return self.workers[-1]
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """Start the workers, and stop them gracefully at the end."""
+        ready = asyncio.Event()
+        running = asyncio.create_task(self.supervisor.run(ready.set))
+        await asyncio.wait([running, asyncio.create_task(ready.wait())], return_when=asyncio.FIRST_COMPLETED)
+        yield
+        self.supervisor.stop()
+        assert await running
+
+
+def test_a_stuck_worker_is_replaced_while_others_serve(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    maintenance.migrate_database(load_test_settings(tmp_path))
+    flags = {"data_folder": str(tmp_path), "database": DatabaseUrls.build(tmp_path), "workers": "2"}
+
+    async def run_scenario() -> None:
+        service = Supervised(REAL_WORKER, flags, 2, 1.5)
+        async with asyncio.timeout(DEADLINE), service.run():
+            stuck = service.workers[0]
+            stuck.signal(signal.SIGSTOP)
+            async with httpx.AsyncClient(base_url=service.base_url, headers={"Connection": "close"}) as client:
+                while len(service.workers) < 3:
+                    assert (await client.get("/healthz")).status_code == 200
+            assert await stuck.ended == -signal.SIGKILL
+            await service.workers[2].wait_until_ready()
+
+    asyncio.run(run_scenario())
+    assert "does not respond; killing it" in caplog.text
+
+
+def test_a_worker_that_starts_or_retires_slowly_is_not_killed() -> None:
+    async def run_scenario() -> None:
+        service = Supervised(SLOW_WORKER, {}, 1, 1.0)
+        async with asyncio.timeout(DEADLINE), service.run():
+            service.supervisor.reload()
+            assert await service.workers[0].ended == 0
+            assert len(service.workers) == 2
+
+    asyncio.run(run_scenario())
