@@ -34,6 +34,7 @@ class RedisServer:
 
     def __init__(self, *, password: str = "", configuration: str = "") -> None:
         """`configuration` is the content of redis.conf."""
+        self._program = find_redis()
         self._options = ["--requirepass", password] if password else []
         self._password = password
         self._configuration = configuration
@@ -62,7 +63,7 @@ class RedisServer:
         ]
         file = Path(self._folder.name) / "redis.conf"
         file.write_text(self._configuration)
-        command = [find_redis(), str(file), *options, "--save", "", "--appendonly", "no", *self._options]
+        command = [self._program, str(file), *options, "--save", "", "--appendonly", "no", *self._options]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + _START_TIMEOUT_SECONDS
         with self.client() as client:
