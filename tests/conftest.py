@@ -55,7 +55,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     """Report skipped tests with one line per reason. In CI they fail: everything they need must be installed there."""
     report = yield
     if report.skipped and isinstance(report.longrepr, tuple):
-        report.longrepr = ("tests", None, report.longrepr[2])
+        report.longrepr = ("tests", None, report.longrepr[2])  # type: ignore[assignment]  # no line number
         report.outcome = "failed" if os.environ.get("CI") else "skipped"
     return report
 
