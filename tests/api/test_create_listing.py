@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
-import httpx
+import httpx2
 import pytest
 
 from bench.data import store_of
@@ -58,7 +58,7 @@ def test_a_create_returns_201_with_an_id_and_a_message(alice: Client) -> None:
 
 
 @pytest.mark.decision("G14")
-def test_the_location_is_the_path_of_the_listing(alice: Client, http: httpx.Client) -> None:
+def test_the_location_is_the_path_of_the_listing(alice: Client, http: httpx2.Client) -> None:
     response = alice.post(json=REQUIRED)
     listing = response.json()["id"]
     assert response.headers["Location"] == f"{LISTINGS}/{listing}"

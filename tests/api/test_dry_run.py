@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import httpx
+import httpx2
 import pytest
 
 from tests.api.helpers import STRICT, get_outcome, get_state
@@ -27,7 +27,7 @@ def listings(alice: Client, bob: Client) -> Listings:
     return Listings(alice, bob)
 
 
-Send: TypeAlias = Callable[[Listings, str], httpx.Response]
+Send: TypeAlias = Callable[[Listings, str], httpx2.Response]
 
 
 def request(method: str, path: str, **more: Any) -> Send:
@@ -38,7 +38,7 @@ def request(method: str, path: str, **more: Any) -> Send:
 def batch(*operations: Any, **more: Any) -> Send:
     """Return a function that sends a batch with a given query; an id may name a listing."""
 
-    def send(listings: Listings, query: str) -> httpx.Response:
+    def send(listings: Listings, query: str) -> httpx2.Response:
         with_ids = [
             {**operation, "id": getattr(listings, operation["id"])} if "id" in operation else operation
             for operation in operations

@@ -9,7 +9,7 @@ from threading import Barrier
 from typing import Any
 
 import apsw
-import httpx
+import httpx2
 import pytest
 
 from listings.api.app import Application
@@ -33,7 +33,7 @@ def with_key(key: str) -> dict[str, str]:
 KEY = with_key("k1")
 
 
-def create(client: Client, key: str, body: dict[str, Any] | None = None, **more: Any) -> httpx.Response:
+def create(client: Client, key: str, body: dict[str, Any] | None = None, **more: Any) -> httpx2.Response:
     return client.post(json=body or LAMP, headers=with_key(key), **more)
 
 
@@ -161,7 +161,7 @@ def test_a_listing_deleted_since_is_not_created_again(alice: Client) -> None:
 def test_concurrent_equal_requests_create_one_listing(alice: Client, clients: int) -> None:
     start = Barrier(clients)
 
-    def send(_: int) -> httpx.Response:
+    def send(_: int) -> httpx2.Response:
         start.wait(DEADLINE)
         return create(alice, "k1")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, urlencode, urljoin, urlsplit
 
-import httpx
+import httpx2
 import pytest
 
 from bench.data import store_of
@@ -27,7 +27,7 @@ OTHER_QUERY = "cursor belongs to a list with different filters or sort order"
 in_every_order = pytest.mark.parametrize("sort", [f"{sign}{name}" for name in SORTS for sign in ("", "-")])
 
 
-def get_next_query(response: httpx.Response) -> str:
+def get_next_query(response: httpx2.Response) -> str:
     """Return the query of the next page; "" on the last one."""
     if "Link" not in response.headers:
         return ""
@@ -38,7 +38,7 @@ def get_next_query(response: httpx.Response) -> str:
     return f"?{url.query}"
 
 
-def get_cursor(response: httpx.Response) -> str:
+def get_cursor(response: httpx2.Response) -> str:
     return parse_qs(get_next_query(response)[1:])["cursor"][0]
 
 

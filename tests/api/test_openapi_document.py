@@ -7,7 +7,7 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import jsonschema_rs
 import pytest
 from hypothesis import given
@@ -60,7 +60,7 @@ def build_validator(schema: dict[str, Any]) -> Any:
     )
 
 
-def check_response(operation: dict[str, Any], response: httpx.Response) -> dict[str, Any]:
+def check_response(operation: dict[str, Any], response: httpx2.Response) -> dict[str, Any]:
     """Check that a response has the described status, headers and schema; return its description."""
     described = resolve(operation["responses"][str(response.status_code)])
     headers = {name.lower(): resolve(header) for name, header in described["headers"].items()}
@@ -292,7 +292,7 @@ EXAMPLES = list(build_examples())
     ("path", "method", "name", "sent"), EXAMPLES, ids=[f"{method} {path} {name}" for path, method, name, _ in EXAMPLES]
 )
 def test_an_example_gets_a_response_as_described(
-    http: httpx.Client, alice: Client, path: str, method: str, name: str, sent: dict[str, Any]
+    http: httpx2.Client, alice: Client, path: str, method: str, name: str, sent: dict[str, Any]
 ) -> None:
     listing_id = alice.create()
     operation = get_operation(path, method)
@@ -375,7 +375,7 @@ def test_an_invalid_idempotency_key_does_not_match_its_pattern(alice: Client, ke
 # Responses of the service
 
 
-def test_the_document_needs_no_key_and_may_be_cached(http: httpx.Client) -> None:
+def test_the_document_needs_no_key_and_may_be_cached(http: httpx2.Client) -> None:
     response = http.get("/openapi.json")
     assert response.json() == DOCUMENT
     assert response.headers["content-type"] == "application/json; charset=utf-8"
@@ -398,7 +398,7 @@ def test_an_allowed_origin_may_use_every_described_header(tmp_path: Path) -> Non
     assert {name.lower() for name in components["headers"]} - unneeded - {"content-security-policy"} <= exposed
     check_response(
         get_operation("/healthz", "GET"),
-        httpx.Response(200, headers=reply.headers | {"Date": "of the server"}, content=reply.body),
+        httpx2.Response(200, headers=reply.headers | {"Date": "of the server"}, content=reply.body),
     )
 
 
@@ -414,7 +414,7 @@ def test_an_allowed_origin_may_use_every_described_header(tmp_path: Path) -> Non
 def test_a_rejection_below_http_is_as_described(running: RunningService, sent: bytes) -> None:
     with Connection(running) as connection:
         raw = connection.send(sent).read_response()
-    response = httpx.Response(raw.status, headers=raw.headers, content=raw.body)
+    response = httpx2.Response(raw.status, headers=raw.headers, content=raw.body)
     assert abs(time.time() - parsedate_to_datetime(response.headers["date"]).timestamp()) < 60
     check_response(get_operation("/healthz", "GET"), response)
 

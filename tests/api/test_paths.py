@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from tests.api.helpers import LISTINGS, get_outcome
@@ -65,7 +65,7 @@ def test_an_unknown_path_is_404_with_any_method(harness: Harness, path: str) -> 
 @pytest.mark.parametrize(
     "path", ["/nothing", "/api/v2/listings", "/api/v1/listings//", "/API/v1/listings", "/icon.ico"]
 )
-def test_an_unknown_path_is_404_over_http_too(http: httpx.Client, path: str) -> None:
+def test_an_unknown_path_is_404_over_http_too(http: httpx2.Client, path: str) -> None:
     assert get_outcome(http.get(path)) == (404, "path_not_found")
 
 
@@ -84,7 +84,7 @@ def test_a_trailing_slash_causes_no_redirect(alice: Client) -> None:
 
 
 @pytest.mark.parametrize("segment", ["%2B1", "1025%20", "1025%0A", "1025%00", "%D9%A1", "1025;a", "1025."])
-def test_an_invalid_id_is_a_listing_that_does_not_exist(http: httpx.Client, alice: Client, segment: str) -> None:
+def test_an_invalid_id_is_a_listing_that_does_not_exist(http: httpx2.Client, alice: Client, segment: str) -> None:
     path = f"{LISTINGS}/{segment}"
     assert http.get(path).status_code == 401
     assert get_outcome(alice.get(f"/{segment}")) == (404, "listing_not_found")
@@ -118,7 +118,7 @@ def test_an_invalid_id_is_404_with_every_method(harness: Harness) -> None:
             assert (segment, reply.status, reply.json()) == (segment, 404, {"error": "Listing not found"})
 
 
-def test_the_health_check_needs_no_key(http: httpx.Client) -> None:
+def test_the_health_check_needs_no_key(http: httpx2.Client) -> None:
     assert http.get("/healthz").status_code == 200
     assert http.post("/healthz").status_code == 405
 
@@ -128,7 +128,7 @@ def test_the_health_check_needs_no_key(http: httpx.Client) -> None:
 
 @pytest.mark.parametrize("path", ALLOWED)
 @pytest.mark.parametrize("slash", ["", "/"])
-def test_other_methods_are_405_without_a_key(http: httpx.Client, path: str, slash: str) -> None:
+def test_other_methods_are_405_without_a_key(http: httpx2.Client, path: str, slash: str) -> None:
     allowed = ALLOWED[path]
     for method in METHODS:
         response = http.request(method, path + slash)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2
 import pytest
 
 from listings.api.routes import ROUTES
@@ -91,7 +91,7 @@ REQUESTS = {
 class Sender:
     """Sends requests to one service, with the keys of its cast."""
 
-    def __init__(self, service: RunningService, http: httpx.Client) -> None:
+    def __init__(self, service: RunningService, http: httpx2.Client) -> None:
         cast = service.cast()
         self._http = http
         self._keys = {"alice": cast.alice.key, "bob": cast.bob.key, "charlie": cast.charlie.key, "unknown": "u" * 20}
@@ -110,7 +110,7 @@ class Sender:
         ]
         return Response(response.status_code, sorted(headers), TIME.sub(b"", response.content))
 
-    def _send(self, request: Request) -> httpx.Response:
+    def _send(self, request: Request) -> httpx2.Response:
         headers: dict[str, Any] = {"Host": "shop.example", "X-Request-Id": "same", **request.headers}
         if request.who:
             headers["X-API-Key"] = self._keys[request.who]
@@ -119,7 +119,7 @@ class Sender:
 
 
 def send_all(service: RunningService) -> dict[str, Response]:
-    with httpx.Client(base_url=service.base_url, timeout=TIMEOUT) as http:
+    with httpx2.Client(base_url=service.base_url, timeout=TIMEOUT) as http:
         sender = Sender(service, http)
         return {name: sender.send(request) for name, request in REQUESTS.items()}
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from tests.api.helpers import LISTINGS, assert_plan_expired, get_outcome
@@ -12,7 +12,7 @@ from tests.harness import START, Harness, Reply
 PATH = "/api/v1/rate_limit"
 
 
-def send(http: httpx.Client, client: Client, method: str = "GET", path: str = PATH) -> httpx.Response:
+def send(http: httpx2.Client, client: Client, method: str = "GET", path: str = PATH) -> httpx2.Response:
     return http.request(method, path, headers={"X-API-Key": client.person.key})
 
 
@@ -22,7 +22,7 @@ def read_headers(reply: Reply) -> dict[str, int]:
     return {name: int(reply.headers[header]) for name, header in names.items()}
 
 
-def test_an_unused_key_has_all_requests_of_its_hour(http: httpx.Client, alice: Client) -> None:
+def test_an_unused_key_has_all_requests_of_its_hour(http: httpx2.Client, alice: Client) -> None:
     response = send(http, alice)
     content = response.json()
     assert response.status_code == 200
@@ -31,7 +31,7 @@ def test_an_unused_key_has_all_requests_of_its_hour(http: httpx.Client, alice: C
 
 
 @pytest.mark.decision("G29")
-def test_reading_the_limit_costs_nothing(http: httpx.Client, alice: Client) -> None:
+def test_reading_the_limit_costs_nothing(http: httpx2.Client, alice: Client) -> None:
     for used in range(4):
         for _ in range(3):
             response = send(http, alice)
@@ -76,12 +76,12 @@ def test_all_values_are_null_without_a_limit(tmp_path: Path) -> None:
         assert not [name for name in reply.headers if "ratelimit" in name]
 
 
-def test_each_key_has_its_own_limit(http: httpx.Client, alice: Client, bob: Client) -> None:
+def test_each_key_has_its_own_limit(http: httpx2.Client, alice: Client, bob: Client) -> None:
     alice.get()
     assert (send(http, alice).json()["remaining"], send(http, bob).json()["remaining"]) == (999, 1000)
 
 
-def test_the_resource_needs_a_key_and_a_plan(http: httpx.Client, charlie: Client) -> None:
+def test_the_resource_needs_a_key_and_a_plan(http: httpx2.Client, charlie: Client) -> None:
     assert get_outcome(http.get(PATH)) == (401, "api_key_required")
     expired = send(http, charlie)
     assert_plan_expired(expired)
@@ -90,16 +90,16 @@ def test_the_resource_needs_a_key_and_a_plan(http: httpx.Client, charlie: Client
 
 
 @pytest.mark.parametrize("path", [f"{PATH}/", f"{PATH}?colour=red"])
-def test_a_trailing_slash_and_unknown_parameters_are_ignored(http: httpx.Client, alice: Client, path: str) -> None:
+def test_a_trailing_slash_and_unknown_parameters_are_ignored(http: httpx2.Client, alice: Client, path: str) -> None:
     assert send(http, alice, path=path).status_code == 200
 
 
-def test_head_is_allowed_and_other_methods_are_not(http: httpx.Client, alice: Client) -> None:
+def test_head_is_allowed_and_other_methods_are_not(http: httpx2.Client, alice: Client) -> None:
     head = send(http, alice, "HEAD")
     assert (head.status_code, head.content) == (200, b"")
     response = send(http, alice, "POST")
     assert (response.status_code, response.headers["Allow"]) == (405, "GET, HEAD")
 
 
-def test_the_response_must_not_be_stored(http: httpx.Client, alice: Client) -> None:
+def test_the_response_must_not_be_stored(http: httpx2.Client, alice: Client) -> None:
     assert send(http, alice).headers["Cache-Control"] == "no-store"

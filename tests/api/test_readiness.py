@@ -4,14 +4,14 @@ import os
 from pathlib import Path
 
 import apsw
-import httpx
+import httpx2
 import pytest
 
 from tests.harness import Harness
 
 
 @pytest.mark.parametrize(("path", "content"), [("/healthz", {"status": "ok"}), ("/readyz", {"status": "ready"})])
-def test_a_healthy_service_says_so_without_a_key(http: httpx.Client, path: str, content: dict[str, str]) -> None:
+def test_a_healthy_service_says_so_without_a_key(http: httpx2.Client, path: str, content: dict[str, str]) -> None:
     for method in ("GET", "HEAD"):
         response = http.request(method, path)
         assert response.status_code == 200

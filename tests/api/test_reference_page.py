@@ -8,7 +8,7 @@ import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from listings.api.docs import document, operations
@@ -114,7 +114,7 @@ def test_the_etag_depends_on_the_host(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize(("path", "kind"), FILES.items())
-def test_the_files_of_the_page_need_no_key(http: httpx.Client, path: str, kind: str) -> None:
+def test_the_files_of_the_page_need_no_key(http: httpx2.Client, path: str, kind: str) -> None:
     response = http.get(path)
     assert (response.status_code, response.headers["content-type"]) == (200, f"{kind}; charset=utf-8")
     again = http.get(path, headers={"If-None-Match": response.headers["etag"]})
@@ -122,7 +122,7 @@ def test_the_files_of_the_page_need_no_key(http: httpx.Client, path: str, kind: 
     assert http.head(path).headers["content-length"] == str(len(response.content))
 
 
-def test_the_policy_blocks_external_resources(http: httpx.Client) -> None:
+def test_the_policy_blocks_external_resources(http: httpx2.Client) -> None:
     policy = dict(part.split(" ", 1) for part in http.get("/docs").headers["content-security-policy"].split("; "))
     assert policy == {
         "default-src": "'none'",

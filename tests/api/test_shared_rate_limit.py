@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import hiredis
-import httpx
+import httpx2
 import pytest
 
 from listings.cli.checks import run_checks
@@ -69,7 +69,7 @@ class Machines:
 
     def _send(self, person: Person, number: int, requests: int) -> list[int]:
         service = self.services[number % len(self.services)]
-        with httpx.Client(base_url=service.base_url, timeout=DEADLINE, verify=False, trust_env=False) as http:  # noqa: S501 - it is plain HTTP
+        with httpx2.Client(base_url=service.base_url, timeout=DEADLINE, verify=False, trust_env=False) as http:
             headers = {"X-API-Key": person.key}
             return [http.get(f"{LISTINGS}/1", headers=headers).status_code for _ in range(requests)]
 
@@ -149,7 +149,7 @@ async def wait_for_redis(harness: Harness) -> None:
 def test_metrics_report_an_outage_and_the_requests_counted_locally(tmp_path: Path, server: RedisServer) -> None:
     with (
         RunningService(tmp_path, redis=server.url, redis_timeout=TIMEOUT, metrics_address="0") as service,
-        httpx.Client(base_url=service.base_url, timeout=DEADLINE) as http,
+        httpx2.Client(base_url=service.base_url, timeout=DEADLINE) as http,
     ):
         headers = {"X-API-Key": service.cast().alice.key}
         assert service.observers.metrics is not None

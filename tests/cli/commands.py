@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
-import httpx
+import httpx2
 import pytest
 
 from listings import wiring
@@ -144,7 +144,7 @@ class Program:
             try:
                 lines = _read_announcement(process, demo="--demo" in flags)
                 address = re.findall(r"^Listings is running at (http://[^\s,]+)", "\n".join(lines), re.MULTILINE)
-                with httpx.Client(base_url=address[0], timeout=DEADLINE) as http:
+                with httpx2.Client(base_url=address[0], timeout=DEADLINE) as http:
                     yield Serving(self.folder, process, lines, http)
             finally:
                 process.kill()
@@ -167,7 +167,7 @@ class Serving(NamedTuple):
     folder: Path
     process: subprocess.Popen[str]
     lines: list[str]  # up to the announcement
-    http: httpx.Client
+    http: httpx2.Client
 
     @property
     def base_url(self) -> str:
@@ -185,7 +185,7 @@ class Serving(NamedTuple):
         assert response.status_code == 201, response.text
         return int(response.json()["id"])
 
-    def read(self, key: str, listing_id: int) -> httpx.Response:
+    def read(self, key: str, listing_id: int) -> httpx2.Response:
         return self.http.get(f"/api/v1/listings/{listing_id}", headers={"X-API-Key": key})
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> Outcome:

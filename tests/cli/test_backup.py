@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from tests.cli import terminal
@@ -90,7 +90,7 @@ def creating(service: Serving, key: str, clients: int) -> Iterator[list[int]]:
     stop = threading.Event()
 
     def create() -> None:
-        with httpx.Client(base_url=service.base_url, timeout=DEADLINE) as http:
+        with httpx2.Client(base_url=service.base_url, timeout=DEADLINE) as http:
             while not stop.is_set():
                 body = {"title": "Bicycle", "content": "Two wheels. " * 300}
                 response = http.post("/api/v1/listings", headers={"X-API-Key": key}, json=body)

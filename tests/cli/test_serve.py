@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
-import httpx
+import httpx2
 import pytest
 
 from listings import wiring
@@ -81,7 +81,7 @@ def test_the_demos_accounts_can_sign_in(demo: Serving) -> None:
     password = demo_environment(demo.folder)["CONSOLE_PASSWORD"]
     assert f"CONSOLE_PASSWORD {password}" in "\n".join(demo.lines)
     for name in ("alice", "bob", "charlie"):
-        with httpx.Client(base_url=demo.base_url, timeout=DEADLINE) as browser:
+        with httpx2.Client(base_url=demo.base_url, timeout=DEADLINE) as browser:
             token = re.search(r'name="token" value="(\w+)"', browser.get("/sign-in", headers=PAGE).text)
             assert token is not None
             entry = {"token": token[1], "email": f"{name}@demo.example", "password": password}
@@ -109,14 +109,14 @@ def test_each_curl_command_follows_its_expected_status(demo: Serving) -> None:
 
 def test_on_a_terminal_the_demo_logs_nothing(tmp_path: Path) -> None:
     with terminal.demo(tmp_path) as (url, lines):
-        assert httpx.get(f"{url}/api/v1/listings", timeout=DEADLINE).status_code == 401
+        assert httpx2.get(f"{url}/api/v1/listings", timeout=DEADLINE).status_code == 401
     assert lines[0].startswith("Listings is running at ")
     assert lines[-1].startswith("Stop: ")
 
 
 def test_a_verbose_demo_logs_every_request(tmp_path: Path) -> None:
     with terminal.demo(tmp_path, "--verbose") as (url, lines):
-        httpx.get(f"{url}/healthz", timeout=DEADLINE)
+        httpx2.get(f"{url}/healthz", timeout=DEADLINE)
     after = lines[next(number for number, line in enumerate(lines) if line.startswith("Stop: ")) :]
     assert any("/healthz" in line for line in after)
 
@@ -385,8 +385,8 @@ def test_a_service_without_requests_exits_with_0(service: Serving) -> None:
 def test_a_stopped_service_accepts_no_connections(program: Program) -> None:
     with program.serve("--host", "127.0.0.4") as service:  # an address on which no other program opens the port
         service.stop()
-        with pytest.raises(httpx.ConnectError):
-            httpx.get(f"{service.base_url}/healthz", timeout=DEADLINE)
+        with pytest.raises(httpx2.ConnectError):
+            httpx2.get(f"{service.base_url}/healthz", timeout=DEADLINE)
 
 
 def test_a_port_can_be_reused_immediately(program: Program) -> None:

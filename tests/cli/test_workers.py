@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-import httpx
+import httpx2
 import pytest
 
 from tests.cli.commands import DEADLINE, PROGRAM, Program, Serving, clean_environment, demo_environment
@@ -346,7 +346,7 @@ def test_a_reload_waits_for_requests_in_progress(many: Many) -> None:
         begin_requests(many.serving, one_each)
         many.serving.process.send_signal(signal.SIGHUP)
         until(lambda: len(many.workers) == 3)
-        health = httpx.get(f"{many.serving.base_url}/healthz", trust_env=False, timeout=DEADLINE)
+        health = httpx2.get(f"{many.serving.base_url}/healthz", trust_env=False, timeout=DEADLINE)
         assert health.status_code == 200
         responses = [connection.send(BODY[10:]).read_response() for connection in one_each]
         assert [response.status for response in responses] == [201, 201]
@@ -492,7 +492,7 @@ def test_metrics_cover_all_workers_and_counters_never_decrease(tmp_path: Path) -
         os.kill(min(list_workers(serving)).pid, signal.SIGKILL)
         until(lambda: len(list_workers(serving)) == 2 and Scrape(url)("listings_worker_deaths_total") == 1)
         assert request_each(40).requests("GET", "/readyz", 200) == 40
-        readiness = httpx.get(f"{serving.base_url}/readyz", trust_env=False, timeout=DEADLINE)
+        readiness = httpx2.get(f"{serving.base_url}/readyz", trust_env=False, timeout=DEADLINE)
         assert readiness.status_code == 200  # counted in the next scrape
         reload_and_wait(serving)
         scrape = request_each(61)
@@ -526,7 +526,7 @@ def test_every_worker_shows_the_counts_of_the_others(many: Many) -> None:
 def sign_in(serving: Serving, email: str, password: str) -> str:
     """Sign a seller in and return the cookie."""
     headers = {"Accept": "text/html", "Sec-Fetch-Site": "same-origin"}
-    with httpx.Client(base_url=serving.base_url, headers=headers, timeout=DEADLINE) as browser:
+    with httpx2.Client(base_url=serving.base_url, headers=headers, timeout=DEADLINE) as browser:
         token = re.search(r'name="token" value="(\w+)"', browser.get("/sign-in").text)
         assert token is not None
         entered = browser.post("/sign-in", data={"token": token[1], "email": email, "password": password})

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import httpx
+import httpx2
 import pytest
 
 from listings.http.connection import ConnectionLimits
@@ -54,7 +54,7 @@ class Proxy(NamedTuple):
     folder: Path
     listener: Path
     tls: ssl.SSLContext | None
-    http: httpx.Client
+    http: httpx2.Client
 
     def connect(self) -> socket.socket:
         """Open a new connection."""
@@ -125,9 +125,9 @@ def running_proxy(name: str, folder: Path, upstream: str) -> Iterator[Proxy]:
     with (
         (folder / "output.log").open("wb") as output,
         subprocess.Popen(command, env=environment, stdout=output, stderr=output) as process,
-        httpx.Client(
+        httpx2.Client(
             base_url=f"{'http' if tls is None else 'https'}://{NAME}",
-            transport=httpx.HTTPTransport(uds=str(listener), verify=tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)),
+            transport=httpx2.HTTPTransport(uds=str(listener), verify=tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)),
             timeout=DEADLINE,
         ) as http,
     ):

@@ -6,7 +6,7 @@ import socket
 import subprocess
 from collections.abc import Callable, Iterator
 
-import httpx
+import httpx2
 import pytest
 import requests
 
@@ -33,8 +33,8 @@ def send_with_requests_chunked(url: str, key: str) -> int:
     return requests.post(url + PATH, data=chunks, headers={"X-API-Key": key}, timeout=TIMEOUT).status_code
 
 
-def send_with_httpx(url: str, key: str) -> int:
-    return httpx.post(url + PATH, content=LARGE, headers={"X-API-Key": key}, timeout=TIMEOUT).status_code
+def send_with_httpx2(url: str, key: str) -> int:
+    return httpx2.post(url + PATH, content=LARGE, headers={"X-API-Key": key}, timeout=TIMEOUT).status_code
 
 
 def send_with_curl(url: str, key: str, *more: str) -> int:
@@ -55,7 +55,7 @@ CLIENTS = [
     send_with_http_client,
     send_with_requests,
     send_with_requests_chunked,
-    send_with_httpx,
+    send_with_httpx2,
     send_with_curl,
     send_with_curl_without_expect,
 ]
@@ -86,7 +86,7 @@ def test_a_413_can_be_read(limited: RunningService, alice: Person, send: Callabl
 @pytest.mark.parametrize("send", CLIENTS)
 def test_a_429_can_be_read(limited: RunningService, alice: Person, send: Callable[[str, str], int]) -> None:
     for _ in range(20):
-        assert httpx.get(limited.base_url + PATH, headers={"X-API-Key": alice.key}, timeout=TIMEOUT).status_code == 200
+        assert httpx2.get(limited.base_url + PATH, headers={"X-API-Key": alice.key}, timeout=TIMEOUT).status_code == 200
     assert send(limited.base_url, alice.key) == 429
 
 

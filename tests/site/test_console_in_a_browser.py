@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -101,14 +101,14 @@ def test_a_new_seller_completes_every_step(browser: Browser, deployment: Deploym
 def create_listing(deployment: Deployment, key: str) -> int:
     body = {"title": "Kauri bowl", "content": "Turned by hand.", "price": 60}
     url = f"{deployment.service.base_url}/api/v1/listings"
-    response = httpx.post(url, json=body, headers={"X-API-Key": key}, timeout=DEADLINE)
+    response = httpx2.post(url, json=body, headers={"X-API-Key": key}, timeout=DEADLINE)
     assert response.status_code == 201
     return int(response.json()["id"])
 
 
 def status_of(deployment: Deployment, key: str) -> int:
     url = f"{deployment.service.base_url}/api/v1/rate_limit"
-    return httpx.get(url, headers={"X-API-Key": key}, timeout=DEADLINE).status_code
+    return httpx2.get(url, headers={"X-API-Key": key}, timeout=DEADLINE).status_code
 
 
 def view_as_visitor(deployment: Deployment, visitor: Visit, listing_id: int) -> None:
@@ -164,8 +164,8 @@ def seller(browser: Browser, deployment: Deployment) -> Iterator[Visit]:
         body = {"title": "W" * 255, "content": "x" * 3000, "category": "y" * 100, "price": 999_999_999.99}
         for _ in range(2):
             url = f"{deployment.service.base_url}/api/v1/listings"
-            httpx.post(url, json=body, headers=headers, timeout=DEADLINE)
-            httpx.get(f"{url}/99{'9' * 15}", headers=headers, timeout=DEADLINE)
+            httpx2.post(url, json=body, headers=headers, timeout=DEADLINE)
+            httpx2.get(f"{url}/99{'9' * 15}", headers=headers, timeout=DEADLINE)
         yield seen
 
 

@@ -30,15 +30,15 @@ with Harness(Path(sys.argv[1])) as harness:
 FAILING = """
 import sys
 from pathlib import Path
-import httpx
+import httpx2
 from tests.harness import RunningService
 with RunningService(Path(sys.argv[1])) as service:
     sys.modules["jinja2"] = None
     for _ in range(2):
-        assert httpx.get(service.base_url, timeout=60).status_code == 500
-        assert httpx.get(service.base_url + "/healthz", timeout=60).status_code == 200
+        assert httpx2.get(service.base_url, timeout=60).status_code == 500
+        assert httpx2.get(service.base_url + "/healthz", timeout=60).status_code == 200
     del sys.modules["jinja2"]
-    assert httpx.get(service.base_url, timeout=60).status_code == 200
+    assert httpx2.get(service.base_url, timeout=60).status_code == 200
 """
 
 

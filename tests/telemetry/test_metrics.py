@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import apsw
-import httpx
+import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -50,7 +50,7 @@ class Scrape:
     """The response to a GET /metrics."""
 
     def __init__(self, url: str) -> None:
-        response = httpx.get(url, trust_env=False, timeout=DEADLINE)
+        response = httpx2.get(url, trust_env=False, timeout=DEADLINE)
         assert response.status_code == 200
         self.text = response.text
         families = text_string_to_metric_families(response.text)
@@ -342,7 +342,7 @@ def test_by_default_only_the_service_listens(tmp_path: Path) -> None:
 
 def test_metrics_have_a_separate_port_on_this_machine(program: Program) -> None:
     with program.serve() as serving:
-        url = httpx.URL(find_metrics_url(serving))
+        url = httpx2.URL(find_metrics_url(serving))
         assert url.host == "127.0.0.1"
         assert find_listening_ports(serving) == sorted([serving.http.base_url.port or 0, url.port or 0])
         assert Scrape(str(url))("listings_build_info", version=__version__) == 1
@@ -366,7 +366,7 @@ def test_the_url_of_the_listener_has_brackets_around_ipv6(tmp_path: Path, host: 
 def test_metrics_and_the_service_have_different_ports(program: Program) -> None:
     with program.serve() as serving:
         assert serving.http.get("/metrics").status_code == 404
-        response = httpx.get(
+        response = httpx2.get(
             find_metrics_url(serving).replace("/metrics", "/healthz"), trust_env=False, timeout=DEADLINE
         )
         assert "ok" not in response.text.splitlines()[0]
@@ -402,15 +402,15 @@ def test_stopping_the_service_closes_the_listener(program: Program) -> None:
         outcome = serving.stop()
     assert outcome.code == 0
     assert "Traceback" not in outcome.err
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(url, trust_env=False, timeout=DEADLINE)
+    with pytest.raises(httpx2.ConnectError):
+        httpx2.get(url, trust_env=False, timeout=DEADLINE)
 
 
 def test_a_closed_listener_frees_its_port_and_thread(tmp_path: Path) -> None:
     before = threading.active_count()
     metrics = Metrics(tmp_path / "listings.db")
     metrics.listen("127.0.0.1", 0)
-    port = httpx.URL(metrics.url).port or 0
+    port = httpx2.URL(metrics.url).port or 0
     Scrape(metrics.url)
     metrics.close()
     deadline = time.monotonic() + DEADLINE

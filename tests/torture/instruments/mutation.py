@@ -48,9 +48,9 @@ _SHORT_MUTANTS = 6  # mutants of the short form
 _NO_TIME = "no mutant was tested: no time left"
 _PYTEST_ARGUMENTS = ("-m", "not alone and not timing and not slow", "-k", "not postgres and not citus")
 _PRELOADED = (
-    "apsw", "argon2", "asyncpg", "click", "hiredis", "httptools", "httpx", "hypothesis.strategies", "jinja2", "msgspec",
-    "opentelemetry.sdk.trace", "prometheus_client", "redis", "rich.console", "rich.table", "starlette.applications",
-    "stripe", "structlog", "uvicorn", "uvloop",
+    "apsw", "argon2", "asyncpg", "click", "hiredis", "httptools", "httpx2", "hypothesis.strategies", "jinja2",
+    "msgspec", "opentelemetry.sdk.trace", "prometheus_client", "redis", "rich.console", "rich.table",
+    "starlette.applications", "stripe", "structlog", "uvicorn", "uvloop",
 )  # fmt: skip
 _UNCHECKED = py_compile.PycInvalidationMode.UNCHECKED_HASH  # two mutants may have the same size and time
 

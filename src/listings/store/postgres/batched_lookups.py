@@ -7,7 +7,9 @@ own, on one shard and with its own snapshot. It finds the row as it was at some 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
+
+import asyncpg
 
 from listings.domain.errors import Unavailable
 from listings.store.postgres import errors
@@ -23,7 +25,7 @@ class _Lookup(NamedTuple):
     """The parameters of a lookup, and the future that receives the row."""
 
     values: tuple[object, ...]
-    row: asyncio.Future[Any]
+    row: asyncio.Future[asyncpg.Record | None]
 
 
 class BatchedLookups:
@@ -37,7 +39,7 @@ class BatchedLookups:
         self._in_flight = 0  # messages
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def find(self, *values: object) -> Any | None:  # noqa: ANN401 - a row
+    async def find(self, *values: object) -> asyncpg.Record | None:
         """Return the row, or None. Raises Unavailable."""
         if not self._in_flight:
             return (await self._fetch([values])).get(values[-1])
@@ -74,7 +76,7 @@ class BatchedLookups:
             if not row.done():
                 row.set_exception(_copy_error(error))
 
-    async def _fetch(self, values: list[tuple[object, ...]]) -> dict[object, Any]:
+    async def _fetch(self, values: list[tuple[object, ...]]) -> dict[object, asyncpg.Record]:
         """Return the rows by id."""
 
         async def query(session: Session) -> Rows:

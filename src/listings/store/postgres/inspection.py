@@ -1,7 +1,9 @@
 """Inspect a PostgreSQL database without changing it. Services may use it at the same time."""
 
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import asyncpg
 
 from listings.domain.errors import Problem, Unavailable
 from listings.store.migrations import shipped_migrations
@@ -48,9 +50,9 @@ async def inspect(url: str) -> PostgresInspection:
     return await with_connection(url, _inspect)
 
 
-async def _inspect(connection: Any) -> PostgresInspection:  # noqa: ANN401 - the driver's
+async def _inspect(connection: asyncpg.Connection) -> PostgresInspection:
     started = time.time()
-    version, is_standby, free, moment, age, longest = await connection.fetchrow(_SERVER)
+    [(version, is_standby, free, moment, age, longest)] = await connection.fetch(_SERVER)
     middle = (started + time.time()) / 2
     migrations = shipped_migrations("postgres")
     mismatch, pending, newest = None, 0, None

@@ -5,7 +5,7 @@ Migrations run under an advisory lock, each in one transaction, and are identifi
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import asyncpg
 
@@ -18,7 +18,7 @@ from listings.store.migrations import (
     shipped_migrations,
 )
 from listings.store.postgres import errors
-from listings.store.postgres.pool import build_unreachable_error, connect, format_reason
+from listings.store.postgres.pool import Rows, build_unreachable_error, connect, format_reason
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ async def migrate(url: str, migrations: list[Migration] | None = None) -> list[M
     """
     migrations = shipped_migrations("postgres") if migrations is None else migrations
 
-    async def apply(connection: Any) -> list[Migration]:  # noqa: ANN401 - the driver's
+    async def apply(connection: asyncpg.Connection) -> list[Migration]:
         if await count_applied(connection, migrations) == len(migrations):
             return []
         for setting in ("statement_timeout = 0", f"lock_timeout = '{_LOCK_TIMEOUT}'", "enable_seqscan = on"):
@@ -67,27 +67,27 @@ async def list_pending(url: str, migrations: list[Migration] | None = None) -> l
     """Return the migrations that `migrate` would apply, without applying them. Raises the same errors."""
     migrations = shipped_migrations("postgres") if migrations is None else migrations
 
-    async def find(connection: Any) -> list[Migration]:  # noqa: ANN401 - the driver's
+    async def find(connection: asyncpg.Connection) -> list[Migration]:
         return migrations[await count_applied(connection, migrations) :]
 
     return await with_connection(url, find)
 
 
-async def count_applied(connection: Any, migrations: list[Migration]) -> int:  # noqa: ANN401 - the driver's
+async def count_applied(connection: asyncpg.Connection, migrations: list[Migration]) -> int:
     """Return the number of applied migrations. Raises Problem("schema_mismatch") if the schema is newer or altered."""
     if not await connection.fetchval(_EXISTS):
         return 0
     return count_known(await connection.fetch(APPLIED), migrations)
 
 
-def require_current(applied: list[Any]) -> None:
+def require_current(applied: Rows) -> None:
     """Raise Problem("schema_mismatch") unless the rows of APPLIED are exactly this program's migrations."""
     migrations = shipped_migrations("postgres")
     if count_known(applied, migrations) < len(migrations):
         raise build_older_schema_problem()
 
 
-async def with_connection(url: str, use: Callable[[Any], Awaitable[T]]) -> T:
+async def with_connection(url: str, use: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
     """Call `use` with a connection and close it afterwards. Raises Problem("database_missing") or Unavailable."""
     try:
         connection = await connect(url, _TIMEOUT_SECONDS)
@@ -102,7 +102,7 @@ async def with_connection(url: str, use: Callable[[Any], Awaitable[T]]) -> T:
         connection.terminate() if connection.is_closed() else await _close(connection)
 
 
-async def _close(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+async def _close(connection: asyncpg.Connection) -> None:
     try:
         await connection.close(timeout=_TIMEOUT_SECONDS)
     except errors.DRIVER_ERRORS:

@@ -48,35 +48,35 @@ class PoolLimits(NamedTuple):
 class Session:
     """A connection with its prepared statements. Used by one caller at a time."""
 
-    def __init__(self, connection: "asyncpg.Connection[asyncpg.Record]", pool: "Pool") -> None:
+    def __init__(self, connection: asyncpg.Connection, pool: "Pool") -> None:
         self.connection = connection
         self.is_overdue = False
         self._pool = pool
-        self._statements: dict[str, PreparedStatement[asyncpg.Record]] = {}
+        self._statements: dict[str, PreparedStatement] = {}
         self._poll = select.poll()
-        transport = connection._transport  # noqa: SLF001 - the driver has no public attribute for it
+        transport = connection._transport  # type: ignore[attr-defined]  # noqa: SLF001 - it has no public name
         descriptor = transport.get_extra_info("socket").fileno()
         _enable_keepalive(descriptor)
         self._poll.register(descriptor, select.POLLIN)
         self.sent_at = -1  # the pool's second in which the running statement was sent; -1 if none is running
 
-    async def fetch(self, statement: str, *values: object) -> Rows:
+    async def fetch(self, statement: str, *values: object) -> list[asyncpg.Record]:
         """Return all rows of a statement."""
         prepared = self._statements.get(statement) or await self.prepare(statement)
         self.sent_at = self._pool.second
-        rows: Rows = await prepared.fetch(*values)
+        rows = await prepared.fetch(*values)
         self.sent_at = -1
         return rows
 
-    async def fetch_many(self, statement: str, values: list[tuple[object, ...]]) -> Rows:
+    async def fetch_many(self, statement: str, values: list[tuple[object, ...]]) -> list[asyncpg.Record]:
         """Run a statement once for each of the values, with a single message, and return all rows."""
         prepared = self._statements.get(statement) or await self.prepare(statement)
         self.sent_at = self._pool.second
-        rows: Rows = await prepared.fetchmany(values)
+        rows = await prepared.fetchmany(values)
         self.sent_at = -1
         return rows
 
-    async def fetch_one(self, statement: str, *values: object) -> Any:  # noqa: ANN401 - a row
+    async def fetch_one(self, statement: str, *values: object) -> asyncpg.Record:
         """Return the first row of a statement, which must have one."""
         return (await self.fetch(statement, *values))[0]
 
@@ -92,14 +92,14 @@ class Session:
         self.sent_at = self._pool.second
         tag = await self.connection.execute(command)
         self.sent_at = -1
-        return str(tag)
+        return tag
 
     async def ensure_prepared(self, statement: str) -> None:
         """Prepare a statement unless the session has done so before."""
         if statement not in self._statements:
             await self.prepare(statement)
 
-    async def prepare(self, statement: str) -> "PreparedStatement[asyncpg.Record]":
+    async def prepare(self, statement: str) -> PreparedStatement:
         """Prepare a statement for the rest of the session. Drop the oldest one if there are too many."""
         if len(self._statements) >= _MAX_PREPARED_STATEMENTS:
             del self._statements[next(iter(self._statements))]
@@ -321,12 +321,12 @@ class Pool:
                 session.connection.terminate()
 
 
-async def connect(url: str, seconds: float) -> "asyncpg.Connection[asyncpg.Record]":
+async def connect(url: str, seconds: float) -> asyncpg.Connection:
     """Open a connection with synchronous commits. `seconds` is the timeout for its statements."""
     return (await _connect_and_check(url, seconds))[0]
 
 
-async def _connect_and_check(url: str, seconds: float) -> "tuple[asyncpg.Connection[asyncpg.Record], datetime]":
+async def _connect_and_check(url: str, seconds: float) -> tuple[asyncpg.Connection, datetime]:
     """Return a connection to a supported database, and the start time of its server."""
     connection = await _connect(url, max(1, int(seconds * 1000)))
     try:
@@ -340,7 +340,7 @@ async def _connect_and_check(url: str, seconds: float) -> "tuple[asyncpg.Connect
     return connection, server_started
 
 
-async def _connect(url: str, milliseconds: int) -> Any:  # noqa: ANN401 - the driver's
+async def _connect(url: str, milliseconds: int) -> asyncpg.Connection:
     try:
         return await _open_connection(url, milliseconds)
     except ValueError as error:
@@ -349,7 +349,7 @@ async def _connect(url: str, milliseconds: int) -> Any:  # noqa: ANN401 - the dr
         raise asyncpg.InterfaceError("its URL is not valid") from None  # the original message may quote a password
 
 
-async def _open_connection(url: str, milliseconds: int) -> Any:  # noqa: ANN401 - the driver's
+async def _open_connection(url: str, milliseconds: int) -> asyncpg.Connection:
     return await asyncpg.connect(
         url,
         timeout=max(_MIN_CONNECT_TIMEOUT_SECONDS, milliseconds / 1000),

@@ -10,10 +10,12 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import apsw
+import asyncpg
 import msgspec
+from asyncpg.transaction import Transaction
 
 from listings.domain.errors import Problem, Unavailable
 from listings.store import sql
@@ -78,12 +80,12 @@ async def copy(path: Path, url: str, *, dry_run: bool = False, progress: Progres
         with closing(open_reader(path)) as connection:
             source = _open_snapshot(path, connection)
 
-            async def copy_from(reader: Any) -> CopyResult:  # noqa: ANN401 - the driver's
+            async def copy_from(reader: asyncpg.Connection) -> CopyResult:
                 await targets.prepare(reader)
                 if dry_run:
                     return await _Copy(source, reader, reader, progress).plan()
 
-                async def run(writer: Any) -> CopyResult:  # noqa: ANN401 - the driver's
+                async def run(writer: asyncpg.Connection) -> CopyResult:
                     await targets.prepare(writer)
                     return await _Copy(source, reader, writer, progress).run(url)
 
@@ -128,8 +130,8 @@ class _Copy:
     def __init__(
         self,
         source: _Source,
-        reader: Any,  # noqa: ANN401 - the driver's
-        writer: Any,  # noqa: ANN401 - the driver's
+        reader: asyncpg.Connection,
+        writer: asyncpg.Connection,
         progress: Progress,
     ) -> None:
         self._source = source
@@ -281,7 +283,7 @@ class _Copy:
             for row in rows:
                 yield tuple(row)
 
-    def _reading(self) -> Any:  # noqa: ANN401 - the driver's
+    def _reading(self) -> Transaction:
         """Return a transaction that reads the target from one snapshot."""
         return self._reader.transaction(isolation="repeatable_read", readonly=True)
 

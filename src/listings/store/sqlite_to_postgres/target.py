@@ -6,7 +6,6 @@ copy stores a digest of all its rows, so that the next run detects later writes 
 
 import time
 from enum import Enum
-from typing import Any
 
 import asyncpg
 
@@ -57,13 +56,13 @@ class State(Enum):
     FINISHED = "a finished copy"
 
 
-async def prepare(connection: Any) -> None:  # noqa: ANN401 - the driver's
+async def prepare(connection: asyncpg.Connection) -> None:
     """Turn off the session's timeouts, because the statements of a copy may take long."""
     for setting in _SETTINGS:
         await connection.execute(f"SET {setting}")
 
 
-async def lock(connection: Any) -> None:  # noqa: ANN401 - the driver's
+async def lock(connection: asyncpg.Connection) -> None:
     """Lock the database against other copies for the session. Raises Problem("copy_refused") if another one runs."""
     try:
         await connection.execute(f"SELECT pg_advisory_lock({_LOCK})")
@@ -71,7 +70,7 @@ async def lock(connection: Any) -> None:  # noqa: ANN401 - the driver's
         raise Problem("copy_refused", "Another copy into this database is running: wait until it ends") from None
 
 
-async def inspect(connection: Any, source_id: str) -> State:  # noqa: ANN401 - the driver's
+async def inspect(connection: asyncpg.Connection, source_id: str) -> State:
     """Return the state of the target. Raises Problem("copy_refused") if it has anything but a copy of this source."""
     if not await connection.fetchval(_IS_MIGRATED):
         if await connection.fetchval(_HAS_TABLES):
@@ -83,20 +82,20 @@ async def inspect(connection: Any, source_id: str) -> State:  # noqa: ANN401 - t
             if await connection.fetchval(f"SELECT EXISTS (SELECT FROM {table})"):
                 raise Problem("copy_refused", "The target has data that is not from this copy: name an empty database")
         return State.EMPTY
-    source, finished_at = await connection.fetchrow("SELECT source_id, finished_at FROM database_copy")
+    [(source, finished_at)] = await connection.fetch("SELECT source_id, finished_at FROM database_copy")
     if source != source_id:
         raise Problem("copy_refused", "The target has a copy of another database: name an empty database")
     return State.STARTED if finished_at is None else State.FINISHED
 
 
-async def _require_schema(connection: Any) -> None:  # noqa: ANN401 - the driver's
+async def _require_schema(connection: asyncpg.Connection) -> None:
     migrations = shipped_migrations("postgres")
     applied = [row for row in await connection.fetch(APPLIED) if row[0] != UNFINISHED_COPY]
     if count_known(applied, migrations) < len(migrations):
         raise Problem("schema_mismatch", "The target has an older schema: run `listings migrate` to update it")
 
 
-async def begin(connection: Any, source_id: str) -> None:  # noqa: ANN401 - the driver's
+async def begin(connection: asyncpg.Connection, source_id: str) -> None:
     """Mark the database as an unfinished copy, so that the service does not start on it."""
     async with connection.transaction():
         await connection.execute(_TABLE)
@@ -106,42 +105,42 @@ async def begin(connection: Any, source_id: str) -> None:  # noqa: ANN401 - the 
         await connection.execute("UPDATE database_id SET id = $1", source_id)
 
 
-async def finish(connection: Any, digest: bytes) -> None:  # noqa: ANN401 - the driver's
+async def finish(connection: asyncpg.Connection, digest: bytes) -> None:
     """Store the digest and remove the mark of an unfinished copy."""
     async with connection.transaction():
         await connection.execute("UPDATE database_copy SET digest = $1, finished_at = $2", digest, int(time.time()))
         await connection.execute(_UNMARK)
 
 
-async def get_digest(connection: Any) -> bytes:  # noqa: ANN401 - the driver's
+async def get_digest(connection: asyncpg.Connection) -> bytes:
     """Return the digest that `finish` stored."""
     return bytes(await connection.fetchval("SELECT digest FROM database_copy"))
 
 
-async def set_last_id(connection: Any, table: Table, last: int) -> None:  # noqa: ANN401 - the driver's
+async def set_last_id(connection: asyncpg.Connection, table: Table, last: int) -> None:
     """Set the table's sequence so that the next id follows `last`."""
     statement = f"SELECT setval(pg_get_serial_sequence('{table.name}', 'id'), $1, $2)"
     await connection.fetchval(statement, max(1, last), last > 0)
 
 
-async def get_last_ids(connection: Any) -> list[int]:  # noqa: ANN401 - the driver's
+async def get_last_ids(connection: asyncpg.Connection) -> list[int]:
     """Return the last id of each table in NUMBERED, according to its sequence."""
     names = [await connection.fetchval(f"SELECT pg_get_serial_sequence('{table.name}', 'id')") for table in NUMBERED]
-    found = [await connection.fetchrow(f"SELECT last_value, is_called FROM {name}") for name in names]
-    return [last if is_called else last - 1 for last, is_called in found]
+    found = [await connection.fetch(f"SELECT last_value, is_called FROM {name}") for name in names]
+    return [last if is_called else last - 1 for [(last, is_called)] in found]
 
 
-async def list_database_ids(connection: Any) -> list[str]:  # noqa: ANN401 - the driver's
+async def list_database_ids(connection: asyncpg.Connection) -> list[str]:
     """Return the database ids, of which there must be exactly one. The rate limiter finds its counts by it."""
     return [str(row[0]) for row in await connection.fetch(sql.GET_DATABASE_ID)]
 
 
-async def count_words(connection: Any) -> int:  # noqa: ANN401 - the driver's
+async def count_words(connection: asyncpg.Connection) -> int:
     """Return the number of rows in listing_words, including any without a listing."""
     return int(await connection.fetchval("SELECT count(*) FROM listing_words"))
 
 
-async def analyze(connection: Any) -> None:  # noqa: ANN401 - the driver's
+async def analyze(connection: asyncpg.Connection) -> None:
     """Update the planner's statistics."""
     await connection.execute(f"ANALYZE {', '.join(table.name for table in TABLES)}")
 
@@ -154,7 +153,7 @@ def build_target_select(table: Table) -> str:
 class Batches:
     """Writes to one table in batches, each in a transaction of its own."""
 
-    def __init__(self, connection: Any, table: Table) -> None:  # noqa: ANN401 - the driver's
+    def __init__(self, connection: asyncpg.Connection, table: Table) -> None:
         self.written = 0
         self.deleted = 0
         self._connection = connection
