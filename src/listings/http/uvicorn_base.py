@@ -31,14 +31,12 @@ class BaseExchange(RequestResponseCycle):
     The initial values that all requests share are attributes of the class.
     """
 
-    logger = _log
-    access_logger = _log
     access_log = False
     disconnected = False
     response_started = False
     response_complete = False
     more_body = True
-    chunked_encoding = None
+    chunked_encoding: bool | None = None
     expected_content_length = 0
 
     def __init__(
@@ -50,6 +48,7 @@ class BaseExchange(RequestResponseCycle):
         on_response: Callable[[], None],
     ) -> None:
         """Set what uvicorn sets, except `scope`, `keep_alive` and `waiting_for_100_continue`."""
+        self.logger = self.access_logger = _log  # mypyc supports no such default
         self.transport = transport
         self.flow = flow
         self.default_headers = default_headers
