@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from listings import maintenance
@@ -73,7 +73,7 @@ def test_a_stuck_worker_is_replaced_while_others_serve(tmp_path: Path, caplog: p
         async with asyncio.timeout(DEADLINE), service.run():
             stuck = service.workers[0]
             stuck.signal(signal.SIGSTOP)
-            async with httpx.AsyncClient(base_url=service.base_url, headers={"Connection": "close"}) as client:
+            async with httpx2.AsyncClient(base_url=service.base_url, headers={"Connection": "close"}) as client:
                 while len(service.workers) < 3:
                     assert (await client.get("/healthz")).status_code == 200
             assert await stuck.ended == -signal.SIGKILL
