@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
@@ -23,6 +24,8 @@ from tests.redis_server import RedisServer
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # otherwise hundreds of subprocesses would compile every module
 os.environ.pop("PYTHONUNBUFFERED", None)  # users run the program with buffering
+COVERAGE_OF_PROGRAMS = "COVERAGE_PROCESS_CONFIG"
+"""The variable with which coverage also measures the programs that tests start."""
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; subprocesses would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -57,6 +60,21 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     if os.environ.get("CI") and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Run a test marked `uncovered`, and the programs that it starts, without coverage."""
+    if item.get_closest_marker("uncovered") is None:
+        return (yield)
+    trace, settings = sys.gettrace(), os.environ.pop(COVERAGE_OF_PROGRAMS, None)
+    sys.settrace(None)
+    try:
+        return (yield)
+    finally:
+        sys.settrace(trace)
+        if settings is not None:
+            os.environ[COVERAGE_OF_PROGRAMS] = settings
 
 
 @pytest.fixture(scope="session", autouse=True)
