@@ -61,15 +61,15 @@ def run() -> Iterator[Run]:
 @pytest.fixture(params=ENGINES)
 def store(request: pytest.FixtureRequest, tmp_path: Path, run: Run) -> Iterator[Store]:
     """An empty store of each engine."""
-    with open_store(request, tmp_path, run) as store:
+    with open_store(request, request.param, tmp_path, run) as store:
         yield store
 
 
 @contextmanager
-def open_store(request: pytest.FixtureRequest, folder: Path, run: Run) -> Iterator[Store]:
-    """Open an empty store of the engine that is the parameter of the fixture."""
-    if request.param != "sqlite":
-        with request.getfixturevalue(request.param).database() as url:
+def open_store(request: pytest.FixtureRequest, engine: str, folder: Path, run: Run) -> Iterator[Store]:
+    """Open an empty store of an engine."""
+    if engine != "sqlite":
+        with request.getfixturevalue(engine).database() as url:
             postgres_store = PostgresStore(url, PoolLimits(sessions=8, seconds=120))
             run(postgres_store.open())
             yield postgres_store

@@ -66,6 +66,7 @@ def count_logged(database: Path, limit: int) -> int:
 # Exactness
 
 
+@pytest.mark.uncovered
 @pytest.mark.parametrize(("processes", "threads"), [(1, 1), (1, 4), (4, 1), (4, 4), (8, 1), (8, 4)])
 def test_processes_and_threads_are_granted_exactly_the_limit(database: Path, processes: int, threads: int) -> None:
     hits = 1_600 // (processes * threads)

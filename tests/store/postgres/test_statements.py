@@ -324,6 +324,7 @@ def is_by_account(plan: str) -> bool:
     return re.search(r"Index Cond: \(\(bucket = \$1\) AND \(account_id = \$2\)\)", plan) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.uncovered
 def test_a_gather_plan_uses_its_index(plans: Plans) -> None:
     indexes = {
