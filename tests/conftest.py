@@ -65,16 +65,17 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Run a test marked `uncovered`, and the programs that it starts, without coverage."""
-    if item.get_closest_marker("uncovered") is None:
+    measured = os.environ.get(COVERAGE_OF_PROGRAMS)
+    if measured is None or item.get_closest_marker("uncovered") is None:
         return (yield)
-    trace, settings = sys.gettrace(), os.environ.pop(COVERAGE_OF_PROGRAMS, None)
+    trace = sys.gettrace()
     sys.settrace(None)
+    del os.environ[COVERAGE_OF_PROGRAMS]
     try:
         return (yield)
     finally:
+        os.environ[COVERAGE_OF_PROGRAMS] = measured
         sys.settrace(trace)
-        if settings is not None:
-            os.environ[COVERAGE_OF_PROGRAMS] = settings
 
 
 @pytest.fixture(scope="session", autouse=True)
