@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from hypothesis import HealthCheck, settings
 from listings import is_compiled
 from listings.store.postgres import pool
 from tests.citus_cluster import ADDRESS, CitusCluster
-from tests.harness import TIMEOUT, Cast, DatabaseUrls, Harness, Person, RunningService, build_sqlite_url
+from tests.harness import TIMEOUT, Cast, DatabaseUrls, Harness, Person, RunningService, build_sqlite_url, create_member
 from tests.postgres_server import FolderDatabases, PostgresServer
 from tests.redis_server import RedisServer
 
@@ -197,9 +198,15 @@ def redis_server() -> Iterator[RedisServer]:
 
 
 @pytest.fixture
-def cast(running: RunningService) -> Cast:
-    """Create new accounts for alice, bob and charlie."""
-    return running.cast()
+def create_once(running: RunningService) -> Callable[[str], Person]:
+    """Create a new account for alice, bob or charlie when the test first needs it."""
+    return cache(lambda name: running.run(lambda service: create_member(service, name)))
+
+
+@pytest.fixture
+def cast(create_once: Callable[[str], Person]) -> Cast:
+    """New accounts for alice, bob and charlie."""
+    return Cast(*map(create_once, Cast._fields))
 
 
 class Client:
@@ -272,21 +279,21 @@ def http(running: RunningService) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture
-def alice(http: httpx.Client, cast: Cast) -> Client:
+def alice(http: httpx.Client, create_once: Callable[[str], Person]) -> Client:
     """The owner."""
-    return Client(http, cast.alice)
+    return Client(http, create_once("alice"))
 
 
 @pytest.fixture
-def bob(http: httpx.Client, cast: Cast) -> Client:
+def bob(http: httpx.Client, create_once: Callable[[str], Person]) -> Client:
     """Another account."""
-    return Client(http, cast.bob)
+    return Client(http, create_once("bob"))
 
 
 @pytest.fixture
-def charlie(http: httpx.Client, cast: Cast) -> Client:
+def charlie(http: httpx.Client, create_once: Callable[[str], Person]) -> Client:
     """An account whose plan has expired."""
-    return Client(http, cast.charlie)
+    return Client(http, create_once("charlie"))
 
 
 @pytest.fixture

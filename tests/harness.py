@@ -112,11 +112,12 @@ _EMAILS: list[str] = []
 
 
 async def create_cast(service: Service) -> Cast:
-    return Cast(
-        await create_person(service, "alice", 12 * MONTH),
-        await create_person(service, "bob", 12 * MONTH),
-        await create_person(service, "charlie", -MONTH),
-    )
+    return Cast(*[await create_member(service, name) for name in Cast._fields])
+
+
+async def create_member(service: Service, name: str) -> Person:
+    """Create an account of the cast."""
+    return await create_person(service, name, -MONTH if name == "charlie" else 12 * MONTH)
 
 
 async def _wait_forever(_: Service) -> None:

@@ -87,13 +87,14 @@ def stock(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     engine, state = request.param
     chance = random.Random(STATES[state][0])
     with asyncio.Runner() as runner, open_store(request, engine, tmp_path_factory.mktemp("stock"), runner.run) as store:
-        account = runner.run(store.add_account("Alice", "alice@example.com", None, 1_000))
+        run: Run = runner.run
+        account = run(store.add_account("Alice", "alice@example.com", None, 1_000))
         tasks = [store.add_account("N", f"n{number}@example.com", None, 1_000) for number in range(1024)]
-        owners = run_all(runner.run, tasks)
+        owners = run_all(run, tasks)
         (neighbour,) = (owner for owner in owners if bucket_of(owner.id) == bucket_of(account.id))
-        run_all(runner.run, [add(store, neighbour, random_listing(chance), chance) for _ in range(20)])
-        listings = _fill(store, runner.run, account, STATES[state], chance)
-        yield Stock(listings, lambda query: _find(store, runner.run, account, query))
+        run_all(run, [add(store, neighbour, random_listing(chance), chance) for _ in range(20)])
+        listings = _fill(store, run, account, STATES[state], chance)
+        yield Stock(listings, lambda query: _find(store, run, account, query))
 
 
 def _fill(store: Store, run: Run, account: Account, counts: tuple[int, int], chance: random.Random) -> list[Listing]:
