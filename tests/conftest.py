@@ -4,9 +4,11 @@ import logging
 import os
 import signal
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,14 @@ from hypothesis import HealthCheck, settings
 from listings import is_compiled
 from listings.store.postgres import pool
 from tests.citus_cluster import ADDRESS, CitusCluster
-from tests.harness import TIMEOUT, Cast, DatabaseUrls, Harness, Person, RunningService, build_sqlite_url
+from tests.harness import TIMEOUT, Cast, DatabaseUrls, Harness, Person, RunningService, build_sqlite_url, create_member
 from tests.postgres_server import FolderDatabases, PostgresServer
 from tests.redis_server import RedisServer
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # otherwise hundreds of subprocesses would compile every module
 os.environ.pop("PYTHONUNBUFFERED", None)  # users run the program with buffering
+COVERAGE_OF_PROGRAMS = "COVERAGE_PROCESS_CONFIG"
+"""The variable with which coverage also measures the programs that tests start."""
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; subprocesses would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -58,6 +62,22 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
         report.longrepr = ("tests", None, report.longrepr[2])  # type: ignore[assignment]  # no line number
         report.outcome = "failed" if os.environ.get("CI") else "skipped"
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Run a test marked `uncovered`, and the programs that it starts, without coverage."""
+    measured = os.environ.get(COVERAGE_OF_PROGRAMS)
+    if measured is None or item.get_closest_marker("uncovered") is None:
+        return (yield)
+    trace = sys.gettrace()
+    sys.settrace(None)
+    del os.environ[COVERAGE_OF_PROGRAMS]
+    try:
+        return (yield)
+    finally:
+        os.environ[COVERAGE_OF_PROGRAMS] = measured
+        sys.settrace(trace)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -179,9 +199,15 @@ def redis_server() -> Iterator[RedisServer]:
 
 
 @pytest.fixture
-def cast(running: RunningService) -> Cast:
-    """Create new accounts for alice, bob and charlie."""
-    return running.cast()
+def create_once(running: RunningService) -> Callable[[str], Person]:
+    """Create a new account for alice, bob or charlie when the test first needs it."""
+    return cache(lambda name: running.run(lambda services: create_member(services, name)))
+
+
+@pytest.fixture
+def cast(create_once: Callable[[str], Person]) -> Cast:
+    """New accounts for alice, bob and charlie."""
+    return Cast(*map(create_once, Cast._fields))
 
 
 class Client:
@@ -254,21 +280,21 @@ def http(running: RunningService) -> Iterator[httpx2.Client]:
 
 
 @pytest.fixture
-def alice(http: httpx2.Client, cast: Cast) -> Client:
+def alice(http: httpx2.Client, create_once: Callable[[str], Person]) -> Client:
     """The owner."""
-    return Client(http, cast.alice)
+    return Client(http, create_once("alice"))
 
 
 @pytest.fixture
-def bob(http: httpx2.Client, cast: Cast) -> Client:
+def bob(http: httpx2.Client, create_once: Callable[[str], Person]) -> Client:
     """Another account."""
-    return Client(http, cast.bob)
+    return Client(http, create_once("bob"))
 
 
 @pytest.fixture
-def charlie(http: httpx2.Client, cast: Cast) -> Client:
+def charlie(http: httpx2.Client, create_once: Callable[[str], Person]) -> Client:
     """An account whose plan has expired."""
-    return Client(http, cast.charlie)
+    return Client(http, create_once("charlie"))
 
 
 @pytest.fixture

@@ -117,11 +117,12 @@ _EMAILS: list[str] = []
 
 
 async def create_cast(services: Services) -> Cast:
-    return Cast(
-        await create_person(services, "alice", 12 * MONTH),
-        await create_person(services, "bob", 12 * MONTH),
-        await create_person(services, "charlie", -MONTH),
-    )
+    return Cast(*[await create_member(services, name) for name in Cast._fields])
+
+
+async def create_member(services: Services, name: str) -> Person:
+    """Create an account of the cast."""
+    return await create_person(services, name, -MONTH if name == "charlie" else 12 * MONTH)
 
 
 async def _wait_forever(_: Services) -> None:

@@ -9,6 +9,8 @@ import pytest
 from tests import prose
 from tests.prose import Hit, Piece
 
+pytestmark = pytest.mark.uncovered
+
 PAGE = prose.ROOT / "page.md"
 BUCKETS = prose.group_by_budget()
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests.cli.commands import PROGRAM, Program
 
+pytestmark = pytest.mark.uncovered
+
 HOME = Path(__file__).parent.parent
 README = (HOME / "README.md").read_text("utf-8")
 MAX_LINES = 130

@@ -493,7 +493,7 @@ def shared_harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[H
         yield harness, key
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     operations=st.lists(OPERATION | JSON, min_size=1, max_size=5),
     query=st.sampled_from(["", "?dry_run=true"]),

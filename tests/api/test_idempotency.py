@@ -319,11 +319,12 @@ def wait_for_title(folder: Path, title: str) -> None:
 
 @pytest.mark.decision("G36")
 @pytest.mark.slow
+@pytest.mark.uncovered
 def test_a_retry_after_a_kill_creates_each_listing_once(tmp_path: Path) -> None:
     # In every other round the kill comes when the listing is on disk and its response has not been read.
     program = Program(tmp_path, LISTINGS_LOG_LEVEL="error")
     replayed = {}
-    for number in range(10):
+    for number in range(6):
         title = f"Lamp {number}"
         body = b'{"title": "%b", "content": "Brass."}' % title.encode()
         with program.serve("--demo") as serving:
@@ -343,5 +344,5 @@ def test_a_retry_after_a_kill_creates_each_listing_once(tmp_path: Path) -> None:
             replayed[number] = "idempotent-replayed" in responses[0].headers
             assert serving.read(key, responses[0].json()["id"]).json()["title"] == title
     titles = Counter(title for title in read_titles(tmp_path) if title.startswith("Lamp "))
-    assert titles == {f"Lamp {number}": 1 for number in range(10)}
-    assert all(replayed[number] for number in range(1, 10, 2))
+    assert titles == {f"Lamp {number}": 1 for number in range(6)}
+    assert all(replayed[number] for number in range(1, 6, 2))

@@ -366,7 +366,7 @@ def shared_harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[H
 
 
 @pytest.mark.decision("G17")
-@settings(max_examples=1500)
+@settings(max_examples=500)
 @given(query=QUERIES | ANY_TEXT | ENCODED, strict=st.booleans(), one=st.booleans())
 def test_no_query_causes_a_server_error(
     shared_harness: tuple[Harness, str],

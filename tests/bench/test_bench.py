@@ -34,6 +34,8 @@ from bench.wrk import Count, parse_output
 from tests.bench.programs import run_program
 from tests.harness import TIMEOUT, RunningService
 
+pytestmark = pytest.mark.uncovered
+
 PAGE = Path(__file__).parent.parent.parent / "docs/performance.md"
 
 # The output of wrk

@@ -28,6 +28,8 @@ from bench.scenarios import SCENARIOS
 from bench.servers import Server
 from bench.stall_detector import MeasuredRun
 
+pytestmark = pytest.mark.uncovered
+
 PROJECT_FOLDER = Path(__file__).parent.parent.parent
 PAGE = PROJECT_FOLDER / "docs/performance.md"
 

@@ -35,6 +35,8 @@ from listings.store.postgres.store import PostgresStore
 from tests.harness import TIMEOUT
 from tests.postgres_server import PostgresServer
 
+pytestmark = pytest.mark.uncovered
+
 PROJECT_FOLDER = Path(__file__).parent.parent.parent
 PAGE = PROJECT_FOLDER / "docs/performance.md"
 NO_DATA = Data(Path("none"), (), 0)

@@ -39,6 +39,7 @@ def test_migrate_creates_the_schema_and_hides_the_password(program: Program, url
     assert run_ok(program, "migrate") == f"{shown} is up to date; applied migrations: none\n"
 
 
+@pytest.mark.slow
 def test_commands_and_the_service_work_as_on_sqlite(program: Program) -> None:
     run_ok(program, "migrate")
     run_ok(program, "account", "create", "--name", "alice", "--email", "alice@example.com", "--months", "12")

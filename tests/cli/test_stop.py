@@ -104,10 +104,11 @@ def stop_under_load(program: Program, after: float, number: signal.Signals) -> i
 
 
 @pytest.mark.slow
+@pytest.mark.uncovered
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stops_under_load_lose_no_response_and_no_write(program: Program, number: signal.Signals) -> None:
-    acknowledged = [stop_under_load(program, 0.02 + 0.013 * stop, number) for stop in range(25)]
-    assert sum(acknowledged) > 25
+    acknowledged = [stop_under_load(program, 0.02 + 0.026 * stop, number) for stop in range(12)]
+    assert sum(acknowledged) > 12
 
 
 def test_a_request_in_progress_is_completed(program: Program) -> None:

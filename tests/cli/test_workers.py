@@ -260,6 +260,7 @@ def test_a_killed_worker_fails_at_most_one_request_per_client(many: Many) -> Non
     assert set(clients.created) <= many.stored_ids()
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_start_is_retried_once_a_second(many: Many) -> None:
     many.url_file.write_text("invalid", "utf-8")
     started = time.monotonic()

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 from uuid import uuid4
@@ -24,6 +25,7 @@ from tests.citus_cluster import ADDRESS
 from tests.redis_server import RedisServer
 
 T = TypeVar("T")
+ENGINES = ("sqlite", "postgres", *(["citus"] if ADDRESS else []))
 Run: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 MakeLimiter: TypeAlias = Callable[..., RateLimiter]
 
@@ -56,17 +58,24 @@ def run() -> Iterator[Run]:
         yield runner.run
 
 
-@pytest.fixture(params=["sqlite", "postgres", *(["citus"] if ADDRESS else [])])
+@pytest.fixture(params=ENGINES)
 def store(request: pytest.FixtureRequest, tmp_path: Path, run: Run) -> Iterator[Store]:
     """An empty store of each engine."""
-    if request.param != "sqlite":
-        with request.getfixturevalue(request.param).database() as url:
+    with open_store(request, request.param, tmp_path, run) as store:
+        yield store
+
+
+@contextmanager
+def open_store(request: pytest.FixtureRequest, engine: str, folder: Path, run: Run) -> Iterator[Store]:
+    """Open an empty store of an engine."""
+    if engine != "sqlite":
+        with request.getfixturevalue(engine).database() as url:
             postgres_store = PostgresStore(url, PoolLimits(sessions=8, seconds=120))
             run(postgres_store.open())
             yield postgres_store
             run(postgres_store.close())
         return
-    path = tmp_path / "listings.db"
+    path = folder / "listings.db"
     migrate.migrate(path)
     store = SqliteStore(path)
     run(store.open())

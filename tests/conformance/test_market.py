@@ -157,14 +157,14 @@ def stock(store: Store, run: Run) -> list[Listing]:
 
 def test_every_search_returns_the_matches_in_its_order(store: Store, run: Run, stock: list[Listing]) -> None:
     serials = get_serials(store, run)
-    for query in random_queries(400):
+    for query in random_queries(200):
         found = [entry.id for entry in run(store.search_market(query))]
         assert found == find_expected(stock, serials, query)[: query.limit], query
 
 
 def test_consecutive_pages_contain_all_matches(store: Store, run: Run, stock: list[Listing]) -> None:
     serials = get_serials(store, run)
-    for query in random_queries(100):
+    for query in random_queries(50):
         page = msgspec.structs.replace(query, limit=13)
         found = run(store.search_market(page))
         paged = [entry.id for entry in found]

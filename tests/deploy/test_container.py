@@ -15,6 +15,8 @@ from listings.http import server
 from listings.settings import SETTINGS, load
 from tests.cli.commands import DEADLINE, Program, clean_environment
 
+pytestmark = pytest.mark.uncovered
+
 HOME = Path(__file__).parent.parent.parent
 DOCKERFILE = (HOME / "Dockerfile").read_text("utf-8")
 COMPOSE = yaml.safe_load((HOME / "compose.yaml").read_text("utf-8"))

@@ -21,6 +21,8 @@ from tests.cli.crowds import until
 from tests.harness import Cast, RunningService, unused_port
 from tests.telemetry.test_metrics import Scrape
 
+pytestmark = pytest.mark.uncovered
+
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 NAME = "api.example.com"
 PATH = "/api/v1/listings"

@@ -14,6 +14,8 @@ import pytest
 from listings.http import server
 from tests.cli.commands import DEADLINE, PROGRAM, clean_environment
 
+pytestmark = pytest.mark.uncovered
+
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 UNITS = ["listings.service", "listings-backup.service", "listings-backup.timer"]
 SET_MDWE, GET_MDWE = 65, 66  # options of prctl

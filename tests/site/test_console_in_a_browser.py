@@ -15,7 +15,7 @@ from tests.site.accessibility import DESKTOP, PHONE, find_axe_violations
 from tests.site.browser import Visit, chromium, needs_chromium, noon_clock, visit, wait_for_views
 from tests.site.console import PASSWORD
 
-pytestmark = [needs_chromium, pytest.mark.slow]
+pytestmark = [needs_chromium, pytest.mark.slow, pytest.mark.uncovered]
 
 COUNT_LINES = "it => { const all = new Range(); all.selectNodeContents(it); return all.getClientRects().length; }"
 STOCK = b"title,content,price\nLamp,A lamp.,12.50\nChair,,cheap\nTable,A table.,80\n"

@@ -22,7 +22,7 @@ from tests.site.browser import (
     wait_for_views,
 )
 
-pytestmark = [needs_chromium, pytest.mark.slow]
+pytestmark = [needs_chromium, pytest.mark.slow, pytest.mark.uncovered]
 
 STUDIO: dict[str, Any] = {
     "title": "Sunny studio near the waterfront",

@@ -106,6 +106,7 @@ def assert_nothing_ran(seen: Visit, page: Page) -> None:
 
 @needs_chromium
 @pytest.mark.slow
+@pytest.mark.uncovered
 def test_payloads_do_not_run_on_the_market(browser: Browser, market: RunningMarket) -> None:
     ids = market.create(*map(build_listing, PAYLOADS))
     with visit(browser, market.base_url, bypass_csp=True) as seen:
@@ -127,6 +128,7 @@ def test_payloads_do_not_run_on_the_market(browser: Browser, market: RunningMark
 
 @needs_chromium
 @pytest.mark.slow
+@pytest.mark.uncovered
 def test_payloads_do_not_run_in_the_console(browser: Browser, market: RunningMarket) -> None:
     """Payloads in the listings, and in the names of account and keys, which must be printable."""
     market.create(*map(build_listing, PAYLOADS))
@@ -157,6 +159,7 @@ async def sign_in_as(services: Services, person: Person, names: list[str]) -> st
 
 @needs_chromium
 @pytest.mark.slow
+@pytest.mark.uncovered
 def test_a_script_that_runs_is_detected(browser: Browser, market: RunningMarket) -> None:
     with visit(browser, market.base_url, bypass_csp=True) as seen:
         page = seen.open("/")

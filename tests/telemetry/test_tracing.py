@@ -278,6 +278,7 @@ def test_an_unreachable_collector_costs_one_log_line_and_no_request(tmp_path: Pa
     assert [text for text in outcome.err.splitlines() if "urllib3" in text or "opentelemetry" in text] == []
 
 
+@pytest.mark.slow
 def test_a_silent_collector_blocks_neither_requests_nor_the_stop(tmp_path: Path) -> None:
     with SilentCollector() as silent, Program(tmp_path, **silent.environment).serve() as serving:
         for _ in range(100):

@@ -6,7 +6,7 @@ import pytest
 
 from tests.torture.instruments.authorization import CELLS, INSTRUMENT, build_cells
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.uncovered]
 
 
 def test_every_combination_gets_the_specified_response(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.torture.instruments.canary import INSTRUMENT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.uncovered]
 
 
 def test_keys_passwords_and_sessions_do_not_leak(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.torture.instruments.disjoint_updates import INSTRUMENT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.uncovered]
 
 
 def test_concurrent_updates_of_different_fields_lose_nothing(tmp_path: Path) -> None:

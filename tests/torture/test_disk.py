@@ -6,7 +6,7 @@ import pytest
 
 from tests.torture.instruments.disk import INSTRUMENT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.uncovered]
 
 
 def test_a_failing_disk_loses_nothing_and_is_reported(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.torture.instruments.kill import INSTRUMENT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.uncovered]
 
 
 def test_kills_lose_and_duplicate_nothing(tmp_path: Path) -> None:

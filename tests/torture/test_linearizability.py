@@ -10,7 +10,7 @@ import pytest
 from tests.torture.instruments.linearizability import INSTRUMENT
 from tests.torture.linearizability import Kind, Operation, State, apply, apply_if_consistent, is_linearizable
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.uncovered]
 
 
 def read(began: float, ended: float, price: int, location: int = 0) -> Operation:

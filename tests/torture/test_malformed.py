@@ -7,7 +7,7 @@ import pytest
 from tests.torture.instruments.malformed import CONTROLS, INSTRUMENT
 from tests.torture.malformed_requests import SHAPES, CaseGenerator, Expectation
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.uncovered]
 
 
 def test_malformed_requests_are_handled(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.torture.instruments.migrations import INSTRUMENT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.uncovered]
 
 
 def test_killed_migrations_run_once_with_the_same_result(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.torture.instruments.mutation import (
 )
 from tests.torture.mutants import Mutant, generate_mutants
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.uncovered]
 
 
 def test_good_tests_kill_every_mutant_of_a_toy(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.torture.instruments.oversized import INSTRUMENT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.uncovered]
 
 
 def test_oversized_requests_are_rejected_in_little_memory(tmp_path: Path) -> None:

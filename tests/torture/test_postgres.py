@@ -6,7 +6,7 @@ import pytest
 
 from tests.torture.instruments.postgres import INSTRUMENT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.uncovered]
 
 
 def test_crashes_and_a_failover_lose_nothing(tmp_path: Path) -> None:

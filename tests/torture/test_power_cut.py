@@ -8,7 +8,7 @@ import pytest
 from tests.torture.instruments.power_cut import INSTRUMENT
 from tests.torture.recorder import Disk, Sync, Truncate, Write
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.uncovered]
 
 
 def test_a_power_cut_loses_and_damages_nothing(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.torture.instruments.rate_limit import CONTROLS, INSTRUMENT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.uncovered]
 
 
 def test_exactly_1000_requests_are_accepted(tmp_path: Path) -> None:

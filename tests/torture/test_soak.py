@@ -7,7 +7,7 @@ import pytest
 
 from tests.torture.instruments.soak import INSTRUMENT, Sample, evaluate, find_minima, fit_line
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.uncovered]
 
 HOUR_SECONDS = 3600.0
 

@@ -7,7 +7,7 @@ import pytest
 from tests.torture.input_samples import build_json_cases, build_naughty_strings
 from tests.torture.instruments.text_input import INSTRUMENT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.uncovered]
 
 
 def test_json_and_text_are_stored_unchanged_or_rejected(tmp_path: Path) -> None:

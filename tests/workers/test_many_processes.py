@@ -17,6 +17,8 @@ from tests.http.raw import Connection, request
 from tests.postgres_server import PostgresServer
 from tests.redis_server import RedisServer
 
+pytestmark = [pytest.mark.slow, pytest.mark.uncovered]
+
 UPDATES = int(os.environ.get("LISTINGS_TEST_UPDATES", "400"))
 ROUNDS = int(os.environ.get("LIMIT_ROUNDS", "1"))
 PROCESSES = 4

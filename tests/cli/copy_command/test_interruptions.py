@@ -21,6 +21,7 @@ from tests.cli.transfers import start
 from tests.store import databases
 
 
+@pytest.mark.uncovered
 def test_a_killed_copy_is_continued_by_the_next_run(cli: Cli, source: Source, target: Target, other: Target) -> None:
     add_listings(source, 12_000)
     started = time.monotonic()

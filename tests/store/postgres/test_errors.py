@@ -414,6 +414,7 @@ def short_connects(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_MIN_CONNECT_TIMEOUT_SECONDS", 3)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_connects")
 def test_a_silent_server_is_given_up_and_used_again_when_it_responds(own_server: PostgresServer) -> None:
     async def scenario(url: str) -> None:

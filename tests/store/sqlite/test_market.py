@@ -178,6 +178,7 @@ def test_the_newest_of_a_large_price_range_are_found_by_price_class(
     assert (found, hundreds <= 200) == (24, True)
 
 
+@pytest.mark.slow
 def test_both_plans_for_a_price_range_find_the_same_listings(
     reader: apsw.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -378,6 +378,7 @@ def old_and_new(tmp_path: Path) -> tuple[Path, Path]:
 
 
 @pytest.mark.slow
+@pytest.mark.uncovered
 def test_a_killed_restore_leaves_the_old_or_the_new_database(old_and_new: tuple[Path, Path], tmp_path: Path) -> None:
     states = find_states_after_kills(tmp_path / "kills", *old_and_new)
     first_new = states.index("new")
@@ -386,6 +387,7 @@ def test_a_killed_restore_leaves_the_old_or_the_new_database(old_and_new: tuple[
     assert set(states[first_new:]) == {"new"}
 
 
+@pytest.mark.uncovered
 def test_a_damaged_database_is_unchanged_until_it_is_replaced(old_and_new: tuple[Path, Path], tmp_path: Path) -> None:
     old, backup = old_and_new
     with (old / "listings.db").open("r+b") as file:
