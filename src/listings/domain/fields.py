@@ -208,12 +208,7 @@ class Field(NamedTuple):
 
 MAX_PRICE_CENTS = 99_999_999_999
 _TYPES = {"product": "For sale", "service": "Service", "rental": "Rental", "job": "Job"}
-_PRICE_TYPES = {
-    "fixed": "Fixed",
-    "negotiable": "Negotiable",
-    "per_hour": "Per hour",
-    "per_night": "Per night",
-}
+_PRICE_TYPES = {"fixed": "Fixed", "negotiable": "Negotiable", "per_hour": "Per hour", "per_night": "Per night"}
 
 FIELDS: Mapping[str, Field] = {
     "title": Field(
