@@ -200,7 +200,7 @@ class Field(NamedTuple):
     rule: Rule
     label: str  # in forms
     description: str  # in the documentation of the API
-    example: object  # in the documentation of the API
+    example: Any  # in the documentation of the API; mypyc rejects `object`
     options: Mapping[str, str] = {}  # the label of each value that a choice allows
     clearable: bool = True  # null in an update resets it to the default of a new listing
     strict_rule: Rule | None = None  # replaces `rule` under `Prefer: handling=strict`
