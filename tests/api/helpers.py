@@ -6,6 +6,8 @@ from typing import Any
 import httpx2
 
 from bench.data import store_of
+from listings.domain.fields import FIELDS
+from listings.domain.listing_json import EXTRA_FIELDS
 from listings.domain.model import Listing
 from tests.conftest import Client
 from tests.harness import Harness, Person, RunningService
@@ -29,8 +31,8 @@ RECORD_FIELDS = [
     "created_at",
     "updated_at",
 ]
-HIDDEN_FIELDS = ("district", "latitude", "longitude")  # returned only on request
-ALL_FIELDS: dict[str, Any] = {
+HIDDEN_FIELDS = tuple(name for name in FIELDS if name in EXTRA_FIELDS)  # returned only on request
+ALL_FIELDS: dict[str, Any] = {name: field.example for name, field in FIELDS.items()} | {
     "title": "Städtefahrrad 🚲",
     "content": "Zwei Räder.\nKaum gefahren.",
     "type": "rental",
@@ -39,8 +41,6 @@ ALL_FIELDS: dict[str, Any] = {
     "price": 19.99,
     "price_type": "per_night",
     "location": "12 Cuba Street",
-    "region": "Wellington",
-    "district": "Te Aro",
     "latitude": -41.29,
     "longitude": 174.78,
     "is_active": False,

@@ -82,8 +82,11 @@ def test_fields_that_were_never_given_have_defaults(alice: Client) -> None:
 
 @pytest.mark.every_engine
 def test_all_given_fields_are_returned(alice: Client) -> None:
-    record = alice.read(alice.create(**ALL_FIELDS))
+    path = f"/{alice.create(**ALL_FIELDS)}"
+    record = alice.get(path).json()
     assert {name: record[name] for name in VISIBLE_FIELDS} == VISIBLE_FIELDS
+    record = alice.get(path, params={"include": "all"}).json()
+    assert {name: record[name] for name in ALL_FIELDS} == ALL_FIELDS
 
 
 @pytest.mark.decision("G1")

@@ -6,10 +6,10 @@ from typing import TypeAlias
 
 import pytest
 
-from listings.api import codec
 from listings.api.app import Application
+from listings.api.docs.operations import ERROR_DOCS
 from listings.domain import api_keys
-from listings.domain.errors import Code
+from listings.domain.errors import STATUS, Code
 from listings.domain.model import Caller
 from listings.http.connection import ConnectionLimits
 from listings.ratelimit.memory import MemoryLimiter
@@ -213,7 +213,7 @@ def test_a_failure_below_http_has_the_one_shape(impatient: RunningService, code:
 
 
 def assert_error_shape(reply: Reply, code: Code) -> None:
-    assert (reply.headers["x-error-code"], reply.status) == (code, codec.STATUS[code])
+    assert (reply.headers["x-error-code"], reply.status) == (code, STATUS[code])
     assert_one_sentence(reply)
     assert_error_headers(reply.headers, code, len(reply.body))
 
@@ -242,12 +242,12 @@ def assert_error_headers(headers: dict[str, str], code: Code, length: int) -> No
 def test_every_error_code_of_a_response_is_provoked() -> None:
     # dependency_failed occurs only as the result of an operation in a batch: see test_batch.py.
     provoked = {code for code, _ in (*FAILURES.values(), *BELOW_HTTP.values())}
-    assert provoked == codec.STATUS.keys() - {"dependency_failed"}
+    assert provoked == ERROR_DOCS.keys() - {"dependency_failed"}
 
 
 def test_each_code_has_its_specified_status() -> None:
     assert (
-        codec.STATUS.items()
+        STATUS.items()
         >= {
             "invalid_request": 400,
             "malformed_json": 400,

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from listings.api.docs import document, operations
+from listings.api.docs import document, operations, schemas
 from listings.api.docs.handlers import BASE_URL
 from listings.api.docs.page import Operation, build_environment, render_page
 from listings.api.routes import ROUTES
@@ -85,7 +85,7 @@ def test_the_page_has_every_operation_parameter_field_and_code() -> None:
         for method, operation in item.items():
             if method != "parameters":
                 assert f'id="{operation["operationId"]}"' in PAGE
-    names = {*operations.PARAMETER_DESCRIPTIONS, *operations.FIELD_DESCRIPTIONS, *DOCUMENT["components"]["headers"]}
+    names = {*operations.PARAMETER_DESCRIPTIONS, *schemas.FIELD_DOCS, *DOCUMENT["components"]["headers"]}
     assert not {name for name in names if f"<code>{name}</code>" not in PAGE}
     codes = {code for methods in ROUTES.values() for one in methods.values() for code in document.list_error_codes(one)}
     assert not {code for code in codes if f"<code>{code}</code>" not in PAGE}

@@ -2,25 +2,21 @@
 
 from typing import Any
 
+import msgspec
+
 from listings.contract.store import Store
+from listings.domain.fields import FIELDS, MAX_PRICE_CENTS, parse_new_listing
 from listings.domain.model import Account, Listing, ListingChange, NewListing, bucket_of
 from tests.conformance.conftest import Run
 
 CREATED = "2026-11-21 10:00:00"
-FULL = NewListing(
+FULL = msgspec.structs.replace(
+    parse_new_listing({name: field.example for name, field in FIELDS.items()})[0],
     title="A title",
     content="Content\nof two lines, with 'quotes', \\ and 🙂",
     type="rental",
-    category="Category",
-    images='["https://a.example/1.jpg","b.jpg"]',
-    price_cents=99_999_999_999,
+    price_cents=MAX_PRICE_CENTS,
     price_type="per_night",
-    location="Location",
-    region="Region",
-    district="District",
-    latitude=-41.25,
-    longitude=174.5,
-    is_active=True,
 )
 MINIMAL = NewListing(title="t", content="c")
 

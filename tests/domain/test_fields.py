@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from listings.domain import fields
 from listings.domain.errors import Problem
-from listings.domain.model import NewListing
+from listings.domain.listing_json import Record
+from listings.domain.model import MAX_ID, ImportedListing, Listing, NewListing
 
 REQUIRED = {"title": "Bicycle", "content": "Two wheels."}
 MAX_LENGTHS = {"title": 255, "content": 100_000, "category": 100, "location": 255, "region": 100, "district": 100}
@@ -65,6 +66,36 @@ def test_the_fields_are_in_the_order_of_the_specification() -> None:
         "longitude",
         "is_active",
     ]
+
+
+def test_every_attribute_of_a_new_listing_is_a_field() -> None:
+    assert sorted(field.attribute for field in fields.FIELDS.values()) == sorted(NewListing.__struct_fields__)
+
+
+def test_a_stored_listing_has_the_attributes_of_a_new_one_in_their_order() -> None:
+    own = ("id", "account_id", "version")
+    assert Listing.__struct_fields__ == (*own, *NewListing.__struct_fields__, *ImportedListing.__struct_fields__[1:])
+
+
+@pytest.mark.parametrize("name", fields.FIELDS)
+def test_every_field_can_be_shown(name: str) -> None:
+    assert name in Record.__struct_fields__
+
+
+@pytest.mark.parametrize("name", fields.FIELDS)
+def test_the_options_of_a_choice_are_its_allowed_values(name: str) -> None:
+    field = fields.FIELDS[name]
+    assert tuple(field.options) == (field.rule.allowed if isinstance(field.rule, fields.Choice) else ())
+
+
+# Ids
+
+
+@pytest.mark.decision("G19")
+def test_an_id_is_a_positive_integer_that_a_database_can_store() -> None:
+    assert (fields.parse_id("1"), fields.parse_id(str(MAX_ID))) == (1, MAX_ID)
+    for text in ("", "0", "-1", "+1", "01", "1.0", "a", "٣", " 1", "1\n", str(MAX_ID + 1), "1" * 20):
+        assert fields.parse_id(text) is None
 
 
 # Text

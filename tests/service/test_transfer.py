@@ -7,8 +7,8 @@ import pytest
 
 from listings.domain import timestamps
 from listings.domain.errors import Problem
-from listings.domain.model import Listing
 from listings.service.transfer.importer import build_imported_listing, build_listing_change
+from tests.examples import build_listing
 from tests.harness import START
 
 NOW = timestamps.format_timestamp(START)
@@ -17,28 +17,7 @@ INVALID_TYPE = 'type must be one of product, service, rental, job, got "boat"'
 INVALID_VIEWS = "view_count must be an integer from 0 to 9007199254740991"
 INVALID_DELETION = f"deleted_at must be a time like {NOW}, got an object"
 NEW = {"title": "Bicycle", "content": "Two wheels."}
-LISTING = Listing(
-    id=1025,
-    account_id=1,
-    version=1,
-    title="Bicycle",
-    content="Two wheels.",
-    type="product",
-    category="Sport",
-    images="[]",
-    price_cents=5,
-    price_type="fixed",
-    location="",
-    region="",
-    district="",
-    latitude=None,
-    longitude=None,
-    is_active=True,
-    view_count=3,
-    created_at=EARLIEST,
-    updated_at=EARLIER,
-    deleted_at=None,
-)
+LISTING = build_listing(category="Sport", price_cents=5, view_count=3, created_at=EARLIEST, updated_at=EARLIER)
 DELETED = msgspec.structs.replace(LISTING, is_active=False, deleted_at=START - 50)
 
 

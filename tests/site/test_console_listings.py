@@ -172,6 +172,14 @@ def test_every_field_has_a_label_and_ids_are_unique(alice: Tab) -> None:
     assert set(described) <= set(ids)
 
 
+def test_the_form_has_every_field_and_shows_each_selected_value(harness: Harness, alice: Tab) -> None:
+    page = alice.get(f"{PATH}/{create(harness)}").page
+    controls = [*page.all("input"), *page.all("textarea"), *page.all("select")]
+    assert fields.FIELDS.keys() <= {one.attributes.get("name") for one in controls}
+    selected = [one for one in page.all("option") if "selected" in one.attributes]
+    assert len(selected) == len(page.all("select"))
+
+
 def test_a_form_submitted_twice_creates_one_listing(alice: Tab) -> None:
     once = form_values(alice.get(f"{PATH}/new"))["once"]
     first = alice.post(f"{PATH}/new", once=once, **LAMP).reply.headers["location"]

@@ -5,30 +5,21 @@ import pytest
 from starlette.datastructures import FormData
 
 from listings.domain import fields
-from listings.domain.model import Listing
 from listings.site.console import listing_form
+from tests.examples import build_listing
 
-STORED = Listing(
-    id=1025,
-    account_id=1,
+STORED = build_listing(
     version=3,
     title="Road\nbike",
     content="Alloy.\r\nTwo wheels.\rFast.",
-    type="product",
     category="Bicycles",
     images='["https://x.example/1.jpg","2.jpg"]',
     price_cents=123_450,
     price_type="negotiable",
     location="\tCuba Street ",
     region="Wellington",
-    district="",
     latitude=-41.2911,
     longitude=0.0,
-    is_active=True,
-    view_count=7,
-    created_at="2026-09-21 10:00:00",
-    updated_at="2026-09-21 10:00:00",
-    deleted_at=None,
 )
 
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from listings.domain.fields import FIELDS
 from tests.harness import Harness, Person
 from tests.site.market import BROWSER_HEADERS, ParsedPage, create, get, get_page
 
@@ -38,6 +39,23 @@ def test_the_page_shows_all_fields(harness: Harness, alice: Person) -> None:
     assert page.values("a", "href", rel="nofollow ugc noopener noreferrer") == pictures
     assert any("openstreetmap.org/?mlat=-41.29110" in str(link) for link in page.values("a", "href"))
     assert {"/?type=rental", "/?type=rental&category=Holiday+homes"} <= set(page.values("a", "href"))
+
+
+_SHOWN_AS = {
+    "images": "rimu-table-1.jpg",
+    "price": "$1,250.50",
+    "price_type": "negotiable",
+    "latitude": "mlat=-41.29360",
+    "longitude": "mlon=174.77620",
+    "is_active": "",  # only active listings have a page
+}
+
+
+def test_no_field_is_missing_on_the_page(harness: Harness, alice: Person) -> None:
+    listing_id = create(harness, alice, **{name: field.example for name, field in FIELDS.items()})
+    html = get(harness, f"/listings/{listing_id}").body.decode()
+    texts = {name: field.options.get(str(field.example), str(field.example)) for name, field in FIELDS.items()}
+    assert [name for name, text in (texts | _SHOWN_AS).items() if text not in html] == []
 
 
 def test_the_page_has_open_graph_and_structured_data(harness: Harness, alice: Person) -> None:

@@ -3,18 +3,12 @@
 import json
 from typing import Any
 
-import msgspec
 import pytest
 
-from listings.domain.model import Listing
 from listings.site.structured_data import build, script_content
+from tests.examples import build_listing
 
 URL = "https://market.example/listings/1025"
-MINIMAL = Listing(
-    id=1025, account_id=1, version=1, title="Bicycle", content="Two wheels.", type="product", category="", images="[]",
-    price_cents=0, price_type="fixed", location="", region="", district="", latitude=None, longitude=None,
-    is_active=True, view_count=0, created_at="2026-11-21 06:54:32", updated_at="2026-11-21 06:54:32", deleted_at=None,
-)  # fmt: skip
 LOCATED: dict[str, Any] = {
     "location": "Te Aro",
     "district": "Wellington City",
@@ -33,7 +27,7 @@ GEO = {"@type": "GeoCoordinates", "latitude": -41.29, "longitude": 174.77}
 
 
 def data(**fields: object) -> dict[str, Any]:
-    return build(msgspec.structs.replace(MINIMAL, **fields), URL)
+    return build(build_listing(**fields), URL)
 
 
 def offer(price: str, unit: str | None = None) -> dict[str, Any]:
@@ -88,6 +82,6 @@ def test_a_job_has_its_location_and_salary() -> None:
 
 @pytest.mark.parametrize("text", ["</script><script>alert(1)</script>", "<!--", "]]>", "a\u2028b\u2029c & d", '"\\'])
 def test_the_script_content_is_escaped(text: str) -> None:
-    script = script_content(msgspec.structs.replace(MINIMAL, title=text), URL)
+    script = script_content(build_listing(title=text), URL)
     assert not set(script) & set("<>&\u2028\u2029")
     assert json.loads(script)["name"] == text

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from listings.api import codec
 from listings.contract.listings import Step, StepResult
 from listings.domain import fields
-from listings.domain.errors import Problem
+from listings.domain.errors import STATUS, Problem
 from listings.domain.fields import json_type, preview
 from listings.domain.model import Caller, ListingChange
 from listings.service import Services
@@ -185,7 +185,7 @@ def _report(operation: Operation, result: StepResult, *, dry_run: bool) -> dict[
     """Build the result of one operation: the status and body that the single request would get."""
     report: dict[str, object] = {} if operation.ref is None else {"ref": operation.ref}
     if isinstance(result, Problem):
-        return report | {"status": codec.STATUS[result.code], "body": {"error": result.message}}
+        return report | {"status": STATUS[result.code], "body": {"error": result.message}}
     if dry_run:
         return report | {"status": 200, "body": {"message": operation.dry_run_message}}
     if isinstance(result, int):

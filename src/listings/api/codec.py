@@ -1,7 +1,7 @@
 """Convert between bytes and the model: parse requests and build responses."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from http import HTTPStatus
 from math import ceil
 from typing import NamedTuple, TypeVar
@@ -12,41 +12,14 @@ import msgspec
 from listings.contract.listings import AddResult
 from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain import fields
-from listings.domain.errors import Code, Problem, Unavailable
+from listings.domain.errors import STATUS, Code, Problem, Unavailable
 from listings.domain.listing_json import NO_EXTRA_FIELDS, build_record, decode_object
 from listings.domain.model import Listing, ListingChange, NewListing
 
 T = TypeVar("T")
 
 LISTINGS_PATH = "/api/v1/listings"
-STATUS: Mapping[Code, int] = {
-    "invalid_request": 400,
-    "malformed_json": 400,
-    "malformed_request": 400,
-    "api_key_required": 401,
-    "invalid_api_key": 401,
-    "not_owner": 403,
-    "plan_expired": 403,
-    "account_disabled": 403,
-    "listing_not_found": 404,
-    "path_not_found": 404,
-    "method_not_allowed": 405,
-    "request_timeout": 408,
-    "precondition_failed": 412,
-    "body_too_large": 413,
-    "uri_too_long": 414,
-    "unsupported_encoding": 415,
-    "idempotency_key_reused": 422,
-    "dependency_failed": 424,
-    "rate_limited": 429,
-    "header_too_large": 431,
-    "internal_error": 500,
-    "unavailable": 503,
-    "version_not_supported": 505,
-}
 
-_ID = re.compile(r"[1-9][0-9]{0,18}")
-MAX_ID = 2**63 - 1
 _VERSION = re.compile(r'"v([0-9]{1,18})[.-][^"]*"')
 _IDEMPOTENCY_KEY = re.compile(r'"([\x20-\x7e]{1,255})"|([\x20-\x21\x23-\x7e][\x20-\x7e]{0,254})')
 REPLAYED = b"idempotent-replayed: true\r\n"
@@ -198,9 +171,10 @@ def _format_names(ignored: list[str]) -> str:
 
 def parse_listing_id(segment: str) -> int:
     """Parse the id in a path. Raises Problem("listing_not_found") if it can't be one (decision G19)."""
-    if _ID.fullmatch(segment) is None or int(segment) > MAX_ID:
+    listing_id = fields.parse_id(segment)
+    if listing_id is None:
         raise Problem("listing_not_found", "Listing not found")
-    return int(segment)
+    return listing_id
 
 
 def matches_etag(values: list[str], tag: str) -> bool:

@@ -13,13 +13,13 @@ import msgspec
 
 from listings.domain import timestamps, tokenizer
 from listings.domain.errors import Problem
-from listings.domain.fields import FIELDS, Choice, FieldError, Money, Text, preview, raise_field_errors
-from listings.domain.model import ListingQuery, SortKey, Status
+from listings.domain.fields import FIELDS, MAX_PRICE_CENTS, Choice, FieldError, Money, preview, raise_field_errors
+from listings.domain.listing_json import EXTRA_FIELDS
+from listings.domain.model import MAX_ID, ListingQuery, SortKey, Status
 
-EXTRAS = ("district", "latitude", "longitude")
-"""The fields that `include=all` adds to a record."""
+EXTRAS = tuple(name for name in EXTRA_FIELDS if name in FIELDS)
+"""The fields that `include=all` adds to a record: those that a body may set."""
 
-INCLUDABLE = (*EXTRAS, "deleted_at")
 _MAX_LIMIT = 1000
 MAX_SEARCH_TERMS = 10
 MAX_SEARCH_LENGTH = 200
@@ -126,14 +126,14 @@ LIST_PARAMETERS: Mapping[str, Callable[[str], Any]] = {
     "cursor": check_cursor_length,
     "status": Choice(get_args(Status)),
     "type": FIELDS["type"].rule,
-    "category": Text(100),
-    "region": Text(100),
+    "category": FIELDS["category"].rule,
+    "region": FIELDS["region"].rule,
     "q": parse_search_terms,
-    "price_min": Amount(Money(99_999_999_999)),
-    "price_max": Amount(Money(99_999_999_999)),
+    "price_min": Amount(Money(MAX_PRICE_CENTS)),
+    "price_max": Amount(Money(MAX_PRICE_CENTS)),
     "updated_since": parse_timestamp,
     "sort": parse_sort,
-    "include": NameSet(INCLUDABLE, EXTRAS),
+    "include": NameSet(EXTRA_FIELDS, EXTRAS),
 }
 """The parameters of a list, each with its rule."""
 
@@ -241,7 +241,7 @@ def _parse(pairs: list[tuple[str, str]], rules: Mapping[str, Callable[[str], Any
 # opaque to clients and contains only data that they have seen. The checksum detects typing errors.
 
 
-_Integer = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Integer = Annotated[int, msgspec.Meta(ge=0, le=MAX_ID)]
 _decode_content = msgspec.json.Decoder(tuple[int, str, str | _Integer, _Integer]).decode
 
 

@@ -10,12 +10,13 @@ from listings.cli.output import Data, json_option, key_data, listed_key_data, pr
 from listings.cli.parameters import Date, Integer, with_service
 from listings.domain import timestamps
 from listings.domain.errors import Problem
+from listings.domain.model import MAX_ID
 from listings.service import Services
 from listings.service.keys import INVALID_KEY_MESSAGE, IssuedKey
 
 _MAX_KEY_FILE_BYTES = 4096
 _MAX_GRACE_HOURS = 24 * 365
-KEY_ID = Integer(1, 2**63 - 1)
+KEY_ID = Integer(1, MAX_ID)
 _SYNONYMS = {"add": "create", "delete": "revoke", "disable": "revoke", "ls": "list", "rm": "revoke"}
 
 

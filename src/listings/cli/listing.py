@@ -4,10 +4,10 @@ import click
 
 from listings.cli.output import json_option, listing_data, show, show_rows
 from listings.cli.parameters import Integer, with_service
-from listings.domain.model import Listing
+from listings.domain.model import MAX_ID, Listing
 from listings.service import Services
 
-_LISTING_ID = Integer(1, 2**63 - 1)
+_LISTING_ID = Integer(1, MAX_ID)
 _DEFAULT_LIMIT = 100
 
 

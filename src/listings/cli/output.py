@@ -14,6 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from listings.domain import timestamps
+from listings.domain.fields import FIELDS
+from listings.domain.listing_json import EXTRA_FIELDS, build_record
 from listings.domain.model import Account, ApiKey, Listing
 
 Value: TypeAlias = str | float | bool | list[str] | None
@@ -92,27 +94,13 @@ def status_data(account: Account) -> Data:
 
 def listing_data(listing: Listing) -> Data:
     """Return all stored fields of a listing, named as in the API."""
+    record = msgspec.json.decode(msgspec.json.encode(build_record(listing, EXTRA_FIELDS)))
+    fields = (*FIELDS, "view_count", "created_at", "updated_at", "deleted_at")
     return {
         "id": listing.id,
         "account_id": listing.account_id,
         "state": _state(listing),
-        "title": listing.title,
-        "content": listing.content,
-        "type": listing.type,
-        "category": listing.category,
-        "images": msgspec.json.decode(listing.images, type=list[str]),
-        "price": listing.price_cents / 100,
-        "price_type": listing.price_type,
-        "location": listing.location,
-        "region": listing.region,
-        "district": listing.district,
-        "latitude": listing.latitude,
-        "longitude": listing.longitude,
-        "is_active": listing.is_active,
-        "view_count": listing.view_count,
-        "created_at": listing.created_at,
-        "updated_at": listing.updated_at,
-        "deleted_at": _date(listing.deleted_at),
+        **{name: record[name] for name in fields},
     }
 
 

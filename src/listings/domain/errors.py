@@ -1,9 +1,10 @@
 """The expected errors of Listings.
 
-Rules and stores raise a `Problem`. The HTTP server maps its code to a status, the command line to an exit code. Any
-other exception is a bug.
+Rules and stores raise a `Problem`. The API and the pages map its code to a status, the command line to an exit code.
+Any other exception is a bug.
 """
 
+from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 Code: TypeAlias = Literal[
@@ -54,6 +55,39 @@ Code: TypeAlias = Literal[
     "version_not_supported",
     "wrong_credentials",
 ]
+
+_CODES: Mapping[int, tuple[Code, ...]] = {
+    400: ("invalid_request", "malformed_json", "malformed_request", "payment_refused"),
+    401: ("api_key_required", "invalid_api_key"),
+    403: (
+        "account_disabled",
+        "confirmation_required",
+        "cross_site",
+        "insecure_connection",
+        "not_owner",
+        "plan_expired",
+        "sign_up_closed",
+        "wrong_credentials",
+    ),
+    404: ("invitation_invalid", "key_not_found", "listing_not_found", "path_not_found"),
+    405: ("method_not_allowed",),
+    408: ("request_timeout",),
+    409: ("already_imported", "email_taken", "import_conflict", "key_ended", "too_many_keys"),
+    410: ("listing_deleted",),
+    412: ("precondition_failed",),
+    413: ("body_too_large",),
+    414: ("uri_too_long",),
+    415: ("unsupported_encoding",),
+    422: ("idempotency_key_reused",),
+    424: ("dependency_failed",),
+    429: ("rate_limited", "too_many_attempts"),
+    431: ("header_too_large",),
+    500: ("internal_error",),
+    503: ("unavailable",),
+    505: ("version_not_supported",),
+}
+STATUS: Mapping[Code, int] = {code: status for status, codes in _CODES.items() for code in codes}
+"""The HTTP status of each code that a response can have. `site.pages` overrides it for two codes."""
 
 
 class Problem(Exception):

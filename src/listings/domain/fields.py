@@ -1,8 +1,7 @@
 """Validation rules for the fields of a listing, in one table (decisions G2-G6, G32).
 
-A rule converts a JSON value to the value that is stored, or raises a `FieldError`. The limits of a rule are attributes,
-so that the API documentation is generated from the same table. A body is validated completely: one error lists all of
-its invalid fields.
+A rule converts a JSON value to the value that is stored, or raises a `FieldError`. The API documentation and the forms
+are generated from the same table. A body is validated completely: one error lists all of its invalid fields.
 """
 
 import json
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import msgspec
 
 from listings.domain.errors import Problem
-from listings.domain.model import ListingChange, NewListing, Value
+from listings.domain.model import MAX_ID, ListingChange, NewListing, Value
 
 Body: TypeAlias = Mapping[str, object]
 Rule: TypeAlias = Callable[[object], Value]
@@ -195,37 +194,107 @@ class Images:
 
 
 class Field(NamedTuple):
-    """One field of a body: the `Listing` attribute that stores it, and its rule."""
+    """One field of a body: the `Listing` attribute that stores it, its rule, and its texts."""
 
     attribute: str
     rule: Rule
+    label: str  # in forms
+    description: str  # in the documentation of the API
+    example: Any  # in the documentation of the API; mypyc rejects `object`
+    options: Mapping[str, str] = {}  # the label of each value that a choice allows
     clearable: bool = True  # null in an update resets it to the default of a new listing
     strict_rule: Rule | None = None  # replaces `rule` under `Prefer: handling=strict`
 
 
+MAX_PRICE_CENTS = 99_999_999_999
+_TYPES = {"product": "For sale", "service": "Service", "rental": "Rental", "job": "Job"}
+_PRICE_TYPES = {"fixed": "Fixed", "negotiable": "Negotiable", "per_hour": "Per hour", "per_night": "Per night"}
+
 FIELDS: Mapping[str, Field] = {
-    "title": Field("title", Text(255, allow_blank=False), clearable=False),
-    "content": Field("content", Text(100_000, allow_blank=False), clearable=False),
-    "type": Field("type", Choice(("product", "service", "rental", "job")), clearable=False),
-    "category": Field("category", Text(100)),
-    "images": Field("images", Images(50, 2_048), strict_rule=Images(50, 2_048, absolute=True)),
-    "price": Field("price_cents", Money(99_999_999_999)),
-    "price_type": Field("price_type", Choice(("fixed", "negotiable", "per_hour", "per_night"))),
-    "location": Field("location", Text(255)),
-    "region": Field("region", Text(100)),
-    "district": Field("district", Text(100)),
-    "latitude": Field("latitude", Coordinate(-90, 90)),
-    "longitude": Field("longitude", Coordinate(-180, 180)),
-    "is_active": Field("is_active", Flag(), clearable=False),
+    "title": Field(
+        "title",
+        Text(255, allow_blank=False),
+        "Title",
+        "Title in one line. Not blank; stored exactly as sent.",
+        "Rimu dining table with six chairs",
+        clearable=False,
+    ),
+    "content": Field(
+        "content",
+        Text(100_000, allow_blank=False),
+        "Description",
+        "Description. Not blank; stored exactly as sent.",
+        "Solid heart rimu, 1.8 m, made in Oamaru in the seventies.",
+        clearable=False,
+    ),
+    "type": Field("type", Choice(tuple(_TYPES)), "Type", "Type of the offer.", "product", _TYPES, clearable=False),
+    "category": Field("category", Text(100), "Category", "Free-text category. Empty means not stated.", "Furniture"),
+    "images": Field(
+        "images",
+        Images(50, 2_048),
+        "Images",
+        "Image URLs, in order. The service never fetches them. No white space, control characters or backslashes. "
+        "Relative references are allowed; absolute URLs must be http or https, with a host and without a user name.",
+        ["https://images.example/rimu-table-1.jpg", "https://images.example/rimu-table-2.jpg"],
+        strict_rule=Images(50, 2_048, absolute=True),
+    ),
+    "price": Field(
+        "price_cents",
+        Money(MAX_PRICE_CENTS),
+        "Price",
+        "Price in New Zealand dollars, with at most two decimals. 0 means not stated.",
+        1250.5,
+    ),
+    "price_type": Field(
+        "price_type", Choice(tuple(_PRICE_TYPES)), "Price type", "How the price is charged.", "negotiable", _PRICE_TYPES
+    ),
+    "location": Field(
+        "location",
+        Text(255),
+        "Address or suburb",
+        "Address or place. Empty means not stated.",
+        "12 Cuba Street, Te Aro",
+    ),
+    "region": Field("region", Text(100), "Region", "Region. Empty means not stated.", "Wellington"),
+    "district": Field("district", Text(100), "District", "District. Empty means not stated.", "Te Aro"),
+    "latitude": Field(
+        "latitude", Coordinate(-90, 90), "Latitude", "Latitude in degrees, positive to the north.", -41.2936
+    ),
+    "longitude": Field(
+        "longitude", Coordinate(-180, 180), "Longitude", "Longitude in degrees, positive to the east.", 174.7762
+    ),
+    "is_active": Field(
+        "is_active",
+        Flag(),
+        "On the market",
+        "Whether the listing is on the market. Send false on create for a draft.",
+        example=True,
+        clearable=False,
+    ),
 }
 """The fields that a body may set, in the order of the specification."""
 
 REQUIRED = ("title", "content")
 
 _EMPTY = NewListing(title="", content="")
-_DEFAULTS: Mapping[str, Value] = {
-    name: getattr(_EMPTY, field.attribute) for name, field in FIELDS.items() if field.clearable
-}
+
+
+def get_default(name: str) -> Value:
+    """Return the stored value of a field that was never given. None means that the field may be null."""
+    default: Value = getattr(_EMPTY, FIELDS[name].attribute)
+    return default
+
+
+_DEFAULTS: Mapping[str, Value] = {name: get_default(name) for name, field in FIELDS.items() if field.clearable}
+_ID = re.compile(r"[1-9][0-9]{0,18}")
+
+
+def parse_id(text: str) -> int | None:
+    """Return the listing id in a text, or None if it can't be one (decision G19)."""
+    if _ID.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return number if number <= MAX_ID else None
 
 
 def parse_new_listing(body: Body, *, strict: bool = False) -> tuple[NewListing, list[str]]:

@@ -1,6 +1,7 @@
 """Encode listings as JSON and decode JSON objects, for the API and for files."""
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -9,9 +10,6 @@ from listings.domain import timestamps
 from listings.domain.model import Listing
 
 NO_EXTRA_FIELDS: frozenset[str] = frozenset()
-EXTRA_FIELDS = frozenset(("district", "latitude", "longitude", "deleted_at"))
-"""The fields that a record has only on request (decision G1)."""
-
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # An escaped high surrogate without its low surrogate. msgspec reports it as truncated input.
 _UNPAIRED_SURROGATE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
@@ -28,7 +26,7 @@ _decode = msgspec.json.Decoder(dict[str, object]).decode
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """A listing as JSON shows it: the 14 fields of the specification, in its order, then the extra fields."""
+    """A listing as JSON and files show it: the 14 fields of the specification, in its order, then the extra fields."""
 
     id: int
     title: str
@@ -50,14 +48,18 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     deleted_at: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
-def _build_extra_fields(listing: Listing, include: frozenset[str]) -> dict[str, Any]:
+EXTRA_FIELDS = tuple(field.name for field in msgspec.structs.fields(Record) if not field.required)
+"""The fields that a record has only on request (decision G1)."""
+
+
+def _build_extra_fields(listing: Listing, include: Collection[str]) -> dict[str, Any]:
     extra = {name: getattr(listing, name) for name in include}
     if extra.get("deleted_at") is not None:
         extra["deleted_at"] = timestamps.format_timestamp(extra["deleted_at"])
     return extra
 
 
-def build_record(listing: Listing, include: frozenset[str] = NO_EXTRA_FIELDS) -> Record:
+def build_record(listing: Listing, include: Collection[str] = NO_EXTRA_FIELDS) -> Record:
     """Return the record of a listing, with the extra fields in `include` (decision G1)."""
     extra = _build_extra_fields(listing, include) if include else {}
     return Record(

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 BUCKETS = 1024
+MAX_ID = 2**63 - 1  # the largest integer of both databases, which no price exceeds
 
 Value: TypeAlias = str | int | float | bool | None
 """A stored value of a listing's field."""

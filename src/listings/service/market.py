@@ -13,11 +13,10 @@ from listings.contract.accounts import AccountStore
 from listings.contract.listings import ListingStore
 from listings.contract.market import MarketStore
 from listings.domain.errors import Problem, Unavailable
-from listings.domain.model import Listing, MarketEntry, MarketFacets, MarketQuery, SitemapEntry
+from listings.domain.model import MAX_ID, Listing, MarketEntry, MarketFacets, MarketQuery, SitemapEntry
 from listings.service.indexing import Pause, run_index_steps
 
 _DAY = 24 * 3600
-_MAX_ID = 2**63 - 1
 _MAX_SEARCH_WORDS = 20
 
 _MAX_FACETS = 200  # regions, and as many categories
@@ -89,7 +88,7 @@ class Market:
 
         Raises Problem: listing_deleted, listing_not_found (missing, inactive, or of a disabled account).
         """
-        listing = await self._listings.get_listing(listing_id) if 0 < listing_id <= _MAX_ID else None
+        listing = await self._listings.get_listing(listing_id) if 0 < listing_id <= MAX_ID else None
         if listing is not None and listing.deleted_at is not None:
             raise Problem("listing_deleted", "This listing is closed")
         account = await self._accounts.get_account(listing.account_id) if listing is not None else None

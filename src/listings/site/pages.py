@@ -11,41 +11,16 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Match
 from starlette.types import Scope
 
-from listings.domain.errors import Code, Problem, Unavailable
+from listings.domain.errors import STATUS, Code, Problem, Unavailable
+from listings.domain.fields import FIELDS
 from listings.site import assets, presentation, search, security, session
 from listings.site.context import site_of
 from listings.site.visitor import base_url_of
 
 _STATUS: Mapping[Code, int] = {
-    "invalid_request": 400,
-    "malformed_request": 400,
-    "payment_refused": 400,
-    "account_disabled": 403,
-    "confirmation_required": 403,
-    "cross_site": 403,
-    "insecure_connection": 403,
-    "plan_expired": 403,
-    "sign_up_closed": 403,
-    "wrong_credentials": 403,
-    "invitation_invalid": 404,
-    "key_not_found": 404,
-    "listing_not_found": 404,
-    "not_owner": 404,
-    "listing_deleted": 410,
-    "path_not_found": 404,
-    "method_not_allowed": 405,
-    "email_taken": 409,
-    "idempotency_key_reused": 409,
-    "import_conflict": 409,
-    "key_ended": 409,
-    "already_imported": 409,
-    "too_many_keys": 409,
-    "precondition_failed": 412,
-    "body_too_large": 413,
-    "unsupported_encoding": 415,
-    "too_many_attempts": 429,
-    "internal_error": 500,
-    "unavailable": 503,
+    **STATUS,
+    "not_owner": 404,  # the API's 403, which the specification requires, reveals that the listing exists
+    "idempotency_key_reused": 409,  # the API's 422 is about a header that a form does not send
 }
 _HEADINGS = {
     400: "Invalid request",
@@ -79,12 +54,13 @@ def environment() -> jinja2.Environment:
     )
     templates.globals |= {
         "asset": assets.asset_url,
+        "fields": FIELDS,
         "format_place": presentation.format_place,
         "groups": presentation.GROUPS,
         "map_url": presentation.map_url,
         "price_parts": presentation.price_parts,
         "sorts": search.SORTS,
-        "types": presentation.TYPES,
+        "types": FIELDS["type"].options,
     }
     templates.filters |= {
         "age": presentation.format_age,

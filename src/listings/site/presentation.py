@@ -12,9 +12,6 @@ import msgspec
 from listings.domain import timestamps
 from listings.domain.errors import Problem
 
-TYPES: Mapping[str, str] = {"product": "For sale", "service": "Service", "rental": "Rental", "job": "Job"}
-"""Label of a single listing by type."""
-
 GROUPS: Mapping[str, str] = {"product": "For sale", "service": "Services", "rental": "Rentals", "job": "Jobs"}
 """Label of all listings of a type."""
 

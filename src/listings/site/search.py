@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 from starlette.datastructures import QueryParams
 
 from listings.domain import tokenizer
+from listings.domain.fields import MAX_PRICE_CENTS
 from listings.domain.model import MarketQuery
 from listings.site.presentation import GROUPS
 
@@ -15,7 +16,6 @@ SORTS: dict[Sort, str] = {"": "Newest first", "price": "Lowest price", "-price":
 
 _MAX_LENGTH = 200
 _MAX_TERMS = 20
-_MAX_CENTS = 99_999_999_999
 _PRICE = re.compile(r"\$?([0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,12})(?:\.([0-9]{1,2}))?")
 _SPACE = re.compile(r"\s")
 _CURSOR = re.compile(r"([0-9]{1,11})-([0-9]{1,18})")
@@ -103,10 +103,10 @@ def _parse_price(text: str, field: str, label: str, errors: dict[str, str]) -> i
     if not text:
         return None
     match = _PRICE.fullmatch(_SPACE.sub("", text))
-    cents = _MAX_CENTS + 1
+    cents = MAX_PRICE_CENTS + 1
     if match is not None:
         cents = int(match[1].replace(",", "")) * 100 + int((match[2] or "").ljust(2, "0"))
-    if cents > _MAX_CENTS:
+    if cents > MAX_PRICE_CENTS:
         errors[field] = f"Enter the {label} price as a number, for example 250"
         return None
     return cents

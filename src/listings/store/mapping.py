@@ -12,7 +12,7 @@ Partition: TypeAlias = tuple[int, int]
 """Bucket and account id."""
 
 
-_IS_ACTIVE = 15  # its index in sql.LISTING_COLUMNS
+_IS_ACTIVE = Listing.__struct_fields__.index("is_active")
 
 
 def build_listing(row: Sequence[Any]) -> Listing:

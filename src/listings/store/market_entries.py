@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from listings.domain import tokenizer
+from listings.domain.fields import MAX_PRICE_CENTS
 from listings.domain.model import Listing, MarketQuery, bucket_of
 from listings.store.mapping import Row
 
@@ -102,7 +103,7 @@ def list_facets(category: str, region: str) -> Iterator[tuple[str, str]]:
     return ((kind, name) for kind, name in zip(FACET_KINDS, (category, region), strict=True) if name)
 
 
-_LAST_CLASS = (99_999_999_999).bit_length() // 2
+_LAST_CLASS = MAX_PRICE_CENTS.bit_length() // 2
 
 
 def _build_class_term(number: int) -> str:

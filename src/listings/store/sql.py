@@ -9,10 +9,9 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-LISTING_COLUMNS = (
-    "id, account_id, version, title, content, type, category, images, price_cents, price_type, location, region, "
-    "district, latitude, longitude, is_active, view_count, created_at, updated_at, deleted_at"
-)
+from listings.domain.model import Listing, NewListing
+
+LISTING_COLUMNS = ", ".join(Listing.__struct_fields__)
 ACCOUNT_COLUMNS = "id, name, email, plan_expires_at, created_at, disabled_at"
 IMPORT_COLUMNS = "bytes_done, lines_done, made, changed, unchanged, refused, started_at, finished_at"
 KEY_COLUMNS = "id, account_id, name, hint, created_at, last_used_at, expires_at, revoked_at"
@@ -55,12 +54,13 @@ ON CONFLICT (bucket) DO UPDATE SET last = listing_ids.last + 1
 RETURNING last
 """
 
-ADD_LISTING = """
-INSERT INTO listings (
-    id, bucket, account_id, title, content, type, category, images, price_cents, price_type,
-    location, region, district, latitude, longitude, is_active, view_count, created_at, updated_at, deleted_at,
-    indexed, author, revision)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)
+_NEW_COLUMNS = (
+    *("id", "bucket", "account_id", *NewListing.__struct_fields__),
+    *("view_count", "created_at", "updated_at", "deleted_at", "indexed", "author", "revision"),
+)
+ADD_LISTING = f"""
+INSERT INTO listings ({", ".join(_NEW_COLUMNS)})
+VALUES ({", ".join(f"${number}" for number, _ in enumerate(_NEW_COLUMNS, 1))})
 """
 
 PAGE_LISTINGS = f"""

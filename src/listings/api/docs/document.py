@@ -7,24 +7,20 @@ from typing import Any
 import msgspec
 
 from listings import __version__
-from listings.api import batch, codec
+from listings.api import batch
 from listings.api.docs import headers
 from listings.api.docs.operations import (
     ERROR_DOCS,
-    EXAMPLE_LISTING,
-    FIELD_DESCRIPTIONS,
-    OPTIONAL_FIELDS,
     PARAMETER_DESCRIPTIONS,
     TAGS,
     Operation,
     Success,
 )
-from listings.api.docs.schemas import Schema, allow_null, build_field_schema, build_schema
+from listings.api.docs.schemas import FIELD_DOCS, READ_ONLY_FIELDS, Schema, allow_null, build_schema
 from listings.api.endpoints import Endpoint, Routes
-from listings.domain.errors import Code
-from listings.domain.fields import FIELDS, REQUIRED
+from listings.domain.errors import STATUS, Code
+from listings.domain.fields import FIELDS, REQUIRED, Images, get_default
 from listings.domain.listing_json import Record
-from listings.domain.model import NewListing
 
 _CONNECTION_ERRORS: tuple[Code, ...] = (
     "malformed_request",
@@ -94,7 +90,7 @@ def _build_path(path: str, methods: Mapping[str, Endpoint], errors: "_ErrorRespo
 
 
 def _build_id_parameter() -> Schema:
-    schema = {"type": "integer", "format": "int64", "minimum": 1, "maximum": codec.MAX_ID}
+    schema = READ_ONLY_FIELDS["id"].schema
     text = "Id of the listing. Any other value returns 404."
     return {"name": "id", "in": "path", "required": True, "description": text, "schema": schema, "example": 1025}
 
@@ -131,13 +127,13 @@ def list_error_codes(endpoint: Endpoint) -> list[Code]:
             codes.add("rate_limited")
     if endpoint.takes_body:
         codes.update(_BODY_ERRORS)
-    return [code for code in codec.STATUS if code in codes]
+    return sorted(codes, key=[*ERROR_DOCS].index)
 
 
 def _group_by_status(codes: Iterable[Code]) -> dict[int, list[Code]]:
     groups: dict[int, list[Code]] = {}
     for code in codes:
-        groups.setdefault(codec.STATUS[code], []).append(code)
+        groups.setdefault(STATUS[code], []).append(code)
     return groups
 
 
@@ -205,7 +201,7 @@ class _ErrorResponses:
 
 
 def _build_error(codes: list[Code], *, limited: bool) -> Schema:
-    status = codec.STATUS[codes[0]]
+    status = STATUS[codes[0]]
     code_schema = {"type": "string", "enum": codes}
     examples = {
         code: {"summary": ERROR_DOCS[code].when, "value": {"error": ERROR_DOCS[code].example}} for code in codes
@@ -270,23 +266,16 @@ def _build_object(properties: Mapping[str, Any]) -> Schema:
     }
 
 
-_TIME: Schema = {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}$"}
-_READ_ONLY: Mapping[str, Schema] = {
-    "id": {"type": "integer", "format": "int64", "minimum": 1, "maximum": codec.MAX_ID},
-    "view_count": {"type": "integer", "minimum": 0},
-    "created_at": _TIME,
-    "updated_at": _TIME,
-    "deleted_at": _TIME | {"type": ["string", "null"]},
-}
-_NULLABLE = {"latitude", "longitude"}
-
-
 def _build_record_field(name: str) -> Schema:
     """Return the schema of a field in a record."""
-    schema = dict(_READ_ONLY[name]) if name in _READ_ONLY else build_field_schema(name)
-    if name in _NULLABLE:
-        schema = allow_null(schema)
-    return schema | {"description": FIELD_DESCRIPTIONS[name], "examples": [(EXAMPLE_LISTING | OPTIONAL_FIELDS)[name]]}
+    if name in READ_ONLY_FIELDS:
+        return READ_ONLY_FIELDS[name].schema | _build_field_texts(name)
+    schema = build_schema(FIELDS[name].rule)
+    return (allow_null(schema) if get_default(name) is None else schema) | _build_field_texts(name)
+
+
+def _build_field_texts(name: str) -> Schema:
+    return {"description": FIELD_DOCS[name].description, "examples": [FIELD_DOCS[name].example]}
 
 
 def _build_record() -> Schema:
@@ -300,18 +289,15 @@ def _build_record() -> Schema:
 
 def _build_body_field(name: str, *, null: bool = False, default: object = None) -> Schema:
     """Return the schema of a field in a request body."""
-    schema = allow_null(build_field_schema(name)) if null else build_field_schema(name)
-    schema |= {"description": FIELD_DESCRIPTIONS[name], "examples": [(EXAMPLE_LISTING | OPTIONAL_FIELDS)[name]]}
+    schema = build_schema(FIELDS[name].rule)
+    schema = (allow_null(schema) if null else schema) | _build_field_texts(name)
     return schema if default is None else schema | {"default": default}
-
-
-_EMPTY = NewListing(title="", content="")
 
 
 def _find_default(name: str) -> object:
     """Return the value of a field that was never sent, or None if it has no default."""
-    stored: object = getattr(_EMPTY, FIELDS[name].attribute)
-    return msgspec.json.decode(str(stored)) if name == "images" else stored
+    default = get_default(name)
+    return msgspec.json.decode(str(default)) if isinstance(FIELDS[name].rule, Images) else default
 
 
 def _build_new_listing() -> Schema:
@@ -349,8 +335,8 @@ def _build_batch() -> Schema:
     }
     kinds = {
         "create": {"listing": _ref("schemas", "NewListing")},
-        "update": {"id": _READ_ONLY["id"], "changes": _ref("schemas", "ListingChange")},
-        "delete": {"id": _READ_ONLY["id"]},
+        "update": {"id": READ_ONLY_FIELDS["id"].schema, "changes": _ref("schemas", "ListingChange")},
+        "delete": {"id": READ_ONLY_FIELDS["id"].schema},
     }
     variants = [
         {
@@ -385,7 +371,7 @@ _RESULT_CODES: tuple[Code, ...] = ("invalid_request", "not_owner", "listing_not_
 
 
 def _build_batch_results() -> Schema:
-    statuses = sorted({200, 201, *(codec.STATUS[code] for code in _RESULT_CODES)})
+    statuses = sorted({200, 201, *(STATUS[code] for code in _RESULT_CODES)})
     result = _build_object(
         {
             "ref": {"type": ["string", "integer"], "description": "Your reference for the operation."},

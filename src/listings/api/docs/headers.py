@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from listings.api import codec
+from listings.api.docs.operations import ERROR_DOCS
 from listings.api.docs.schemas import Schema
 
 _STRING: Schema = {"type": "string"}
@@ -72,7 +73,7 @@ _RESPONSE_HEADERS: Mapping[str, tuple[str, Schema, bool]] = {
         _COUNT,
         False,
     ),
-    "X-Error-Code": ("The error code, for programs.", {"type": "string", "enum": list(codec.STATUS)}, True),
+    "X-Error-Code": ("The error code, for programs.", {"type": "string", "enum": list(ERROR_DOCS)}, True),
     "Retry-After": ("Seconds to wait before retrying.", _COUNT | {"minimum": 0}, True),
     "WWW-Authenticate": ("How to send the API key.", _STRING | {"pattern": '^Bearer realm="listings"'}, True),
     "Allow": ("The methods that the path supports.", _STRING, True),

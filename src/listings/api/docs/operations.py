@@ -1,10 +1,16 @@
-"""Descriptions of every endpoint, error, field and parameter: the texts that the OpenAPI document needs."""
+"""Descriptions of every endpoint, error and parameter: the texts that the OpenAPI document needs.
+
+Those of fields are in `listings.domain.fields` and `schemas`.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from listings.api import params
+from listings.api.docs.schemas import FIELD_DOCS
 from listings.domain.errors import Code
+from listings.domain.fields import FIELDS
+from listings.domain.listing_json import EXTRA_FIELDS, Record
 
 Tag: TypeAlias = Literal["Listings", "Rate limit", "Health", "Description"]
 
@@ -49,31 +55,9 @@ class Operation(NamedTuple):
     examples: Mapping[str, Example] = {}  # by name
 
 
-EXAMPLE_LISTING: dict[str, object] = {
-    "id": 1025,
-    "title": "Rimu dining table with six chairs",
-    "content": "Solid heart rimu, 1.8 m, made in Oamaru in the seventies.",
-    "type": "product",
-    "category": "Furniture",
-    "images": ["https://images.example/rimu-table-1.jpg", "https://images.example/rimu-table-2.jpg"],
-    "price": 1250.5,
-    "price_type": "negotiable",
-    "location": "12 Cuba Street, Te Aro",
-    "region": "Wellington",
-    "is_active": True,
-    "view_count": 0,
-    "created_at": "2026-11-21 06:54:32",
-    "updated_at": "2026-11-21 06:54:32",
-}
+_EXAMPLES = {name: FIELD_DOCS[name].example for name in Record.__struct_fields__}
+EXAMPLE_LISTING = {name: value for name, value in _EXAMPLES.items() if name not in EXTRA_FIELDS}
 """The record in the examples."""
-
-OPTIONAL_FIELDS: dict[str, object] = {
-    "district": "Te Aro",
-    "latitude": -41.2936,
-    "longitude": 174.7762,
-    "deleted_at": None,
-}
-"""The fields that `include` can add to it."""
 
 _ETAG = ("ETag",)
 _PREFERENCES = ("X-Ignored-Fields", "Preference-Applied")
@@ -144,11 +128,7 @@ CREATE = Operation(
         "shortest": Example("Required fields only", {"title": "Road bike", "content": "Alloy frame, 56 cm."}),
         "full": Example(
             "All fields",
-            {
-                name: value
-                for name, value in (EXAMPLE_LISTING | OPTIONAL_FIELDS).items()
-                if name not in {"id", "view_count", "created_at", "updated_at", "deleted_at"}
-            },
+            {name: value for name, value in _EXAMPLES.items() if name in FIELDS},
         ),
         "draft": Example(
             "A draft that is not on the market yet",
@@ -429,31 +409,7 @@ ERROR_DOCS: Mapping[Code, ErrorDoc] = {
 }
 """Every error code."""
 
-FIELD_DESCRIPTIONS: Mapping[str, str] = {
-    "id": "Positive and never reused. Your later listings have higher ids.",
-    "title": "Title in one line. Not blank; stored exactly as sent.",
-    "content": "Description. Not blank; stored exactly as sent.",
-    "type": "Type of the offer.",
-    "category": "Free-text category. Empty means not stated.",
-    "images": (
-        "Image URLs, in order. The service never fetches them. No white space, control characters or backslashes. "
-        "Relative references are allowed; absolute URLs must be http or https, with a host and without a user name."
-    ),
-    "price": "Price in New Zealand dollars, with at most two decimals. 0 means not stated.",
-    "price_type": "How the price is charged.",
-    "location": "Address or place. Empty means not stated.",
-    "region": "Region. Empty means not stated.",
-    "district": "District. Empty means not stated.",
-    "latitude": "Latitude in degrees, positive to the north.",
-    "longitude": "Longitude in degrees, positive to the east.",
-    "is_active": "Whether the listing is on the market. Send false on create for a draft.",
-    "view_count": "Number of views of its public page.",
-    "created_at": "Time of creation, in UTC.",
-    "updated_at": "Time when a field last changed its value, in UTC.",
-    "deleted_at": "Time of deletion, in UTC; null if it is not deleted.",
-}
-"""Every field of a record or a request body."""
-
+_ALL_EXTRAS = f"{', '.join(params.EXTRAS[:-1])} and {params.EXTRAS[-1]}"
 PARAMETER_DESCRIPTIONS: Mapping[str, str] = {
     "limit": "Maximum number of listings per page. Without it, all listings are returned.",
     "cursor": (
@@ -475,7 +431,7 @@ PARAMETER_DESCRIPTIONS: Mapping[str, str] = {
         "with `status=all` and `include=deleted_at`."
     ),
     "sort": "Sort key; a leading - means descending. Default: newest first.",
-    "include": "Additional fields, separated by commas; `all` means district, latitude and longitude.",
+    "include": f"Additional fields, separated by commas; `all` means {_ALL_EXTRAS}.",
     "dry_run": "Check everything but store nothing. Returns what would happen, or the error.",
 }
 """Every query parameter."""

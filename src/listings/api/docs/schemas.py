@@ -6,12 +6,11 @@ define it differently.
 
 from collections.abc import Callable, Mapping
 from functools import singledispatch
-from typing import Any, TypeAlias, get_args
+from typing import Any, NamedTuple, TypeAlias, get_args
 
 from listings.api import params
-from listings.domain import fields
-from listings.domain.fields import Choice, Coordinate, Flag, Images, Money, Text
-from listings.domain.model import SortKey
+from listings.domain.fields import FIELDS, Choice, Coordinate, Field, Flag, Images, Money, Text
+from listings.domain.model import MAX_ID, SortKey
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -101,14 +100,35 @@ _FUNCTION_SCHEMAS: Mapping[Callable[[str], Any], Schema] = {
 }
 
 
-def build_field_schema(name: str) -> Schema:
-    """Return the schema of a writable field in a request body, without null."""
-    return build_schema(fields.FIELDS[name].rule)
-
-
 def allow_null(schema: Schema) -> Schema:
     """Return a schema that also allows null."""
     more: Schema = {"type": [schema["type"], "null"]}
     if "enum" in schema:
         more["enum"] = [*schema["enum"], None]
     return schema | more
+
+
+class ReadOnlyField(NamedTuple):
+    """A field of a record that no body can set."""
+
+    schema: Schema
+    description: str
+    example: object
+
+
+_TIME: Schema = {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}$"}
+READ_ONLY_FIELDS: Mapping[str, ReadOnlyField] = {
+    "id": ReadOnlyField(
+        {"type": "integer", "format": "int64", "minimum": 1, "maximum": MAX_ID},
+        "Positive and never reused. Your later listings have higher ids.",
+        1025,
+    ),
+    "view_count": ReadOnlyField({"type": "integer", "minimum": 0}, "Number of views of its public page.", 0),
+    "created_at": ReadOnlyField(_TIME, "Time of creation, in UTC.", "2026-11-21 06:54:32"),
+    "updated_at": ReadOnlyField(_TIME, "Time when a field last changed its value, in UTC.", "2026-11-21 06:54:32"),
+    "deleted_at": ReadOnlyField(
+        _TIME | {"type": ["string", "null"]}, "Time of deletion, in UTC; null if it is not deleted.", None
+    ),
+}
+FIELD_DOCS: Mapping[str, Field | ReadOnlyField] = {**FIELDS, **READ_ONLY_FIELDS}
+"""The description and the example of every field of a record or a request body."""

@@ -9,7 +9,7 @@ import msgspec
 import stripe
 
 from listings.domain.errors import Problem, Unavailable
-from listings.domain.model import Account
+from listings.domain.model import MAX_ID, Account
 from listings.service.payments.provider import MAX_MONTHS, MONTHLY_CENTS, NextStep, PaidEvent
 
 _log = logging.getLogger(__name__)
@@ -17,7 +17,6 @@ _log = logging.getLogger(__name__)
 _CURRENCY = "nzd"  # of MONTHLY_CENTS
 _MAX_EVENT_AGE_SECONDS = 300
 _RESPONSE_TIMEOUT_SECONDS = 10
-_MAX_ACCOUNT_ID = 2**63 - 1
 _INVALID_EVENT = (ValueError, TypeError, AttributeError, RecursionError, msgspec.MsgspecError)  # for unexpected JSON
 _PAID_EVENTS = {"checkout.session.completed", "checkout.session.async_payment_succeeded"}
 
@@ -85,7 +84,7 @@ class StripePayments:
 
     def _parse_checkout(self, checkout: "_Checkout") -> PaidEvent:
         """Return the payment. Raises Problem("payment_refused") unless it is for a plan and of the full amount."""
-        account_id = _parse_number(checkout.client_reference_id, _MAX_ACCOUNT_ID)
+        account_id = _parse_number(checkout.client_reference_id, MAX_ID)
         months = _parse_number((checkout.metadata or {}).get("months"), MAX_MONTHS)
         expected = (_CURRENCY, MONTHLY_CENTS * months)
         if not (account_id and months) or (checkout.currency, checkout.amount_total) != expected:

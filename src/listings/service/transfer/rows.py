@@ -4,11 +4,9 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from listings.contract.imports import Position
+from listings.domain.listing_json import Record
 
-COLUMNS = (
-    *("id", "title", "content", "type", "category", "images", "price", "price_type", "location", "region"),
-    *("is_active", "view_count", "created_at", "updated_at", "district", "latitude", "longitude", "deleted_at"),
-)
+COLUMNS = Record.__struct_fields__
 """The columns of a row, in the order of an export."""
 
 

@@ -8,9 +8,8 @@ import msgspec
 from starlette.datastructures import FormData
 
 from listings.domain.errors import Problem
-from listings.domain.fields import FIELDS, InvalidFieldsError
+from listings.domain.fields import FIELDS, Coordinate, Field, Flag, Images, InvalidFieldsError, Money, get_default
 from listings.domain.model import Listing, Value
-from listings.site.presentation import TYPES
 
 _GROUPING = re.compile(r"[\s,]")
 _PRICE = re.compile(r"\$?\s*(-?(?:[0-9]{1,3}(?:[\s,][0-9]{3}){1,4}|[0-9]{1,15})(?:\.[0-9]{1,20})?)")
@@ -18,40 +17,9 @@ _DEGREES = re.compile(r"[+-]?[0-9]{1,15}(?:\.[0-9]{1,30})?")
 _LINE_BREAK = re.compile(r"\r\n|\r")
 _IMAGE_INDEX = re.compile(r"\[([0-9]+)\]")
 _MULTILINE = {"content", "images"}
-_YES_OR_NO = {"true": "yes", "": "no"}
 
 FormValues = Mapping[str, str]
 """The texts of a form by field name."""
-
-EMPTY: FormValues = dict.fromkeys(FIELDS, "") | {"type": "product", "price_type": "fixed", "is_active": "true"}
-
-
-PRICE_TYPES: Mapping[str, str] = {
-    "fixed": "Fixed",
-    "negotiable": "Negotiable",
-    "per_hour": "Per hour",
-    "per_night": "Per night",
-}
-_LABELS: Mapping[str, str] = {
-    "title": "Title",
-    "content": "Description",
-    "type": "Type",
-    "category": "Category",
-    "images": "Images",
-    "price": "Price",
-    "price_type": "Price type",
-    "location": "Address or suburb",
-    "region": "Region",
-    "district": "District",
-    "latitude": "Latitude",
-    "longitude": "Longitude",
-    "is_active": "On the market",
-}
-_OPTION_LABELS: Mapping[str, Mapping[str, str]] = {
-    "type": TYPES,
-    "price_type": PRICE_TYPES,
-    "is_active": _YES_OR_NO,
-}
 
 
 class Difference(NamedTuple):
@@ -70,7 +38,7 @@ def read(form: FormData) -> FormValues:
 
 def form_values(listing: Listing) -> FormValues:
     """Return the values that the form shows for a listing."""
-    return {name: _text(name, getattr(listing, field.attribute)) for name, field in FIELDS.items()}
+    return {name: _text(field, getattr(listing, field.attribute)) for name, field in FIELDS.items()}
 
 
 def new_body(sent: FormValues) -> dict[str, object]:
@@ -90,7 +58,7 @@ def differences(sent: FormValues, listing: Listing) -> list[Difference]:
     """Return the fields whose submitted values differ from the stored ones."""
     stored = form_values(listing)
     return [
-        Difference(_LABELS[name], _display(name, stored[name]), _display(name, sent[name]))
+        Difference(FIELDS[name].label, _display(name, stored[name]), _display(name, sent[name]))
         for name in _changed_names(sent, stored)
     ]
 
@@ -109,16 +77,19 @@ def _changed_names(sent: FormValues, stored: FormValues) -> list[str]:
 def _label_error(name: str, error: str) -> str:
     """Return the form's message for an error of a field's rule. Images are counted from 1."""
     if error.startswith(" is required"):
-        return f"Enter a {_LABELS[name].lower()}"
+        return f"Enter a {FIELDS[name].label.lower()}"
     index = _IMAGE_INDEX.match(error)
     if index is not None:
         return f"Image {int(index[1]) + 1} isn't a valid http or https URL"
-    return f"{_LABELS[name]}{error}"
+    return f"{FIELDS[name].label}{error}"
 
 
 def _display(name: str, text: str) -> str:
     """Return the label of an option, or the text itself."""
-    return _OPTION_LABELS.get(name, {}).get(text, text)
+    field = FIELDS[name]
+    if isinstance(field.rule, Flag):
+        return "yes" if text else "no"
+    return field.options.get(text, text)
 
 
 def _as_submitted(name: str, text: str) -> str:
@@ -127,10 +98,10 @@ def _as_submitted(name: str, text: str) -> str:
     return text if name in _MULTILINE else text.replace("\n", "")
 
 
-def _text(name: str, value: Value) -> str:
-    if name == "images":
+def _text(field: Field, value: Value) -> str:
+    if isinstance(field.rule, Images):
         return "\n".join(msgspec.json.decode(str(value), type=list[str]))
-    if name == "price":
+    if isinstance(field.rule, Money):
         return f"{int(value or 0) // 100}.{int(value or 0) % 100:02}" if value else ""
     if isinstance(value, bool):
         return "true" if value else ""
@@ -139,13 +110,14 @@ def _text(name: str, value: Value) -> str:
 
 def _value(name: str, text: str) -> object:
     """Return the field's value in a body. An invalid number stays a string, so that the field's rule rejects it."""
-    if name == "is_active":
+    rule = FIELDS[name].rule
+    if isinstance(rule, Flag):
         return text == "true"
-    if name == "images":
+    if isinstance(rule, Images):
         return [line.strip() for line in text.split("\n") if line.strip()]
-    if name == "price":
+    if isinstance(rule, Money):
         return _number(_PRICE.fullmatch(text.strip()), text)
-    if name in {"latitude", "longitude"}:
+    if isinstance(rule, Coordinate):
         return _number(_DEGREES.fullmatch(text.strip()), text)
     return text
 
@@ -154,3 +126,7 @@ def _number(match: re.Match[str] | None, text: str) -> object:
     if not text.strip():
         return None
     return float(_GROUPING.sub("", match[match.lastindex or 0])) if match is not None else text
+
+
+EMPTY: FormValues = {name: _text(field, get_default(name)) for name, field in FIELDS.items()}
+"""The values of a new listing's form."""

@@ -9,8 +9,9 @@ import msgspec
 from starlette.datastructures import FormData, QueryParams
 
 from listings.domain import tokenizer
-from listings.domain.model import ListingQuery, SortKey, Status
-from listings.site.presentation import TYPES, format_count
+from listings.domain.fields import FIELDS
+from listings.domain.model import MAX_ID, ListingQuery, SortKey, Status
+from listings.site.presentation import format_count
 
 STATUSES: Mapping[str, str] = {"": "All", "active": "On the market", "inactive": "Paused", "deleted": "Deleted"}
 SORTS: Mapping[str, str] = {
@@ -26,7 +27,6 @@ ACTIONS: Mapping[str, str] = {"pause": "paused", "resume": "resumed", "delete": 
 _PAGE_SIZE = 50
 _MAX_LENGTH = 200
 _MAX_TERMS = 10
-_MAX_INTEGER = 2**63 - 1
 _decode_cursor = msgspec.json.Decoder(tuple[str | int, int]).decode
 
 
@@ -79,7 +79,7 @@ def read(parameters: QueryParams | FormData) -> Search:
     return Search(
         q=str(parameters.get("q", ""))[:_MAX_LENGTH].strip(),
         status=status if status in STATUSES else "",
-        type=listing_type if listing_type in TYPES else "",
+        type=listing_type if listing_type in FIELDS["type"].options else "",
         sort=sort,
         after=_parse_cursor(str(parameters.get("after", "")), sort.removeprefix("-")),
     )
@@ -101,8 +101,8 @@ def _parse_cursor(text: str, sort: str) -> tuple[str | int, int] | None:
     except (ValueError, msgspec.DecodeError):
         return None
     is_text = sort in {"title", "updated_at"}
-    is_valid = "\0" not in value if isinstance(value, str) else abs(value) <= _MAX_INTEGER
-    return (value, number) if is_valid and isinstance(value, str) is is_text and 0 < number <= _MAX_INTEGER else None
+    is_valid = "\0" not in value if isinstance(value, str) else abs(value) <= MAX_ID
+    return (value, number) if is_valid and isinstance(value, str) is is_text and 0 < number <= MAX_ID else None
 
 
 def _parse_status(text: str) -> Status:

@@ -1,7 +1,6 @@
 """Listing pages: search, create, edit, pause, resume, delete and restore listings."""
 
 import hashlib
-import re
 import secrets
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -34,8 +33,6 @@ from listings.site.console.listing_search import ACTIONS, SORTS, STATUSES, Searc
 from listings.site.context import site_of
 
 _PATH = "/console/listings"
-_ID = re.compile(r"[1-9][0-9]{0,18}")
-_MAX_ID = 2**63 - 1
 _MAX_SELECTED = 100
 _NEEDS_PLAN = {"resume", "restore"}  # as in the API, publishing a listing needs a plan
 
@@ -74,7 +71,8 @@ async def change_many(request: Request, member: Member) -> Response:
     """Pause, resume, delete or restore the selected listings."""
     form = await read_form(request)
     action, search = get_text(form, "action"), read(form)
-    ids = [int(text) for text in form.getlist("id") if isinstance(text, str) and _is_id(text)][:_MAX_SELECTED]
+    parsed = (fields.parse_id(text) for text in form.getlist("id") if isinstance(text, str))
+    ids = [listing_id for listing_id in parsed if listing_id is not None][:_MAX_SELECTED]
     if action not in ACTIONS or not ids:
         problem = Problem("invalid_request", "Select at least one listing")
         return await _listings_page(request, member, search, problem)
@@ -189,7 +187,7 @@ async def _save(
     services: Services, member: Member, listing: Listing, sent: listing_form.FormValues, version: str
 ) -> Listing:
     """Raise Problem("precondition_failed") if the form shows another version of the listing."""
-    versions = frozenset({int(version)} if _is_id(version) else ())
+    versions = frozenset({fields.parse_id(version) or 0})
     change: ListingChange = {}
     if listing.version in versions:
         change, _ = fields.parse_listing_change(listing_form.changed_body(sent, listing), strict=True)
@@ -287,7 +285,6 @@ def _form_page(
     if errors:
         problem = Problem("invalid_request", f"Please fix {presentation.format_count(len(errors), 'field')}")
     shown: dict[str, Any] = {"listing": None, "version": "", "once": "", "differences": [], **context}
-    shown["price_types"] = listing_form.PRICE_TYPES
     return console_page(request, template, problem=problem, values=sent, errors=errors, **shown)
 
 
@@ -311,12 +308,8 @@ async def _get_own_listing(request: Request, member: Member) -> Listing:
 
     Raises Problem("listing_not_found"), also if the listing belongs to another account.
     """
-    text = request.path_params["id"]
-    listing = await site_of(request).services.listings.find_own(member.caller, int(text) if _is_id(text) else 0)
+    listing_id = fields.parse_id(request.path_params["id"]) or 0
+    listing = await site_of(request).services.listings.find_own(member.caller, listing_id)
     if listing is not None:
         return listing
     raise Problem("listing_not_found", "You have no such listing")
-
-
-def _is_id(text: str) -> bool:
-    return bool(_ID.fullmatch(text)) and int(text) <= _MAX_ID

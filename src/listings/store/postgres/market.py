@@ -10,7 +10,7 @@ Expressions such as `serial + 0` keep the planner from using an index on that co
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
-from listings.domain.model import MarketQuery
+from listings.domain.model import MAX_ID, MarketQuery
 from listings.store import market_entries
 from listings.store.postgres.pool import Rows, Session
 
@@ -28,7 +28,6 @@ _MAX_BY_TERMS = 2_000
 _MIN_SAMPLED = 20
 """Terms are common if at least this many listings match them in a sample of some parts of the market."""
 
-_MAX_INT = 2**63 - 1
 _COLUMNS = market_entries.ENTRY_COLUMNS
 _CLOSED = "marketed <> CAST(disabled_at IS NULL AS integer) AND disabled_at IS NOT NULL"
 _OPEN = f"account_id NOT IN (SELECT id FROM accounts WHERE {_CLOSED})"  # needed until the index has hidden the listings
@@ -204,7 +203,7 @@ async def _gather_by_terms(session: Session, sort: SortOrder, values: _Parameter
 
 async def _search_by_price(session: Session, sort: SortOrder, values: _Parameters) -> Rows:
     """Return a page sorted by price. Listings with price 0 have a statement of their own."""
-    free_values = values if values.price == 0 else values._replace(serial=-1 if sort == "price" else _MAX_INT)
+    free_values = values if values.price == 0 else values._replace(serial=-1 if sort == "price" else MAX_ID)
     steps = [(FREE[sort], free_values), (BY_PRICE[sort], values)]
     if values.price_min > 0 or (sort == "price" and values.price > 0):
         del steps[0]
@@ -224,8 +223,8 @@ async def _has_more(session: Session, query: MarketQuery, values: _Parameters) -
 
 
 def _build_parameters(query: MarketQuery) -> _Parameters:
-    price_min = min(max(query.price_min or 0, 0), _MAX_INT)
-    price_max = _MAX_INT if query.price_max is None else min(max(query.price_max, -1), _MAX_INT)
+    price_min = min(max(query.price_min or 0, 0), MAX_ID)
+    price_max = MAX_ID if query.price_max is None else min(max(query.price_max, -1), MAX_ID)
     cursor = _choose_cursor(query, price_min, price_max)
     return _Parameters(market_entries.build_query_terms(query), price_min, price_max, *cursor, query.limit)
 
@@ -235,5 +234,5 @@ def _choose_cursor(query: MarketQuery, price_min: int, price_max: int) -> tuple[
     if query.sort == "price":
         return max(query.after or (price_min, -1), (price_min, -1))
     if query.sort == "-price":
-        return min(query.after or (price_max, _MAX_INT), (price_max, _MAX_INT))
-    return query.after or (_MAX_INT, _MAX_INT)
+        return min(query.after or (price_max, MAX_ID), (price_max, MAX_ID))
+    return query.after or (MAX_ID, MAX_ID)

@@ -10,7 +10,7 @@ from functools import lru_cache
 import msgspec
 
 from listings.domain import tokenizer
-from listings.domain.model import SORTED_BY, ListingQuery, SortKey
+from listings.domain.model import MAX_ID, SORTED_BY, ListingQuery, SortKey
 from listings.store import search_sql
 from listings.store.mapping import Partition
 from listings.store.postgres.pool import Rows, Session
@@ -18,7 +18,6 @@ from listings.store.search_sql import Shape
 from listings.store.sql import IS_INDEXED, LISTING_COLUMNS
 
 _PAGE_SIZE = 200
-_MAX_INT = 2**63 - 1  # higher than any id and price
 _UNINDEXED = {
     "category": "category || '' = $%d",
     "region": "region || '' = $%d",
@@ -77,9 +76,9 @@ def _adapt_cursor(sort: SortKey, after: tuple[str | int, int]) -> tuple[str | in
     """
     value, listing_id = after
     if sort in {"id", "price"}:
-        return after if isinstance(value, int) or sort == "id" else (_MAX_INT, _MAX_INT)
+        return after if isinstance(value, int) or sort == "id" else (MAX_ID, MAX_ID)
     before, nul, _ = str(value).partition("\0")
-    return (before, _MAX_INT) if nul else (before, listing_id)
+    return (before, MAX_ID) if nul else (before, listing_id)
 
 
 async def _find_words(session: Session, partition: Partition, query: ListingQuery, *, indexed: bool) -> Rows:

@@ -34,9 +34,13 @@ from listings.store.scripts.script import Script
 
 T = TypeVar("T")
 
-CREATE = """
+_CREATE_PARAMETERS = (
+    *("of_bucket", "of_account", "large", *(f"new_{name}" for name in NewListing.__struct_fields__)),
+    *("moment", "new_words", "claim_key", "claim_digest", "claim_moment", "claim_oldest", "of_author"),
+)
+CREATE = f"""
 SELECT listing_id, earlier_digest, earlier_result FROM create_listing(
-    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)
+    {", ".join(f"{name} => ${number}" for number, name in enumerate(_CREATE_PARAMETERS, 1))})
 """
 _LOCK_CLAUSE = " FOR NO KEY UPDATE"
 _LOCK_COUNTER = "SELECT last FROM listing_ids WHERE bucket = $1 FOR UPDATE"
