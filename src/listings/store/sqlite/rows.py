@@ -6,7 +6,7 @@ from typing import TypeAlias, TypeVar
 import apsw
 
 from listings.store.mapping import Row
-from listings.store.scripts.script import Script
+from listings.store.scripts.script import Query, Script
 from listings.store.sql import to_sqlite
 
 Read: TypeAlias = Callable[[str, Row], list[Row]]
@@ -33,12 +33,14 @@ def execute_many(connection: apsw.Connection, statement: str, many: Iterable[Row
 
 def run_script(connection: apsw.Connection, script: Script[T]) -> T:
     """Run a script in the current write transaction, which locks the whole database."""
-    rows: list[Row] = []
+    send, execute_query = script.send, connection.execute
     try:
         query = next(script)
         while True:
-            rows = execute(connection, query.statement, query.values)
-            query = script.send(rows)
+            if isinstance(query, Query):
+                query = send(execute_query(to_sqlite(query.statement), query.values).fetchall())
+            else:
+                query = send(execute_many(connection, query.statement, query.many))
     except StopIteration as end:
         result: T = end.value
         return result
