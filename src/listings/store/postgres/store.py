@@ -16,14 +16,11 @@ from listings.domain.model import (
     Listing,
     ListingQuery,
     MarketEntry,
-    MarketFacets,
     MarketQuery,
     NewListing,
-    SitemapEntry,
     bucket_of,
 )
 from listings.store import member_sql, sql
-from listings.store.market_entries import FACET_KINDS
 from listings.store.migrations import APPLIED, build_older_schema_problem
 from listings.store.postgres import errors, market, market_index, migrate, writes
 from listings.store.postgres import search as postgres_search
@@ -37,6 +34,7 @@ from listings.store.postgres.transactions import (
     retrieve_exception,
 )
 from listings.store.postgres.writes import WriteOptions, build_listing
+from listings.store.scripts.market_index import run_step
 from listings.store.scripts.script import Script
 from listings.store.scripts.store import ScriptedStore
 
@@ -71,6 +69,7 @@ class PostgresStore(Transactions, ScriptedStore):
     """Implements `listings.contract.store.Store` on a database that is migrated by `postgres.migrate.migrate`."""
 
     engine = writes.ENGINE
+    sitemap_statement = market.SITEMAP
     page_listings_statement = PAGE_LISTINGS
     page_creations_statement = PAGE_CREATIONS
 
@@ -196,16 +195,12 @@ class PostgresStore(Transactions, ScriptedStore):
             return IndexStep(0)
         contended = self._written_before is not None and self._written > self._written_before
         started = self._clock()
-        step = await self._run(lambda session: market_index.step(session, count, indexer, now))
+        storage = market_index.PostgresMarketStorage()
+        step = await self._run_script(lambda: run_step(storage, count, indexer, now))
         self._written_before = self._written
         return step._replace(seconds=self._clock() - started, contended=contended)
 
-    async def list_market_facets(self, count: int) -> MarketFacets:
-        category, region = [[row[0] for row in await self._read(market.FACETS, kind, count)] for kind in FACET_KINDS]
-        return MarketFacets(region, category)
-
-    async def page_sitemap(self, after: int, count: int) -> list[SitemapEntry]:
-        return [SitemapEntry(*row) for row in await self._read(market.SITEMAP, after, count)]
+    # Revisions
 
     async def get_revision(self, bucket: int, account_id: int) -> int:
         row = await self._revisions.find(bucket, account_id)

@@ -9,9 +9,10 @@ from listings.contract.accounts import AccountChange, DecideRotation, NewKey
 from listings.contract.history import Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, RowOutcome
 from listings.contract.listings import Batch, Decide, IdempotencyRecord, StepResult
-from listings.domain.model import Account, ApiKey, Listing, ListingCounts
+from listings.domain.model import Account, ApiKey, Listing, ListingCounts, MarketFacets, SitemapEntry
 from listings.store import sql
 from listings.store.mapping import build_listing
+from listings.store.market_entries import FACET_KINDS, LIST_FACETS
 from listings.store.scripts import accounts, imports, keys, listings
 from listings.store.scripts import views as view_scripts
 from listings.store.scripts.engine import Engine
@@ -23,6 +24,7 @@ class ScriptedStore(ScriptedMemberStore):
     """Implements listings, imports, views, accounts and keys, except the methods that an engine does in its own way."""
 
     engine: Engine
+    sitemap_statement: str
     page_listings_statement = sql.PAGE_LISTINGS
 
     async def get_database_id(self) -> str:
@@ -52,6 +54,15 @@ class ScriptedStore(ScriptedMemberStore):
 
     async def purge_idempotency_records(self, oldest: int) -> None:
         await self._run_script(lambda: run_query(sql.PURGE_IDEMPOTENCY_RECORDS, oldest))
+
+    # The market
+
+    async def list_market_facets(self, count: int) -> MarketFacets:
+        category, region = [[row[0] for row in await self._fetch(LIST_FACETS, kind, count)] for kind in FACET_KINDS]
+        return MarketFacets(region, category)
+
+    async def page_sitemap(self, after: int, count: int) -> list[SitemapEntry]:
+        return [SitemapEntry(*row) for row in await self._fetch(self.sitemap_statement, after, count)]
 
     # Views
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from time import perf_counter
 
@@ -16,15 +15,14 @@ from listings.domain.model import (
     Listing,
     ListingQuery,
     MarketEntry,
-    MarketFacets,
     MarketQuery,
     NewListing,
-    SitemapEntry,
     bucket_of,
 )
 from listings.store import sql
 from listings.store.mapping import Row, build_listing
 from listings.store.scripts import listings
+from listings.store.scripts.market_index import run_step
 from listings.store.scripts.script import Script
 from listings.store.scripts.store import ScriptedStore
 from listings.store.sqlite import account_index, market, market_index, search
@@ -54,6 +52,7 @@ class SqliteStore(ScriptedStore):
     """`listings.contract.store.Store` on a file that `migrate.migrate` has created."""
 
     engine = ENGINE
+    sitemap_statement = market.SITEMAP
 
     def __init__(self, path: Path, on_batch: OnBatch | None = None) -> None:
         """`path` is the database file; `on_batch` is called after every batch of writes."""
@@ -179,9 +178,13 @@ class SqliteStore(ScriptedStore):
         batch = await market_index.prepare_next(self._read_any, count)
         if not batch.listings and not self._read_any(market_index.NEXT_ACCOUNT, ()):
             return IndexStep(0)
-        step = partial(market_index.run_step, batch=batch, count=count, indexer=indexer, now=now)
+
+        def step(connection: apsw.Connection) -> IndexStep:
+            storage = market_index.SqliteMarketStorage(batch)
+            return run_script(connection, run_step(storage, count, indexer, now))
+
         result = await self._run_index_step(step)
-        return result._replace(preparing_seconds=batch.seconds)
+        return result._replace(left=result.left or batch.left, preparing_seconds=batch.seconds)
 
     async def index_accounts(self, count: int) -> IndexStep:
         cursor, self._index_cursor = self._index_cursor, None  # start from the beginning if the step fails
@@ -212,12 +215,6 @@ class SqliteStore(ScriptedStore):
             return result._replace(seconds=perf_counter() - began, contended=had_writes or writer.batch_size > 1)
 
         return await writer.run(run, changes_callers=False, track=lambda _: None)  # it changes no listing
-
-    async def list_market_facets(self, count: int) -> MarketFacets:
-        return market.list_facets(self._read_any, count)
-
-    async def page_sitemap(self, after: int, count: int) -> list[SitemapEntry]:
-        return market.page_sitemap(self._read_any, after, count)
 
     # Revisions
 
