@@ -28,7 +28,6 @@ from listings.store.postgres.batched_lookups import BatchedLookups
 from listings.store.postgres.pool import Pool, PoolLimits, Rows, Session
 from listings.store.postgres.transactions import (
     MAX_ATTEMPTS,
-    Operation,
     Transactions,
     log_cause,
     retrieve_exception,
@@ -221,14 +220,11 @@ class PostgresStore(Transactions, ScriptedStore):
         async def run(session: Session) -> T:
             return await writes.run_script(session, build_script())
 
-        return await (self._change_callers(run) if changes_callers else self._run(run))
-
-    async def _change_callers(self, operation: Operation[T]) -> T:
-        """Run a transaction, then clear this process's cached callers."""
         try:
-            return await self._run(operation)
+            return await self._run(run)
         finally:
-            self._callers.clear()
+            if changes_callers:
+                self._callers.clear()
 
     async def _add(
         self, partition: tuple[int, int], new: NewListing, created_at: str, options: WriteOptions
