@@ -12,6 +12,7 @@ import apsw
 
 from listings import wiring
 from listings.api.request import Request
+from listings.contract.history import Actor
 from listings.contract.listings import Decide
 from listings.contract.rate_limiter import RateLimiter
 from listings.domain.model import Caller, Listing
@@ -22,7 +23,7 @@ from listings.ratelimit.memory import MemoryLimiter
 from listings.service.access import Access
 from listings.settings import Settings
 from listings.store import migrations
-from listings.store.sqlite import listing_writes
+from listings.store.scripts import listings
 from listings.store.sqlite import writer as writers
 from listings.store.sqlite.connections import open_writer
 from listings.store.sqlite.maintenance import migrate
@@ -89,11 +90,11 @@ def commit_without_sync() -> None:
 def update_without_transaction() -> None:
     """Read a listing, decide, and write all its fields later, ignoring writes in between."""
 
-    async def change_listing(self: SqliteStore, listing_id: int, decide: Decide, *more: Any) -> Listing:
+    async def change_listing(self: SqliteStore, listing_id: int, decide: Decide, actor: Actor | None = None) -> Listing:
         listing = await self.get_listing(listing_id)
         changes = decide(listing)
         stale = {name: getattr(listing, name) for name in _WRITTEN} | dict(changes)
-        return await self._run(lambda connection: listing_writes.change(connection, listing_id, lambda _: stale, *more))
+        return await self._run_script(lambda: listings.change(self.engine, listing_id, lambda _: stale, actor))
 
     SqliteStore.change_listing = change_listing  # type: ignore[assignment,method-assign]  # the injected fault
 

@@ -7,7 +7,6 @@ from listings.cli.group import SuggestingGroup
 from listings.cli.output import Data, account_data, json_option, show, show_rows, status_data
 from listings.cli.parameters import Date, Integer, with_service
 from listings.domain import timestamps
-from listings.domain.errors import Problem
 from listings.domain.model import Account
 from listings.service import Services
 
@@ -46,7 +45,7 @@ def create(
         raise click.UsageError("Give --months or --until, not both.")
 
     async def use(services: Services) -> Account:
-        end = _plan_end(services, months) if months is not None else until
+        end = timestamps.add_months(services.clock(), months) if months is not None else until
         return await services.accounts.add(name, email, end)
 
     show(account_data(with_service(context, use)), as_json=as_json)
@@ -152,10 +151,3 @@ def enable(context: click.Context, account: str, *, as_json: bool) -> None:
     Example: listings account enable alice@example.com
     """
     show(status_data(with_service(context, lambda services: services.accounts.enable(account))), as_json=as_json)
-
-
-def _plan_end(services: Services, months: int) -> int:
-    try:
-        return timestamps.add_months(services.clock(), months)
-    except ValueError as error:
-        raise Problem("invalid_request", str(error)) from None

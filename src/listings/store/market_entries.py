@@ -25,12 +25,13 @@ ENTRY_COLUMNS = (
 )
 """The columns of a `model.MarketEntry`."""
 
-MAX_STEP_CHARACTERS: Final = 200_000
-"""Characters of text after which an indexing step ends. The last listing may exceed it."""
+MAX_STEP_BYTES: Final = 200_000
+"""Bytes of text after which an indexing step ends. The last listing may exceed it."""
 
 _FACET_CACHE_SIZE: Final = 512  # combinations of type, category and region
 
 FACET_KINDS = ("category", "region")
+LIST_FACETS = "SELECT name FROM market_places WHERE kind = $1 ORDER BY listings DESC, name LIMIT $2"
 
 
 def choose_state(listing: Listing, account_disabled_at: int | None) -> int:

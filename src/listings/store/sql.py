@@ -115,6 +115,8 @@ RETURNING listings, indexed, revision
 
 IS_INDEXED = "SELECT indexed FROM account_state WHERE bucket = $1 AND account_id = $2"
 
+IS_LISTING_INDEXED = "SELECT indexed FROM listings WHERE bucket = $1 AND id = $2"
+
 INDEX_ACCOUNT = "UPDATE account_state SET indexed = TRUE WHERE bucket = $1 AND account_id = $2"
 
 INDEX_ACTIVE = """

@@ -11,10 +11,11 @@ import pytest
 from msgspec.structs import astuple, replace
 
 from listings.domain.model import MarketEntry, MarketQuery
-from listings.store import sql
+from listings.store import market_entries, sql
 from listings.store.postgres import market, market_index
 from listings.store.postgres.pool import connect
 from listings.store.postgres.store import PostgresStore
+from listings.store.scripts import market_index as scripts
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.test_statements import LIMITS, Plans
 from tests.store.sqlite.test_market import COUNT, listing
@@ -27,7 +28,7 @@ STATEMENTS = {
     **{f"by terms {sort}": statement for sort, statement in market.GATHER_BY_TERMS.items()},
     **{
         name: value
-        for module in (market, market_index)
+        for module in (market, market_index, market_entries, scripts)
         for name, value in vars(module).items()
         if name.strip("_").isupper()
         and isinstance(value, str)

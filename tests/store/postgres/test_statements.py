@@ -365,12 +365,13 @@ async def create(url: str, count: int, method: str) -> tuple[list[Any], dict[str
     outcomes: list[Any] = []
     for idempotency in (None, IDEMPOTENCY, IDEMPOTENCY):
         options = writes.WriteOptions(idempotency, Actor(7, 1_000))
-        values: Any = (session, (1, 1), NEW, "2026-11-21 10:00:00", options)
+        values: Any = ((1, 1), NEW, "2026-11-21 10:00:00", options)
         if method == "function":
-            outcomes.append(await writes.create(*values, with_words=count > 0))
+            outcomes.append(await writes.create(session, *values, with_words=count > 0))
         else:
             await session.execute("BEGIN")
-            outcomes.append(await writes.add(*values))
+            added = await writes.run_script(session, writes.add(*values))
+            outcomes.append(added._replace(revision=None))
             await session.execute("COMMIT")
     tables = ("listings", "listing_ids", "idempotency", "account_state", "listing_words")
     rows = {

@@ -60,6 +60,7 @@ def test_a_change_by_another_process_is_visible_immediately(
             before = await one.find_caller(DIGEST)
             listing = NewListing(title="A", content="A")
             await other.add_listing(bucket_of(account.id), account.id, listing, "2026-01-01 00:00:00")
+            await other.add_key(new_key(account.id, b"o" * 32))
             assert await one.find_caller(DIGEST) is before  # from the cache
             await change(other, account.id, key.id)
             assert await one.find_caller(DIGEST) != before

@@ -13,6 +13,7 @@ import pytest
 from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
 from listings.domain.model import ImportedListing, Listing, MarketEntry, MarketQuery, NewListing
 from listings.store import sql
+from listings.store.scripts import market_index as scripts
 from listings.store.sqlite import market, market_index
 from listings.store.sqlite.connections import open_reader
 from listings.store.sqlite.maintenance import migrate
@@ -86,12 +87,11 @@ def test_a_search_uses_a_full_text_index_and_then_the_serial(reader: apsw.Connec
 def test_unindexed_listings_and_accounts_are_found_by_an_index(reader: apsw.Connection) -> None:
     assert get_plan(reader, market_index.NEXT_LISTING) == "SEARCH listings USING INDEX listings_unmarketed (id>?)"
     assert get_plan(reader, market_index.NEXT_ACCOUNT) == "SCAN accounts USING INDEX accounts_unmarketed"
-    current_entry = get_plan(reader, market_index.GET_CURRENT_ENTRY)
-    assert "SCAN" not in current_entry
-    assert "SEARCH market USING INDEX sqlite_autoindex_market_1 (listing_id=?)" in current_entry
-    of_account = get_plan(reader, market_index.LISTINGS_OF_ACCOUNT)
-    assert of_account.startswith("SEARCH market USING INDEX market_account (account_id=? AND state=?)")
-    assert "TEMP B-TREE" not in of_account
+    assert get_plan(reader, market_index.IS_OUTDATED) == "SEARCH listings USING INTEGER PRIMARY KEY (rowid=?)"
+    entry = get_plan(reader, scripts.GET_ENTRY)
+    assert entry == "SEARCH market USING INDEX sqlite_autoindex_market_1 (listing_id=?)"
+    of_account = get_plan(reader, scripts.LISTINGS_OF_ACCOUNT)
+    assert of_account == "SEARCH market USING COVERING INDEX market_account (account_id=? AND state=?)"
     closed = get_plan(reader, market.HAS_CLOSED)
     assert "accounts_unmarketed" in closed
 

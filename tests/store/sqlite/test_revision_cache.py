@@ -13,7 +13,7 @@ import pytest
 
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Listing, NewListing
-from listings.store.sqlite import listing_writes
+from listings.store.scripts import listings
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.revision_cache import RevisionCache
 from listings.store.sqlite.store import SqliteStore
@@ -293,7 +293,7 @@ def test_a_rejected_create_does_not_raise_the_revision(two: TwoStores, monkeypat
             raise error
 
         with monkeypatch.context() as broken:
-            broken.setattr(listing_writes, "insert", fail)
+            broken.setattr(listings, "build_row", fail)
             with pytest.raises((Problem, Unavailable)):
                 run(store.add_listing(*ALICE, BIKE, STAMP))
         assert run(store.get_revision(*ALICE)) == 1

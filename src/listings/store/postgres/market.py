@@ -149,7 +149,6 @@ FREE: Mapping[SortOrder, str] = {  # price 0 may be very common, so its listings
     "price": _build_gather(f"{_PARTS['ASC']} AS part", _IS_FREE, "price"),
     "-price": _build_gather(f"{_PARTS['DESC']} AS part", _IS_FREE, "-price"),
 }
-FACETS = "SELECT name FROM market_places WHERE kind = $1 ORDER BY listings DESC, name LIMIT $2"
 SITEMAP = f"""
 SELECT serial, listing_id, updated_at FROM market WHERE state = 1 AND serial > $1 AND {_OPEN}
 ORDER BY serial LIMIT $2

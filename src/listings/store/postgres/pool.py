@@ -9,7 +9,7 @@ import os
 import select
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
@@ -79,13 +79,6 @@ class Session:
     async def fetch_one(self, statement: str, *values: object) -> asyncpg.Record:
         """Return the first row of a statement, which must have one."""
         return (await self.fetch(statement, *values))[0]
-
-    async def execute_many(self, statement: str, values: Iterable[tuple[object, ...]]) -> None:
-        """Run a statement once for each of the values, pipelined and in one transaction."""
-        prepared = self._statements.get(statement) or await self.prepare(statement)
-        self.sent_at = self._pool.second
-        await prepared.executemany(values)
-        self.sent_at = -1
 
     async def execute(self, command: str) -> str:
         """Run a command without parameters, such as BEGIN, and return its command tag."""

@@ -4,34 +4,23 @@ Reads and creates take one round trip. Every other write is a transaction of its
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
-from secrets import token_bytes
+from collections.abc import Callable
 from time import monotonic
 from typing import NamedTuple, TypeVar
 
-from msgspec.structs import astuple
-
-from listings.contract.accounts import AccountChange, DecideRotation, NewKey
 from listings.contract.history import Actor
-from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, RowOutcome
-from listings.contract.listings import AddResult, Batch, Decide, IdempotencyRecord, IndexStep, StepResult
+from listings.contract.listings import AddResult, IdempotencyRecord, IndexStep
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import (
-    Account,
-    ApiKey,
     Caller,
     Listing,
-    ListingCounts,
     ListingQuery,
     MarketEntry,
-    MarketFacets,
     MarketQuery,
     NewListing,
-    SitemapEntry,
     bucket_of,
 )
 from listings.store import member_sql, sql
-from listings.store.market_entries import FACET_KINDS
 from listings.store.migrations import APPLIED, build_older_schema_problem
 from listings.store.postgres import errors, market, market_index, migrate, writes
 from listings.store.postgres import search as postgres_search
@@ -39,15 +28,14 @@ from listings.store.postgres.batched_lookups import BatchedLookups
 from listings.store.postgres.pool import Pool, PoolLimits, Rows, Session
 from listings.store.postgres.transactions import (
     MAX_ATTEMPTS,
-    Operation,
     Transactions,
     log_cause,
     retrieve_exception,
 )
-from listings.store.postgres.writes import RollbackError, WriteOptions, build_listing
-from listings.store.scripts import accounts, keys
-from listings.store.scripts.member_store import ScriptedMemberStore
+from listings.store.postgres.writes import WriteOptions, build_listing
+from listings.store.scripts.market_index import run_step
 from listings.store.scripts.script import Script
+from listings.store.scripts.store import ScriptedStore
 
 T = TypeVar("T")
 
@@ -76,9 +64,12 @@ class _CachedCaller(NamedTuple):
     expires_at: float
 
 
-class PostgresStore(Transactions, ScriptedMemberStore):
+class PostgresStore(Transactions, ScriptedStore):
     """Implements `listings.contract.store.Store` on a database that is migrated by `postgres.migrate.migrate`."""
 
+    engine = writes.ENGINE
+    sitemap_statement = market.SITEMAP
+    page_listings_statement = PAGE_LISTINGS
     page_creations_statement = PAGE_CREATIONS
 
     def __init__(self, url: str, limits: PoolLimits, clock: Callable[[], float] = monotonic) -> None:
@@ -131,9 +122,6 @@ class PostgresStore(Transactions, ScriptedMemberStore):
         if rows[0][3]:
             raise Unavailable("The database is a standby, which rejects writes")
 
-    async def get_database_id(self) -> str:
-        return str((await self._read(sql.GET_DATABASE_ID))[0][0])
-
     # Callers
 
     async def find_caller(self, digest: bytes) -> Caller | None:
@@ -165,9 +153,6 @@ class PostgresStore(Transactions, ScriptedMemberStore):
         *values, revision = row
         return Listing(*values), int(revision)
 
-    async def count_listings(self, bucket: int, account_id: int) -> ListingCounts:
-        return ListingCounts(*(await self._read(sql.COUNT_LISTINGS, bucket, account_id))[0])
-
     async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> list[Listing]:
         partition = (bucket, account_id)
 
@@ -186,29 +171,6 @@ class PostgresStore(Transactions, ScriptedMemberStore):
         actor: Actor | None = None,
     ) -> AddResult:
         return await self._shield(self._add((bucket, account_id), new, created_at, WriteOptions(idempotency, actor)))
-
-    async def change_listing(self, listing_id: int, decide: Decide, actor: Actor | None = None) -> Listing:
-        return await self._run(lambda session: writes.change(session, listing_id, decide, actor))
-
-    async def run_batch(
-        self,
-        bucket: int,
-        account_id: int,
-        batch: Batch,
-        idempotency: IdempotencyRecord | None = None,
-        actor: Actor | None = None,
-    ) -> Sequence[StepResult] | str:
-        partition = (bucket, account_id)
-
-        try:
-            return await self._run(
-                lambda session: writes.run(session, partition, batch, WriteOptions(idempotency, actor))
-            )
-        except RollbackError as rollback:
-            return rollback.results
-
-    async def purge_idempotency_records(self, oldest: int) -> None:
-        await self._run(lambda session: session.fetch(sql.PURGE_IDEMPOTENCY_RECORDS, oldest))
 
     # The market
 
@@ -232,36 +194,12 @@ class PostgresStore(Transactions, ScriptedMemberStore):
             return IndexStep(0)
         contended = self._written_before is not None and self._written > self._written_before
         started = self._clock()
-        step = await self._run(lambda session: market_index.step(session, count, indexer, now))
+        storage = market_index.PostgresMarketStorage()
+        step = await self._run_script(lambda: run_step(storage, count, indexer, now))
         self._written_before = self._written
         return step._replace(seconds=self._clock() - started, contended=contended)
 
-    async def list_market_facets(self, count: int) -> MarketFacets:
-        category, region = [[row[0] for row in await self._read(market.FACETS, kind, count)] for kind in FACET_KINDS]
-        return MarketFacets(region, category)
-
-    async def page_sitemap(self, after: int, count: int) -> list[SitemapEntry]:
-        return [SitemapEntry(*row) for row in await self._read(market.SITEMAP, after, count)]
-
-    # Views
-
-    async def get_view_salt(self, day: int) -> bytes:
-        found = await self._read(sql.GET_VIEW_SALT, day)
-        if not found:
-            await self._run(lambda session: session.fetch(sql.ADD_VIEW_SALT, day, token_bytes(32)))
-            found = await self._read(sql.GET_VIEW_SALT, day)
-        return bytes(found[0][0])
-
-    async def record_views(self, day: int, views: Mapping[int, Collection[bytes]]) -> None:
-        await self._run(lambda session: writes.record_views(session, day, views))
-
-    async def purge_views(self, oldest: int, count: int) -> int:
-
-        async def purge(session: Session) -> int:
-            await session.fetch(sql.PURGE_VIEW_SALTS, oldest)
-            return len(await session.fetch(sql.PURGE_VIEWS, oldest, count))
-
-        return await self._run(purge)
+    # Revisions
 
     async def get_revision(self, bucket: int, account_id: int) -> int:
         row = await self._revisions.find(bucket, account_id)
@@ -276,63 +214,6 @@ class PostgresStore(Transactions, ScriptedMemberStore):
     def on_reset(self, callback: Callable[[], None]) -> None:
         self._on_reset = callback
 
-    # Export and import
-
-    async def page_listings(self, bucket: int, account_id: int, after_id: int, count: int) -> list[Listing]:
-        return [build_listing(row) for row in await self._read(PAGE_LISTINGS, bucket, account_id, after_id, count)]
-
-    async def find_import(self, key: ImportKey) -> ImportProgress | None:
-        return writes.parse_progress(await self._read(sql.GET_IMPORT, *astuple(key)))
-
-    async def begin_import(
-        self, key: ImportKey, found: ImportProgress | None, started_at: int, last_id: int
-    ) -> ImportProgress | None:
-        return await self._run(lambda session: writes.begin_import(session, key, found, started_at, last_id))
-
-    async def import_listings(
-        self, key: ImportKey, batch: ImportBatch, actor: Actor | None = None
-    ) -> list[RowOutcome] | None:
-        return await self._run(lambda session: writes.import_rows(session, key, batch, actor))
-
-    # Accounts
-
-    async def add_account(self, name: str, email: str, plan_expires_at: int | None, created_at: int) -> Account | None:
-        return await self._run_script(lambda: accounts.add(name, email, plan_expires_at, created_at))
-
-    async def get_account(self, account_id: int) -> Account | None:
-        rows = await self._read(sql.GET_ACCOUNT, account_id)
-        return Account(*rows[0]) if rows else None
-
-    async def find_account(self, email: str) -> Account | None:
-        rows = await self._read(sql.FIND_ACCOUNT, email)
-        return Account(*rows[0]) if rows else None
-
-    async def page_accounts(self, after: int, count: int) -> list[Account]:
-        return [Account(*row) for row in await self._read(sql.PAGE_ACCOUNTS, after, count)]
-
-    async def change_account(
-        self, account_id: int, decide: Callable[[Account], AccountChange], actor: Actor | None = None
-    ) -> Account | None:
-        return await self._run_script(lambda: accounts.change(account_id, decide, actor), changes_callers=True)
-
-    # Keys
-
-    async def add_key(self, new: NewKey, actor: Actor | None = None) -> ApiKey | None:
-        return await self._run_script(lambda: keys.add(new, actor))
-
-    async def list_keys(self, account_id: int) -> list[ApiKey]:
-        return [ApiKey(*row) for row in await self._read(sql.LIST_KEYS, account_id)]
-
-    async def rotate_key(self, key_id: int, decide: DecideRotation, actor: Actor | None = None) -> ApiKey | None:
-        return await self._run_script(lambda: keys.rotate(key_id, decide, actor), changes_callers=True)
-
-    async def record_key_uses(self, uses: Mapping[int, int]) -> None:
-        values = [(moment, key_id) for key_id, moment in sorted(uses.items())]  # sorted, because processes share keys
-        await self._run(lambda session: session.execute_many(sql.RECORD_KEY_USE, values))
-
-    async def revoke_key(self, key_id: int, revoked_at: int, actor: Actor | None = None) -> ApiKey | None:
-        return await self._run_script(lambda: keys.revoke(key_id, revoked_at, actor), changes_callers=True)
-
     # Helpers
 
     async def _fetch(self, statement: str, *values: object) -> Rows:
@@ -342,14 +223,11 @@ class PostgresStore(Transactions, ScriptedMemberStore):
         async def run(session: Session) -> T:
             return await writes.run_script(session, build_script())
 
-        return await (self._change_callers(run) if changes_callers else self._run(run))
-
-    async def _change_callers(self, operation: Operation[T]) -> T:
-        """Run a transaction, then clear this process's cached callers."""
         try:
-            return await self._run(operation)
+            return await self._run(run)
         finally:
-            self._callers.clear()
+            if changes_callers:
+                self._callers.clear()
 
     async def _add(
         self, partition: tuple[int, int], new: NewListing, created_at: str, options: WriteOptions
@@ -357,7 +235,9 @@ class PostgresStore(Transactions, ScriptedMemberStore):
         added = await self._create(partition, new, created_at, options)
         if added is None:  # the account's listings are indexed, or must be now
             self._record_indexed(partition[1])
-            added = await self._transact(lambda session: writes.add(session, partition, new, created_at, options))
+            added = await self._transact(
+                lambda session: writes.run_script(session, writes.add(partition, new, created_at, options))
+            )
         return added
 
     async def _create(

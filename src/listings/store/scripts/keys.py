@@ -1,5 +1,7 @@
 """Transactions that create, rotate and revoke API keys."""
 
+from collections.abc import Mapping
+
 from msgspec.structs import astuple
 
 from listings.contract.accounts import DecideRotation, NewKey
@@ -7,7 +9,7 @@ from listings.contract.history import Actor
 from listings.domain.model import Account, ApiKey, bucket_of
 from listings.store import sql
 from listings.store.scripts.audit import record_event
-from listings.store.scripts.script import Query, Script
+from listings.store.scripts.script import Query, QueryMany, Script
 
 
 def add(new: NewKey, actor: Actor | None) -> Script[ApiKey | None]:
@@ -58,3 +60,8 @@ def revoke(key_id: int, revoked_at: int, actor: Actor | None) -> Script[ApiKey |
     if actor is not None and before.revoked_at is None:
         yield from record_event(before.account_id, actor, "key_revoked", key_id)
     return ApiKey(*rows[0])
+
+
+def record_uses(uses: Mapping[int, int]) -> Script[None]:
+    """Record when keys were last used, in sorted order, because several processes record the same keys."""
+    yield QueryMany(sql.RECORD_KEY_USE, [(moment, key_id) for key_id, moment in sorted(uses.items())])

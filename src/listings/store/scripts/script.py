@@ -1,14 +1,16 @@
 """Types for scripts: transactions written as generators of statements, independent of the engine."""
 
-from collections.abc import Generator
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Generator, Iterable
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
 
 from listings.store.mapping import Row
 
 T = TypeVar("T")
 
 
-class Query(NamedTuple):
+class Query(msgspec.Struct, gc=False):
     """A statement of a script. If `locks` is set, the rows it reads stay locked until the transaction ends."""
 
     statement: str
@@ -16,10 +18,28 @@ class Query(NamedTuple):
     locks: bool = False
 
 
-Script: TypeAlias = Generator[Query, list[Any], T]
+class QueryMany(msgspec.Struct, gc=False):
+    """A statement that runs once for each row of values. The result is the rows of all runs.
+
+    An iterator that takes long may block a thread, but not the event loop.
+    """
+
+    statement: str
+    many: Iterable[Row]
+
+
+Script: TypeAlias = Generator[Query | QueryMany, list[Any], T]
 """A transaction that yields one statement at a time, receives its rows, and returns the result.
 
 A store may run it again when it repeats the transaction."""
+
+
+def run_all(scripts: Iterable[Script[T]]) -> Script[list[T]]:
+    """Run scripts one after another and return their results."""
+    results = []
+    for script in scripts:
+        results.append((yield from script))  # noqa: PERF401 - a comprehension can't yield
+    return results
 
 
 def run_query(statement: str, *values: object) -> Script[list[Any]]:

@@ -4,7 +4,7 @@ A full-text index returns its rows in the order of their rowids only, so there a
 and one whose rowids start with the price. A page then reads only the first rows that match after its cursor.
 """
 
-from listings.domain.model import MarketEntry, MarketFacets, MarketQuery, SitemapEntry
+from listings.domain.model import MarketEntry, MarketQuery
 from listings.store import market_entries
 from listings.store.mapping import Row
 from listings.store.sqlite.rows import Read
@@ -43,8 +43,7 @@ WITH found AS MATERIALIZED (
     ORDER BY rowid & {LAST_SERIAL} DESC LIMIT $5)
 SELECT {_COLUMNS} FROM found CROSS JOIN market ON market.serial = found.serial ORDER BY found.serial DESC
 """
-_LIST_FACETS = "SELECT name FROM market_places WHERE kind = $1 ORDER BY listings DESC, name LIMIT $2"
-_SITEMAP = f"""
+SITEMAP = f"""
 SELECT serial, listing_id, updated_at FROM market WHERE serial > $1 AND state = {market_entries.SHOWN} AND {_OPEN}
 ORDER BY serial LIMIT $2
 """
@@ -53,17 +52,6 @@ ORDER BY serial LIMIT $2
 def search(read: Read, query: MarketQuery) -> list[MarketEntry]:
     """Return a page of entries in the requested order."""
     return [MarketEntry(*row) for row in _search(read, query)]
-
-
-def list_facets(read: Read, count: int) -> MarketFacets:
-    """Return the `count` categories and regions with the most listings, as counted by the index steps."""
-    category, region = ([row[0] for row in read(_LIST_FACETS, (kind, count))] for kind in market_entries.FACET_KINDS)
-    return MarketFacets(region, category)
-
-
-def page_sitemap(read: Read, after: int, count: int) -> list[SitemapEntry]:
-    """Return up to `count` entries with serials above `after`, by serial."""
-    return [SitemapEntry(*row) for row in read(_SITEMAP, (min(after, LAST_SERIAL), count))]
 
 
 def build_price_rowid(price_cents: int, serial: int) -> int:

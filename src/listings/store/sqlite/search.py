@@ -1,6 +1,7 @@
 """Search an account's listings in the SQLite file: choose a plan, and maintain the full-text index."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
@@ -10,7 +11,9 @@ from listings.domain import tokenizer
 from listings.domain.model import ListingQuery
 from listings.store import search_sql, sql
 from listings.store.mapping import Partition, Row
-from listings.store.sqlite.rows import Read, execute
+from listings.store.scripts.engine import ListingText
+from listings.store.scripts.script import QueryMany, Script
+from listings.store.sqlite.rows import Read
 
 if TYPE_CHECKING:
     from apsw import SQLiteValue
@@ -164,11 +167,15 @@ def _build_match(partition: Partition, terms: tuple[str, ...]) -> str:
 # Writing
 
 
-def index_words(connection: Connection, account_id: int, listing_id: int, title: str, content: str) -> None:
-    """Replace the listing's words in the full-text index."""
-    execute(connection, _REMOVE_WORDS, (listing_id,))
+def index_words(account_id: int, texts: Sequence[ListingText]) -> Script[None]:
+    """Replace the words of listings in the full-text index."""
+    yield QueryMany(_REMOVE_WORDS, [(listing_id,) for listing_id, _, _ in texts])
+    yield QueryMany(_ADD_WORDS, [(listing_id, _build_words(account_id, *text)) for listing_id, *text in texts])
+
+
+def _build_words(account_id: int, title: str, content: str) -> str:
     words = dict.fromkeys(tokenizer.tokenize(title) + tokenizer.tokenize(content))
-    execute(connection, _ADD_WORDS, (listing_id, " ".join([_account_word(account_id), *words])))
+    return " ".join([_account_word(account_id), *words])
 
 
 def _account_word(account_id: int) -> str:

@@ -1,40 +1,31 @@
 """The store on one SQLite file: reads run on the event loop, writes in the writer thread."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
-from secrets import token_bytes
 from time import perf_counter
 
 import apsw
 
-from listings.contract.accounts import AccountChange, DecideRotation, NewKey
 from listings.contract.history import Actor
-from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, RowOutcome
-from listings.contract.listings import AddResult, Batch, Decide, IdempotencyRecord, IndexStep, StepResult
+from listings.contract.listings import AddResult, IdempotencyRecord, IndexStep
 from listings.domain.errors import Unavailable
 from listings.domain.model import (
-    Account,
-    ApiKey,
     Caller,
     Listing,
-    ListingCounts,
     ListingQuery,
     MarketEntry,
-    MarketFacets,
     MarketQuery,
     NewListing,
-    SitemapEntry,
     bucket_of,
 )
 from listings.store import sql
 from listings.store.mapping import Row, build_listing
-from listings.store.scripts import accounts, keys
-from listings.store.scripts.member_store import ScriptedMemberStore
+from listings.store.scripts import listings
+from listings.store.scripts.market_index import run_step
 from listings.store.scripts.script import Script
-from listings.store.sqlite import account_index, imports, listing_writes, market, market_index, search
-from listings.store.sqlite import views as sqlite_views
+from listings.store.scripts.store import ScriptedStore
+from listings.store.sqlite import account_index, market, market_index, search
 from listings.store.sqlite.connections import (
     MIN_FREE_BYTES,
     get_free_bytes,
@@ -42,9 +33,10 @@ from listings.store.sqlite.connections import (
     require_database_file,
     require_safe_sqlite,
 )
+from listings.store.sqlite.engine import ENGINE
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.revision_cache import RevisionCache
-from listings.store.sqlite.rows import execute, execute_one, run_script
+from listings.store.sqlite.rows import run_script
 from listings.store.sqlite.write_lock import VersionedCache
 from listings.store.sqlite.writer import OnBatch, Operation, T, Writer
 
@@ -56,8 +48,11 @@ _GET_LISTING_AND_REVISION = sql.to_sqlite(sql.GET_LISTING_AND_REVISION)
 _ONE_WRITE = 2  # how far one write, of any process, raises the lock's write counter
 
 
-class SqliteStore(ScriptedMemberStore):
+class SqliteStore(ScriptedStore):
     """`listings.contract.store.Store` on a file that `migrate.migrate` has created."""
+
+    engine = ENGINE
+    sitemap_statement = market.SITEMAP
 
     def __init__(self, path: Path, on_batch: OnBatch | None = None) -> None:
         """`path` is the database file; `on_batch` is called after every batch of writes."""
@@ -110,9 +105,6 @@ class SqliteStore(ScriptedMemberStore):
         if free_bytes < MIN_FREE_BYTES:
             raise Unavailable("The disk is almost full")
 
-    async def get_database_id(self) -> str:
-        return str(self._read(sql.GET_DATABASE_ID, ())[0][0])
-
     # Callers
 
     async def find_caller(self, digest: bytes) -> Caller | None:
@@ -147,9 +139,6 @@ class SqliteStore(ScriptedMemberStore):
             self._known_revisions.record(listing.account_id, revision)
         return listing, revision
 
-    async def count_listings(self, bucket: int, account_id: int) -> ListingCounts:
-        return ListingCounts(*self._read(sql.to_sqlite(sql.COUNT_LISTINGS), (bucket, account_id))[0])
-
     async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> list[Listing]:
         rows = await search.find(self._read_any, (bucket, account_id), query, self._scan_lock)
         return [build_listing(row) for row in rows]
@@ -166,38 +155,15 @@ class SqliteStore(ScriptedMemberStore):
         partition = (bucket, account_id)
         revisions = self._known_revisions
 
+        def create(connection: apsw.Connection) -> AddResult:
+            script = listings.add(self.engine, partition, new, created_at, idempotency, actor)
+            return run_script(connection, script)
+
         def track(added: AddResult) -> None:
             if added.revision is not None:
                 revisions.record_create(account_id, added.revision)
 
-        return await self._run(
-            lambda connection: listing_writes.add(connection, partition, new, created_at, idempotency, actor),
-            changes_callers=False,
-            track=track,
-        )
-
-    async def change_listing(self, listing_id: int, decide: Decide, actor: Actor | None = None) -> Listing:
-        return await self._edit(lambda connection: listing_writes.change(connection, listing_id, decide, actor))
-
-    async def run_batch(
-        self,
-        bucket: int,
-        account_id: int,
-        batch: Batch,
-        idempotency: IdempotencyRecord | None = None,
-        actor: Actor | None = None,
-    ) -> Sequence[StepResult] | str:
-        partition = (bucket, account_id)
-
-        try:
-            return await self._edit(
-                lambda connection: listing_writes.run(connection, partition, batch, idempotency, actor)
-            )
-        except listing_writes.UndoneError as undone:
-            return undone.results
-
-    async def purge_idempotency_records(self, oldest: int) -> None:
-        await self._run(lambda connection: execute(connection, sql.PURGE_IDEMPOTENCY_RECORDS, (oldest,)))
+        return await self._run(create, track=track)
 
     # The market
 
@@ -211,18 +177,22 @@ class SqliteStore(ScriptedMemberStore):
         batch = await market_index.prepare_next(self._read_any, count)
         if not batch.listings and not self._read_any(market_index.NEXT_ACCOUNT, ()):
             return IndexStep(0)
-        step = partial(market_index.run_step, batch=batch, count=count, indexer=indexer, now=now)
+
+        def step(connection: apsw.Connection) -> IndexStep:
+            storage = market_index.SqliteMarketStorage(batch)
+            return run_script(connection, run_step(storage, count, indexer, now))
+
         result = await self._run_index_step(step)
-        return result._replace(preparing_seconds=batch.seconds)
+        return result._replace(left=result.left or batch.left, preparing_seconds=batch.seconds)
 
     async def index_accounts(self, count: int) -> IndexStep:
         cursor, self._index_cursor = self._index_cursor, None  # start from the beginning if the step fails
-        if account_index.find_next(self._read_any) is None:
+        if not self._read_any(account_index.NEXT_ACCOUNT, ()):
             return IndexStep(0)
         next_cursors: list[account_index.IndexCursor | None] = []
 
         def step(connection: apsw.Connection) -> IndexStep:
-            done, next_cursor = account_index.run_step(connection, count, cursor)
+            done, next_cursor = run_script(connection, account_index.run_step(count, cursor))
             next_cursors.append(next_cursor)
             return done
 
@@ -245,28 +215,6 @@ class SqliteStore(ScriptedMemberStore):
 
         return await writer.run(run, changes_callers=False, track=lambda _: None)  # it changes no listing
 
-    async def list_market_facets(self, count: int) -> MarketFacets:
-        return market.list_facets(self._read_any, count)
-
-    async def page_sitemap(self, after: int, count: int) -> list[SitemapEntry]:
-        return market.page_sitemap(self._read_any, after, count)
-
-    # Views
-
-    async def get_view_salt(self, day: int) -> bytes:
-        def draw(connection: apsw.Connection) -> bytes:
-            execute(connection, sql.ADD_VIEW_SALT, (day, token_bytes(32)))  # keeps an existing salt
-            return bytes(execute_one(connection, sql.GET_VIEW_SALT, (day,))[0])
-
-        found = self._read_any(sql.GET_VIEW_SALT, (day,))
-        return bytes(found[0][0]) if found else await self._run(draw)
-
-    async def record_views(self, day: int, views: Mapping[int, Collection[bytes]]) -> None:
-        await self._edit(lambda connection: sqlite_views.record(connection, day, views))
-
-    async def purge_views(self, oldest: int, count: int) -> int:
-        return await self._run(lambda connection: sqlite_views.purge(connection, oldest, count))
-
     # Revisions
 
     async def get_revision(self, bucket: int, account_id: int) -> int:
@@ -283,67 +231,6 @@ class SqliteStore(ScriptedMemberStore):
 
     def on_reset(self, callback: Callable[[], None]) -> None:
         """Ignore the callback: a file that was replaced is not read."""
-
-    # Export and import
-
-    async def page_listings(self, bucket: int, account_id: int, after_id: int, count: int) -> list[Listing]:
-        rows = self._read(sql.to_sqlite(sql.PAGE_LISTINGS), (bucket, account_id, after_id, count))
-        return [build_listing(row) for row in rows]
-
-    async def find_import(self, key: ImportKey) -> ImportProgress | None:
-        return imports.find(self._read_any, key)
-
-    async def begin_import(
-        self, key: ImportKey, found: ImportProgress | None, started_at: int, last_id: int
-    ) -> ImportProgress | None:
-        return await self._run(lambda connection: imports.begin(connection, key, found, started_at, last_id))
-
-    async def import_listings(
-        self, key: ImportKey, batch: ImportBatch, actor: Actor | None = None
-    ) -> list[RowOutcome] | None:
-        return await self._edit(lambda connection: imports.advance(connection, key, batch, actor))
-
-    # Accounts
-
-    async def add_account(self, name: str, email: str, plan_expires_at: int | None, created_at: int) -> Account | None:
-        return await self._run_script(lambda: accounts.add(name, email, plan_expires_at, created_at))
-
-    async def get_account(self, account_id: int) -> Account | None:
-        rows = self._read(sql.to_sqlite(sql.GET_ACCOUNT), (account_id,))
-        return Account(*rows[0]) if rows else None
-
-    async def find_account(self, email: str) -> Account | None:
-        rows = self._read(sql.to_sqlite(sql.FIND_ACCOUNT), (email,))
-        return Account(*rows[0]) if rows else None
-
-    async def page_accounts(self, after: int, count: int) -> list[Account]:
-        return [Account(*row) for row in self._read(sql.to_sqlite(sql.PAGE_ACCOUNTS), (after, count))]
-
-    async def change_account(
-        self, account_id: int, decide: Callable[[Account], AccountChange], actor: Actor | None = None
-    ) -> Account | None:
-        return await self._run_script(lambda: accounts.change(account_id, decide, actor))
-
-    # Keys
-
-    async def add_key(self, new: NewKey, actor: Actor | None = None) -> ApiKey | None:
-        return await self._run_script(lambda: keys.add(new, actor))
-
-    async def list_keys(self, account_id: int) -> list[ApiKey]:
-        return [ApiKey(*row) for row in self._read(sql.to_sqlite(sql.LIST_KEYS), (account_id,))]
-
-    async def rotate_key(self, key_id: int, decide: DecideRotation, actor: Actor | None = None) -> ApiKey | None:
-        return await self._run_script(lambda: keys.rotate(key_id, decide, actor))
-
-    async def record_key_uses(self, uses: Mapping[int, int]) -> None:
-        def record(connection: apsw.Connection) -> None:
-            for key_id, moment in uses.items():
-                execute(connection, sql.RECORD_KEY_USE, (moment, key_id))
-
-        await self._run(record)
-
-    async def revoke_key(self, key_id: int, revoked_at: int, actor: Actor | None = None) -> ApiKey | None:
-        return await self._run_script(lambda: keys.revoke(key_id, revoked_at, actor))
 
     # Access to the file
 
@@ -376,16 +263,14 @@ class SqliteStore(ScriptedMemberStore):
     async def _fetch(self, statement: str, *values: object) -> list[Row]:
         return self._read_any(statement, values)
 
-    async def _run_script(self, make: Callable[[], Script[T]], *, changes_callers: bool = False) -> T:  # noqa: ARG002 - any script may change callers
-        return await self._run(lambda connection: run_script(connection, make()))
+    async def _run_script(self, build_script: Callable[[], Script[T]], *, changes_callers: bool = False) -> T:
+        return await self._run(
+            lambda connection: run_script(connection, build_script()), changes_callers=changes_callers
+        )
 
     async def _run(
-        self, operation: Operation[T], *, changes_callers: bool = True, track: Callable[[T], None] | None = None
+        self, operation: Operation[T], *, changes_callers: bool = False, track: Callable[[T], None] | None = None
     ) -> T:
         if self._writer is None:
             raise Unavailable("The service is stopping")
         return await self._writer.run(operation, changes_callers=changes_callers, track=track)
-
-    async def _edit(self, operation: Operation[T]) -> T:
-        """Run an operation that changes no caller."""
-        return await self._run(operation, changes_callers=False)

@@ -1,0 +1,42 @@
+"""What the scripts on listings need from an engine, apart from running their statements."""
+
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+from listings.domain.model import Listing
+from listings.store.mapping import Partition
+from listings.store.scripts.script import Script
+
+ListingText: TypeAlias = tuple[int, str, str]
+"""A listing's id, title and content."""
+
+
+class Engine(Protocol):
+    """Locks rows and indexes the words of large accounts, each in the engine's own way.
+
+    Locks are always acquired in the same order: the bucket's counter, the listings by id, the account's state.
+    """
+
+    def lock_counter(self, bucket: int) -> Script[None]:
+        """Lock the bucket's counter until the end of the transaction."""
+
+    def lock_listings(self, partition: Partition, ids: Sequence[int]) -> Script[dict[int, Listing]]:
+        """Lock the account's listings with these ids, and return them by id.
+
+        An engine without row locks returns none, and the script reads each listing when it needs it.
+        """
+
+    def prepare_account(self, partition: Partition, new_listings: int) -> Script[bool]:
+        """Prepare for new listings, while the counter is locked. Return whether listings of the account are indexed."""
+
+    def is_indexed_on_create(self, indexed: int, count: int) -> bool:
+        """Return whether a new listing is indexed in the transaction that creates it.
+
+        `indexed` and `count` are the account's `indexed` column and its number of listings.
+        """
+
+    def start_indexing(self, partition: Partition) -> Script[None]:
+        """Index the listings of an account that has become large, or mark it for that."""
+
+    def index_words(self, account_id: int, texts: Sequence[ListingText]) -> Script[None]:
+        """Replace the words of listings in the index."""

@@ -1,0 +1,123 @@
+"""Transactions that import the rows of a file and store the import's progress."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import astuple
+
+from listings.contract.history import Actor
+from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, ImportRow, RowOutcome
+from listings.domain.errors import Problem
+from listings.domain.model import BUCKETS, ImportedListing, Listing
+from listings.store import search_sql, sql
+from listings.store.mapping import build_listing
+from listings.store.scripts import audit, listings
+from listings.store.scripts.engine import Engine
+from listings.store.scripts.script import Query, QueryMany, Script, run_all
+
+
+def parse_progress(rows: Sequence[Any]) -> ImportProgress | None:
+    """Return the progress in the rows of `sql.GET_IMPORT`, or None if there are none."""
+    return ImportProgress(**dict(zip(ImportProgress.__struct_fields__, rows[0], strict=True))) if rows else None
+
+
+def begin(
+    engine: Engine, key: ImportKey, found: ImportProgress | None, started_at: int, last_id: int
+) -> Script[ImportProgress | None]:
+    """Start an import from the beginning and reserve the ids of its file up to `last_id`.
+
+    Return None if the progress is no longer `found`.
+    """
+    yield from engine.lock_counter(key.bucket)
+    if parse_progress((yield Query(sql.GET_IMPORT, astuple(key)))) != found:
+        return None
+    yield Query(sql.BEGIN_IMPORT, (*astuple(key), started_at))
+    yield Query(sql.SKIP_SERIALS, (key.bucket, last_id // BUCKETS))
+    return ImportProgress(started_at=started_at)
+
+
+def advance(engine: Engine, key: ImportKey, batch: ImportBatch, actor: Actor | None) -> Script[list[RowOutcome] | None]:
+    """Write the rows of a batch and the progress. Return None if the import is not at the start of the batch."""
+    counter = yield Query(sql.GET_LAST_SERIAL, (key.bucket,), locks=True)  # `begin` has created it
+    found = parse_progress((yield Query(sql.GET_IMPORT, astuple(key))))
+    if found is None or found.finished_at is not None or found.position != batch.start:
+        return None
+    importer = _BatchImporter(engine, key, int(counter[0][0]))
+    yield from importer.prepare(batch.rows)
+    outcomes = yield from run_all(importer.import_row(row) for row in batch.rows)
+    created, changed, unchanged = (outcomes.count(outcome) for outcome in ("made", "changed", "unchanged"))
+    yield from importer.finish(created, changed)
+    rejected = len(outcomes) - created - changed - unchanged
+    values = (*batch.end, created, changed, unchanged, rejected, batch.finished_at)
+    yield Query(sql.ADVANCE_IMPORT, (*astuple(key), *values))
+    if actor is not None and (created or changed):
+        yield from audit.record_import(key, found, outcomes, actor)
+    return outcomes
+
+
+class _BatchImporter:
+    """Imports one batch. New listings are buffered and written together, and the account's counts at the end."""
+
+    def __init__(self, engine: Engine, key: ImportKey, last_serial: int) -> None:
+        self._engine = engine
+        self._partition = (key.bucket, key.account_id)
+        self._last_serial = last_serial
+        self._indexed = False
+        self._known: dict[int, Listing] = {}
+        self._created: list[tuple[int, ImportedListing]] = []
+
+    def prepare(self, rows: Sequence[ImportRow]) -> Script[None]:
+        """Prepare the account, and read the listings that the rows name, those of other accounts included."""
+        self._indexed = yield from self._engine.prepare_account(self._partition, len(rows))
+        ids = list(dict.fromkeys(row.listing_id for row in rows if row.listing_id is not None))
+        if ids:
+            self._known = yield from self._engine.lock_listings(self._partition, ids)
+        others = [(self._partition[0], listing_id) for listing_id in ids if listing_id not in self._known]
+        if others:
+            self._known |= {row[0]: build_listing(row) for row in (yield QueryMany(sql.GET_LISTING, others))}
+
+    def import_row(self, row: ImportRow) -> Script[RowOutcome]:
+        """Create or change the row's listing, as its `decide` returns."""
+        listing = None if row.listing_id is None else self._known.get(row.listing_id)
+        try:
+            decision = row.decide(listing)
+        except Problem as problem:
+            return problem
+        if isinstance(decision, ImportedListing):
+            self._buffer(row.listing_id, decision)
+            return "made"
+        if not decision or row.listing_id is None:
+            return "unchanged"
+        yield from self._write_created()
+        changed = listings.update(self._engine, row.listing_id, decision, may_be_indexed=self._indexed)
+        self._known[row.listing_id] = yield from changed
+        return "changed"
+
+    def finish(self, created: int, changed: int) -> Script[None]:
+        """Write the buffered listings, the last serial, and the account's counts."""
+        yield from self._write_created()
+        if created:
+            yield Query(sql.SKIP_SERIALS, (self._partition[0], self._last_serial))
+        if created or changed:
+            rows = yield Query(sql.COUNT_MORE, (*self._partition, 1, created))
+            if rows and rows[0][0] >= search_sql.MIN_INDEXED_LISTINGS and not self._indexed:
+                yield from self._engine.start_indexing(self._partition)
+
+    def _buffer(self, listing_id: int | None, listing: ImportedListing) -> None:
+        bucket, account_id = self._partition
+        if listing_id is None:
+            listing_id = (self._last_serial + 1) * BUCKETS + bucket
+        self._last_serial = max(self._last_serial, listing_id // BUCKETS)
+        self._created.append((listing_id, listing))
+        new, *past = astuple(listing)
+        self._known[listing_id] = Listing(listing_id, account_id, 1, *astuple(new), *past)
+
+    def _write_created(self) -> Script[None]:
+        created, self._created = self._created, []
+        if not created:
+            return
+        rows = [listings.build_row(it, self._partition, listing, indexed=self._indexed) for it, listing in created]
+        yield QueryMany(sql.ADD_LISTING, rows)
+        if self._indexed:
+            texts = [(listing_id, listing.new.title, listing.new.content) for listing_id, listing in created]
+            yield from self._engine.index_words(self._partition[1], texts)

@@ -1,0 +1,206 @@
+"""Transactions that create and change listings, singly and in batches."""
+
+from typing import NamedTuple, TypeAlias
+
+from msgspec.structs import astuple
+
+from listings.contract.history import Actor
+from listings.contract.listings import (
+    AddResult,
+    AddStep,
+    Batch,
+    ChangeStep,
+    Decide,
+    IdempotencyRecord,
+    Step,
+    StepResult,
+)
+from listings.domain.errors import Problem
+from listings.domain.model import BUCKETS, ImportedListing, Listing, ListingChange, NewListing, bucket_of
+from listings.store import search_sql, sql
+from listings.store.mapping import Partition, Row, build_listing
+from listings.store.scripts import audit
+from listings.store.scripts.audit import Edits
+from listings.store.scripts.engine import Engine
+from listings.store.scripts.script import Query, Script, run_all
+
+CreateEvent: TypeAlias = tuple[int | None, int | None]
+"""The `Actor.key_id` that created a listing, and the account revision of the create."""
+
+NO_EVENT: CreateEvent = (None, None)  # for a create that is not an audit event of its own
+
+
+class RollbackError(Exception):
+    """Rolls back a batch's transaction. Carries the results of the steps."""
+
+    def __init__(self, results: list[StepResult]) -> None:
+        super().__init__()
+        self.results = results
+
+
+class _Edit(NamedTuple):
+    """A listing after a change. Without changes, the revision is 0."""
+
+    listing: Listing
+    changes: ListingChange
+    revision: int
+
+
+# Single listings
+
+
+def add(  # noqa: PLR0913, PLR0917 - the contract's parameters
+    engine: Engine,
+    partition: Partition,
+    new: NewListing,
+    created_at: str,
+    idempotency: IdempotencyRecord | None,
+    actor: Actor | None,
+) -> Script[AddResult]:
+    """Create a listing, or return the one that was created with the same idempotency key.
+
+    The bucket's counter must be locked and the account prepared.
+    """
+    if idempotency is not None:
+        earlier = yield from _find_earlier_result(partition, idempotency)
+        if earlier is not None:
+            return AddResult(int(earlier), replayed=True)
+    listing_id, revision = yield from _add_new(engine, partition, new, created_at, actor)
+    if idempotency is not None:
+        yield _store_result(partition, idempotency, str(listing_id))
+    return AddResult(listing_id, revision=revision)
+
+
+def change(engine: Engine, listing_id: int, decide: Decide, actor: Actor | None) -> Script[Listing]:
+    """Change a listing as `decide` returns, and return the new listing. Without an actor, record no audit event."""
+    rows = yield Query(sql.GET_LISTING, (bucket_of(listing_id), listing_id), locks=True)
+    edit = yield from _edit(engine, listing_id, build_listing(rows[0]) if rows else None, decide)
+    if actor is not None and edit.changes:
+        partition = (bucket_of(listing_id), edit.listing.account_id)
+        yield from audit.record_edit(partition, edit.revision, actor, listing_id, edit.changes)
+    return edit.listing
+
+
+def update(engine: Engine, listing_id: int, changes: ListingChange, *, may_be_indexed: bool = True) -> Script[Listing]:
+    """Write the changes of a listing and return the new listing. The caller must raise the revision."""
+    key = (bucket_of(listing_id), listing_id)
+    rows = yield Query(sql.build_listing_update(tuple(changes)), (*key, *changes.values()))
+    changed = build_listing(rows[0])
+    if may_be_indexed and changes.keys() & {"title", "content"}:
+        rows = yield Query(sql.IS_LISTING_INDEXED, key)
+        if rows[0][0]:
+            yield from engine.index_words(changed.account_id, [(listing_id, changed.title, changed.content)])
+    return changed
+
+
+def build_row(
+    listing_id: int, partition: Partition, listing: ImportedListing, *, indexed: bool, event: CreateEvent = NO_EVENT
+) -> Row:
+    """Return the values of `sql.ADD_LISTING`."""
+    new, *past = astuple(listing)
+    return (listing_id, *partition, *astuple(new), *past, indexed, *event)
+
+
+def _add_new(
+    engine: Engine, partition: Partition, new: NewListing, created_at: str, actor: Actor | None = None
+) -> Script[tuple[int, int | None]]:
+    """Store a listing and return its id and the account's revision.
+
+    With an `actor`, the create is an audit event of its own. While a large account is being indexed, the listing may be
+    left to the index steps.
+    """
+    rows = yield Query(sql.NEXT_SERIAL, partition[:1])
+    listing_id = int(rows[0][0]) * BUCKETS + partition[0]
+    rows = yield Query(sql.COUNT_ONE_MORE, (*partition, 1))
+    count, indexed, revision = rows[0] if rows else (0, 0, None)
+    index_now = engine.is_indexed_on_create(indexed, count)
+    listing = ImportedListing(new, view_count=0, created_at=created_at, updated_at=created_at, deleted_at=None)
+    event = NO_EVENT if actor is None else (actor.key_id, revision)
+    yield Query(sql.ADD_LISTING, build_row(listing_id, partition, listing, indexed=index_now, event=event))
+    if index_now:
+        yield from engine.index_words(partition[1], [(listing_id, new.title, new.content)])
+    if count >= search_sql.MIN_INDEXED_LISTINGS and not indexed:
+        yield from engine.start_indexing(partition)
+    return listing_id, revision
+
+
+def _edit(engine: Engine, listing_id: int, listing: Listing | None, decide: Decide) -> Script[_Edit]:
+    """Change a listing and raise the account's revision. A Problem of `decide` is raised before anything is written."""
+    changes = decide(listing)
+    if listing is None:
+        raise AssertionError(f"decide accepted the missing listing {listing_id}")
+    if not changes:
+        return _Edit(listing, changes, 0)
+    changed = yield from update(engine, listing_id, changes)
+    rows = yield Query(sql.RAISE_REVISION, (bucket_of(listing_id), listing.account_id))
+    return _Edit(changed, changes, int(rows[0][0]))
+
+
+# Batches
+
+
+def run(
+    engine: Engine, partition: Partition, batch: Batch, idempotency: IdempotencyRecord | None, actor: Actor | None
+) -> Script[list[StepResult] | str]:
+    """Run the steps of a batch. Raises RollbackError if the batch must be rolled back.
+
+    No step needs a savepoint, because a step is rejected before it writes anything.
+    """
+    additions = sum(isinstance(step, AddStep) for step in batch.steps)
+    if additions or idempotency is not None:
+        yield from engine.lock_counter(partition[0])
+    if idempotency is not None:
+        earlier = yield from _find_earlier_result(partition, idempotency)
+        if earlier is not None:
+            return earlier
+    if additions:
+        yield from engine.prepare_account(partition, additions)
+    ids = [step.listing_id for step in batch.steps if isinstance(step, ChangeStep)]
+    known = (yield from engine.lock_listings(partition, ids)) if ids else {}
+    edits = Edits()
+    results = yield from run_all(_run_step(engine, partition, edits.watch(step), known) for step in batch.steps)
+    if batch.dry_run or (batch.atomic and any(isinstance(result, Problem) for result in results)):
+        raise RollbackError(results)
+    if actor is not None:
+        yield from audit.record_batch(partition, actor, edits, results)
+    if idempotency is not None:
+        yield _store_result(partition, idempotency, batch.record(results))
+    return results
+
+
+def _run_step(engine: Engine, partition: Partition, step: Step, known: dict[int, Listing]) -> Script[StepResult]:
+    """Run one step. `known` are the account's locked listings by id."""
+    if isinstance(step, Problem):
+        return step
+    if isinstance(step, AddStep):
+        return (yield from _add_new(engine, partition, step.new, step.created_at))[0]
+    listing = known.get(step.listing_id)
+    if listing is None:
+        rows = yield Query(sql.GET_LISTING, (bucket_of(step.listing_id), step.listing_id))
+        listing = build_listing(rows[0]) if rows else None
+    try:
+        edit = yield from _edit(engine, step.listing_id, listing, step.decide)
+    except Problem as problem:
+        return problem
+    known[step.listing_id] = edit.listing
+    return edit.listing
+
+
+# Idempotency records
+
+
+def require_same_request(idempotency: IdempotencyRecord, digest: bytes, result: str) -> str:
+    """Return the result of an earlier write with the same key. Raise Problem if that was a different request."""
+    if digest != idempotency.digest:
+        raise Problem("idempotency_key_reused", "This Idempotency-Key was sent with another request before")
+    return result
+
+
+def _find_earlier_result(partition: Partition, idempotency: IdempotencyRecord) -> Script[str | None]:
+    rows = yield Query(sql.FIND_IDEMPOTENCY_RECORD, (*partition, idempotency.key, idempotency.oldest))
+    return require_same_request(idempotency, *rows[0]) if rows else None
+
+
+def _store_result(partition: Partition, idempotency: IdempotencyRecord, result: str) -> Query:
+    values = (*partition, idempotency.key, idempotency.digest, result, idempotency.moment)
+    return Query(sql.STORE_IDEMPOTENCY_RECORD, values)

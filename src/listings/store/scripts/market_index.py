@@ -1,0 +1,196 @@
+"""The transaction that indexes listings for the market, a small step at a time.
+
+Each step locks the row of `market_indexer`, so that serials become visible in their order. Listings are read without a
+lock. If one is changed in the meantime, its version differs from the indexed one, and the next step indexes it again.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from listings.contract.listings import IndexStep
+from listings.domain.model import Listing, bucket_of
+from listings.store.market_entries import HIDDEN, MAX_STEP_BYTES, SHOWN, WITHHELD, choose_state, list_facets
+from listings.store.scripts.script import Query, QueryMany, Script
+
+_LEASE_SECONDS = 3
+_IS_FREE = "holder = $1 OR until <= $2 OR until > $2 + 6"
+IS_LEASED_BY_OTHER = f"SELECT NOT ({_IS_FREE}) FROM market_indexer WHERE id = 1"
+_ACQUIRE_LEASE = f"""
+INSERT INTO market_indexer AS mine (id, holder, until) VALUES (1, $1, $2 + {_LEASE_SECONDS})
+ON CONFLICT (id) DO UPDATE SET holder = excluded.holder, until = excluded.until
+WHERE mine.holder = $1 OR mine.until <= $2 OR mine.until > $2 + 6
+RETURNING id
+"""
+LISTINGS_OF_ACCOUNT = """
+SELECT listing_id FROM market /*INDEXED BY market_account*/ WHERE account_id = $1 AND state = $2
+ORDER BY listing_id LIMIT $3
+"""
+_MARK_ACCOUNT = "UPDATE accounts SET marketed = $2 WHERE id = $1"
+_UNMARK_ACCOUNT = "UPDATE accounts SET marketed = 2 WHERE id = $1 AND marketed = 1"
+_PARTLY_MARKETED = 2
+_MARK_LISTING = "UPDATE listings SET market_version = $3 WHERE bucket = $1 AND id = $2"
+_GET_DISABLED = "SELECT id, disabled_at FROM accounts WHERE id = $1 AND disabled_at IS NOT NULL"
+GET_ENTRY = "SELECT listing_id, serial, state, price_cents, category, region FROM market WHERE listing_id = $1"
+_LAST_SERIAL = "SELECT COALESCE(max(serial), 0) FROM market"
+_COUNT_FACET = """
+INSERT INTO market_places AS it (kind, name, listings) VALUES ($1, $2, $3)
+ON CONFLICT (kind, name) DO UPDATE SET listings = it.listings + excluded.listings
+"""
+_ENTRY_COLUMNS = (
+    *("serial", "bucket", "listing_id", "account_id", "state", "title", "type", "category", "image", "price_cents"),
+    *("price_type", "location", "region", "created_at", "updated_at"),
+)
+_FIXED_COLUMNS = {"serial", "bucket", "listing_id", "account_id", "created_at"}
+_DELETE_FACET = "DELETE FROM market_places WHERE kind = $1 AND name = $2 AND listings <= 0"
+
+
+class Entry(NamedTuple):
+    """The current market entry of a listing."""
+
+    serial: int
+    state: int
+    price_cents: int
+    category: str
+    region: str
+
+
+class EntryChange(NamedTuple):
+    """The new market entry of a listing, and the current one if there is any."""
+
+    serial: int
+    listing: Listing
+    state: int
+    before: Entry | None
+
+
+class MarketStorage(Protocol):
+    """Reads the listings of one step, and writes their entries and words, each in the engine's own way."""
+
+    next_account: str
+    """Statement that finds the first account whose listings must be shown or hidden, and whether it is enabled."""
+
+    def read_outdated(self, count: int, max_bytes: int) -> Script[list[Listing]]:
+        """Return the next listings whose current version is not in the market."""
+
+    def read_listings(self, ids: Sequence[int], max_bytes: int) -> Script[list[Listing]]:
+        """Return listings of one account until their texts reach `max_bytes`. The last one may exceed them."""
+
+    def write_entries(self, changes: Sequence[EntryChange]) -> Script[None]:
+        """Write entries and the words of those that are shown."""
+
+    def finish(self) -> Script[None]:
+        """Write what was collected at the end of the step."""
+
+
+def run_step(storage: MarketStorage, count: int, indexer: bytes, now: float) -> Script[IndexStep]:
+    """Index at most `count` listings.
+
+    Accounts that were disabled or enabled come first, so that their listings are hidden or shown before new ones.
+    """
+    if not (yield Query(_ACQUIRE_LEASE, (indexer, int(now)))):
+        return IndexStep(0)
+    rows = yield Query(_LAST_SERIAL, ())
+    changes = _Changes(storage, count, rows[0][0])
+    while not changes.is_full:
+        accounts = yield Query(storage.next_account, ())
+        if not accounts:
+            break
+        yield from changes.index_account(*accounts[0])
+    room, found = changes.remaining_listings, []
+    if not changes.is_full:
+        found = yield from storage.read_outdated(room, changes.remaining_bytes)
+    yield from changes.index(found)
+    yield from changes.write()
+    return IndexStep(changes.done, left=changes.is_full or len(found) == room)
+
+
+def build_set_entry(*more_columns: str) -> str:
+    """Return the statement that writes an entry with its serial, `build_entry_values` and more columns."""
+    columns = (*_ENTRY_COLUMNS, *more_columns)
+    numbers = ", ".join(f"${number}" for number in range(1, len(columns) + 1))
+    updates = ", ".join(f"{column} = excluded.{column}" for column in columns if column not in _FIXED_COLUMNS)
+    return f"INSERT INTO market ({', '.join(columns)}) VALUES ({numbers}) ON CONFLICT (serial) DO UPDATE SET {updates}"
+
+
+def count_bytes(listing: Listing) -> int:
+    """Return the number of bytes of the title and content."""
+    return len(listing.title.encode()) + len(listing.content.encode())
+
+
+class _Changes:
+    """The changes of a step. Listings are marked last, in the order in which all transactions lock them."""
+
+    def __init__(self, storage: MarketStorage, count: int, last_serial: int) -> None:
+        self.done = 0
+        self._storage = storage
+        self._count = count
+        self._bytes = 0
+        self._last_serial = last_serial
+        self._versions: dict[int, int] = {}  # of the indexed listings by id
+        self._withheld: set[int] = set()
+        self._facets: Counter[tuple[str, str]] = Counter()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the step can't index any more listings."""
+        return self.done >= self._count or self._bytes >= MAX_STEP_BYTES
+
+    @property
+    def remaining_listings(self) -> int:
+        return self._count - self.done
+
+    @property
+    def remaining_bytes(self) -> int:
+        """Bytes of text after which the step is full. The last listing may exceed them."""
+        return MAX_STEP_BYTES - self._bytes
+
+    def index_account(self, account_id: int, is_enabled: int) -> Script[None]:
+        """Show the listings of an enabled account, or hide those of a disabled one, until the step is full."""
+        state = WITHHELD if is_enabled else SHOWN
+        rows = yield Query(LISTINGS_OF_ACCOUNT, (account_id, state, self.remaining_listings))
+        if rows:
+            ids = [row[0] for row in rows]
+            yield from self.index((yield from self._storage.read_listings(ids, self.remaining_bytes)))
+        yield Query(_MARK_ACCOUNT, (account_id, _PARTLY_MARKETED if self.is_full else int(is_enabled)))
+
+    def index(self, listings: Sequence[Listing]) -> Script[None]:
+        """Write the market entries of listings as they are now."""
+        listings = [it for it in listings if it.id not in self._versions]  # twice, if its account changed, too
+        rows = yield QueryMany(GET_ENTRY, [(listing.id,) for listing in listings])
+        before = {row[0]: Entry(*row[1:]) for row in rows}
+        owners = sorted({listing.account_id for listing in listings})
+        disabled = dict((yield QueryMany(_GET_DISABLED, [(owner,) for owner in owners])))
+        changes = [self._record(it, before.get(it.id), disabled.get(it.account_id)) for it in listings]
+        yield from self._storage.write_entries([change for change in changes if change is not None])
+
+    def write(self) -> Script[None]:
+        """Write the counts and the marks at the end of the step."""
+        for account_id in sorted(self._withheld):
+            yield Query(_UNMARK_ACCOUNT, (account_id,))
+        for facet, difference in sorted(self._facets.items()):
+            if difference:
+                yield Query(_COUNT_FACET, (*facet, difference))
+            if difference < 0:
+                yield Query(_DELETE_FACET, facet)
+        yield from self._storage.finish()
+        marks = [(bucket_of(listing_id), listing_id, version) for listing_id, version in self._versions.items()]
+        yield QueryMany(_MARK_LISTING, sorted(marks))
+
+    def _record(self, listing: Listing, before: Entry | None, disabled_at: int | None) -> EntryChange | None:
+        """Return the listing's new entry, or None if it has none and needs none."""
+        self.done += 1
+        self._bytes += count_bytes(listing)
+        self._versions[listing.id] = listing.version
+        state = choose_state(listing, disabled_at)
+        if state == WITHHELD:
+            self._withheld.add(listing.account_id)
+        if before is not None and before.state == SHOWN:
+            self._facets.subtract(list_facets(before.category, before.region))
+        if state == SHOWN:
+            self._facets.update(list_facets(listing.category, listing.region))
+        if before is None and state == HIDDEN:
+            return None
+        if before is None:
+            self._last_serial += 1
+        return EntryChange(self._last_serial if before is None else before.serial, listing, state, before)

@@ -1,0 +1,136 @@
+"""The methods of `Store` that every engine implements with the same statements and scripts."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from secrets import token_bytes
+
+from msgspec.structs import astuple
+
+from listings.contract.accounts import AccountChange, DecideRotation, NewKey
+from listings.contract.history import Actor
+from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, RowOutcome
+from listings.contract.listings import Batch, Decide, IdempotencyRecord, StepResult
+from listings.domain.model import Account, ApiKey, Listing, ListingCounts, MarketFacets, SitemapEntry
+from listings.store import sql
+from listings.store.mapping import build_listing
+from listings.store.market_entries import FACET_KINDS, LIST_FACETS
+from listings.store.scripts import accounts, imports, keys, listings
+from listings.store.scripts import views as view_scripts
+from listings.store.scripts.engine import Engine
+from listings.store.scripts.member_store import ScriptedMemberStore
+from listings.store.scripts.script import run_query
+
+
+class ScriptedStore(ScriptedMemberStore):
+    """Implements listings, imports, views, accounts and keys, except the methods that an engine does in its own way."""
+
+    engine: Engine
+    sitemap_statement: str
+    page_listings_statement = sql.PAGE_LISTINGS
+
+    async def get_database_id(self) -> str:
+        return str((await self._fetch(sql.GET_DATABASE_ID))[0][0])
+
+    # Listings
+
+    async def count_listings(self, bucket: int, account_id: int) -> ListingCounts:
+        return ListingCounts(*(await self._fetch(sql.COUNT_LISTINGS, bucket, account_id))[0])
+
+    async def change_listing(self, listing_id: int, decide: Decide, actor: Actor | None = None) -> Listing:
+        return await self._run_script(lambda: listings.change(self.engine, listing_id, decide, actor))
+
+    async def run_batch(
+        self,
+        bucket: int,
+        account_id: int,
+        batch: Batch,
+        idempotency: IdempotencyRecord | None = None,
+        actor: Actor | None = None,
+    ) -> Sequence[StepResult] | str:
+        partition = (bucket, account_id)
+        try:
+            return await self._run_script(lambda: listings.run(self.engine, partition, batch, idempotency, actor))
+        except listings.RollbackError as rollback:
+            return rollback.results
+
+    async def purge_idempotency_records(self, oldest: int) -> None:
+        await self._run_script(lambda: run_query(sql.PURGE_IDEMPOTENCY_RECORDS, oldest))
+
+    # The market
+
+    async def list_market_facets(self, count: int) -> MarketFacets:
+        category, region = [[row[0] for row in await self._fetch(LIST_FACETS, kind, count)] for kind in FACET_KINDS]
+        return MarketFacets(region, category)
+
+    async def page_sitemap(self, after: int, count: int) -> list[SitemapEntry]:
+        return [SitemapEntry(*row) for row in await self._fetch(self.sitemap_statement, after, count)]
+
+    # Views
+
+    async def get_view_salt(self, day: int) -> bytes:
+        rows = await self._fetch(sql.GET_VIEW_SALT, day)
+        return (
+            bytes(rows[0][0]) if rows else await self._run_script(lambda: view_scripts.draw_salt(day, token_bytes(32)))
+        )
+
+    async def record_views(self, day: int, views: Mapping[int, Collection[bytes]]) -> None:
+        await self._run_script(lambda: view_scripts.record(day, views))
+
+    async def purge_views(self, oldest: int, count: int) -> int:
+        return await self._run_script(lambda: view_scripts.purge(oldest, count))
+
+    # Export and import
+
+    async def page_listings(self, bucket: int, account_id: int, after_id: int, count: int) -> list[Listing]:
+        rows = await self._fetch(self.page_listings_statement, bucket, account_id, after_id, count)
+        return [build_listing(row) for row in rows]
+
+    async def find_import(self, key: ImportKey) -> ImportProgress | None:
+        return imports.parse_progress(await self._fetch(sql.GET_IMPORT, *astuple(key)))
+
+    async def begin_import(
+        self, key: ImportKey, found: ImportProgress | None, started_at: int, last_id: int
+    ) -> ImportProgress | None:
+        return await self._run_script(lambda: imports.begin(self.engine, key, found, started_at, last_id))
+
+    async def import_listings(
+        self, key: ImportKey, batch: ImportBatch, actor: Actor | None = None
+    ) -> list[RowOutcome] | None:
+        return await self._run_script(lambda: imports.advance(self.engine, key, batch, actor))
+
+    # Accounts
+
+    async def add_account(self, name: str, email: str, plan_expires_at: int | None, created_at: int) -> Account | None:
+        return await self._run_script(lambda: accounts.add(name, email, plan_expires_at, created_at))
+
+    async def get_account(self, account_id: int) -> Account | None:
+        rows = await self._fetch(sql.GET_ACCOUNT, account_id)
+        return Account(*rows[0]) if rows else None
+
+    async def find_account(self, email: str) -> Account | None:
+        rows = await self._fetch(sql.FIND_ACCOUNT, email)
+        return Account(*rows[0]) if rows else None
+
+    async def page_accounts(self, after: int, count: int) -> list[Account]:
+        return [Account(*row) for row in await self._fetch(sql.PAGE_ACCOUNTS, after, count)]
+
+    async def change_account(
+        self, account_id: int, decide: Callable[[Account], AccountChange], actor: Actor | None = None
+    ) -> Account | None:
+        return await self._run_script(lambda: accounts.change(account_id, decide, actor), changes_callers=True)
+
+    # Keys
+
+    async def add_key(self, new: NewKey, actor: Actor | None = None) -> ApiKey | None:
+        return await self._run_script(lambda: keys.add(new, actor))
+
+    async def list_keys(self, account_id: int) -> list[ApiKey]:
+        return [ApiKey(*row) for row in await self._fetch(sql.LIST_KEYS, account_id)]
+
+    async def rotate_key(self, key_id: int, decide: DecideRotation, actor: Actor | None = None) -> ApiKey | None:
+        return await self._run_script(lambda: keys.rotate(key_id, decide, actor), changes_callers=True)
+
+    async def record_key_uses(self, uses: Mapping[int, int]) -> None:
+        await self._run_script(lambda: keys.record_uses(uses))
+
+    async def revoke_key(self, key_id: int, revoked_at: int, actor: Actor | None = None) -> ApiKey | None:
+        return await self._run_script(lambda: keys.revoke(key_id, revoked_at, actor), changes_callers=True)

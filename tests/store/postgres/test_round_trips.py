@@ -1,0 +1,96 @@
+"""Writes to PostgreSQL send few statements, and all of them lock in the same order."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeAlias
+
+import pytest
+
+from listings.contract.history import Actor
+from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
+from listings.contract.listings import AddStep, Batch, ChangeStep, IdempotencyRecord, Step
+from listings.domain.model import ImportedListing, NewListing
+from listings.store.postgres.pool import Session
+from listings.store.postgres.store import PostgresStore
+from tests.postgres_server import PostgresServer
+from tests.store.postgres.test_statements import LIMITS
+
+STAMP = "2026-11-21 10:00:00"
+NEW = NewListing(title="Road bike", content="Two wheels.")
+ACTOR = Actor(7, 1_000)
+KEY = ImportKey(1, 1, b"\0" * 32, "csv", False)  # noqa: FBT003 - a field of the key
+IDS = [1024 * serial + 1 for serial in range(1, 101)]
+LOCKS = {  # in the order in which every transaction acquires them
+    "listing_ids": ("FROM listing_ids WHERE bucket = $1 FOR", "INTO listing_ids"),
+    "listings": ("FROM listings WHERE bucket = $1 AND id = $2 FOR", "ORDER BY bucket, id FOR", "UPDATE listings SET"),
+    "account_state": ("UPDATE account_state", "FROM account_state WHERE bucket = $1 AND account_id = $2 FOR"),
+}
+Write: TypeAlias = Callable[[PostgresStore], Awaitable[object]]
+
+
+def run_batch(store: PostgresStore) -> Awaitable[object]:
+    changes: list[Step] = [ChangeStep(listing_id, lambda _: {"title": "x"}) for listing_id in IDS[:50]]
+    batch = Batch(changes + [AddStep(NEW, STAMP)] * 50, atomic=True, dry_run=False, record=lambda _: "")
+    return store.run_batch(1, 1, batch, IdempotencyRecord("k", b"d" * 32, 1_000, 900), ACTOR)
+
+
+def import_rows(ids: Iterable[int | None]) -> Write:
+    def decide(found: Any) -> Any:
+        return {"title": "x"} if found else ImportedListing(NEW, 0, STAMP, STAMP, None)
+
+    batch = ImportBatch(Position(), Position(1, 1), [ImportRow(listing_id, decide) for listing_id in ids])
+    return lambda store: store.import_listings(KEY, batch, ACTOR)
+
+
+def record_views(store: PostgresStore) -> Awaitable[object]:
+    return store.record_views(1, {listing_id: [b"%016d" % visitor for visitor in range(3)] for listing_id in IDS[:5]})
+
+
+WRITES: dict[str, tuple[Write, int]] = {
+    "a create": (lambda store: store.add_listing(1, 1, NEW, STAMP), 1),
+    "a change": (lambda store: store.change_listing(IDS[0], lambda _: {"title": "x"}, ACTOR), 7),
+    "a batch of 50 changes and 50 creates": (run_batch, 309),
+    "an import of 500 new listings": (import_rows([None] * 500), 13),
+    "an import of 500 new listings with ids": (import_rows(1024 * serial + 1 for serial in range(1_000, 1_500)), 15),
+    "an import of 100 changes": (import_rows(IDS), 112),
+    "views of 5 listings": (record_views, 18),
+}
+
+
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The statements that all sessions send."""
+    sent: list[str] = []
+    for method in ("fetch", "fetch_many", "execute"):
+        send = getattr(Session, method)
+
+        def record(session: Session, statement: str, *values: Any, send: Any = send) -> Any:
+            sent.append(" ".join(statement.split()))
+            return send(session, statement, *values)
+
+        monkeypatch.setattr(Session, method, record)
+    return sent
+
+
+@pytest.mark.parametrize(("write", "count"), WRITES.values(), ids=WRITES)
+def test_a_write_sends_few_statements_and_locks_in_order(
+    write: Write, count: int, postgres: PostgresServer, statements: list[str]
+) -> None:
+    async def scene(url: str) -> None:
+        store = PostgresStore(url, LIMITS)
+        await store.open()
+        await store.add_account("Alice", "alice@example.com", None, 1_000)
+        for _ in IDS:
+            await store.add_listing(1, 1, NEW, STAMP)
+        await store.begin_import(KEY, None, 1_000, 0)
+        statements.clear()
+        await write(store)
+        await store.close()
+
+    with postgres.database() as url:
+        asyncio.run(scene(url))
+    assert len(statements) == count
+    locked = dict.fromkeys(
+        table for sent in statements for table, parts in LOCKS.items() if any(part in sent for part in parts)
+    )
+    assert list(locked) == [table for table in LOCKS if table in locked]
