@@ -154,7 +154,7 @@ class Context:
             sent = {self.minimal.id: self.build_fields(), self.full.created_id: self.build_fields(**ALL_FIELDS)}
         except Failed as error:
             raise Blocked(str(error)) from None
-        sent.pop(None, None)  # of a create that was rejected
+        sent.pop(None, None)  # a rejected create has no id
         found: list[Sample] = []
         for listing_id, fields in sent.items():
             record = _parse_record(self.send_setup("GET", f"/{listing_id}"))

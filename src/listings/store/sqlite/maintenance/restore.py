@@ -38,9 +38,9 @@ from listings.store.sqlite.write_lock import WriteLock
 _OCCASION = "before-restore"
 _LOCK_START, _LOCK_LENGTH = 0x40000000, 512  # the bytes that SQLite locks on every platform with POSIX locks
 
-# The schema from which each query works, what it counts, and the query: the data that the current database has and the
-# backup lacks. Revisions and versions only rise, and ids are never reused. Names and plans have no version, so any
-# difference counts.
+# The first schema that has the columns of a query, the singular and plural of a loss, and the query. It counts the data
+# that the current database has and the backup lacks. Revisions and versions only rise, and ids are never reused. Names
+# and plans have no version, so any difference counts.
 _LOSSES = (
     (
         *(1, "edit", "edits"),
