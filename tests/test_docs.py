@@ -129,7 +129,7 @@ def test_every_conformance_check_is_documented() -> None:
         ids = re.findall(r"`([a-z]+)-(\d+)`", row)
         numbers = range(int(ids[0][1]), int(ids[-1][1]) + 1) if " to " in row else [int(number) for _, number in ids]
         documented |= {f"{ids[0][0]}-{number}" for number in numbers}
-    assert documented == {check.id for subject in (*SUBJECTS, limits) for check in subject.SUITE.checks}
+    assert documented == {check.id for subject in (*SUBJECTS, limits) for check in subject.CHECKS}
 
 
 def test_every_command_is_in_the_operators_table() -> None:

@@ -14,7 +14,6 @@ from listings.domain.errors import Problem
 from listings.ratelimit.mapped import MappedLimiter
 from listings.ratelimit.memory import MemoryLimiter
 from listings.service import Services
-from listings.service.payments.manual import ManualPayments
 from listings.service.payments.provider import PaymentProvider
 from listings.settings import RedisAddress, Settings
 from listings.store.sqlite.store import SqliteStore
@@ -190,9 +189,9 @@ def _open_tracing() -> Iterator["Trace"]:
         yield tracing.record_response
 
 
-def _build_payments(settings: Settings) -> PaymentProvider:
+def _build_payments(settings: Settings) -> PaymentProvider | None:
     if settings.payment_provider == "manual":
-        return ManualPayments()
+        return None
     try:
         from listings.service.payments.stripe import StripeAccount, StripePayments  # noqa: PLC0415 - an extra
     except ImportError:

@@ -177,9 +177,9 @@ def test_pending_views_survive_an_unavailable_store_and_are_bounded(
     store = harness.store
     with Harness(tmp_path / "other") as other:
         other.run(other.store.close())
-        monkeypatch.setattr(harness.services.market, "_market", other.store)
+        monkeypatch.setattr(harness.services.market, "_store", other.store)
         harness.run(harness.services.market.write_views())
-    monkeypatch.setattr(harness.services.market, "_market", store)
+    monkeypatch.setattr(harness.services.market, "_store", store)
     assert count_views(harness, lamp) == 3
 
 

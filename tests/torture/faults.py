@@ -119,7 +119,7 @@ def migrate_without_transactions() -> None:
 
     def apply(connection: apsw.Connection, migrations: list[migrations.Migration]) -> list[migrations.Migration]:
         connection.execute(migrate._TABLE).fetchall()
-        missing = migrations[migrate._check(connection, migrations) :]
+        missing = migrations[migrate.count_applied(connection, migrations) :]
         for migration in missing:
             for statement in _split_statements(migration.text):
                 connection.execute(statement).fetchall()

@@ -18,6 +18,8 @@ from listings.cli.serve import RESERVED_FILES
 from listings.domain import timestamps
 from listings.domain.errors import Problem, Unavailable
 from listings.settings import ResolvedSetting, Settings, build_settings
+from listings.store.sqlite import connections
+from listings.store.sqlite.maintenance import inspection, snapshot
 from listings.store.sqlite.maintenance.inspection import Inspection
 
 if TYPE_CHECKING:
@@ -63,17 +65,17 @@ def _check_sqlite_database(settings: Settings) -> Iterator[CheckResult]:
     yield result
     if result.verdict != "ok":
         return
-    inspection = None
+    found = None
     try:
-        inspection = maintenance.inspect_database(settings)
+        found = inspection.inspect(settings.file)
     except Problem as problem:
         yield _unreadable(problem, database)
-    if inspection is not None:
-        yield _check_integrity(inspection)
-        if not inspection.corruption:
-            yield _check_schema(inspection)
-            yield _check_stored_times(inspection)
-    database_id = inspection.database_id if inspection is not None else None
+    if found is not None:
+        yield _check_integrity(found)
+        if not found.corruption:
+            yield _check_schema(found)
+            yield _check_stored_times(found)
+    database_id = found.database_id if found is not None else None
     checks: dict[str, Callable[[], CheckResult]] = {
         "file rights": lambda: _check_file_rights(database),
         "folder rights": lambda: _check_folder_rights(database),
@@ -112,9 +114,10 @@ def _check_settings(given: list[ResolvedSetting], unknown: Sequence[str], remove
 
 
 def _check_database_file(settings: Settings) -> CheckResult:
-    left, advice = maintenance.find_orphaned_wal(settings)
+    left = connections.find_orphaned_wal(settings.file)
     if left is not None:
         found = f"The database {settings.file} is missing, but {left} still contains writes to it"
+        advice = connections.ORPHANED_WAL_ADVICE
         return CheckResult("database", "fault", found, advice[0].upper() + advice[1:])
     if not settings.file.exists():
         return CheckResult(
@@ -236,7 +239,7 @@ def _check_stored_times(inspection: Inspection) -> CheckResult:
 
 
 def _check_disk(settings: Settings) -> CheckResult:
-    free, minimum = maintenance.get_free_bytes(settings)
+    free, minimum = connections.get_free_bytes(settings.file), connections.MIN_FREE_BYTES
     found = f"{free // _MIB} MiB are free"
     if free < minimum:
         advice = f"Free disk space: below {minimum // _MIB} MiB the service is not ready"
@@ -280,7 +283,7 @@ def _check_rate_limit_files(settings: Settings, database_id: str | None) -> Chec
 
 
 def _check_drafts(settings: Settings) -> CheckResult:
-    drafts = [str(path) for path in maintenance.find_stale_drafts(settings)]
+    drafts = [str(path) for path in snapshot.find_stale_drafts(settings.file.resolve().parent)]
     if drafts:
         found = f"An interrupted backup left {', '.join(drafts)}"
         return CheckResult("drafts", "warning", found, f"Run `rm {' '.join(drafts)}`")
@@ -300,7 +303,8 @@ def _check_clock() -> CheckResult:
 
 def _check_sqlite_version() -> CheckResult:
     try:
-        return CheckResult("SQLite", "ok", maintenance.get_sqlite_version())
+        connections.require_safe_sqlite()
+        return CheckResult("SQLite", "ok", connections.get_sqlite_version())
     except Problem as problem:
         return CheckResult("SQLite", "fault", problem.message, "Install the package versions that Listings requires")
 

@@ -6,7 +6,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -118,7 +118,8 @@ class Client:
 
         def expire() -> None:
             expired.set()
-            _shut_down(connected)
+            with suppress(OSError):  # already closed
+                connected.shutdown(socket.SHUT_RDWR)
 
         timer = threading.Timer(self._timeout, expire)
         timer.daemon = True
@@ -150,13 +151,6 @@ def _read_body(response: http.client.HTTPResponse) -> bytes:
     if response.length and len(content) <= _MAX_RESPONSE_BYTES:
         raise http.client.IncompleteRead(content, response.length)
     return content
-
-
-def _shut_down(connected: socket.socket) -> None:
-    try:
-        connected.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        return  # already closed
 
 
 def _describe(error: Exception, timeout: float) -> str:

@@ -21,6 +21,7 @@ RECORD_FIELDS: dict[str, object] = {
     "region": "Wellington",
 }
 LOCATION_FIELDS: dict[str, object] = {"district": "Te Aro", "latitude": -41.2924, "longitude": 174.7787}
+ALL_FIELDS = RECORD_FIELDS | LOCATION_FIELDS
 UPDATED_FIELDS: dict[str, object] = {
     "content": "Sleeps four.",
     "type": "rental",
@@ -96,10 +97,9 @@ class Context:
     def create_listing(self, **more: object) -> str:
         """Create a listing and return its id. Raises Blocked."""
         created = self.send_setup("POST", body=self.build_fields(**more))
-        listing_id = parse_id(created.members.get("id"))
-        if not created.succeeded or listing_id is None:
+        if created.created_id is None:
             raise Blocked(f"no listing could be created: {created.summary}")
-        return listing_id
+        return created.created_id
 
     @property
     def shared_listing(self) -> str:
@@ -118,9 +118,8 @@ class Context:
 
     def delete_unwanted(self, created: Exchange) -> None:
         """Delete a listing that should have been rejected: it might make the list invalid JSON."""
-        listing_id = parse_id(created.members.get("id"))
-        if created.succeeded and listing_id is not None:
-            self.send_setup("DELETE", f"/{listing_id}")
+        if created.created_id is not None:
+            self.send_setup("DELETE", f"/{created.created_id}")
 
     def get_record(self, listing_id: str) -> dict[str, object]:
         """Return the record of a listing from get-one. Raises Blocked."""
@@ -139,10 +138,9 @@ class Context:
         return records
 
     @cached_property
-    def full(self) -> tuple[str | None, Exchange]:
-        """The id and the response of a create with every field; the id is None if the server rejected it."""
-        created = self.session.send("POST", body=self.build_fields(**RECORD_FIELDS, **LOCATION_FIELDS))
-        return (parse_id(created.members.get("id")) if created.succeeded else None), created
+    def full(self) -> Exchange:
+        """The response to a create with every field."""
+        return self.session.send("POST", body=self.build_fields(**ALL_FIELDS))
 
     @cached_property
     def minimal(self) -> Exchange:
@@ -152,28 +150,22 @@ class Context:
     @cached_property
     def samples(self) -> list[Sample]:
         """The records of the full and the minimal listing, from get-one and from the list. Raises Blocked."""
+        try:
+            sent = {self.minimal.id: self.build_fields(), self.full.created_id: self.build_fields(**ALL_FIELDS)}
+        except Failed as error:
+            raise Blocked(str(error)) from None
+        sent.pop(None, None)  # a rejected create has no id
         found: list[Sample] = []
-        sent = {identifier: fields for identifier, fields in self._sent() if identifier is not None}
         for listing_id, fields in sent.items():
             record = _parse_record(self.send_setup("GET", f"/{listing_id}"))
             if record is not None:
                 found.append(Sample(f"GET of listing {listing_id}", fields, record))
         records = self.send_setup("GET").members.get("listings")
         for listed in records if isinstance(records, list) else []:
-            listing_id = parse_id(listed.get("id")) or "" if isinstance(listed, dict) else ""
+            listing_id = parse_id(listed.get("id")) if isinstance(listed, dict) else None
             if listing_id in sent:
                 found.append(Sample(f"the list's record {listing_id}", sent[listing_id], listed))
         return found
-
-    def _sent(self) -> list[tuple[str | None, dict[str, object]]]:
-        try:
-            minimal = parse_id(self.minimal.members.get("id"))
-            return [
-                (minimal, self.build_fields()),
-                (self.full[0], self.build_fields(**RECORD_FIELDS, **LOCATION_FIELDS)),
-            ]
-        except Failed as error:
-            raise Blocked(str(error)) from None
 
     @cached_property
     def without_key(self) -> list[Exchange]:

@@ -3,10 +3,9 @@
 import time
 
 from listings.conform.context import Context
-from listings.conform.suite import Suite
+from listings.conform.suite import Check
 from listings.conform.verdicts import Blocked, Failed, Skipped
 
-SUITE = Suite()
 _SECTION = "Limits"
 _ROW = "Request rate | 1000 requests per hour | each API key, all endpoints"
 _LIMIT = 1000
@@ -15,8 +14,7 @@ _ATTEMPTS = 3
 _MAX_PER_HOUR = 2 * _LIMIT  # any hour may overlap two fixed windows
 
 
-@SUITE.add("limit-1", _SECTION, _ROW)
-def check_limit(context: Context) -> str:
+def _check_limit(context: Context) -> str:
     """Require that 1000 requests of the key succeed and that later ones are rejected.
 
     Servers may or may not count errors. So successes must not exceed the limit, and requests must not fall below it.
@@ -44,9 +42,7 @@ def _check_counts(sent: int, succeeded: int) -> str:
     return f"rejected after {sent} requests, of which {succeeded} succeeded"
 
 
-@SUITE.add("limit-2", _SECTION, _ROW)
-def check_limit_on_create(context: Context) -> None:
-    """Require that a create with the used-up key is rejected."""
+def _check_limit_on_create(context: Context) -> None:
     _require_used_up(context)
     for _ in range(_ATTEMPTS):  # one create may succeed because an old request leaves a sliding window just then
         if not context.session.send("POST", body=context.build_fields()).succeeded:
@@ -56,8 +52,7 @@ def check_limit_on_create(context: Context) -> None:
     raise Failed(f"{_ATTEMPTS} times a create succeeded with the used-up key and a list request was then rejected")
 
 
-@SUITE.add("limit-3", _SECTION, _ROW)
-def check_limit_per_key(context: Context) -> None:
+def _check_limit_per_key(context: Context) -> None:
     """Require that another key still works."""
     _require_used_up(context)
     response = context.session.send("GET", by=context.other)
@@ -74,3 +69,10 @@ def _require_used_up(context: Context) -> None:
 def _require_option(context: Context) -> None:
     if not context.rate_limit:
         raise Skipped("give --rate-limit; it uses up the key's requests for an hour")
+
+
+CHECKS = (
+    Check("limit-1", _SECTION, _ROW, _check_limit),
+    Check("limit-2", _SECTION, _ROW, _check_limit_on_create),
+    Check("limit-3", _SECTION, _ROW, _check_limit_per_key),
+)

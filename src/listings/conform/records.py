@@ -3,14 +3,14 @@
 import re
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple
 
 from listings.conform.context import Context, Sample
 from listings.conform.session import parse_id
-from listings.conform.suite import CheckFunction, Suite
+from listings.conform.suite import Check
 from listings.conform.verdicts import Blocked, Failed
 
-SUITE = Suite()
 _SECTION = "Listing record (returned by list and by get-one)"
 TYPES = ("product", "service", "rental", "job")
 PRICE_TYPES = ("fixed", "negotiable", "per_hour", "per_night")
@@ -77,24 +77,17 @@ FIELDS = (
 _INVALID_VALUES = {"price": "12.50", "type": "boat", "price_type": "per_mile"}
 
 
-def _check_field(field: Field) -> CheckFunction:
-    def check(context: Context) -> None:
-        samples = [*context.samples, *_create_invalid(context, field.name)]
-        if not samples:
-            raise Blocked("no listing could be created and read")
-        for sample in samples:
-            _require_valid(field, sample)
-
-    return check
-
-
-def _require_valid(field: Field, sample: Sample) -> None:
-    if field.name not in sample.record:
-        raise Failed(f"{sample.source} has no {field.name}")
-    value = sample.record[field.name]
-    may_be_null = field.optional and field.name not in sample.sent
-    if not (field.is_valid(value) or (value is None and may_be_null)):
-        raise Failed(f"{sample.source} has {field.name} {value!r:.200}")
+def _check_field(field: Field, context: Context) -> None:
+    samples = [*context.samples, *_create_invalid(context, field.name)]
+    if not samples:
+        raise Blocked("no listing could be created and read")
+    for sample in samples:
+        if field.name not in sample.record:
+            raise Failed(f"{sample.source} has no {field.name}")
+        value = sample.record[field.name]
+        may_be_null = field.optional and field.name not in sample.sent
+        if not (field.is_valid(value) or (value is None and may_be_null)):
+            raise Failed(f"{sample.source} has {field.name} {value!r:.200}")
 
 
 def _create_invalid(context: Context, name: str) -> list[Sample]:
@@ -102,24 +95,14 @@ def _create_invalid(context: Context, name: str) -> list[Sample]:
     if name not in _INVALID_VALUES:
         return []
     fields = context.build_fields(**{name: _INVALID_VALUES[name]})
-    created = context.send_setup("POST", body=fields)
-    listing_id = parse_id(created.members.get("id"))
-    if not created.succeeded or listing_id is None:
+    listing_id = context.send_setup("POST", body=fields).created_id
+    if listing_id is None:
         return []
-    return [
-        Sample(
-            f"GET of listing {listing_id}, created with {name} {fields[name]!r},", {}, context.get_record(listing_id)
-        )
-    ]
+    source = f"GET of listing {listing_id}, created with {name} {fields[name]!r},"
+    return [Sample(source, {}, context.get_record(listing_id))]
 
 
-for _number, _field in enumerate(FIELDS, 1):
-    SUITE.add(f"record-{_number}", _SECTION, _field.row)(_check_field(_field))
-
-
-@SUITE.add("record-15", _SECTION, "A get-one response carries the same fields as the list.")
-def check_same_fields(context: Context) -> None:
-    """Require the same field names in get-one and in the list."""
+def _check_same_fields(context: Context) -> None:
     by_id: dict[str, list[Sample]] = {}
     for sample in context.samples:
         by_id.setdefault(str(parse_id(sample.record.get("id"))), []).append(sample)
@@ -130,3 +113,12 @@ def check_same_fields(context: Context) -> None:
         if one.record.keys() != listed.record.keys():
             different = sorted(one.record.keys() ^ listed.record.keys())
             raise Failed(f"only one of {one.source} and {listed.source} has {', '.join(different)}")
+
+
+CHECKS = (
+    *(
+        Check(f"record-{number}", _SECTION, field.row, partial(_check_field, field))
+        for number, field in enumerate(FIELDS, 1)
+    ),
+    Check("record-15", _SECTION, "A get-one response carries the same fields as the list.", _check_same_fields),
+)

@@ -7,7 +7,7 @@ from types import ModuleType
 from listings.conform import answers, authentication, creating, deleting, limits, reading, records, updating
 from listings.conform.client import Address, Client
 from listings.conform.context import Context
-from listings.conform.session import CleanUp, Keys, Session
+from listings.conform.session import Keys, Session
 from listings.conform.verdicts import Blocked, Failed, Result
 from listings.domain.errors import Problem
 
@@ -30,17 +30,17 @@ def run(
         try:
             results = _run_checks(SUBJECTS, context)
         finally:
-            report(_describe_clean_up(session.clean_up()))
+            report(session.clean_up())
         session.stops_at_rate_limit = False
         try:
             return results + _run_checks((limits,), context)
         finally:
             if session.has_listings:
-                report(_describe_clean_up(session.clean_up()))
+                report(session.clean_up())
 
 
 def _run_checks(subjects: Sequence[ModuleType], context: Context) -> list[Result]:
-    return [check.run(context) for subject in subjects for check in subject.SUITE.checks]
+    return [check.run(context) for subject in subjects for check in subject.CHECKS]
 
 
 def _choose_header(session: Session) -> None:
@@ -56,12 +56,3 @@ def _choose_header(session: Session) -> None:
         raise Problem("unavailable", f"No check could run: {error}") from None
     summaries = "; ".join(response.summary for response in rejected)
     raise Problem("unavailable", f"No check could run, because the server rejects --key in both headers: {summaries}")
-
-
-def _describe_clean_up(cleaned: CleanUp) -> str:
-    if not cleaned.created:
-        return "The run created no listings."
-    if not cleaned.remaining:
-        return f"The run created {cleaned.created} listings and deleted them again."
-    remaining = ", ".join(cleaned.remaining)
-    return f"The run created {cleaned.created} listings. These could not be deleted: {remaining}."

@@ -76,16 +76,19 @@ class Exchange(NamedTuple):
             return {}
         return value if isinstance(value, dict) else {}
 
+    @property
+    def id(self) -> str | None:
+        """The id in the body, if there is one."""
+        return parse_id(self.members.get("id"))
+
+    @property
+    def created_id(self) -> str | None:
+        """The id of the listing that a successful create returned, or None."""
+        return self.id if self.succeeded else None
+
 
 def _reject_constant(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
-
-
-class CleanUp(NamedTuple):
-    """The number of listings that the run created, and the ids of those that could not be deleted."""
-
-    created: int
-    remaining: tuple[str, ...]
 
 
 class Session:
@@ -137,8 +140,11 @@ class Session:
         """Return whether the run created the listing and has not deleted it."""
         return listing_id in self._created
 
-    def clean_up(self) -> CleanUp:
-        """Delete every listing that the run created, including those whose creation was never confirmed."""
+    def clean_up(self) -> str:
+        """Delete every listing that the run created, including those whose creation was never confirmed.
+
+        Returns a sentence about them.
+        """
         self._unanswered = 0
         for by in self._unconfirmed:
             self._find_created(by)
@@ -146,7 +152,12 @@ class Session:
         for listing_id, by in list(self._created.items()):
             if self._is_deleted(listing_id, by):
                 self._created.pop(listing_id, None)
-        return CleanUp(len(self._all_created), tuple(self._created))
+        if not self._all_created:
+            return "The run created no listings."
+        if not self._created:
+            return f"The run created {len(self._all_created)} listings and deleted them again."
+        remaining = ", ".join(self._created)
+        return f"The run created {len(self._all_created)} listings. These could not be deleted: {remaining}."
 
     def _exchange(self, request: str, method: str, path: str, content: bytes | None, by: Credential) -> Exchange:
         headers = _HEADERS | by.headers | ({} if content is None else {"Content-Type": "application/json"})
@@ -170,10 +181,10 @@ class Session:
             self._created.pop(path.removeprefix("/"), None)
         if method != "POST":
             return
-        listing_id = parse_id(exchange.members.get("id"))
-        if exchange.succeeded and listing_id is not None:
-            self._record_created(listing_id, by)
-        if not exchange.repeated and (not exchange.succeeded or listing_id is not None):
+        created_id = exchange.created_id
+        if created_id is not None:
+            self._record_created(created_id, by)
+        if not exchange.repeated and (not exchange.succeeded or created_id is not None):
             self._unconfirmed.discard(by)
 
     def _record_shape(self, exchange: Exchange) -> None:

@@ -1,4 +1,4 @@
-"""Suites of checks. Each check tests one sentence of the specification."""
+"""The parts of a check. Each check tests one sentence of the specification."""
 
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
@@ -33,22 +33,6 @@ class Check(NamedTuple):
         return Result(self.id, self.section, self.sentence, verdict, happened)
 
 
-class Suite:
-    """The checks of one subject, in the order in which they run."""
-
-    def __init__(self) -> None:
-        self.checks: list[Check] = []
-
-    def add(self, identifier: str, section: str, sentence: str) -> Callable[[CheckFunction], CheckFunction]:
-        """Return a decorator that adds a check function to the suite."""
-
-        def decorate(function: CheckFunction) -> CheckFunction:
-            self.checks.append(Check(identifier, section, sentence, function))
-            return function
-
-        return decorate
-
-
 def require(exchanges: list[Exchange], is_expected: Callable[[Exchange], bool], expected: str) -> None:
     """Raise Failed if an exchange is not as expected. The text has the first few of them."""
     wrong = [exchange.summary for exchange in exchanges if not is_expected(exchange)]
@@ -56,3 +40,22 @@ def require(exchanges: list[Exchange], is_expected: Callable[[Exchange], bool], 
         rest = len(wrong) - _MAX_SUMMARIES
         more = f"; and {rest} more" if rest > 0 else ""
         raise Failed(f"expected {expected}; {'; '.join(wrong[:_MAX_SUMMARIES])}{more}")
+
+
+def require_status(exchanges: list[Exchange], status: int) -> None:
+    """Raise Failed unless all responses have the status."""
+    require(exchanges, lambda response: response.status == status, str(status))
+
+
+def require_success(response: Exchange, expected: str = "success") -> None:
+    """Raise Failed unless the status is 2xx."""
+    require([response], lambda response: response.succeeded, expected)
+
+
+def require_message(response: Exchange) -> None:
+    """Raise Failed unless the status is 2xx and the body has a message."""
+    require(
+        [response],
+        lambda response: response.succeeded and isinstance(response.members.get("message"), str),
+        "success and a JSON object with a string as message",
+    )

@@ -24,8 +24,7 @@ from listings.service.market import Market
 from listings.service.member_keys import MemberKeys
 from listings.service.passwords import Passwords
 from listings.service.payments import Payments
-from listings.service.payments.manual import ManualPayments
-from listings.service.payments.provider import PaymentProvider
+from listings.service.payments.provider import ManualPayments, PaymentProvider
 from listings.service.sessions import Sessions
 from listings.service.transfer import Transfer
 from listings.service.usage import RequestUsage
@@ -60,17 +59,17 @@ class Services:
         self.clock = clock
         self.freshness: Freshness = store
         self.access = Access(store, limiter, clock)
-        self.listings = Listings(store, store, clock)
-        self.market = Market(store, store, store, clock, pause)
-        self.accounts = Accounts(store, store, store, clock)
+        self.listings = Listings(store, clock)
+        self.market = Market(store, clock, pause)
+        self.accounts = Accounts(store, clock)
         self.keys = Keys(store, self.accounts, clock)
-        self.sessions = Sessions(store, store, passwords, clock, sign_up_open=sign_up_open)
+        self.sessions = Sessions(store, passwords, clock, sign_up_open=sign_up_open)
         self.invitations = Invitations(store, self.accounts, self.sessions, passwords, clock)
-        self.member_keys = MemberKeys(self.keys, self.sessions, store, clock)
-        self.usage = RequestUsage(store, store, limiter, clock)
+        self.member_keys = MemberKeys(store, self.keys, self.sessions, clock)
+        self.usage = RequestUsage(store, limiter, clock)
         self.activity = Activity(store, clock)
         self.payments = Payments(store, payments if payments is not None else ManualPayments(), clock)
-        self.transfer = Transfer(store, store, clock)
+        self.transfer = Transfer(store, clock)
         self._store = store
         self._market_open = market_open
         self._pause = pause

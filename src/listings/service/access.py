@@ -26,8 +26,8 @@ class InactiveKeyError(Problem):
 class Access:
     """The checks that every request with an API key passes."""
 
-    def __init__(self, keys: KeyStore, limiter: RateLimiter | None, clock: Callable[[], float]) -> None:
-        self._keys = keys
+    def __init__(self, store: KeyStore, limiter: RateLimiter | None, clock: Callable[[], float]) -> None:
+        self._store = store
         self._limiter = limiter
         self._clock = clock
         self._key_uses: dict[int, int] = {}
@@ -42,7 +42,7 @@ class Access:
             raise Problem("api_key_required", "API key is required")
         digest = api_keys.digest(key)
         if digest in self._well_formed or self._is_well_formed(key, digest):
-            caller = await self._keys.find_caller(digest)
+            caller = await self._store.find_caller(digest)
             now = self._clock()
             if caller is not None and not is_revoked_or_expired(caller.key_revoked_at, caller.key_expires_at, now):
                 self._key_uses[caller.key_id] = int(now)
@@ -84,6 +84,6 @@ class Access:
         uses, self._key_uses = self._key_uses, {}
         try:
             if uses:
-                await self._keys.record_key_uses(uses)
+                await self._store.record_key_uses(uses)
         except Unavailable:
             self._key_uses = uses | self._key_uses

@@ -4,6 +4,7 @@ import logging
 import re
 import secrets
 from collections.abc import AsyncIterator, Callable
+from typing import Protocol
 
 from listings.contract.accounts import AccountChange, AccountStore
 from listings.contract.history import OPERATOR, Actor
@@ -12,7 +13,7 @@ from listings.contract.members import MemberStore
 from listings.domain import timestamps
 from listings.domain.errors import Problem
 from listings.domain.model import Account, Listing, ListingChange, bucket_of, is_plan_active
-from listings.service.listings import find_changes
+from listings.service.listings import build_deletion
 
 _log = logging.getLogger(__name__)
 
@@ -23,21 +24,21 @@ _DELETE_BATCH_SIZE = 100
 _ERASED_EMAIL = re.compile(r"erased-[0-9]+@[0-9a-f]{16}\.invalid")
 
 
+class _Store(AccountStore, MemberStore, ListingStore, Protocol):
+    pass
+
+
 class Accounts:
     """The use cases of accounts."""
 
-    def __init__(
-        self, accounts: AccountStore, members: MemberStore, listings: ListingStore, clock: Callable[[], float]
-    ) -> None:
-        self._accounts = accounts
-        self._members = members
-        self._listings = listings
+    def __init__(self, store: _Store, clock: Callable[[], float]) -> None:
+        self._store = store
         self._clock = clock
 
     async def add(self, name: str, email: str, plan_expires_at: int | None) -> Account:
         """Create an account. Its email is stored in lower case. Raises Problem: invalid_request, email_taken."""
         email = validate_email(email)
-        account = await self._accounts.add_account(validate_name(name), email, plan_expires_at, int(self._clock()))
+        account = await self._store.add_account(validate_name(name), email, plan_expires_at, int(self._clock()))
         if account is None:
             raise Problem("email_taken", f"An account with the email {email} already exists")
         return account
@@ -46,18 +47,18 @@ class Accounts:
         """Return the account with an id or an email. Raises Problem("account_not_found")."""
         account = None
         if "@" in reference and reference.isprintable():
-            account = await self._accounts.find_account(reference.strip().lower())
+            account = await self._store.find_account(reference.strip().lower())
         elif reference.isascii() and reference.isdigit() and len(reference) <= 18:  # noqa: PLR2004 - below 2**63
-            account = await self._accounts.get_account(int(reference))
+            account = await self._store.get_account(int(reference))
         return _require_account(account, reference)
 
     async def iterate(self) -> AsyncIterator[Account]:
         """Yield all accounts by ascending id."""
-        page = await self._accounts.page_accounts(0, _PAGE_SIZE)
+        page = await self._store.page_accounts(0, _PAGE_SIZE)
         while page:
             for account in page:
                 yield account
-            page = await self._accounts.page_accounts(page[-1].id, _PAGE_SIZE)
+            page = await self._store.page_accounts(page[-1].id, _PAGE_SIZE)
 
     async def disable(self, reference: str) -> Account:
         """Disable an account: reject its keys until it is enabled, and end its sessions permanently.
@@ -68,7 +69,7 @@ class Accounts:
         account = await self._change(
             reference, lambda found: {} if found.disabled_at is not None else {"disabled_at": now}
         )
-        await self._members.end_sessions(account.id)
+        await self._store.end_sessions(account.id)
         _log.info("Disabled account %d", account.id)
         return account
 
@@ -85,11 +86,9 @@ class Accounts:
     async def extend_plan(self, reference: str, months: int) -> Account:
         """Extend the plan by calendar months, from its end or from now, whichever is later."""
         now = self._clock()
-
-        def decide(account: Account) -> AccountChange:
-            return {"plan_expires_at": timestamps.add_months(max(now, account.plan_expires_at or 0), months)}
-
-        return await self._change(reference, decide)
+        return await self._change(
+            reference, lambda account: {"plan_expires_at": compute_plan_end(account, months, now)}
+        )
 
     async def expire_plan(self, reference: str) -> Account:
         """End an active plan now. An expired or missing plan does not change."""
@@ -101,7 +100,6 @@ class Accounts:
         return await self._change(reference, decide)
 
     async def rename(self, reference: str, name: str) -> Account:
-        """Change the name of an account."""
         name = validate_name(name)
         return await self._change(reference, lambda _: {"name": name})
 
@@ -118,7 +116,7 @@ class Accounts:
         account = await self.disable(str(account.id))
         await self._delete_listings(account)
         name = f"Erased account {account.id}"
-        await self._members.erase_account(account.id, name, build_erased_email(account.id), int(self._clock()))
+        await self._store.erase_account(account.id, name, build_erased_email(account.id), int(self._clock()))
         _log.info("Erased account %d", account.id)
         return await self.find(str(account.id))
 
@@ -126,12 +124,16 @@ class Accounts:
         """Delete the listings in batches. No actor is passed, because the erasure deletes the audit events anyway."""
         partition = (bucket_of(account.id), account.id)
         now = int(self._clock())
+
+        def decide(listing: Listing | None) -> ListingChange:
+            return build_deletion(listing, now) if listing is not None else {}
+
         after = 0
-        while page := await self._listings.page_listings(*partition, after, _DELETE_BATCH_SIZE):
+        while page := await self._store.page_listings(*partition, after, _DELETE_BATCH_SIZE):
             after = page[-1].id
-            steps = [ChangeStep(listing.id, _build_deletion(now)) for listing in page if listing.deleted_at is None]
+            steps = [ChangeStep(listing.id, decide) for listing in page if listing.deleted_at is None]
             if steps:
-                await self._listings.run_batch(*partition, Batch(steps, atomic=False, dry_run=False, record=str))
+                await self._store.run_batch(*partition, Batch(steps, atomic=False, dry_run=False, record=str))
 
     async def _change(self, reference: str, decide: Callable[[Account], AccountChange]) -> Account:
         account = await self.find(reference)
@@ -140,11 +142,14 @@ class Accounts:
             require_not_erased(found)
             return decide(found)
 
-        changed = await self._accounts.change_account(account.id, decide_unless_erased, self._operator_actor())
+        actor = Actor(OPERATOR, int(self._clock()))
+        changed = await self._store.change_account(account.id, decide_unless_erased, actor)
         return _require_account(changed, reference)
 
-    def _operator_actor(self) -> Actor:
-        return Actor(OPERATOR, int(self._clock()))
+
+def compute_plan_end(account: Account, months: int, now: float) -> int:
+    """Return the end of a plan that is extended by calendar months, from its end or from now, whichever is later."""
+    return timestamps.add_months(max(now, account.plan_expires_at or 0), months)
 
 
 def build_erased_email(account_id: int) -> str:
@@ -161,15 +166,6 @@ def require_not_erased(account: Account) -> None:
     """Raise Problem("account_disabled") if the account is erased."""
     if is_erased(account):
         raise Problem("account_disabled", f"Account {account.id} is erased")
-
-
-def _build_deletion(now: int) -> Callable[[Listing | None], ListingChange]:
-    def decide(listing: Listing | None) -> ListingChange:
-        if listing is None or listing.deleted_at is not None:
-            return {}
-        return find_changes(listing, {"is_active": False, "deleted_at": now}, timestamps.format_timestamp(now))
-
-    return decide
 
 
 def _require_account(account: Account | None, reference: str) -> Account:

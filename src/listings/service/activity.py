@@ -31,8 +31,8 @@ class ActivityPage(NamedTuple):
 class Activity:
     """The use cases of the audit log."""
 
-    def __init__(self, history: HistoryStore, clock: Callable[[], float]) -> None:
-        self._history = history
+    def __init__(self, store: HistoryStore, clock: Callable[[], float]) -> None:
+        self._store = store
         self._clock = clock
         self._next_bucket = 0
 
@@ -43,7 +43,7 @@ class Activity:
         partition = (bucket_of(account.id), account.id)
         creates = await self._find_creates(partition, start.listing_id, count + 1, oldest)
         stored = [
-            event for event in await self._history.page_events(*partition, start, count + 1) if event.moment >= oldest
+            event for event in await self._store.page_events(*partition, start, count + 1) if event.moment >= oldest
         ]
         merged = sorted([*stored, *creates.events], key=lambda event: (event.revision, event.number), reverse=True)
         page = merged[:count]
@@ -56,7 +56,7 @@ class Activity:
         events: list[Event] = []
         oldest_text = timestamps.format_timestamp(oldest)
         for _ in range(_MAX_PAGES):
-            page = await self._history.page_creations(*partition, before_id, _PAGE_SIZE)
+            page = await self._store.page_creations(*partition, before_id, _PAGE_SIZE)
             for creation in page:
                 before_id = creation.listing_id
                 if creation.actor is None:
@@ -84,7 +84,7 @@ class Activity:
         with suppress(Unavailable):
             while count >= _PURGE_BATCH_SIZE:
                 buckets = range(first, first + _PURGE_BUCKETS)
-                count = await self._history.purge_history(buckets, oldest, _PURGE_BATCH_SIZE)
+                count = await self._store.purge_history(buckets, oldest, _PURGE_BATCH_SIZE)
 
 
 class _Creates(NamedTuple):

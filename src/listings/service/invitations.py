@@ -21,13 +21,13 @@ class Invitations:
 
     def __init__(
         self,
-        members: MemberStore,
+        store: MemberStore,
         accounts: Accounts,
         sessions: Sessions,
         passwords: Passwords,
         clock: Callable[[], float],
     ) -> None:
-        self._members = members
+        self._store = store
         self._accounts = accounts
         self._sessions = sessions
         self._passwords = passwords
@@ -45,7 +45,7 @@ class Invitations:
             raise Problem("account_disabled", f"{account.email} is disabled and can't be invited: {advice}")
         token = create_token()
         now = int(self._clock())
-        await self._members.add_invitation(account.id, hash_token(token), now, now + INVITATION_SECONDS)
+        await self._store.add_invitation(account.id, hash_token(token), now, now + INVITATION_SECONDS)
         _log.info("Invited the owner of account %d", account.id)
         return token
 
@@ -53,7 +53,7 @@ class Invitations:
         """Return the account of an invitation. Raises Problem("invitation_invalid")."""
         account = None
         if is_token(token):
-            account = await self._members.find_invitation(hash_token(token), int(self._clock()))
+            account = await self._store.find_invitation(hash_token(token), int(self._clock()))
         if account is None or account.disabled_at is not None:
             raise _invalid_invitation()
         return account
@@ -66,7 +66,7 @@ class Invitations:
         account = await self.find(token)
         validate_password(password, account.name, account.email)
         hashed = await self._passwords.hash(password)
-        accepted = await self._members.accept_invitation(hash_token(token), hashed, int(self._clock()))
+        accepted = await self._store.accept_invitation(hash_token(token), hashed, int(self._clock()))
         if accepted is None:
             raise _invalid_invitation()
         _log.info("Account %d accepted its invitation", accepted.id)

@@ -30,8 +30,8 @@ class IssuedKey(msgspec.Struct, frozen=True):
 class Keys:
     """The use cases of API keys."""
 
-    def __init__(self, keys: KeyStore, accounts: Accounts, clock: Callable[[], float]) -> None:
-        self._keys = keys
+    def __init__(self, store: KeyStore, accounts: Accounts, clock: Callable[[], float]) -> None:
+        self._store = store
         self._accounts = accounts
         self._clock = clock
 
@@ -54,7 +54,7 @@ class Keys:
         if not api_keys.is_well_formed(secret):
             raise Problem("invalid_request", INVALID_KEY_MESSAGE)
         new = _build_new_key(account, validate_name(name), secret, int(self._clock()), expires_at)
-        key = await self._keys.add_key(new, Actor(actor, new.created_at))
+        key = await self._store.add_key(new, Actor(actor, new.created_at))
         if key is None:
             raise Problem("key_taken", f"The key {new.hint} already exists")
         _log.info("Created key %d of account %d", key.id, key.account_id)
@@ -62,14 +62,13 @@ class Keys:
 
     async def find(self, secret: str) -> Caller | None:
         """Return the key with this secret and its account, even if revoked or expired, or None if it is unknown."""
-        return await self._keys.find_caller(api_keys.digest(secret))
+        return await self._store.find_caller(api_keys.digest(secret))
 
     async def list_of(self, account: Account) -> list[ApiKey]:
         """Return all keys of the account, including revoked and expired ones."""
-        return await self._keys.list_keys(account.id)
+        return await self._store.list_keys(account.id)
 
     def is_revoked_or_expired(self, key: ApiKey) -> bool:
-        """Return whether a key is revoked or has expired."""
         return is_revoked_or_expired(key.revoked_at, key.expires_at, self._clock())
 
     async def rotate(self, key_id: int, grace_seconds: int, actor: int = OPERATOR) -> IssuedKey:
@@ -96,7 +95,7 @@ class Keys:
             grace_end = now + grace_seconds
             return Rotation(new, grace_end if old.expires_at is None else min(grace_end, old.expires_at))
 
-        key = await self._keys.rotate_key(key_id, decide, Actor(actor, now))
+        key = await self._store.rotate_key(key_id, decide, Actor(actor, now))
         if key is None:
             raise _key_not_found(key_id)
         _log.info("Rotated key %d of account %d to key %d", key_id, key.account_id, key.id)
@@ -105,7 +104,7 @@ class Keys:
     async def revoke(self, key_id: int, actor: int = OPERATOR) -> ApiKey:
         """Revoke a key permanently. Revoking it again changes nothing. Raises Problem("key_not_found")."""
         now = int(self._clock())
-        key = await self._keys.revoke_key(key_id, now, Actor(actor, now))
+        key = await self._store.revoke_key(key_id, now, Actor(actor, now))
         if key is None:
             raise _key_not_found(key_id)
         _log.info("Revoked key %d of account %d", key.id, key.account_id)

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -14,7 +14,6 @@ from listings.contract.listings import (
     AddStep,
     Batch,
     ChangeStep,
-    Decide,
     IdempotencyRecord,
     ListingStore,
     Step,
@@ -35,7 +34,7 @@ from listings.domain.model import (
 
 _log = logging.getLogger(__name__)
 
-IDEMPOTENCY_SECONDS = 24 * 3600
+_IDEMPOTENCY_SECONDS = 24 * 3600
 
 
 class Page(NamedTuple):
@@ -59,12 +58,15 @@ EncodeResults: TypeAlias = Callable[[Sequence[StepResult]], str]
 """Encodes the results of a batch, to be stored for a repeated request."""
 
 
+class _Store(ListingStore, Freshness, Protocol):
+    pass
+
+
 class Listings:
     """The use cases of listings."""
 
-    def __init__(self, listings: ListingStore, freshness: Freshness, clock: Callable[[], float]) -> None:
-        self._store = listings
-        self._freshness = freshness
+    def __init__(self, store: _Store, clock: Callable[[], float]) -> None:
+        self._store = store
         self._clock = clock
 
     # For sellers
@@ -84,7 +86,7 @@ class Listings:
 
     async def get_revision(self, caller: Caller) -> int:
         """Return the revision of the caller's listings. Read it before the listings that it describes."""
-        return await self._freshness.get_revision(caller.bucket, caller.account_id)
+        return await self._store.get_revision(caller.bucket, caller.account_id)
 
     async def get(self, caller: Caller, listing_id: int) -> Listing:
         """Return the caller's listing. Raises Problem: listing_not_found (missing or deleted), not_owner."""
@@ -108,7 +110,7 @@ class Listings:
             actor = Actor(caller.key_id, int(now))
             created_at = timestamps.format_timestamp(now)
             return await self._store.add_listing(caller.bucket, caller.account_id, new, created_at, record, actor)
-        batch = Batch([AddStep(new, self._format_now())], atomic=True, dry_run=True, record=str)
+        batch = Batch([self.build_create_step(new)], atomic=True, dry_run=True, record=str)
         earlier = await self._store.run_batch(caller.bucket, caller.account_id, batch, record)
         return AddResult(int(earlier), replayed=True) if isinstance(earlier, str) else AddResult(0, replayed=False)
 
@@ -125,23 +127,21 @@ class Listings:
 
         Raises Problem like `get`, and precondition_failed.
         """
-        decide = self.build_update_step(caller, listing_id, change, options).decide
+        step = self.build_update_step(caller, listing_id, change, options)
         if isinstance(change, Problem):
-            decide(await self._store.get_listing(listing_id))
-        return await self._edit(caller, listing_id, decide, options)
+            step.decide(await self._store.get_listing(listing_id))
+        return await self._edit(caller, step, options)
 
     async def delete(self, caller: Caller, listing_id: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS) -> None:
         """Soft-delete the caller's listing (decision G11). Raises Problem like `update`."""
-        await self._edit(caller, listing_id, self.build_delete_step(caller, listing_id, options).decide, options)
+        await self._edit(caller, self.build_delete_step(caller, listing_id, options), options)
 
     async def restore(self, caller: Caller, listing_id: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS) -> Listing:
         """Restore the caller's deleted listing as inactive (decision G12). Does nothing if it is not deleted.
 
         Raises Problem: listing_not_found, not_owner, precondition_failed.
         """
-        return await self._edit(
-            caller, listing_id, self.build_restore_step(caller, listing_id, options).decide, options
-        )
+        return await self._edit(caller, self.build_restore_step(caller, listing_id, options), options)
 
     async def run_batch(
         self, caller: Caller, steps: Sequence[Step], encode: EncodeResults, options: WriteOptions, *, atomic: bool
@@ -182,9 +182,7 @@ class Listings:
         now = self._clock()
 
         def decide(listing: Listing | None) -> ListingChange:
-            deletion: ListingChange = {"is_active": False, "deleted_at": int(now)}
-            own = _require_version(_require_own(listing, caller), options)
-            return find_changes(own, deletion, timestamps.format_timestamp(now))
+            return build_deletion(_require_version(_require_own(listing, caller), options), now)
 
         return ChangeStep(listing_id, decide)
 
@@ -200,18 +198,18 @@ class Listings:
 
         return ChangeStep(listing_id, decide)
 
-    async def _edit(self, caller: Caller, listing_id: int, decide: Decide, options: WriteOptions) -> Listing:
+    async def _edit(self, caller: Caller, step: ChangeStep, options: WriteOptions) -> Listing:
         if not options.dry_run:
-            return await self._store.change_listing(listing_id, decide, Actor(caller.key_id, int(self._clock())))
-        listing = await self._store.get_listing(listing_id)
-        decide(listing)
-        return _require_listing(listing, listing_id)
+            actor = Actor(caller.key_id, int(self._clock()))
+            return await self._store.change_listing(step.listing_id, step.decide, actor)
+        listing = await self._store.get_listing(step.listing_id)
+        step.decide(listing)
+        return _require_listing(listing, step.listing_id)
 
     def _build_idempotency_record(self, options: WriteOptions) -> IdempotencyRecord | None:
         if options.idempotency_key is None:
             return None
-        now = int(self._clock())
-        return IdempotencyRecord(options.idempotency_key, options.digest, now, now - IDEMPOTENCY_SECONDS + 1)
+        return build_idempotency_record(options.idempotency_key, options.digest, int(self._clock()))
 
     def _format_now(self) -> str:
         return timestamps.format_timestamp(self._clock())
@@ -219,7 +217,7 @@ class Listings:
     async def purge_idempotency_records(self) -> None:
         """Delete the idempotency records older than a day (decision G36)."""
         with suppress(Unavailable):
-            await self._store.purge_idempotency_records(int(self._clock()) - IDEMPOTENCY_SECONDS + 1)
+            await self._store.purge_idempotency_records(int(self._clock()) - _IDEMPOTENCY_SECONDS + 1)
 
     # For the operator
 
@@ -242,10 +240,7 @@ class Listings:
         now = int(self._clock())
 
         def decide(listing: Listing | None) -> ListingChange:
-            present = _require_listing(listing, listing_id)
-            if present.deleted_at is not None:
-                return {}
-            return find_changes(present, {"is_active": False, "deleted_at": now}, timestamps.format_timestamp(now))
+            return build_deletion(_require_listing(listing, listing_id), now)
 
         deleted = await self._store.change_listing(listing_id, decide, Actor(OPERATOR, now))
         _log.info("Deleted listing %d of account %d for its owner", deleted.id, deleted.account_id)
@@ -296,6 +291,11 @@ def _require_version(listing: Listing, options: WriteOptions) -> Listing:
     return listing
 
 
+def build_idempotency_record(key: str, digest: bytes, now: int) -> IdempotencyRecord:
+    """Return the record of an idempotency key, which is valid for a day."""
+    return IdempotencyRecord(key, digest, now, now - _IDEMPOTENCY_SECONDS + 1)
+
+
 def find_changes(listing: Listing, change: ListingChange, now: str) -> ListingChange:
     """Return the values of `change` that differ from the listing, and its new updated_at.
 
@@ -305,6 +305,13 @@ def find_changes(listing: Listing, change: ListingChange, now: str) -> ListingCh
     if changed:
         changed["updated_at"] = max(now, listing.updated_at)
     return changed
+
+
+def build_deletion(listing: Listing, now: float) -> ListingChange:
+    """Return the changes that soft-delete a listing, unless it is deleted."""
+    if listing.deleted_at is not None:
+        return {}
+    return find_changes(listing, {"is_active": False, "deleted_at": int(now)}, timestamps.format_timestamp(now))
 
 
 def _require_listing(listing: Listing | None, listing_id: int) -> Listing:

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -50,20 +50,15 @@ class _View(NamedTuple):
     visitor: bytes  # hash of the address and User-Agent, before the salt of the day is applied
 
 
+class _Store(MarketStore, ListingStore, AccountStore, Protocol):
+    pass
+
+
 class Market:
     """The use cases of the public market."""
 
-    def __init__(
-        self,
-        market: MarketStore,
-        listings: ListingStore,
-        accounts: AccountStore,
-        clock: Callable[[], float],
-        pause: Pause,
-    ) -> None:
-        self._market = market
-        self._listings = listings
-        self._accounts = accounts
+    def __init__(self, store: _Store, clock: Callable[[], float], pause: Pause) -> None:
+        self._store = store
         self._clock = clock
         self._pause = pause
         self._views: set[_View] = set()
@@ -79,7 +74,7 @@ class Market:
         if len(words) > _MAX_SEARCH_WORDS:
             raise Problem("invalid_request", f"A search may have at most {_MAX_SEARCH_WORDS} words: remove some")
         one_more = msgspec.structs.replace(query, words=words, limit=query.limit + 1)
-        found = await self._market.search_market(one_more)
+        found = await self._store.search_market(one_more)
         next_cursor = found[query.limit - 1].cursor if len(found) > query.limit else None
         return MarketPage(found[: query.limit], next_cursor)
 
@@ -88,10 +83,10 @@ class Market:
 
         Raises Problem: listing_deleted, listing_not_found (missing, inactive, or of a disabled account).
         """
-        listing = await self._listings.get_listing(listing_id) if 0 < listing_id <= MAX_ID else None
+        listing = await self._store.get_listing(listing_id) if 0 < listing_id <= MAX_ID else None
         if listing is not None and listing.deleted_at is not None:
             raise Problem("listing_deleted", "This listing is closed")
-        account = await self._accounts.get_account(listing.account_id) if listing is not None else None
+        account = await self._store.get_account(listing.account_id) if listing is not None else None
         if listing is None or account is None or not listing.is_active or account.disabled_at is not None:
             raise Problem("listing_not_found", "There is no such listing")
         return listing
@@ -100,14 +95,14 @@ class Market:
         """Return the largest regions and categories in alphabetical order. They are cached for a minute."""
         now = self._clock()
         if self._facets is None or not 0 <= now - self._facets[0] < _FACETS_CACHE_SECONDS:
-            found = await self._market.list_market_facets(_MAX_FACETS)
+            found = await self._store.list_market_facets(_MAX_FACETS)
             facets = MarketFacets(*(sorted(names, key=str.casefold) for names in found))
             self._facets = (now, facets)
         return self._facets[1]
 
     async def page_sitemap(self, after: int, count: int) -> list[SitemapEntry]:
         """Return at most `count` entries of the sitemap after a serial."""
-        return await self._market.page_sitemap(after, count)
+        return await self._store.page_sitemap(after, count)
 
     # Views
 
@@ -126,7 +121,7 @@ class Market:
         try:
             while pending:
                 batch = [view for view in pending[:_VIEW_BATCH_SIZE] if view.day == pending[0].day]
-                await self._market.record_views(batch[0].day, await self._hash_visitors(batch))
+                await self._store.record_views(batch[0].day, await self._hash_visitors(batch))
                 pending = pending[len(batch) :]
         except Unavailable:
             pass
@@ -138,13 +133,13 @@ class Market:
         oldest = (int(self._clock()) - _GRACE_SECONDS) // _DAY
         self._salts = {day: salt for day, salt in self._salts.items() if day >= oldest}
         with suppress(Unavailable):
-            while await self._market.purge_views(oldest, _PURGE_BATCH_SIZE) == _PURGE_BATCH_SIZE:
+            while await self._store.purge_views(oldest, _PURGE_BATCH_SIZE) == _PURGE_BATCH_SIZE:
                 pass  # other writes run between the batches
 
     async def _hash_visitors(self, views: Sequence[_View]) -> dict[int, set[bytes]]:
         """Return the salted hashes of the visitors by listing id. All views are of the same day."""
         day = views[0].day
-        salt = self._salts.get(day) or await self._market.get_view_salt(day)
+        salt = self._salts.get(day) or await self._store.get_view_salt(day)
         self._salts[day] = salt
         visitors: dict[int, set[bytes]] = {}
         for view in views:
@@ -159,13 +154,12 @@ class Market:
         Returns the number of listings indexed.
         """
         return await run_index_steps(
-            lambda count: self._market.index_market(count, self._indexer, self._clock()),
-            self._pause,
+            lambda count: self._store.index_market(count, self._indexer, self._clock()), self._pause
         )
 
     async def index_accounts(self) -> int:
         """Add the listings of large accounts to the search index. Returns the number of listings added."""
-        return await run_index_steps(self._market.index_accounts, self._pause)
+        return await run_index_steps(self._store.index_accounts, self._pause)
 
 
 def is_bot(agent: str) -> bool:

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 
 from listings.contract.history import CONSOLE
-from listings.contract.listings import Batch, IdempotencyRecord, ListingStore
+from listings.contract.listings import Batch, ListingStore
 from listings.domain import api_keys
 from listings.domain.errors import Problem
 from listings.domain.model import ApiKey, bucket_of, is_plan_active
 from listings.service.accounts import validate_name
 from listings.service.keys import IssuedKey, Keys, require_future
-from listings.service.listings import IDEMPOTENCY_SECONDS
+from listings.service.listings import build_idempotency_record
 from listings.service.sessions import Member, Sessions
 from listings.service.tokens import hash_token
 
@@ -20,10 +20,10 @@ _MAX_GRACE_SECONDS = 365 * 24 * 3600
 class MemberKeys:
     """The use cases of a member's own API keys."""
 
-    def __init__(self, keys: Keys, sessions: Sessions, listings: ListingStore, clock: Callable[[], float]) -> None:
+    def __init__(self, store: ListingStore, keys: Keys, sessions: Sessions, clock: Callable[[], float]) -> None:
+        self._store = store
         self._keys = keys
         self._sessions = sessions
-        self._listings = listings  # stores which forms were used, as idempotency keys
         self._clock = clock
 
     async def create(self, member: Member, name: str, expires_at: int | None = None, form_id: str = "") -> IssuedKey:
@@ -70,14 +70,13 @@ class MemberKeys:
             raise Problem("confirmation_required", "Enter your password again to create a key")
 
     async def _use_form(self, member: Member, form_id: str) -> None:
-        """Mark a form as used. Raises Problem("idempotency_key_reused") if it already was."""
+        """Mark a form as used, with an idempotency key. Raises Problem("idempotency_key_reused") if it already was."""
         if not form_id:
             return
-        now = int(self._clock())
-        record = IdempotencyRecord(f"console key {form_id}", hash_token(form_id), now, now - IDEMPOTENCY_SECONDS + 1)
+        record = build_idempotency_record(f"console key {form_id}", hash_token(form_id), int(self._clock()))
         empty = Batch((), atomic=False, dry_run=False, record=str)
         partition = bucket_of(member.account.id), member.account.id
-        if isinstance(await self._listings.run_batch(*partition, empty, record), str):
+        if isinstance(await self._store.run_batch(*partition, empty, record), str):
             message = "This form has already created its key: for security, the key can't be shown again"
             raise Problem("idempotency_key_reused", message)
 

@@ -31,13 +31,6 @@ class Cost(NamedTuple):
     lanes: int = 1
 
 
-class PasswordCheck(NamedTuple):
-    """Whether a password is correct, and its new hash if the stored one has an outdated cost."""
-
-    is_correct: bool
-    new_hash: str | None = None
-
-
 def validate_password(password: str, *others: str) -> None:
     """Raise Problem("invalid_request") for a password that is too short, too long or easy to guess.
 
@@ -80,8 +73,11 @@ class Passwords:
         """Return the hash of a password. Raises Unavailable if too many passwords are pending."""
         return await self._run(lambda: self._get_hasher().hash(_encode(password)))
 
-    async def verify(self, stored: str | None, password: str) -> PasswordCheck:
-        """Return whether the password matches the stored hash. Takes as long if there is none. Raises Unavailable."""
+    async def verify(self, stored: str | None, password: str) -> str | None:
+        """Return the hash of a correct password: the stored one, or a new one if its cost is outdated.
+
+        Returns None for a wrong password, and after the same time if there is no stored hash. Raises Unavailable.
+        """
         return await self._run(lambda: self._verify(stored, password))
 
     def require_capacity(self) -> None:
@@ -115,7 +111,7 @@ class Passwords:
             self._hasher = hasher
         return self._hasher
 
-    def _verify(self, stored: str | None, password: str) -> PasswordCheck:
+    def _verify(self, stored: str | None, password: str) -> str | None:
         from argon2.exceptions import InvalidHashError, VerificationError  # noqa: PLC0415 - imported on first use
 
         hasher = self._get_hasher()
@@ -123,12 +119,10 @@ class Passwords:
         try:
             hasher.verify(stored or self._decoy, encoded)
         except (InvalidHashError, VerificationError):
-            return PasswordCheck(is_correct=False)
-        if stored is None:
-            return PasswordCheck(is_correct=False)
-        return PasswordCheck(
-            is_correct=True, new_hash=hasher.hash(encoded) if hasher.check_needs_rehash(stored) else None
-        )
+            return None
+        if stored is None or not hasher.check_needs_rehash(stored):
+            return stored
+        return hasher.hash(encoded)
 
 
 def _encode(password: str) -> bytes:

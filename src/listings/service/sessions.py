@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from hashlib import sha256
+from typing import Protocol
 
 import msgspec
 
@@ -61,22 +62,17 @@ class Member(msgspec.Struct, frozen=True):
         )
 
 
+class _Store(MemberStore, AccountStore, Protocol):
+    pass
+
+
 class Sessions:
     """The use cases of the console's users."""
 
-    def __init__(
-        self,
-        members: MemberStore,
-        accounts: AccountStore,
-        passwords: Passwords,
-        clock: Callable[[], float],
-        *,
-        sign_up_open: bool,
-    ) -> None:
+    def __init__(self, store: _Store, passwords: Passwords, clock: Callable[[], float], *, sign_up_open: bool) -> None:
         """`sign_up_open`: whether anyone may create an account."""
         self.sign_up_open = sign_up_open
-        self._members = members
-        self._accounts = accounts
+        self._store = store
         self._passwords = passwords
         self._clock = clock
 
@@ -91,13 +87,13 @@ class Sessions:
         name, email = validate_name(name), validate_email(email)
         validate_password(password, name, email)
         now = int(self._clock())
-        counts = await self._members.count_attempt(
+        counts = await self._store.count_attempt(
             [_hash_subject("sign-up", _find_network(address))], now, now - _ATTEMPTS_SECONDS
         )
         if counts[0] > _MAX_SIGN_UPS_PER_ADDRESS:
             raise _too_many_attempts()
         hashed = await self._passwords.hash(password)
-        account = await self._members.add_member(name, email, hashed, now)
+        account = await self._store.add_member(name, email, hashed, now)
         if account is None:
             raise Problem("email_taken", "An account with this email already exists: sign in instead")
         _log.info("Account %d signed up", account.id)
@@ -115,13 +111,13 @@ class Sessions:
         account_subject = _hash_subject("account", email)
         address_subject = _hash_subject("address", _find_network(address))
         now = int(self._clock())
-        counts = await self._members.count_attempt([account_subject, address_subject], now, now - _ATTEMPTS_SECONDS)
+        counts = await self._store.count_attempt([account_subject, address_subject], now, now - _ATTEMPTS_SECONDS)
         if counts[0] > _MAX_ATTEMPTS_PER_ACCOUNT or counts[1] > _MAX_ATTEMPTS_PER_ADDRESS:
             _log.warning("Too many sign-in attempts")
             raise _too_many_attempts()
-        found = await self._accounts.find_account(email) if email.isprintable() else None
+        found = await self._store.find_account(email) if email.isprintable() else None
         account, hashed = await self._check_password(found, password)
-        await self._members.clear_attempts(account_subject, address_subject)
+        await self._store.clear_attempts(account_subject, address_subject)
         if account.disabled_at is not None:
             raise Problem("account_disabled", "This account is disabled: ask the operator")
         return await self.start(account, hashed, agent)
@@ -137,7 +133,7 @@ class Sessions:
             return None
         if now - session.seen_at >= _TOUCH_SECONDS:
             with suppress(Unavailable):
-                await self._members.touch_session(account.id, session.handle, now)
+                await self._store.touch_session(account.id, session.handle, now)
         return Member(account, session.handle, session.created_at, session.confirmed_at, session.csrf_secret)
 
     async def sign_out(self, token: str) -> None:
@@ -151,26 +147,26 @@ class Sessions:
         """Return the active sessions of the member's account, newest first."""
         now = int(self._clock())
         return [
-            session for session in await self._members.list_sessions(member.account.id) if not _is_expired(session, now)
+            session for session in await self._store.list_sessions(member.account.id) if not _is_expired(session, now)
         ]
 
     async def list_stored(self, account: Account) -> list[Session]:
         """Return all stored sessions of an account, including expired ones, newest first."""
-        return await self._members.list_sessions(account.id)
+        return await self._store.list_sessions(account.id)
 
     async def end(self, member: Member, handle: str) -> bool:
         """End a session of the member's account. Return False if it has no session with this handle."""
         return await self._end_session(member.account, handle)
 
     async def _end_session(self, account: Account, handle: str) -> bool:
-        ended = await self._members.end_session(account.id, handle, self._by_console())
+        ended = await self._store.end_session(account.id, handle, self._by_console())
         if ended:
             _log.info("Ended a session of account %d", account.id)
         return ended
 
     async def end_others(self, member: Member) -> int:
         """End all sessions of the account except the member's own. Returns the number of ended sessions."""
-        count = await self._members.end_sessions(member.account.id, member.session)
+        count = await self._store.end_sessions(member.account.id, member.session)
         _log.info("Ended %d other sessions of account %d", count, member.account.id)
         return count
 
@@ -178,8 +174,8 @@ class Sessions:
         """Delete expired sessions and old sign-in attempts."""
         now = int(self._clock())
         with suppress(Unavailable):
-            await self._members.purge_sessions(_compute_oldest(now))
-            await self._members.purge_attempts(now - _ATTEMPTS_SECONDS, now)
+            await self._store.purge_sessions(_compute_oldest(now))
+            await self._store.purge_attempts(now - _ATTEMPTS_SECONDS, now)
 
     async def confirm_password(self, member: Member, password: str) -> str:
         """Confirm the password for sensitive actions. Returns the session's new token, which replaces the old one.
@@ -197,25 +193,25 @@ class Sessions:
         validate_password(new, member.account.name, member.account.email)
         stored = await self._check_own_password(member, old)
         hashed = await self._passwords.hash(new)
-        if not await self._members.set_password(member.account.id, stored, hashed, self._by_console(), member.session):
+        if not await self._store.set_password(member.account.id, stored, hashed, self._by_console(), member.session):
             raise Problem("wrong_credentials", _WRONG_PASSWORD)
         _log.info("Changed the password of account %d", member.account.id)
         return await self._renew_session(member)
 
     async def is_password_correct(self, account: Account, password: str) -> bool:
         """Return whether the account has this password. Not limited, so it is only for the operator."""
-        return (await self._passwords.verify(await self._members.get_password(account.id), password)).is_correct
+        return await self._passwords.verify(await self._store.get_password(account.id), password) is not None
 
     async def _check_own_password(self, member: Member, password: str) -> str:
         """Return the stored hash of the password. Raises Problem: wrong_credentials, too_many_attempts."""
         self._passwords.require_capacity()
         subject = _hash_subject("account", member.account.email)
         now = int(self._clock())
-        counts = await self._members.count_attempt([subject], now, now - _ATTEMPTS_SECONDS)
+        counts = await self._store.count_attempt([subject], now, now - _ATTEMPTS_SECONDS)
         if counts[0] > _MAX_ATTEMPTS_PER_ACCOUNT:
             raise _too_many_attempts()
         _, hashed = await self._check_password(member.account, password, _WRONG_PASSWORD)
-        await self._members.clear_attempts(subject, subject)
+        await self._store.clear_attempts(subject, subject)
         return hashed
 
     async def _check_password(
@@ -225,22 +221,22 @@ class Sessions:
 
         Raises Problem("wrong_credentials") after the same time, whether the account or the password is wrong.
         """
-        stored = await self._members.get_password(account.id if account is not None else 0)
-        check = await self._passwords.verify(stored, password)
-        if account is None or stored is None or not check.is_correct:
+        stored = await self._store.get_password(account.id if account is not None else 0)
+        hashed = await self._passwords.verify(stored, password)
+        if account is None or stored is None or hashed is None:
             subject = "an unknown email" if account is None else f"account {account.id}"  # both log for equal timing
             _log.warning("Wrong password for %s", subject)
             raise Problem("wrong_credentials", message)
-        if check.new_hash is not None:
-            await self._members.replace_password(account.id, stored, check.new_hash)
-        return account, check.new_hash or stored
+        if hashed != stored:
+            await self._store.replace_password(account.id, stored, hashed)
+        return account, hashed
 
     def is_confirmed(self, member: Member) -> bool:
         """Return whether the password was confirmed in the last 15 minutes."""
         return -_MAX_CLOCK_SKEW_SECONDS <= self._clock() - member.confirmed_at < CONFIRMATION_SECONDS
 
     async def _find_session(self, token: str) -> tuple[Session, Account] | None:
-        return await self._members.find_session(hash_token(token)) if is_token(token) else None
+        return await self._store.find_session(hash_token(token)) if is_token(token) else None
 
     async def start(self, account: Account, hashed: str, agent: str) -> str:
         """Start a session and return its token.
@@ -253,16 +249,16 @@ class Sessions:
             handle=secrets.token_hex(8),
             csrf_secret=secrets.token_urlsafe(32),
             created_at=int(self._clock()),
-            agent=_clean_agent(agent),
+            agent="".join(filter(str.isprintable, agent))[:_MAX_AGENT_LENGTH],
         )
-        if not await self._members.add_session(account.id, new, hashed):
+        if not await self._store.add_session(account.id, new, hashed):
             raise Problem("wrong_credentials", _WRONG_CREDENTIALS)
         _log.info("Account %d signed in", account.id)
         return token
 
     async def _renew_session(self, member: Member) -> str:
         token = create_token()
-        await self._members.confirm_session(member.account.id, member.session, hash_token(token), int(self._clock()))
+        await self._store.confirm_session(member.account.id, member.session, hash_token(token), int(self._clock()))
         return token
 
     def _by_console(self) -> Actor:
@@ -294,10 +290,6 @@ def _find_network(address: str) -> str:
     if parsed.ipv4_mapped is not None:
         return str(parsed.ipv4_mapped)
     return str(ipaddress.ip_network((parsed, _IPV6_PREFIX_LENGTH), strict=False))
-
-
-def _clean_agent(agent: str) -> str:
-    return "".join(character for character in agent if character.isprintable())[:_MAX_AGENT_LENGTH]
 
 
 def _too_many_attempts() -> Problem:

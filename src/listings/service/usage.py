@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from math import ceil
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from listings.contract.accounts import KeyStore
 from listings.contract.history import HistoryStore, RejectedRequest, UsageCount, UsageKey
@@ -41,7 +41,6 @@ class Period(NamedTuple):
 
     @property
     def responses(self) -> int:
-        """The number of responses."""
         return sum(self.by_status.values())
 
     @property
@@ -64,7 +63,10 @@ class Counts(NamedTuple):
     @property
     def by_status(self) -> dict[int, int]:
         """The responses of the last 30 days by ascending status."""
-        return _sum_by_status(self.days)
+        total = Counter[int]()
+        for period in self.days:
+            total.update(period.by_status)
+        return dict(sorted(total.items()))
 
 
 class KeyUsage(NamedTuple):
@@ -83,14 +85,15 @@ class Usage(NamedTuple):
     rejected_requests: list[RejectedRequest]
 
 
+class _Store(HistoryStore, KeyStore, Protocol):
+    pass
+
+
 class RequestUsage:
     """The use cases of usage."""
 
-    def __init__(
-        self, history: HistoryStore, keys: KeyStore, limiter: RateLimiter | None, clock: Callable[[], float]
-    ) -> None:
-        self._history = history
-        self._keys = keys
+    def __init__(self, store: _Store, limiter: RateLimiter | None, clock: Callable[[], float]) -> None:
+        self._store = store
         self._limiter = limiter
         self._clock = clock
         self._responses: dict[tuple[int, int, int], int] = {}  # in this hour, by account, key and status
@@ -182,9 +185,7 @@ class RequestUsage:
             if not counts and not rejected:
                 return True
             try:
-                await self._history.add_usage(
-                    counts, list(chain.from_iterable(rejected.values())), MAX_REJECTED_REQUESTS
-                )
+                await self._store.add_usage(counts, list(chain.from_iterable(rejected.values())), MAX_REJECTED_REQUESTS)
             except Unavailable:
                 _add(self._unwritten, counts.items())
                 self._put_back(rejected)
@@ -211,27 +212,24 @@ class RequestUsage:
     async def get(self, account: Account) -> Usage:
         """Return the usage of the account. It lacks the counts that other processes have not stored yet."""
         async with self._storing:
-            return await self._read_usage(account)
-
-    async def _read_usage(self, account: Account) -> Usage:
-        partition = (bucket_of(account.id), account.id)
-        now = int(self._clock() // _HOUR_SECONDS)
-        pending = self._list_pending(account.id)
-        hours = [*await self._history.list_usage_by_hour(*partition, now - _HOURS_SHOWN + 1), *pending]
-        first_day = now // _DAY_HOURS - _DAYS_SHOWN + 1
-        days = [
-            *await self._history.list_usage_by_day(*partition, first_day * _DAY_HOURS),
-            *(row._replace(period=row.period // _DAY_HOURS) for row in pending),
-        ]
-        keys = [
-            KeyUsage(
-                key,
-                await self._peek_limit(key),
-                _build_counts(_filter_by_key(hours, key), _filter_by_key(days, key), now),
-            )
-            for key in await self._keys.list_keys(account.id)
-        ]
-        return Usage(keys, _build_counts(hours, days, now), await self.list_rejected(account))
+            partition = (bucket_of(account.id), account.id)
+            now = int(self._clock() // _HOUR_SECONDS)
+            pending = self._list_pending(account.id)
+            hours = [*await self._store.list_usage_by_hour(*partition, now - _HOURS_SHOWN + 1), *pending]
+            first_day = now // _DAY_HOURS - _DAYS_SHOWN + 1
+            days = [
+                *await self._store.list_usage_by_day(*partition, first_day * _DAY_HOURS),
+                *(row._replace(period=row.period // _DAY_HOURS) for row in pending),
+            ]
+            keys = [
+                KeyUsage(
+                    key,
+                    await self._peek_limit(key),
+                    _build_counts(_filter_by_key(hours, key), _filter_by_key(days, key), now),
+                )
+                for key in await self._store.list_keys(account.id)
+            ]
+            return Usage(keys, _build_counts(hours, days, now), await self.list_rejected(account))
 
     async def _peek_limit(self, key: ApiKey) -> RateLimitDecision | None:
         try:
@@ -241,12 +239,12 @@ class RequestUsage:
 
     async def list_hours(self, account: Account) -> list[UsageCount]:
         """Return the stored counts of the account by hour, key and status."""
-        return await self._history.list_usage_by_hour(bucket_of(account.id), account.id, 0)
+        return await self._store.list_usage_by_hour(bucket_of(account.id), account.id, 0)
 
     async def list_rejected(self, account: Account) -> list[RejectedRequest]:
         """Return the last rejected requests of the account, newest first."""
         pending = list(self._rejected.get(account.id, ()))[::-1]
-        stored = await self._history.list_rejected_requests(bucket_of(account.id), account.id, MAX_REJECTED_REQUESTS)
+        stored = await self._store.list_rejected_requests(bucket_of(account.id), account.id, MAX_REJECTED_REQUESTS)
         return sorted([*pending, *stored], key=lambda request: -request.moment)[:MAX_REJECTED_REQUESTS]
 
     def _list_pending(self, account_id: int) -> list[UsageCount]:
@@ -277,20 +275,11 @@ def _build_counts(hours: Iterable[UsageCount], days: Iterable[UsageCount], now: 
 
 
 def _build_periods(rows: Iterable[UsageCount], numbers: range, seconds: int) -> list[Period]:
-    periods = {number: Period(number * seconds, {}) for number in numbers}
+    counts = {number: Counter[int]() for number in numbers}
     for row in rows:
-        if row.period in periods:
-            by_status = periods[row.period].by_status
-            by_status[row.status] = by_status.get(row.status, 0) + row.responses
-    return list(periods.values())
-
-
-def _sum_by_status(periods: Iterable[Period]) -> dict[int, int]:
-    counts: dict[int, int] = {}
-    for period in periods:
-        for status, count in period.by_status.items():
-            counts[status] = counts.get(status, 0) + count
-    return dict(sorted(counts.items()))
+        if row.period in counts:
+            counts[row.period][row.status] += row.responses
+    return [Period(number * seconds, by_status) for number, by_status in counts.items()]
 
 
 def _clean_text(text: str) -> str:

@@ -72,7 +72,7 @@ def configure(stream: TextIO, level: int, *, as_json: bool, logger: str = "", pi
         structlog.stdlib.add_logger_name,
     ]
     if pid is not None:
-        shared.append(_add_value("pid", pid))
+        shared.append(lambda _logger, _method, event: {**event, "pid": pid})
     timestamper = structlog.processors.TimeStamper(fmt="iso", utc=True)
     render: list[structlog.typing.Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if as_json:
@@ -192,14 +192,6 @@ def _split_at_lines(lines: bytes) -> Iterator[bytes]:
         yield lines[begin:end]
         begin = end
     yield lines[begin:]
-
-
-def _add_value(name: str, value: object) -> structlog.typing.Processor:
-    def add(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-        event[name] = value
-        return event
-
-    return add
 
 
 def _cut_exception(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

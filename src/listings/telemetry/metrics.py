@@ -4,6 +4,7 @@ No label has a value that a client can choose: routes are patterns, and unknown 
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from http import HTTPMethod
 from pathlib import Path
 
@@ -130,13 +131,8 @@ class Metrics:
     def report(self) -> list[Family]:
         """Return the current values of all metrics. Thread-safe."""
         return [
-            Family(
-                metric.name,
-                metric.documentation,
-                metric.type,
-                [Sample(sample.name, sample.labels, sample.value) for sample in metric.samples],
-            )
-            for metric in self.registry.collect()
+            Family(one.name, one.documentation, one.type, [Sample(it.name, it.labels, it.value) for it in one.samples])
+            for one in self.registry.collect()
         ]
 
     # Recording
@@ -235,16 +231,12 @@ class Metrics:
             ("listings_database_bytes", "Size of the database file.", database),
             ("listings_database_wal_bytes", "Size of the write-ahead log.", wal),
         ):
-            Gauge(name, text, registry=registry).set_function(_measure_size(path))
+            Gauge(name, text, registry=registry).set_function(partial(_measure_size, path))
 
 
-def _measure_size(path: Path) -> Callable[[], int]:
-    """Return a function that returns the size of a file in bytes, or 0 if it does not exist."""
-
-    def size() -> int:
-        try:
-            return path.stat().st_size
-        except OSError:
-            return 0
-
-    return size
+def _measure_size(path: Path) -> int:
+    """Return the size of a file in bytes, or 0 if it does not exist."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

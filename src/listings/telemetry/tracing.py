@@ -44,10 +44,8 @@ class Tracing:
             raise Problem(
                 "invalid_setting", f"OpenTelemetry can't be configured from its OTEL_ variables: {error}"
             ) from None
-        for name in ("opentelemetry", "urllib3"):
-            logging.getLogger(name).setLevel(
-                logging.CRITICAL
-            )  # they log every attempt, `_LoggingExporter` only changes
+        for name in ("opentelemetry", "urllib3"):  # they log every attempt, `_LoggingExporter` only changes
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         self._tracer = self._provider.get_tracer("listings", __version__)
         self._extract_context = TraceContextTextMapPropagator().extract
 
@@ -98,7 +96,6 @@ class _LoggingExporter(SpanExporter):
         return result
 
     def shutdown(self) -> None:
-        """Stop exporting."""
         self._exporter.shutdown()
 
 

@@ -4,9 +4,9 @@ import logging
 from collections.abc import Callable, Mapping
 
 from listings.contract.history import HistoryStore, Payment
-from listings.domain import timestamps
 from listings.domain.errors import Problem
 from listings.domain.model import Account
+from listings.service.accounts import compute_plan_end
 from listings.service.payments.provider import MAX_MONTHS, NextStep, PaymentProvider
 
 _log = logging.getLogger(__name__)
@@ -15,14 +15,13 @@ _log = logging.getLogger(__name__)
 class Payments:
     """The use cases of payments."""
 
-    def __init__(self, history: HistoryStore, provider: PaymentProvider, clock: Callable[[], float]) -> None:
+    def __init__(self, store: HistoryStore, provider: PaymentProvider, clock: Callable[[], float]) -> None:
+        self._store = store
         self._provider = provider
-        self._history = history
         self._clock = clock
 
     @property
     def provider_name(self) -> str:
-        """The name of the payment provider."""
         return self._provider.name
 
     async def start_checkout(self, account: Account, months: int, return_url: str) -> NextStep:
@@ -37,12 +36,10 @@ class Payments:
         if paid is None:
             return
         now = self._clock()
-
-        def decide(account: Account) -> int:
-            return timestamps.add_months(max(now, account.plan_expires_at or 0), paid.months)
-
         payment = Payment(self._provider.name, paid.payment_id, paid.account_id, paid.months)
-        account = await self._history.add_payment(payment, decide, int(now))
+        account = await self._store.add_payment(
+            payment, lambda found: compute_plan_end(found, payment.months, now), int(now)
+        )
         if account is None:
             _log.error("Payment %s is for the unknown account %d", paid.payment_id, paid.account_id)
             raise Problem("payment_refused", "The payment is for an unknown account")

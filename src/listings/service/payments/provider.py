@@ -1,8 +1,9 @@
-"""The price of the Business plan, and the interface of payment providers."""
+"""The price of the Business plan, the interface of payment providers, and the default one."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
+from listings.domain.errors import Problem
 from listings.domain.model import Account
 
 MONTHLY_CENTS = 4_900
@@ -40,3 +41,16 @@ class PaymentProvider(Protocol):
         The names of `headers` are in lower case. Raises Problem("payment_refused") if the event is not from the
         provider, is too old, or is not for a plan.
         """
+
+
+class ManualPayments:
+    """Payments that the operator takes. The operator extends the plan with a command."""
+
+    name = "manual"
+
+    async def start_checkout(self, account: Account, months: int, return_url: str) -> NextStep:  # noqa: ARG002 - no page to return from
+        command = f"listings account plan {account.id} --months {months}"
+        return NextStep(text=f"Ask the operator to take the payment and extend the plan with `{command}`.")
+
+    def handle_event(self, headers: Mapping[str, str], body: bytes) -> PaidEvent | None:  # noqa: ARG002 - no event is accepted
+        raise Problem("payment_refused", "This service takes no payments")

@@ -1,29 +1,42 @@
 """Import and export the listings of an account."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import Protocol
 
 from listings.contract.imports import ImportProgress, ImportStore
 from listings.contract.listings import ListingStore
-from listings.domain.model import Account, Listing
-from listings.service.transfer.exporter import read_pages
-from listings.service.transfer.importer import Import, ImportOptions, ImportProgressListener
+from listings.domain.model import Account, Listing, bucket_of
+from listings.service.transfer.importer import Import, ImportOptions, ImportProgressListener, TransferStore
 from listings.service.transfer.rows import Source
+
+_MAX_PAGE_SIZE = 500
+_MIN_PAGE_SIZE = 50
+_LARGE_PAGE_CHARACTERS = 2 * 1024 * 1024
 
 
 class Transfer:
     """The use cases of imports and exports."""
 
-    def __init__(self, imports: ImportStore, listings: ListingStore, clock: Callable[[], float]) -> None:
-        self._imports = imports
-        self._listings = listings
+    def __init__(self, store: TransferStore, clock: Callable[[], float]) -> None:
+        self._store = store
         self._clock = clock
 
-    def read_pages(self, account: Account, after_id: int = 0) -> AsyncIterator[list[Listing]]:
-        """Yield all listings of an account after an id, including deleted ones, by ascending id."""
-        return read_pages(self._listings, account, after_id)
+    async def read_pages(self, account: Account, after_id: int = 0) -> AsyncIterator[list[Listing]]:
+        """Yield all listings of an account after an id, including deleted ones, by ascending id.
+
+        Each page is a separate read, so that no database snapshot stays open.
+        """
+        count = _MIN_PAGE_SIZE
+        while found := await self._store.page_listings(bucket_of(account.id), account.id, after_id, count):
+            yield found
+            after_id = found[-1].id
+            is_large = sum(len(listing.content) for listing in found) > _LARGE_PAGE_CHARACTERS
+            count = _MIN_PAGE_SIZE if is_large else min(2 * count, _MAX_PAGE_SIZE)
+            await asyncio.sleep(0)  # a read of SQLite does not yield to the event loop, which processes signals
 
     async def run_import(
         self, account: Account, source: Source, watch: ImportProgressListener, options: ImportOptions
     ) -> ImportProgress:
         """Import the remaining rows of a file. See `Import.run`."""
-        return await Import(self._imports, self._listings, self._clock, account, source, watch, options).run()
+        return await Import(self._store, self._clock, account, source, watch, options).run()

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import file_digest
 from io import BufferedReader
+from operator import methodcaller
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -14,7 +15,7 @@ import msgspec
 
 from listings.contract.imports import Position
 from listings.domain.errors import Problem
-from listings.domain.listing_json import EXTRA_FIELDS, Record, build_record, decode_object
+from listings.domain.listing_json import EXTRA_FIELDS, build_record, decode_object
 from listings.domain.model import Listing
 from listings.service.transfer.rows import COLUMNS, Row
 
@@ -85,16 +86,7 @@ class ImportFile:
         return state.st_size, state.st_mtime_ns
 
 
-def build_export_record(listing: Listing) -> Record:
-    """Return the record of a listing with all extra fields."""
-    return build_record(listing, EXTRA_FIELDS)
-
-
-# Lines
-
-
-class _RowTooLong(Exception):
-    """A row that exceeds `MAX_ROW_BYTES`."""
+# Lines and rows
 
 
 class _Lines:
@@ -105,9 +97,14 @@ class _Lines:
         self.seek(start)
 
     def seek(self, position: Position) -> None:
-        """Continue from a position."""
+        """Continue with a row at a position."""
         self._file.seek(position.offset)
         self._offset, self.line = position
+        self.begin_row()
+
+    def begin_row(self) -> None:
+        """Count the bytes of the next lines as one row."""
+        self._row_offset = self._offset
 
     @property
     def position(self) -> Position:
@@ -118,48 +115,58 @@ class _Lines:
         return self
 
     def __next__(self) -> bytes:
-        """Return the next line with its line break. Raises _RowTooLong after reading past a line that is too long."""
+        """Return the next line with its line break. Raises ValueError after a line that makes its row too long."""
         line = self._file.readline(MAX_ROW_BYTES + 1)
         if not line:
             raise StopIteration
         self.line += 1
         self._offset += len(line)
-        if len(line) <= MAX_ROW_BYTES:
-            return line if self.line > 1 else line.removeprefix(_BYTE_ORDER_MARK)
-        while line and not line.endswith(b"\n"):
-            line = self._file.readline(_SKIP_BYTES)
-            self._offset += len(line)
-        raise _RowTooLong
+        if self._offset - self._row_offset > MAX_ROW_BYTES:
+            while line and not line.endswith(b"\n"):
+                line = self._file.readline(_SKIP_BYTES)
+                self._offset += len(line)
+            raise ValueError(f"The row must be at most {MAX_ROW_BYTES} bytes")
+        return line if self.line > 1 else line.removeprefix(_BYTE_ORDER_MARK)
 
 
-_TOO_LONG = f"The row must be at most {MAX_ROW_BYTES} bytes"
+def _iterate_rows(lines: _Lines, read: Callable[[], Mapping[str, object] | None]) -> Iterator[Row]:
+    """Yield the rows that `read` returns, until it raises StopIteration.
+
+    It returns None for an empty row, and raises ValueError with a sentence for a row that can't be parsed.
+    """
+    while True:
+        number = lines.line + 1
+        lines.begin_row()
+        content: Mapping[str, object] | None = {}
+        reason = None
+        try:
+            content = read()
+        except StopIteration:
+            return
+        except ValueError as error:
+            reason = str(error)
+        if content is not None:
+            yield Row(number, lines.position, content, reason)
 
 
 # JSON lines
 
 
 def _encode_json_lines(listings: list[Listing]) -> bytes:
-    return b"".join(_encode(build_export_record(listing)) + b"\n" for listing in listings)
+    return b"".join(_encode(build_record(listing, EXTRA_FIELDS)) + b"\n" for listing in listings)
 
 
 def _read_json_rows(file: BinaryIO, start: Position) -> Iterator[Row]:
     lines = _Lines(file, start)
-    while True:
-        number = lines.line + 1
-        content: Mapping[str, object] = {}
-        reason = None
+
+    def read() -> Mapping[str, object] | None:
+        line = next(lines)
         try:
-            line = next(lines)
-            if line.isspace():
-                continue
-            content = decode_object(line)
-        except StopIteration:
-            return
-        except _RowTooLong:
-            reason = _TOO_LONG
+            return None if line.isspace() else decode_object(line)
         except ValueError as error:
-            reason = f"The row {error}"
-        yield Row(number, lines.position, content, reason)
+            raise ValueError(f"The row {error}") from None
+
+    return _iterate_rows(lines, read)
 
 
 # CSV
@@ -182,15 +189,10 @@ def _encode_csv(listings: list[Listing]) -> bytes:
 
 
 def _build_cells(listing: Listing) -> list[str]:
-    record = build_export_record(listing)
-    record = msgspec.structs.replace(
-        record, images=" ".join(_decode_urls(listing.images)), price=_format_price(listing)
-    )
+    price = f"{listing.price_cents // 100}.{listing.price_cents % 100:02}"
+    images = " ".join(_decode_urls(listing.images))
+    record = msgspec.structs.replace(build_record(listing, EXTRA_FIELDS), images=images, price=price)
     return [_format_cell(value) for value in msgspec.structs.astuple(record)]
-
-
-def _format_price(listing: Listing) -> str:
-    return f"{listing.price_cents // 100}.{listing.price_cents % 100:02}"
 
 
 def _format_cell(value: object) -> str:
@@ -199,58 +201,30 @@ def _format_cell(value: object) -> str:
     return "" if value is None else escape_formula(str(value))
 
 
-class _DecodedLines:
-    """Iterator over the decoded lines of a row. Invalid UTF-8 becomes surrogates."""
-
-    def __init__(self, lines: _Lines) -> None:
-        self._lines = lines
-        self.row_bytes = 0
-
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        line = next(self._lines)
-        self.row_bytes += len(line)
-        if self.row_bytes > MAX_ROW_BYTES:
-            raise _RowTooLong
-        return line.decode("utf-8", "surrogateescape")
-
-
 def _read_csv_rows(file: BinaryIO, start: Position) -> Iterator[Row]:
     csv.field_size_limit(_MAX_CELL_LENGTH)
     lines = _Lines(file, Position())
-    decoded = _DecodedLines(lines)
-    reader = csv.reader(decoded, strict=True)
+    decode = methodcaller("decode", "utf-8", "surrogateescape")  # invalid UTF-8 becomes surrogates
+    reader = csv.reader(map(decode, lines), strict=True)  # unlike a generator, `map` continues after an error
     header = _read_header(reader, file.name)
     if start.offset:
         lines.seek(start)
-    while True:
-        number = lines.line + 1
-        decoded.row_bytes = 0
-        content: Mapping[str, object] = {}
-        reason = None
+
+    def read() -> Mapping[str, object] | None:
         try:
             cells = next(reader)
-            if not cells:
-                continue
-            content = _parse_cells(header, cells)
-        except StopIteration:
-            return
-        except _RowTooLong:
-            reason = _TOO_LONG
         except csv.Error as error:
-            reason = _describe_csv_error(error)
-        except ValueError as error:
-            reason = str(error)
-        yield Row(number, lines.position, content, reason)
+            raise ValueError(_describe_csv_error(error)) from None
+        return _parse_cells(header, cells) if cells else None
+
+    return _iterate_rows(lines, read)
 
 
 def _read_header(reader: Iterator[list[str]], name: str) -> list[str]:
     """Return the column names. Raises Problem("invalid_request") if the first row has none, or one of them twice."""
     try:
         header = [cell.strip() for cell in next(reader, [])]
-    except (csv.Error, _RowTooLong):
+    except (csv.Error, ValueError):
         header = []
     if not _COLUMN_NAMES.intersection(header):
         raise Problem(

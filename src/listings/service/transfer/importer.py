@@ -6,7 +6,9 @@ A row is a mapping with the fields of the API, including its read-only timestamp
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol, TypeGuard, TypeVar
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeGuard, TypeVar
 
 import msgspec
 
@@ -38,6 +40,10 @@ _MAX_ID = 2**52  # JSON parsers are exact up to 2**53; the upper half is left fo
 _MAX_VIEWS = 2**53 - 1
 
 
+class TransferStore(ImportStore, ListingStore, Protocol):
+    pass
+
+
 class ImportProgressListener(Protocol):
     """Observer of a running import."""
 
@@ -63,62 +69,65 @@ class ImportOptions(NamedTuple):
     actor: int = OPERATOR  # the `Actor.key_id` of the audit events
 
 
+class _IdSet:
+    """A bit set for mostly consecutive ids. A `set` of a million ids would take 100 MB."""
+
+    def __init__(self) -> None:
+        self._bits: dict[int, int] = {}
+
+    def add(self, number: int) -> None:
+        block, bit = divmod(number // BUCKETS, 256)
+        self._bits[block] = self._bits.get(block, 0) | 1 << bit
+
+    def __contains__(self, number: int) -> bool:
+        block, bit = divmod(number // BUCKETS, 256)
+        return bool(self._bits.get(block, 0) >> bit & 1)
+
+
+@dataclass
 class Import:
     """One import of a file into an account."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what to import, and where to
-        self,
-        imports: ImportStore,
-        listings: ListingStore,
-        clock: Callable[[], float],
-        account: Account,
-        source: Source,
-        watch: ImportProgressListener,
-        options: ImportOptions,
-    ) -> None:
-        self._imports = imports
-        self._listings = listings
-        self._clock = clock
-        self._account = account
-        self._source = source
-        self._watch = watch
-        self._options = options
-        self._created_ids = _IdSet()  # by earlier rows of a dry run
+    store: TransferStore
+    clock: Callable[[], float]
+    account: Account
+    source: Source
+    watch: ImportProgressListener
+    options: ImportOptions
+    created_ids: _IdSet = field(default_factory=_IdSet)  # by earlier rows of a dry run
 
     async def run(self) -> ImportProgress:
         """Import the remaining rows of the file. Returns the counts of all its rows, including earlier runs.
 
         Raises Problem: already_imported (unless `again`), import_conflict, invalid_request (not a valid file).
         """
-        digest = await asyncio.to_thread(self._source.digest)
-        key = ImportKey(
-            bucket_of(self._account.id), self._account.id, digest, self._source.format, self._options.new_ids
-        )
+        digest = await asyncio.to_thread(self.source.digest)
+        key = ImportKey(bucket_of(self.account.id), self.account.id, digest, self.source.format, self.options.new_ids)
         done = await self._begin(key)
-        for rows in _split_into_batches(self._source.rows(done.position), done.position):
+        for rows in _split_into_batches(self.source.rows(done.position), done.position):
             done = await self._import(key, done, rows)
-            self._watch.on_progress("Validating" if self._options.dry_run else "Importing", done.position)
+            self.watch.on_progress("Validating" if self.options.dry_run else "Importing", done.position)
         done = await self._advance(key, done, ImportBatch(done.position, done.position, [], self._now()), [])
-        if not self._options.dry_run:
+        if not self.options.dry_run:
             count = done.made + done.changed
             message = "Imported %d listing into account %d" if count == 1 else "Imported %d listings into account %d"
-            _log.info(message, count, self._account.id)
+            _log.info(message, count, self.account.id)
         return done
 
     async def _begin(self, key: ImportKey) -> ImportProgress:
-        done = await self._imports.find_import(key)
-        if done is not None and not self._options.again:
+        done = await self.store.find_import(key)
+        if done is not None and not self.options.again:
             if done.finished_at is not None:
                 imported_at = timestamps.format_timestamp(done.finished_at)
                 raise Problem(
                     "already_imported", f"This file was imported on {imported_at}: use --again to import it again"
                 )
-            self._watch.on_resume(done)
+            self.watch.on_resume(done)
             return done
-        last_id = 0 if self._options.new_ids else await self._find_last_id(key.bucket)
-        if self._options.dry_run:
+        last_id = 0 if self.options.new_ids else await self._find_last_id(key.bucket)
+        if self.options.dry_run:
             return ImportProgress(started_at=self._now())
-        progress = await self._imports.begin_import(key, done, self._now(), last_id)
+        progress = await self.store.begin_import(key, done, self._now(), last_id)
         if progress is None:
             raise _import_conflict()
         return progress
@@ -126,48 +135,54 @@ class Import:
     async def _find_last_id(self, bucket: int) -> int:
         """Return the highest id in the file. The store reserves the ids up to it, so that no new listing takes one."""
         last_id = 0
-        for rows in _split_into_batches(self._source.rows(Position()), Position()):
+        for rows in _split_into_batches(self.source.rows(Position()), Position()):
             for row in rows:
                 number = row.content.get("id")
                 if _is_id_in(number, bucket):
                     last_id = max(last_id, number)
-            self._watch.on_progress("Checking", rows[-1].end)
+            self.watch.on_progress("Checking", rows[-1].end)
             await asyncio.sleep(0)
         return last_id
 
     async def _import(self, key: ImportKey, done: ImportProgress, rows: list[Row]) -> ImportProgress:
-        now = self._clock()
+        now = self.clock()
         for row in rows:
             unknown = row.content.keys() - _KNOWN_COLUMNS
             if unknown:
-                self._watch.on_ignored_columns(frozenset(unknown))
-        steps = [_build_import_row(row, self._account, now, new_ids=self._options.new_ids) for row in rows]
+                self.watch.on_ignored_columns(frozenset(unknown))
+        steps = [_build_import_row(row, self.account, now, new_ids=self.options.new_ids) for row in rows]
         return await self._advance(key, done, ImportBatch(done.position, rows[-1].end, steps), rows)
 
     async def _advance(
         self, key: ImportKey, done: ImportProgress, batch: ImportBatch, rows: list[Row]
     ) -> ImportProgress:
-        if self._options.dry_run:
-            outcomes: list[RowOutcome] | None = await self._dry_run(batch)
+        if self.options.dry_run:
+            await asyncio.sleep(0)  # lets other tasks run, as in `Transfer.read_pages`
+            outcomes: list[RowOutcome] | None = [await self._dry_run(row) for row in batch.rows]
         else:
-            actor = Actor(self._options.actor, self._now())
-            outcomes = await self._imports.import_listings(key, batch, actor)
+            actor = Actor(self.options.actor, self._now())
+            outcomes = await self.store.import_listings(key, batch, actor)
         if outcomes is None:
             raise _import_conflict()
         for row, outcome in zip(rows, outcomes, strict=True):
-            self._watch.on_outcome(row, outcome)
-        return _count_outcomes(done, batch, outcomes)
+            self.watch.on_outcome(row, outcome)
+        return msgspec.structs.replace(
+            done,
+            offset=batch.end.offset,
+            line=batch.end.line,
+            made=done.made + outcomes.count("made"),
+            changed=done.changed + outcomes.count("changed"),
+            unchanged=done.unchanged + outcomes.count("unchanged"),
+            refused=done.refused + sum(isinstance(outcome, Problem) for outcome in outcomes),
+            finished_at=batch.finished_at,
+        )
 
-    async def _dry_run(self, batch: ImportBatch) -> list[RowOutcome]:
-        """Return the outcomes that an import would have. They are approximate if an id appears twice in the file."""
-        await asyncio.sleep(0)  # lets other tasks run, as in `read_pages`
-        return [await self._dry_run_row(row) for row in batch.rows]
-
-    async def _dry_run_row(self, row: ImportRow) -> RowOutcome:
+    async def _dry_run(self, row: ImportRow) -> RowOutcome:
+        """Return the outcome that an import would have. It is approximate if an id appears twice in the file."""
         number = row.listing_id
-        found = None if number is None else await self._listings.get_listing(number)
-        if found is None and number is not None and number in self._created_ids:
-            found = _build_placeholder(number, self._account)
+        found = None if number is None else await self.store.get_listing(number)
+        if found is None and number is not None and number in self.created_ids:
+            found = _build_placeholder(number, self.account)
         try:
             decision = row.decide(found)
         except Problem as problem:
@@ -175,24 +190,11 @@ class Import:
         if not isinstance(decision, ImportedListing):
             return "changed" if decision else "unchanged"
         if number is not None:
-            self._created_ids.add(number)
+            self.created_ids.add(number)
         return "made"
 
     def _now(self) -> int:
-        return int(self._clock())
-
-
-def _count_outcomes(done: ImportProgress, batch: ImportBatch, outcomes: list[RowOutcome]) -> ImportProgress:
-    return msgspec.structs.replace(
-        done,
-        offset=batch.end.offset,
-        line=batch.end.line,
-        made=done.made + outcomes.count("made"),
-        changed=done.changed + outcomes.count("changed"),
-        unchanged=done.unchanged + outcomes.count("unchanged"),
-        refused=done.refused + sum(isinstance(outcome, Problem) for outcome in outcomes),
-        finished_at=batch.finished_at,
-    )
+        return int(self.clock())
 
 
 def _split_into_batches(rows: Iterator[Row], start: Position) -> Iterator[list[Row]]:
@@ -211,21 +213,6 @@ def _import_conflict() -> Problem:
     return Problem("import_conflict", "Another import of this file is running: wait for it to finish")
 
 
-class _IdSet:
-    """A bit set for mostly consecutive ids. A `set` of a million ids would take 100 MB."""
-
-    def __init__(self) -> None:
-        self._bits: dict[int, int] = {}
-
-    def add(self, number: int) -> None:
-        block, bit = divmod(number // BUCKETS, 256)
-        self._bits[block] = self._bits.get(block, 0) | 1 << bit
-
-    def __contains__(self, number: int) -> bool:
-        block, bit = divmod(number // BUCKETS, 256)
-        return bool(self._bits.get(block, 0) >> bit & 1)
-
-
 def _build_placeholder(listing_id: int, account: Account) -> Listing:
     """Return a placeholder for the listing that an earlier row of a dry run would have created."""
     values: dict[str, Any] = msgspec.structs.asdict(NewListing(title="", content=""))
@@ -240,11 +227,11 @@ _KNOWN_COLUMNS = frozenset(COLUMNS)
 
 def _build_import_row(row: Row, account: Account, now: float, *, new_ids: bool) -> ImportRow:
     if row.error is not None:
-        return ImportRow(None, _build_rejection(Problem("invalid_request", row.error)))
+        return ImportRow(None, partial(_reject, Problem("invalid_request", row.error)))
     try:
         listing_id = None if new_ids else _parse_id(row.content, account)
     except Problem as problem:
-        return ImportRow(None, _build_rejection(problem))
+        return ImportRow(None, partial(_reject, problem))
 
     def decide(listing: Listing | None) -> ImportedListing | ListingChange:
         if listing is None:
@@ -256,11 +243,8 @@ def _build_import_row(row: Row, account: Account, now: float, *, new_ids: bool) 
     return ImportRow(listing_id, decide)
 
 
-def _build_rejection(problem: Problem) -> Callable[[Listing | None], ListingChange]:
-    def reject(_: Listing | None) -> ListingChange:
-        raise problem
-
-    return reject
+def _reject(problem: Problem, _: Listing | None) -> NoReturn:
+    raise problem
 
 
 def _is_id_in(number: object, bucket: int) -> TypeGuard[int]:
@@ -314,13 +298,13 @@ class _RowErrors(list[str]):
             self.append(f"{name} {error}")
             return default
 
-    def require_inactive(self, content: Mapping[str, object]) -> None:
-        """Add an error if a deleted listing is active (decision G11)."""
-        if content.get("is_active") is True:
-            self.append("is_active must be false for a deleted listing, got true")
+    def require_none(self, content: Mapping[str, object], *, is_deleted: bool) -> None:
+        """Raise Problem("invalid_request"), which lists the errors, if there are any.
 
-    def raise_errors(self) -> None:
-        """Raise Problem("invalid_request"), which lists the errors, unless there are none."""
+        It is also an error if a deleted listing is active (decision G11).
+        """
+        if is_deleted and content.get("is_active") is True:
+            self.append("is_active must be false for a deleted listing, got true")
         if self:
             raise Problem("invalid_request", "; ".join(self))
 
@@ -343,9 +327,7 @@ def build_imported_listing(content: Mapping[str, object], now: float) -> Importe
     )
     if updated_at < created_at and not errors:
         errors.append(f"updated_at must not be before created_at, which is {created_at}, got {updated_at}")
-    if deleted_at is not None:
-        errors.require_inactive(content)
-    errors.raise_errors()
+    errors.require_none(content, is_deleted=deleted_at is not None)
     assert new is not None  # noqa: S101 - otherwise there is an error
     if deleted_at is not None:
         new = msgspec.structs.replace(new, is_active=False)
@@ -364,10 +346,10 @@ def build_listing_change(content: Mapping[str, object], listing: Listing, now: f
         change["deleted_at"] = errors.parse_value(
             "deleted_at", lambda value: timestamps.parse_timestamp(_parse_past(value, timestamp)), content, None
         )
-    if change.get("deleted_at", listing.deleted_at) is not None:
-        errors.require_inactive(content)
+    is_deleted = change.get("deleted_at", listing.deleted_at) is not None
+    errors.require_none(content, is_deleted=is_deleted)
+    if is_deleted:
         change["is_active"] = False
-    errors.raise_errors()
     return find_changes(listing, change, timestamp)
 
 
@@ -379,13 +361,11 @@ def _parse_views(value: object) -> int:
 
 def _parse_past(value: object, now: str) -> str:
     """Return a timestamp unchanged. Raises FieldError if it is not one, or if it is in the future."""
-    if not isinstance(value, str):
-        raise FieldError(f"must be a time like {now}, got {preview(value)}")
     try:
-        text = timestamps.format_timestamp(timestamps.parse_timestamp(value))
+        text = timestamps.format_timestamp(timestamps.parse_timestamp(value)) if isinstance(value, str) else None
     except ValueError:
-        text = ""
-    if text != value:
+        text = None
+    if text is None or text != value:
         raise FieldError(f"must be a time like {now}, got {preview(value)}")
     if text > now:
         raise FieldError(f"must not be in the future, got {value}")

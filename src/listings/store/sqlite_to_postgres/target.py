@@ -13,7 +13,7 @@ from listings.domain.errors import Problem
 from listings.store import sql
 from listings.store.mapping import Row
 from listings.store.migrations import APPLIED, UNFINISHED_COPY, count_known, shipped_migrations
-from listings.store.sqlite_to_postgres.tables import NUMBERED, TABLES, Table, build_select
+from listings.store.sqlite_to_postgres.tables import NUMBERED, TABLES, Table
 
 _LOCK = 0x636F7079  # "copy"
 _LOCK_TIMEOUT = "10s"  # longer than the server needs to notice that a copy was killed
@@ -123,31 +123,28 @@ async def set_last_id(connection: asyncpg.Connection, table: Table, last: int) -
     await connection.fetchval(statement, max(1, last), last > 0)
 
 
-async def get_last_ids(connection: asyncpg.Connection) -> list[int]:
-    """Return the last id of each table in NUMBERED, according to its sequence."""
+async def find_differences(
+    connection: asyncpg.Connection, database_id: str, last_ids: list[int], words: int
+) -> list[str]:
+    """Return what differs from the source besides the rows of TABLES.
+
+    `last_ids` are those of the tables in NUMBERED, and `words` is the number of rows in listing_words.
+    """
+    found = []
     names = [await connection.fetchval(f"SELECT pg_get_serial_sequence('{table.name}', 'id')") for table in NUMBERED]
-    found = [await connection.fetch(f"SELECT last_value, is_called FROM {name}") for name in names]
-    return [last if is_called else last - 1 for [(last, is_called)] in found]
-
-
-async def list_database_ids(connection: asyncpg.Connection) -> list[str]:
-    """Return the database ids, of which there must be exactly one. The rate limiter finds its counts by it."""
-    return [str(row[0]) for row in await connection.fetch(sql.GET_DATABASE_ID)]
-
-
-async def count_words(connection: asyncpg.Connection) -> int:
-    """Return the number of rows in listing_words, including any without a listing."""
-    return int(await connection.fetchval("SELECT count(*) FROM listing_words"))
+    sequences = [await connection.fetch(f"SELECT last_value, is_called FROM {name}") for name in names]
+    if [last if is_called else last - 1 for [(last, is_called)] in sequences] != last_ids:
+        found.append("the sequences of ids")
+    if [row[0] for row in await connection.fetch(sql.GET_DATABASE_ID)] != [database_id]:
+        found.append("database_id")
+    if await connection.fetchval("SELECT count(*) FROM listing_words") != words:
+        found.append("listing_words without a listing")
+    return found
 
 
 async def analyze(connection: asyncpg.Connection) -> None:
     """Update the planner's statistics."""
     await connection.execute(f"ANALYZE {', '.join(table.name for table in TABLES)}")
-
-
-def build_target_select(table: Table) -> str:
-    """Return the statement that reads a table of the target in order, including words."""
-    return build_select(table, words=True)
 
 
 class Batches:
@@ -166,39 +163,40 @@ class Batches:
 
     async def add(self, row: Row) -> None:
         """Queue a row that the target does not have."""
-        self._added.append(row)
         self.written += 1
-        await self._count(row)
+        await self._queue(self._added, row)
 
     async def change(self, row: Row) -> None:
         """Queue the new values of a row that the target has."""
-        self._changed.append(row)
         self.written += 1
-        await self._count(row)
+        await self._queue(self._changed, row)
 
     async def delete(self, row: Row) -> None:
         """Queue the deletion of a row."""
-        self._deleted.append(row)
         self.deleted += 1
-        await self._count(row)
+        await self._queue(self._deleted, row)
 
     async def release(self, row: Row) -> None:
         """Replace the email address of an account that will change, because another account may need the old one."""
         if self._table.name == "accounts":
-            self._released.append(row[:1])
-            await self._count(row)
+            await self._queue(self._released, row)
 
     async def flush(self) -> None:
         """Write the queued rows."""
-        async with self._connection.transaction():
-            await self._run(_RELEASE_EMAIL, self._released)
-            await self._write_deleted()
-            await self._write_changed()
-            await self._write_added()
-        self._added, self._changed, self._deleted, self._released = [], [], [], []
+        try:
+            async with self._connection.transaction():
+                await self._run(_RELEASE_EMAIL, [row[:1] for row in self._released])
+                await self._write_deleted()
+                await self._write_changed()
+                await self._write_added()
+        except (asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacterError):
+            raise self._build_character_error() from None
+        for rows in (self._added, self._changed, self._deleted, self._released):
+            rows.clear()
         self._rows = self._characters = 0
 
-    async def _count(self, row: Row) -> None:
+    async def _queue(self, rows: list[Row], row: Row) -> None:
+        rows.append(row)
         self._rows += 1
         self._characters += sum(len(value) for value in row if isinstance(value, str))
         if self._rows >= _MAX_BATCH_ROWS or self._characters >= _MAX_BATCH_CHARACTERS:
@@ -208,13 +206,8 @@ class Batches:
         table = self._table
         if not self._added:
             return
-        width = len(table.columns)
-        try:
-            await self._connection.copy_records_to_table(
-                table.name, records=[row[:width] for row in self._added], columns=table.columns
-            )
-        except (asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacterError):
-            raise self._build_character_error(self._added) from None
+        records = [row[: len(table.columns)] for row in self._added]
+        await self._connection.copy_records_to_table(table.name, records=records, columns=table.columns)
         if table.has_words:
             await self._connection.copy_records_to_table(
                 "listing_words",
@@ -226,12 +219,8 @@ class Batches:
         table = self._table
         width = len(table.columns)
         assignments = ", ".join(f"{name} = ${at}" for at, name in enumerate(table.columns, 1) if at > table.keys)
-        try:
-            await self._run(
-                f"UPDATE {table.name} SET {assignments} WHERE {self._key}", [row[:width] for row in self._changed]
-            )
-        except (asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacterError):
-            raise self._build_character_error(self._changed) from None
+        statement = f"UPDATE {table.name} SET {assignments} WHERE {self._key}"
+        await self._run(statement, [row[:width] for row in self._changed])
         if table.has_words:
             await self._run(_DELETE_WORDS, [(row[0], row[2]) for row in self._changed])
             await self._run(_ADD_WORDS, [(row[0], row[2], row[-1]) for row in self._changed if row[-1] is not None])
@@ -250,7 +239,8 @@ class Batches:
         if rows:
             await self._connection.executemany(statement, rows)
 
-    def _build_character_error(self, rows: list[Row]) -> Problem:
-        names = [self._table.format_name(row) for row in rows if any(isinstance(it, str) and "\0" in it for it in row)]
+    def _build_character_error(self) -> Problem:
+        rows = [row for row in (*self._changed, *self._added) if any(isinstance(it, str) and "\0" in it for it in row)]
+        names = map(self._table.format_name, rows)
         reason = "has the character U+0000, which PostgreSQL can't store: remove it, then run the copy again"
-        return Problem("copy_refused", f"{next(iter(names), 'A row')} {reason}")
+        return Problem("copy_refused", f"{next(names, 'A row')} {reason}")

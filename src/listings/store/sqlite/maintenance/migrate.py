@@ -61,9 +61,9 @@ def migrate(
         raise _build_unusable_error(path, error) from error
 
 
-def require_current(connection: apsw.Connection, migrations: list[Migration] | None = None) -> None:
+def require_current(connection: apsw.Connection) -> None:
     """Raise Problem("schema_mismatch") unless the schema is exactly this program's."""
-    migrations = shipped_migrations() if migrations is None else migrations
+    migrations = shipped_migrations()
     if count_applied(connection, migrations) < len(migrations):
         raise build_older_schema_problem()
 
@@ -84,14 +84,15 @@ def require_listings_database(connection: apsw.Connection) -> None:
         )
 
 
-def count_applied(connection: apsw.Connection, migrations: list[Migration] | None = None) -> int:
-    """Return the number of applied migrations.
+def count_applied(connection: apsw.Connection, migrations: list[Migration]) -> int:
+    """Return the number of applied migrations, which must be the first ones shipped, with the same text.
 
     Raises Problem("schema_mismatch") for a newer or altered schema, and for the database of another program.
     """
     require_listings_database(connection)
-    exists = connection.execute(_HAS_MIGRATIONS_TABLE).fetchall()
-    return _check(connection, shipped_migrations() if migrations is None else migrations) if exists else 0
+    if not connection.execute(_HAS_MIGRATIONS_TABLE).fetchall():
+        return 0
+    return count_known(connection.execute(APPLIED).fetchall(), migrations)
 
 
 def list_pending(path: Path, migrations: list[Migration] | None = None) -> list[Migration]:
@@ -128,7 +129,7 @@ def _apply(connection: apsw.Connection, migrations: list[Migration]) -> list[Mig
     with connection:
         connection.execute(_TABLE).fetchall()
     applied = []
-    for migration in migrations[_check(connection, migrations) :]:
+    for migration in migrations[count_applied(connection, migrations) :]:
         connection.execute("BEGIN IMMEDIATE").fetchall()
         with connection:
             connection.execute(migration.text).fetchall()
@@ -139,8 +140,3 @@ def _apply(connection: apsw.Connection, migrations: list[Migration]) -> list[Mig
         connection.execute("COMMIT").fetchall()
         applied.append(migration)
     return applied
-
-
-def _check(connection: apsw.Connection, migrations: list[Migration]) -> int:
-    """Return the number of applied migrations, which must be the first ones shipped, with the same text."""
-    return count_known(connection.execute(APPLIED).fetchall(), migrations)

@@ -38,12 +38,12 @@ from listings.store.sqlite.write_lock import WriteLock
 _OCCASION = "before-restore"
 _LOCK_START, _LOCK_LENGTH = 0x40000000, 512  # the bytes that SQLite locks on every platform with POSIX locks
 
-# Count the data that the current database has and the backup lacks. Revisions and versions only rise, and ids are never
-# reused. Names and plans have no version, so any difference counts.
+# The first schema that has the columns of a query, the singular and plural of a loss, and the query. It counts the data
+# that the current database has and the backup lacks. Revisions and versions only rise, and ids are never reused. Names
+# and plans have no version, so any difference counts.
 _LOSSES = (
     (
-        "edit",
-        "edits",
+        *(1, "edit", "edits"),
         """
         SELECT max(
             (SELECT coalesce(sum(max(0, m.revision - coalesce(b.revision, 0))), 0) FROM main.account_state m
@@ -54,13 +54,11 @@ _LOSSES = (
         """,
     ),
     (
-        "account",
-        "accounts",
+        *(1, "account", "accounts"),
         "SELECT count(*) FROM main.accounts m LEFT JOIN backup.accounts b ON b.id = m.id WHERE b.id IS NULL",
     ),
     (
-        "change of an account",
-        "changes of accounts",
+        *(1, "change of an account", "changes of accounts"),
         """
         SELECT count(*) FROM main.accounts m JOIN backup.accounts b ON b.id = m.id
         WHERE (m.name, m.email, m.created_at) <> (b.name, b.email, b.created_at)
@@ -68,37 +66,30 @@ _LOSSES = (
         """,
     ),
     (
-        "key",
-        "keys",
+        *(1, "key", "keys"),
         """
         SELECT count(*) FROM main.api_keys m LEFT JOIN backup.api_keys b ON b.id = m.id
         WHERE b.id IS NULL OR b.digest <> m.digest
         """,
     ),
     (
-        "revocation of a key",
-        "revocations of keys",
+        *(1, "revocation of a key", "revocations of keys"),
         """
         SELECT count(*) FROM main.api_keys m JOIN backup.api_keys b ON b.id = m.id AND b.digest = m.digest
         WHERE m.revoked_at IS NOT NULL AND b.revoked_at IS NULL
         """,
     ),
-)
-
-_GET_COMMON_SCHEMA = """
-SELECT min((SELECT max(version) FROM main.schema_migrations), (SELECT max(version) FROM backup.schema_migrations))
-"""
-_DISABLING_VERSION = 2  # the migration that added accounts.disabled_at
-_LOSSES_OF_DISABLING = (
     (
-        "account disabled or enabled",
-        "accounts disabled or enabled",
+        *(2, "account disabled or enabled", "accounts disabled or enabled"),
         """
         SELECT count(*) FROM main.accounts m JOIN backup.accounts b ON b.id = m.id
         WHERE m.disabled_at IS NOT b.disabled_at
         """,
     ),
 )
+_GET_COMMON_SCHEMA = """
+SELECT min((SELECT max(version) FROM main.schema_migrations), (SELECT max(version) FROM backup.schema_migrations))
+"""
 
 
 class _Backup(NamedTuple):
@@ -291,8 +282,11 @@ def _describe_losses(target: apsw.Connection, file: Path) -> str:
     target.execute("ATTACH ? AS backup", (build_read_only_uri(file),)).fetchall()
     try:
         schema = int(str(target.execute(_GET_COMMON_SCHEMA).fetchall()[0][0]))
-        losses = [*_LOSSES, *(_LOSSES_OF_DISABLING if schema >= _DISABLING_VERSION else ())]
-        counts = [(target.execute(query).fetchall()[0][0], one, many) for one, many, query in losses]
+        counts = [
+            (target.execute(query).fetchall()[0][0], one, many)
+            for first_schema, one, many, query in _LOSSES
+            if schema >= first_schema
+        ]
     finally:
         target.execute("DETACH backup").fetchall()
     parts = [f"{count} {one if count == 1 else many}" for count, one, many in counts if count]
@@ -322,7 +316,10 @@ def _set_aside_and_replace(real: Path, backup: _Backup) -> Path:
     previous_file = snapshot.choose_copy_path(real, _OCCASION)
     with _hold_sqlite_lock(real), snapshot.draft_copy(backup.connection, real, backup.progress) as draft:
         if real.stat().st_size:
-            _link(real, previous_file)
+            try:
+                os.link(real, previous_file)
+            except OSError:  # a file system without hard links
+                shutil.copy2(real, previous_file)
         for suffix in snapshot.SIDE_FILE_SUFFIXES:
             side_file = real.with_name(real.name + suffix)
             if side_file.exists():
@@ -331,13 +328,6 @@ def _set_aside_and_replace(real: Path, backup: _Backup) -> Path:
         draft.replace(real)
         sync_folder(real.parent)
     return previous_file
-
-
-def _link(file: Path, name: Path) -> None:
-    try:
-        os.link(file, name)
-    except OSError:  # a file system without hard links
-        shutil.copy2(file, name)
 
 
 @contextmanager
