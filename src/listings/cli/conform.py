@@ -6,18 +6,13 @@ from typing import Any, TypeVar
 
 import click
 
-from listings.cli.output import Data, json_option, print_message, show_rows
+from listings.cli.output import json_option, print_message, show_rows
 from listings.conform.client import Address, parse_address
 from listings.conform.runner import run
 from listings.conform.session import Keys
 from listings.conform.verdicts import Result, Verdict
 
-_STYLES = {
-    Verdict.PASSED.value: "green",
-    Verdict.FAILED.value: "bold red",
-    Verdict.BLOCKED.value: "red",
-    Verdict.SKIPPED.value: "yellow",
-}
+_STYLES = {"passed": "green", "failed": "bold red", "blocked": "red", "skipped": "yellow"}
 _MAX_TIMEOUT_SECONDS = 600
 
 C = TypeVar("C", bound=Callable[..., Any])
@@ -88,7 +83,6 @@ def conform(
     timeout: float,
     *,
     rate_limit: bool,
-    as_json: bool,
 ) -> int:
     """Check the server at BASE_URL against the specification, sentence by sentence.
 
@@ -104,19 +98,9 @@ def conform(
         raise click.UsageError("--key, --other-key and --expired-key must differ: each is of another account.")
     results = run(base_url, Keys(key, other_key, expired_key), print_message, rate_limit=rate_limit, timeout=timeout)
     columns = ("id", "sentence", "verdict", "happened")
-    show_rows(columns, map(_data, results), as_json=as_json, styles=_STYLES)
+    show_rows(columns, [result._asdict() for result in results], _STYLES)
     print_message(_summarize(results))
     return int(any(result.verdict in {Verdict.FAILED, Verdict.BLOCKED} for result in results))
-
-
-def _data(result: Result) -> Data:
-    return {
-        "id": result.id,
-        "section": result.section,
-        "sentence": result.sentence,
-        "verdict": result.verdict.value,
-        "happened": result.happened,
-    }
 
 
 def _summarize(results: list[Result]) -> str:

@@ -6,7 +6,7 @@ import click
 
 from listings.cli import describe_output_error
 from listings.cli.group import SuggestingGroup
-from listings.cli.output import Data, json_option, key_data, listed_key_data, print_message, show, show_rows
+from listings.cli.output import Data, json_option, key_data, listed_key_data, print_message, show_json, show_rows
 from listings.cli.parameters import Date, Integer, with_service
 from listings.domain import timestamps
 from listings.domain.errors import Problem
@@ -38,16 +38,7 @@ def key() -> None:
     help="Register the existing key in FILE, or on standard input (-), instead of creating one.",
 )
 @json_option
-@click.pass_context
-def create(
-    context: click.Context,
-    account: str,
-    name: str,
-    expires: int | None,
-    key_file: BinaryIO | None,
-    *,
-    as_json: bool,
-) -> None:
+def create(account: str, name: str, expires: int | None, key_file: BinaryIO | None) -> None:
     """Create a key for ACCOUNT and print it. It is shown only once.
 
     The account needs an active Business plan.
@@ -56,20 +47,13 @@ def create(
     Example: listings key create alice@example.com --name warehouse
     """
     secret = _read_key(key_file) if key_file is not None else None
-
-    async def use(services: Services) -> IssuedKey:
-        if secret is None:
-            return await services.keys.create(account, name, expires)
-        return await services.keys.create(account, name, expires, secret)
-
-    _show_issued(with_service(context, use), as_json=as_json)
+    _show_issued(with_service(lambda services: services.keys.create(account, name, expires, secret)))
 
 
 @key.command(name="list", short_help="List an account's keys.")
 @click.argument("account")
 @json_option
-@click.pass_context
-def list_keys(context: click.Context, account: str, *, as_json: bool) -> None:
+def list_keys(account: str) -> None:
     """List the keys of ACCOUNT, including expired and revoked ones.
 
     The time of last use may be up to a minute old.
@@ -82,7 +66,7 @@ def list_keys(context: click.Context, account: str, *, as_json: bool) -> None:
         return [listed_key_data(key) for key in await services.keys.list_of(await services.accounts.find(account))]
 
     columns = ("id", "hint", "name", "created_at", "last_used_at", "expires_at", "revoked_at")
-    show_rows(columns, with_service(context, use), as_json=as_json)
+    show_rows(columns, with_service(use))
 
 
 @key.command(short_help="Replace a key with a new one.")
@@ -95,8 +79,7 @@ def list_keys(context: click.Context, account: str, *, as_json: bool) -> None:
     help="The number of hours for which the old key keeps working; 0 ends it now. Default: 24",
 )
 @json_option
-@click.pass_context
-def rotate(context: click.Context, key_id: int, grace: int, *, as_json: bool) -> None:
+def rotate(key_id: int, grace: int) -> None:
     """Replace the key KEY_ID with a new one and print that. It is shown only once.
 
     The new key has the name and the expiry date of the old one.
@@ -104,8 +87,8 @@ def rotate(context: click.Context, key_id: int, grace: int, *, as_json: bool) ->
     \b
     Example: listings key rotate 7 --grace 48
     """
-    issued = with_service(context, lambda services: services.keys.rotate(key_id, grace * 3600))
-    _show_issued(issued, as_json=as_json)
+    issued = with_service(lambda services: services.keys.rotate(key_id, grace * 3600))
+    _show_issued(issued)
     if issued.key.expires_at is not None:
         print_message(f"Like the old key, it expires at {timestamps.format_timestamp(issued.key.expires_at)}")
 
@@ -113,24 +96,20 @@ def rotate(context: click.Context, key_id: int, grace: int, *, as_json: bool) ->
 @key.command(short_help="Revoke a key.")
 @click.argument("key_id", type=KEY_ID)
 @json_option
-@click.pass_context
-def revoke(context: click.Context, key_id: int, *, as_json: bool) -> None:
+def revoke(key_id: int) -> None:
     """Revoke the key KEY_ID immediately and permanently.
 
     \b
     Example: listings key revoke 7
     """
-    revoked = with_service(context, lambda services: services.keys.revoke(key_id))
-    if as_json:
-        show(key_data(revoked), as_json=True)
+    revoked = with_service(lambda services: services.keys.revoke(key_id))
+    show_json(key_data(revoked))
     print_message(f"Revoked key {revoked.id} ({revoked.hint})")
 
 
-def _show_issued(issued: IssuedKey, *, as_json: bool) -> None:
+def _show_issued(issued: IssuedKey) -> None:
     try:
-        if as_json:
-            show(key_data(issued.key, issued.secret), as_json=True)
-        else:
+        if not show_json(key_data(issued.key, issued.secret)):
             click.echo(issued.secret)
     except OSError as error:
         lost = f"key {issued.key.id} was created but could not be printed: run `listings key revoke {issued.key.id}`"

@@ -70,21 +70,19 @@ def setting_option(attribute: str, **options: Any) -> Callable[[F], F]:  # noqa:
     return click.option(setting.flag, attribute, type=SettingText(setting), **{"help": help_text, **options})
 
 
-def load_settings(context: click.Context, **flags: str | None) -> Settings:
-    """Return the settings of a command. Raises Problem("invalid_setting")."""
-    return load(os.environ, {**context.obj, **flags})
+def load_settings(**flags: str | None) -> Settings:
+    """Return the settings of the command that runs. Raises Problem("invalid_setting")."""
+    return load(os.environ, {**click.get_current_context().obj, **flags})
 
 
-def survey_settings(context: click.Context) -> list[ResolvedSetting]:
-    """Return the value and source of each setting for a command, invalid ones included."""
-    return resolve_all(os.environ, context.obj)
+def survey_settings() -> list[ResolvedSetting]:
+    """Return the value and source of each setting for the command that runs, invalid ones included."""
+    return resolve_all(os.environ, click.get_current_context().obj)
 
 
-def with_service(
-    context: click.Context, use: Callable[[Services], Awaitable[T]], *, logger_name: str = Services.__module__
-) -> T:
+def with_service(use: Callable[[Services], Awaitable[T]], *, logger_name: str = Services.__module__) -> T:
     """Run `use` with a service on the existing database. Log events name the system user as the operator."""
-    settings = load_settings(context)
+    settings = load_settings()
     configure_logs(settings, logger_name)
 
     async def run() -> T:

@@ -45,8 +45,7 @@ class ListingsFile(click.ParamType[Path]):
 @click.argument("file", type=ListingsFile(), metavar="FILE.jsonl|FILE.csv")
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
 @json_option
-@click.pass_context
-def export(context: click.Context, account: str, file: Path, *, force: bool, as_json: bool) -> None:
+def export(account: str, file: Path, *, force: bool) -> None:
     """Export all listings of ACCOUNT to FILE, including inactive and deleted ones.
 
     ACCOUNT is an account id or an email address. The service may be running. Run the command again to continue an
@@ -76,7 +75,7 @@ def export(context: click.Context, account: str, file: Path, *, force: bool, as_
             part.finish()
         return {"account_id": owner.id, "file": str(file), "listings": part.progress.listings}
 
-    show(with_service(context, use), as_json=as_json)
+    show(with_service(use))
 
 
 @click.command(name="import", short_help="Import an account's listings from a file.")
@@ -86,10 +85,7 @@ def export(context: click.Context, account: str, file: Path, *, force: bool, as_
 @click.option("--new-ids", is_flag=True, help="Ignore the ids in FILE and create a listing for every row.")
 @click.option("--again", is_flag=True, help="Import the same file again, from its first row.")
 @json_option
-@click.pass_context
-def import_(
-    context: click.Context, account: str, file: Path, *, dry_run: bool, new_ids: bool, again: bool, as_json: bool
-) -> int:
+def import_(account: str, file: Path, *, dry_run: bool, new_ids: bool, again: bool) -> int:
     """Create and update listings of ACCOUNT from the rows of FILE.
 
     A row without an id creates a listing, a row with the id of a listing updates it. Invalid rows are reported and
@@ -111,8 +107,8 @@ def import_(
             name: getattr(done, name) for name in ("made", "changed", "unchanged", "refused")
         }
 
-    counts = with_service(context, use, logger_name=importer.__name__)
-    show(counts, as_json=as_json)
+    counts = with_service(use, logger_name=importer.__name__)
+    show(counts)
     if dry_run:
         print_message("This was a dry run: nothing was written")
     return 1 if counts["refused"] else 0
