@@ -28,9 +28,10 @@ from listings.site.console.guards import (
     idempotency_key,
     read_form,
     redirect_with_notice,
+    require_current_session,
     require_plan,
 )
-from listings.site.console.listing_search import ACTIONS, SORTS, STATUSES, Search, describe_bulk_change, read
+from listings.site.console.listing_search import ACTIONS, SORTS, STATUSES, Search, read
 from listings.site.context import site_of
 
 _PATH = "/console/listings"
@@ -43,24 +44,9 @@ _NEEDS_PLAN = {"resume", "restore"}  # as in the API, publishing a listing needs
 class _BulkResult(NamedTuple):
     """The result of a bulk change: the number of changed listings, and title and reason of the rejected ones."""
 
-    action: str
+    participle: str  # of the action
     changed: int
     rejected: Sequence[tuple[str, str]]
-
-    @property
-    def success(self) -> str:
-        """The notice for the changed listings, or "" for none."""
-        return describe_bulk_change(self.action, self.changed) if self.changed else ""
-
-    @property
-    def failure(self) -> str:
-        """The notice for the rejected listings, or "" for none."""
-        count = len(self.rejected)
-        return f"{presentation.format_count(count, 'listing')} could not be {ACTIONS[self.action]}" if count else ""
-
-
-_NEW_SESSION = Problem("cross_site", "You signed in again in the meantime, so nothing was saved. Save once more")
-_NO_RESULT = _BulkResult("", 0, ())
 
 
 @for_member
@@ -95,18 +81,13 @@ async def show_new(request: Request, member: Member) -> Response:  # noqa: ARG00
     return _form_page(request, "listing_new.html", listing_form.EMPTY, once=secrets.token_urlsafe(16))
 
 
-async def _redisplay_new(request: Request, member: Member) -> Response:  # noqa: ARG001 - the same for all members
-    form = await read_form(request)
-    values = listing_form.read(form)
-    return _form_page(request, "listing_new.html", values, _NEW_SESSION, once=idempotency_key(form))
-
-
-@for_writer(_redisplay_new)
+@for_writer
 async def create_listing(request: Request, member: Member) -> Response:
     """Create a listing. A form that is submitted twice creates one listing."""
     form = await read_form(request)
     sent, once = listing_form.read(form), idempotency_key(form)
     try:
+        require_current_session(member, form)
         require_plan(request, member)
         listing_id = await _create(site_of(request).services, member, sent, once)
     except Problem as problem:
@@ -121,17 +102,13 @@ async def show_listing(request: Request, member: Member) -> Response:
     return _form_page(request, "listing_edit.html", listing_form.form_values(listing), listing=listing)
 
 
-async def _redisplay_edit(request: Request, member: Member) -> Response:
-    form = await read_form(request)
-    return await _edit_error_page(request, member, listing_form.read(form), _NEW_SESSION, get_text(form, "version"))
-
-
-@for_writer(_redisplay_edit)
+@for_writer
 async def save_listing(request: Request, member: Member) -> Response:
     """Store the edited fields, unless the listing was changed since the form was opened."""
     form = await read_form(request)
     listing, sent = await _get_own_listing(request, member), listing_form.read(form)
     try:
+        require_current_session(member, form)
         require_plan(request, member)
         saved = await _save(site_of(request).services, member, listing, sent, get_text(form, "version"))
     except Problem as problem:
@@ -214,7 +191,7 @@ async def _change_many(services: Services, member: Member, action: str, ids: lis
         for listing_id, result in zip(ids, results, strict=True)
         if isinstance(result, Problem)
     ]
-    return _BulkResult(action, len(ids) - len(rejected), rejected)
+    return _BulkResult(ACTIONS[action], len(ids) - len(rejected), rejected)
 
 
 def _step(services: Services, member: Member, action: str, listing_id: int) -> Step:
@@ -260,7 +237,7 @@ async def _listings_page(
     member: Member,
     search: Search,
     problem: Problem | None = None,
-    result: _BulkResult = _NO_RESULT,
+    result: _BulkResult | None = None,
 ) -> Response:
     services = site_of(request).services
     query, errors = search.query()
