@@ -5,7 +5,7 @@ import click
 from listings.cli import members
 from listings.cli.group import SuggestingGroup
 from listings.cli.output import Data, account_data, json_option, show, show_rows, status_data
-from listings.cli.parameters import Date, Integer, with_service
+from listings.cli.parameters import DATE, Integer, with_service
 from listings.domain import timestamps
 from listings.domain.errors import Problem
 from listings.domain.model import Account
@@ -31,7 +31,7 @@ for command in (members.invite, members.erase, members.export):
 @click.option("--name", required=True, help="The name of the account.")
 @click.option("--email", required=True, help="Its email address, unique among accounts.")
 @click.option("--months", type=_MONTHS, metavar="N", help="Start a Business plan that lasts N calendar months.")
-@click.option("--until", type=Date(), metavar="DATE", help="Start a Business plan that ends on DATE.")
+@click.option("--until", type=DATE, metavar="DATE", help="Start a Business plan that ends on DATE.")
 @json_option
 def create(name: str, email: str, months: int | None, until: int | None) -> None:
     """Create an account, without a plan unless you give --months or --until.
@@ -52,7 +52,7 @@ def create(name: str, email: str, months: int | None, until: int | None) -> None
 @account.command(short_help="Start, extend or end an account's Business plan.")
 @click.argument("account")
 @click.option("--months", type=_MONTHS, metavar="N", help="Extend the plan by N months, from its end or from now.")
-@click.option("--until", type=Date(), metavar="DATE", help="End the plan on DATE, which may be in the past.")
+@click.option("--until", type=DATE, metavar="DATE", help="End the plan on DATE, which may be in the past.")
 @click.option("--expire", is_flag=True, help="End the plan now.")
 @json_option
 def plan(

@@ -7,7 +7,7 @@ import click
 from listings.cli import describe_output_error
 from listings.cli.group import SuggestingGroup
 from listings.cli.output import Data, json_option, key_data, listed_key_data, print_message, show_json, show_rows
-from listings.cli.parameters import Date, Integer, with_service
+from listings.cli.parameters import DATE, Integer, with_service
 from listings.domain import timestamps
 from listings.domain.errors import Problem
 from listings.service import Services
@@ -30,7 +30,7 @@ def key() -> None:
 @key.command(short_help="Create a key.")
 @click.argument("account")
 @click.option("--name", required=True, help="The name of the key, such as the program that uses it.")
-@click.option("--expires", type=Date(), metavar="DATE", help="The date on which the key stops working.")
+@click.option("--expires", type=DATE, metavar="DATE", help="The date on which the key stops working.")
 @click.option(
     "--key-file",
     type=click.File("rb"),

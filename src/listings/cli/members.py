@@ -151,7 +151,7 @@ def _sections(services: Services, owner: Account) -> Mapping[str, Callable[[], A
         "activity": lambda: _read_activity(services, owner),
         "usage": lambda: _convert_rows(services.usage.list_hours(owner), _usage_data),
         "refusals": lambda: _convert_rows(services.usage.list_rejected(owner), _rejected_data),
-        "listings": lambda: _read_listings(services, owner),
+        "listings": lambda: (listing_data(one) async for page in services.transfer.read_pages(owner) for one in page),
     }
 
 
@@ -168,12 +168,6 @@ async def _read_activity(services: Services, owner: Account) -> AsyncIterator[An
         if page.next_cursor is None:
             return
         page = await services.activity.list_page(owner, page.next_cursor, _PAGE_SIZE)
-
-
-async def _read_listings(services: Services, owner: Account) -> AsyncIterator[Any]:
-    async for page in services.transfer.read_pages(owner):
-        for listing in page:
-            yield listing_data(listing)
 
 
 def _session_data(session: Session) -> Mapping[str, object]:

@@ -11,7 +11,6 @@ from starlette.routing import Route
 from listings.domain.errors import Problem
 from listings.service.keys import IssuedKey
 from listings.service.sessions import Member
-from listings.service.usage import KeyUsage
 from listings.site import presentation, session
 from listings.site.console.guards import (
     console_page,
@@ -143,7 +142,10 @@ async def _page(
 
 async def _key_page(request: Request, member: Member, problem: Problem | None = None, grace: int = _DAY) -> Response:
     services = site_of(request).services
-    usage = _find_usage((await services.usage.get(member.account)).keys, _id_of(request))
+    key_id, usages = _id_of(request), (await services.usage.get(member.account)).keys
+    usage = next((usage for usage in usages if usage.key.id == key_id), None)
+    if usage is None:
+        raise Problem("key_not_found", "You have no such key")
     return console_page(
         request,
         "key.html",
@@ -161,13 +163,6 @@ def _new_key_page(request: Request, issued: IssuedKey, note: str = "") -> Respon
     url = f"{base_url_of(request)}/api/v1/listings"
     curl = f"curl {url} -H 'X-API-Key: {issued.secret}'"
     return console_page(request, "key_created.html", issued=issued, curl=curl, note=note, status=201)
-
-
-def _find_usage(usages: list[KeyUsage], key_id: int) -> KeyUsage:
-    for usage in usages:
-        if usage.key.id == key_id:
-            return usage
-    raise Problem("key_not_found", "You have no such key")
 
 
 def _id_of(request: Request) -> int:
