@@ -10,7 +10,7 @@ _MAX_FUTURE_SECONDS = 300
 
 
 class Finding(NamedTuple):
-    """What a check found. `advice` says how to fix a warning or fault."""
+    """The finding of a check. `advice` says how to fix a warning or fault."""
 
     verdict: Verdict
     found: str

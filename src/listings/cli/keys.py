@@ -7,7 +7,7 @@ import click
 from listings.cli import describe_output_error
 from listings.cli.group import SuggestingGroup
 from listings.cli.output import Data, json_option, key_data, listed_key_data, print_message, show_json, show_rows
-from listings.cli.parameters import DATE, Integer, with_service
+from listings.cli.parameters import DATE, ID, Integer, with_service
 from listings.domain import timestamps
 from listings.domain.errors import Problem
 from listings.service import Services
@@ -15,7 +15,6 @@ from listings.service.keys import INVALID_KEY_MESSAGE, IssuedKey
 
 _MAX_KEY_FILE_BYTES = 4096
 _MAX_GRACE_HOURS = 24 * 365
-KEY_ID = Integer(1, 2**63 - 1)
 _SYNONYMS = {"add": "create", "delete": "revoke", "disable": "revoke", "ls": "list", "rm": "revoke"}
 
 
@@ -70,7 +69,7 @@ def list_keys(account: str) -> None:
 
 
 @key.command(short_help="Replace a key with a new one.")
-@click.argument("key_id", type=KEY_ID)
+@click.argument("key_id", type=ID)
 @click.option(
     "--grace",
     type=Integer(0, _MAX_GRACE_HOURS),
@@ -94,7 +93,7 @@ def rotate(key_id: int, grace: int) -> None:
 
 
 @key.command(short_help="Revoke a key.")
-@click.argument("key_id", type=KEY_ID)
+@click.argument("key_id", type=ID)
 @json_option
 def revoke(key_id: int) -> None:
     """Revoke the key KEY_ID immediately and permanently.

@@ -3,11 +3,10 @@
 import click
 
 from listings.cli.output import json_option, listing_data, show, show_rows
-from listings.cli.parameters import Integer, with_service
+from listings.cli.parameters import ID, Integer, with_service
 from listings.domain.model import Listing
 from listings.service import Services
 
-_LISTING_ID = Integer(1, 2**63 - 1)
 _DEFAULT_LIMIT = 100
 
 
@@ -39,7 +38,7 @@ def list_listings(account: str, limit: int) -> None:
 
 
 @click.command(name="show", short_help="Show a listing.")
-@click.argument("listing_id", metavar="ID", type=_LISTING_ID)
+@click.argument("listing_id", metavar="ID", type=ID)
 @json_option
 def show_listing(listing_id: int) -> None:
     """Show all fields of the listing ID.
@@ -51,7 +50,7 @@ def show_listing(listing_id: int) -> None:
 
 
 @click.command(short_help="Delete a listing.")
-@click.argument("listing_id", metavar="ID", type=_LISTING_ID)
+@click.argument("listing_id", metavar="ID", type=ID)
 @json_option
 def delete(listing_id: int) -> None:
     """Delete the listing ID on behalf of its owner.
@@ -65,7 +64,7 @@ def delete(listing_id: int) -> None:
 
 
 @click.command(short_help="Restore a deleted listing.")
-@click.argument("listing_id", metavar="ID", type=_LISTING_ID)
+@click.argument("listing_id", metavar="ID", type=ID)
 @click.option(
     "--active", is_flag=True, help="Restore it as active. By default it is inactive until its owner activates it."
 )

@@ -11,6 +11,7 @@ import click
 
 from listings import wiring
 from listings.domain import timestamps
+from listings.domain.model import MAX_ID
 from listings.service import Services
 from listings.settings import (
     COPY_TARGET,
@@ -28,7 +29,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Parsed(click.ParamType[T]):
-    """A text that a function parses. The message of its ValueError is the error message."""
+    """A string that a function parses. The message of its ValueError is the error message."""
 
     def __init__(self, name: str, parse: Callable[[str], T]) -> None:
         self.name = name
@@ -49,6 +50,9 @@ class Integer(click.IntRange):
     """An integer within bounds. click's own type calls itself "integer range" in error messages."""
 
     name = "integer"
+
+
+ID = Integer(1, MAX_ID)
 
 
 def setting_option(attribute: str, **options: Any) -> Callable[[F], F]:  # noqa: ANN401 - passed on

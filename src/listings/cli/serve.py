@@ -165,15 +165,10 @@ def _announce(settings: Settings, base_url: str, prepared: demonstration.Demo | 
 
 def limit_connections(settings: Settings) -> Settings:
     """Raise the limit on open files if needed, and return settings with as many connections as it allows."""
-    return replace(settings, max_connections=_raise_file_limit(settings.max_connections))
-
-
-def _raise_file_limit(connections: int) -> int:
-    """Raise the limit on open files towards `connections`. Return the number of connections that are possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = connections + RESERVED_FILES
+    needed = settings.max_connections + RESERVED_FILES
     if soft == resource.RLIM_INFINITY or soft >= needed:
-        return connections
+        return settings
     limit = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-    return max(1, limit - RESERVED_FILES)
+    return replace(settings, max_connections=max(1, limit - RESERVED_FILES))

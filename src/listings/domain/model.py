@@ -4,18 +4,27 @@ The timestamps of a listing are strings (`timestamps.format_timestamp`), the for
 All other timestamps are in seconds since 1970.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 BUCKETS = 1024
+MAX_ID = 2**63 - 1
+_ID = re.compile(r"[1-9][0-9]{0,18}")
 
 Value: TypeAlias = str | int | float | bool | None
 """A stored value of a listing's field."""
 
 ListingChange: TypeAlias = Mapping[str, Value]
 """New values by the name of the `Listing` attribute. Unchanged attributes are absent."""
+
+
+def parse_id(text: str) -> int | None:
+    """Return the id of a listing in a URL or a form, or None if it is invalid."""
+    number = int(text) if _ID.fullmatch(text) else 0
+    return number if 0 < number <= MAX_ID else None
 
 
 def bucket_of(number: int) -> int:

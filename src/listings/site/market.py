@@ -1,7 +1,6 @@
 """The public market: the home page with its search, the page of a listing, robots.txt and the sitemaps."""
 
 import asyncio
-import re
 from xml.sax.saxutils import escape
 
 from starlette.requests import Request
@@ -9,13 +8,11 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from listings.domain.errors import Problem
-from listings.domain.model import MarketQuery, SitemapEntry
+from listings.domain.model import MAX_ID, MarketQuery, SitemapEntry, parse_id
 from listings.site import pages, presentation, search, session, structured_data
 from listings.site.context import site_of
 from listings.site.visitor import base_url_of, client_ip
 
-_ID = re.compile(r"[1-9][0-9]{0,18}")
-_MAX_ID = 2**63 - 1
 _SITEMAP_URLS = 50_000  # the maximum according to sitemaps.org
 _QUERY_ROWS = 1_000
 _CACHE_ONE_HOUR = {"Cache-Control": "public, max-age=3600"}
@@ -80,7 +77,7 @@ async def show_sitemaps(request: Request) -> Response:
 async def show_sitemap(request: Request) -> Response:
     """Show one sitemap, which covers 50,000 serials."""
     number = _id_of(request)
-    if number > _MAX_ID // _SITEMAP_URLS:
+    if number > MAX_ID // _SITEMAP_URLS:
         raise Problem("path_not_found", "We can't find that page")
     after, end = (number - 1) * _SITEMAP_URLS - 1, number * _SITEMAP_URLS - 1
     lines: list[str] = []
@@ -104,10 +101,10 @@ ROUTES = [
 
 
 def _id_of(request: Request) -> int:
-    text = request.path_params["id"]
-    if not _ID.fullmatch(text) or int(text) > _MAX_ID:
+    number = parse_id(request.path_params["id"])
+    if number is None:
         raise Problem("listing_not_found", "This listing does not exist or is no longer available")
-    return int(text)
+    return number
 
 
 def _is_view(request: Request) -> bool:

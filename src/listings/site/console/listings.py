@@ -1,7 +1,6 @@
 """Listing pages: search, create, edit, pause, resume, delete and restore listings."""
 
 import hashlib
-import re
 import secrets
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from starlette.routing import Route
 from listings.contract.listings import ChangeStep, Step
 from listings.domain import fields
 from listings.domain.errors import Problem
-from listings.domain.model import Listing, ListingChange
+from listings.domain.model import Listing, ListingChange, parse_id
 from listings.service import Services
 from listings.service.listings import WriteOptions
 from listings.service.sessions import Member
@@ -35,8 +34,6 @@ from listings.site.console.listing_search import ACTIONS, SORTS, STATUSES, Searc
 from listings.site.context import site_of
 
 _PATH = "/console/listings"
-_ID = re.compile(r"[1-9][0-9]{0,18}")
-_MAX_ID = 2**63 - 1
 _MAX_SELECTED = 100
 _NEEDS_PLAN = {"resume", "restore"}  # as in the API, publishing a listing needs a plan
 
@@ -44,7 +41,7 @@ _NEEDS_PLAN = {"resume", "restore"}  # as in the API, publishing a listing needs
 class _BulkResult(NamedTuple):
     """The result of a bulk change: the number of changed listings, and title and reason of the rejected ones."""
 
-    participle: str  # of the action
+    participle: str  # such as "paused"
     changed: int
     rejected: Sequence[tuple[str, str]]
 
@@ -60,7 +57,7 @@ async def change_many(request: Request, member: Member) -> Response:
     """Pause, resume, delete or restore the selected listings."""
     form = await read_form(request)
     action, search = get_text(form, "action"), read(form)
-    ids = [int(text) for text in form.getlist("id") if isinstance(text, str) and _is_id(text)][:_MAX_SELECTED]
+    ids = [number for value in form.getlist("id") if (number := parse_id(str(value)))][:_MAX_SELECTED]
     if action not in ACTIONS or not ids:
         problem = Problem("invalid_request", "Select at least one listing")
         return await _listings_page(request, member, search, problem)
@@ -166,11 +163,11 @@ async def _save(
     services: Services, member: Member, listing: Listing, sent: listing_form.FormValues, version: str
 ) -> Listing:
     """Raise Problem("precondition_failed") if the form shows another version of the listing."""
-    versions = frozenset({int(version)} if _is_id(version) else ())
     change: ListingChange = {}
-    if listing.version in versions:
+    shown = parse_id(version) or 0
+    if shown == listing.version:
         change, _ = fields.parse_listing_change(listing_form.changed_body(sent, listing), strict=True)
-    return await services.listings.update(member.caller, listing.id, change, WriteOptions(versions=versions))
+    return await services.listings.update(member.caller, listing.id, change, WriteOptions(versions=frozenset({shown})))
 
 
 async def _change(services: Services, member: Member, action: str, listing_id: int) -> None:
@@ -288,12 +285,8 @@ async def _get_own_listing(request: Request, member: Member) -> Listing:
 
     Raises Problem("listing_not_found"), also if the listing belongs to another account.
     """
-    text = request.path_params["id"]
-    listing = await site_of(request).services.listings.find_own(member.caller, int(text) if _is_id(text) else 0)
+    listing_id = parse_id(request.path_params["id"]) or 0
+    listing = await site_of(request).services.listings.find_own(member.caller, listing_id)
     if listing is not None:
         return listing
     raise Problem("listing_not_found", "You have no such listing")
-
-
-def _is_id(text: str) -> bool:
-    return bool(_ID.fullmatch(text)) and int(text) <= _MAX_ID
