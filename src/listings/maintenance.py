@@ -17,7 +17,9 @@ from listings.ratelimit.mapped import LogFile, MappedLimiter, list_log_files
 from listings.ratelimit.memory import MemoryLimiter
 from listings.settings import Settings
 from listings.store.migrations import Migration
-from listings.store.sqlite.maintenance import backup, inspection, migrate, restore
+from listings.store.sqlite import connections
+from listings.store.sqlite.maintenance import backup, inspection, migrate, restore, snapshot
+from listings.store.sqlite.maintenance.inspection import Inspection
 from listings.store.sqlite.maintenance.restore import Restored
 from listings.store.sqlite.maintenance.snapshot import Progress, ignore_progress
 from listings.wiring import build_redis_endpoint, build_redis_limiter, create_data_folder
@@ -152,11 +154,37 @@ async def _copy_rate_limits(source: Settings, target: Settings, database_id: str
     return keys
 
 
+def inspect_database(settings: Settings) -> Inspection:
+    """Inspect the SQLite database without changing it."""
+    return inspection.inspect(settings.file)
+
+
 def inspect_postgres(settings: Settings) -> "PostgresInspection":
     """Inspect the PostgreSQL server and database without changing them. Raises Problem if that is impossible."""
     from listings.store.postgres import inspection as postgres_inspection  # noqa: PLC0415 - as above
 
     return _run_in_thread(postgres_inspection.inspect(str(settings.database)))
+
+
+def get_sqlite_version() -> str:
+    """Return the version of SQLite. Raises Problem("schema_mismatch") if it has a bug that can corrupt the file."""
+    connections.require_safe_sqlite()
+    return connections.get_sqlite_version()
+
+
+def find_orphaned_wal(settings: Settings) -> tuple[Path | None, str]:
+    """Return the WAL or journal whose database is missing, or None, and advice for that case."""
+    return connections.find_orphaned_wal(settings.file), connections.ORPHANED_WAL_ADVICE
+
+
+def get_free_bytes(settings: Settings) -> tuple[int, int]:
+    """Return the bytes by which the database can grow, and the minimum at which the store is ready."""
+    return connections.get_free_bytes(settings.file), connections.MIN_FREE_BYTES
+
+
+def find_stale_drafts(settings: Settings) -> list[Path]:
+    """Return temporary files that killed backups left in the database's folder."""
+    return snapshot.find_stale_drafts(settings.file.resolve().parent)
 
 
 def list_rate_limit_files(settings: Settings) -> list[LogFile] | None:

@@ -107,17 +107,12 @@ def _replace_closed_streams() -> None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
 
 
-def _is_stdout_unwritable() -> bool:
-    try:
-        sys.stdout.flush()
-    except OSError:
-        return True
-    return False
-
-
 def _describe(error: Exception) -> str:
-    if isinstance(error, OSError) and _is_stdout_unwritable():
-        return describe_output_error(error)
+    if isinstance(error, OSError):
+        try:
+            sys.stdout.flush()
+        except OSError:
+            return describe_output_error(error)
     return f"Unexpected error, please report it: {type(error).__name__}: {error}"
 
 

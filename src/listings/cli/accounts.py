@@ -5,7 +5,7 @@ import click
 from listings.cli import members
 from listings.cli.group import SuggestingGroup
 from listings.cli.output import Data, account_data, json_option, show, show_rows, status_data
-from listings.cli.parameters import Date, Integer, with_service
+from listings.cli.parameters import DATE, Integer, with_service
 from listings.domain import timestamps
 from listings.domain.model import Account
 from listings.service import Services
@@ -30,12 +30,9 @@ for command in (members.invite, members.erase, members.export):
 @click.option("--name", required=True, help="The name of the account.")
 @click.option("--email", required=True, help="Its email address, unique among accounts.")
 @click.option("--months", type=_MONTHS, metavar="N", help="Start a Business plan that lasts N calendar months.")
-@click.option("--until", type=Date(), metavar="DATE", help="Start a Business plan that ends on DATE.")
+@click.option("--until", type=DATE, metavar="DATE", help="Start a Business plan that ends on DATE.")
 @json_option
-@click.pass_context
-def create(
-    context: click.Context, name: str, email: str, months: int | None, until: int | None, *, as_json: bool
-) -> None:
+def create(name: str, email: str, months: int | None, until: int | None) -> None:
     """Create an account, without a plan unless you give --months or --until.
 
     \b
@@ -48,24 +45,21 @@ def create(
         end = timestamps.add_months(services.clock(), months) if months is not None else until
         return await services.accounts.add(name, email, end)
 
-    show(account_data(with_service(context, use)), as_json=as_json)
+    show(account_data(with_service(use)))
 
 
 @account.command(short_help="Start, extend or end an account's Business plan.")
 @click.argument("account")
 @click.option("--months", type=_MONTHS, metavar="N", help="Extend the plan by N months, from its end or from now.")
-@click.option("--until", type=Date(), metavar="DATE", help="End the plan on DATE, which may be in the past.")
+@click.option("--until", type=DATE, metavar="DATE", help="End the plan on DATE, which may be in the past.")
 @click.option("--expire", is_flag=True, help="End the plan now.")
 @json_option
-@click.pass_context
 def plan(
-    context: click.Context,
     account: str,
     months: int | None,
     until: int | None,
     *,
     expire: bool,
-    as_json: bool,
 ) -> None:
     """Start, extend or end the Business plan of ACCOUNT.
 
@@ -80,13 +74,12 @@ def plan(
             return await services.accounts.extend_plan(account, months)
         return await (services.accounts.expire_plan(account) if expire else services.accounts.set_plan(account, until))
 
-    show(account_data(with_service(context, use)), as_json=as_json)
+    show(account_data(with_service(use)))
 
 
 @account.command(name="list")
 @json_option
-@click.pass_context
-def list_accounts(context: click.Context, *, as_json: bool) -> None:
+def list_accounts() -> None:
     """List all accounts.
 
     \b
@@ -96,14 +89,13 @@ def list_accounts(context: click.Context, *, as_json: bool) -> None:
     async def use(services: Services) -> list[Data]:
         return [status_data(account) async for account in services.accounts.iterate()]
 
-    show_rows(("id", "name", "email", "plan_expires_at", "disabled_at"), with_service(context, use), as_json=as_json)
+    show_rows(("id", "name", "email", "plan_expires_at", "disabled_at"), with_service(use))
 
 
 @account.command(name="show", short_help="Show an account.")
 @click.argument("account")
 @json_option
-@click.pass_context
-def show_account(context: click.Context, account: str, *, as_json: bool) -> None:
+def show_account(account: str) -> None:
     """Show ACCOUNT and the numbers of its listings and usable keys.
 
     \b
@@ -122,14 +114,13 @@ def show_account(context: click.Context, account: str, *, as_json: bool) -> None
             "deleted_listings": counts.deleted,
         }
 
-    show(with_service(context, use), as_json=as_json)
+    show(with_service(use))
 
 
 @account.command(short_help="Disable an account.")
 @click.argument("account")
 @json_option
-@click.pass_context
-def disable(context: click.Context, account: str, *, as_json: bool) -> None:
+def disable(account: str) -> None:
     """Disable ACCOUNT: reject its keys with 403 and sign its owner out. Nothing is deleted.
 
     `listings account enable` reverses this.
@@ -137,17 +128,16 @@ def disable(context: click.Context, account: str, *, as_json: bool) -> None:
     \b
     Example: listings account disable alice@example.com
     """
-    show(status_data(with_service(context, lambda services: services.accounts.disable(account))), as_json=as_json)
+    show(status_data(with_service(lambda services: services.accounts.disable(account))))
 
 
 @account.command(short_help="Enable a disabled account.")
 @click.argument("account")
 @json_option
-@click.pass_context
-def enable(context: click.Context, account: str, *, as_json: bool) -> None:
+def enable(account: str) -> None:
     """Enable the disabled ACCOUNT, so that its keys work again.
 
     \b
     Example: listings account enable alice@example.com
     """
-    show(status_data(with_service(context, lambda services: services.accounts.enable(account))), as_json=as_json)
+    show(status_data(with_service(lambda services: services.accounts.enable(account))))

@@ -6,44 +6,24 @@ from typing import Any, TypeVar
 
 import click
 
-from listings.cli.output import Data, json_option, print_message, show_rows
+from listings.cli.output import json_option, print_message, show_rows
+from listings.cli.parameters import Parsed
 from listings.conform.client import Address, parse_address
 from listings.conform.runner import run
 from listings.conform.session import Keys
 from listings.conform.verdicts import Result, Verdict
 
-_STYLES = {
-    Verdict.PASSED.value: "green",
-    Verdict.FAILED.value: "bold red",
-    Verdict.BLOCKED.value: "red",
-    Verdict.SKIPPED.value: "yellow",
-}
+_STYLES = {"passed": "green", "failed": "bold red", "blocked": "red", "skipped": "yellow"}
 _MAX_TIMEOUT_SECONDS = 600
 
 C = TypeVar("C", bound=Callable[..., Any])
 
 
-class BaseUrl(click.ParamType[Address]):
-    """The base URL of a server."""
-
-    name = "url"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Address:  # noqa: ANN401 - click's signature
-        try:
-            return value if isinstance(value, Address) else parse_address(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-class KeyText(click.ParamType[str]):
-    """An API key that fits into a header. Error messages do not repeat it."""
-
-    name = "key"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401 - click's signature
-        if not value or not all("!" <= letter <= "~" for letter in value):
-            self.fail("must consist of printable ASCII characters without spaces", param, ctx)
-        return str(value)
+def _parse_key(text: str) -> str:
+    """Return an API key that fits into a header. The error message does not repeat it."""
+    if not text or not all("!" <= letter <= "~" for letter in text):
+        raise ValueError("must consist of printable ASCII characters without spaces")
+    return text
 
 
 class Seconds(click.FloatRange):
@@ -58,13 +38,14 @@ class Seconds(click.FloatRange):
 
 def _key_option(name: str, text: str, *, required: bool = False) -> Callable[[C], C]:
     variable = f"LISTINGS_CONFORM_{name.upper().replace('-', '_')}"
+    key = Parsed("key", _parse_key)
     return click.option(
-        f"--{name}", type=KeyText(), envvar=variable, show_envvar=True, metavar="KEY", required=required, help=text
+        f"--{name}", type=key, envvar=variable, show_envvar=True, metavar="KEY", required=required, help=text
     )
 
 
 @click.command(short_help="Check any server against the specification.")
-@click.argument("base_url", type=BaseUrl())
+@click.argument("base_url", type=Parsed("url", parse_address))
 @_key_option("key", "An API key of an account with an active Business plan and preferably no listings.", required=True)
 @_key_option("other-key", "An API key of another account, to check that it has no access.")
 @_key_option("expired-key", "An API key of an account whose Business plan has expired.")
@@ -88,7 +69,6 @@ def conform(
     timeout: float,
     *,
     rate_limit: bool,
-    as_json: bool,
 ) -> int:
     """Check the server at BASE_URL against the specification, sentence by sentence.
 
@@ -104,19 +84,9 @@ def conform(
         raise click.UsageError("--key, --other-key and --expired-key must differ: each is of another account.")
     results = run(base_url, Keys(key, other_key, expired_key), print_message, rate_limit=rate_limit, timeout=timeout)
     columns = ("id", "sentence", "verdict", "happened")
-    show_rows(columns, map(_data, results), as_json=as_json, styles=_STYLES)
+    show_rows(columns, [result._asdict() for result in results], _STYLES)
     print_message(_summarize(results))
     return int(any(result.verdict in {Verdict.FAILED, Verdict.BLOCKED} for result in results))
-
-
-def _data(result: Result) -> Data:
-    return {
-        "id": result.id,
-        "section": result.section,
-        "sentence": result.sentence,
-        "verdict": result.verdict.value,
-        "happened": result.happened,
-    }
 
 
 def _summarize(results: list[Result]) -> str:

@@ -21,8 +21,7 @@ from listings.settings import COPY_TARGET, resolve_setting
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be copied and change nothing.")
 @json_option
-@click.pass_context
-def copy(context: click.Context, copy_to: str | None, *, dry_run: bool, as_json: bool) -> None:
+def copy(copy_to: str | None, *, dry_run: bool) -> None:
     """Copy the SQLite database to an empty PostgreSQL database, and verify every row.
 
     Ids, keys, plans and rate limit counts are preserved. Stop the service first. Run the command again to continue an
@@ -33,7 +32,7 @@ def copy(context: click.Context, copy_to: str | None, *, dry_run: bool, as_json:
     \b
     Example: listings copy --to postgresql://listings@db.example/listings --dry-run
     """
-    settings = load_settings(context)
+    settings = load_settings()
     target = _parse_target(copy_to)
     start = time.monotonic()
     with show_progress("Comparing" if dry_run else "Copying") as progress:
@@ -47,7 +46,7 @@ def copy(context: click.Context, copy_to: str | None, *, dry_run: bool, as_json:
     }
     if not dry_run:
         data["rate_limits"] = maintenance.copy_rate_limits(settings, target, copied.database_id)
-    show(data | {"seconds": round(time.monotonic() - start, 3)}, as_json=as_json)
+    show(data | {"seconds": round(time.monotonic() - start, 3)})
     if dry_run:
         print_message("This was a dry run: nothing was written")
 

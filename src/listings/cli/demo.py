@@ -15,6 +15,7 @@ from listings.service import Services
 
 _LISTINGS = "/api/v1/listings"
 _PASSWORD = "CONSOLE_PASSWORD"  # noqa: S105 - the variable in demo.env
+_FUTURE, _PAST = "2099-12-31", "2020-01-01"
 _PASSWORD_FORMAT = re.compile(r"[A-Za-z0-9_-]{16}")
 
 
@@ -26,18 +27,10 @@ class _DemoAccount(NamedTuple):
 
 
 _ACCOUNTS = (
-    _DemoAccount("API_KEY", "yours", SeedAccount("Alice's Attic", "alice@demo.example", "2099-12-31"), ALICE),
+    _DemoAccount("API_KEY", "yours", SeedAccount("Alice's Attic", "alice@demo.example", _FUTURE), ALICE),
+    _DemoAccount("OTHER_API_KEY", "another account's", SeedAccount("Bob's Tools", "bob@demo.example", _FUTURE), BOB),
     _DemoAccount(
-        "OTHER_API_KEY",
-        "another account's",
-        SeedAccount("Bob's Tools", "bob@demo.example", "2099-12-31"),
-        BOB,
-    ),
-    _DemoAccount(
-        "EXPIRED_API_KEY",
-        "with an expired plan",
-        SeedAccount("Charlie", "charlie@demo.example", "2020-01-01"),
-        CHARLIE,
+        "EXPIRED_API_KEY", "with an expired plan", SeedAccount("Charlie", "charlie@demo.example", _PAST), CHARLIE
     ),
 )
 

@@ -11,13 +11,11 @@ from listings.cli.parameters import survey_settings
 from listings.settings import find_removed_variables, find_unknown_variables
 
 _STYLES = {"ok": "green", "warning": "yellow", "fault": "bold red"}
-EXIT_ERROR = 1
 
 
 @click.command(short_help="Check the installation and suggest fixes.")
 @json_option
-@click.pass_context
-def doctor(context: click.Context, *, as_json: bool) -> int:
+def doctor() -> int:
     """Check settings, database, permissions, disk, clock and service, and suggest how to fix each problem.
 
     Nothing is changed, and the service may be running. The exit code is 1 if there is a fault.
@@ -26,6 +24,6 @@ def doctor(context: click.Context, *, as_json: bool) -> int:
     Example: listings doctor
     """
     unknown, removed = find_unknown_variables(os.environ), find_removed_variables(os.environ)
-    results = list(checks.run_checks(survey_settings(context), unknown, removed))
-    show_rows(CheckResult._fields, [result._asdict() for result in results], as_json=as_json, styles=_STYLES)
-    return EXIT_ERROR if any(result.verdict == "fault" for result in results) else 0
+    results = list(checks.run_checks(survey_settings(), unknown, removed))
+    show_rows(CheckResult._fields, [result._asdict() for result in results], _STYLES)
+    return int(any(result.verdict == "fault" for result in results))

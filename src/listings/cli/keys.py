@@ -6,17 +6,15 @@ import click
 
 from listings.cli import describe_output_error
 from listings.cli.group import SuggestingGroup
-from listings.cli.output import Data, json_option, key_data, listed_key_data, print_message, show, show_rows
-from listings.cli.parameters import Date, Integer, with_service
+from listings.cli.output import Data, json_option, key_data, listed_key_data, print_message, show_json, show_rows
+from listings.cli.parameters import DATE, ID, Integer, with_service
 from listings.domain import timestamps
 from listings.domain.errors import Problem
-from listings.domain.model import MAX_ID
 from listings.service import Services
 from listings.service.keys import INVALID_KEY_MESSAGE, IssuedKey
 
 _MAX_KEY_FILE_BYTES = 4096
 _MAX_GRACE_HOURS = 24 * 365
-KEY_ID = Integer(1, MAX_ID)
 _SYNONYMS = {"add": "create", "delete": "revoke", "disable": "revoke", "ls": "list", "rm": "revoke"}
 
 
@@ -31,7 +29,7 @@ def key() -> None:
 @key.command(short_help="Create a key.")
 @click.argument("account")
 @click.option("--name", required=True, help="The name of the key, such as the program that uses it.")
-@click.option("--expires", type=Date(), metavar="DATE", help="The date on which the key stops working.")
+@click.option("--expires", type=DATE, metavar="DATE", help="The date on which the key stops working.")
 @click.option(
     "--key-file",
     type=click.File("rb"),
@@ -39,16 +37,7 @@ def key() -> None:
     help="Register the existing key in FILE, or on standard input (-), instead of creating one.",
 )
 @json_option
-@click.pass_context
-def create(
-    context: click.Context,
-    account: str,
-    name: str,
-    expires: int | None,
-    key_file: BinaryIO | None,
-    *,
-    as_json: bool,
-) -> None:
+def create(account: str, name: str, expires: int | None, key_file: BinaryIO | None) -> None:
     """Create a key for ACCOUNT and print it. It is shown only once.
 
     The account needs an active Business plan.
@@ -57,20 +46,13 @@ def create(
     Example: listings key create alice@example.com --name warehouse
     """
     secret = _read_key(key_file) if key_file is not None else None
-
-    async def use(services: Services) -> IssuedKey:
-        if secret is None:
-            return await services.keys.create(account, name, expires)
-        return await services.keys.create(account, name, expires, secret)
-
-    _show_issued(with_service(context, use), as_json=as_json)
+    _show_issued(with_service(lambda services: services.keys.create(account, name, expires, secret)))
 
 
 @key.command(name="list", short_help="List an account's keys.")
 @click.argument("account")
 @json_option
-@click.pass_context
-def list_keys(context: click.Context, account: str, *, as_json: bool) -> None:
+def list_keys(account: str) -> None:
     """List the keys of ACCOUNT, including expired and revoked ones.
 
     The time of last use may be up to a minute old.
@@ -83,11 +65,11 @@ def list_keys(context: click.Context, account: str, *, as_json: bool) -> None:
         return [listed_key_data(key) for key in await services.keys.list_of(await services.accounts.find(account))]
 
     columns = ("id", "hint", "name", "created_at", "last_used_at", "expires_at", "revoked_at")
-    show_rows(columns, with_service(context, use), as_json=as_json)
+    show_rows(columns, with_service(use))
 
 
 @key.command(short_help="Replace a key with a new one.")
-@click.argument("key_id", type=KEY_ID)
+@click.argument("key_id", type=ID)
 @click.option(
     "--grace",
     type=Integer(0, _MAX_GRACE_HOURS),
@@ -96,8 +78,7 @@ def list_keys(context: click.Context, account: str, *, as_json: bool) -> None:
     help="The number of hours for which the old key keeps working; 0 ends it now. Default: 24",
 )
 @json_option
-@click.pass_context
-def rotate(context: click.Context, key_id: int, grace: int, *, as_json: bool) -> None:
+def rotate(key_id: int, grace: int) -> None:
     """Replace the key KEY_ID with a new one and print that. It is shown only once.
 
     The new key has the name and the expiry date of the old one.
@@ -105,33 +86,29 @@ def rotate(context: click.Context, key_id: int, grace: int, *, as_json: bool) ->
     \b
     Example: listings key rotate 7 --grace 48
     """
-    issued = with_service(context, lambda services: services.keys.rotate(key_id, grace * 3600))
-    _show_issued(issued, as_json=as_json)
+    issued = with_service(lambda services: services.keys.rotate(key_id, grace * 3600))
+    _show_issued(issued)
     if issued.key.expires_at is not None:
         print_message(f"Like the old key, it expires at {timestamps.format_timestamp(issued.key.expires_at)}")
 
 
 @key.command(short_help="Revoke a key.")
-@click.argument("key_id", type=KEY_ID)
+@click.argument("key_id", type=ID)
 @json_option
-@click.pass_context
-def revoke(context: click.Context, key_id: int, *, as_json: bool) -> None:
+def revoke(key_id: int) -> None:
     """Revoke the key KEY_ID immediately and permanently.
 
     \b
     Example: listings key revoke 7
     """
-    revoked = with_service(context, lambda services: services.keys.revoke(key_id))
-    if as_json:
-        show(key_data(revoked), as_json=True)
+    revoked = with_service(lambda services: services.keys.revoke(key_id))
+    show_json(key_data(revoked))
     print_message(f"Revoked key {revoked.id} ({revoked.hint})")
 
 
-def _show_issued(issued: IssuedKey, *, as_json: bool) -> None:
+def _show_issued(issued: IssuedKey) -> None:
     try:
-        if as_json:
-            show(key_data(issued.key, issued.secret), as_json=True)
-        else:
+        if not show_json(key_data(issued.key, issued.secret)):
             click.echo(issued.secret)
     except OSError as error:
         lost = f"key {issued.key.id} was created but could not be printed: run `listings key revoke {issued.key.id}`"

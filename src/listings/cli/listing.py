@@ -3,11 +3,10 @@
 import click
 
 from listings.cli.output import json_option, listing_data, show, show_rows
-from listings.cli.parameters import Integer, with_service
-from listings.domain.model import MAX_ID, Listing
+from listings.cli.parameters import ID, Integer, with_service
+from listings.domain.model import Listing
 from listings.service import Services
 
-_LISTING_ID = Integer(1, MAX_ID)
 _DEFAULT_LIMIT = 100
 
 
@@ -21,8 +20,7 @@ _DEFAULT_LIMIT = 100
     help=f"List at most N listings. Default: {_DEFAULT_LIMIT}",
 )
 @json_option
-@click.pass_context
-def list_listings(context: click.Context, account: str, limit: int, *, as_json: bool) -> None:
+def list_listings(account: str, limit: int) -> None:
     """List the newest listings of ACCOUNT, including inactive and deleted ones.
 
     ACCOUNT is an account id or an email address. To list accounts, use `listings account list`.
@@ -34,29 +32,27 @@ def list_listings(context: click.Context, account: str, limit: int, *, as_json: 
     async def use(services: Services) -> list[Listing]:
         return await services.listings.list_latest(await services.accounts.find(account), limit)
 
-    rows = map(listing_data, with_service(context, use))
+    rows = map(listing_data, with_service(use))
     columns = ("id", "state", "title", "type", "price", "view_count", "updated_at")
-    show_rows(columns, rows, as_json=as_json)
+    show_rows(columns, rows)
 
 
 @click.command(name="show", short_help="Show a listing.")
-@click.argument("listing_id", metavar="ID", type=_LISTING_ID)
+@click.argument("listing_id", metavar="ID", type=ID)
 @json_option
-@click.pass_context
-def show_listing(context: click.Context, listing_id: int, *, as_json: bool) -> None:
+def show_listing(listing_id: int) -> None:
     """Show all fields of the listing ID.
 
     \b
     Example: listings show 1025
     """
-    show(listing_data(with_service(context, lambda services: services.listings.get_any(listing_id))), as_json=as_json)
+    show(listing_data(with_service(lambda services: services.listings.get_any(listing_id))))
 
 
 @click.command(short_help="Delete a listing.")
-@click.argument("listing_id", metavar="ID", type=_LISTING_ID)
+@click.argument("listing_id", metavar="ID", type=ID)
 @json_option
-@click.pass_context
-def delete(context: click.Context, listing_id: int, *, as_json: bool) -> None:
+def delete(listing_id: int) -> None:
     """Delete the listing ID on behalf of its owner.
 
     It is no longer on the market, but `listings undelete` can restore it.
@@ -64,20 +60,16 @@ def delete(context: click.Context, listing_id: int, *, as_json: bool) -> None:
     \b
     Example: listings delete 1025
     """
-    show(
-        listing_data(with_service(context, lambda services: services.listings.delete_for_owner(listing_id))),
-        as_json=as_json,
-    )
+    show(listing_data(with_service(lambda services: services.listings.delete_for_owner(listing_id))))
 
 
 @click.command(short_help="Restore a deleted listing.")
-@click.argument("listing_id", metavar="ID", type=_LISTING_ID)
+@click.argument("listing_id", metavar="ID", type=ID)
 @click.option(
     "--active", is_flag=True, help="Restore it as active. By default it is inactive until its owner activates it."
 )
 @json_option
-@click.pass_context
-def undelete(context: click.Context, listing_id: int, *, active: bool, as_json: bool) -> None:
+def undelete(listing_id: int, *, active: bool) -> None:
     """Restore the deleted listing ID.
 
     To restore the database from a backup, use `listings restore`.
@@ -85,5 +77,5 @@ def undelete(context: click.Context, listing_id: int, *, active: bool, as_json: 
     \b
     Example: listings undelete 1025
     """
-    restored = with_service(context, lambda services: services.listings.restore_for_owner(listing_id, active=active))
-    show(listing_data(restored), as_json=as_json)
+    restored = with_service(lambda services: services.listings.restore_for_owner(listing_id, active=active))
+    show(listing_data(restored))

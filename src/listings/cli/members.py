@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, TypeVar
 import click
 import msgspec
 
-from listings.cli.output import json_option, listed_key_data, listing_data, print_message, show, status_data
+from listings.cli.output import json_option, listed_key_data, listing_data, print_message, show_json, status_data
 from listings.cli.parameters import load_settings, with_service
 from listings.cli.resumable_file import require_absent, resolve_target
 from listings.contract.history import CONSOLE, OPERATOR, Event, RejectedRequest, UsageCount
@@ -38,8 +38,7 @@ _HOUR_SECONDS = 3600
     help="The public URL of the console. Default: LISTINGS_BASE_URL, or the address of `listings serve`",
 )
 @json_option
-@click.pass_context
-def invite(context: click.Context, account: str, base_url: str | None, *, as_json: bool) -> None:
+def invite(account: str, base_url: str | None) -> None:
     """Print a link with which the owner of ACCOUNT sets a password for the console.
 
     The link works once, within 7 days, and invalidates earlier links. Send it only to the owner. An existing password
@@ -48,16 +47,14 @@ def invite(context: click.Context, account: str, base_url: str | None, *, as_jso
     \b
     Example: listings account invite alice@example.com --base-url https://market.example
     """
-    base = _validate_base_url(base_url) if base_url else _default_base_url(context)
+    base = _validate_base_url(base_url) if base_url else _default_base_url()
 
     async def use(services: Services) -> tuple[str, int]:
         return await services.invitations.create(account), int(services.clock()) + INVITATION_SECONDS
 
-    token, expires_at = with_service(context, use)
+    token, expires_at = with_service(use)
     link = f"{base}/invitations/{token}"
-    if as_json:
-        show({"link": link, "expires_at": timestamps.format_timestamp(expires_at)}, as_json=True)
-    else:
+    if not show_json({"link": link, "expires_at": timestamps.format_timestamp(expires_at)}):
         click.echo(link)
 
 
@@ -68,8 +65,8 @@ def _validate_base_url(base_url: str) -> str:
     return base
 
 
-def _default_base_url(context: click.Context) -> str:
-    settings = load_settings(context)
+def _default_base_url() -> str:
+    settings = load_settings()
     if not settings.port:
         advice = "give the URL of the console with --base-url or LISTINGS_BASE_URL"
         raise Problem("invalid_setting", f"LISTINGS_PORT is 0, so the port of the service is unknown: {advice}")
@@ -81,8 +78,7 @@ def _default_base_url(context: click.Context) -> str:
 @click.argument("account")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
-@click.pass_context
-def erase(context: click.Context, account: str, *, yes: bool, as_json: bool) -> None:
+def erase(account: str, *, yes: bool) -> None:
     """Permanently delete the personal data of ACCOUNT, and delete its listings.
 
     This removes the account's name, email address, password, sessions, invitations, names of keys, activity and usage.
@@ -95,13 +91,12 @@ def erase(context: click.Context, account: str, *, yes: bool, as_json: bool) -> 
     \b
     Example: listings account erase alice@example.com --yes
     """
-    found = with_service(context, lambda services: services.accounts.find(account))
+    found = with_service(lambda services: services.accounts.find(account))
     was_erased = is_erased(found)
     if not (yes or was_erased):
         click.confirm(f"Permanently erase account {found.id} ({found.email})?", abort=True, err=True)
-    erased = with_service(context, lambda services: services.accounts.erase(str(found.id)))
-    if as_json:
-        show(status_data(erased), as_json=True)
+    erased = with_service(lambda services: services.accounts.erase(str(found.id)))
+    show_json(status_data(erased))
     print_message(f"Account {erased.id} was already erased" if was_erased else f"Erased account {erased.id}")
 
 
@@ -109,8 +104,7 @@ def erase(context: click.Context, account: str, *, yes: bool, as_json: bool) -> 
 @click.argument("account")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
-@click.pass_context
-def export(context: click.Context, account: str, file: Path, *, force: bool) -> None:
+def export(account: str, file: Path, *, force: bool) -> None:
     """Export everything stored about ACCOUNT to FILE, as one JSON object.
 
     FILE contains the account and its keys, sessions, activity, usage, rejected requests and listings, including deleted
@@ -131,7 +125,7 @@ def export(context: click.Context, account: str, file: Path, *, force: bool) -> 
         return owner.id
 
     try:
-        account_id = with_service(context, use)
+        account_id = with_service(use)
     except OSError as error:
         raise Problem("invalid_request", f"{file} can't be written: {error.strerror}") from None
     print_message(f"Exported account {account_id} to {file}")
@@ -157,7 +151,7 @@ def _sections(services: Services, owner: Account) -> Mapping[str, Callable[[], A
         "activity": lambda: _read_activity(services, owner),
         "usage": lambda: _convert_rows(services.usage.list_hours(owner), _usage_data),
         "refusals": lambda: _convert_rows(services.usage.list_rejected(owner), _rejected_data),
-        "listings": lambda: _read_listings(services, owner),
+        "listings": lambda: (listing_data(one) async for page in services.transfer.read_pages(owner) for one in page),
     }
 
 
@@ -174,12 +168,6 @@ async def _read_activity(services: Services, owner: Account) -> AsyncIterator[An
         if page.next_cursor is None:
             return
         page = await services.activity.list_page(owner, page.next_cursor, _PAGE_SIZE)
-
-
-async def _read_listings(services: Services, owner: Account) -> AsyncIterator[Any]:
-    async for page in services.transfer.read_pages(owner):
-        for listing in page:
-            yield listing_data(listing)
 
 
 def _session_data(session: Session) -> Mapping[str, object]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from listings import maintenance
-from listings.cli.output import json_option, print_message, show
+from listings.cli.output import json_option, print_message, show_json
 from listings.cli.parameters import load_settings
 from listings.store.migrations import Migration
 
@@ -14,8 +14,7 @@ from listings.store.migrations import Migration
 @click.command(short_help="Create the database or update its schema.")
 @click.option("--dry-run", is_flag=True, help="Show the pending migrations and change nothing.")
 @json_option
-@click.pass_context
-def migrate(context: click.Context, *, dry_run: bool, as_json: bool) -> None:
+def migrate(*, dry_run: bool) -> None:
     """Create the database if it does not exist, or update its schema.
 
     Before an update, a SQLite database is backed up to another file in the same folder.
@@ -23,19 +22,16 @@ def migrate(context: click.Context, *, dry_run: bool, as_json: bool) -> None:
     \b
     Example: listings migrate
     """
-    settings = load_settings(context)
+    settings = load_settings()
     path = settings.redacted_database
     if dry_run:
         pending = format_migrations(maintenance.list_pending_migrations(settings))
-        if as_json:
-            show({"database": path, "pending": pending}, as_json=True)
-        else:
+        if not show_json({"database": path, "pending": pending}):
             print_message(f"Pending migrations of {path}: {', '.join(pending) or 'none'} (dry run, nothing changed)")
         return
     backups: list[Path] = []
     applied = format_migrations(maintenance.migrate_database(settings, backups.append))
-    if as_json:
-        show({"database": path, "applied": applied, "backup": str(backups[0]) if backups else None}, as_json=True)
+    if show_json({"database": path, "applied": applied, "backup": str(backups[0]) if backups else None}):
         return
     for backup in backups:
         report_backup(backup)

@@ -22,33 +22,48 @@ Value: TypeAlias = str | float | bool | list[str] | None
 Data: TypeAlias = Mapping[str, Value]
 C = TypeVar("C", bound=Callable[..., Any])
 
+_AS_JSON = "listings.cli.as_json"  # in the metadata of click's context
 _MAX_WIDTH = 10_000  # columns of a table that is not printed on a terminal
 _JOINER = "\N{ZERO WIDTH JOINER}"  # a control character that is part of many emoji
 
 
 def json_option(command: C) -> C:
-    """Add the --json flag to a command that prints data."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON, one line per row.")(command)
+    """Add the --json flag to a command that prints data. The functions below obey it."""
+    return click.option(
+        "--json",
+        is_flag=True,
+        expose_value=False,
+        callback=lambda context, _, value: context.meta.update({_AS_JSON: value}),
+        help="Print JSON, one line per row.",
+    )(command)
 
 
-def show(data: Data, *, as_json: bool) -> None:
-    """Print data on standard output."""
-    if as_json:
+def show_json(data: Data) -> bool:
+    """Print data as JSON if the command was given --json. Return whether it was."""
+    if _is_json_wanted():
         click.echo(msgspec.json.encode(data))
+    return _is_json_wanted()
+
+
+def _is_json_wanted() -> bool:
+    return bool(click.get_current_context().meta[_AS_JSON])
+
+
+def show(data: Data) -> None:
+    """Print data on standard output: JSON, or a line for each value."""
+    if show_json(data):
         return
     width = max(map(len, data)) + 2
     for name, value in data.items():
         click.echo(f"{name:<{width}}{_text(value)}")
 
 
-def show_rows(
-    names: tuple[str, ...], rows: Iterable[Data], *, as_json: bool, styles: Mapping[str, str] | None = None
-) -> None:
+def show_rows(names: tuple[str, ...], rows: Iterable[Data], styles: Mapping[str, str] | None = None) -> None:
     """Print rows on standard output: one line of JSON each, or a table of the named values.
 
     `styles` maps cell texts to terminal styles, such as {"fault": "bold red"}.
     """
-    if as_json:
+    if _is_json_wanted():
         for row in rows:
             click.echo(msgspec.json.encode(row))
         return

@@ -11,12 +11,12 @@ import click
 
 from listings import wiring
 from listings.domain import timestamps
+from listings.domain.model import MAX_ID
 from listings.service import Services
 from listings.settings import (
     COPY_TARGET,
     SETTINGS,
     ResolvedSetting,
-    Setting,
     Settings,
     load,
     mask_password,
@@ -28,16 +28,22 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Date(click.ParamType[int]):
-    """`YYYY-MM-DD` or `YYYY-MM-DD HH:MM:SS` in UTC, converted to a Unix timestamp."""
+class Parsed(click.ParamType[T]):
+    """A string that a function parses. The message of its ValueError is the error message."""
 
-    name = "date"
+    def __init__(self, name: str, parse: Callable[[str], T]) -> None:
+        self.name = name
+        self._parse = parse
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401 - click's signature
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:  # noqa: ANN401 - click's signature
         try:
-            return value if isinstance(value, int) else timestamps.parse_timestamp(value)
+            return self._parse(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+DATE = Parsed("date", timestamps.parse_timestamp)
+"""`YYYY-MM-DD` or `YYYY-MM-DD HH:MM:SS` in UTC, converted to a Unix timestamp."""
 
 
 class Integer(click.IntRange):
@@ -46,45 +52,38 @@ class Integer(click.IntRange):
     name = "integer"
 
 
-class SettingText(click.ParamType[str]):
-    """The value of a setting; a value that the setting rejects is a usage error."""
-
-    name = "text"
-
-    def __init__(self, setting: Setting) -> None:
-        self._setting = setting
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401 - click's signature
-        try:
-            self._setting.parse(value)
-        except ValueError as error:
-            shown = mask_password(value) if self._setting.secret else value
-            self.fail(f"{error}, got {shown!r}", param, ctx)
-        return str(value)
+ID = Integer(1, MAX_ID)
 
 
 def setting_option(attribute: str, **options: Any) -> Callable[[F], F]:  # noqa: ANN401 - passed on
     """Return the option of a setting, with the setting's description unless `options` have another `help`."""
     setting = next(setting for setting in (*SETTINGS, COPY_TARGET) if setting.attribute == attribute)
     help_text = f"{setting.help} Default: {setting.default}" if setting.default else setting.help
-    return click.option(setting.flag, attribute, type=SettingText(setting), **{"help": help_text, **options})
+
+    def validate(text: str) -> str:
+        try:
+            setting.parse(text)
+        except ValueError as error:
+            shown = mask_password(text) if setting.secret else text
+            raise ValueError(f"{error}, got {shown!r}") from None
+        return text
+
+    return click.option(setting.flag, attribute, type=Parsed("text", validate), **{"help": help_text, **options})
 
 
-def load_settings(context: click.Context, **flags: str | None) -> Settings:
-    """Return the settings of a command. Raises Problem("invalid_setting")."""
-    return load(os.environ, {**context.obj, **flags})
+def load_settings(**flags: str | None) -> Settings:
+    """Return the settings of the command that runs. Raises Problem("invalid_setting")."""
+    return load(os.environ, {**click.get_current_context().obj, **flags})
 
 
-def survey_settings(context: click.Context) -> list[ResolvedSetting]:
-    """Return the value and source of each setting for a command, invalid ones included."""
-    return resolve_all(os.environ, context.obj)
+def survey_settings() -> list[ResolvedSetting]:
+    """Return the value and source of each setting for the command that runs, invalid ones included."""
+    return resolve_all(os.environ, click.get_current_context().obj)
 
 
-def with_service(
-    context: click.Context, use: Callable[[Services], Awaitable[T]], *, logger_name: str = Services.__module__
-) -> T:
+def with_service(use: Callable[[Services], Awaitable[T]], *, logger_name: str = Services.__module__) -> T:
     """Run `use` with a service on the existing database. Log events name the system user as the operator."""
-    settings = load_settings(context)
+    settings = load_settings()
     configure_logs(settings, logger_name)
 
     async def run() -> T:

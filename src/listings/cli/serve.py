@@ -7,10 +7,11 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
+from typing import TypeAlias
 
 import click
 import uvloop
@@ -34,6 +35,8 @@ from listings.workers.worker import Worker
 RESERVED_FILES = 64  # open files that are not connections
 _WORKER = (sys.executable, "-P", "-m", "listings.cli.worker")
 
+_Prepare: TypeAlias = Callable[[Services], Awaitable[demonstration.Demo | None]]
+
 _log = logging.getLogger(__name__)
 
 
@@ -46,8 +49,7 @@ _log = logging.getLogger(__name__)
 )
 @click.option("-v", "--verbose", is_flag=True, help="With --demo on a terminal: log every request.")
 @setting_option("seed_file", metavar="FILE")
-@click.pass_context
-def serve(context: click.Context, /, *, demo: bool, verbose: bool, **flags: str | None) -> None:
+def serve(*, demo: bool, verbose: bool, **flags: str | None) -> None:
     """Run the service: create or update the database, then serve requests until stopped.
 
     \b
@@ -55,88 +57,65 @@ def serve(context: click.Context, /, *, demo: bool, verbose: bool, **flags: str 
     """
     if demo and not verbose and sys.stderr.isatty() and "LISTINGS_LOG_LEVEL" not in os.environ:
         flags["log_level"] = "error"  # so that the banner stays in view
-    settings = load_settings(context, **flags)
-    seed_data = seeding.read(settings.seed_file) if settings.seed_file is not None else None
+    settings = load_settings(**flags)
+    seed = seeding.read(settings.seed_file) if settings.seed_file is not None else None
+    prepare = partial(_prepare, settings=settings, seed=seed, demo=demo) if demo or seed is not None else None
     if settings.workers > 1:
-        _supervise(settings, {**context.obj, **flags}, seed_data, demo=demo)
+        _supervise(settings, {**click.get_current_context().obj, **flags}, prepare)
         return
     settings = limit_connections(settings)
     with wiring.open_observers(settings) as observers, bind_socket(settings.host, settings.port) as listener:
-        uvloop.run(_serve(settings, listener, seed_data, observers, demo=demo))
-
-
-async def _serve(
-    settings: Settings,
-    listener: socket.socket,
-    seed_data: seeding.Seed | None,
-    observers: wiring.Observers,
-    *,
-    demo: bool,
-) -> None:
-    maintenance.migrate_database(settings, report_backup)
-    with maintenance.watch_for_damage(settings) as on_damage:
-        await _run_server(settings, listener, seed_data, observers, on_damage, demo=demo)
-
-
-async def _run_server(
-    settings: Settings,
-    listener: socket.socket,
-    seed_data: seeding.Seed | None,
-    observers: wiring.Observers,
-    on_damage: maintenance.OnDamage,
-    *,
-    demo: bool,
-) -> None:
-    base_url = format_base_url(listener)
-    as_json = configure_logs(settings)
-    request_log = RequestLog(sys.stderr.buffer, settings.log_level, as_json=as_json)
-    if observers.metrics is not None:
-        print_message(f"Metrics are at {observers.metrics.url}")
-    async with wiring.open_services(settings, metrics=observers.metrics) as services:
-        with suppress(Unavailable):
-            await services.require_ready()  # connects to Redis, so that the first request does not wait for it
-        prepared = await _prepare(services, settings, seed_data, demo=demo)
-        tune_garbage_collector()
-
-        def on_ready() -> None:
-            _announce(settings, base_url, prepared)
-            on_damage(server.stop)
-
-        server = wiring.build_server(services, settings, request_log, on_ready, observers)
-        _handle_hangup(_log_no_reload, server.stop)
-        await server.serve([listener])
-    request_log.close()
-    _log.info("Stopped")
+        uvloop.run(_serve(settings, listener, observers, prepare))
 
 
 async def _prepare(
-    services: Services, settings: Settings, seed_data: seeding.Seed | None, *, demo: bool
+    services: Services, settings: Settings, seed: seeding.Seed | None, *, demo: bool
 ) -> demonstration.Demo | None:
     """Apply the seed file and create the demo's accounts."""
-    if seed_data is not None:
-        await seeding.apply(services, seed_data)
+    if seed is not None:
+        await seeding.apply(services, seed)
     return await demonstration.prepare(services, settings.file.parent) if demo else None
 
 
-def _supervise(
-    settings: Settings, flags: Mapping[str, str | None], seed_data: seeding.Seed | None, *, demo: bool
+async def _serve(
+    settings: Settings, listener: socket.socket, observers: wiring.Observers, prepare: _Prepare | None
 ) -> None:
+    maintenance.migrate_database(settings, report_backup)
+    with maintenance.watch_for_damage(settings) as on_damage:
+        base_url = format_base_url(listener)
+        as_json = configure_logs(settings)
+        request_log = RequestLog(sys.stderr.buffer, settings.log_level, as_json=as_json)
+        if observers.metrics is not None:
+            print_message(f"Metrics are at {observers.metrics.url}")
+        async with wiring.open_services(settings, metrics=observers.metrics) as services:
+            with suppress(Unavailable):
+                await services.require_ready()  # connects to Redis, so that the first request does not wait for it
+            prepared = await prepare(services) if prepare is not None else None
+            tune_garbage_collector()
+
+            def on_ready() -> None:
+                _announce(settings, base_url, prepared)
+                on_damage(server.stop)
+
+            server = wiring.build_server(services, settings, request_log, on_ready, observers)
+            _handle_hangup(_log_no_reload, server.stop)
+            await server.serve([listener])
+        request_log.close()
+        _log.info("Stopped")
+
+
+def _supervise(settings: Settings, flags: Mapping[str, str | None], prepare: _Prepare | None) -> None:
     """Run several workers. Raises Problem."""
     if sys.platform != "linux":  # workers share the rate limit by means that only Linux has
         raise Problem("invalid_setting", "LISTINGS_WORKERS must be 1 on this system: several workers need Linux")
     with bind_socket(settings.host, settings.port) as listener:
-        stopped_in_time = asyncio.run(_run_supervisor(settings, flags, listener, seed_data, demo=demo))
+        stopped_in_time = asyncio.run(_run_supervisor(settings, flags, listener, prepare))
     if not stopped_in_time:
         raise Problem("unavailable", "A worker did not stop in time and was killed. No acknowledged write is lost")
 
 
 async def _run_supervisor(
-    settings: Settings,
-    flags: Mapping[str, str | None],
-    listener: socket.socket,
-    seed_data: seeding.Seed | None,
-    *,
-    demo: bool,
+    settings: Settings, flags: Mapping[str, str | None], listener: socket.socket, prepare: _Prepare | None
 ) -> bool:
     supervisor = Supervisor(partial(Worker.start, _WORKER, flags, listener), settings.workers, listener)
     with ExitStack() as stack:
@@ -148,9 +127,9 @@ async def _run_supervisor(
         base_url = format_base_url(listener)
         configure_logs(settings, pid=os.getpid())
         prepared = None
-        if seed_data is not None or demo:
+        if prepare is not None:
             async with wiring.open_services(settings) as services:
-                prepared = await _prepare(services, settings, seed_data, demo=demo)
+                prepared = await prepare(services)
         _handle_hangup(supervisor.reload, supervisor.stop)
 
         def on_ready() -> None:
@@ -186,15 +165,10 @@ def _announce(settings: Settings, base_url: str, prepared: demonstration.Demo | 
 
 def limit_connections(settings: Settings) -> Settings:
     """Raise the limit on open files if needed, and return settings with as many connections as it allows."""
-    return replace(settings, max_connections=_raise_file_limit(settings.max_connections))
-
-
-def _raise_file_limit(connections: int) -> int:
-    """Raise the limit on open files towards `connections`. Return the number of connections that are possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = connections + RESERVED_FILES
+    needed = settings.max_connections + RESERVED_FILES
     if soft == resource.RLIM_INFINITY or soft >= needed:
-        return connections
+        return settings
     limit = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-    return max(1, limit - RESERVED_FILES)
+    return replace(settings, max_connections=max(1, limit - RESERVED_FILES))

@@ -12,8 +12,7 @@ from listings.settings import ResolvedSetting, find_removed_variables, find_unkn
 
 @click.command(short_help="Show every setting and the source of its value.")
 @json_option
-@click.pass_context
-def settings(context: click.Context, *, as_json: bool) -> None:
+def settings() -> None:
     """Show every setting, its value, and its source: the default, an environment variable, a file or a flag.
 
     Passwords are masked. Invalid values are reported, and the exit code is then 1. Unknown variables that begin with
@@ -22,8 +21,8 @@ def settings(context: click.Context, *, as_json: bool) -> None:
     \b
     Example: listings settings
     """
-    given = survey_settings(context)
-    show_rows(("setting", "value", "from"), map(_row, given), as_json=as_json)
+    given = survey_settings()
+    show_rows(("setting", "value", "from"), map(_row, given))
     for name in find_unknown_variables(os.environ):
         print_message(f"{name} is not a setting and is ignored")
     faults = [*(value.error for value in given if value.error), *find_removed_variables(os.environ)]

@@ -13,40 +13,37 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from listings.cli.output import json_option, print_message, show
-from listings.cli.parameters import with_service
+from listings.cli.parameters import Parsed, with_service
 from listings.cli.resumable_file import Origin, PartialFile, require_absent, resolve_target
 from listings.contract.imports import ImportProgress, Position, RowOutcome
 from listings.domain.errors import Problem
 from listings.service import Services
 from listings.service.transfer import importer
-from listings.service.transfer.file_formats import Format, ImportFile, detect_format
+from listings.service.transfer.file_formats import ImportFile, detect_format
 from listings.service.transfer.rows import Row
 
 _PAGES_BETWEEN_SAVES = 10
 _MAX_IGNORED_COLUMNS = 20  # that are reported
 
 
-class ListingsFile(click.ParamType[Path]):
-    """A file of listings; the end of its name determines the format."""
+def _parse_file(text: str) -> Path:
+    """Return the path of a file of listings; the end of its name determines the format."""
+    try:
+        detect_format(Path(text))
+    except ValueError as error:
+        raise ValueError(f"{text!r} {error}") from None
+    return Path(text)
 
-    name = "file"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:  # noqa: ANN401 - click's signature
-        path = Path(value)
-        try:
-            detect_format(path)
-        except ValueError as error:
-            self.fail(f"{value!r} {error}", param, ctx)
-        return path
+_FILE = click.argument("file", type=Parsed("file", _parse_file), metavar="FILE.jsonl|FILE.csv")
 
 
 @click.command(short_help="Export an account's listings to a file.")
 @click.argument("account")
-@click.argument("file", type=ListingsFile(), metavar="FILE.jsonl|FILE.csv")
+@_FILE
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
 @json_option
-@click.pass_context
-def export(context: click.Context, account: str, file: Path, *, force: bool, as_json: bool) -> None:
+def export(account: str, file: Path, *, force: bool) -> None:
     """Export all listings of ACCOUNT to FILE, including inactive and deleted ones.
 
     ACCOUNT is an account id or an email address. The service may be running. Run the command again to continue an
@@ -63,8 +60,12 @@ def export(context: click.Context, account: str, file: Path, *, force: bool, as_
         owner = await services.accounts.find(account)
         origin = Origin(owner.id, await services.get_database_id(), file_format.name)
         with _reporting_errors(file), PartialFile(target, origin, force=force) as part, _progress_bar() as progress:
-            _begin(part, file_format)
-            task = progress.add_task("Exporting", total=None, completed=part.progress.listings)
+            done = part.progress
+            if done.bytes:
+                print_message(f"Continuing after listing {done.last_id}: {done.listings} listings are exported")
+            else:
+                part.write(file_format.header)
+            task = progress.add_task("Exporting", total=None, completed=done.listings)
             unsaved_pages = 0
             async for page in services.transfer.read_pages(owner, part.progress.last_id):
                 part.write(file_format.encode(page), len(page), page[-1].id)
@@ -76,20 +77,17 @@ def export(context: click.Context, account: str, file: Path, *, force: bool, as_
             part.finish()
         return {"account_id": owner.id, "file": str(file), "listings": part.progress.listings}
 
-    show(with_service(context, use), as_json=as_json)
+    show(with_service(use))
 
 
 @click.command(name="import", short_help="Import an account's listings from a file.")
 @click.argument("account")
-@click.argument("file", type=ListingsFile(), metavar="FILE.jsonl|FILE.csv")
+@_FILE
 @click.option("--dry-run", is_flag=True, help="Validate every row and change nothing.")
 @click.option("--new-ids", is_flag=True, help="Ignore the ids in FILE and create a listing for every row.")
 @click.option("--again", is_flag=True, help="Import the same file again, from its first row.")
 @json_option
-@click.pass_context
-def import_(
-    context: click.Context, account: str, file: Path, *, dry_run: bool, new_ids: bool, again: bool, as_json: bool
-) -> int:
+def import_(account: str, file: Path, *, dry_run: bool, new_ids: bool, again: bool) -> int:
     """Create and update listings of ACCOUNT from the rows of FILE.
 
     A row without an id creates a listing, a row with the id of a listing updates it. Invalid rows are reported and
@@ -111,8 +109,8 @@ def import_(
             name: getattr(done, name) for name in ("made", "changed", "unchanged", "refused")
         }
 
-    counts = with_service(context, use, logger_name=importer.__name__)
-    show(counts, as_json=as_json)
+    counts = with_service(use, logger_name=importer.__name__)
+    show(counts)
     if dry_run:
         print_message("This was a dry run: nothing was written")
     return 1 if counts["refused"] else 0
@@ -142,14 +140,6 @@ class _Reporter:
         for name in sorted(names - self._ignored)[: _MAX_IGNORED_COLUMNS - len(self._ignored)]:
             self._ignored.add(name)
             print_message(f"{self._path}: {name[:100]!r} is not a column of a listing and is ignored")
-
-
-def _begin(part: PartialFile, file_format: Format) -> None:
-    done = part.progress
-    if done.bytes:
-        print_message(f"Continuing after listing {done.last_id}: {done.listings} listings are exported")
-    else:
-        part.write(file_format.header)
 
 
 def _progress_bar() -> Progress:

@@ -18,8 +18,7 @@ from listings.site.context import Site, SiteOptions
 from listings.site.count_cache import CountCache
 from listings.site.middleware import PageMiddleware
 
-_NOT_FOUND = Problem("path_not_found", "We can't find that page")
-_UNREADABLE = Problem("malformed_request", "The form could not be read. Reload the page and submit it again")
+_UNREADABLE = "The form could not be read. Reload the page and submit it again"
 
 
 class Pages:
@@ -35,7 +34,7 @@ class Pages:
         Return False, with nothing sent, if the path has no page and the client does not accept HTML. Reads the request
         ID from "listings.request_id" of the scope, and sets "listings.route" (a route pattern) and "listings.status".
         """
-        route = self._find_route(scope)
+        route = next((route for route in self._routes if route.matches(scope)[0] is not Match.NONE), None)
         if route is None and not pages.accepts_html(scope):
             return False
         scope["listings.route"] = route.path if route is not None else "-"
@@ -43,27 +42,20 @@ class Pages:
         await self._starlette(scope, receive, send)
         return True
 
-    def _find_route(self, scope: Scope) -> Route | None:
-        return next((route for route in self._routes if route.matches(scope)[0] is not Match.NONE), None)
-
 
 def build_pages(services: Services, options: SiteOptions) -> Pages:
     """Build the pages over a service."""
-    page_routes = [*market.ROUTES, *console.ROUTES, *assets.ROUTES]
-    slash_routes = [Route(f"{route.path}/", _redirect_without_slash) for route in page_routes if _has_get_page(route)]
-    routes = [*page_routes, *slash_routes]
+    routes = [*market.ROUTES, *console.ROUTES, *assets.ROUTES]
+    paths = [route.path for route in routes if "GET" in (route.methods or ()) and route.path != "/"]
+    routes += [Route(f"{path}/", _redirect_without_slash) for path in paths]
     starlette = Starlette(
         routes=routes,
         middleware=[Middleware(PageMiddleware, max_body_bytes=options.max_body_bytes)],
-        exception_handlers={HTTPException: _handle_http_exception, Problem: _handle_problem},  # type: ignore[dict-item]
+        exception_handlers={HTTPException: _handle_http_exception, Problem: pages.error_response},  # type: ignore[dict-item]
     )
     starlette.router.redirect_slashes = False
     starlette.state.site = Site(services, options, pages.environment(), CountCache())
     return Pages(starlette, routes)
-
-
-def _has_get_page(route: Route) -> bool:
-    return "GET" in (route.methods or ()) and route.path != "/"
 
 
 async def _redirect_without_slash(request: Request) -> Response:
@@ -74,19 +66,11 @@ async def _redirect_without_slash(request: Request) -> Response:
 async def _handle_http_exception(request: Request, error: HTTPException) -> Response:
     """Respond to an error that Starlette raises itself: an unknown path, a wrong method, an unreadable form."""
     if error.status_code == 405:  # noqa: PLR2004 - Method Not Allowed
-        allowed = ", ".join(sorted(_allowed_methods(request)))
+        # Starlette reports only the methods of the first route that matches the path
+        routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+        allowed = ", ".join(sorted({method for route in routes for method in route.methods}))
         message = f"{request.method[:20]} is not allowed here. Allowed methods: {allowed}"
         return await pages.error_response(request, Problem("method_not_allowed", message), {"Allow": allowed})
     if error.status_code == 400:  # noqa: PLR2004 - Bad Request
-        return await pages.error_response(request, _UNREADABLE)
-    return await pages.error_response(request, _NOT_FOUND)
-
-
-async def _handle_problem(request: Request, problem: Problem) -> Response:
-    return await pages.error_response(request, problem)
-
-
-def _allowed_methods(request: Request) -> set[str]:
-    """Return the methods of all routes that match the path; Starlette reports only those of the first one."""
-    routes = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
-    return {method for route in routes for method in route.methods}
+        return await pages.error_response(request, Problem("malformed_request", _UNREADABLE))
+    return await pages.error_response(request, Problem("path_not_found", "We can't find that page"))

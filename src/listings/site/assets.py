@@ -4,6 +4,7 @@ import hashlib
 import re
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import NamedTuple
 
 from starlette.requests import Request
@@ -51,22 +52,19 @@ ROUTES = [Route("/static/{digest}/{name}", get_asset)]
 @cache
 def _assets() -> dict[str, _Asset]:
     files = {file.name: file.read_bytes() for file in resources.files("listings.site").joinpath("static").iterdir()}
-    digests = {name: _digest(content) for name, content in files.items()}
 
     def insert_digest(match: re.Match[bytes]) -> bytes:
         name = match[1].decode()
-        return f'url("../{digests[name]}/{name}")'.encode()
+        return f'url("../{_digest(files[name])}/{name}")'.encode()
 
-    return {name: _asset(name, _IMAGE.sub(insert_digest, files[name])) for name in files if _media_type(name)}
-
-
-def _asset(name: str, content: bytes) -> _Asset:
-    return _Asset(content, _digest(content), _media_type(name))
+    assets = {}
+    for name, raw in files.items():
+        media_type = _MEDIA_TYPES.get(Path(name).suffix)
+        if media_type is not None:
+            content = _IMAGE.sub(insert_digest, raw)
+            assets[name] = _Asset(content, _digest(content), media_type)
+    return assets
 
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
-
-
-def _media_type(name: str) -> str:
-    return _MEDIA_TYPES.get(name[name.rfind(".") :], "")

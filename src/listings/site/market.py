@@ -57,7 +57,6 @@ async def show_listing(request: Request) -> Response:
         in_type=search.Search(type=listing.type),
         place=presentation.format_place(listing.location, listing.district, listing.region),
         structured_data=structured_data.script_content(listing, _listing_url(request, listing.id)),
-        now=services.clock(),
     )
 
 

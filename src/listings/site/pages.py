@@ -113,7 +113,9 @@ def render(request: Request, template: str, **context: object) -> str:
 async def error_response(request: Request, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
     """Return the response to an error: a page if the client accepts HTML, otherwise JSON as in the API."""
     status = status_of(problem)
-    headers = {"Cache-Control": "no-store", **_headers_of(problem), **(headers or {})}
+    headers = {"Cache-Control": "no-store", **(headers or {})}
+    if isinstance(problem, Unavailable):
+        headers["Retry-After"] = str(problem.retry_after)
     if not accepts_html(request.scope):
         body = msgspec.json.encode({"error": problem.message})
         return Response(body, status, {**headers, "X-Error-Code": problem.code}, "application/json; charset=utf-8")
@@ -164,7 +166,3 @@ def _back_link(request: Request, status: int) -> str:
     if is_itself and page != _CONSOLE:
         page = page.rpartition("/")[0]
     return page or (_CONSOLE if getattr(request.state, "member", None) is not None else "")
-
-
-def _headers_of(problem: Problem) -> dict[str, str]:
-    return {"Retry-After": str(problem.retry_after)} if isinstance(problem, Unavailable) else {}

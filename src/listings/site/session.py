@@ -19,12 +19,15 @@ _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 _FLASH = re.compile(r"[a-z-]{1,20}(?:\.[0-9]{1,3})?")
 _FLASH_SECONDS = 60
 _LOCALHOST = "localhost"
+_SESSION = ("listings_session", "__Host-listings")  # the cookie's names without and with TLS
+_FORM = ("listings_form", "__Host-listings-form")
+_DONE = ("listings_done", "__Host-listings-done")
 
 
 async def member_of(request: Request) -> Member | None:
     """Return the signed-in member, or None. The service is called once per request."""
     if not hasattr(request.state, "member"):
-        token = request.cookies.get(_session_cookie(request))
+        token = _get_cookie(request, _SESSION)
         request.state.member = await site_of(request).services.sessions.find_member(token) if token else None
     member: Member | None = request.state.member
     return member
@@ -32,18 +35,18 @@ async def member_of(request: Request) -> Member | None:
 
 def token_of(request: Request) -> str:
     """Return the session token from the cookie, or "" without one."""
-    return request.cookies.get(_session_cookie(request), "")
+    return _get_cookie(request, _SESSION)
 
 
 def begin(request: Request, response: Response, token: str) -> Response:
     """Set the session cookie, and delete the form secret that was used before sign-in."""
-    response.delete_cookie(_form_cookie(request), secure=_is_secure(request), httponly=True, samesite="lax")
-    return _set_cookie(request, response, _session_cookie(request), token, MAX_SESSION_SECONDS)
+    _delete_cookie(request, response, _FORM)
+    return _set_cookie(request, response, _SESSION, token, MAX_SESSION_SECONDS)
 
 
 def end(request: Request, response: Response) -> Response:
     """Delete the session cookie, and the console pages that the browser may have cached."""
-    response.delete_cookie(_session_cookie(request), secure=_is_secure(request), httponly=True, samesite="lax")
+    _delete_cookie(request, response, _SESSION)
     if _is_secure(request):
         response.headers["Clear-Site-Data"] = '"cache"'  # browsers ignore it without TLS
     return response
@@ -58,47 +61,47 @@ def require_secure_connection(request: Request) -> None:
 
 def form_secret(request: Request) -> str:
     """Return the secret for form tokens before sign-in: the one in the cookie, or a new one."""
-    secret = request.cookies.get(_form_cookie(request), "")
+    secret = _get_cookie(request, _FORM)
     return secret if _SECRET.fullmatch(secret) else security.new_secret()
 
 
 def set_form_secret(request: Request, response: Response, secret: str) -> Response:
     """Set the cookie with the form secret. The browser deletes it when it is closed."""
-    return _set_cookie(request, response, _form_cookie(request), secret, None)
+    return _set_cookie(request, response, _FORM, secret, None)
 
 
 def set_flash(request: Request, response: Response, name: str) -> Response:
     """Set the name of the notice that the next page shows."""
-    return _set_cookie(request, response, _flash_cookie(request), name, _FLASH_SECONDS)
+    return _set_cookie(request, response, _DONE, name, _FLASH_SECONDS)
 
 
 def get_flash(request: Request) -> str:
     """Return the name of the notice to show, or "" for none."""
-    name = request.cookies.get(_flash_cookie(request), "")
+    name = _get_cookie(request, _DONE)
     return name if _FLASH.fullmatch(name) else ""
 
 
 def clear_flash(request: Request, response: Response) -> Response:
     """Delete the notice, after a page has shown it."""
-    response.delete_cookie(_flash_cookie(request), secure=_is_secure(request), httponly=True, samesite="lax")
+    return _delete_cookie(request, response, _DONE)
+
+
+def _get_cookie(request: Request, names: tuple[str, str]) -> str:
+    return request.cookies.get(names[_is_secure(request)], "")
+
+
+def _set_cookie(
+    request: Request, response: Response, names: tuple[str, str], value: str, seconds: int | None
+) -> Response:
+    is_secure = _is_secure(request)
+    response.set_cookie(names[is_secure], value, seconds, secure=is_secure, httponly=True, samesite="lax")
     return response
 
 
-def _set_cookie(request: Request, response: Response, name: str, value: str, seconds: int | None) -> Response:
-    response.set_cookie(name, value, seconds, secure=_is_secure(request), httponly=True, samesite="lax")
+def _delete_cookie(request: Request, response: Response, names: tuple[str, str]) -> Response:
+    is_secure = _is_secure(request)
+    response.delete_cookie(names[is_secure], secure=is_secure, httponly=True, samesite="lax")
     return response
-
-
-def _session_cookie(request: Request) -> str:
-    return "__Host-listings" if _is_secure(request) else "listings_session"
-
-
-def _form_cookie(request: Request) -> str:
-    return "__Host-listings-form" if _is_secure(request) else "listings_form"
-
-
-def _flash_cookie(request: Request) -> str:
-    return "__Host-listings-done" if _is_secure(request) else "listings_done"
 
 
 def _is_secure(request: Request) -> bool:

@@ -1,13 +1,15 @@
 """Structured data of a listing for search engines: JSON-LD with the vocabulary of schema.org."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from markupsafe import Markup
 
 from listings.domain.model import Listing
 from listings.site import presentation
+
+T = TypeVar("T")
 
 _UNIT_CODES = {"per_hour": "HUR", "per_night": "DAY"}
 _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
@@ -21,50 +23,47 @@ def script_content(listing: Listing, url: str) -> Markup:
 
 def build(listing: Listing, url: str) -> dict[str, Any]:
     """Return the JSON-LD object of a listing whose page has this URL. Unknown properties are omitted."""
-    data = {"@context": "https://schema.org", **_BUILDERS[listing.type](listing, url), "url": url}
+    offer = _offer(listing, url) if listing.type != "job" else None
+    data = {"@context": "https://schema.org", **_BUILDERS[listing.type](listing), "offers": offer, "url": url}
+    return _omit_unknown(data)
+
+
+def _omit_unknown(data: dict[str, T]) -> dict[str, T]:
     return {key: value for key, value in data.items() if value}
 
 
-def _product(listing: Listing, url: str) -> dict[str, Any]:
-    return {"@type": "Product", **_thing(listing), "category": listing.category, "offers": _offer(listing, url)}
+def _product(listing: Listing) -> dict[str, Any]:
+    return {"@type": "Product", **_thing(listing), "category": listing.category}
 
 
-def _services(listing: Listing, url: str) -> dict[str, Any]:
+def _services(listing: Listing) -> dict[str, Any]:
     area = {"@type": "AdministrativeArea", "name": listing.region} if listing.region else None
-    return {
-        "@type": "Service",
-        **_thing(listing),
-        "serviceType": listing.category,
-        "areaServed": area,
-        "offers": _offer(listing, url),
-    }
+    return {"@type": "Service", **_thing(listing), "serviceType": listing.category, "areaServed": area}
 
 
-def _accommodation(listing: Listing, url: str) -> dict[str, Any]:
+def _accommodation(listing: Listing) -> dict[str, Any]:
     return {
         "@type": ["Accommodation", "Product"],  # only a Product can have offers
         **_thing(listing),
         "address": _postal_address(listing),
         "geo": _coordinates(listing),
-        "offers": _offer(listing, url),
     }
 
 
-def _job(listing: Listing, url: str) -> dict[str, Any]:  # noqa: ARG001 - all builders have the same signature
-    place = {"@type": "Place", "address": _postal_address(listing), "geo": _coordinates(listing)}
-    known = {key: value for key, value in place.items() if value}
+def _job(listing: Listing) -> dict[str, Any]:
+    place = _omit_unknown({"address": _postal_address(listing), "geo": _coordinates(listing)})
     return {
         "@type": "JobPosting",
         "title": listing.title,
         "description": listing.content[:_MAX_DESCRIPTION],
         "datePosted": presentation.timestamp_to_iso(listing.created_at),
         "occupationalCategory": listing.category,
-        "jobLocation": known if len(known) > 1 else None,
+        "jobLocation": {"@type": "Place", **place} if place else None,
         "baseSalary": _salary(listing),
     }
 
 
-_BUILDERS: Mapping[str, Callable[[Listing, str], dict[str, Any]]] = {
+_BUILDERS: Mapping[str, Callable[[Listing], dict[str, Any]]] = {
     "product": _product,
     "service": _services,
     "rental": _accommodation,
@@ -83,7 +82,8 @@ def _thing(listing: Listing) -> dict[str, Any]:
 def _offer(listing: Listing, url: str) -> dict[str, Any] | None:
     if not listing.price_cents:
         return None
-    price = {"price": _dollars(listing), "priceCurrency": "NZD"}
+    dollars = f"{listing.price_cents // 100}.{listing.price_cents % 100:02}"
+    price = {"price": dollars, "priceCurrency": "NZD"}
     offer: dict[str, Any] = {"@type": "Offer", **price, "availability": "https://schema.org/InStock", "url": url}
     unit = _UNIT_CODES.get(listing.price_type)
     if unit is not None:
@@ -101,12 +101,8 @@ def _salary(listing: Listing) -> dict[str, Any] | None:
 
 
 def _postal_address(listing: Listing) -> dict[str, str] | None:
-    address = {
-        "streetAddress": listing.location,
-        "addressLocality": listing.district,
-        "addressRegion": listing.region,
-    }
-    known = {key: value for key, value in address.items() if value}
+    places = {"streetAddress": listing.location, "addressLocality": listing.district, "addressRegion": listing.region}
+    known = _omit_unknown(places)
     return {"@type": "PostalAddress", **known, "addressCountry": "NZ"} if known else None
 
 
@@ -114,7 +110,3 @@ def _coordinates(listing: Listing) -> dict[str, Any] | None:
     if listing.latitude is None or listing.longitude is None:
         return None
     return {"@type": "GeoCoordinates", "latitude": listing.latitude, "longitude": listing.longitude}
-
-
-def _dollars(listing: Listing) -> str:
-    return f"{listing.price_cents // 100}.{listing.price_cents % 100:02}"

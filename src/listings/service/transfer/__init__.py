@@ -2,10 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Protocol
 
-from listings.contract.imports import ImportProgress, ImportStore
-from listings.contract.listings import ListingStore
+from listings.contract.imports import ImportProgress
 from listings.domain.model import Account, Listing, bucket_of
 from listings.service.transfer.importer import Import, ImportOptions, ImportProgressListener, TransferStore
 from listings.service.transfer.rows import Source

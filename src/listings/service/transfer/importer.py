@@ -41,7 +41,7 @@ _MAX_VIEWS = 2**53 - 1
 
 
 class TransferStore(ImportStore, ListingStore, Protocol):
-    pass
+    """The stores that imports and exports need."""
 
 
 class ImportProgressListener(Protocol):

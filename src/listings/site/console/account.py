@@ -20,10 +20,10 @@ from listings.site.context import site_of
 _PATH = "/console/account"
 
 
-@for_member
-async def show_account(request: Request, member: Member) -> Response:
+async def show_account(request: Request, member: Member, problem: Problem | None = None) -> Response:
     """Show the account and its sessions."""
-    return await _page(request, member)
+    sessions = await site_of(request).services.sessions.list_active(member)
+    return console_page(request, "account.html", problem=problem, sessions=sessions)
 
 
 @for_member
@@ -34,7 +34,7 @@ async def change_password(request: Request, member: Member) -> Response:
     try:
         token = await services.sessions.change_password(member, get_text(form, "old"), get_text(form, "new"))
     except Problem as problem:
-        return await _page(request, member, problem)
+        return await show_account(request, member, problem)
     return session.begin(request, redirect_with_notice(request, _PATH, "password"), token)
 
 
@@ -56,13 +56,8 @@ async def end_other_sessions(request: Request, member: Member) -> Response:
 
 
 ROUTES = [
-    Route(_PATH, show_account),
+    Route(_PATH, for_member(show_account)),
     Route(f"{_PATH}/password", change_password, methods=["POST"]),
     Route(f"{_PATH}/session", end_session, methods=["POST"]),
     Route(f"{_PATH}/sessions", end_other_sessions, methods=["POST"]),
 ]
-
-
-async def _page(request: Request, member: Member, problem: Problem | None = None) -> Response:
-    sessions = await site_of(request).services.sessions.list_active(member)
-    return console_page(request, "account.html", problem=problem, sessions=sessions)

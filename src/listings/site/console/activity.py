@@ -57,11 +57,14 @@ async def describe_events(services: Services, account: Account, page: ActivityPa
     return [_describe(event, keys) for event in page.events]
 
 
-def _describe(event: Event, keys: dict[int, ApiKey]) -> ActivityEntry:
-    detail = msgspec.json.decode(event.detail) if event.detail else None
+def _describe(event: Event, keys: Mapping[int, ApiKey]) -> ActivityEntry:
     who = {CONSOLE: "You", OPERATOR: "The operator"}.get(event.actor) or _key_name(event.actor, keys)
+    text = _TEXTS[event.kind]
+    if isinstance(text, str):
+        what = text.format(key=_key_name(event.subject, keys))
+    else:
+        what = text(msgspec.json.decode(event.detail) or {} if event.detail else {})
     is_listing = event.kind in {"created", "updated", "deleted", "restored"}
-    what = _DESCRIPTIONS[event.kind](_Subject(event.subject, detail, keys))
     return ActivityEntry(event.moment, who, what, event.subject if is_listing else 0)
 
 
@@ -70,18 +73,8 @@ def _key_name(key_id: int, keys: Mapping[int, ApiKey]) -> str:
     return f"{key.name} ({key.hint})" if key is not None else f"Key {key_id}"
 
 
-class _Subject(NamedTuple):
-    number: int
-    detail: Any
-    keys: Mapping[int, ApiKey]
-
-    @property
-    def key(self) -> str:
-        return _key_name(self.number, self.keys)
-
-
-def _describe_update(subject: _Subject) -> str:
-    names = {name for name in subject.detail or [] if name != "updated_at"}
+def _describe_update(detail: Sequence[str]) -> str:
+    names = {name for name in detail if name != "updated_at"}
     labels = _join(sorted(_FIELD_LABELS.get(name, name) for name in names - {_IS_ACTIVE}))
     if not names:
         return "updated"
@@ -90,27 +83,24 @@ def _describe_update(subject: _Subject) -> str:
     return f"updated {labels} of, and {_PAUSED_OR_RESUMED}," if _IS_ACTIVE in names else f"updated {labels} of"
 
 
-def _describe_batch(subject: _Subject) -> str:
+def _describe_batch(detail: Mapping[str, Any]) -> str:
     """Return a text such as "created 3 and updated 2 listings"."""
-    counts = _counts(subject)
+    counts = _counts(detail)
     if not counts:
         return "sent a batch that changed nothing"
     unit = "listing" if sum(counts.values()) == 1 else "listings"
     return f"{_join([f'{outcome} {count:,}' for outcome, count in counts.items()])} {unit}"
 
 
-def _describe_import(subject: _Subject) -> str:
+def _describe_import(detail: Mapping[str, Any]) -> str:
     """Return a text such as "imported a file: 3 created, 2 updated"."""
-    counts = [f"{count:,} {outcome}" for outcome, count in _counts(subject).items()]
+    counts = [f"{count:,} {outcome}" for outcome, count in _counts(detail).items()]
     return f"imported a file: {', '.join(counts) or 'nothing changed'}"
 
 
-def _counts(subject: _Subject) -> dict[str, int]:
+def _counts(detail: Mapping[str, Any]) -> dict[str, int]:
     """Return the number of listings by outcome. The details of a batch have lists of IDs, those of an import counts."""
-    counts = {
-        outcome: len(value) if isinstance(value, list) else int(value)
-        for outcome, value in (subject.detail or {}).items()
-    }
+    counts = {outcome: len(value) if isinstance(value, list) else int(value) for outcome, value in detail.items()}
     return {outcome: count for outcome, count in counts.items() if count}
 
 
@@ -119,8 +109,7 @@ def _join(texts: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))
 
 
-def _describe_account_change(subject: _Subject) -> str:
-    changes = subject.detail or {}
+def _describe_account_change(changes: Mapping[str, Any]) -> str:
     if "plan_expires_at" in changes:
         end = changes["plan_expires_at"]
         return f"set the plan to end on {presentation.format_date(end)}" if end is not None else "removed the plan"
@@ -129,30 +118,31 @@ def _describe_account_change(subject: _Subject) -> str:
     return "updated the account"
 
 
-def _months(subject: _Subject) -> str:
-    return presentation.format_count((subject.detail or {}).get("months", 1), "month")
+def _describe_payment(detail: Mapping[str, Any]) -> str:
+    return f"paid for {presentation.format_count(detail.get('months', 1), 'month')} of the Business plan"
 
 
 _IS_ACTIVE = "is_active"
 _PAUSED_OR_RESUMED = "paused or resumed"  # the event does not store which of the two
 _FIELD_LABELS = {"content": "description", "price_cents": "price", "price_type": "price type"}
-_DESCRIPTIONS: Mapping[EventKind, Callable[[_Subject], str]] = {
-    "created": lambda _: "created",
+_TEXTS: Mapping[EventKind, str | Callable[[Any], str]] = {
+    "created": "created",
     "updated": _describe_update,
-    "deleted": lambda _: "deleted",
-    "restored": lambda _: "restored",
+    "deleted": "deleted",
+    "restored": "restored",
     "batch": _describe_batch,
     "import": _describe_import,
-    "account_opened": lambda _: "created the account",
+    "account_opened": "created the account",
     "account_changed": _describe_account_change,
-    "key_added": lambda subject: f"created the key {subject.key}",
-    "key_rotated": lambda subject: f"created the key {subject.key} to replace an older one",
-    "key_revoked": lambda subject: f"revoked the key {subject.key}",
-    "signed_in": lambda _: "signed in",
-    "signed_out": lambda _: "signed out",
-    "password_changed": lambda _: "changed the password",
-    "plan_paid": lambda subject: f"paid for {_months(subject)} of the Business plan",
+    "key_added": "created the key {key}",
+    "key_rotated": "created the key {key} to replace an older one",
+    "key_revoked": "revoked the key {key}",
+    "signed_in": "signed in",
+    "signed_out": "signed out",
+    "password_changed": "changed the password",
+    "plan_paid": _describe_payment,
 }
+"""Texts by kind of event, or functions of the event's details."""
 
 
 def _parse_cursor(text: str) -> ActivityCursor | None:

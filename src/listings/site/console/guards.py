@@ -46,31 +46,41 @@ NOTICES: Mapping[str, str] = {
 
 def for_member(page: MemberPage) -> Page:
     """Require a signed-in member, and the session's token in a form. Visitors are redirected to the sign-in page."""
-    return _guarded(page, None)
+
+    @wraps(page)
+    async def checked(request: Request, member: Member) -> Response:
+        if request.method == "POST":
+            security.require_form_token(member.csrf_secret, (await read_form(request)).get("token"))
+        return await page(request, member)
+
+    return for_writer(checked)
 
 
-def for_writer(redisplay: MemberPage) -> Callable[[MemberPage], Page]:
-    """Like `for_member`, for a long form. If its token belongs to an earlier session, `redisplay` responds.
+def for_writer(page: MemberPage) -> Page:
+    """Like `for_member`, for a long form: the page calls `require_current_session`, and keeps the values on error."""
 
-    `redisplay` stores nothing. It shows the submitted values in a form with a valid token.
-    """
-    return lambda page: _guarded(page, redisplay)
-
-
-def _guarded(page: MemberPage, redisplay: MemberPage | None) -> Page:
     @wraps(page)
     async def guarded(request: Request) -> Response:
         member = await session.member_of(request)
         if member is None:
             return _redirect_to_sign_in(request)
         try:
-            response = await _respond(request, member, page, redisplay)
+            response = await page(request, member)
         finally:
             await request.close()  # closes uploaded files
         response.headers.setdefault("Cache-Control", "no-store")
         return response
 
     return guarded
+
+
+def require_current_session(member: Member, form: FormData) -> None:
+    """Raise Problem("cross_site") if the form's token does not belong to the session: usually, to an earlier one."""
+    try:
+        security.require_form_token(member.csrf_secret, form.get("token"))
+    except Problem:
+        message = "You signed in again in the meantime, so nothing was saved. Save once more"
+        raise Problem("cross_site", message) from None
 
 
 async def read_form(request: Request) -> FormData:
@@ -91,16 +101,15 @@ def idempotency_key(form: FormData) -> str:
 
 
 def console_page(
-    request: Request, template: str, *, problem: Problem | None = None, status: int | None = None, **context: object
+    request: Request, template: str, *, problem: Problem | None = None, status: int = 200, **context: object
 ) -> Response:
     """Render a console page, which is never cached. A `problem` is shown on it and determines the status."""
     member: Member | None = getattr(request.state, "member", None)
-    default_status = pages.status_of(problem) if problem is not None else 200
     flash = session.get_flash(request)
     response = pages.page(
         request,
         f"console/{template}",
-        status=status or default_status,
+        status=pages.status_of(problem) if problem is not None else status,
         headers=_NO_STORE,
         problem=problem,
         notice=_notice(flash) if problem is None else None,
@@ -139,18 +148,6 @@ def _notice(name: str) -> str | None:
     if bulk_change is not None and bulk_change[1] in ACTIONS:
         return describe_bulk_change(bulk_change[1], int(bulk_change[2]))
     return NOTICES.get(name)
-
-
-async def _respond(request: Request, member: Member, page: MemberPage, redisplay: MemberPage | None) -> Response:
-    """Return the page's response, or that of `redisplay` if a form's token does not belong to the session."""
-    if request.method == "POST":
-        try:
-            security.require_form_token(member.csrf_secret, (await read_form(request)).get("token"))
-        except Problem:
-            if redisplay is None:
-                raise
-            return await redisplay(request, member)
-    return await page(request, member)
 
 
 def _redirect_to_sign_in(request: Request) -> Response:

@@ -11,7 +11,6 @@ from starlette.routing import Route
 from listings.domain.errors import Problem
 from listings.service.keys import IssuedKey
 from listings.service.sessions import Member
-from listings.service.usage import KeyUsage
 from listings.site import presentation, session
 from listings.site.console.guards import (
     console_page,
@@ -32,10 +31,22 @@ GRACES = {0: "Immediately", _HOUR: "In 1 hour", _DAY: "In 24 hours", 7 * _DAY: "
 """When a rotated key expires, by seconds."""
 
 
-@for_member
-async def show_keys(request: Request, member: Member) -> Response:
+async def show_keys(
+    request: Request, member: Member, problem: Problem | None = None, values: dict[str, str] | None = None
+) -> Response:
     """Show all keys and the form to create one."""
-    return await _page(request, member)
+    services = site_of(request).services
+    usages = (await services.usage.get(member.account)).keys[::-1]
+    return console_page(
+        request,
+        "keys.html",
+        problem=problem,
+        usable=[usage for usage in usages if not services.keys.is_revoked_or_expired(usage.key)],
+        ended=[usage for usage in usages if services.keys.is_revoked_or_expired(usage.key)],
+        values=values or {"name": "", "expires": ""},
+        once=secrets.token_urlsafe(16),
+        is_confirmed=services.sessions.is_confirmed(member),
+    )
 
 
 @for_member
@@ -51,15 +62,29 @@ async def create_key(request: Request, member: Member) -> Response:
     except Problem as problem:
         is_new = problem.code != "idempotency_key_reused"
         values = {name: get_text(form, name) if is_new else "" for name in ("name", "expires")}
-        page = await _page(request, confirmation.member, problem, values)
+        page = await show_keys(request, confirmation.member, problem, values)
         return confirmation.apply(request, page)
     return confirmation.apply(request, _new_key_page(request, issued))
 
 
-@for_member
-async def show_key(request: Request, member: Member) -> Response:
+async def show_key(request: Request, member: Member, problem: Problem | None = None, grace: int = _DAY) -> Response:
     """Show one key and the forms to rotate or revoke it."""
-    return await _key_page(request, member)
+    services = site_of(request).services
+    key_id, usages = _id_of(request), (await services.usage.get(member.account)).keys
+    usage = next((usage for usage in usages if usage.key.id == key_id), None)
+    if usage is None:
+        raise Problem("key_not_found", "You have no such key")
+    return console_page(
+        request,
+        "key.html",
+        problem=problem,
+        usage=usage,
+        has_ended=services.keys.is_revoked_or_expired(usage.key),
+        graces=GRACES,
+        grace=grace,
+        once=secrets.token_urlsafe(16),
+        is_confirmed=services.sessions.is_confirmed(member),
+    )
 
 
 @for_member
@@ -73,7 +98,7 @@ async def rotate_key(request: Request, member: Member) -> Response:
         services, key_id = site_of(request).services, _id_of(request)
         issued = await services.member_keys.rotate(confirmation.require(), key_id, seconds, idempotency_key(form))
     except Problem as problem:
-        return confirmation.apply(request, await _key_page(request, confirmation.member, problem, seconds))
+        return confirmation.apply(request, await show_key(request, confirmation.member, problem, seconds))
     note = f"The old key stops working {GRACES[seconds].lower()}." if seconds else "The old key no longer works."
     return confirmation.apply(request, _new_key_page(request, issued, note))
 
@@ -86,9 +111,9 @@ async def revoke_key(request: Request, member: Member) -> Response:
 
 
 ROUTES = [
-    Route(_PATH, show_keys),
+    Route(_PATH, for_member(show_keys)),
     Route(_PATH, create_key, methods=["POST"]),
-    Route(f"{_PATH}/{{id}}", show_key),
+    Route(f"{_PATH}/{{id}}", for_member(show_key)),
     Route(f"{_PATH}/{{id}}/rotate", rotate_key, methods=["POST"]),
     Route(f"{_PATH}/{{id}}/revoke", revoke_key, methods=["POST"]),
 ]
@@ -124,50 +149,10 @@ async def _confirm(request: Request, member: Member, form: FormData) -> _Confirm
     return _Confirmation(request.state.member, token)
 
 
-async def _page(
-    request: Request, member: Member, problem: Problem | None = None, values: dict[str, str] | None = None
-) -> Response:
-    services = site_of(request).services
-    usages = (await services.usage.get(member.account)).keys[::-1]
-    return console_page(
-        request,
-        "keys.html",
-        problem=problem,
-        usable=[usage for usage in usages if not services.keys.is_revoked_or_expired(usage.key)],
-        ended=[usage for usage in usages if services.keys.is_revoked_or_expired(usage.key)],
-        values=values or {"name": "", "expires": ""},
-        once=secrets.token_urlsafe(16),
-        is_confirmed=services.sessions.is_confirmed(member),
-    )
-
-
-async def _key_page(request: Request, member: Member, problem: Problem | None = None, grace: int = _DAY) -> Response:
-    services = site_of(request).services
-    usage = _find_usage((await services.usage.get(member.account)).keys, _id_of(request))
-    return console_page(
-        request,
-        "key.html",
-        problem=problem,
-        usage=usage,
-        has_ended=services.keys.is_revoked_or_expired(usage.key),
-        graces=GRACES,
-        grace=grace,
-        once=secrets.token_urlsafe(16),
-        is_confirmed=services.sessions.is_confirmed(member),
-    )
-
-
 def _new_key_page(request: Request, issued: IssuedKey, note: str = "") -> Response:
     url = f"{base_url_of(request)}/api/v1/listings"
     curl = f"curl {url} -H 'X-API-Key: {issued.secret}'"
     return console_page(request, "key_created.html", issued=issued, curl=curl, note=note, status=201)
-
-
-def _find_usage(usages: list[KeyUsage], key_id: int) -> KeyUsage:
-    for usage in usages:
-        if usage.key.id == key_id:
-            return usage
-    raise Problem("key_not_found", "You have no such key")
 
 
 def _id_of(request: Request) -> int:

@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Mapping
-from typing import NamedTuple, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 from urllib.parse import urlencode
 
 import msgspec
@@ -10,10 +10,11 @@ from starlette.datastructures import FormData, QueryParams
 
 from listings.domain import tokenizer
 from listings.domain.fields import FIELDS
-from listings.domain.model import MAX_ID, ListingQuery, SortKey, Status
+from listings.domain.model import MAX_ID, ListingQuery, SortKey
 from listings.site.presentation import format_count
 
-STATUSES: Mapping[str, str] = {"": "All", "active": "On the market", "inactive": "Paused", "deleted": "Deleted"}
+StatusFilter: TypeAlias = Literal["", "active", "inactive", "deleted"]
+STATUSES: dict[StatusFilter, str] = {"": "All", "active": "On the market", "inactive": "Paused", "deleted": "Deleted"}
 SORTS: Mapping[str, str] = {
     "": "Newest first",
     "-updated_at": "Recently updated",
@@ -34,7 +35,7 @@ class Search(NamedTuple):
     """The form as submitted, and the cursor of a later page."""
 
     q: str = ""
-    status: str = ""
+    status: StatusFilter = ""
     type: str = ""
     sort: str = ""
     after: tuple[str | int, int] | None = None
@@ -61,7 +62,7 @@ class Search(NamedTuple):
         terms = tuple(dict.fromkeys(tokenizer.tokenize(self.q)))[:_MAX_TERMS]
         errors = {"q": "Enter a search term with letters or digits"} if self.q and not terms else {}
         query = ListingQuery(
-            status=_parse_status(self.status),
+            status=self.status or "all",
             type=self.type or None,
             words=terms,
             sort=_parse_sort_key(self.sort.removeprefix("-")),
@@ -103,11 +104,6 @@ def _parse_cursor(text: str, sort: str) -> tuple[str | int, int] | None:
     is_text = sort in {"title", "updated_at"}
     is_valid = "\0" not in value if isinstance(value, str) else abs(value) <= MAX_ID
     return (value, number) if is_valid and isinstance(value, str) is is_text and 0 < number <= MAX_ID else None
-
-
-def _parse_status(text: str) -> Status:
-    known: Mapping[str, Status] = {"active": "active", "inactive": "inactive", "deleted": "deleted"}
-    return known.get(text, "all")
 
 
 def _parse_sort_key(text: str) -> SortKey:

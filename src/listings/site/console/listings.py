@@ -27,9 +27,10 @@ from listings.site.console.guards import (
     idempotency_key,
     read_form,
     redirect_with_notice,
+    require_current_session,
     require_plan,
 )
-from listings.site.console.listing_search import ACTIONS, SORTS, STATUSES, Search, describe_bulk_change, read
+from listings.site.console.listing_search import ACTIONS, SORTS, STATUSES, Search, read
 from listings.site.context import site_of
 
 _PATH = "/console/listings"
@@ -40,24 +41,9 @@ _NEEDS_PLAN = {"resume", "restore"}  # as in the API, publishing a listing needs
 class _BulkResult(NamedTuple):
     """The result of a bulk change: the number of changed listings, and title and reason of the rejected ones."""
 
-    action: str
+    participle: str  # such as "paused"
     changed: int
     rejected: Sequence[tuple[str, str]]
-
-    @property
-    def success(self) -> str:
-        """The notice for the changed listings, or "" for none."""
-        return describe_bulk_change(self.action, self.changed) if self.changed else ""
-
-    @property
-    def failure(self) -> str:
-        """The notice for the rejected listings, or "" for none."""
-        count = len(self.rejected)
-        return f"{presentation.format_count(count, 'listing')} could not be {ACTIONS[self.action]}" if count else ""
-
-
-_NEW_SESSION = Problem("cross_site", "You signed in again in the meantime, so nothing was saved. Save once more")
-_NO_RESULT = _BulkResult("", 0, ())
 
 
 @for_member
@@ -71,8 +57,7 @@ async def change_many(request: Request, member: Member) -> Response:
     """Pause, resume, delete or restore the selected listings."""
     form = await read_form(request)
     action, search = get_text(form, "action"), read(form)
-    parsed = (fields.parse_id(text) for text in form.getlist("id") if isinstance(text, str))
-    ids = [listing_id for listing_id in parsed if listing_id is not None][:_MAX_SELECTED]
+    ids = [number for value in form.getlist("id") if (number := fields.parse_id(str(value)))][:_MAX_SELECTED]
     if action not in ACTIONS or not ids:
         problem = Problem("invalid_request", "Select at least one listing")
         return await _listings_page(request, member, search, problem)
@@ -93,18 +78,13 @@ async def show_new(request: Request, member: Member) -> Response:  # noqa: ARG00
     return _form_page(request, "listing_new.html", listing_form.EMPTY, once=secrets.token_urlsafe(16))
 
 
-async def _redisplay_new(request: Request, member: Member) -> Response:  # noqa: ARG001 - the same for all members
-    form = await read_form(request)
-    values = listing_form.read(form)
-    return _form_page(request, "listing_new.html", values, _NEW_SESSION, once=idempotency_key(form))
-
-
-@for_writer(_redisplay_new)
+@for_writer
 async def create_listing(request: Request, member: Member) -> Response:
     """Create a listing. A form that is submitted twice creates one listing."""
     form = await read_form(request)
     sent, once = listing_form.read(form), idempotency_key(form)
     try:
+        require_current_session(member, form)
         require_plan(request, member)
         listing_id = await _create(site_of(request).services, member, sent, once)
     except Problem as problem:
@@ -119,17 +99,13 @@ async def show_listing(request: Request, member: Member) -> Response:
     return _form_page(request, "listing_edit.html", listing_form.form_values(listing), listing=listing)
 
 
-async def _redisplay_edit(request: Request, member: Member) -> Response:
-    form = await read_form(request)
-    return await _edit_error_page(request, member, listing_form.read(form), _NEW_SESSION, get_text(form, "version"))
-
-
-@for_writer(_redisplay_edit)
+@for_writer
 async def save_listing(request: Request, member: Member) -> Response:
     """Store the edited fields, unless the listing was changed since the form was opened."""
     form = await read_form(request)
     listing, sent = await _get_own_listing(request, member), listing_form.read(form)
     try:
+        require_current_session(member, form)
         require_plan(request, member)
         saved = await _save(site_of(request).services, member, listing, sent, get_text(form, "version"))
     except Problem as problem:
@@ -187,11 +163,11 @@ async def _save(
     services: Services, member: Member, listing: Listing, sent: listing_form.FormValues, version: str
 ) -> Listing:
     """Raise Problem("precondition_failed") if the form shows another version of the listing."""
-    versions = frozenset({fields.parse_id(version) or 0})
     change: ListingChange = {}
-    if listing.version in versions:
+    shown = fields.parse_id(version) or 0
+    if shown == listing.version:
         change, _ = fields.parse_listing_change(listing_form.changed_body(sent, listing), strict=True)
-    return await services.listings.update(member.caller, listing.id, change, WriteOptions(versions=versions))
+    return await services.listings.update(member.caller, listing.id, change, WriteOptions(versions=frozenset({shown})))
 
 
 async def _change(services: Services, member: Member, action: str, listing_id: int) -> None:
@@ -212,7 +188,7 @@ async def _change_many(services: Services, member: Member, action: str, ids: lis
         for listing_id, result in zip(ids, results, strict=True)
         if isinstance(result, Problem)
     ]
-    return _BulkResult(action, len(ids) - len(rejected), rejected)
+    return _BulkResult(ACTIONS[action], len(ids) - len(rejected), rejected)
 
 
 def _step(services: Services, member: Member, action: str, listing_id: int) -> Step:
@@ -258,7 +234,7 @@ async def _listings_page(
     member: Member,
     search: Search,
     problem: Problem | None = None,
-    result: _BulkResult = _NO_RESULT,
+    result: _BulkResult | None = None,
 ) -> Response:
     services = site_of(request).services
     query, errors = search.query()

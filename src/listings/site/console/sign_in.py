@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from starlette.datastructures import FormData
@@ -38,13 +39,8 @@ async def sign_in(request: Request) -> Response:
     """Start a session. The browser's previous session ends."""
     form = await _read_form(request)
     email, next_page = get_text(form, "email"), get_text(form, "next")
-    services = site_of(request).services
-
-    async def start_session() -> str:
-        return await services.sessions.sign_in(
-            email, get_text(form, "password"), client_ip(request), _user_agent(request)
-        )
-
+    password, sessions = get_text(form, "password"), site_of(request).services.sessions
+    start_session = partial(sessions.sign_in, email, password, client_ip(request), _user_agent(request))
     return await _enter(request, form, start_session, "sign_in.html", next=next_page, email=email)
 
 
@@ -61,12 +57,8 @@ async def sign_up(request: Request) -> Response:
     """Create an account and start a session."""
     form = await _read_form(request)
     name, email = get_text(form, "name"), get_text(form, "email")
-    services = site_of(request).services
-
-    async def start_session() -> str:
-        password = get_text(form, "password")
-        return await services.sessions.sign_up(name, email, password, client_ip(request), _user_agent(request))
-
+    password, sessions = get_text(form, "password"), site_of(request).services.sessions
+    start_session = partial(sessions.sign_up, name, email, password, client_ip(request), _user_agent(request))
     return await _enter(request, form, start_session, "sign_up.html", name=name, email=email)
 
 
@@ -79,12 +71,10 @@ async def show_invitation(request: Request) -> Response:
 async def accept_invitation(request: Request) -> Response:
     """Set the password and start a session."""
     form = await _read_form(request)
-    services, token = site_of(request).services, request.path_params["token"]
-    account = await services.invitations.find(token)
-
-    async def start_session() -> str:
-        return await services.invitations.accept(token, get_text(form, "password"), _user_agent(request))
-
+    invitations, token = site_of(request).services.invitations, request.path_params["token"]
+    account = await invitations.find(token)
+    password = get_text(form, "password")
+    start_session = partial(invitations.accept, token, password, _user_agent(request))
     return await _enter(request, form, start_session, "invitation.html", email=account.email)
 
 

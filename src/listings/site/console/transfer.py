@@ -136,16 +136,13 @@ async def _stream_import(
             yield pages.render(request, "console/parts/import_progress.html", rows=report.count, percent=percent)
     finally:
         task.cancel()
-    yield await _render_result(request, task, report)
-    yield rest
-
-
-async def _render_result(request: Request, task: asyncio.Task[ImportProgress], report: ImportReport) -> str:
+    result, problem = None, None
     try:
-        result, problem = await task, None
+        result = await task
     except Problem as caught:
-        result, problem = None, caught
-    return pages.render(request, "console/parts/import_result.html", result=result, problem=problem, report=report)
+        problem = caught
+    yield pages.render(request, "console/parts/import_result.html", result=result, problem=problem, report=report)
+    yield rest
 
 
 async def _stream_export(services: Services, account: Account, file_format: Format) -> AsyncIterator[bytes]:

@@ -2,15 +2,12 @@
 
 from http import HTTPStatus
 from math import ceil
-from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from listings.service import Services
 from listings.service.sessions import Member
-from listings.service.usage import KeyUsage
 from listings.site import presentation
 from listings.site.console.charts import build_chart
 from listings.site.console.guards import console_page, for_member
@@ -20,27 +17,22 @@ _MICROSECOND = 1_000_000
 _MINUTE = 60
 
 
-class HourlyUsage(NamedTuple):
-    """A key's requests in the last hour, and when more are possible."""
-
-    name: str
-    hint: str
-    used: int
-    limit: int
-    note: str
-
-
 @for_member
 async def show_usage(request: Request, member: Member) -> Response:
     """Show the last hour, the last 24 hours and 30 days, responses by status, and rejected requests."""
     services = site_of(request).services
     usage = await services.usage.get(member.account)
+    limit = services.limiter.limit if services.limiter is not None else 0
     return console_page(
         request,
         "usage.html",
         usage=usage,
-        is_limited=services.limiter is not None,
-        hours=_hourly_usages(services, usage.keys),
+        limit=limit,
+        hours=[
+            (one.key, limit - one.limit.left, _describe_limit(one.limit.left, limit, one.limit.reset))
+            for one in reversed(usage.keys)
+            if one.limit is not None and not services.keys.is_revoked_or_expired(one.key)
+        ],
         by_hour=build_chart(usage.total.hours, presentation.format_hour),
         by_day=build_chart(usage.total.days, presentation.format_utc_day),
         statuses=[(status, _phrase(status), count) for status, count in usage.total.by_status.items()],
@@ -52,23 +44,8 @@ async def show_usage(request: Request, member: Member) -> Response:
 ROUTES = [Route("/console/usage", show_usage)]
 
 
-def _hourly_usages(services: Services, keys: list[KeyUsage]) -> list[HourlyUsage]:
-    """Return the usage of each active key, newest key first."""
-    limit = services.limiter.limit if services.limiter is not None else 0
-    return [
-        HourlyUsage(
-            one.key.name,
-            one.key.hint,
-            limit - one.limit.left,
-            limit,
-            _limit_note(one.limit.left, limit, one.limit.reset),
-        )
-        for one in reversed(keys)
-        if one.limit is not None and not services.keys.is_revoked_or_expired(one.key)
-    ]
-
-
-def _limit_note(left: int, limit: int, reset: float) -> str:
+def _describe_limit(left: int, limit: int, reset: float) -> str:
+    """Return how many more requests are possible, or when."""
     if left == limit:
         return "No requests in the last hour."
     minutes = ceil(reset / _MINUTE)
