@@ -277,17 +277,12 @@ async def _create_person(harness: Harness, name: str) -> Person:
 async def _create_batch(services: Services, person: Person, *, is_deleted: bool) -> list[int]:
     caller: Caller = await services.access.authenticate(person.key)
     new = NewListing(title="Lamp", content="Bright.")
-    created: list[int] = []
-
-    def collect_ids(results: Sequence[object]) -> str:
-        created.extend(int(str(result)) for result in results)
-        return ""
-
     steps = [services.listings.build_create_step(new) for _ in range(_BATCH_SIZE)]
-    await services.listings.run_batch(caller, steps, collect_ids, rules.DEFAULT_WRITE_OPTIONS, atomic=True)
+    results = await services.listings.run_batch(caller, steps, str, rules.DEFAULT_WRITE_OPTIONS, atomic=True)
+    created = [result for result in results if isinstance(result, int)]
     if is_deleted:
         ends = [services.listings.build_delete_step(caller, listing_id) for listing_id in created]
-        await services.listings.run_batch(caller, ends, lambda _: "", rules.DEFAULT_WRITE_OPTIONS, atomic=True)
+        await services.listings.run_batch(caller, ends, str, rules.DEFAULT_WRITE_OPTIONS, atomic=True)
     return created
 
 
