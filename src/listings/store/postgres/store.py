@@ -181,7 +181,7 @@ class PostgresStore(Transactions, ScriptedStore):
 
         return [MarketEntry(*row) for row in await self._use(search)]
 
-    async def index_accounts(self, count: int) -> IndexStep:  # noqa: ARG002 - see the contract
+    async def index_accounts(self, count: int) -> IndexStep:
         return IndexStep(0)  # an account is indexed by the write that makes it large; other writes can go on meanwhile
 
     async def index_market(self, count: int, indexer: bytes, now: float) -> IndexStep:
@@ -208,7 +208,7 @@ class PostgresStore(Transactions, ScriptedStore):
     async def get_settled_revision(self, bucket: int, account_id: int) -> int:
         return await self.get_revision(bucket, account_id)  # the server does not record what the last edit changed
 
-    def get_cached_settled_revision(self, bucket: int, account_id: int) -> int | None:  # noqa: ARG002 - see the contract
+    def get_cached_settled_revision(self, bucket: int, account_id: int) -> int | None:
         return None  # another process may have raised it since it was read
 
     def on_reset(self, callback: Callable[[], None]) -> None:

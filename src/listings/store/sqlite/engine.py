@@ -18,14 +18,14 @@ _MAX_UNINDEXED = 2 * MIN_INDEXED_LISTINGS  # listings of an account; above it, n
 class SqliteEngine:
     """Implements `listings.store.scripts.engine.Engine`. Large accounts are indexed later, by `account_index`."""
 
-    def lock_counter(self, bucket: int) -> Script[None]:  # noqa: ARG002 - everything is locked
+    def lock_counter(self, bucket: int) -> Script[None]:  # everything is locked
         yield from ()
 
-    def lock_listings(self, partition: Partition, ids: Sequence[int]) -> Script[dict[int, Listing]]:  # noqa: ARG002 - as above
+    def lock_listings(self, partition: Partition, ids: Sequence[int]) -> Script[dict[int, Listing]]:  # as above
         yield from ()
         return {}
 
-    def prepare_account(self, partition: Partition, new_listings: int) -> Script[bool]:  # noqa: ARG002 - indexed later
+    def prepare_account(self, partition: Partition, new_listings: int) -> Script[bool]:  # indexed later
         rows = yield Query(sql.IS_INDEXED, partition)
         return bool(rows and rows[0][0])  # partly, too: an index step may have passed the listing's id
 
