@@ -21,7 +21,6 @@ from listings.domain.model import (
 )
 from listings.store import sql
 from listings.store.mapping import Row, build_listing
-from listings.store.scripts import listings
 from listings.store.scripts.market_index import run_step
 from listings.store.scripts.script import Script
 from listings.store.scripts.store import ScriptedStore
@@ -33,7 +32,7 @@ from listings.store.sqlite.connections import (
     require_database_file,
     require_safe_sqlite,
 )
-from listings.store.sqlite.engine import ENGINE
+from listings.store.sqlite.engine import ENGINE, add
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.revision_cache import RevisionCache
 from listings.store.sqlite.rows import run_script
@@ -155,15 +154,13 @@ class SqliteStore(ScriptedStore):
         partition = (bucket, account_id)
         revisions = self._known_revisions
 
-        def create(connection: apsw.Connection) -> AddResult:
-            script = listings.add(self.engine, partition, new, created_at, idempotency, actor)
-            return run_script(connection, script)
-
         def track(added: AddResult) -> None:
             if added.revision is not None:
                 revisions.record_create(account_id, added.revision)
 
-        return await self._run(create, track=track)
+        return await self._run(
+            lambda connection: add(connection, partition, new, created_at, idempotency, actor), track=track
+        )
 
     # The market
 
