@@ -37,7 +37,7 @@ class Parsed(click.ParamType[T]):
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> T:
         try:
-            return self._parse(value)
+            return self._parse(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
