@@ -34,8 +34,9 @@ from listings.store.postgres.transactions import (
 )
 from listings.store.postgres.writes import WriteOptions, build_listing
 from listings.store.scripts.market_index import run_step
+from listings.store.scripts.member_store import ScriptedHistoryStore, ScriptedMemberStore
 from listings.store.scripts.script import Script
-from listings.store.scripts.store import ScriptedStore
+from listings.store.scripts.store import ScriptedAccountStore, ScriptedListingStore
 
 T = TypeVar("T")
 
@@ -64,7 +65,9 @@ class _CachedCaller(NamedTuple):
     expires_at: float
 
 
-class PostgresStore(Transactions, ScriptedStore):
+class PostgresStore(
+    Transactions, ScriptedListingStore, ScriptedAccountStore, ScriptedMemberStore, ScriptedHistoryStore
+):
     """Implements `listings.contract.store.Store` on a database that is migrated by `postgres.migrate.migrate`."""
 
     engine = writes.ENGINE

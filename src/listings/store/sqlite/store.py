@@ -22,8 +22,9 @@ from listings.domain.model import (
 from listings.store import sql
 from listings.store.mapping import Row, build_listing
 from listings.store.scripts.market_index import run_step
+from listings.store.scripts.member_store import ScriptedHistoryStore, ScriptedMemberStore
 from listings.store.scripts.script import Script
-from listings.store.scripts.store import ScriptedStore
+from listings.store.scripts.store import ScriptedAccountStore, ScriptedListingStore
 from listings.store.sqlite import account_index, market, market_index, search
 from listings.store.sqlite.connections import (
     MIN_FREE_BYTES,
@@ -47,7 +48,7 @@ _GET_LISTING_AND_REVISION = sql.to_sqlite(sql.GET_LISTING_AND_REVISION)
 _ONE_WRITE = 2  # how far one write, of any process, raises the lock's write counter
 
 
-class SqliteStore(ScriptedStore):
+class SqliteStore(ScriptedListingStore, ScriptedAccountStore, ScriptedMemberStore, ScriptedHistoryStore):
     """`listings.contract.store.Store` on a file that `migrate.migrate` has created."""
 
     engine = ENGINE
