@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from listings.contract.history import Actor
-from listings.contract.listings import AddResult, IdempotencyRecord
+from listings.contract.listings import IdempotencyRecord
 from listings.domain.model import NewListing
 from listings.store.scripts import accounts
+from listings.store.scripts.listings import Added
 from listings.store.search_sql import MIN_INDEXED_LISTINGS
 from listings.store.sqlite.connections import open_writer
 from listings.store.sqlite.engine import add
@@ -19,7 +20,7 @@ NEW = NewListing(title="Road bike", content="Two wheels.", price_cents=5, latitu
 TABLES = ("listings", "listing_ids", "account_state", "listings_words")
 
 
-def create(path: Path, count: int, indexed: int, idempotency: IdempotencyRecord | None) -> tuple[AddResult, list[Any]]:
+def create(path: Path, count: int, indexed: int, idempotency: IdempotencyRecord | None) -> tuple[Added, list[Any]]:
     """Create a listing in an account that has `count` others. Return the result and the rows of all tables."""
     migrate.migrate(path)
     connection = open_writer(path)

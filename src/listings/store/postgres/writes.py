@@ -146,4 +146,4 @@ def add(partition: Partition, new: NewListing, created_at: str, options: WriteOp
     """Create a listing with single statements, which works for an account of any size."""
     yield from ENGINE.lock_counter(partition[0])
     yield from ENGINE.prepare_account(partition, 1)
-    return (yield from listings.add(ENGINE, partition, new, created_at, *options))
+    return (yield from listings.add(ENGINE, partition, new, created_at, *options)).result

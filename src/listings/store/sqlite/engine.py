@@ -62,7 +62,7 @@ def add(  # noqa: PLR0913, PLR0917 - the contract's parameters
     created_at: str,
     idempotency: IdempotencyRecord | None,
     actor: Actor | None,
-) -> AddResult:
+) -> listings.Added:
     """Create a listing like `listings.add`, whose generators would cost a twentieth of a create without a key."""
     if idempotency is not None:
         return run_script(connection, listings.add(ENGINE, partition, new, created_at, idempotency, actor))
@@ -79,4 +79,4 @@ def add(  # noqa: PLR0913, PLR0917 - the contract's parameters
         run_script(connection, ENGINE.index_words(partition[1], [(listing_id, new.title, new.content)]))
     if count >= MIN_INDEXED_LISTINGS and not indexed:
         run_script(connection, ENGINE.start_indexing(partition))
-    return AddResult(listing_id, revision=revision)
+    return listings.Added(AddResult(listing_id), revision)

@@ -21,6 +21,7 @@ from listings.domain.model import (
 )
 from listings.store import sql
 from listings.store.mapping import Row, build_listing
+from listings.store.scripts.listings import Added
 from listings.store.scripts.market_index import run_step
 from listings.store.scripts.member_store import ScriptedHistoryStore, ScriptedMemberStore
 from listings.store.scripts.script import Script
@@ -155,13 +156,14 @@ class SqliteStore(ScriptedListingStore, ScriptedAccountStore, ScriptedMemberStor
         partition = (bucket, account_id)
         revisions = self._known_revisions
 
-        def track(added: AddResult) -> None:
+        def track(added: Added) -> None:
             if added.revision is not None:
                 revisions.record_create(account_id, added.revision)
 
-        return await self._run(
+        added = await self._run(
             lambda connection: add(connection, partition, new, created_at, idempotency, actor), track=track
         )
+        return added.result
 
     # The market
 
