@@ -47,7 +47,7 @@ def migrate_database(settings: Settings, on_backup: Callable[[Path], None] = lam
     `on_backup` is called with the path of the backup that is created before an upgrade.
     """
     if isinstance(settings.database, PostgresUrl):
-        from listings.store.postgres import migrate as postgres_migrate  # noqa: PLC0415 - its driver is optional
+        from listings.store.postgres import migrate as postgres_migrate
 
         return _run_in_thread(postgres_migrate.migrate(settings.database))
     return migrate.migrate(settings.database, on_backup=on_backup)
@@ -93,7 +93,7 @@ def _require_undamaged(settings: Settings, scan: Future[str]) -> None:
 def list_pending_migrations(settings: Settings) -> list[Migration]:
     """Return the migrations that `migrate_database` would apply."""
     if isinstance(settings.database, PostgresUrl):
-        from listings.store.postgres import migrate as postgres_migrate  # noqa: PLC0415 - as above
+        from listings.store.postgres import migrate as postgres_migrate
 
         return _run_in_thread(postgres_migrate.list_pending(settings.database))
     return migrate.list_pending(settings.database)
@@ -117,7 +117,7 @@ def copy_database(settings: Settings, target: PostgresUrl, *, dry_run: bool, pro
     """Copy the SQLite database of the settings to PostgreSQL. With `dry_run`, only count the differences."""
     if isinstance(settings.database, PostgresUrl):
         raise Problem("copy_refused", f"{_IN_POSTGRES} already: set LISTINGS_DATABASE_URL to the SQLite database")
-    from listings.store.sqlite_to_postgres import copy  # noqa: PLC0415 - as above
+    from listings.store.sqlite_to_postgres import copy
 
     return asyncio.run(copy.copy(settings.database, target, dry_run=dry_run, progress=progress))
 
@@ -161,7 +161,7 @@ def inspect_database(settings: Settings) -> Inspection:
 
 def inspect_postgres(settings: Settings) -> "PostgresInspection":
     """Inspect the PostgreSQL server and database without changing them. Raises Problem if that is impossible."""
-    from listings.store.postgres import inspection as postgres_inspection  # noqa: PLC0415 - as above
+    from listings.store.postgres import inspection as postgres_inspection
 
     return _run_in_thread(postgres_inspection.inspect(str(settings.database)))
 
@@ -207,7 +207,7 @@ def inspect_redis(settings: Settings) -> "RedisReport | None":
     """Inspect the Redis server of the rate limit. Return None if none is used. Raises Unavailable."""
     if settings.redis is None or not settings.rate_limit:
         return None
-    from listings.ratelimit.redis_inspection import inspect  # noqa: PLC0415 - most installations do not use Redis
+    from listings.ratelimit.redis_inspection import inspect
 
     return inspect(build_redis_endpoint(settings.redis, settings))
 

@@ -55,7 +55,7 @@ def open_observers(settings: Settings, *, listening: bool = True) -> Iterator[Ob
         trace = stack.enter_context(_open_tracing()) if settings.tracing else None
         metrics = None
         if settings.metrics_address is not None:
-            from listings.telemetry.metrics import Metrics  # noqa: PLC0415 - see above
+            from listings.telemetry.metrics import Metrics
 
             metrics = stack.enter_context(closing(Metrics(settings.file)))
             if listening:
@@ -96,8 +96,8 @@ async def open_services(
 def _build_store(settings: Settings, metrics: "Metrics | None") -> "SqliteStore | PostgresStore":
     if isinstance(settings.database, Path):
         return SqliteStore(settings.database, metrics.record_batch if metrics is not None else None)
-    from listings.store.postgres.pool import PoolLimits  # noqa: PLC0415
-    from listings.store.postgres.store import PostgresStore  # noqa: PLC0415 - as above
+    from listings.store.postgres.pool import PoolLimits
+    from listings.store.postgres.store import PostgresStore
 
     create_data_folder(settings)
     return PostgresStore(settings.database, PoolLimits(settings.database_connections, settings.database_timeout))
@@ -117,8 +117,8 @@ def build_application(
     services: Services, settings: Settings, request_log: RequestLog | None = None, observers: Observers = NO_OBSERVERS
 ) -> "Application":
     """Build the ASGI application of a service."""
-    from listings.api.app import Application  # noqa: PLC0415 - see above
-    from listings.site.lazy import LazyPages  # noqa: PLC0415 - see above
+    from listings.api.app import Application
+    from listings.site.lazy import LazyPages
 
     return Application(
         services,
@@ -133,8 +133,8 @@ def build_application(
 
 
 def _build_pages(services: Services, settings: Settings) -> "Pages":
-    from listings.site import app  # noqa: PLC0415 - see `LazyPages`
-    from listings.site.context import SiteOptions  # noqa: PLC0415
+    from listings.site import app
+    from listings.site.context import SiteOptions
 
     return app.build_pages(
         services,
@@ -156,8 +156,8 @@ def build_server(  # noqa: PLR0913 - most are optional
     limits: "ConnectionLimits | None" = None,
 ) -> "Server":
     """Build the HTTP server of a service. `limits` are those that no setting determines."""
-    from listings.http.connection import ConnectionLimits  # noqa: PLC0415 - see above
-    from listings.http.server import Server  # noqa: PLC0415 - see above
+    from listings.http.connection import ConnectionLimits
+    from listings.http.server import Server
 
     limits = (limits or ConnectionLimits())._replace(
         idle_seconds=settings.idle_timeout, connections=settings.max_connections
@@ -179,7 +179,7 @@ def build_server(  # noqa: PLR0913 - most are optional
 @contextmanager
 def _open_tracing() -> Iterator["Trace"]:
     try:
-        from listings.telemetry.tracing import Tracing  # noqa: PLC0415 - its packages are an extra
+        from listings.telemetry.tracing import Tracing
     except ImportError:
         raise Problem(
             "invalid_setting",
@@ -193,7 +193,7 @@ def _build_payments(settings: Settings) -> PaymentProvider | None:
     if settings.payment_provider == "manual":
         return None
     try:
-        from listings.service.payments.stripe import StripeAccount, StripePayments  # noqa: PLC0415 - an extra
+        from listings.service.payments.stripe import StripeAccount, StripePayments
     except ImportError:
         raise Problem(
             "invalid_setting",
@@ -215,7 +215,7 @@ def _build_limiter(settings: Settings, database_id: str, metrics: "Metrics | Non
     local = _local_limiter(settings, database_id)
     if settings.redis is None:
         return local
-    from listings.ratelimit.fallback import FallbackLimiter  # noqa: PLC0415 - most installations do not use Redis
+    from listings.ratelimit.fallback import FallbackLimiter
 
     shared = build_redis_limiter(settings.redis, settings, database_id)
     if metrics is None:
@@ -227,14 +227,14 @@ def _build_limiter(settings: Settings, database_id: str, metrics: "Metrics | Non
 
 def build_redis_limiter(address: RedisAddress, settings: Settings, database_id: str) -> "RedisLimiter":
     """Build the limiter that counts in Redis."""
-    from listings.ratelimit.redis import RedisLimiter  # noqa: PLC0415 - most installations do not use Redis
+    from listings.ratelimit.redis import RedisLimiter
 
     return RedisLimiter(build_redis_endpoint(address, settings), database_id, settings.rate_limit, settings.rate_window)
 
 
 def build_redis_endpoint(address: RedisAddress, settings: Settings) -> "Endpoint":
     """Return the address and timeout of the Redis server."""
-    from listings.ratelimit.redis_connection import Endpoint  # noqa: PLC0415 - most installations do not use Redis
+    from listings.ratelimit.redis_connection import Endpoint
 
     return Endpoint(**address._asdict(), timeout_seconds=settings.redis_timeout / 1000)
 

@@ -68,8 +68,8 @@ def test_changes_by_a_key_record_the_key(harness: Harness, alice: Person) -> Non
 def test_changes_by_the_operator_record_the_operator(harness: Harness, alice: Person) -> None:
     listing_id = create_listing(harness, alice)
     services = harness.services
-    harness.run(services.listings.delete_for_owner(listing_id))
-    harness.run(services.listings.restore_for_owner(listing_id, active=True))
+    harness.run(services.moderation.delete(listing_id))
+    harness.run(services.moderation.restore(listing_id, active=True))
     harness.run(services.accounts.extend_plan(str(alice.account.id), 1))
     harness.run(services.accounts.rename(str(alice.account.id), "Alice's Attic"))
     harness.run(services.keys.rotate(alice.key_id, 0))

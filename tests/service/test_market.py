@@ -44,12 +44,12 @@ def authenticate(harness: Harness, name: str = "alice") -> Caller:
 def add_listing(harness: Harness, owner: Caller, **fields: Any) -> Listing:
     new = NewListing(**{"title": "Lamp", "content": "c", **fields})
     added = harness.run(harness.services.listings.create(owner, new))
-    return harness.run(harness.services.listings.get_any(added.listing_id))
+    return harness.run(harness.services.moderation.get(added.listing_id))
 
 
 def count_views(harness: Harness, listing: Listing) -> int:
     harness.run(harness.services.market.write_views())
-    return harness.run(harness.services.listings.get_any(listing.id)).view_count
+    return harness.run(harness.services.moderation.get(listing.id)).view_count
 
 
 def rejection_code(harness: Harness, listing_id: int) -> str:
@@ -230,7 +230,7 @@ def test_maintenance_stores_views_and_indexes_listings(tmp_path: Path, monkeypat
 
         async def is_done() -> bool:
             page = await harness.services.market.search(MarketQuery())
-            return bool(page.entries) and (await harness.services.listings.get_any(lamp.id)).view_count == 1
+            return bool(page.entries) and (await harness.services.moderation.get(lamp.id)).view_count == 1
 
         async def wait() -> None:
             while not await is_done():  # noqa: ASYNC110 - polls the store
@@ -244,7 +244,7 @@ def test_views_are_stored_when_the_service_stops(tmp_path: Path) -> None:
         lamp = add_listing(harness, authenticate(harness))
         harness.services.market.record_view(lamp, "192.0.2.1", BROWSER)
     with Harness(tmp_path) as harness:
-        assert harness.run(harness.services.listings.get_any(lamp.id)).view_count == 1
+        assert harness.run(harness.services.moderation.get(lamp.id)).view_count == 1
 
 
 def test_a_step_grows_slowly_and_shrinks_immediately() -> None:

@@ -285,7 +285,7 @@ def test_activity_describes_every_kind_of_event(harness: Harness) -> None:
     listing_id = fetch(harness, key, method="POST", body=b'{"title": "Lamp", "content": "A lamp."}').json()["id"]
     fetch(harness, key, f"/{listing_id}", "PATCH", b'{"price": 5, "title": "Lamps"}')
     fetch(harness, key, f"/{listing_id}", "DELETE")
-    harness.run(harness.services.listings.delete_for_owner(listing_id))
+    harness.run(harness.services.moderation.delete(listing_id))
     harness.run(harness.services.accounts.rename("alice@example.com", "Alice's Attic"))
     for change in (harness.services.accounts.disable, harness.services.accounts.enable):
         harness.run(change("alice@example.com"))

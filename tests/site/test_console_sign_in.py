@@ -239,7 +239,7 @@ def test_forms_need_the_sessions_token_and_our_origin(harness: Harness) -> None:
             content_type = {"content-type": FORM_HEADERS["content-type"]}
             assert tab.post(path, content_type | headers, token=token).reply.status == 403, path
     assert tab.get("/console").reply.status == 200
-    assert harness.run(harness.services.listings.get_any(1025)).version == 1
+    assert harness.run(harness.services.moderation.get(1025)).version == 1
 
 
 def test_a_form_of_a_visitor_redirects_to_sign_in(harness: Harness) -> None:

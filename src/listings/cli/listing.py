@@ -30,7 +30,7 @@ def list_listings(account: str, limit: int) -> None:
     """
 
     async def use(services: Services) -> list[Listing]:
-        return await services.listings.list_latest(await services.accounts.find(account), limit)
+        return await services.moderation.list_latest(await services.accounts.find(account), limit)
 
     rows = map(listing_data, with_service(use))
     columns = ("id", "state", "title", "type", "price", "view_count", "updated_at")
@@ -46,7 +46,7 @@ def show_listing(listing_id: int) -> None:
     \b
     Example: listings show 1025
     """
-    show(listing_data(with_service(lambda services: services.listings.get_any(listing_id))))
+    show(listing_data(with_service(lambda services: services.moderation.get(listing_id))))
 
 
 @click.command(short_help="Delete a listing.")
@@ -60,7 +60,7 @@ def delete(listing_id: int) -> None:
     \b
     Example: listings delete 1025
     """
-    show(listing_data(with_service(lambda services: services.listings.delete_for_owner(listing_id))))
+    show(listing_data(with_service(lambda services: services.moderation.delete(listing_id))))
 
 
 @click.command(short_help="Restore a deleted listing.")
@@ -77,5 +77,5 @@ def undelete(listing_id: int, *, active: bool) -> None:
     \b
     Example: listings undelete 1025
     """
-    restored = with_service(lambda services: services.listings.restore_for_owner(listing_id, active=active))
+    restored = with_service(lambda services: services.moderation.restore(listing_id, active=active))
     show(listing_data(restored))

@@ -35,9 +35,9 @@ class Parsed(click.ParamType[T]):
         self.name = name
         self._parse = parse
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:  # noqa: ANN401 - click's signature
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> T:
         try:
-            return self._parse(value)
+            return self._parse(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
 

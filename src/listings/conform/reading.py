@@ -1,5 +1,7 @@
 """Checks of the list and of get-one."""
 
+from http import HTTPStatus
+
 from listings.conform.context import Context, is_inactive
 from listings.conform.session import LISTINGS, parse_id
 from listings.conform.suite import Check, require_success
@@ -13,7 +15,7 @@ _LIST = "200-class JSON object with key listings: array of listing records (the 
 def _check_path(context: Context) -> None:
     """Require any status but 404 for the list."""
     response = context.session.send("GET")
-    if response.status == 404:  # noqa: PLR2004 - not found
+    if response.status == HTTPStatus.NOT_FOUND:
         raise Failed(f"there is no {LISTINGS} below the base URL; {response.summary}")
 
 

@@ -6,6 +6,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import NamedTuple, TypeAlias
 
 from listings.conform.client import Client, NoResponse
@@ -214,7 +215,7 @@ class Session:
             deleted = self.send("DELETE", f"/{listing_id}", by=by)
         except (Failed, Blocked):
             return False
-        return deleted.succeeded or deleted.status == 404  # noqa: PLR2004 - not found
+        return deleted.succeeded or deleted.status == HTTPStatus.NOT_FOUND
 
     def _preview(self, content: bytes) -> str:
         """Return the beginning of a body as one printable line, without keys, which servers may repeat."""

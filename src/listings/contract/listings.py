@@ -27,7 +27,6 @@ class AddResult(NamedTuple):
 
     listing_id: int
     replayed: bool = False
-    revision: int | None = None  # the account's revision after the write, if the store knows it
 
 
 class AddStep(NamedTuple):

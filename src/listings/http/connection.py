@@ -20,7 +20,7 @@ from listings.http.asgi import HttpApplication, choose_path
 from listings.http.eager import Running, run
 from listings.http.exchange import HttpExchange
 from listings.http.uvicorn_base import HIGH_WATER_LIMIT, BaseConnection
-from listings.http.write_buffer import WriteBuffer
+from listings.http.write_buffer import Transport, WriteBuffer
 
 _MAX_DISCARDED_BYTES = 64 * 1024 * 1024
 _DISCARD_SECONDS = 5.0
@@ -103,7 +103,7 @@ class HttpConnection(BaseConnection):
 
     # The connection
 
-    def connection_made(self, transport: Any) -> None:  # noqa: ANN401 - asyncio and uvloop share no transport type
+    def connection_made(self, transport: Transport) -> None:
         """Reject the connection if there are too many."""
         super().connection_made(transport)
         if len(self.connections) > self._limits.connections:

@@ -10,6 +10,8 @@ from functools import partial
 from typing import Any, TypeAlias
 
 Running: TypeAlias = Coroutine[Any, Any, None]
+Awaited: TypeAlias = Any
+"""What a coroutine awaits, as its `send` returns it."""
 
 
 def run(running: Running, start_task: Callable[[Running], None]) -> None:
@@ -28,13 +30,13 @@ def _resume(running: Running, start_task: Callable[[Running], None], _resolved: 
     run(running, start_task)
 
 
-async def _continue_in_task(running: Running, awaited: Any) -> None:  # noqa: ANN401 - any awaitable
+async def _continue_in_task(running: Running, awaited: Awaited) -> None:
     """Wrap the generator in a coroutine, because tasks accept no generators since Python 3.12."""
     await _delegate(running, awaited)
 
 
 @types.coroutine
-def _delegate(running: Running, awaited: Any) -> Generator[Any, Any, None]:  # noqa: ANN401 - any awaitable
+def _delegate(running: Running, awaited: Awaited) -> Generator[Any, Any, None]:
     """Pass what the coroutine awaits to the task, and the results back to the coroutine."""
     while True:
         try:

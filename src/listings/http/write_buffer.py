@@ -9,6 +9,9 @@ import logging
 from itertools import cycle
 from typing import Any, TypeAlias
 
+Transport: TypeAlias = Any
+"""What responses are written to. asyncio and uvloop share no type for it."""
+
 Data: TypeAlias = bytes | tuple[bytes, bytes]
 """A complete response, or its head and a body that is too large to copy."""
 
@@ -34,12 +37,12 @@ class WriteBuffer:
     __slots__ = ("_buffer", "_iteration_count", "_runs", "_unbuffered")
 
     def __init__(self) -> None:
-        self._buffer: list[tuple[Any, Data]] = []
+        self._buffer: list[tuple[Transport, Data]] = []
         self._iteration_count = 0  # responses in this loop iteration
         self._unbuffered = 0  # how many of the next responses to send directly
         self._runs = cycle(UNBUFFERED_RUNS)
 
-    def put(self, transport: Any, data: Data) -> None:  # noqa: ANN401 - asyncio and uvloop share no transport type
+    def put(self, transport: Transport, data: Data) -> None:
         """Send the data at the latest at the end of this loop iteration."""
         if self._unbuffered:
             self._unbuffered -= 1
@@ -65,7 +68,7 @@ class WriteBuffer:
         self.flush()
 
 
-def _send(transport: Any, data: Data) -> None:  # noqa: ANN401 - as above
+def _send(transport: Transport, data: Data) -> None:
     if transport.is_closing():
         return
     try:

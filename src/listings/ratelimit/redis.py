@@ -21,7 +21,15 @@ from typing import Any
 
 from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain.errors import Unavailable
-from listings.ratelimit.redis_connection import NOT_REDIS, Connection, Endpoint, ErrorReply, connect, describe_error
+from listings.ratelimit.redis_connection import (
+    NOT_REDIS,
+    Connection,
+    Endpoint,
+    ErrorReply,
+    Reply,
+    connect,
+    describe_error,
+)
 
 _MICROSECONDS = 1_000_000
 _MIN_CONNECT_TIMEOUT_SECONDS = 1.0  # a longer timeout for replies also applies to connecting
@@ -236,7 +244,7 @@ class RedisLimiter:
             self.on_change(error)
 
 
-def _parse_reply(connection: Connection, reply: Any) -> list[int]:  # noqa: ANN401 - any reply of Redis
+def _parse_reply(connection: Connection, reply: Reply) -> list[int]:
     """Return the script's result. Raises Unavailable and disconnects if the reply is something else."""
     if isinstance(reply, ErrorReply):
         connection.close(_format_error(reply))

@@ -8,11 +8,14 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import hiredis
 
 from listings.domain.errors import Unavailable
+
+Reply: TypeAlias = Any
+"""A reply of Redis, of any type."""
 
 NOT_REDIS = "the server is not Redis"
 
@@ -143,7 +146,7 @@ async def connect(endpoint: Endpoint, on_close: Callable[[str], None]) -> Connec
     return connection
 
 
-def require_success(reply: Any) -> Any:  # noqa: ANN401 - any reply of Redis
+def require_success(reply: Reply) -> Reply:
     """Return the reply. Raises it if it is an ErrorReply."""
     if isinstance(reply, ErrorReply):
         raise reply

@@ -18,7 +18,7 @@ from listings.service.activity import Activity
 from listings.service.indexing import Pause
 from listings.service.invitations import Invitations
 from listings.service.keys import Keys
-from listings.service.listings import Listings
+from listings.service.listings import Listings, Moderation
 from listings.service.maintenance import run_maintenance
 from listings.service.market import Market
 from listings.service.member_keys import MemberKeys
@@ -60,6 +60,7 @@ class Services:
         self.freshness: Freshness = store
         self.access = Access(store, limiter, clock)
         self.listings = Listings(store, clock)
+        self.moderation = Moderation(store, clock)
         self.market = Market(store, clock, pause)
         self.accounts = Accounts(store, clock)
         self.keys = Keys(store, self.accounts, clock)

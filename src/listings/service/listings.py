@@ -69,8 +69,6 @@ class Listings:
         self._store = store
         self._clock = clock
 
-    # For sellers
-
     async def list_active(self, caller: Caller) -> list[Listing]:
         """Return the caller's active listings, newest first."""
         return await self._store.list_listings(caller.bucket, caller.account_id)
@@ -214,12 +212,22 @@ class Listings:
     def _format_now(self) -> str:
         return timestamps.format_timestamp(self._clock())
 
+    async def count(self, account: Account) -> ListingCounts:
+        """Count the account's listings by state."""
+        return await self._store.count_listings(bucket_of(account.id), account.id)
+
     async def purge_idempotency_records(self) -> None:
         """Delete the idempotency records older than a day (decision G36)."""
         with suppress(Unavailable):
             await self._store.purge_idempotency_records(int(self._clock()) - _IDEMPOTENCY_SECONDS + 1)
 
-    # For the operator
+
+class Moderation:
+    """The operator's use cases of listings of any account."""
+
+    def __init__(self, store: ListingStore, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._clock = clock
 
     async def list_latest(self, account: Account, count: int) -> list[Listing]:
         """Return at most `count` of an account's newest listings, in any state."""
@@ -227,15 +235,11 @@ class Listings:
             bucket_of(account.id), account.id, ListingQuery(status="all", limit=count)
         )
 
-    async def count(self, account: Account) -> ListingCounts:
-        """Count the account's listings by state."""
-        return await self._store.count_listings(bucket_of(account.id), account.id)
-
-    async def get_any(self, listing_id: int) -> Listing:
+    async def get(self, listing_id: int) -> Listing:
         """Return a listing of any account, even if deleted. Raises Problem("listing_not_found")."""
         return _require_listing(await self._store.get_listing(listing_id), listing_id)
 
-    async def delete_for_owner(self, listing_id: int) -> Listing:
+    async def delete(self, listing_id: int) -> Listing:
         """Delete a listing on behalf of its owner, unless it already is. Raises Problem("listing_not_found")."""
         now = int(self._clock())
 
@@ -246,7 +250,7 @@ class Listings:
         _log.info("Deleted listing %d of account %d for its owner", deleted.id, deleted.account_id)
         return deleted
 
-    async def restore_for_owner(self, listing_id: int, *, active: bool) -> Listing:
+    async def restore(self, listing_id: int, *, active: bool) -> Listing:
         """Restore a deleted listing on behalf of its owner, as inactive (decision G12) or as active.
 
         Raises Problem: listing_not_found, invalid_request (it is not deleted, so its owner decides on its state).

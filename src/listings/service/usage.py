@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
+from http import HTTPStatus
 from itertools import chain, islice
 from math import ceil
 from typing import NamedTuple, Protocol
@@ -46,7 +47,7 @@ class Period(NamedTuple):
     @property
     def rejected(self) -> int:
         """The number of responses with a status of 400 or more."""
-        return sum(count for status, count in self.by_status.items() if status >= 400)  # noqa: PLR2004 - HTTP errors
+        return sum(count for status, count in self.by_status.items() if status >= HTTPStatus.BAD_REQUEST)
 
 
 class Counts(NamedTuple):

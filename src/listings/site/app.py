@@ -1,6 +1,7 @@
 """ASGI application that serves the HTML pages."""
 
 import asyncio
+from http import HTTPStatus
 from urllib.parse import quote
 
 from starlette.applications import Starlette
@@ -65,12 +66,12 @@ async def _redirect_without_slash(request: Request) -> Response:
 
 async def _handle_http_exception(request: Request, error: HTTPException) -> Response:
     """Respond to an error that Starlette raises itself: an unknown path, a wrong method, an unreadable form."""
-    if error.status_code == 405:  # noqa: PLR2004 - Method Not Allowed
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         # Starlette reports only the methods of the first route that matches the path
         routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
         allowed = ", ".join(sorted({method for route in routes for method in route.methods}))
         message = f"{request.method[:20]} is not allowed here. Allowed methods: {allowed}"
         return await pages.error_response(request, Problem("method_not_allowed", message), {"Allow": allowed})
-    if error.status_code == 400:  # noqa: PLR2004 - Bad Request
+    if error.status_code == HTTPStatus.BAD_REQUEST:
         return await pages.error_response(request, Problem("malformed_request", _UNREADABLE))
     return await pages.error_response(request, Problem("path_not_found", "We can't find that page"))

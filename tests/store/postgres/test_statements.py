@@ -370,8 +370,7 @@ async def create(url: str, count: int, method: str) -> tuple[list[Any], dict[str
             outcomes.append(await writes.create(session, *values, with_words=count > 0))
         else:
             await session.execute("BEGIN")
-            added = await writes.run_script(session, writes.add(*values))
-            outcomes.append(added._replace(revision=None))
+            outcomes.append(await writes.run_script(session, writes.add(*values)))
             await session.execute("COMMIT")
     tables = ("listings", "listing_ids", "idempotency", "account_state", "listing_words")
     rows = {

@@ -215,7 +215,7 @@ class Matrix:
 
     def _check_unchanged(self, listing_id: int, *, is_deleted: bool) -> str:
         """Return a failure if a rejected request changed the listing."""
-        listing = self._harness.run(self._harness.services.listings.get_any(listing_id))
+        listing = self._harness.run(self._harness.services.moderation.get(listing_id))
         unchanged = listing.version == (2 if is_deleted else 1) and (listing.deleted_at is not None) == is_deleted
         return "" if unchanged else "the listing was changed"
 

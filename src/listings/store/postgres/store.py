@@ -34,8 +34,9 @@ from listings.store.postgres.transactions import (
 )
 from listings.store.postgres.writes import WriteOptions, build_listing
 from listings.store.scripts.market_index import run_step
+from listings.store.scripts.member_store import ScriptedHistoryStore, ScriptedMemberStore
 from listings.store.scripts.script import Script
-from listings.store.scripts.store import ScriptedStore
+from listings.store.scripts.store import ScriptedAccountStore, ScriptedListingStore
 
 T = TypeVar("T")
 
@@ -64,7 +65,9 @@ class _CachedCaller(NamedTuple):
     expires_at: float
 
 
-class PostgresStore(Transactions, ScriptedStore):
+class PostgresStore(
+    Transactions, ScriptedListingStore, ScriptedAccountStore, ScriptedMemberStore, ScriptedHistoryStore
+):
     """Implements `listings.contract.store.Store` on a database that is migrated by `postgres.migrate.migrate`."""
 
     engine = writes.ENGINE
@@ -181,7 +184,7 @@ class PostgresStore(Transactions, ScriptedStore):
 
         return [MarketEntry(*row) for row in await self._use(search)]
 
-    async def index_accounts(self, count: int) -> IndexStep:  # noqa: ARG002 - see the contract
+    async def index_accounts(self, count: int) -> IndexStep:
         return IndexStep(0)  # an account is indexed by the write that makes it large; other writes can go on meanwhile
 
     async def index_market(self, count: int, indexer: bytes, now: float) -> IndexStep:
@@ -208,7 +211,7 @@ class PostgresStore(Transactions, ScriptedStore):
     async def get_settled_revision(self, bucket: int, account_id: int) -> int:
         return await self.get_revision(bucket, account_id)  # the server does not record what the last edit changed
 
-    def get_cached_settled_revision(self, bucket: int, account_id: int) -> int | None:  # noqa: ARG002 - see the contract
+    def get_cached_settled_revision(self, bucket: int, account_id: int) -> int | None:
         return None  # another process may have raised it since it was read
 
     def on_reset(self, callback: Callable[[], None]) -> None:

@@ -75,7 +75,7 @@ class PostgresEngine:
         yield from self.start_indexing(partition)
         return True
 
-    def is_indexed_on_create(self, indexed: int, count: int) -> bool:  # noqa: ARG002 - all listings of an account or none
+    def is_indexed_on_create(self, indexed: int, count: int) -> bool:  # all listings of an account or none
         return bool(indexed)
 
     def start_indexing(self, partition: Partition) -> Script[None]:
@@ -111,7 +111,7 @@ async def _run_query(session: Session, query: Query | QueryMany) -> list[Any]:
     return await session.fetch(statement, *query.values)
 
 
-def build_listing(row: Any) -> Listing:  # noqa: ANN401 - the driver's
+def build_listing(row: Sequence[Any]) -> Listing:
     """Return the listing in a row."""
     return Listing(*row)
 
@@ -146,4 +146,4 @@ def add(partition: Partition, new: NewListing, created_at: str, options: WriteOp
     """Create a listing with single statements, which works for an account of any size."""
     yield from ENGINE.lock_counter(partition[0])
     yield from ENGINE.prepare_account(partition, 1)
-    return (yield from listings.add(ENGINE, partition, new, created_at, *options))
+    return (yield from listings.add(ENGINE, partition, new, created_at, *options)).result

@@ -38,6 +38,13 @@ class RollbackError(Exception):
         self.results = results
 
 
+class Added(NamedTuple):
+    """The result of a create, and the account's revision after it, or None if nothing was created."""
+
+    result: AddResult
+    revision: int | None
+
+
 class _Edit(NamedTuple):
     """A listing after a change. Without changes, the revision is 0."""
 
@@ -56,7 +63,7 @@ def add(  # noqa: PLR0913, PLR0917 - the contract's parameters
     created_at: str,
     idempotency: IdempotencyRecord | None,
     actor: Actor | None,
-) -> Script[AddResult]:
+) -> Script[Added]:
     """Create a listing, or return the one that was created with the same idempotency key.
 
     The bucket's counter must be locked and the account prepared.
@@ -64,11 +71,11 @@ def add(  # noqa: PLR0913, PLR0917 - the contract's parameters
     if idempotency is not None:
         earlier = yield from _find_earlier_result(partition, idempotency)
         if earlier is not None:
-            return AddResult(int(earlier), replayed=True)
+            return Added(AddResult(int(earlier), replayed=True), None)
     listing_id, revision = yield from _add_new(engine, partition, new, created_at, actor)
     if idempotency is not None:
         yield _store_result(partition, idempotency, str(listing_id))
-    return AddResult(listing_id, revision=revision)
+    return Added(AddResult(listing_id), revision)
 
 
 def change(engine: Engine, listing_id: int, decide: Decide, actor: Actor | None) -> Script[Listing]:

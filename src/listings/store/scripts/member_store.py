@@ -1,8 +1,7 @@
-"""The methods of `MemberStore` and `HistoryStore`, implemented with scripts that every engine can run."""
+"""`MemberStore` and `HistoryStore`, implemented with scripts that every engine can run."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from listings.contract.history import (
     ActivityCursor,
@@ -19,28 +18,13 @@ from listings.contract.members import NewSession, Session, SessionCutoffs
 from listings.domain.model import Account
 from listings.store import member_sql
 from listings.store.scripts import members, usage
-from listings.store.scripts.script import Script, run_query
+from listings.store.scripts.script import ScriptedStore, run_query
 
 T = TypeVar("T")
 
 
-class ScriptedMemberStore(ABC):
-    """Implements members and history on top of an engine that runs statements and scripts."""
-
-    page_creations_statement = member_sql.PAGE_CREATIONS
-
-    @abstractmethod
-    async def _fetch(self, statement: str, *values: object) -> list[Any]:
-        """Return all rows of a read-only statement."""
-
-    @abstractmethod
-    async def _run_script(self, build_script: Callable[[], Script[T]], *, changes_callers: bool = False) -> T:
-        """Run a script in a transaction, which completes even if the caller is cancelled.
-
-        Set `changes_callers` if the script may change a result of `Store.find_caller`.
-        """
-
-    # Members
+class ScriptedMemberStore(ScriptedStore):
+    """Implements `MemberStore`."""
 
     async def add_member(self, name: str, email: str, password: str, created_at: int) -> Account | None:
         return await self._run_script(lambda: members.add(name, email, password, created_at))
@@ -102,7 +86,11 @@ class ScriptedMemberStore(ABC):
     async def erase_account(self, account_id: int, name: str, email: str, now: int) -> None:
         await self._run_script(lambda: members.erase(account_id, name, email, now), changes_callers=True)
 
-    # History
+
+class ScriptedHistoryStore(ScriptedStore):
+    """Implements `HistoryStore`."""
+
+    page_creations_statement = member_sql.PAGE_CREATIONS
 
     async def page_events(self, bucket: int, account_id: int, before: ActivityCursor, count: int) -> list[Event]:
         rows = await self._fetch(member_sql.PAGE_EVENTS, bucket, account_id, before.revision, before.number, count)

@@ -1,7 +1,6 @@
 """Transactions on members, their sessions, sign-in attempts and invitations, and the erasure of an account."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from msgspec.structs import astuple
 
@@ -9,6 +8,7 @@ from listings.contract.history import CONSOLE, Actor
 from listings.contract.members import NewSession, Session, SessionCutoffs
 from listings.domain.model import Account, bucket_of
 from listings.store import member_sql, sql
+from listings.store.mapping import Row
 from listings.store.scripts import accounts
 from listings.store.scripts.audit import record_event
 from listings.store.scripts.script import Query, Script
@@ -58,7 +58,7 @@ def _is_password(account_id: int, password: str) -> Script[bool]:
     return bool(rows) and rows[0][0] == password
 
 
-def parse_session(row: Any) -> tuple[Session, Account]:  # noqa: ANN401 - a row of either engine
+def parse_session(row: Row) -> tuple[Session, Account]:
     """Return the session and the account in a row of FIND_SESSION."""
     values = tuple(row)
     return Session(*values[:_SESSION_COLUMNS]), Account(*values[_SESSION_COLUMNS:])

@@ -1,6 +1,7 @@
 """Types for scripts: transactions written as generators of statements, independent of the engine."""
 
-from collections.abc import Generator, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -45,3 +46,18 @@ def run_all(scripts: Iterable[Script[T]]) -> Script[list[T]]:
 def run_query(statement: str, *values: object) -> Script[list[Any]]:
     """Return a script with a single statement. Its result is the rows."""
     return (yield Query(statement, values))
+
+
+class ScriptedStore(ABC):
+    """A store on top of an engine that runs statements and scripts."""
+
+    @abstractmethod
+    async def _fetch(self, statement: str, *values: object) -> list[Any]:
+        """Return all rows of a read-only statement."""
+
+    @abstractmethod
+    async def _run_script(self, build_script: Callable[[], Script[T]], *, changes_callers: bool = False) -> T:
+        """Run a script in a transaction, which completes even if the caller is cancelled.
+
+        Set `changes_callers` if the script may change a result of `Store.find_caller`.
+        """

@@ -16,12 +16,49 @@ from listings.store.market_entries import FACET_KINDS, LIST_FACETS
 from listings.store.scripts import accounts, imports, keys, listings
 from listings.store.scripts import views as view_scripts
 from listings.store.scripts.engine import Engine
-from listings.store.scripts.member_store import ScriptedMemberStore
-from listings.store.scripts.script import run_query
+from listings.store.scripts.script import ScriptedStore, run_query
 
 
-class ScriptedStore(ScriptedMemberStore):
-    """Implements listings, imports, views, accounts and keys, except the methods that an engine does in its own way."""
+class ScriptedAccountStore(ScriptedStore):
+    """Implements `AccountStore` and `KeyStore`, except `find_caller`."""
+
+    async def add_account(self, name: str, email: str, plan_expires_at: int | None, created_at: int) -> Account | None:
+        return await self._run_script(lambda: accounts.add(name, email, plan_expires_at, created_at))
+
+    async def get_account(self, account_id: int) -> Account | None:
+        rows = await self._fetch(sql.GET_ACCOUNT, account_id)
+        return Account(*rows[0]) if rows else None
+
+    async def find_account(self, email: str) -> Account | None:
+        rows = await self._fetch(sql.FIND_ACCOUNT, email)
+        return Account(*rows[0]) if rows else None
+
+    async def page_accounts(self, after: int, count: int) -> list[Account]:
+        return [Account(*row) for row in await self._fetch(sql.PAGE_ACCOUNTS, after, count)]
+
+    async def change_account(
+        self, account_id: int, decide: Callable[[Account], AccountChange], actor: Actor | None = None
+    ) -> Account | None:
+        return await self._run_script(lambda: accounts.change(account_id, decide, actor), changes_callers=True)
+
+    async def add_key(self, new: NewKey, actor: Actor | None = None) -> ApiKey | None:
+        return await self._run_script(lambda: keys.add(new, actor))
+
+    async def list_keys(self, account_id: int) -> list[ApiKey]:
+        return [ApiKey(*row) for row in await self._fetch(sql.LIST_KEYS, account_id)]
+
+    async def rotate_key(self, key_id: int, decide: DecideRotation, actor: Actor | None = None) -> ApiKey | None:
+        return await self._run_script(lambda: keys.rotate(key_id, decide, actor), changes_callers=True)
+
+    async def record_key_uses(self, uses: Mapping[int, int]) -> None:
+        await self._run_script(lambda: keys.record_uses(uses))
+
+    async def revoke_key(self, key_id: int, revoked_at: int, actor: Actor | None = None) -> ApiKey | None:
+        return await self._run_script(lambda: keys.revoke(key_id, revoked_at, actor), changes_callers=True)
+
+
+class ScriptedListingStore(ScriptedStore):
+    """Implements listings, imports and views, except the methods that an engine does in its own way."""
 
     engine: Engine
     sitemap_statement: str
@@ -96,41 +133,3 @@ class ScriptedStore(ScriptedMemberStore):
         self, key: ImportKey, batch: ImportBatch, actor: Actor | None = None
     ) -> list[RowOutcome] | None:
         return await self._run_script(lambda: imports.advance(self.engine, key, batch, actor))
-
-    # Accounts
-
-    async def add_account(self, name: str, email: str, plan_expires_at: int | None, created_at: int) -> Account | None:
-        return await self._run_script(lambda: accounts.add(name, email, plan_expires_at, created_at))
-
-    async def get_account(self, account_id: int) -> Account | None:
-        rows = await self._fetch(sql.GET_ACCOUNT, account_id)
-        return Account(*rows[0]) if rows else None
-
-    async def find_account(self, email: str) -> Account | None:
-        rows = await self._fetch(sql.FIND_ACCOUNT, email)
-        return Account(*rows[0]) if rows else None
-
-    async def page_accounts(self, after: int, count: int) -> list[Account]:
-        return [Account(*row) for row in await self._fetch(sql.PAGE_ACCOUNTS, after, count)]
-
-    async def change_account(
-        self, account_id: int, decide: Callable[[Account], AccountChange], actor: Actor | None = None
-    ) -> Account | None:
-        return await self._run_script(lambda: accounts.change(account_id, decide, actor), changes_callers=True)
-
-    # Keys
-
-    async def add_key(self, new: NewKey, actor: Actor | None = None) -> ApiKey | None:
-        return await self._run_script(lambda: keys.add(new, actor))
-
-    async def list_keys(self, account_id: int) -> list[ApiKey]:
-        return [ApiKey(*row) for row in await self._fetch(sql.LIST_KEYS, account_id)]
-
-    async def rotate_key(self, key_id: int, decide: DecideRotation, actor: Actor | None = None) -> ApiKey | None:
-        return await self._run_script(lambda: keys.rotate(key_id, decide, actor), changes_callers=True)
-
-    async def record_key_uses(self, uses: Mapping[int, int]) -> None:
-        await self._run_script(lambda: keys.record_uses(uses))
-
-    async def revoke_key(self, key_id: int, revoked_at: int, actor: Actor | None = None) -> ApiKey | None:
-        return await self._run_script(lambda: keys.revoke(key_id, revoked_at, actor), changes_callers=True)

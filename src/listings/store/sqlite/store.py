@@ -21,10 +21,11 @@ from listings.domain.model import (
 )
 from listings.store import sql
 from listings.store.mapping import Row, build_listing
-from listings.store.scripts import listings
+from listings.store.scripts.listings import Added
 from listings.store.scripts.market_index import run_step
+from listings.store.scripts.member_store import ScriptedHistoryStore, ScriptedMemberStore
 from listings.store.scripts.script import Script
-from listings.store.scripts.store import ScriptedStore
+from listings.store.scripts.store import ScriptedAccountStore, ScriptedListingStore
 from listings.store.sqlite import account_index, market, market_index, search
 from listings.store.sqlite.connections import (
     MIN_FREE_BYTES,
@@ -33,7 +34,7 @@ from listings.store.sqlite.connections import (
     require_database_file,
     require_safe_sqlite,
 )
-from listings.store.sqlite.engine import ENGINE
+from listings.store.sqlite.engine import ENGINE, add
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.revision_cache import RevisionCache
 from listings.store.sqlite.rows import run_script
@@ -48,7 +49,7 @@ _GET_LISTING_AND_REVISION = sql.to_sqlite(sql.GET_LISTING_AND_REVISION)
 _ONE_WRITE = 2  # how far one write, of any process, raises the lock's write counter
 
 
-class SqliteStore(ScriptedStore):
+class SqliteStore(ScriptedListingStore, ScriptedAccountStore, ScriptedMemberStore, ScriptedHistoryStore):
     """`listings.contract.store.Store` on a file that `migrate.migrate` has created."""
 
     engine = ENGINE
@@ -155,15 +156,14 @@ class SqliteStore(ScriptedStore):
         partition = (bucket, account_id)
         revisions = self._known_revisions
 
-        def create(connection: apsw.Connection) -> AddResult:
-            script = listings.add(self.engine, partition, new, created_at, idempotency, actor)
-            return run_script(connection, script)
-
-        def track(added: AddResult) -> None:
+        def track(added: Added) -> None:
             if added.revision is not None:
                 revisions.record_create(account_id, added.revision)
 
-        return await self._run(create, track=track)
+        added = await self._run(
+            lambda connection: add(connection, partition, new, created_at, idempotency, actor), track=track
+        )
+        return added.result
 
     # The market
 
@@ -226,7 +226,7 @@ class SqliteStore(ScriptedStore):
         settled = self._known_revisions.find_settled_revision(account_id)
         return settled if settled is not None else revision
 
-    def get_cached_settled_revision(self, bucket: int, account_id: int) -> int | None:  # noqa: ARG002 - the cache needs no bucket
+    def get_cached_settled_revision(self, bucket: int, account_id: int) -> int | None:  # the cache needs no bucket
         return self._known_revisions.find_settled_revision(account_id)
 
     def on_reset(self, callback: Callable[[], None]) -> None:
