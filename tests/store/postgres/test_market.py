@@ -67,7 +67,7 @@ def large(postgres: PostgresServer) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def plans(large: str) -> Iterator[Plans]:
-    plans = Plans(large)
+    plans = Plans(large, searching=True)
     yield plans
     plans.close()
 
@@ -156,7 +156,7 @@ class RowCounter:
 
 async def count_rows(url: str, query: MarketQuery) -> tuple[int, int]:
     """Return how many rows a search reads, and how many it finds."""
-    connection: asyncpg.Connection[asyncpg.Record] = await connect(url, 60)
+    connection: asyncpg.Connection[asyncpg.Record] = await connect(url, 60, searching=True)
     rows: Any = RowCounter(connection)
     found = await market.search(rows, query)
     await connection.close()
@@ -216,7 +216,7 @@ def test_the_pages_contain_every_listing_once_and_in_order(
     query = MarketQuery(words=words, price_min=prices[0], price_max=prices[1], sort=sort, limit=7)
 
     async def read_all() -> list[tuple[int, int]]:
-        connection: asyncpg.Connection[asyncpg.Record] = await connect(large, 60)
+        connection: asyncpg.Connection[asyncpg.Record] = await connect(large, 60, searching=True)
         rows: Any = RowCounter(connection)
         found: list[tuple[int, int]] = []
         while page := await market.search(rows, replace(query, after=found[-1] if found else None)):
@@ -233,7 +233,7 @@ def test_a_page_starts_after_any_cursor(large: str, after: tuple[int, int], sort
     query = MarketQuery(words=("older", "nth3"), sort=sort, after=after)
 
     async def read() -> list[tuple[int, int]]:
-        connection: asyncpg.Connection[asyncpg.Record] = await connect(large, 60)
+        connection: asyncpg.Connection[asyncpg.Record] = await connect(large, 60, searching=True)
         rows: Any = RowCounter(connection)
         found = await market.search(rows, query)
         await connection.close()
