@@ -17,9 +17,9 @@ from listings.contract.listings import IdempotencyRecord
 from listings.domain.model import SORTED_BY, ImportedListing, Listing, ListingQuery, NewListing
 from listings.store import member_sql, search_sql, sql
 from listings.store.migrations import shipped_migrations
+from listings.store.postgres import market_index, writes
 from listings.store.postgres import search as postgres_search
 from listings.store.postgres import store as store_module
-from listings.store.postgres import writes
 from listings.store.postgres.pool import Pool, PoolLimits, connect
 from listings.store.postgres.store import PostgresStore
 from tests.postgres_server import PostgresServer
@@ -280,6 +280,19 @@ def test_a_page_of_all_listings_merges_two_indexes_without_sorting(search_plans:
     assert "listings_active" in plan
     assert "listings_hidden" in plan
     assert not re.search(r"Sort\b(?! Key)", plan)
+
+
+def test_pages_follow_an_index_without_sorting(search_plans: Plans) -> None:
+    for statement in store_module.SEARCHES:
+        plan = search_plans.of(statement)
+        assert re.search("Index (Only )?Scan", plan), plan
+        assert not re.search(r"Sort\b(?! Key)|Seq Scan", plan), plan
+
+
+def test_listings_that_the_market_lacks_are_read_in_order(plans: Plans) -> None:
+    plan = plans.of(market_index.NEXT_LISTINGS)
+    assert "Index Scan using listings_unmarketed" in plan
+    assert not re.search(r"Sort\b(?! Key)", plan), plan
 
 
 def list_searches() -> Iterator[str]:

@@ -174,6 +174,11 @@ class Pool:
         """Whether the pool was closed or never opened."""
         return self._is_closed
 
+    @property
+    def _has_room(self) -> bool:
+        """Whether another session may be opened."""
+        return len(self._sessions) + self._connecting < self._limits.sessions
+
     def acquire_idle(self, *, searching: bool = False) -> Session | None:
         """Return an idle session whose planner is already set as requested, or None."""
         idle = self._idle[searching]
@@ -194,9 +199,11 @@ class Pool:
             if self._is_closed:
                 raise Unavailable("The service is stopping")
             session = self.acquire_idle(searching=searching)
-            if session is None and len(self._sessions) + self._connecting < self._limits.sessions:
+            if session is None and self._has_room:
                 return await self._connect(searching=searching)
-            session = session or self.acquire_idle(searching=not searching) or await self._wait(deadline)
+            session = session or self.acquire_idle(searching=not searching)
+            if session is None and not self._has_room:  # it has room if all idle ones turned out to be closed
+                session = await self._wait(deadline)
             if session is not None and await self._convert(session, searching=searching):
                 return session
 
