@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
+from itertools import product
 from typing import Any, TypeAlias
 
 import pytest
@@ -11,7 +13,15 @@ from listings.domain.model import ListingQuery, MarketQuery
 from listings.store.postgres.pool import Session
 from listings.store.postgres.store import PostgresStore
 from tests.postgres_server import PostgresServer
-from tests.store.postgres.test_errors import CREATED, NEW, create_alice, end_store_sessions, open_session, open_store
+from tests.store.postgres.test_errors import (
+    CREATED,
+    NEW,
+    create_alice,
+    end_store_sessions,
+    open_session,
+    open_store,
+    wait_until,
+)
 
 SWITCHES = """
 SELECT DISTINCT setting FROM pg_settings
@@ -100,20 +110,23 @@ def test_a_lost_session_is_replaced_by_one_of_the_same_kind(postgres: PostgresSe
         asyncio.run(scenario(url))
 
 
-@pytest.mark.parametrize("is_noticed", [True, False])
-def test_a_session_that_the_server_has_ended_is_not_converted(is_noticed: bool, postgres: PostgresServer) -> None:
+def test_a_session_that_the_server_has_ended_is_not_converted(postgres: PostgresServer) -> None:
     async def scenario(url: str) -> None:
         async with open_store(url, sessions=1) as store, open_session(url) as other:
-            for searching in (True, False):
-                session = await store._pool.acquire()  # noqa: SLF001 - to see whether the driver knows
-                store._pool.release(session)  # noqa: SLF001
+            for searching, waits in product((True, False), (True, False)):
+                session = await store._pool.acquire(searching=not searching)  # noqa: SLF001 - to look at its connection
+                store._pool.release(session)  # noqa: SLF001 - like above
                 await end_store_sessions(other)
-                while is_noticed and not session.connection.is_closed():
-                    await asyncio.sleep(0.01)
+                if waits:  # until the driver knows
+                    await wait_until(partial(is_closed, session))
                 assert await read_switches(store, searching=searching) == ["off" if searching else "on"]
 
     with postgres.database() as url:
         asyncio.run(scenario(url))
+
+
+async def is_closed(session: Session) -> bool:
+    return session.connection.is_closed()
 
 
 def test_searches_and_other_reads_share_the_sessions(postgres: PostgresServer) -> None:
