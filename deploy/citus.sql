@@ -85,8 +85,10 @@ WHERE NOT success;
 
 -- Settings of a session apply only on the coordinator. Settings of a role also apply to its sessions on the workers,
 -- where queries are planned. lock_timeout limits the wait for a row there. The other settings are those of the
--- service's sessions, on which its searches depend. statement_timeout is not set here: the service's own one already
--- cancels statements on the workers, and a role's would cancel migrations and the copying of moved shards.
+-- service's sessions for searches. On the workers they apply to all statements, because Citus sends at most SET LOCAL
+-- there, and only in a transaction, for which each search would need more round trips. On the coordinator, the
+-- service's sessions override them. statement_timeout is not set here: the service's own one already cancels statements
+-- on the workers, and a role's would cancel migrations and the copying of moved shards.
 DO $$
 DECLARE
     setting text;

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import asyncpg
 import pytest
 
+from listings.store.postgres.pool import connect
 from tests.citus_cluster import FILE, split_statements
 from tests.postgres_server import PostgresServer
 
@@ -54,6 +55,10 @@ SELECT CAST(conrelid AS regclass)::text, CAST(confrelid AS regclass)::text,
      WHERE attrelid = conrelid AND attnum = ANY (conkey))
 FROM pg_constraint WHERE contype = 'f'
 """
+SWITCHED_OFF = """
+SELECT name FROM pg_settings
+WHERE source = 'client' AND setting = 'off' AND (name = 'jit' OR starts_with(name, 'enable_'))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -94,10 +99,17 @@ def test_every_statement_matches_the_schema(postgres: PostgresServer, name: str)
     assert ("lock_timeout=3s",) in settings
 
 
-def test_the_role_has_the_planner_settings_of_a_session() -> None:
-    pool = (FILE.parent.parent / "src/listings/store/postgres/pool.py").read_text("utf-8")
-    session_settings = set(re.findall(r'"(jit|enable_\w+)": "off"', pool))
-    assert set(re.findall(r"'(jit|enable_\w+) = off'", TEXT)) == session_settings
+def test_the_role_has_the_planner_settings_of_searches(postgres: PostgresServer, name: str) -> None:
+    async def list_settings() -> list[asyncpg.Record]:
+        connection = await connect(postgres.url(name), 60, searching=True)
+        try:
+            return await connection.fetch(SWITCHED_OFF)
+        finally:
+            await connection.close()
+
+    of_session = {row[0] for row in asyncio.run(list_settings())}
+    assert {"jit", "enable_seqscan", "enable_sort"} < of_session
+    assert set(re.findall(r"'(jit|enable_\w+) = off'", TEXT)) == of_session
 
 
 def test_statements_are_split_as_in_psql() -> None:

@@ -17,9 +17,9 @@ from listings.contract.listings import IdempotencyRecord
 from listings.domain.model import SORTED_BY, ImportedListing, Listing, ListingQuery, NewListing
 from listings.store import member_sql, search_sql, sql
 from listings.store.migrations import shipped_migrations
+from listings.store.postgres import market_index, writes
 from listings.store.postgres import search as postgres_search
 from listings.store.postgres import store as store_module
-from listings.store.postgres import writes
 from listings.store.postgres.pool import Pool, PoolLimits, connect
 from listings.store.postgres.store import PostgresStore
 from tests.postgres_server import PostgresServer
@@ -117,9 +117,9 @@ def large(postgres: PostgresServer) -> Iterator[str]:
 class Plans:
     """Explains statements with generic plans, like those of prepared statements."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, searching: bool = False) -> None:
         self._runner = asyncio.Runner()
-        self._connection = self._runner.run(connect(url, 60))
+        self._connection = self._runner.run(connect(url, 60, searching=searching))
         self._run("SET plan_cache_mode = force_generic_plan")
 
     def _run(self, command: str) -> list[Any]:
@@ -141,6 +141,13 @@ class Plans:
 @pytest.fixture(scope="module")
 def plans(large: str) -> Iterator[Plans]:
     plans = Plans(large)
+    yield plans
+    plans.close()
+
+
+@pytest.fixture(scope="module")
+def search_plans(large: str) -> Iterator[Plans]:
+    plans = Plans(large, searching=True)
     yield plans
     plans.close()
 
@@ -267,12 +274,25 @@ def test_hot_reads_use_an_index_and_sort_nothing(plans: Plans) -> None:
     assert "accounts_pkey" in caller
 
 
-def test_a_page_of_all_listings_merges_two_indexes_without_sorting(plans: Plans) -> None:
-    plan = plans.of(store_module.PAGE_LISTINGS)
+def test_a_page_of_all_listings_merges_two_indexes_without_sorting(search_plans: Plans) -> None:
+    plan = search_plans.of(store_module.PAGE_LISTINGS)
     assert "Merge Append" in plan
     assert "listings_active" in plan
     assert "listings_hidden" in plan
     assert not re.search(r"Sort\b(?! Key)", plan)
+
+
+def test_pages_follow_an_index_without_sorting(search_plans: Plans) -> None:
+    for statement in store_module.SEARCHES:
+        plan = search_plans.of(statement)
+        assert re.search("Index (Only )?Scan", plan), plan
+        assert not re.search(r"Sort\b(?! Key)|Seq Scan", plan), plan
+
+
+def test_listings_that_the_market_lacks_are_read_in_order(plans: Plans) -> None:
+    plan = plans.of(market_index.NEXT_LISTINGS)
+    assert "Index Scan using listings_unmarketed" in plan
+    assert not re.search(r"Sort\b(?! Key)", plan), plan
 
 
 def list_searches() -> Iterator[str]:
@@ -307,10 +327,10 @@ def list_shapes() -> Iterator[search_sql.Shape]:
 
 
 @pytest.mark.uncovered
-def test_a_walk_follows_its_index_without_sorting(plans: Plans) -> None:
+def test_a_walk_follows_its_index_without_sorting(search_plans: Plans) -> None:
     for shape in list_shapes():
         walk = search_sql.plan_walk(shape)
-        plan = plans.of(postgres_search.build_walk(walk))
+        plan = search_plans.of(postgres_search.build_walk(walk))
         if shape.sort != "id":
             assert f"using {walk.index} on" in plan, (shape, plan)
         assert not re.search(r"Sort\b(?! Key)|Seq Scan|Bitmap", plan), (shape, plan)
@@ -326,7 +346,7 @@ def is_by_account(plan: str) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.uncovered
-def test_a_gather_plan_uses_its_index(plans: Plans) -> None:
+def test_a_gather_plan_uses_its_index(search_plans: Plans) -> None:
     indexes = {
         statement: gather.index
         for shape in list_shapes()
@@ -334,15 +354,15 @@ def test_a_gather_plan_uses_its_index(plans: Plans) -> None:
         for statement in (postgres_search.build_gather(gather), search_sql.build_count(gather))
     }
     for statement, index in indexes.items():
-        plan = plans.of(statement)
+        plan = search_plans.of(statement)
         assert index in plan or is_by_account(plan), (statement, plan)
         assert "Seq Scan" not in plan, (statement, plan)
 
 
-def test_words_are_found_by_an_index(plans: Plans) -> None:
-    assert "Bitmap Index Scan on listing_words_words" in plans.of(postgres_search._FIND_WORDS)  # noqa: SLF001 - the statement
+def test_words_are_found_by_an_index(search_plans: Plans) -> None:
+    assert "Bitmap Index Scan on listing_words_words" in search_plans.of(postgres_search._FIND_WORDS)  # noqa: SLF001 - the statement
     by_ids = postgres_search.build_id_search(search_sql.build_shape(ListingQuery(limit=10)))
-    assert "listings_pkey" in plans.of(by_ids)
+    assert "listings_pkey" in search_plans.of(by_ids)
 
 
 # The create function and the statements

@@ -49,7 +49,6 @@ async def migrate(url: str, migrations: list[Migration] | None = None) -> list[M
             return []
         for setting in ("statement_timeout = 0", f"lock_timeout = '{_LOCK_TIMEOUT}'", "enable_seqscan = on"):
             await connection.execute(f"SET {setting}")
-        await connection.execute("SET enable_sort = on")
         await connection.execute(f"SELECT pg_advisory_lock({_LOCK})")
         await connection.execute(_TABLE)
         missing = migrations[await count_applied(connection, migrations) :]

@@ -1,7 +1,7 @@
 """Search an account's listings in PostgreSQL, with statements that leave the planner only the intended plan.
 
 PostgreSQL has no index hints. So a condition that no index should serve is written as an expression, sorting is
-switched off for the session, and rows to be sorted are collected in a materialized CTE first.
+switched off in the sessions of searches, and rows to be sorted are collected in a materialized CTE first.
 """
 
 import asyncio

@@ -21,6 +21,7 @@ from listings.domain.model import (
     bucket_of,
 )
 from listings.store import member_sql, sql
+from listings.store.market_entries import LIST_FACETS
 from listings.store.migrations import APPLIED, build_older_schema_problem
 from listings.store.postgres import errors, market, market_index, migrate, writes
 from listings.store.postgres import search as postgres_search
@@ -56,6 +57,8 @@ def _build_merge(statement: str, order: str) -> str:
 GET_REVISION = "SELECT account_id, revision FROM account_state WHERE bucket = $1 AND account_id = $2"
 PAGE_LISTINGS = _build_merge(sql.PAGE_LISTINGS, "ORDER BY id LIMIT $4")
 PAGE_CREATIONS = _build_merge(member_sql.PAGE_CREATIONS, "ORDER BY id DESC LIMIT $4")
+SEARCHES = frozenset({market.SITEMAP, LIST_FACETS, PAGE_LISTINGS, PAGE_CREATIONS, member_sql.PAGE_EVENTS})
+"""Pages that follow an index. Otherwise the planner may sort all rows after the cursor."""
 
 
 class _CachedCaller(NamedTuple):
@@ -162,7 +165,7 @@ class PostgresStore(
         async def find(session: Session) -> Rows:
             return await postgres_search.find(session, partition, query)
 
-        return [build_listing(row) for row in await self._use(find)]
+        return [build_listing(row) for row in await self._use(find, searching=True)]
 
     async def add_listing(  # noqa: PLR0913, PLR0917 - see the contract
         self,
@@ -182,7 +185,7 @@ class PostgresStore(
         async def search(session: Session) -> Rows:
             return await market.search(session, query)
 
-        return [MarketEntry(*row) for row in await self._use(search)]
+        return [MarketEntry(*row) for row in await self._use(search, searching=True)]
 
     async def index_accounts(self, count: int) -> IndexStep:
         return IndexStep(0)  # an account is indexed by the write that makes it large; other writes can go on meanwhile
@@ -220,6 +223,8 @@ class PostgresStore(
     # Helpers
 
     async def _fetch(self, statement: str, *values: object) -> Rows:
+        if statement in SEARCHES:
+            return await self._use(lambda session: session.fetch(statement, *values), searching=True)
         return await self._read(statement, *values)
 
     async def _run_script(self, build_script: Callable[[], Script[T]], *, changes_callers: bool = False) -> T:

@@ -36,14 +36,15 @@ class Transactions:
         pool.release(session)
         return rows
 
-    async def _use(self, read: Operation[Rows]) -> Rows:
-        """Return the rows of a read with several statements."""
-        session = self._pool.acquire_idle() or await self._pool.acquire()
+    async def _use(self, read: Operation[Rows], *, searching: bool = False) -> Rows:
+        """Return the rows of a search, or of another read with several statements."""
+        pool = self._pool
+        session = pool.acquire_idle(searching=searching) or await pool.acquire(searching=searching)
         try:
             rows = await read(session)
         except BaseException as error:  # noqa: BLE001 - handled there
             return await self._retry_read(session, error, read)
-        self._pool.release(session)
+        pool.release(session)
         return rows
 
     async def _retry_read(self, session: Session, error: BaseException, read: Operation[Rows]) -> Rows:
