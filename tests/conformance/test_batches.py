@@ -144,7 +144,7 @@ def test_an_unexpected_exception_rolls_the_batch_back(listings: AccountListings)
 def test_a_repeated_create_returns_the_original_listing(listings: AccountListings) -> None:
     first = listings.add(build_idempotency_record())
     assert not first.replayed
-    assert listings.add(build_idempotency_record(moment=1_001)) == (first.listing_id, True, None)
+    assert listings.add(build_idempotency_record(moment=1_001)) == (first.listing_id, True)
     assert (listings.titles, listings.revision) == (["Lamp"], 1)
 
 
