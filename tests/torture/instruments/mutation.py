@@ -100,13 +100,9 @@ TESTS_BY_MODULE: Mapping[str, Sequence[str]] = {
         "tests/site/test_middleware.py",
         "tests/telemetry/test_logs.py",
     ),
-    "service/__init__.py": (
-        *_REQUEST_TESTS,
-        "tests/api/test_readiness.py",
-        "tests/api/test_idempotency.py",
-        "tests/service/test_payments.py",
-        "tests/service/test_maintenance.py",
-    ),
+    "service/__init__.py": ("tests/api/test_readiness.py", "tests/api/test_errors.py", "tests/service/test_payments.py"),
+    "service/access.py": _REQUEST_TESTS,
+    "service/maintenance.py": ("tests/service/test_maintenance.py", "tests/service/test_market.py"),
     "service/listings.py": (
         *_LISTING_TESTS,
         "tests/cli/test_accounts.py",
@@ -115,6 +111,12 @@ TESTS_BY_MODULE: Mapping[str, Sequence[str]] = {
     ),
     "service/accounts.py": (
         "tests/cli/test_accounts.py",
+        "tests/service/test_activity.py",
+        "tests/service/test_payments.py",
+        "tests/service/test_members.py",
+        "tests/cli/test_members.py",
+    ),
+    "service/keys.py": (
         "tests/cli/test_keys.py",
         "tests/api/test_authentication.py",
         "tests/service/test_activity.py",
