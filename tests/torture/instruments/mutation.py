@@ -100,7 +100,11 @@ TESTS_BY_MODULE: Mapping[str, Sequence[str]] = {
         "tests/site/test_middleware.py",
         "tests/telemetry/test_logs.py",
     ),
-    "service/__init__.py": ("tests/api/test_readiness.py", "tests/api/test_errors.py", "tests/service/test_payments.py"),
+    "service/__init__.py": (
+        "tests/api/test_readiness.py",
+        "tests/api/test_errors.py",
+        "tests/service/test_payments.py",
+    ),
     "service/access.py": _REQUEST_TESTS,
     "service/maintenance.py": ("tests/service/test_maintenance.py", "tests/service/test_market.py"),
     "service/listings.py": (
