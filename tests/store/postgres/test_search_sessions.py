@@ -23,10 +23,7 @@ from tests.store.postgres.test_errors import (
     wait_until,
 )
 
-SWITCHES = """
-SELECT DISTINCT setting FROM pg_settings
-WHERE name IN ('enable_hashjoin', 'enable_mergejoin', 'enable_sort', 'enable_incremental_sort')
-"""
+SWITCHES = "SELECT DISTINCT setting FROM pg_settings WHERE name IN ('enable_sort', 'enable_incremental_sort')"
 COUNT_SESSIONS = """
 SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'listings'
 """

@@ -100,13 +100,29 @@ INSERT INTO listings (
     district, is_active, created_at, updated_at)
 SELECT id + 1024 * 1000000, bucket, 1025, title, content, type, category, images, price_cents, price_type, location,
     region, district, is_active, created_at, updated_at FROM listings LIMIT 500;
+INSERT INTO accounts (id, bucket, name, email, created_at)
+SELECT 1 + 1024 * number, 1, 'N', 'n' || number, 1000 FROM generate_series(2, 1000) AS numbers (number);
+INSERT INTO account_state (bucket, account_id, revision, listings)
+SELECT 1, 1 + 1024 * number, 0, 0 FROM generate_series(2, 1000) AS numbers (number);
+INSERT INTO sessions (digest, account_id, handle, csrf_secret, created_at, seen_at, confirmed_at, agent)
+SELECT sha256(CAST(CAST(id AS text) AS bytea)), id, 'h', 'c', id, id, id, '' FROM accounts;
+INSERT INTO invitations (account_id, digest, created_at, expires_at)
+SELECT id, sha256(CAST(CAST(id AS text) AS bytea)), id, id FROM accounts;
+INSERT INTO activity (bucket, account_id, revision, number, moment, author, kind, subject, detail)
+SELECT 1, id, number, 0, number * 1000 + id, 1, 'x', 0, '' FROM accounts, generate_series(1, 50) AS numbers (number);
+INSERT INTO usage_hours (bucket, account_id, hour, key_id, status, count)
+SELECT 1, id, number, 1, 200, 1 FROM accounts, generate_series(1, 50) AS numbers (number);
+INSERT INTO refusals (bucket, account_id, moment, request_id, key_id, code, status, method, path)
+SELECT 1, id, number, 'r', 1, 'x', 400, 'GET', '/' FROM accounts, generate_series(1, 50) AS numbers (number);
+INSERT INTO views (day, bucket, listing_id, visitor)
+SELECT number % 4, 1, number, substr(sha256('v'), 1, 16) FROM generate_series(1, 50000) AS numbers (number);
 ANALYZE
 """
 
 
 @pytest.fixture(scope="module")
 def large(postgres: PostgresServer) -> Iterator[str]:
-    """An analysed database with a large account and a small one in the same bucket."""
+    """An analysed database with a large account, a small one and a thousand without listings in the same bucket."""
     with postgres.database(altered=True) as url:  # new, because dead rows of other tests would change the plans
         asyncio.run(fill(url, COUNT))
         for command in _NEIGHBOUR.split(";"):
@@ -261,7 +277,7 @@ def test_no_statement_scans_a_whole_table(name: str, plans: Plans) -> None:
     if name in {"GET_DATABASE_ID", "_COLUMNS"}:
         return
     plan = plans.of(STATEMENTS[name])
-    assert "Seq Scan" not in plan, plan
+    assert not re.search(r"Seq Scan|(Hash|Merge)( \w+)* Join", plan), plan
 
 
 def test_hot_reads_use_an_index_and_sort_nothing(plans: Plans) -> None:
