@@ -1,6 +1,7 @@
 """Searches have sessions with a planner of their own, which no other statement uses."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import product
@@ -52,13 +53,18 @@ OTHERS: dict[str, Call] = {
 
 @pytest.fixture
 def planners(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """For each statement that is sent, whether its session is one for searches."""
+    """For each statement that this thread sends, whether its session is one for searches.
+
+    Services of other tests, which share the process, send statements in threads of their own.
+    """
     sent: list[bool] = []
+    thread = threading.get_ident()
     for method in ("fetch", "fetch_many"):
         send = getattr(Session, method)
 
         def record(session: Session, *values: Any, send: Any = send) -> Any:
-            sent.append(session.searching)
+            if threading.get_ident() == thread:
+                sent.append(session.searching)
             return send(session, *values)
 
         monkeypatch.setattr(Session, method, record)
