@@ -1,6 +1,7 @@
 """Writes to PostgreSQL send few statements, and all of them lock in the same order."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
 
@@ -59,13 +60,18 @@ WRITES: dict[str, tuple[Write, int]] = {
 
 @pytest.fixture
 def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The statements that all sessions send."""
+    """The statements that this thread sends.
+
+    Services of other tests, which share the process, send statements in threads of their own.
+    """
     sent: list[str] = []
+    thread = threading.get_ident()
     for method in ("fetch", "fetch_many", "execute"):
         send = getattr(Session, method)
 
         def record(session: Session, statement: str, *values: Any, send: Any = send) -> Any:
-            sent.append(" ".join(statement.split()))
+            if threading.get_ident() == thread:
+                sent.append(" ".join(statement.split()))
             return send(session, statement, *values)
 
         monkeypatch.setattr(Session, method, record)
