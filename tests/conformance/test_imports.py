@@ -89,7 +89,7 @@ def test_each_row_is_created_updated_or_rejected(store: Store, run: Run, account
         build_row(None, rejection),
     ]
     outcomes = run(store.import_listings(begin(run, store, account), ImportBatch(START, END, rows)))
-    assert outcomes == ["made", "changed", "unchanged", rejection, rejection]
+    assert outcomes == ["created", "updated", "unchanged", rejection, rejection]
     assert run(store.get_listing(listing_id)) == msgspec.structs.replace(before, title="u", version=2)
     created = run(store.get_listing(listing_id + 1024))
     assert {name: getattr(created, name) for name in FULL.__struct_fields__} == msgspec.structs.asdict(FULL)
@@ -101,7 +101,7 @@ def test_a_row_sees_what_earlier_rows_wrote(store: Store, run: Run, account: Acc
     listing_id = 5 * 1024 + bucket_of(account.id)
     rows = [ImportRow(listing_id, create_or_retitle)] * 3
     assert run(store.import_listings(begin(run, store, account), ImportBatch(START, END, rows))) == [
-        *("made", "changed", "changed")
+        *("created", "updated", "updated")
     ]
     assert run(store.get_listing(listing_id)).title == "A title again again"
 
@@ -139,7 +139,7 @@ def test_progress_is_stored_with_the_rows(store: Store, run: Run, account: Accou
             ImportBatch(START, MIDDLE, [build_row(None, IMPORTED), build_row(None, Problem("invalid_request", "no"))]),
         )
     )
-    progress = ImportProgress(offset=100, line=3, made=1, refused=1, started_at=1_000)
+    progress = ImportProgress(offset=100, line=3, created=1, rejected=1, started_at=1_000)
     assert run(store.find_import(key)) == progress
     listing_id = 1024 + bucket_of(account.id)
     run(
@@ -147,7 +147,7 @@ def test_progress_is_stored_with_the_rows(store: Store, run: Run, account: Accou
             key, ImportBatch(MIDDLE, END, [build_row(listing_id, {"title": "u"}), build_row(listing_id, {})], 2_000)
         )
     )
-    finished = msgspec.structs.replace(progress, offset=200, line=9, changed=1, unchanged=1, finished_at=2_000)
+    finished = msgspec.structs.replace(progress, offset=200, line=9, updated=1, unchanged=1, finished_at=2_000)
     assert run(store.find_import(key)) == finished
     assert begin(run, store, account) == key
     assert run(store.find_import(key)) == ImportProgress(started_at=1_000)

@@ -106,7 +106,10 @@ def import_(account: str, file: Path, *, dry_run: bool, new_ids: bool, again: bo
             options = importer.ImportOptions(new_ids=new_ids, dry_run=dry_run, again=again)
             done = await services.transfer.run_import(owner, source, reporter, options)
         return {"account_id": owner.id, "file": str(file)} | {
-            name: getattr(done, name) for name in ("made", "changed", "unchanged", "refused")
+            "made": done.created,
+            "changed": done.updated,
+            "unchanged": done.unchanged,
+            "refused": done.rejected,
         }
 
     counts = with_service(use, logger_name=importer.__name__)
@@ -126,7 +129,7 @@ class _Reporter:
         self._ignored: set[str] = set()
 
     def on_resume(self, done: ImportProgress) -> None:
-        rows = done.made + done.changed + done.unchanged + done.refused
+        rows = done.created + done.updated + done.unchanged + done.rejected
         print_message(f"Continuing after line {done.line} of {self._path}: {rows} rows are done")
 
     def on_progress(self, doing: str, place: Position) -> None:

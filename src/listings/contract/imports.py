@@ -35,10 +35,10 @@ class ImportProgress(msgspec.Struct, frozen=True, kw_only=True):
 
     offset: int = 0
     line: int = 0
-    made: int = 0
-    changed: int = 0
+    created: int = 0
+    updated: int = 0
     unchanged: int = 0
-    refused: int = 0
+    rejected: int = 0
     started_at: int
     finished_at: int | None = None
 
@@ -59,7 +59,7 @@ class ImportRow(NamedTuple):
     decide: Callable[[Listing | None], ImportedListing | ListingChange]
 
 
-RowOutcome: TypeAlias = Literal["made", "changed", "unchanged"] | Problem
+RowOutcome: TypeAlias = Literal["created", "updated", "unchanged"] | Problem
 
 
 class ImportBatch(NamedTuple):

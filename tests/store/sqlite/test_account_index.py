@@ -53,7 +53,7 @@ class Alice:
         imported = ImportedListing(NewListing(title="Bike", content="Wheels"), 0, STAMP, STAMP, None)
         batch = ImportBatch(Position(), Position(1, 1), [ImportRow(None, lambda _: imported)] * count)
         self.run(self.store.begin_import(key, None, 1_000, 0))
-        assert self.run(self.store.import_listings(key, batch)) == ["made"] * count
+        assert self.run(self.store.import_listings(key, batch)) == ["created"] * count
 
     def retitle(self, listing_id: int, title: str) -> None:
         self.run(self.store.change_listing(listing_id, lambda _: {"title": title}))

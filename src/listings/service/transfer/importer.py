@@ -109,7 +109,7 @@ class Import:
             self.watch.on_progress("Validating" if self.options.dry_run else "Importing", done.position)
         done = await self._advance(key, done, ImportBatch(done.position, done.position, [], self._now()), [])
         if not self.options.dry_run:
-            count = done.made + done.changed
+            count = done.created + done.updated
             message = "Imported %d listing into account %d" if count == 1 else "Imported %d listings into account %d"
             _log.info(message, count, self.account.id)
         return done
@@ -170,10 +170,10 @@ class Import:
             done,
             offset=batch.end.offset,
             line=batch.end.line,
-            made=done.made + outcomes.count("made"),
-            changed=done.changed + outcomes.count("changed"),
+            created=done.created + outcomes.count("created"),
+            updated=done.updated + outcomes.count("updated"),
             unchanged=done.unchanged + outcomes.count("unchanged"),
-            refused=done.refused + sum(isinstance(outcome, Problem) for outcome in outcomes),
+            rejected=done.rejected + sum(isinstance(outcome, Problem) for outcome in outcomes),
             finished_at=batch.finished_at,
         )
 
@@ -188,10 +188,10 @@ class Import:
         except Problem as problem:
             return problem
         if not isinstance(decision, ImportedListing):
-            return "changed" if decision else "unchanged"
+            return "updated" if decision else "unchanged"
         if number is not None:
             self.created_ids.add(number)
-        return "made"
+        return "created"
 
     def _now(self) -> int:
         return int(self.clock())

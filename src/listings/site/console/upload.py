@@ -18,7 +18,6 @@ _MAX_ROWS = 500
 _MAX_COLUMNS = 20
 _MAX_TEXT_LENGTH = 80
 _MAX_NAME_LENGTH = 100
-_OUTCOMES = {"made": "created", "changed": "updated"}
 _FORM_OVERHEAD_BYTES = 8 * 1024  # for the other fields of the form that contains the file
 
 
@@ -144,4 +143,4 @@ def _report_row(row: Row, outcome: RowOutcome) -> RowReport:
     cut = ("" if listing_id is None else str(listing_id)[:_MAX_TEXT_LENGTH], str(title or "")[:_MAX_TEXT_LENGTH])
     if isinstance(outcome, Problem):
         return RowReport(row.line, *cut, "rejected", outcome.message)
-    return RowReport(row.line, *cut, _OUTCOMES.get(outcome, outcome), "")
+    return RowReport(row.line, *cut, outcome, "")

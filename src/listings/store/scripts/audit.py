@@ -71,8 +71,8 @@ def record_import(key: ImportKey, before: ImportProgress, outcomes: Sequence[Row
     """
     partition = (key.bucket, key.account_id)
     detail = {
-        "created": before.made + outcomes.count("made"),
-        "updated": before.changed + outcomes.count("changed"),
+        "created": before.created + outcomes.count("created"),
+        "updated": before.updated + outcomes.count("updated"),
     }
     rows = yield Query(member_sql.GET_IMPORT_REVISION, astuple(key))
     found = rows[0][0]

@@ -45,12 +45,12 @@ def advance(engine: Engine, key: ImportKey, batch: ImportBatch, actor: Actor | N
     importer = _BatchImporter(engine, key, int(counter[0][0]))
     yield from importer.prepare(batch.rows)
     outcomes = yield from run_all(importer.import_row(row) for row in batch.rows)
-    created, changed, unchanged = (outcomes.count(outcome) for outcome in ("made", "changed", "unchanged"))
-    yield from importer.finish(created, changed)
-    rejected = len(outcomes) - created - changed - unchanged
-    values = (*batch.end, created, changed, unchanged, rejected, batch.finished_at)
+    created, updated, unchanged = (outcomes.count(outcome) for outcome in ("created", "updated", "unchanged"))
+    yield from importer.finish(created, updated)
+    rejected = len(outcomes) - created - updated - unchanged
+    values = (*batch.end, created, updated, unchanged, rejected, batch.finished_at)
     yield Query(sql.ADVANCE_IMPORT, (*astuple(key), *values))
-    if actor is not None and (created or changed):
+    if actor is not None and (created or updated):
         yield from audit.record_import(key, found, outcomes, actor)
     return outcomes
 
@@ -85,20 +85,20 @@ class _BatchImporter:
             return problem
         if isinstance(decision, ImportedListing):
             self._buffer(row.listing_id, decision)
-            return "made"
+            return "created"
         if not decision or row.listing_id is None:
             return "unchanged"
         yield from self._write_created()
         changed = listings.update(self._engine, row.listing_id, decision, may_be_indexed=self._indexed)
         self._known[row.listing_id] = yield from changed
-        return "changed"
+        return "updated"
 
-    def finish(self, created: int, changed: int) -> Script[None]:
+    def finish(self, created: int, updated: int) -> Script[None]:
         """Write the buffered listings, the last serial, and the account's counts."""
         yield from self._write_created()
         if created:
             yield Query(sql.SKIP_SERIALS, (self._partition[0], self._last_serial))
-        if created or changed:
+        if created or updated:
             rows = yield Query(sql.COUNT_MORE, (*self._partition, 1, created))
             if rows and rows[0][0] >= search_sql.MIN_INDEXED_LISTINGS and not self._indexed:
                 yield from self._engine.start_indexing(self._partition)
