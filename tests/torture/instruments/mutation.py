@@ -82,6 +82,7 @@ TESTS_BY_MODULE: Mapping[str, Sequence[str]] = {
     "domain/api_keys.py": ("tests/domain/test_api_keys.py", "tests/api/test_authentication.py"),
     "domain/fields.py": (
         "tests/domain/test_fields.py",
+        "tests/domain/test_image_fields.py",
         "tests/api/test_bad_input.py",
         "tests/api/test_list_parameters.py",
     ),
@@ -118,6 +119,7 @@ TESTS_BY_MODULE: Mapping[str, Sequence[str]] = {
         "tests/service/test_activity.py",
         "tests/service/test_payments.py",
         "tests/service/test_members.py",
+        "tests/service/test_member_keys.py",
         "tests/cli/test_members.py",
     ),
     "service/keys.py": (
