@@ -1,4 +1,4 @@
-"""What a cache of listings asks the store, to know which of its entries are current."""
+"""The part of a store that tells a cache of listings which of its entries are current."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -20,4 +20,4 @@ class Freshness(Protocol):
         """Like `get_settled_revision`, but from memory only. Return None if a read would be needed."""
 
     def on_reset(self, callback: Callable[[], None]) -> None:
-        """Call `callback` before the first read from a server whose data may be older than what was read before."""
+        """Call `callback` before the first read from a server whose data may be older than the last read."""

@@ -290,7 +290,7 @@ _ID = re.compile(r"[1-9][0-9]{0,18}")
 
 
 def parse_id(text: str) -> int | None:
-    """Return the listing id in a text, or None if it can't be one (decision G19)."""
+    """Parse a listing id. Return None if the text can't be one (decision G19)."""
     if _ID.fullmatch(text) is None:
         return None
     number = int(text)

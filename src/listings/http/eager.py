@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 Running: TypeAlias = Coroutine[Any, Any, None]
 Awaited: TypeAlias = Any
-"""What a coroutine awaits, as its `send` returns it."""
+"""The object that a coroutine awaits, as returned by its `send`."""
 
 
 def run(running: Running, start_task: Callable[[Running], None]) -> None:

@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class ExchangeConnection(Protocol):
-    """What an exchange needs from its connection. To uvicorn's code, the connection is the transport."""
+    """The part of a connection that an exchange uses. uvicorn's code calls it the transport."""
 
     server: tuple[str, int | None] | None
     client: tuple[str, int] | None

@@ -1,4 +1,4 @@
-"""What the scripts on listings need from an engine, apart from running their statements."""
+"""The operations of an engine that scripts on listings use, apart from running their statements."""
 
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias

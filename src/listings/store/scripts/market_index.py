@@ -80,7 +80,7 @@ class MarketStorage(Protocol):
         """Write entries and the words of those that are shown."""
 
     def finish(self) -> Script[None]:
-        """Write what was collected at the end of the step."""
+        """Write the collected rows at the end of the step."""
 
 
 def run_step(storage: MarketStorage, count: int, indexer: bytes, now: float) -> Script[IndexStep]:

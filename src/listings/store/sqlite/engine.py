@@ -1,4 +1,4 @@
-"""What the scripts on listings need from SQLite, whose write transactions lock the whole database."""
+"""SQLite's operations for scripts on listings. Its write transactions lock the whole database."""
 
 from collections.abc import Sequence
 from typing import Final
