@@ -8,7 +8,7 @@ from listings.domain.errors import Problem
 from listings.domain.model import Listing, ListingChange, ListingCounts, ListingQuery, NewListing
 
 Decide: TypeAlias = Callable[[Listing | None], ListingChange]
-"""Receives a row inside the transaction and returns the changes to write, or raises a Problem.
+"""Receives a listing, or None, inside the transaction. Returns the changes to write, or raises a Problem.
 
 It must be pure, because a store may call it again when it repeats a transaction."""
 
@@ -61,7 +61,7 @@ class Batch(NamedTuple):
 
 
 class IndexStep(NamedTuple):
-    """The outcome of a call of `Store.index_market` or `Store.index_accounts`."""
+    """The outcome of `MarketStore.index_market` or `MarketStore.index_accounts`."""
 
     done: int  # listings indexed
     left: bool = False  # whether more work is left

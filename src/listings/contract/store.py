@@ -24,8 +24,8 @@ class Store(
     - Cancelling the caller does not roll back its write.
     - Every edit of an account's listings raises the account's revision by one, in the same transaction. All edits of
       one import batch together count as one.
-    - A write with an `actor` stores an audit event in the same transaction, and one without an `actor` stores none.
-      A batch is one event, and so is an import.
+    - A write with an `actor` stores an audit event in the same transaction. Without one, only a sign-up, a sign-in, an
+      accepted invitation and a payment store one. A batch is one event, and so is an import.
     """
 
     async def open(self) -> None:

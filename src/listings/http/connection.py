@@ -1,7 +1,7 @@
 """One connection: its requests, deadlines and limits.
 
 This is uvicorn's protocol over httptools with limits (OWASP ASVS 13.1.3, 15.2.2; RFC 9112). No client can hold a
-connection longer than its deadline. A sweep checks all connections twice a second, so that requests need no timers.
+connection longer than a deadline. A sweep checks all connections twice a second, so that requests need no timers.
 Invalid HTTP gets the API's error format, after the responses to all earlier requests.
 """
 
@@ -37,7 +37,7 @@ Phase: TypeAlias = Literal[
     "busy",  # the request is complete; the response is pending
     "idle",  # waiting for the next request
     "discard",  # the response was sent before the body was complete; the rest is read and dropped
-    "rejected",  # received invalid HTTP; send the error after all pending responses
+    "rejected",  # invalid, too large or too late; the error follows all pending responses
     "linger",  # the last response is sent; the client gets time to read it before the connection closes
 ]
 
@@ -99,7 +99,7 @@ class HttpConnection(BaseConnection):
         self._hosts = 0  # number of its Host headers
         self._framing_bytes = 0  # since the last data of the current body
         self._discarded_bytes = 0
-        self._unread_bytes: int | None = None  # by a slow reader, at the last check that it passed
+        self._unread_bytes: int | None = None  # that a slow reader had left at the last check that it passed
 
     # The connection
 
@@ -163,7 +163,7 @@ class HttpConnection(BaseConnection):
         """Reject a head that is too large. `fresh`: the bytes are the first of a request."""
         if fresh or self._heads_begun:
             self._head_bytes = 0
-        if self._heads_begun <= fresh:  # otherwise the head began at an unknown offset; ignore these few bytes
+        if self._heads_begun <= fresh:  # otherwise it began at an unknown offset of this read
             self._head_bytes += len(data)
         self._head_end = (self._head_end + data)[-3:]
         if self._head_bytes > self._max_head_bytes:

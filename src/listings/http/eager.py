@@ -1,4 +1,4 @@
-"""Run a request eagerly: step its coroutine without a task until it first blocks.
+"""Run a request eagerly: step its coroutine without a task for as long as possible.
 
 Most requests never block, and a task costs as much as reading a listing. A future needs no task either if its creator
 always resolves it: such a class of futures has the attribute `needs_no_task = True`.

@@ -51,7 +51,7 @@ class Services:
         """Create the services.
 
         `sign_up_open`: whether anyone may create an account. `market_open`: whether listings are indexed for the
-        public market. `payments`: None means that the operator takes payments. `pause` sleeps between maintenance
+        public market. `payments`: None means that the operator collects payments. `pause` sleeps between maintenance
         tasks.
         """
         passwords = passwords if passwords is not None else Passwords()

@@ -103,8 +103,7 @@ class Sessions:
         """Create a session and return its token, which is not stored.
 
         Raises Problem: wrong_credentials, too_many_attempts, account_disabled. Raises Unavailable if too many sign-ins
-        are in progress. Neither the text nor the timing of wrong_credentials reveals whether the
-        account exists.
+        are in progress. Neither the text nor the timing of wrong_credentials reveals whether the account exists.
         """
         self._passwords.require_capacity()  # before counting: a sign-in without capacity is not an attempt
         email = email.strip().lower()
@@ -224,7 +223,9 @@ class Sessions:
         stored = await self._store.get_password(account.id if account is not None else 0)
         hashed = await self._passwords.verify(stored, password)
         if account is None or stored is None or hashed is None:
-            subject = "an unknown email" if account is None else f"account {account.id}"  # both log for equal timing
+            subject = (
+                "an unknown email" if account is None else f"account {account.id}"
+            )  # both log, to take equally long
             _log.warning("Wrong password for %s", subject)
             raise Problem("wrong_credentials", message)
         if hashed != stored:

@@ -62,9 +62,7 @@ class Settings:
     database_timeout: Timeout = setting(
         "Seconds that a statement in PostgreSQL may take, and that a request may wait for a connection.", "5"
     )
-    data_folder: Path = setting(
-        "With PostgreSQL: the folder for this machine's files, which are those of the rate limit.", "data", parser=Path
-    )
+    data_folder: Path = setting("With PostgreSQL: the folder for the files of the rate limit.", "data", parser=Path)
     host: Host = setting("Address to listen on.", "127.0.0.1")
     port: Annotated[int, Meta(ge=0, le=values.MAX_PORT)] = setting(
         "Port to listen on; 0 lets the system choose one.", "8000", variables=("LISTINGS_PORT", "PORT")

@@ -14,12 +14,13 @@ from listings.store.market_entries import HIDDEN, MAX_STEP_BYTES, SHOWN, WITHHEL
 from listings.store.scripts.script import Query, QueryMany, Script
 
 _LEASE_SECONDS = 3
-_IS_FREE = "holder = $1 OR until <= $2 OR until > $2 + 6"
+_MAX_LEASE_SECONDS = 6  # an end further ahead comes from a wrong clock
+_IS_FREE = f"holder = $1 OR until <= $2 OR until > $2 + {_MAX_LEASE_SECONDS}"
 IS_LEASED_BY_OTHER = f"SELECT NOT ({_IS_FREE}) FROM market_indexer WHERE id = 1"
 _ACQUIRE_LEASE = f"""
 INSERT INTO market_indexer AS mine (id, holder, until) VALUES (1, $1, $2 + {_LEASE_SECONDS})
 ON CONFLICT (id) DO UPDATE SET holder = excluded.holder, until = excluded.until
-WHERE mine.holder = $1 OR mine.until <= $2 OR mine.until > $2 + 6
+WHERE mine.holder = $1 OR mine.until <= $2 OR mine.until > $2 + {_MAX_LEASE_SECONDS}
 RETURNING id
 """
 LISTINGS_OF_ACCOUNT = """
@@ -27,8 +28,8 @@ SELECT listing_id FROM market /*INDEXED BY market_account*/ WHERE account_id = $
 ORDER BY listing_id LIMIT $3
 """
 _MARK_ACCOUNT = "UPDATE accounts SET marketed = $2 WHERE id = $1"
-_UNMARK_ACCOUNT = "UPDATE accounts SET marketed = 2 WHERE id = $1 AND marketed = 1"
-_PARTLY_MARKETED = 2
+_PARTLY_MARKETED = 2  # `marketed` of an account: 0 if its listings are hidden, 1 if shown, 2 if some of each
+_MARK_PARTLY = f"UPDATE accounts SET marketed = {_PARTLY_MARKETED} WHERE id = $1 AND marketed = 1"
 _MARK_LISTING = "UPDATE listings SET market_version = $3 WHERE bucket = $1 AND id = $2"
 _GET_DISABLED = "SELECT id, disabled_at FROM accounts WHERE id = $1 AND disabled_at IS NOT NULL"
 GET_ENTRY = "SELECT listing_id, serial, state, price_cents, category, region FROM market WHERE listing_id = $1"
@@ -156,7 +157,8 @@ class _Changes:
 
     def index(self, listings: Sequence[Listing]) -> Script[None]:
         """Write the market entries of listings as they are now."""
-        listings = [it for it in listings if it.id not in self._versions]  # twice, if its account changed, too
+        # A changed listing is found twice if its account changed, too.
+        listings = [it for it in listings if it.id not in self._versions]
         rows = yield QueryMany(GET_ENTRY, [(listing.id,) for listing in listings])
         before = {row[0]: Entry(*row[1:]) for row in rows}
         owners = sorted({listing.account_id for listing in listings})
@@ -167,7 +169,7 @@ class _Changes:
     def write(self) -> Script[None]:
         """Write the counts and the marks at the end of the step."""
         for account_id in sorted(self._withheld):
-            yield Query(_UNMARK_ACCOUNT, (account_id,))
+            yield Query(_MARK_PARTLY, (account_id,))
         for facet, difference in sorted(self._facets.items()):
             if difference:
                 yield Query(_COUNT_FACET, (*facet, difference))

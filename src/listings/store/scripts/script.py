@@ -22,7 +22,7 @@ class Query(msgspec.Struct, gc=False):
 class QueryMany(msgspec.Struct, gc=False):
     """A statement that runs once for each row of values. The result is the rows of all runs.
 
-    An iterator that takes long may block a thread, but not the event loop.
+    `many` may be slow to iterate: unless it is a list, that happens in a thread.
     """
 
     statement: str
@@ -32,7 +32,7 @@ class QueryMany(msgspec.Struct, gc=False):
 Script: TypeAlias = Generator[Query | QueryMany, list[Any], T]
 """A transaction that yields one statement at a time, receives its rows, and returns the result.
 
-A store may run it again when it repeats the transaction."""
+A store that repeats the transaction builds and runs a new one."""
 
 
 def run_all(scripts: Iterable[Script[T]]) -> Script[list[T]]:
@@ -49,7 +49,7 @@ def run_query(statement: str, *values: object) -> Script[list[Any]]:
 
 
 class ScriptedStore(ABC):
-    """A store on top of an engine that runs statements and scripts."""
+    """A store that can run statements and scripts, as its database engine does."""
 
     @abstractmethod
     async def _fetch(self, statement: str, *values: object) -> list[Any]:

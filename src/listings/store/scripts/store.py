@@ -58,7 +58,7 @@ class ScriptedAccountStore(ScriptedStore):
 
 
 class ScriptedListingStore(ScriptedStore):
-    """Implements listings, imports and views, except the methods that an engine does in its own way."""
+    """Implements the methods of listings, imports and the market that are the same on every engine."""
 
     engine: Engine
     sitemap_statement: str

@@ -33,7 +33,7 @@ class SqliteEngine:
 
     def prepare_account(self, partition: Partition, new_listings: int) -> Script[bool]:  # indexed later
         rows = yield Query(sql.IS_INDEXED, partition)
-        return bool(rows and rows[0][0])  # partly, too: an index step may have passed the listing's id
+        return bool(rows and rows[0][0])  # also while it is being indexed: a step may have passed the listing's id
 
     def is_indexed_on_create(self, indexed: int, count: int) -> bool:
         """Only valid for a listing with the account's highest id, which a running cursor has not passed yet.
@@ -63,7 +63,7 @@ def add(  # noqa: PLR0913, PLR0917 - the contract's parameters
     idempotency: IdempotencyRecord | None,
     actor: Actor | None,
 ) -> listings.Added:
-    """Create a listing like `listings.add`, whose generators would cost a twentieth of a create without a key."""
+    """Create a listing like `listings.add`, but without generators, which would make a create a twentieth slower."""
     if idempotency is not None:
         return run_script(connection, listings.add(ENGINE, partition, new, created_at, idempotency, actor))
     rows: list[Row] = connection.execute(_NEXT_SERIAL, partition[:1]).fetchall()
