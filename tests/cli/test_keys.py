@@ -363,6 +363,14 @@ def test_an_expired_or_revoked_key_cannot_be_rotated(cli: Cli, alice: Data, reas
     assert len(list_keys(cli, alice)) == 1
 
 
+def test_a_disabled_account_gets_no_new_key(cli: Cli, alice: Data) -> None:
+    old = cli.key(alice)
+    cli.run_ok("account", "disable", str(alice["id"]))
+    for command in (["create", str(alice["id"]), "--name", "another"], ["rotate", str(old["id"])]):
+        assert "is disabled and can't have a new key" in cli.get_error("key", *command)
+    assert len(list_keys(cli, alice)) == 1
+
+
 def test_rotation_requires_an_active_plan(cli: Cli, alice: Data) -> None:
     old = cli.key(alice)
     cli.run_ok("account", "plan", str(alice["id"]), "--expire")

@@ -89,6 +89,7 @@ TESTS_BY_MODULE: Mapping[str, Sequence[str]] = {
     "domain/model.py": (
         "tests/api/test_authentication.py",
         "tests/api/test_list_parameters.py",
+        "tests/api/test_list_pages.py",
         "tests/service/test_market.py",
     ),
     "api/app.py": (
@@ -105,6 +106,7 @@ TESTS_BY_MODULE: Mapping[str, Sequence[str]] = {
         "tests/api/test_readiness.py",
         "tests/api/test_errors.py",
         "tests/service/test_payments.py",
+        "tests/cli/test_export.py",
     ),
     "service/access.py": _REQUEST_TESTS,
     "service/maintenance.py": ("tests/service/test_maintenance.py", "tests/service/test_market.py"),
