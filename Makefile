@@ -81,8 +81,8 @@ test-timing: dev
 	$(BIN)/python -m pytest -m timing
 
 # The tests that reach the compiled modules, on SQLite and over the server's own protocol.
-COMPILED_TESTS = tests/api tests/http tests/ratelimit tests/conformance tests/domain/test_fields.py tests/domain/test_image_fields.py \
-    tests/domain/test_api_keys.py tests/store/sqlite/test_write_lock.py tests/store/sqlite/test_revision_cache.py \
+COMPILED_TESTS = tests/api tests/http tests/ratelimit tests/conformance tests/domain/test_fields.py \
+    tests/domain/test_image_fields.py tests/domain/test_api_keys.py tests/store/sqlite/test_write_lock.py tests/store/sqlite/test_revision_cache.py \
     tests/cli/test_serve.py tests/cli/test_stop.py tests/workers tests/telemetry tests/conform/test_conform.py \
     tests/site/test_middleware.py tests/torture/test_rate_limit.py tests/torture/test_linearizability.py
 

@@ -206,7 +206,9 @@ def _build_payments(settings: Settings) -> PaymentProvider | None:
     ):
         if not value:
             raise Problem("invalid_setting", f"LISTINGS_PAYMENT_PROVIDER is stripe, which needs {setting}: set it")
-    return StripePayments(StripeAccount(settings.stripe_secret_key, settings.stripe_webhook_secret))
+    return StripePayments(
+        StripeAccount(settings.stripe_secret_key, settings.stripe_webhook_secret, settings.stripe_currency)
+    )
 
 
 def _build_limiter(settings: Settings, database_id: str, metrics: "Metrics | None") -> RateLimiter | None:

@@ -196,7 +196,7 @@ def run_fake_stripe(status: int, content: dict[str, Any]) -> Iterator[StripePaym
 
 
 def create_payments(url: str) -> StripePayments:
-    return StripePayments(StripeAccount("sk_test", SECRET, url))
+    return StripePayments(StripeAccount("sk_test", SECRET, "nzd", url))
 
 
 def test_a_stripe_checkout_costs_49_dollars_a_month(harness: Harness) -> None:

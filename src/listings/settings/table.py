@@ -11,7 +11,7 @@ from msgspec import Meta
 from listings.domain import postgres_url
 from listings.domain.postgres_url import PostgresUrl
 from listings.settings import values
-from listings.settings.values import Address, Host, Password, RedisAddress
+from listings.settings.values import Address, Currency, Host, Password, RedisAddress
 
 Timeout = Annotated[int, Meta(ge=1, le=3600)]
 
@@ -124,6 +124,9 @@ class Settings:
     log_level: int = setting(
         "info (every request), warning (401, 403, 429 and problems) or error.", "info", parser=values.parse_log_level
     )
+    log_format: Literal["auto", "json", "text"] = setting(
+        "auto (text on a terminal, JSON lines otherwise), json or text.", "auto"
+    )
     metrics_address: Address | None = setting(
         "Address that serves metrics for Prometheus: PORT on this machine, or HOST:PORT; port 0 lets the system choose "
         "one. Empty: no metrics.",
@@ -142,6 +145,9 @@ class Settings:
     stripe_secret_key: Password = setting("Secret key of your Stripe account.", secret=True, is_password=True)
     stripe_webhook_secret: Password = setting(
         "Secret with which Stripe signs its events.", secret=True, is_password=True
+    )
+    stripe_currency: Currency = setting(
+        "Currency of the monthly price of 49 with Stripe: three lowercase letters.", "nzd"
     )
 
     @property
@@ -180,11 +186,9 @@ COPY_TARGET = Setting(
 REMOVED = {
     "LISTINGS_BODY_TIMEOUT": "30",
     "LISTINGS_HEADER_TIMEOUT": "10",
-    "LISTINGS_LOG_FORMAT": "auto",
     "LISTINGS_MAX_HEADERS": "100",
     "LISTINGS_MAX_HEADER_BYTES": "16384",
     "LISTINGS_MAX_URL_BYTES": "8192",
-    "LISTINGS_STRIPE_CURRENCY": "nzd",
     "LISTINGS_WRITE_TIMEOUT": "30",
 }
 """Variables that no longer have an effect, with the only value that they may have."""

@@ -18,6 +18,7 @@ from listings.domain.postgres_url import PostgresUrl
 from listings.telemetry.logs import LEVELS
 
 Host = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9.:_-]+\Z", description="an IP address or a host name, like 127.0.0.1")]
+Currency = Annotated[str, Meta(pattern=r"\A[a-z]{3}\Z", description="three lowercase letters, like nzd")]
 Password = Annotated[str, Meta(pattern=r"\A[\x21-\x7e]*\Z", description="visible ASCII characters without spaces")]
 
 MAX_PORT = 65_535

@@ -14,7 +14,6 @@ from listings.service.payments.provider import MAX_MONTHS, MONTHLY_CENTS, NextSt
 
 _log = logging.getLogger(__name__)
 
-_CURRENCY = "nzd"  # of MONTHLY_CENTS
 _MAX_EVENT_AGE_SECONDS = 300
 _RESPONSE_TIMEOUT_SECONDS = 10
 _INVALID_EVENT = (ValueError, TypeError, AttributeError, RecursionError, msgspec.MsgspecError)  # for unexpected JSON
@@ -22,10 +21,11 @@ _PAID_EVENTS = {"checkout.session.completed", "checkout.session.async_payment_su
 
 
 class StripeAccount(NamedTuple):
-    """The secrets of a Stripe account. `url` replaces Stripe's API server in tests."""
+    """The secrets of a Stripe account and its currency. `url` replaces Stripe's API server in tests."""
 
     secret_key: str
     webhook_secret: str
+    currency: str
     url: str = ""
 
 
@@ -70,7 +70,7 @@ class StripePayments:
 
     def _build_parameters(self, account: Account, months: int, return_url: str) -> Any:  # noqa: ANN401 - a type of the library
         product = {"name": "Listings Business plan, one month"}
-        price = {"currency": _CURRENCY, "unit_amount": MONTHLY_CENTS, "product_data": product}
+        price = {"currency": self._account.currency, "unit_amount": MONTHLY_CENTS, "product_data": product}
         return {
             "mode": "payment",
             "line_items": [{"quantity": months, "price_data": price}],
@@ -86,7 +86,7 @@ class StripePayments:
         """Return the payment. Raises Problem("payment_refused") unless it is for a plan and of the full amount."""
         account_id = _parse_number(checkout.client_reference_id, MAX_ID)
         months = _parse_number((checkout.metadata or {}).get("months"), MAX_MONTHS)
-        expected = (_CURRENCY, MONTHLY_CENTS * months)
+        expected = (self._account.currency, MONTHLY_CENTS * months)
         if not (account_id and months) or (checkout.currency, checkout.amount_total) != expected:
             _log.error("Checkout %s is paid, but not for a plan or not with the right amount", checkout.id)
             raise Problem("payment_refused", "The payment is not for a plan, or its amount is wrong")
