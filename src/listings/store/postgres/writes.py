@@ -75,8 +75,8 @@ class PostgresEngine:
         yield from self.start_indexing(partition)
         return True
 
-    def is_indexed_on_create(self, indexed: int, count: int) -> bool:  # all listings of an account or none
-        return bool(indexed)
+    def is_indexed_on_create(self, indexed: int, count: int) -> bool:
+        return bool(indexed)  # either all listings of an account are indexed, or none
 
     def start_indexing(self, partition: Partition) -> Script[None]:
         yield Query(_LOCK_ALL_LISTINGS, partition)

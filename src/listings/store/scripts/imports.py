@@ -116,7 +116,10 @@ class _BatchImporter:
         created, self._created = self._created, []
         if not created:
             return
-        rows = [listings.build_row(it, self._partition, listing, indexed=self._indexed) for it, listing in created]
+        rows = [
+            listings.build_row(listing_id, self._partition, listing, indexed=self._indexed)
+            for listing_id, listing in created
+        ]
         yield QueryMany(sql.ADD_LISTING, rows)
         if self._indexed:
             texts = [(listing_id, listing.new.title, listing.new.content) for listing_id, listing in created]

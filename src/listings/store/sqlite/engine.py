@@ -24,14 +24,14 @@ _MAX_UNINDEXED = 2 * MIN_INDEXED_LISTINGS  # listings of an account; above it, n
 class SqliteEngine:
     """Implements `listings.store.scripts.engine.Engine`. Large accounts are indexed later, by `account_index`."""
 
-    def lock_counter(self, bucket: int) -> Script[None]:  # everything is locked
-        yield from ()
+    def lock_counter(self, bucket: int) -> Script[None]:
+        yield from ()  # the transaction has locked the whole database
 
-    def lock_listings(self, partition: Partition, ids: Sequence[int]) -> Script[dict[int, Listing]]:  # as above
-        yield from ()
+    def lock_listings(self, partition: Partition, ids: Sequence[int]) -> Script[dict[int, Listing]]:
+        yield from ()  # as in `lock_counter`
         return {}
 
-    def prepare_account(self, partition: Partition, new_listings: int) -> Script[bool]:  # indexed later
+    def prepare_account(self, partition: Partition, new_listings: int) -> Script[bool]:
         rows = yield Query(sql.IS_INDEXED, partition)
         return bool(rows and rows[0][0])  # also while it is being indexed: a step may have passed the listing's id
 

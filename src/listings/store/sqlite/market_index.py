@@ -81,7 +81,7 @@ class SqliteMarketStorage:
         self._removed: list[tuple[int, int]] = []
         self._added: list[tuple[int, int, str]] = []
 
-    def read_outdated(self, count: int, max_bytes: int) -> Script[list[Listing]]:  # the batch is limited
+    def read_outdated(self, count: int, max_bytes: int) -> Script[list[Listing]]:
         """Skip listings that were edited since they were prepared; a later step prepares them."""
         prepared = self._batch.listings[:count]
         rows = yield QueryMany(IS_OUTDATED, [(listing.id, listing.version) for listing in prepared])

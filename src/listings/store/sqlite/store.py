@@ -226,7 +226,7 @@ class SqliteStore(ScriptedListingStore, ScriptedAccountStore, ScriptedMemberStor
         settled = self._known_revisions.find_settled_revision(account_id)
         return settled if settled is not None else revision
 
-    def get_cached_settled_revision(self, bucket: int, account_id: int) -> int | None:  # the cache needs no bucket
+    def get_cached_settled_revision(self, bucket: int, account_id: int) -> int | None:
         return self._known_revisions.find_settled_revision(account_id)
 
     def on_reset(self, callback: Callable[[], None]) -> None:
