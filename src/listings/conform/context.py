@@ -22,16 +22,6 @@ RECORD_FIELDS: dict[str, object] = {
 }
 LOCATION_FIELDS: dict[str, object] = {"district": "Te Aro", "latitude": -41.2924, "longitude": 174.7787}
 ALL_FIELDS = RECORD_FIELDS | LOCATION_FIELDS
-UPDATED_FIELDS: dict[str, object] = {
-    "content": "Sleeps four.",
-    "type": "rental",
-    "category": "Tents",
-    "images": ["https://images.example/3.jpg"],
-    "price": 75.25,
-    "price_type": "per_night",
-    "location": "3 Queen Street",
-    "region": "Auckland",
-}
 VOLATILE_FIELDS = {"updated_at", "view_count"}  # the service decides when these change
 UNKNOWN_ID = "2147480573"  # near the largest 32-bit integer, far from ids that are counted from 1
 
@@ -210,20 +200,8 @@ class Context:
             self.session.send("DELETE", f"/{listing_id}", by=by),
         ]
 
-    def partial_update(self, method: str) -> Update:
-        """Update only the price of a listing."""
-        return self._update(method, {"price": 75.25})
-
-    def full_update(self, method: str) -> Update:
-        """Update every settable field of the record."""
-        return self._update(method, {"title": f"{self.session.title_prefix}, changed", **UPDATED_FIELDS})
-
-    def pause(self, method: str) -> Update:
-        """Set is_active to false and update another field."""
-        return self._update(method, {"is_active": False, "price": 99.75})
-
-    def _update(self, method: str, changes: dict[str, object]) -> Update:
-        """Send each update once. All updates of a method use one listing; the partial one must come first."""
+    def update(self, method: str, changes: dict[str, object]) -> Update:
+        """Send each update once. All updates of a method use one listing, so the check of a partial one comes first."""
         key = (method, " ".join(changes))
         if key not in self._updates:
             if method not in self._updated:

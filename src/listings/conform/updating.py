@@ -22,19 +22,31 @@ _PAUSE = (
     "change only as the service decides; other given fields are also updated"
 )
 _MANY_VIEWS = 1_000_000
+_ONE_FIELD: dict[str, object] = {"price": 75.25}
+_ALL_FIELDS: dict[str, object] = {
+    "content": "Sleeps four.",
+    "type": "rental",
+    "category": "Tents",
+    "images": ["https://images.example/3.jpg"],
+    "price": 75.25,
+    "price_type": "per_night",
+    "location": "3 Queen Street",
+    "region": "Auckland",
+}
+_INACTIVE_AND_PRICE: dict[str, object] = {"is_active": False, "price": 99.75}
 
 
 def _check_response(method: str, context: Context) -> None:
-    require_message(context.partial_update(method).exchange)
+    require_message(context.update(method, _ONE_FIELD).exchange)
 
 
 def _check_all_fields_change(method: str, context: Context) -> None:
-    update = context.full_update(method)
+    update = context.update(method, {"title": f"{context.session.title_prefix}, changed", **_ALL_FIELDS})
     _require_changes(update, update.changes)
 
 
 def _check_others_unchanged(method: str, context: Context) -> None:
-    update = context.partial_update(method)
+    update = context.update(method, _ONE_FIELD)
     after = _get_record_after(update)
     others = update.before.keys() - update.changes.keys() - VOLATILE_FIELDS
     changed = sorted(name for name in others if after.get(name) != update.before[name])
@@ -44,14 +56,14 @@ def _check_others_unchanged(method: str, context: Context) -> None:
 
 
 def _check_pause(method: str, context: Context) -> None:
-    update = context.pause(method)
+    update = context.update(method, _INACTIVE_AND_PRICE)
     after = _get_record_after(update)
     if not is_inactive(after):
         raise Failed(f"{update.exchange.summary}, but is_active is then {after.get('is_active')!r:.60}")
 
 
 def _check_pause_with_price(method: str, context: Context) -> None:
-    _require_changes(context.pause(method), {"price": 99.75})
+    _require_changes(context.update(method, _INACTIVE_AND_PRICE), {"price": 99.75})
 
 
 def _get_record_after(update: Update) -> dict[str, object]:
