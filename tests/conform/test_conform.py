@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from listings.conform import runner
+from listings.conform import limits, runner
 from listings.conform.client import parse_address
 from listings.conform.session import Keys
 from listings.conform.verdicts import Result, Verdict
@@ -20,6 +20,9 @@ ALL_KEYS = Keys(KEYS["alice"], KEYS["bob"], KEYS["charlie"])
 NEED_OTHER_KEY = {"list-4", "owner-1", "owner-2"}
 NEED_EXPIRED_KEY = {"auth-6"}
 NEED_RATE_LIMIT = {"limit-1", "limit-2", "limit-3"}
+
+
+SPECIFICATION = Path(__file__).parent.parent.parent / "docs/specification.md"
 
 
 class Report:
@@ -204,6 +207,13 @@ def test_https_requires_a_trusted_certificate(tmp_path: Path, monkeypatch: pytes
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
         results = run_checks(server.base_url)
     assert failed(results) == blocked(results) == {}
+
+
+def test_each_check_quotes_its_section_of_the_specification() -> None:
+    sections = re.split(r"^##+ (.*)$", SPECIFICATION.read_text("utf-8"), flags=re.MULTILINE)
+    texts = dict(zip(sections[1::2], sections[2::2], strict=True))
+    checks = [check for subject in (*runner.SUBJECTS, limits) for check in subject.CHECKS]
+    assert [check.id for check in checks if check.sentence not in texts[check.section]] == []
 
 
 def test_a_key_repeated_by_the_server_is_not_shown() -> None:
