@@ -174,10 +174,8 @@ def _build_request_body(doc: Operation) -> Schema:
 
 
 def _build_success(success: Success, *, limited: bool) -> Schema:
-    response: Schema = {
-        "description": success.description,
-        "headers": _refer_to_headers((*success.headers, *(headers.RATE_LIMIT_HEADERS if limited else ()))),
-    }
+    more = ("X-Ignored-Parameters", *headers.RATE_LIMIT_HEADERS) if limited else ()
+    response: Schema = {"description": success.description, "headers": _refer_to_headers((*success.headers, *more))}
     if success.schema:
         content: Schema = {"schema": _ref("schemas", success.schema)}
         if success.example is not None:
@@ -333,17 +331,24 @@ def _build_batch() -> Schema:
         "maxLength": batch.MAX_REF_LENGTH,
         "description": "Your own reference for the operation, which its result repeats.",
     }
+    if_match = {"type": "string", "description": "Like the header If-Match: the ETag of the listing as you read it."}
     kinds = {
         "create": {"listing": _ref("schemas", "NewListing")},
         "update": {"id": READ_ONLY_FIELDS["id"].schema, "changes": _ref("schemas", "ListingChange")},
         "delete": {"id": READ_ONLY_FIELDS["id"].schema},
+        "restore": {"id": READ_ONLY_FIELDS["id"].schema},
     }
     variants = [
         {
             "type": "object",
             "title": kind,
             "required": ["op", *more],
-            "properties": {"op": {"const": kind}, **more, "ref": reference},
+            "properties": {
+                "op": {"const": kind},
+                **more,
+                **({} if kind == "create" else {"if_match": if_match}),
+                "ref": reference,
+            },
         }
         for kind, more in kinds.items()
     ]
@@ -367,7 +372,13 @@ def _build_batch() -> Schema:
     }
 
 
-_RESULT_CODES: tuple[Code, ...] = ("invalid_request", "not_owner", "listing_not_found", "dependency_failed")
+_RESULT_CODES: tuple[Code, ...] = (
+    "invalid_request",
+    "not_owner",
+    "listing_not_found",
+    "precondition_failed",
+    "dependency_failed",
+)
 
 
 def _build_batch_results() -> Schema:
@@ -376,6 +387,8 @@ def _build_batch_results() -> Schema:
         {
             "ref": {"type": ["string", "integer"], "description": "Your reference for the operation."},
             "status": {"type": "integer", "enum": statuses},
+            "code": {"type": "string", "enum": [*_RESULT_CODES], "description": "The error code of a failure."},
+            "etag": {"type": "string", "description": "The new ETag of the listing after a success."},
             "body": {"oneOf": [_ref("schemas", name) for name in ("Created", "Message", "Error")]},
         }
     )

@@ -7,7 +7,10 @@ from listings.api.docs.operations import ERROR_DOCS
 from listings.api.docs.schemas import Schema
 
 _STRING: Schema = {"type": "string"}
+_STRICT, _REPRESENTATION = "handling=strict", "return=representation"
 _COUNT: Schema = {"type": "integer", "minimum": 0}
+
+_TAG = r'(?:(?:W/)?"[ !#-~]*"|\*)'
 
 _REQUEST_HEADERS: Mapping[str, tuple[str, Schema, str]] = {
     "X-Request-Id": (
@@ -20,8 +23,8 @@ _REQUEST_HEADERS: Mapping[str, tuple[str, Schema, str]] = {
     ),
     "Prefer": (
         (
-            "`handling=strict` rejects fields and parameters that are ignored otherwise, and relative image URLs "
-            "(RFC 7240)."
+            "`handling=strict` rejects fields and parameters that are ignored otherwise, and relative image URLs. "
+            "`return=representation` returns the whole record after a create, an update or a restore (RFC 7240)."
         ),
         _STRING,
         "handling=strict",
@@ -29,7 +32,7 @@ _REQUEST_HEADERS: Mapping[str, tuple[str, Schema, str]] = {
     "If-None-Match": ("The ETag of your copy. Returns 304 if your copy is current.", _STRING, '"v1.0"'),
     "If-Match": (
         "The ETag of the listing as you read it, several ETags, or `*`. Returns 412 if the listing has changed since.",
-        _STRING,
+        _STRING | {"pattern": rf"^(?:[ \t,]*{_TAG}(?:[ \t]*,[ \t,]*{_TAG})*[ \t,]*)?$"},
         "*",
     ),
     "Idempotency-Key": (
@@ -82,7 +85,12 @@ _RESPONSE_HEADERS: Mapping[str, tuple[str, Schema, bool]] = {
     "Link": ('URL of the next page, as `<…>; rel="next"`. Not sent with the last page (RFC 8288).', _STRING, False),
     "Idempotent-Replayed": ("The write was applied before; this is its first response.", {"const": "true"}, False),
     "X-Ignored-Fields": ("The first 20 ignored fields of the body, percent-encoded.", _STRING, False),
-    "Preference-Applied": ("The preference that was applied.", {"const": "handling=strict"}, False),
+    "X-Ignored-Parameters": ("The first 20 unknown query parameters, percent-encoded.", _STRING, False),
+    "Preference-Applied": (
+        "The preferences that were applied.",
+        _STRING | {"enum": [_STRICT, _REPRESENTATION, f"{_STRICT}, {_REPRESENTATION}"]},
+        False,
+    ),
     "Content-Security-Policy": ("Restricts what the page may load to this service.", _STRING, True),
     "Referrer-Policy": ("Keeps the page's URL from other sites.", {"const": "no-referrer"}, True),
 }

@@ -85,7 +85,8 @@ LIST = Operation(
     description=(
         "Returns all your active listings, newest first. Parameters filter, sort and page the list. With `limit`, the "
         "`Link` header has the URL of the next page. Pagination is keyset-based: creating or deleting other listings "
-        "meanwhile does not make pages skip or repeat one. Unknown parameters are ignored."
+        "meanwhile does not make pages skip or repeat one. Unknown parameters are ignored and named in "
+        "`X-Ignored-Parameters`."
     ),
     responses=(
         Success("The listings.", "Listings", {"listings": [EXAMPLE_LISTING]}, headers=(*_ETAG, "Link")),
@@ -103,15 +104,16 @@ CREATE = Operation(
     description=(
         "Only `title` and `content` are required. Unknown and read-only fields are ignored and named in "
         "`X-Ignored-Fields`. With an `Idempotency-Key` you can repeat the request for 24 hours without creating a "
-        "second listing."
+        "second listing. With `Prefer: return=representation` the response is the whole record as it is; if it has "
+        "been deleted since the first request with this key, `id` and `message`."
     ),
     responses=(
         Success(
-            "The listing is created; `Location` has its URL.",
+            "The listing is created; `Location` has its URL and `ETag` its tag.",
             "Created",
             {"id": 1025, "message": "listing created"},
             status=201,
-            headers=("Location", "Idempotent-Replayed", *_PREFERENCES),
+            headers=(*_ETAG, "Location", "Idempotent-Replayed", *_PREFERENCES),
         ),
         Success(
             "With `dry_run=true`: the listing would be created; nothing is stored.",
@@ -150,8 +152,9 @@ BATCH = Operation(
     summary="Run a batch of writes",
     description=(
         "Runs up to 100 operations in the order sent, and counts as one request towards the rate limit. Each result "
-        "has the status and body of the single request, and your `ref`. If an operation fails, the others still "
-        "apply. With `atomic`, all are undone instead; those that did not fail get status 424."
+        "has the status and body of the single request, the listing's `etag` or the error's `code`, and your `ref`. If "
+        "an operation fails, the others still apply. With `atomic`, all are undone instead; those that did not fail "
+        "get status 424, and their error names the first one that failed."
     ),
     responses=(
         Success(
@@ -159,9 +162,14 @@ BATCH = Operation(
             "BatchResults",
             {
                 "results": [
-                    {"ref": "bike", "status": 201, "body": {"id": 2049, "message": "listing created"}},
-                    {"status": 200, "body": {"message": "listing updated"}},
-                    {"status": 404, "body": {"error": "Listing not found"}},
+                    {
+                        "ref": "bike",
+                        "status": 201,
+                        "etag": '"v1.0"',
+                        "body": {"id": 2049, "message": "listing created"},
+                    },
+                    {"status": 200, "etag": '"v2.0"', "body": {"message": "listing updated"}},
+                    {"status": 404, "code": "listing_not_found", "body": {"error": "Listing not found"}},
                 ]
             },
             headers=("Idempotent-Replayed", *_PREFERENCES),
@@ -173,12 +181,13 @@ BATCH = Operation(
     body="Batch",
     examples={
         "mixed": Example(
-            "A create, an update and a delete",
+            "A create, an update, a delete and a restore",
             {
                 "operations": [
                     {"op": "create", "ref": "bike", "listing": {"title": "Road bike", "content": "Alloy frame."}},
-                    {"op": "update", "id": 1025, "changes": {"price": 1100}},
+                    {"op": "update", "id": 1025, "changes": {"price": 1100}, "if_match": '"v1.0"'},
                     {"op": "delete", "id": 4097},
+                    {"op": "restore", "id": 4097},
                 ]
             },
         ),
@@ -213,7 +222,7 @@ PATCH = Operation(
     description=(
         "Updates only the fields that you send; `{}` changes nothing. null resets an optional field to its default. "
         "If one field is invalid, nothing is updated. With `If-Match` the update is rejected if the listing has "
-        "changed since you read it."
+        "changed since you read it. With `Prefer: return=representation` the response is the whole record."
     ),
     responses=(_UPDATED,),
     codes=_EDIT_ERRORS,
@@ -248,13 +257,16 @@ RESTORE = Operation(
     id="restoreListing",
     tag="Listings",
     summary="Restore a deleted listing",
-    description="Restores the listing as inactive. A listing that is not deleted stays as it is. A body is ignored.",
+    description=(
+        "Restores the listing as inactive. A listing that is not deleted stays as it is. A body is ignored. With "
+        "`Prefer: return=representation` the response is the whole record."
+    ),
     responses=(
         Success(
             "The listing is restored; `ETag` is its new tag. With `dry_run=true` nothing is stored and no `ETag` sent.",
             "Message",
             {"message": "listing restored"},
-            headers=_ETAG,
+            headers=(*_ETAG, "Preference-Applied"),
         ),
     ),
     codes=_EDIT_ERRORS,
@@ -386,7 +398,7 @@ ERROR_DOCS: Mapping[Code, ErrorDoc] = {
     ),
     "dependency_failed": ErrorDoc(
         "Another operation of an atomic batch failed, so this one was not applied.",
-        "Not applied: another operation of the batch failed",
+        "Not applied: operations[1] failed",
     ),
     "rate_limited": ErrorDoc(
         "The key has reached its rate limit. `Retry-After` says when to try again.",
