@@ -14,6 +14,7 @@ from tests.api.helpers import (
     LISTINGS,
     STRICT,
     assert_plan_expired,
+    get_etag,
     get_ids,
     get_invalid_request,
     get_outcome,
@@ -23,8 +24,8 @@ from tests.conftest import Client
 from tests.harness import Harness
 
 LAMP = {"title": "Lamp", "content": "Brass."}
-NOT_DONE = {"error": "Not applied: another operation of the batch failed"}
-NOT_FOUND = {"status": 404, "body": {"error": "Listing not found"}}
+BAD_TAGS = 'must be one or more ETags, each in double quotes as in "v2.0", or *'
+NOT_FOUND = {"status": 404, "code": "listing_not_found", "body": {"error": "Listing not found"}}
 
 
 def run(client: Client, *operations: Any, query: str = "", headers: dict[str, str] | None = None, **more: Any) -> Any:
@@ -60,9 +61,9 @@ def test_results_are_in_the_order_of_the_operations(alice: Client) -> None:
     own, gone = alice.create(), alice.create()
     results = run(alice, update(own, price=5), create(title="New"), delete(gone), delete(gone))
     assert results == [
-        {"status": 200, "body": {"message": "listing updated"}},
-        {"status": 201, "body": {"id": results[1]["body"]["id"], "message": "listing created"}},
-        {"status": 200, "body": {"message": "listing deleted"}},
+        {"status": 200, "etag": '"v2.0"', "body": {"message": "listing updated"}},
+        {"status": 201, "etag": '"v1.0"', "body": {"id": results[1]["body"]["id"], "message": "listing created"}},
+        {"status": 200, "etag": '"v2.0"', "body": {"message": "listing deleted"}},
         NOT_FOUND,
     ]
     assert [record["title"] for record in alice.get().json()["listings"]] == ["New", "Bicycle"]
@@ -73,19 +74,19 @@ def test_a_ref_is_returned_as_sent(alice: Client) -> None:
     refs = ["sku-1", "", "ü🚲", 7, 0, -5, 2**60, "x" * 255]
     results = run(alice, *({**create(), "ref": ref} for ref in refs), {"op": "delete", "id": 1, "ref": "no"})
     assert [result["ref"] for result in results] == [*refs, "no"]
-    assert [list(result) for result in results] == [["ref", "status", "body"]] * 9
+    assert [list(result)[1:] for result in results] == [["status", "etag", "body"]] * 8 + [["status", "code", "body"]]
 
 
 def test_a_result_has_a_ref_only_if_one_was_sent(alice: Client) -> None:
     results = run(alice, create(), {**create(), "ref": None}, {"op": "burn"})
-    assert [list(result) for result in results] == [["status", "body"]] * 3
+    assert [list(result) for result in results] == [["status", "etag", "body"]] * 2 + [["status", "code", "body"]]
 
 
 @pytest.mark.parametrize("ref", [True, 1.5, [1], {}, "x" * 256, 10**300])
 def test_an_invalid_ref_fails_only_its_operation(alice: Client, ref: Any) -> None:
     results = run(alice, {**create(), "ref": ref}, create())
     message = "ref must be a string or an integer of at most 255 characters"
-    assert results[0] == {"status": 400, "body": {"error": message}}
+    assert results[0] == {"status": 400, "code": "invalid_request", "body": {"error": message}}
     assert results[1]["status"] == 201
 
 
@@ -113,6 +114,10 @@ SINGLE: dict[str, tuple[dict[str, Any], str, str, Any]] = {
     ),
     "update of an unknown listing": ({"op": "update", "id": "unknown", "changes": {}}, "PATCH", "unknown", {}),
     "delete": ({"op": "delete", "id": "own"}, "DELETE", "own", None),
+    "restore": ({"op": "restore", "id": "gone"}, "POST", "gone", None),
+    "restore of a listing that is not deleted": ({"op": "restore", "id": "own"}, "POST", "own", None),
+    "restore of another account's listing": ({"op": "restore", "id": "foreign"}, "POST", "foreign", None),
+    "restore of an unknown listing": ({"op": "restore", "id": "unknown"}, "POST", "unknown", None),
     "delete of another account's listing": ({"op": "delete", "id": "foreign"}, "DELETE", "foreign", None),
     "delete of a deleted listing": ({"op": "delete", "id": "gone"}, "DELETE", "gone", None),
     "delete of an unknown listing": ({"op": "delete", "id": "unknown"}, "DELETE", "unknown", None),
@@ -147,12 +152,15 @@ def compare_with_single_request(alice: Client, bob: Client, kind: str, headers: 
     operation, method, segment, body = SINGLE[kind]
     for_single, for_batch = create_listings(alice, bob), create_listings(alice, bob)
     path = f"/{for_single[segment]}" if segment else ""
+    path += "/restore" if operation["op"] == "restore" else ""
     single = alice.request(method, path, headers=headers, **({} if body is None else {"json": body}))
     sent = {**operation, "id": for_batch.get(operation.get("id", ""), operation.get("id"))}
     if operation["op"] == "create":
         del sent["id"]
     (result,) = run(alice, sent, headers=headers)
-    assert result["status"] == single.status_code
+    assert (result["status"], result.get("code")) == (single.status_code, single.headers.get("X-Error-Code"))
+    if operation["op"] != "delete":
+        assert result.get("etag") == single.headers.get("ETag")
     assert {**result["body"], "id": 0} == {**single.json(), "id": 0}
     for name in ("own", "foreign"):
         for reader in (alice, bob):
@@ -169,9 +177,8 @@ def compare_with_single_request(alice: Client, bob: Client, kind: str, headers: 
         (None, "An operation must be an object, got null"),
         ([], "An operation must be an object, got an array"),
         ({}, "op is required"),
-        ({"op": "Create"}, 'op must be one of create, update, delete, got "Create"'),
-        ({"op": "restore", "id": 1}, 'op must be one of create, update, delete, got "restore"'),
-        ({"op": ["create"]}, "op must be one of create, update, delete, got an array"),
+        ({"op": "Create"}, 'op must be one of create, update, delete, restore, got "Create"'),
+        ({"op": ["create"]}, "op must be one of create, update, delete, restore, got an array"),
         ({"op": "create"}, "listing is required"),
         ({"op": "create", "listing": []}, "listing must be an object, got an array"),
         ({"op": "create", "listing": "x"}, "listing must be an object, got a string"),
@@ -181,6 +188,11 @@ def compare_with_single_request(alice: Client, bob: Client, kind: str, headers: 
         ({"op": "delete", "id": True}, "id must be an integer, got true"),
         ({"op": "delete", "id": "1025"}, 'id must be an integer, got "1025"'),
         ({"op": "delete"}, "id is required"),
+        ({"op": "restore"}, "id is required"),
+        ({"op": "delete", "id": 1025, "if_match": None}, "if_match must be a string, got null"),
+        ({"op": "delete", "id": 1025, "if_match": "v1.0"}, f"if_match {BAD_TAGS}"),
+        ({"op": "update", "id": 1025, "if_match": "", "changes": {}}, f"if_match {BAD_TAGS}"),
+        ({"op": "restore", "id": 1025, "if_match": '"v1.0'}, f"if_match {BAD_TAGS}"),
     ],
 )
 def test_a_malformed_operation_fails_alone(alice: Client, operation: Any, message: str) -> None:
@@ -192,7 +204,7 @@ def test_a_malformed_operation_fails_alone(alice: Client, operation: Any, messag
 def test_the_listing_is_checked_before_its_changes(alice: Client, bob: Client) -> None:
     own, foreign = alice.create(), bob.create()
     results = run(alice, *({"op": "update", "id": listing, "changes": [1]} for listing in (own, foreign, 1)))
-    assert results[0] == {"status": 400, "body": {"error": "changes must be an object, got an array"}}
+    assert results[0]["body"] == {"error": "changes must be an object, got an array"}
     assert get_statuses(results) == [400, 403, 404]
 
 
@@ -279,6 +291,31 @@ def test_a_batch_of_failures_returns_200_and_changes_nothing(alice: Client) -> N
     assert get_state(alice) == before
 
 
+@pytest.mark.decision("G35")
+@pytest.mark.every_engine
+def test_if_match_guards_a_single_operation(alice: Client) -> None:
+    own, other = alice.create(), alice.create()
+    results = run(
+        alice,
+        {**update(own, price=2), "if_match": '"v1.0"'},
+        {**update(own, price=3), "if_match": '"v1.0"'},
+        {**delete(own), "if_match": 'W/"v1.0", "v2.7"'},
+        {"op": "restore", "id": own, "if_match": '"v2.0"'},
+        {"op": "restore", "id": own, "if_match": "*"},
+        {**delete(other), "if_match": '"foreign"'},
+    )
+    assert get_statuses(results) == [200, 412, 200, 412, 200, 412]
+    assert [result.get("code") for result in results[1::2]] == ["precondition_failed"] * 3
+    assert [result.get("etag") for result in results[::2]] == ['"v2.0"', '"v3.0"', '"v4.0"']
+    assert alice.read(own)["price"] == 2
+    assert get_etag(alice, f"/{own}") == '"v4.0"'
+
+
+def test_a_dry_run_of_a_batch_has_no_etags(alice: Client) -> None:
+    results = run(alice, create(), update(alice.create(), price=5), query="?dry_run=true")
+    assert [list(result) for result in results] == [["status", "body"]] * 2
+
+
 # Atomic batches
 
 
@@ -309,7 +346,8 @@ def test_one_failure_undoes_an_atomic_batch(alice: Client, bob: Client, place: i
     before = get_state(alice)
     results = run(alice, *operations, atomic=True)
     assert get_statuses(results) == [status if at == place else 424 for at in range(4)]
-    assert [result["body"] for at, result in enumerate(results) if at != place] == [NOT_DONE] * 3
+    not_done = {"error": f"Not applied: operations[{place}] failed"}
+    assert [result["body"] for at, result in enumerate(results) if at != place] == [not_done] * 3
     assert [result.get("ref") for result in results].count("a") == 1
     assert get_state(alice) == before
     del operations[place]
@@ -321,6 +359,8 @@ def test_each_of_several_failures_has_its_own_result(alice: Client) -> None:
     own = alice.create()
     results = run(alice, delete(own), delete(own), create(price=-1), create(), atomic=True)
     assert get_statuses(results) == [424, 404, 400, 424]
+    assert results[3]["code"] == "dependency_failed"
+    assert results[3]["body"] == {"error": "Not applied: operations[1] failed"}
     assert alice.get(f"/{own}").status_code == 200
 
 
@@ -472,11 +512,12 @@ JSON = st.recursive(
     max_leaves=5,
 )
 OPERATION = st.fixed_dictionaries(
-    {"op": st.sampled_from(["create", "update", "delete"]) | JSON},
+    {"op": st.sampled_from(["create", "update", "delete", "restore"]) | JSON},
     optional={
         "id": st.sampled_from([1025, 2049, 1, 0, -1]) | JSON,
         "listing": st.just(LAMP) | JSON,
         "changes": st.just({"price": 5}) | JSON,
+        "if_match": st.just('"v1.0"') | JSON,
         "ref": JSON,
         "x": JSON,
     },
@@ -513,4 +554,4 @@ def test_no_batch_causes_a_server_error(
     assert reply.status in {200, 400, 422}, reply
     if reply.status == 200 and "idempotent-replayed" not in reply.headers:
         assert len(reply.json()["results"]) == len(operations)
-        assert set(get_statuses(reply.json()["results"])) <= {200, 201, 400, 403, 404, 424}
+        assert set(get_statuses(reply.json()["results"])) <= {200, 201, 400, 403, 404, 412, 424}

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from threading import Barrier
+from time import perf_counter
 from typing import Any
 
 import httpx2
@@ -11,7 +12,7 @@ import pytest
 
 from listings.domain import api_keys
 from listings.service import Services
-from tests.api.helpers import ALL_FIELDS, LISTINGS, get_etag, get_outcome
+from tests.api.helpers import ALL_FIELDS, LISTINGS, REQUIRED, get_etag, get_invalid_request, get_outcome
 from tests.conftest import Client
 from tests.harness import TIMEOUT, Person, RunningService
 from tests.http.raw import Connection
@@ -30,6 +31,18 @@ def test_every_edit_of_a_listing_changes_its_etag(alice: Client, field: str) -> 
     before = get_etag(alice, path)
     assert alice.patch(path, json={field: ALL_FIELDS[field]}).status_code == 200
     assert get_etag(alice, path) != before
+
+
+@pytest.mark.decision("G35")
+@pytest.mark.every_engine
+def test_a_create_returns_the_etag_of_the_listing(alice: Client) -> None:
+    headers = {"Idempotency-Key": "k"}
+    created, replayed = (alice.post(json=REQUIRED, headers=headers) for _ in range(2))
+    path = f"/{created.json()['id']}"
+    assert created.headers["ETag"] == replayed.headers["ETag"] == get_etag(alice, path)
+    assert created.headers["Cache-Control"] == "private, no-cache"
+    write = {"If-Match": created.headers["ETag"]}
+    assert [alice.patch(path, json={"price": price}, headers=write).status_code for price in (5, 6)] == [200, 412]
 
 
 @pytest.mark.every_engine
@@ -219,7 +232,7 @@ def test_if_none_match_is_checked_last(alice: Client, bob: Client, charlie: Clie
 def test_a_response_without_an_etag_must_not_be_stored(alice: Client) -> None:
     created = alice.post(json={"title": "t", "content": "c"})
     path = f"/{created.json()['id']}"
-    responses = [created, alice.get("/1"), alice.delete(path), alice.post("/batch", json={"operations": [{}]})]
+    responses = [alice.get("/1"), alice.delete(path), alice.post("/batch", json={"operations": [{}]})]
     responses.append(alice.patch(f"{path}?dry_run=true", json={}))
     assert {response.headers["Cache-Control"] for response in responses} == {"no-store"}
     assert not [response for response in responses if "ETag" in response.headers]
@@ -286,10 +299,34 @@ def test_if_match_may_have_several_or_weak_etags(alice: Client, sent: str) -> No
 
 
 @pytest.mark.parametrize(
-    "sent", ['"a"', "v2.0", "2", '"2"', '"v2"', '"v2.0', 'v2.0"', '"v2.0"x', ",", '"v02x"', '"r2"', "x*"]
+    "sent", ['"a"', '"2"', '"v2"', '"v02x"', '"r2"', 'W/"a"', '"v2,0"', '"v1.0",', ', "v1.0" , ,"a b"']
 )
 def test_if_match_with_only_other_etags_is_rejected(alice: Client, sent: str) -> None:
     assert_stale(alice, "PATCH", sent)
+
+
+@pytest.mark.decision("G35")
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize(
+    "sent", ["v2.0", "2", '"v2.0', 'v2.0"', '"v2.0"x', ",", "x*", "W/*", 'w/"v2.0"', '"v2.0" "a"', '"v2.0", v2.0']
+)
+def test_if_match_without_its_quotes_is_invalid(alice: Client, write: str, sent: str) -> None:
+    response = WRITES[write](alice, f"/{alice.create()}", {"If-Match": sent})
+    message = 'If-Match must be one or more ETags, each in double quotes as in "v2.0", or *'
+    assert get_invalid_request(response) == message
+
+
+def test_a_create_and_a_batch_ignore_if_match(alice: Client) -> None:
+    body = {"title": "t", "content": "c", "operations": [{}]}
+    responses = [alice.post(path, json=body, headers={"If-Match": "v2.0"}) for path in ("", "/batch")]
+    assert [response.status_code for response in responses] == [201, 200]
+
+
+def test_a_long_invalid_if_match_is_rejected_quickly(alice: Client) -> None:
+    sent = '"a" , ,' * 2000 + "x"
+    started = perf_counter()
+    assert alice.patch("/1025", json={}, headers={"If-Match": sent}).status_code == 400
+    assert perf_counter() - started < 1
 
 
 @pytest.mark.every_engine

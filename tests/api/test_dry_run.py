@@ -71,7 +71,7 @@ ACCEPTED: dict[str, tuple[Send, Any]] = {
                 {"ref": "a", "status": 200, "body": {"message": "listing would be created"}},
                 {"status": 200, "body": {"message": "listing would be updated"}},
                 {"status": 200, "body": {"message": "listing would be deleted"}},
-                {"status": 404, "body": {"error": "Listing not found"}},
+                {"status": 404, "code": "listing_not_found", "body": {"error": "Listing not found"}},
             ]
         },
     ),

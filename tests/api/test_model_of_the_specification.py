@@ -170,7 +170,7 @@ class Model:
         self.edits[account] += 1
         times = {"created_at": int(self.now), "updated_at": int(self.now)}
         self.listings[str(listing_id)] = {**REQUIRED_DEFAULTS, **OPTIONAL_DEFAULTS, **values, **fixed, **times}
-        headers["location"] = f"{ROOT}/{listing_id}"
+        headers |= {"location": f"{ROOT}/{listing_id}", "etag": build_etag(self.listings[str(listing_id)])}
         return Expected(201, {"id": listing_id, "message": "listing created"}, None, headers)
 
     def _update(self, sent: Sent, listing: dict[str, Any]) -> Expected:

@@ -360,7 +360,11 @@ def test_a_failed_atomic_batch_is_as_described(alice: Client) -> None:
 def test_a_ref_must_be_a_string_or_an_integer(alice: Client) -> None:
     results = alice.post("/batch", json={"operations": [{"op": "delete", "id": 1, "ref": True}]}).json()["results"]
     assert results == [
-        {"status": 400, "body": {"error": "ref must be a string or an integer of at most 255 characters"}}
+        {
+            "status": 400,
+            "code": "invalid_request",
+            "body": {"error": "ref must be a string or an integer of at most 255 characters"},
+        }
     ]
 
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from msgspec import UNSET
 
-from listings.api import codec, cors, response_cache
+from listings.api import codec, cors, params, response_cache
 from listings.api.codec import MethodNotAllowed, Response
 from listings.api.endpoints import Endpoint
 from listings.api.rate_limit_headers import RateLimitHeaders
@@ -132,6 +132,8 @@ class Application:
         else:
             if endpoint.needs_key:
                 self._services.usage.record_response(request.caller, response.status)
+                if request.query:
+                    response = _name_ignored_parameters(request, endpoint, response)
             return response
 
     def _record_rejection(self, request: Request, response: Response, caller: Caller | None = None) -> Response:
@@ -209,6 +211,11 @@ class Application:
             self._request_log.record(line)
         if self._on_response is not None:
             self._on_response(line)
+
+
+def _name_ignored_parameters(request: Request, endpoint: Endpoint, response: Response) -> Response:
+    names = params.find_unknown(request.query, endpoint.operation.parameters)
+    return response._replace(headers=response.headers + codec.format_ignored_parameters(names)) if names else response
 
 
 def _body(method: str, response: Response) -> bytes:

@@ -11,10 +11,10 @@ from listings.domain.errors import STATUS, Problem
 from listings.domain.fields import json_type, preview
 from listings.domain.model import Caller, ListingChange
 from listings.service import Services
+from listings.service.listings import WriteOptions
 
 MAX_OPERATIONS = 100
 MAX_REF_LENGTH = 255
-_UNDONE = Problem("dependency_failed", "Not applied: another operation of the batch failed")
 
 
 class Operation(NamedTuple):
@@ -38,11 +38,11 @@ class BatchRequest(NamedTuple):
         """Return a function that builds the response body from the results of the steps."""
 
         def record(results: Sequence[StepResult]) -> str:
-            failed = self.atomic and any(isinstance(result, Problem) for result in results)
+            undone = _find_failure(results) if self.atomic else None
             reported = [
                 _report(
                     operation,
-                    _UNDONE if failed and not isinstance(result, Problem) else result,
+                    undone if undone is not None and not isinstance(result, Problem) else result,
                     dry_run=dry_run,
                 )
                 for operation, result in zip(self.operations, results, strict=True)
@@ -50,6 +50,12 @@ class BatchRequest(NamedTuple):
             return codec.encode({"results": reported}).decode()
 
         return record
+
+
+def _find_failure(results: Sequence[StepResult]) -> Problem | None:
+    """Return the result of the other operations if one failed."""
+    failed = next((index for index, result in enumerate(results) if isinstance(result, Problem)), None)
+    return None if failed is None else Problem("dependency_failed", f"Not applied: operations[{failed}] failed")
 
 
 def parse(body: bytes, *, strict: bool) -> BatchRequest:
@@ -112,13 +118,13 @@ def _parse_create(ref: object, content: Mapping[str, Any], strict: bool) -> Oper
 
 
 def _parse_update(ref: object, content: Mapping[str, Any], strict: bool) -> Operation:  # noqa: FBT001 - in a table
-    listing_id = _parse_id(content)
+    listing_id, options = _parse_id(content), _parse_options(content)
     change, ignored = _parse_change(content, strict=strict)
     return Operation(
         ref,
         "listing updated",
         "listing would be updated",
-        lambda services, caller: services.listings.build_update_step(caller, listing_id, change),
+        lambda services, caller: services.listings.build_update_step(caller, listing_id, change, options),
         ignored,
     )
 
@@ -128,19 +134,34 @@ def _parse_delete(
     content: Mapping[str, Any],
     strict: bool,  # noqa: ARG001, FBT001 - in a table
 ) -> Operation:
-    listing_id = _parse_id(content)
+    listing_id, options = _parse_id(content), _parse_options(content)
     return Operation(
         ref,
         "listing deleted",
         "listing would be deleted",
-        lambda services, caller: services.listings.build_delete_step(caller, listing_id),
+        lambda services, caller: services.listings.build_delete_step(caller, listing_id, options),
+    )
+
+
+def _parse_restore(
+    ref: object,
+    content: Mapping[str, Any],
+    strict: bool,  # noqa: ARG001, FBT001 - in a table
+) -> Operation:
+    listing_id, options = _parse_id(content), _parse_options(content)
+    return Operation(
+        ref,
+        "listing restored",
+        "listing would be restored",
+        lambda services, caller: services.listings.build_restore_step(caller, listing_id, options),
     )
 
 
 _PARSERS: Mapping[str, tuple[Callable[[object, Mapping[str, Any], bool], Operation], tuple[str, ...]]] = {
     "create": (_parse_create, ("listing",)),
-    "update": (_parse_update, ("id", "changes")),
-    "delete": (_parse_delete, ("id",)),
+    "update": (_parse_update, ("id", "changes", "if_match")),
+    "delete": (_parse_delete, ("id", "if_match")),
+    "restore": (_parse_restore, ("id", "if_match")),
 }
 """The parser and the fields of each operation."""
 
@@ -167,6 +188,13 @@ def _parse_id(content: Mapping[str, Any]) -> int:
     return codec.parse_listing_id(str(number))
 
 
+def _parse_options(content: Mapping[str, Any]) -> WriteOptions:
+    tags = content.get("if_match", "*")
+    if not isinstance(tags, str):
+        raise Problem("invalid_request", f"if_match must be a string, got {json_type(tags)}")
+    return WriteOptions(codec.parse_if_match([tags], "if_match"))
+
+
 def _require(content: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401 - any JSON value
     if name not in content:
         raise Problem("invalid_request", f"{name} is required")
@@ -182,12 +210,13 @@ def _failing(ref: object, problem: Problem) -> Operation:
 
 
 def _report(operation: Operation, result: StepResult, *, dry_run: bool) -> dict[str, object]:
-    """Build the result of one operation: the status and body that the single request would get."""
+    """Build the result of one operation: status, error code or entity tag, and body of the single request."""
     report: dict[str, object] = {} if operation.ref is None else {"ref": operation.ref}
     if isinstance(result, Problem):
-        return report | {"status": STATUS[result.code], "body": {"error": result.message}}
+        return report | {"status": STATUS[result.code], "code": result.code, "body": {"error": result.message}}
     if dry_run:
         return report | {"status": 200, "body": {"message": operation.dry_run_message}}
     if isinstance(result, int):
-        return report | {"status": 201, "body": codec.build_created_body(result)}
-    return report | {"status": 200, "body": {"message": operation.success_message}}
+        return report | {"status": 201, "etag": codec.NEW_ETAG, "body": codec.build_created_body(result)}
+    body = {"message": operation.success_message}
+    return report | {"status": 200, "etag": codec.format_etag(result), "body": body}

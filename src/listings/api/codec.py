@@ -20,10 +20,15 @@ T = TypeVar("T")
 
 LISTINGS_PATH = "/api/v1/listings"
 
-_VERSION = re.compile(r'"v([0-9]{1,18})[.-][^"]*"')
+_VERSION = re.compile(r'(?:W/)?"v([0-9]{1,18})[.-][^"]*"')
+_TAG = re.compile(r'(?:W/)?"[^"]*"|\*')
+_TAGS = re.compile(rf"[ \t,]*(?:{_TAG.pattern})(?:[ \t]*,[ \t,]*(?:{_TAG.pattern}))*[ \t,]*")
 _IDEMPOTENCY_KEY = re.compile(r'"([\x20-\x7e]{1,255})"|([\x20-\x21\x23-\x7e][\x20-\x7e]{0,254})')
+NEW_ETAG = '"v1.0"'
+"""The entity tag of a new listing."""
+
 REPLAYED = b"idempotent-replayed: true\r\n"
-_MAX_NAMES = 20  # in X-Ignored-Fields
+_MAX_NAMES = 20  # in X-Ignored-Fields and X-Ignored-Parameters
 _MAX_NAME_LENGTH = 100
 _MAX_NAMES_LENGTH = 4000  # all names together; proxies reject longer headers
 
@@ -104,11 +109,14 @@ def build_not_modified_response(tag: str) -> Response:
     return Response(304, b"", tag=tag)
 
 
-def build_created_response(added: AddResult, headers: bytes) -> Response:
-    """Return a 201 with the new id and its Location. A replayed response is marked as such."""
-    location = f"location: {LISTINGS_PATH}/{added.listing_id}\r\n".encode()
-    replayed = REPLAYED if added.replayed else b""
-    return build_json_response(build_created_body(added.listing_id), 201, location + replayed + headers)
+def build_created_response(added: AddResult, headers: bytes, listing: Listing | None = None) -> Response:
+    """Return a 201 with Location and the new id, or the listing if it is given. A replayed response is marked."""
+    headers = f"location: {LISTINGS_PATH}/{added.listing_id}\r\n".encode() + headers
+    if added.replayed:
+        headers = REPLAYED + headers
+    if listing is None:
+        return Response(201, encode(build_created_body(added.listing_id)), headers, tag=NEW_ETAG)
+    return build_representation(listing, headers)._replace(status=201)
 
 
 def build_created_body(listing_id: int) -> dict[str, object]:
@@ -119,6 +127,11 @@ def build_created_body(listing_id: int) -> dict[str, object]:
 def build_message_response(message: str, headers: bytes = b"", tag: str = "") -> Response:
     """Return a 200 with a message."""
     return Response(200, encode({"message": message}), headers, tag=tag)
+
+
+def build_representation(listing: Listing, headers: bytes) -> Response:
+    """Return the record of a listing after a write, as the client prefers it (RFC 7240, 4.2)."""
+    return build_listing_response(listing)._replace(headers=headers + b"preference-applied: return=representation\r\n")
 
 
 def format_etag(listing: Listing, include: frozenset[str] = NO_EXTRA_FIELDS) -> str:
@@ -159,6 +172,11 @@ def build_preference_headers(ignored: list[str], *, strict: bool) -> bytes:
     return headers.encode()
 
 
+def format_ignored_parameters(names: list[str]) -> bytes:
+    """Return X-Ignored-Parameters (decision G17)."""
+    return f"x-ignored-parameters: {_format_names(names)}\r\n".encode()
+
+
 def _format_names(ignored: list[str]) -> str:
     names = [quote(name[:_MAX_NAME_LENGTH], safe="") or '""' for name in ignored[:_MAX_NAMES]]
     while sum(map(len, names)) > _MAX_NAMES_LENGTH:
@@ -182,13 +200,20 @@ def matches_etag(values: list[str], tag: str) -> bool:
     return bool(values) and any(other in {"*", tag} for other in _split_tags(values))
 
 
-def parse_if_match(values: list[str]) -> frozenset[int] | None:
+def parse_if_match(values: list[str], name: str = "If-Match") -> frozenset[int] | None:
     """Return the versions that If-Match allows, or None for any. Unknown tags allow none (decision G35).
 
-    Weak tags count as strong ones, because proxies that compress make tags weak.
+    Weak tags count as strong ones, because proxies that compress make tags weak. Raises Problem("invalid_request").
     """
-    tags = _split_tags(values)
-    if not tags or "*" in tags:
+    if not values:
+        return None
+    for value in values:
+        if _TAGS.fullmatch(value) is None:
+            raise Problem(
+                "invalid_request", f'{name} must be one or more ETags, each in double quotes as in "v2.0", or *'
+            )
+    tags = [tag for value in values for tag in _TAG.findall(value)]
+    if "*" in tags:
         return None
     matches = (_VERSION.fullmatch(tag) for tag in tags)
     return frozenset(int(match[1]) for match in matches if match is not None)

@@ -6,6 +6,7 @@ from listings.api import batch, codec, params, rate_limit_headers
 from listings.api.codec import Response
 from listings.api.request import Request
 from listings.api.response_cache import WHOLE_LIST
+from listings.domain.errors import Problem
 from listings.domain.model import Listing
 from listings.service import Services
 from listings.service.listings import WriteOptions
@@ -32,7 +33,8 @@ async def create_listing(services: Services, request: Request) -> Response:
     added = await services.listings.create(request.caller, new, options)
     if options.dry_run and not added.replayed:
         return codec.build_message_response("listing would be created", headers)
-    return codec.build_created_response(added, headers)
+    listing = await _find_created(services, request, added.listing_id) if request.wants_representation else None
+    return codec.build_created_response(added, headers, listing)
 
 
 async def get_listing(services: Services, request: Request) -> Response:
@@ -55,21 +57,25 @@ async def update_listing(services: Services, request: Request) -> Response:
     options = _parse_options(request)
     change, headers = codec.parse_listing_change(request.body, strict=request.strict)
     listing = await services.listings.update(request.caller, listing_id, change, options)
-    return _build_edited("listing updated", "listing would be updated", options, headers, codec.format_etag(listing))
+    if options.dry_run:
+        return codec.build_message_response("listing would be updated", headers)
+    return _build_edited(request, "listing updated", listing, headers)
 
 
 async def delete_listing(services: Services, request: Request) -> Response:
     """DELETE /api/v1/listings/{id}."""
     options = _parse_options(request)
     await services.listings.delete(request.caller, codec.parse_listing_id(request.segment), options)
-    return _build_edited("listing deleted", "listing would be deleted", options)
+    return codec.build_message_response("listing would be deleted" if options.dry_run else "listing deleted")
 
 
 async def restore_listing(services: Services, request: Request) -> Response:
     """POST /api/v1/listings/{id}/restore."""
     options = _parse_options(request)
     listing = await services.listings.restore(request.caller, codec.parse_listing_id(request.segment), options)
-    return _build_edited("listing restored", "listing would be restored", options, tag=codec.format_etag(listing))
+    if options.dry_run:
+        return codec.build_message_response("listing would be restored")
+    return _build_edited(request, "listing restored", listing)
 
 
 async def run_batch(services: Services, request: Request) -> Response:
@@ -132,9 +138,10 @@ async def _get_listing(services: Services, request: Request) -> Listing:
 def _parse_options(request: Request, *, idempotent: bool = False) -> WriteOptions:
     """Parse the options of a write (decisions G35, G36). Raises Problem("invalid_request").
 
-    `idempotent`: whether the write accepts an Idempotency-Key. The others are safe to repeat without one.
+    `idempotent`: whether the write accepts an Idempotency-Key. The others are safe to repeat without one, and accept
+    If-Match.
     """
-    versions = codec.parse_if_match(request.header_values(b"if-match"))
+    versions = None if idempotent else codec.parse_if_match(request.header_values(b"if-match"))
     dry_run = params.parse_dry_run(request.query, strict=request.strict)
     key = codec.parse_idempotency_key(request.header_values(b"idempotency-key")) if idempotent else None
     if key is None:
@@ -142,9 +149,15 @@ def _parse_options(request: Request, *, idempotent: bool = False) -> WriteOption
     return WriteOptions(versions, dry_run, key, sha256(request.route.encode() + b"\0" + request.body).digest())
 
 
-def _build_edited(
-    message: str, dry_run_message: str, options: WriteOptions, headers: bytes = b"", tag: str = ""
-) -> Response:
-    if options.dry_run:
-        return codec.build_message_response(dry_run_message, headers)
-    return codec.build_message_response(message, headers, tag)
+async def _find_created(services: Services, request: Request, listing_id: int) -> Listing | None:
+    """Return the listing that a create stored, or None if it is deleted or unavailable: the write has happened."""
+    try:
+        return await services.listings.get(request.caller, listing_id)
+    except Problem:
+        return None
+
+
+def _build_edited(request: Request, message: str, listing: Listing, headers: bytes = b"") -> Response:
+    if request.wants_representation:
+        return codec.build_representation(listing, headers)
+    return codec.build_message_response(message, headers, codec.format_etag(listing))

@@ -3,7 +3,7 @@
 import base64
 import binascii
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Annotated, Any, NamedTuple, get_args
@@ -184,6 +184,8 @@ def parse_list(query_string: bytes, *, strict: bool) -> ListRequest:
         return PLAIN
     pairs = _split(query_string)
     values = _parse(pairs, LIST_PARAMETERS, strict=strict)
+    if values.get("price_min", 0) > values.get("price_max", MAX_PRICE_CENTS):
+        raise Problem("invalid_request", "price_min must not be above price_max")
     sort, descending = values.get("sort", ("id", True))
     wanted = {_ATTRIBUTES.get(name, name): value for name, value in values.items() if name not in _SPECIAL}
     query = ListingQuery(sort=sort, descending=descending, **wanted)
@@ -201,6 +203,14 @@ def parse_include(query_string: bytes, *, strict: bool) -> frozenset[str]:
         "include", frozenset()
     )
     return included
+
+
+def find_unknown(query_string: bytes, known: Collection[str]) -> list[str]:
+    """Return the names of the parameters that are not known, in the order of the query."""
+    names = (part.partition("=")[0] for part in query_string.decode("latin-1").split("&"))
+    if all(name in known for name in names):  # parsing takes much longer
+        return []
+    return list(dict.fromkeys(_replace_surrogates(name) for name, _ in _split(query_string) if name not in known))
 
 
 def _split(query_string: bytes) -> list[tuple[str, str]]:
@@ -226,11 +236,12 @@ def _parse(pairs: list[tuple[str, str]], rules: Mapping[str, Callable[[str], Any
     for name, text in pairs:
         if name not in rules:
             errors += [f"{preview(_replace_surrogates(name))} is not a known parameter"] if strict else []
-        elif name in values:
+        elif name in values and name != "include":
             errors.append(f"{name} may be given only once")
         else:
             try:
-                values[name] = rules[name](_check_unicode(text))
+                value = rules[name](_check_unicode(text))
+                values[name] = values[name] | value if name in values else value
             except FieldError as error:
                 errors.append(f"{name} {error}")
     raise_field_errors(list(dict.fromkeys(errors)))

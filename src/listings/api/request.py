@@ -87,11 +87,20 @@ class Request:
 
     @property
     def strict(self) -> bool:
-        """Whether `Prefer: handling=strict` is set. The first handling preference counts (RFC 7240, 2)."""
+        """Whether `Prefer: handling=strict` is set."""
+        return self._prefers("handling", "strict")
+
+    @property
+    def wants_representation(self) -> bool:
+        """Whether `Prefer: return=representation` is set."""
+        return self._prefers("return", "representation")
+
+    def _prefers(self, name: str, value: str) -> bool:
+        """Return whether the first preference of this name has this value (RFC 7240, 2)."""
         if b"prefer" not in self._headers:
             return False
         preferences = map(_normalize, _PREFERENCE.findall(",".join(self.header_values(b"prefer"))))
-        return next((each for each in preferences if each.startswith("handling=")), "") == "handling=strict"
+        return next((each for each in preferences if each.startswith(f"{name}=")), "") == f"{name}={value}"
 
     async def read_body(self, max_bytes: int) -> None:
         """Read the whole body, of at most `max_bytes`, into `body`.

@@ -4,6 +4,7 @@ from tests.api.decisions.scenario import (
     DISABLED,
     INVALID_KEY,
     KEY_REQUIRED,
+    LAMP,
     NO_SUCH_PATH,
     PLAN_EXPIRED,
     add_key,
@@ -16,6 +17,8 @@ from tests.api.decisions.scenario import (
     listed,
     mistype_key,
     read,
+    result_fields,
+    results,
     revoke_key,
     rotate_key,
     send,
@@ -186,5 +189,11 @@ CASES = [
         "every response has a request id",
         send("GET", "/nowhere/else", who=""),
         expect=(404, header("x-request-id", "[0-9a-f]+")),
+    ),
+    stored_case(
+        "G27",
+        "a result of a batch has the code of its error or the ETag of its listing",
+        send("POST", "/batch", json={"operations": [{"op": "create", "listing": LAMP}, {"op": "delete", "id": 1}]}),
+        expect=(200, results(201, 404), result_fields(etag='"v1.0"'), result_fields(1, code="listing_not_found")),
     ),
 ]

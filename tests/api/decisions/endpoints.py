@@ -3,6 +3,7 @@
 from tests.api.decisions.scenario import (
     CHAIR,
     KEY_REQUIRED,
+    LAMP,
     MALFORMED,
     NO_SUCH_PATH,
     NOT_ALLOWED,
@@ -15,7 +16,9 @@ from tests.api.decisions.scenario import (
     body,
     case,
     create,
+    create_with_key,
     fields,
+    first_record_fields,
     get_list,
     get_next_page,
     header,
@@ -26,6 +29,7 @@ from tests.api.decisions.scenario import (
     no_header,
     read,
     record,
+    record_fields,
     repeat,
     restart,
     row,
@@ -36,6 +40,8 @@ from tests.api.decisions.scenario import (
     wait,
 )
 from tests.harness import MONTH, START
+
+WHOLE = {"Prefer": "return=representation"}
 
 CASES = [
     stored_case("G9", "a new listing is active", create(), expect=(201, record(is_active=True))),
@@ -119,6 +125,28 @@ CASES = [
         expect=(200, body(message="listing updated")),
     ),
     case("G15", "a create confirms itself in its message", create(), expect=(201, fields(message="listing created"))),
+    stored_case(
+        "G15",
+        "a create returns the record if the client prefers it",
+        send("POST", json=LAMP, headers=WHOLE),
+        expect=(201, record_fields(), fields(**LAMP), header("preference-applied", "return=representation")),
+    ),
+    stored_case(
+        "G15",
+        "a repeated create returns the record as it is",
+        create_with_key(),
+        send("PATCH", "/{new}", json={"price": 5}),
+        send("POST", json=LAMP, headers={**WHOLE, "Idempotency-Key": "k"}),
+        expect=(201, fields(price=5), header("etag", '"v2.0"'), header("idempotent-replayed", "true")),
+    ),
+    stored_case(
+        "G15",
+        "a repeated create of a deleted listing returns its id",
+        create_with_key(),
+        send("DELETE", "/{new}"),
+        send("POST", json=LAMP, headers={**WHOLE, "Idempotency-Key": "k"}),
+        expect=(201, fields(message="listing created"), no_header("preference-applied")),
+    ),
     stored_case("G16", "the newest listing comes first", create(), get_list(), expect=(200, listed("new", "own"))),
     stored_case(
         "G16", "a list of 251 listings is one page", repeat(250, create()), get_list(), expect=(200, listed_count(251))
@@ -210,7 +238,24 @@ CASES = [
         get_list("?limit=1&limit=1"),
         expect=invalid("limit may be given only once"),
     ),
-    case("G17", "an unknown parameter is ignored", get_list("?colour=red"), expect=(200, listed("own"))),
+    case(
+        "G17",
+        "an unknown parameter is ignored and named",
+        get_list("?colour=red"),
+        expect=(200, listed("own"), header("x-ignored-parameters", "colour")),
+    ),
+    case(
+        "G17",
+        "include may be repeated",
+        get_list("?include=district&include=latitude"),
+        expect=(200, first_record_fields("district", "latitude")),
+    ),
+    case(
+        "G17",
+        "a price range that is empty is rejected",
+        get_list("?price_min=5&price_max=4"),
+        expect=invalid("price_min must not be above price_max"),
+    ),
     case(
         "G17",
         "strict handling rejects an unknown parameter",

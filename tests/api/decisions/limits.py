@@ -199,8 +199,15 @@ CASES = [
     case(
         "G35",
         "a response without an ETag must not be stored",
-        create(),
-        expect=(201, header("cache-control", "no-store")),
+        send("DELETE", "/{own}"),
+        expect=(200, no_header("etag"), header("cache-control", "no-store")),
+    ),
+    stored_case("G35", "a create returns the ETag", create(), expect=(201, header("etag", '"v1.0"'))),
+    case(
+        "G35",
+        "an If-Match that has lost its quotes is rejected",
+        send("PATCH", "/{own}", json={"price": 5}, headers={"If-Match": "v1.0"}),
+        expect=invalid('If-Match must be one or more ETags, each in double quotes as in "v2.0", or *'),
     ),
     stored_case(
         "G35",

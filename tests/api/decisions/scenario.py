@@ -361,6 +361,16 @@ def results(*statuses: int) -> Check:
     return check
 
 
+def result_fields(number: int = 0, **expected: Any) -> Check:
+    """The result of this operation of a batch has these fields among others."""
+
+    def check(_: Scene, reply: Reply) -> None:
+        result = reply.json()["results"][number]
+        assert {name: result.get(name) for name in expected} == expected
+
+    return check
+
+
 def invalid(message: str = "") -> tuple[int, Check]:
     """400 for a field or a parameter."""
     return 400, error("invalid_request", message)
