@@ -1,15 +1,17 @@
 """The market: public listings, view counts, and background indexing."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from listings.contract.listings import IndexStep
 from listings.domain.errors import Problem, Unavailable
-from listings.domain.model import Caller, Listing, MarketQuery, NewListing
+from listings.domain.model import Caller, Listing, ListingQuery, MarketQuery, NewListing
 from listings.service import Services
 from listings.service import market as market_service
 from listings.service.indexing import compute_next_size
@@ -69,6 +71,36 @@ def test_a_page_has_the_cursor_of_the_next_one(harness: Harness) -> None:
     assert [entry.id for entry in first.entries] == ids[1:]
     last = harness.run(harness.services.market.search(MarketQuery(sort="price", limit=2, after=first.next_cursor)))
     assert ([entry.id for entry in last.entries], last.next_cursor) == (ids[:1], None)
+
+
+@pytest.mark.decision("G5")
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"], indirect=True)
+def test_listings_without_a_price_come_last_in_ascending_order(tmp_path: Path, engine: str) -> None:
+    assert engine
+    with Harness(tmp_path) as harness:
+        alice, services = authenticate(harness), harness.services
+        ids = [add_listing(harness, alice, price_cents=price).id for price in (0, 5, 0, 3, 0, 4)]
+        harness.run(services.market.index())
+        expected = [ids[number] for number in (3, 5, 1, 0, 2, 4)]
+        for limit in range(1, 8):
+            market, own = MarketQuery(sort="price", limit=limit), ListingQuery(sort="price", descending=False)
+            search = services.market.search
+            assert read_pages(harness, search, market) == expected
+            find = partial(services.listings.find_unpriced_last, alice, limit=limit)
+            assert read_pages(harness, find, own) == expected
+        for limits, numbers in {(None, 4): (3, 5, 0, 2, 4), (4, None): (5, 1), (0, 0): (0, 2, 4), (4, 4): (5,)}.items():
+            query = MarketQuery(sort="price", limit=2, price_min=limits[0], price_max=limits[1])
+            assert read_pages(harness, services.market.search, query) == [ids[number] for number in numbers]
+
+
+def read_pages(harness: Harness, search: Callable[..., Any], query: Any) -> list[int]:
+    """Return the ids on all pages."""
+    ids: list[int] = []
+    page = harness.run(search(query))
+    while page.next_cursor is not None:
+        ids += [entry.id for entry in page[0]]
+        page = harness.run(search(structs.replace(query, after=page.next_cursor)))
+    return ids + [entry.id for entry in page[0]]
 
 
 def test_a_page_has_twenty_four_listings_by_default(harness: Harness) -> None:

@@ -89,6 +89,14 @@ def test_listings_are_found_by_status_terms_and_type_in_any_order(harness: Harne
     assert "Enter a search term with letters or digits" in alice.get(f"{PATH}?q=%21").text
 
 
+@pytest.mark.decision("G5")
+def test_a_listing_without_a_price_comes_last_in_price_order(harness: Harness, alice: Tab) -> None:
+    for title, price in (("Ask", 0), ("Dear", 9), ("Cheap", 3)):
+        create(harness, title=title, price=price)
+    assert list_titles(alice.get(f"{PATH}?sort=price")) == ["Cheap", "Dear", "Ask"]
+    assert list_titles(alice.get(f"{PATH}?sort=-price")) == ["Dear", "Cheap", "Ask"]
+
+
 def test_counts_per_status_follow_edits(harness: Harness, alice: Tab) -> None:
     def counts() -> list[str]:
         return re.findall(r'class="count">(\d+)<', alice.get(PATH).reply.body.decode())

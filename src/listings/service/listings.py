@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
@@ -31,6 +32,7 @@ from listings.domain.model import (
     NewListing,
     bucket_of,
 )
+from listings.service.price_order import search_unpriced_last
 
 _log = logging.getLogger(__name__)
 
@@ -81,6 +83,12 @@ class Listings:
         found = await self._store.find_listings(caller.bucket, caller.account_id, one_more)
         next_cursor = query.cursor_of(found[query.limit - 1]) if len(found) > query.limit else None
         return Page(found[: query.limit], next_cursor)
+
+    async def find_unpriced_last(self, caller: Caller, query: ListingQuery, limit: int) -> Page:
+        """Return a page of the caller's listings by ascending price, those without a price last (decision G5)."""
+        search = partial(self._store.find_listings, caller.bucket, caller.account_id)
+        found = await search_unpriced_last(search, query, limit + 1)
+        return Page(found[:limit], query.cursor_of(found[limit - 1]) if len(found) > limit else None)
 
     async def get_revision(self, caller: Caller) -> int:
         """Return the revision of the caller's listings. Read it before the listings that it describes."""

@@ -15,6 +15,7 @@ from listings.contract.market import MarketStore
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import MAX_ID, Listing, MarketEntry, MarketFacets, MarketQuery, SitemapEntry
 from listings.service.indexing import Pause, run_index_steps
+from listings.service.price_order import search_unpriced_last
 
 _DAY = 24 * 3600
 _MAX_SEARCH_WORDS = 20
@@ -69,12 +70,18 @@ class Market:
     # Public reads
 
     async def search(self, query: MarketQuery) -> MarketPage:
-        """Return a page of search results. Raises Problem("invalid_request") if there are too many search words."""
+        """Return a page of search results. In ascending order of price, those without a price come last.
+
+        Raises Problem("invalid_request") if there are too many search words.
+        """
         words = tuple(dict.fromkeys(query.words))
         if len(words) > _MAX_SEARCH_WORDS:
             raise Problem("invalid_request", f"A search may have at most {_MAX_SEARCH_WORDS} words: remove some")
         one_more = msgspec.structs.replace(query, words=words, limit=query.limit + 1)
-        found = await self._store.search_market(one_more)
+        if query.sort == "price":
+            found = await search_unpriced_last(self._store.search_market, one_more, one_more.limit)
+        else:
+            found = await self._store.search_market(one_more)
         next_cursor = found[query.limit - 1].cursor if len(found) > query.limit else None
         return MarketPage(found[: query.limit], next_cursor)
 

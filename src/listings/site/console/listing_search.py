@@ -25,7 +25,7 @@ SORTS: Mapping[str, str] = {
 ACTIONS: Mapping[str, str] = {"pause": "paused", "resume": "resumed", "delete": "deleted", "restore": "restored"}
 """The actions on listings, with their past participles."""
 
-_PAGE_SIZE = 50
+PAGE_SIZE = 50
 _MAX_LENGTH = 200
 _MAX_TERMS = 10
 _decode_cursor = msgspec.json.Decoder(tuple[str | int, int]).decode
@@ -67,7 +67,7 @@ class Search(NamedTuple):
             words=terms,
             sort=_parse_sort_key(self.sort.removeprefix("-")),
             descending=not self.sort or self.sort.startswith("-"),
-            limit=_PAGE_SIZE,
+            limit=PAGE_SIZE,
             after=self.after,
         )
         return query, errors

@@ -30,7 +30,7 @@ from listings.site.console.guards import (
     require_current_session,
     require_plan,
 )
-from listings.site.console.listing_search import ACTIONS, SORTS, STATUSES, Search, read
+from listings.site.console.listing_search import ACTIONS, PAGE_SIZE, SORTS, STATUSES, Search, read
 from listings.site.context import site_of
 
 _PATH = "/console/listings"
@@ -238,7 +238,10 @@ async def _listings_page(
 ) -> Response:
     services = site_of(request).services
     query, errors = search.query()
-    page = await services.listings.find(member.caller, query)
+    if search.sort == "price":
+        page = await services.listings.find_unpriced_last(member.caller, query, PAGE_SIZE)
+    else:
+        page = await services.listings.find(member.caller, query)
     return console_page(
         request,
         "listings.html",
