@@ -140,6 +140,7 @@ def _build_pages(services: Services, settings: Settings) -> "Pages":
         services,
         SiteOptions(
             base_url=settings.base_url,
+            exact_locations=settings.exact_locations,
             trusted_proxies=settings.trusted_proxies,
             max_body_bytes=settings.max_body_bytes,
         ),

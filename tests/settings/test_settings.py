@@ -28,7 +28,7 @@ LIMITS = {
     "max_connections": (1, 1_000_000),
     "list_cache_bytes": (0, 1024 * MIB),
 }
-SWITCHES = ["redis_required", "site", "tracing", "sign_up"]
+SWITCHES = ["redis_required", "site", "exact_locations", "tracing", "sign_up"]
 POSTGRES_URLS = [
     "postgresql://localhost/listings",
     "postgres://listings:secret@db.example:6432/listings?sslmode=verify-full",
@@ -222,6 +222,7 @@ def test_the_defaults_apply_if_nothing_is_set() -> None:
         cors_origins=frozenset(),
         site=True,
         base_url="",
+        exact_locations=False,
         trusted_proxies=(),
         idle_timeout=75,
         max_body_bytes=2 * MIB,

@@ -1,6 +1,7 @@
 """The page of a listing: content, metadata and views."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -37,7 +38,7 @@ def test_the_page_shows_all_fields(harness: Harness, alice: Person) -> None:
     assert [one["src"] for one in shown] == pictures
     assert [one["alt"] for one in shown] == ["Picture 1 of 2: Sunny studio", "Picture 2 of 2: Sunny studio"]
     assert page.values("a", "href", rel="nofollow ugc noopener noreferrer") == pictures
-    assert any("openstreetmap.org/?mlat=-41.29110" in str(link) for link in page.values("a", "href"))
+    assert any("openstreetmap.org/?mlat=-41.29&mlon=174.79#" in str(link) for link in page.values("a", "href"))
     assert {"/?type=rental", "/?type=rental&category=Holiday+homes"} <= set(page.values("a", "href"))
 
 
@@ -45,8 +46,8 @@ _SHOWN_AS = {
     "images": "rimu-table-1.jpg",
     "price": "$1,250.50",
     "price_type": "negotiable",
-    "latitude": "mlat=-41.29360",
-    "longitude": "mlon=174.77620",
+    "latitude": "mlat=-41.29",
+    "longitude": "mlon=174.78",
     "is_active": "",  # only active listings have a page
 }
 
@@ -75,6 +76,24 @@ def test_the_page_has_open_graph_and_structured_data(harness: Harness, alice: Pe
     script = reply.body.decode().partition('<script type="application/ld+json">')[2].partition("</script>")[0]
     data = json.loads(script)
     assert (data["@type"], data["name"], data["url"]) == ("Product", '"Moa" & <kiwi>', url)
+
+
+@pytest.mark.decision("G1")
+@pytest.mark.parametrize("listing_type", FIELDS["type"].options)
+@pytest.mark.parametrize(("setting", "shown"), [("off", True), ("on", False)])
+def test_pages_show_coordinates_with_two_decimals_unless_the_setting_says_exact(
+    tmp_path: Path, listing_type: str, setting: str, *, shown: bool
+) -> None:
+    with Harness(tmp_path, exact_locations=setting) as harness:
+        fields = {"type": listing_type, "latitude": -41.29361, "longitude": -0.00421}
+        listing_id = create(harness, harness.person("alice"), **fields)
+        html = get(harness, f"/listings/{listing_id}").body.decode()
+    assert ("mlat=-41.29&amp;mlon=0#" in html) is shown
+    assert ("mlat=-41.29361&amp;mlon=-0.00421#" in html) is not shown
+    assert ("41.293" not in html and "0.0042" not in html) is shown
+    if listing_type in {"rental", "job"}:
+        geo = '"latitude":-41.29,"longitude":0.0' if shown else '"latitude":-41.29361,"longitude":-0.00421'
+        assert geo in html
 
 
 @pytest.mark.parametrize("segment", ["0", "1025", "abc", "-1", "01", "9" * 30, "1.0", "%D9%A1"])

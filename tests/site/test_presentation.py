@@ -121,7 +121,7 @@ def test_only_absolute_http_urls_are_pictures(url: str, is_picture: bool) -> Non
 
 def test_a_map_needs_both_coordinates() -> None:
     assert presentation.map_url(-41.29361, 0.0) == (
-        "https://www.openstreetmap.org/?mlat=-41.29361&mlon=0.00000#map=15/-41.29361/0.00000"
+        "https://www.openstreetmap.org/?mlat=-41.29361&mlon=0#map=15/-41.29361/0"
     )
     assert presentation.map_url(None, 174.0) == presentation.map_url(-41.0, None) == ""
 

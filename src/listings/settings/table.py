@@ -106,6 +106,9 @@ class Settings:
         "Public URL of the pages, such as https://market.example. Empty: the host of each request.",
         parser=values.parse_base_url,
     )
+    exact_locations: bool = setting(
+        "on: pages show the coordinates of a listing as sent. off: rounded to two decimals, about a kilometre.", "off"
+    )
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = setting(
         "Proxies whose X-Forwarded-For and X-Forwarded-Proto are trusted: addresses or networks, separated by commas.",
         parser=values.parse_networks,

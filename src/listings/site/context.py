@@ -18,6 +18,7 @@ class SiteOptions(NamedTuple):
     base_url: str = ""
     trusted_proxies: tuple[Network, ...] = ()
     max_body_bytes: int = 2 * 1024 * 1024
+    exact_locations: bool = False  # whether pages show coordinates with all their decimals
 
 
 class Site(NamedTuple):

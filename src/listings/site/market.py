@@ -48,6 +48,8 @@ async def show_listing(request: Request) -> Response:
     listing = await services.market.get_listing(_id_of(request))
     if _is_view(request) and (member is None or member.account.id != listing.account_id):
         services.market.record_view(listing, client_ip(request), request.headers.get("user-agent", ""))
+    if not site_of(request).options.exact_locations:
+        listing = presentation.round_coordinates(listing)
     return pages.page(
         request,
         "listing.html",

@@ -11,6 +11,7 @@ import msgspec
 
 from listings.domain import timestamps
 from listings.domain.errors import Problem
+from listings.domain.model import Listing
 
 GROUPS: Mapping[str, str] = {"product": "For sale", "service": "Services", "rental": "Rentals", "job": "Jobs"}
 """Label of all listings of a type."""
@@ -178,11 +179,20 @@ def picture_url(url: str) -> str:
     return url if parts.scheme in {"http", "https"} and parts.netloc else ""
 
 
+def round_coordinates(listing: Listing) -> Listing:
+    """Return the listing with coordinates of two decimals, about a kilometre, so that no page shows a home."""
+    latitude, longitude = (
+        degrees if degrees is None else round(degrees, 2) + 0.0  # -0.0 + 0.0 is 0.0
+        for degrees in (listing.latitude, listing.longitude)
+    )
+    return msgspec.structs.replace(listing, latitude=latitude, longitude=longitude)
+
+
 def map_url(latitude: float | None, longitude: float | None) -> str:
     """Return the URL of a map, or "" if the coordinates are unknown."""
     if latitude is None or longitude is None:
         return ""
-    north, east = f"{latitude:.5f}", f"{longitude:.5f}"
+    north, east = (f"{degrees:.5f}".rstrip("0").rstrip(".") for degrees in (latitude, longitude))
     return f"https://www.openstreetmap.org/?mlat={north}&mlon={east}#map=15/{north}/{east}"
 
 
