@@ -21,6 +21,7 @@ from listings.api.endpoints import Endpoint, Routes
 from listings.domain.errors import STATUS, Code
 from listings.domain.fields import FIELDS, REQUIRED, Images, get_default
 from listings.domain.listing_json import Record
+from listings.domain.plan import DEFAULT_PLAN, PlanTerms
 
 _CONNECTION_ERRORS: tuple[Code, ...] = (
     "malformed_request",
@@ -50,7 +51,7 @@ a key.
 """
 
 
-def build_document(routes: Routes) -> Schema:
+def build_document(routes: Routes, plan: PlanTerms = DEFAULT_PLAN) -> Schema:
     """Return the OpenAPI document."""
     errors = _ErrorResponses()
     paths = {path: _build_path(path, methods, errors) for path, methods in routes.items()}
@@ -62,7 +63,7 @@ def build_document(routes: Routes) -> Schema:
             "title": "Listings",
             "version": __version__,
             "summary": "Create and manage your marketplace listings",
-            "description": _OVERVIEW,
+            "description": f"{_OVERVIEW}\n{_describe_access(plan)}\n",
             "license": {"name": "MIT", "identifier": "MIT"},
         },
         "servers": [{"url": "/", "description": "This service"}],
@@ -79,6 +80,15 @@ def build_document(routes: Routes) -> Schema:
             },
         },
     }
+
+
+def _describe_access(plan: PlanTerms) -> str:
+    source = (
+        f"Create a key in the console at `{plan.console_url}/keys`."
+        if plan.console_url
+        else "Ask the operator for a key."
+    )
+    return f"You need an API key and the Business plan, which costs {plan.format_price()} a month. {source}"
 
 
 # Operations

@@ -372,7 +372,9 @@ ERROR_DOCS: Mapping[Code, ErrorDoc] = {
     "api_key_required": ErrorDoc("No API key was sent.", "API key is required"),
     "invalid_api_key": ErrorDoc("The key is unknown, malformed, revoked or expired.", "Invalid API key"),
     "not_owner": ErrorDoc("The listing belongs to another account.", "This listing belongs to another account"),
-    "plan_expired": ErrorDoc("The account has no active Business plan.", "Business plan expired"),
+    "plan_expired": ErrorDoc(
+        "The account has no active Business plan.", "Business plan expired on 2026-08-21; renew at /console/plan"
+    ),
     "account_disabled": ErrorDoc("The operator has disabled the account.", "This account is disabled"),
     "listing_not_found": ErrorDoc("The listing does not exist or is deleted.", "Listing not found"),
     "path_not_found": ErrorDoc("The path does not exist.", "Path not found: /docs lists all paths"),
