@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from listings.contract.rate_limiter import RateLimiter
 from listings.domain.errors import Problem
+from listings.domain.plan import PlanTerms
 from listings.ratelimit.mapped import MappedLimiter
 from listings.ratelimit.memory import MemoryLimiter
 from listings.service import Services
@@ -79,6 +80,7 @@ async def open_services(
         clock,
         sign_up_open=settings.sign_up,
         market_open=settings.site,
+        plan=build_plan(settings),
         payments=_build_payments(settings),
     )
     maintenance = asyncio.create_task(services.run_maintenance())
@@ -190,6 +192,13 @@ def _open_tracing() -> Iterator["Trace"]:
         yield tracing.record_response
 
 
+def build_plan(settings: Settings) -> PlanTerms:
+    """Return the terms of the Business plan."""
+    return PlanTerms(
+        settings.plan_price, settings.stripe_currency, f"{settings.base_url}/console" if settings.site else ""
+    )
+
+
 def _build_payments(settings: Settings) -> PaymentProvider | None:
     if settings.payment_provider == "manual":
         return None
@@ -208,7 +217,7 @@ def _build_payments(settings: Settings) -> PaymentProvider | None:
         if not value:
             raise Problem("invalid_setting", f"LISTINGS_PAYMENT_PROVIDER is stripe, which needs {setting}: set it")
     return StripePayments(
-        StripeAccount(settings.stripe_secret_key, settings.stripe_webhook_secret, settings.stripe_currency)
+        StripeAccount(settings.stripe_secret_key, settings.stripe_webhook_secret, build_plan(settings))
     )
 
 

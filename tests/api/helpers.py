@@ -111,4 +111,7 @@ def assert_not_owner(response: httpx2.Response) -> None:
 
 
 def assert_plan_expired(response: httpx2.Response) -> None:
-    assert_error(response, 403, "plan_expired", "Business plan expired")
+    assert get_outcome(response) == (403, "plan_expired")
+    assert list(response.json()) == ["error"]
+    message = response.json()["error"]
+    assert re.fullmatch(r"Business plan expired on \d{4}-\d\d-\d\d; renew at /console/plan", message), message

@@ -3,6 +3,7 @@
 import asyncio
 import json as jsons
 from contextlib import suppress
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -370,12 +371,27 @@ def test_every_endpoint_needs_a_plan(charlie: Client, method: str, path: str) ->
 
 
 @pytest.mark.every_engine
-def test_an_account_without_a_plan_counts_as_expired(harness: Harness) -> None:
+def test_an_account_that_never_had_a_plan_needs_one(harness: Harness) -> None:
     account = harness.run(harness.services.accounts.add("dora", "dora-without-a-plan@example.com", None))
     issued = harness.run(harness.services.keys.add(account, "key", api_keys.generate()))
     reply = send(harness, ("X-API-Key", issued.secret))
-    assert (reply.status, reply.json()) == (403, {"error": "Business plan expired"})
+    assert (reply.status, reply.json()) == (403, {"error": "A current Business plan is required"})
     assert reply.headers["x-error-code"] == "plan_expired"
+
+
+@pytest.mark.decision("G26")
+@pytest.mark.parametrize(
+    ("flags", "advice"),
+    [
+        ({}, "; renew at /console/plan"),
+        ({"base_url": "https://market.example"}, "; renew at https://market.example/console/plan"),
+        ({"site": "off", "base_url": "https://market.example"}, ""),
+    ],
+)
+def test_an_expired_plan_is_renewed_in_the_console(tmp_path: Path, flags: dict[str, str], advice: str) -> None:
+    with Harness(tmp_path, **flags) as harness:
+        reply = send(harness, ("X-API-Key", harness.person("charlie", plan_ends_in=-1).key))
+    assert reply.json() == {"error": f"Business plan expired on 2026-09-21{advice}"}
 
 
 @pytest.mark.every_engine

@@ -15,6 +15,7 @@ from stripe import WebhookSignature
 
 from listings.domain import timestamps
 from listings.domain.errors import Problem, Unavailable
+from listings.domain.plan import PlanTerms
 from listings.service.payments.stripe import StripeAccount, StripePayments
 from tests.harness import Harness, Person, unused_port
 
@@ -196,7 +197,7 @@ def run_fake_stripe(status: int, content: dict[str, Any]) -> Iterator[StripePaym
 
 
 def create_payments(url: str) -> StripePayments:
-    return StripePayments(StripeAccount("sk_test", SECRET, "nzd", url))
+    return StripePayments(StripeAccount("sk_test", SECRET, PlanTerms(), url))
 
 
 def test_a_stripe_checkout_costs_49_dollars_a_month(harness: Harness) -> None:

@@ -254,7 +254,7 @@ def test_a_single_month_is_shown_in_the_singular(stripe_harness: Harness) -> Non
 
 def test_an_invalid_plan_duration_is_rejected(stripe_harness: Harness) -> None:
     tab = open_console(stripe_harness).get("/console/plan")
-    assert "12 months: $588" in tab.text
+    assert "12 months: 588 NZD" in tab.text
     assert "Pay by card" in tab.text
     assert tab.post("/console/plan", months="0").reply.status == 400
     assert "1 to 24 months" in tab.text

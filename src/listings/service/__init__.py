@@ -12,6 +12,7 @@ from listings.contract.freshness import Freshness
 from listings.contract.rate_limiter import RateLimiter
 from listings.contract.store import Store
 from listings.domain.errors import Problem, Unavailable
+from listings.domain.plan import DEFAULT_PLAN, PlanTerms
 from listings.service.access import Access
 from listings.service.accounts import Accounts
 from listings.service.activity import Activity
@@ -44,6 +45,7 @@ class Services:
         *,
         sign_up_open: bool = False,
         market_open: bool = True,
+        plan: PlanTerms = DEFAULT_PLAN,
         payments: PaymentProvider | None = None,
         passwords: Passwords | None = None,
         pause: Pause = asyncio.sleep,
@@ -57,8 +59,9 @@ class Services:
         passwords = passwords if passwords is not None else Passwords()
         self.limiter = limiter
         self.clock = clock
+        self.plan = plan
         self.freshness: Freshness = store
-        self.access = Access(store, limiter, clock)
+        self.access = Access(store, limiter, clock, plan)
         self.listings = Listings(store, clock)
         self.moderation = Moderation(store, clock)
         self.market = Market(store, clock, pause)

@@ -5,9 +5,10 @@ from collections.abc import Callable
 
 from listings.contract.accounts import KeyStore
 from listings.contract.rate_limiter import RateLimitDecision, RateLimiter
-from listings.domain import api_keys
+from listings.domain import api_keys, timestamps
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Caller, is_plan_active
+from listings.domain.plan import PlanTerms
 from listings.service.keys import is_revoked_or_expired
 
 _log = logging.getLogger(__name__)
@@ -26,10 +27,13 @@ class InactiveKeyError(Problem):
 class Access:
     """The checks that every request with an API key passes."""
 
-    def __init__(self, store: KeyStore, limiter: RateLimiter | None, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, store: KeyStore, limiter: RateLimiter | None, clock: Callable[[], float], plan: PlanTerms
+    ) -> None:
         self._store = store
         self._limiter = limiter
         self._clock = clock
+        self._plan = plan
         self._key_uses: dict[int, int] = {}
         self._well_formed: set[bytes] = set()  # digests of well-formed keys from earlier requests
 
@@ -75,9 +79,16 @@ class Access:
     def require_plan(self, caller: Caller) -> None:
         """Raise Problem: plan_expired (the account has no active Business plan), account_disabled."""
         if not is_plan_active(caller.plan_expires_at, self._clock()):
-            raise Problem("plan_expired", "Business plan expired")
+            raise Problem("plan_expired", self._describe_missing_plan(caller.plan_expires_at))
         if caller.account_disabled_at is not None:
             raise Problem("account_disabled", "This account is disabled")
+
+    def _describe_missing_plan(self, expired_at: int | None) -> str:
+        if expired_at is None:
+            return "A current Business plan is required"
+        day = timestamps.format_timestamp(expired_at).partition(" ")[0]
+        renew = f"; renew at {self._plan.console_url}/plan" if self._plan.console_url else ""
+        return f"Business plan expired on {day}{renew}"
 
     async def write_key_uses(self) -> None:
         """Store when each key was last used. Keep the times for the next call if the store is unavailable."""

@@ -142,6 +142,11 @@ class Settings:
         "on: anyone can create an account in the console, without a plan. off: only the operator creates accounts.",
         "on",
     )
+    plan_price: int = setting(
+        "Price of the Business plan for a month, such as 49 or 49.50, in the currency of LISTINGS_STRIPE_CURRENCY.",
+        "49",
+        parser=values.parse_price,
+    )
     payment_provider: Literal["manual", "stripe"] = setting(
         "Payments: manual (the operator collects them) or stripe; needs the extra listings[stripe].", "manual"
     )
@@ -150,7 +155,7 @@ class Settings:
         "Secret with which Stripe signs its events.", secret=True, is_password=True
     )
     stripe_currency: Currency = setting(
-        "Currency of the monthly price of 49 with Stripe: three lowercase letters.", "nzd"
+        "Currency of the plan's price, also without Stripe: three lowercase letters.", "nzd"
     )
 
     @property

@@ -32,6 +32,7 @@ _REDIS_URL = re.compile(
     r"|(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?(?:/(?P<database>[0-9]{1,5})?)?)"
 )
 _BASE_URL = re.compile(r"https?://(?:[a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?")
+_PRICE = re.compile(r"([0-9]{1,6})(?:\.([0-9]{2}))?")
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?|\*")
 
 
@@ -66,6 +67,15 @@ def parse(text: str, type_: Any) -> Any:  # noqa: ANN401 - any annotated type
         return msgspec.convert(value, type_)
     except msgspec.ValidationError:
         raise ValueError(f"must be {_describe(rule)}") from None
+
+
+def parse_price(text: str) -> int:
+    """Return a price in cents."""
+    match = _PRICE.fullmatch(text)
+    cents = int(match[1]) * 100 + int(match[2] or 0) if match is not None else 0
+    if cents == 0:
+        raise ValueError("must be a price above 0, like 49 or 49.50")
+    return cents
 
 
 def _describe(rule: msgspec.inspect.Type) -> str:

@@ -103,6 +103,7 @@ def render(request: Request, template: str, **context: object) -> str:
         "base_url": base_url_of(request),
         "is_open": site.services.sessions.sign_up_open,
         "member": member,
+        "plan": site.services.plan,
         "path": request.scope["path"],
         "request_id": request_id_of(request),
         "token": security.form_token(member.csrf_secret) if member is not None else "",

@@ -170,6 +170,15 @@ def set_plan_end(seconds_from_now: float, who: str = "alice") -> Step:
     return step
 
 
+def remove_plan(who: str) -> Step:
+    """Let an account never have had a plan."""
+
+    def step(scene: Scene) -> None:
+        scene.harness.run(scene.harness.services.accounts.set_plan(str(scene.people[who].account.id), None))
+
+    return step
+
+
 def revoke_key(who: str) -> Step:
     def step(scene: Scene) -> None:
         scene.harness.run(scene.harness.services.keys.revoke(scene.people[who].key_id))
@@ -379,7 +388,7 @@ def invalid(message: str = "") -> tuple[int, Check]:
 MALFORMED = 400, error("malformed_json")
 NOT_FOUND = 404, error("listing_not_found", "Listing not found")
 NOT_OWNER = 403, error("not_owner", "This listing belongs to another account")
-PLAN_EXPIRED = 403, error("plan_expired", "Business plan expired")
+PLAN_EXPIRED = 403, error("plan_expired", "Business plan expired on 2026-08-21; renew at /console/plan")
 DISABLED = 403, error("account_disabled", "This account is disabled")
 KEY_REQUIRED = 401, error("api_key_required", "API key is required")
 INVALID_KEY = 401, error("invalid_api_key", "Invalid API key")

@@ -1,4 +1,4 @@
-"""The price of the Business plan, the interface of payment providers, and the default one."""
+"""The interface of payment providers, and the default one."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
@@ -6,7 +6,6 @@ from typing import NamedTuple, Protocol
 from listings.domain.errors import Problem
 from listings.domain.model import Account
 
-MONTHLY_CENTS = 4_900
 MAX_MONTHS = 24
 
 

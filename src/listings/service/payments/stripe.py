@@ -10,7 +10,8 @@ import stripe
 
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import MAX_ID, Account
-from listings.service.payments.provider import MAX_MONTHS, MONTHLY_CENTS, NextStep, PaidEvent
+from listings.domain.plan import PlanTerms
+from listings.service.payments.provider import MAX_MONTHS, NextStep, PaidEvent
 
 _log = logging.getLogger(__name__)
 
@@ -21,11 +22,11 @@ _PAID_EVENTS = {"checkout.session.completed", "checkout.session.async_payment_su
 
 
 class StripeAccount(NamedTuple):
-    """The secrets of a Stripe account and its currency. `url` replaces Stripe's API server in tests."""
+    """The secrets of a Stripe account and the plan it is paid for. `url` replaces Stripe's API server in tests."""
 
     secret_key: str
     webhook_secret: str
-    currency: str
+    plan: PlanTerms
     url: str = ""
 
 
@@ -70,7 +71,8 @@ class StripePayments:
 
     def _build_parameters(self, account: Account, months: int, return_url: str) -> Any:  # noqa: ANN401 - a type of the library
         product = {"name": "Listings Business plan, one month"}
-        price = {"currency": self._account.currency, "unit_amount": MONTHLY_CENTS, "product_data": product}
+        plan = self._account.plan
+        price = {"currency": plan.currency, "unit_amount": plan.monthly_cents, "product_data": product}
         return {
             "mode": "payment",
             "line_items": [{"quantity": months, "price_data": price}],
@@ -86,7 +88,7 @@ class StripePayments:
         """Return the payment. Raises Problem("payment_refused") unless it is for a plan and of the full amount."""
         account_id = _parse_number(checkout.client_reference_id, MAX_ID)
         months = _parse_number((checkout.metadata or {}).get("months"), MAX_MONTHS)
-        expected = (self._account.currency, MONTHLY_CENTS * months)
+        expected = (self._account.plan.currency, self._account.plan.monthly_cents * months)
         if not (account_id and months) or (checkout.currency, checkout.amount_total) != expected:
             _log.error("Checkout %s is paid, but not for a plan or not with the right amount", checkout.id)
             raise Problem("payment_refused", "The payment is not for a plan, or its amount is wrong")

@@ -5,7 +5,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from listings.domain.errors import Problem
-from listings.service.payments.provider import MAX_MONTHS, MONTHLY_CENTS, NextStep
+from listings.service.payments.provider import MAX_MONTHS, NextStep
 from listings.service.sessions import Member
 from listings.site import pages
 from listings.site.console.guards import console_page, for_member, get_text, read_form
@@ -71,6 +71,5 @@ def _page(request: Request, step: NextStep | None, problem: Problem | None = Non
         problem=problem,
         step=step,
         is_manual=services.payments.provider_name == "manual",
-        monthly_cents=MONTHLY_CENTS,
         months=[1, 3, 6, 12, 24],
     )
