@@ -179,9 +179,7 @@ def test_head_needs_a_key_too(http: httpx2.Client) -> None:
         "u" * 200,
         "u" * 201,
         "u" * 4000,
-        "lst_",
         "lst_" + "0" * 38,
-        UNKNOWN[:-1],
         UNKNOWN + "0",
         UNKNOWN.swapcase(),
         "null",
@@ -190,12 +188,30 @@ def test_head_needs_a_key_too(http: httpx2.Client) -> None:
         "two words of a key",
         "<API_KEY>",
         '"' + UNKNOWN + '"',
-        "Bearer " + UNKNOWN,
     ],
 )
 def test_an_unknown_or_malformed_key_is_invalid(http: httpx2.Client, key: str) -> None:
     assert get_http_rejection(http.get(LISTINGS, headers={"X-API-Key": key})) == INVALID_KEY
     assert get_http_rejection(http.get(LISTINGS, headers={"Authorization": f"Bearer {key}"})) == INVALID_KEY
+
+
+@pytest.mark.decision("G23")
+@pytest.mark.parametrize("length", [4, 5, 41])
+def test_a_truncated_key_is_reported_as_such(http: httpx2.Client, cast: Cast, length: int) -> None:
+    truncated = "Invalid API key: it is truncated; a key that begins with lst_ has 42 characters"
+    key = cast.alice.key[:length]
+    for headers in ({"X-API-Key": key}, {"Authorization": f"Bearer {key}"}):
+        assert get_http_rejection(http.get(LISTINGS, headers=headers)) == (401, {"error": truncated}, *INVALID_KEY[2:])
+
+
+@pytest.mark.decision("G23")
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER "])
+def test_a_key_with_its_scheme_is_reported_as_such(http: httpx2.Client, cast: Cast, scheme: str) -> None:
+    for key in (cast.alice.key, UNKNOWN, cast.alice.key[:9]):
+        for headers in ({"X-API-Key": f"{scheme} {key}"}, {"Authorization": f"Bearer {scheme} {key}"}):
+            rejection = get_http_rejection(http.get(LISTINGS, headers=headers))
+            assert rejection[1]["error"].startswith('Invalid API key: it contains "Bearer"; send only the key')
+            assert (rejection[0], *rejection[2:]) == (401, *INVALID_KEY[2:])
 
 
 @pytest.mark.parametrize("key", ["clé" * 10, "\xff" * 20, "k" * 16 + "\x80", "\xa0" * 16])
@@ -206,7 +222,7 @@ def test_a_key_that_is_not_ascii_is_invalid(harness: Harness, key: str) -> None:
 
 def test_a_changed_key_is_invalid(http: httpx2.Client, cast: Cast) -> None:
     key = cast.alice.key
-    changed = [key[:-1], key[1:], key + key[-1], key.lower() if key.lower() != key else key.upper(), key + "," + key]
+    changed = [key[1:], key + key[-1], key.lower() if key.lower() != key else key.upper(), key + "," + key]
     for text in changed:
         assert get_http_rejection(http.get(LISTINGS, headers={"X-API-Key": text})) == INVALID_KEY
 
@@ -231,7 +247,7 @@ def test_x_api_key_takes_precedence_over_authorization(http: httpx2.Client, cast
 
 
 @pytest.mark.decision("G22")
-@pytest.mark.parametrize("wrong", [UNKNOWN, "x", "lst_", "Bearer"])
+@pytest.mark.parametrize("wrong", [UNKNOWN, "x", "lst-", "Bearer"])
 def test_an_invalid_x_api_key_does_not_fall_back_to_authorization(http: httpx2.Client, cast: Cast, wrong: str) -> None:
     both = {"X-API-Key": wrong, "Authorization": f"Bearer {cast.alice.key}"}
     assert get_http_rejection(http.get(LISTINGS, headers=both)) == INVALID_KEY

@@ -98,6 +98,18 @@ def test_only_the_exact_prefix_requires_a_checksum(prefix: str) -> None:
     assert api_keys.is_well_formed(prefix + "a" * 20)
 
 
+def test_no_well_formed_key_has_a_defect() -> None:
+    for key in (api_keys.generate(), "Bearer_0123456789abcdef", "bearer" + "x" * 20, "lst-0123456789abcdef"):
+        assert api_keys.is_well_formed(key)
+        assert not api_keys.describe_defect(key)
+
+
+@pytest.mark.parametrize("key", ["lst_" + "x" * 38, "lst_" + "x" * 39, "lst_short!", "lst", "Bearer", "short"])
+def test_a_key_that_is_wrong_in_another_way_has_no_described_defect(key: str) -> None:
+    assert not api_keys.is_well_formed(key)
+    assert not api_keys.describe_defect(key)
+
+
 def test_the_digest_of_a_key_is_its_sha256() -> None:
     assert api_keys.digest(KEY) == hashlib.sha256(KEY.encode()).digest()
 

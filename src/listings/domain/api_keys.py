@@ -12,6 +12,8 @@ _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _RANDOM_LENGTH = 32  # 190 bits
 _CHECKSUM_LENGTH = 6  # 62**6 > 2**32
 _GENERATED = re.compile(f"{PREFIX}[0-9A-Za-z]{{{_RANDOM_LENGTH + _CHECKSUM_LENGTH}}}")
+_TRUNCATED = re.compile(f"{PREFIX}[0-9A-Za-z]{{0,{_RANDOM_LENGTH + _CHECKSUM_LENGTH - 1}}}")
+_WITH_SCHEME = re.compile(r"bearer[ \t].*", re.IGNORECASE | re.DOTALL)
 _IMPORTED = re.compile(r"[\x21-\x7e]{16,200}")
 
 
@@ -39,6 +41,15 @@ def is_well_formed(key: str) -> bool:
     return (
         _GENERATED.fullmatch(key) is not None and compute_checksum(key[:-_CHECKSUM_LENGTH]) == key[-_CHECKSUM_LENGTH:]
     )
+
+
+def describe_defect(key: str) -> str:
+    """Return what the text alone shows to be wrong with a key, or "". No well-formed key has such a defect."""
+    if _WITH_SCHEME.fullmatch(key) is not None:
+        return 'it contains "Bearer"; send only the key in X-API-Key, or "Bearer" once in Authorization'
+    if _TRUNCATED.fullmatch(key) is not None:
+        return "it is truncated; a key that begins with lst_ has 42 characters"
+    return ""
 
 
 def digest(key: str) -> bytes:

@@ -54,7 +54,8 @@ class Access:
             if caller is not None:
                 _log.warning("Key %d is revoked or has expired", caller.key_id)
                 raise InactiveKeyError(caller)
-        raise Problem("invalid_api_key", "Invalid API key")
+        defect = api_keys.describe_defect(key)
+        raise Problem("invalid_api_key", f"Invalid API key: {defect}" if defect else "Invalid API key")
 
     def _is_well_formed(self, key: str, digest: bytes) -> bool:
         """Return whether a key is well formed, and cache it if so.

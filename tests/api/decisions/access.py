@@ -30,6 +30,7 @@ from tests.api.decisions.scenario import (
 )
 from tests.harness import MONTH
 
+TRUNCATED = "it is truncated; a key that begins with lst_ has 42 characters"
 UNKNOWN_KEY = "an-unknown-key-of-another-system"
 
 CASES = [
@@ -77,6 +78,12 @@ CASES = [
         "a malformed key gets the response of an unknown one",
         get_list_with(("X-API-Key", "short")),
         expect=INVALID_KEY,
+    ),
+    case(
+        "G23",
+        "a truncated key is reported as such",
+        get_list_with(("X-API-Key", "lst_0123456789")),
+        expect=(401, error("invalid_api_key", f"Invalid API key: {TRUNCATED}")),
     ),
     stored_case(
         "G23", "a revoked key gets the response of an unknown one", revoke_key("alice"), get_list(), expect=INVALID_KEY
