@@ -75,10 +75,18 @@ def test_keys_of_an_active_plan_work_when_the_port_opens(seeded: Serving, key: s
     assert seeded.status(key) == 200
 
 
-@pytest.mark.parametrize("key", [BOB_KEY, CHARLIE_KEY, DORA_KEY], ids=["null", "a past date", "absent"])
-def test_keys_without_an_active_plan_get_403(seeded: Serving, key: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        (BOB_KEY, "A current Business plan is required"),
+        (CHARLIE_KEY, "Business plan expired on 2020-01-01; renew at /console/plan"),
+        (DORA_KEY, "A current Business plan is required"),
+    ],
+    ids=["null", "a past date", "absent"],
+)
+def test_keys_without_an_active_plan_get_403(seeded: Serving, key: str, message: str) -> None:
     response = seeded.http.get("/api/v1/listings", headers={"X-API-Key": key})
-    assert (response.status_code, response.json()) == (403, {"error": "Business plan expired"})
+    assert (response.status_code, response.json()) == (403, {"error": message})
 
 
 def test_accounts_are_stored_as_in_the_file(seeded: Serving) -> None:
