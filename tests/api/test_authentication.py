@@ -209,9 +209,9 @@ def test_a_truncated_key_is_reported_as_such(http: httpx2.Client, cast: Cast, le
 def test_a_key_with_its_scheme_is_reported_as_such(http: httpx2.Client, cast: Cast, scheme: str) -> None:
     for key in (cast.alice.key, UNKNOWN, cast.alice.key[:9]):
         for headers in ({"X-API-Key": f"{scheme} {key}"}, {"Authorization": f"Bearer {scheme} {key}"}):
-            rejection = get_http_rejection(http.get(LISTINGS, headers=headers))
-            assert rejection[1]["error"].startswith('Invalid API key: it contains "Bearer"; send only the key')
-            assert (rejection[0], *rejection[2:]) == (401, *INVALID_KEY[2:])
+            response = http.get(LISTINGS, headers=headers)
+            assert get_http_rejection(response) == (401, response.json(), *INVALID_KEY[2:])
+            assert response.json()["error"].startswith('Invalid API key: it contains "Bearer"; send only the key')
 
 
 @pytest.mark.parametrize("key", ["clé" * 10, "\xff" * 20, "k" * 16 + "\x80", "\xa0" * 16])

@@ -1,10 +1,10 @@
 """The use cases of listings, for their sellers and for the operator."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -29,10 +29,13 @@ from listings.domain.model import (
     ListingChange,
     ListingCounts,
     ListingQuery,
+    MarketQuery,
     NewListing,
     bucket_of,
 )
-from listings.service.price_order import search_unpriced_last
+
+Query = TypeVar("Query", ListingQuery, MarketQuery)
+Found = TypeVar("Found")
 
 _log = logging.getLogger(__name__)
 
@@ -276,6 +279,25 @@ class Moderation:
         restored = await self._store.change_listing(listing_id, decide, Actor(OPERATOR, now))
         _log.info("Restored listing %d of account %d for its owner", restored.id, restored.account_id)
         return restored
+
+
+async def search_unpriced_last(
+    search: Callable[[Query], Awaitable[list[Found]]], query: Query, limit: int
+) -> list[Found]:
+    """Return at most `limit` results of a query by ascending price, those without a price after all others.
+
+    A price of 0 means that none is stated (decision G5). A cursor with price 0 continues among those listings.
+    """
+    is_unpriced = query.after is not None and query.after[0] == 0
+    lowest = query.price_min or 0
+    priced = []
+    if not is_unpriced:
+        priced = await search(msgspec.structs.replace(query, price_min=max(lowest, 1), limit=limit))
+    if len(priced) == limit or lowest > 0:
+        return priced
+    after = query.after if is_unpriced else None
+    rest = msgspec.structs.replace(query, price_max=0, after=after, limit=limit - len(priced))
+    return priced + await search(rest)
 
 
 def _require_own(listing: Listing | None, caller: Caller) -> Listing:

@@ -15,7 +15,7 @@ from listings.contract.market import MarketStore
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import MAX_ID, Listing, MarketEntry, MarketFacets, MarketQuery, SitemapEntry
 from listings.service.indexing import Pause, run_index_steps
-from listings.service.price_order import search_unpriced_last
+from listings.service.listings import search_unpriced_last
 
 _DAY = 24 * 3600
 _MAX_SEARCH_WORDS = 20
