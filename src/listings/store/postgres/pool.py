@@ -68,17 +68,19 @@ class Session:
         """Return all rows of a statement."""
         prepared = self._statements.get(statement) or await self.prepare(statement)
         self.sent_at = self._pool.second
-        rows = await prepared.fetch(*values)
-        self.sent_at = -1
-        return rows
+        try:
+            return await prepared.fetch(*values)
+        finally:
+            self.sent_at = -1
 
     async def fetch_many(self, statement: str, values: list[tuple[object, ...]]) -> list[asyncpg.Record]:
         """Run a statement once for each of the values, with a single message, and return all rows."""
         prepared = self._statements.get(statement) or await self.prepare(statement)
         self.sent_at = self._pool.second
-        rows = await prepared.fetchmany(values)
-        self.sent_at = -1
-        return rows
+        try:
+            return await prepared.fetchmany(values)
+        finally:
+            self.sent_at = -1
 
     async def fetch_one(self, statement: str, *values: object) -> asyncpg.Record:
         """Return the first row of a statement, which must have one."""
@@ -87,9 +89,10 @@ class Session:
     async def execute(self, command: str) -> str:
         """Run a command without parameters, such as BEGIN, and return its command tag."""
         self.sent_at = self._pool.second
-        tag = await self.connection.execute(command)
-        self.sent_at = -1
-        return tag
+        try:
+            return await self.connection.execute(command)
+        finally:
+            self.sent_at = -1
 
     async def set_searching(self, *, searching: bool) -> None:
         """Set the planner for searches or for other statements. Must not be called in a transaction."""
@@ -108,8 +111,10 @@ class Session:
         if len(self._statements) >= _MAX_PREPARED_STATEMENTS:
             del self._statements[next(iter(self._statements))]
         self.sent_at = self._pool.second
-        prepared = self._statements[statement] = await self.connection.prepare(statement)
-        self.sent_at = -1
+        try:
+            prepared = self._statements[statement] = await self.connection.prepare(statement)
+        finally:
+            self.sent_at = -1
         return prepared
 
     @property
@@ -345,7 +350,7 @@ class Pool:
             if session.sent_at >= 0 and self.second - session.sent_at > allowed:
                 _log.warning("Closed a session: the database has not responded for %d seconds", allowed)
                 session.is_overdue = True
-                session.connection.terminate()
+                self.discard(session)
 
 
 async def connect(url: str, seconds: float, *, searching: bool = False) -> asyncpg.Connection:
