@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 
 from listings import is_compiled
 from listings.store.postgres import pool
+from listings.store.postgres import store as postgres_store
 from tests.citus_cluster import ADDRESS, CitusCluster
 from tests.harness import TIMEOUT, Cast, DatabaseUrls, Harness, Person, RunningService, build_sqlite_url, create_member
 from tests.postgres_server import FolderDatabases, PostgresServer
@@ -93,6 +94,7 @@ def postgres() -> Iterator[PostgresServer]:
     """One PostgreSQL server for all tests; each test has its own databases."""
     with pytest.MonkeyPatch.context() as patch, PostgresServer() as server:
         patch.setattr(pool, "_MIN_CONNECT_TIMEOUT_SECONDS", TIMEOUT)
+        patch.setattr(postgres_store, "_CALLER_CHANGE_SECONDS", 0)  # other processes are tested in test_revocation.py
         yield server
 
 

@@ -43,6 +43,7 @@ T = TypeVar("T")
 
 _CHECK_TIMEOUT_SECONDS = 2
 _CALLER_CACHE_SECONDS = 1.0
+_CALLER_CHANGE_SECONDS = 1.05  # until no process has an older caller in its cache, even if its clock is a bit slower
 _MAX_CACHED = 10_000  # callers, and accounts whose listings are indexed
 _UNDEFINED_TABLE = "42P01"
 _STATUS = f"SELECT version, name, checksum, pg_is_in_recovery() FROM ({APPLIED}) AS applied"
@@ -232,10 +233,13 @@ class PostgresStore(
             return await writes.run_script(session, build_script())
 
         try:
-            return await self._run(run)
+            result = await self._run(run)
         finally:
             if changes_callers:
                 self._callers.clear()
+        if changes_callers:
+            await asyncio.sleep(_CALLER_CHANGE_SECONDS)  # so that it applies in every process when this returns
+        return result
 
     async def _add(
         self, partition: tuple[int, int], new: NewListing, created_at: str, options: WriteOptions
