@@ -84,7 +84,8 @@ FROM run_command_on_shards('listings', 'ALTER TABLE %s ALTER COLUMN bucket SET (
 WHERE NOT success;
 
 -- Settings of a session apply only on the coordinator. Settings of a role also apply to its sessions on the workers,
--- where queries are planned. lock_timeout limits the wait for a row there. The other settings are those of the
+-- where queries are planned. multi_shard_modify_mode is for the step that indexes the market: it reads listings of all
+-- shards and then changes an account, which Citus rejects after a parallel read. lock_timeout limits the wait for a row there. The other settings are those of the
 -- service's sessions for searches. On the workers they apply to all statements, because Citus sends at most SET LOCAL
 -- there, and only in a transaction, for which each search would need more round trips. On the coordinator, the
 -- service's sessions override them. statement_timeout is not set here: the service's own one already cancels statements
@@ -94,8 +95,8 @@ DECLARE
     setting text;
 BEGIN
     FOREACH setting IN ARRAY ARRAY[
-        'lock_timeout = ''3s''', 'jit = off', 'enable_seqscan = off', 'enable_hashjoin = off', 'enable_mergejoin = off',
-        'enable_sort = off', 'enable_incremental_sort = off']
+        'citus.multi_shard_modify_mode = ''sequential''', 'lock_timeout = ''3s''', 'jit = off', 'enable_seqscan = off',
+        'enable_hashjoin = off', 'enable_mergejoin = off', 'enable_sort = off', 'enable_incremental_sort = off']
     LOOP
         EXECUTE format('ALTER ROLE CURRENT_USER IN DATABASE %I SET %s', current_database(), setting);
     END LOOP;

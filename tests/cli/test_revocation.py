@@ -52,7 +52,7 @@ def program(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture(scope="module")
-def other(postgres: PostgresServer, program: Program, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def other(postgres: PostgresServer, program: Program) -> Iterator[str]:
     """The address of a service in another process."""
     assert postgres
     with program.serve() as serving:

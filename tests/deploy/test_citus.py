@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from listings.store.postgres.pool import connect
-from tests.citus_cluster import FILE, split_statements
+from tests.citus_cluster import FILE, find_problem, split_statements
 from tests.postgres_server import PostgresServer
 
 TEXT = FILE.read_text("utf-8")
@@ -110,6 +110,14 @@ def test_the_role_has_the_planner_settings_of_searches(postgres: PostgresServer,
     of_session = {row[0] for row in asyncio.run(list_settings())}
     assert {"jit", "enable_seqscan", "enable_sort"} < of_session
     assert set(re.findall(r"'(jit|enable_\w+) = off'", TEXT)) == of_session
+
+
+def test_a_database_that_the_tests_cannot_use_is_explained_on_one_line(postgres: PostgresServer) -> None:
+    plain = str(find_problem(postgres.url("postgres")))
+    unreachable = find_problem("postgresql://listings@127.0.0.1:1/listings")
+    assert plain.startswith("The database of LISTINGS_TEST_CITUS_URL is plain PostgreSQL: run `CREATE EXTENSION citus`")
+    assert "can't be reached: " in str(unreachable)
+    assert "\n" not in str(unreachable)
 
 
 def test_statements_are_split_as_in_psql() -> None:

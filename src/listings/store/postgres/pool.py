@@ -19,7 +19,7 @@ import asyncpg
 from asyncpg.prepared_stmt import PreparedStatement
 
 from listings.domain.errors import Problem, Unavailable
-from listings.store.postgres import errors
+from listings.store.postgres import citus, errors
 
 Rows: TypeAlias = list[Any]
 """Rows with their values in the order of the statement's columns."""
@@ -33,8 +33,9 @@ _CLOSE_TIMEOUT_SECONDS = 2
 _OVERDUE_SECONDS = 2  # beyond the statement timeout
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 3), (socket.TCP_KEEPCNT, 3))
 _SEARCH_SWITCHES = ("enable_sort", "enable_incremental_sort")
-_PREPARE_SESSION = """
-SELECT pg_postmaster_start_time(), CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')
+_PREPARE_SESSION = f"""
+SELECT pg_postmaster_start_time(), {citus.IS_INSTALLED},
+    CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')
     THEN set_config('synchronous_commit', 'on', false) END
 """
 
@@ -366,7 +367,9 @@ async def _connect_and_check(url: str, seconds: float, *, searching: bool) -> tu
     connection = await _connect(url, max(1, int(seconds * 1000)), searching=searching)
     try:
         async with asyncio.timeout(max(_MIN_CONNECT_TIMEOUT_SECONDS, seconds)):  # the server may stop responding
-            server_started = await connection.fetchval(_PREPARE_SESSION)
+            server_started, has_citus, _ = await connection.fetchrow(_PREPARE_SESSION)
+            if has_citus:
+                await citus.require_coordinator(connection)
         _require_version(connection.get_server_version().major)
         _require_encoding(connection.get_settings().server_encoding)
     except BaseException:

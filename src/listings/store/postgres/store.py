@@ -23,7 +23,7 @@ from listings.domain.model import (
 from listings.store import member_sql, sql
 from listings.store.market_entries import LIST_FACETS
 from listings.store.migrations import APPLIED, build_older_schema_problem
-from listings.store.postgres import errors, market, market_index, migrate, writes
+from listings.store.postgres import citus, errors, market, market_index, migrate, writes
 from listings.store.postgres import search as postgres_search
 from listings.store.postgres.batched_lookups import BatchedLookups
 from listings.store.postgres.pool import Pool, PoolLimits, Rows, Session
@@ -117,6 +117,9 @@ class PostgresStore(
             task.cancel()
             raise Unavailable("The database took too long to respond")
         task.result()
+
+    async def list_absent_nodes(self) -> list[str]:
+        return await citus.list_absent_workers(self._read) or []
 
     async def _require_ready(self) -> None:
         try:
