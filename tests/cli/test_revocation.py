@@ -52,9 +52,8 @@ def program(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture(scope="module")
-def other(postgres: PostgresServer, program: Program) -> Iterator[str]:
+def other(program: Program) -> Iterator[str]:
     """The address of a service in another process."""
-    assert postgres
     with program.serve() as serving:
         yield serving.base_url
 

@@ -108,7 +108,7 @@ def test_a_worker_is_rejected_as_the_database(url: str) -> None:
     asyncio.run(pretend_citus(url, group=2))
     for use in (migrate(url), inspect(url), PostgresStore(url, LIMITS).open()):
         with pytest.raises(Problem, match="a worker of a Citus cluster: set LISTINGS_DATABASE_URL to the coordinator"):
-            asyncio.run(use)  # type: ignore[arg-type]  # coroutines with different results
+            asyncio.run(use)
 
 
 def test_statements_that_fail_to_find_listings_for_the_market_are_reported(url: str) -> None:

@@ -367,7 +367,7 @@ async def _connect_and_check(url: str, seconds: float, *, searching: bool) -> tu
     connection = await _connect(url, max(1, int(seconds * 1000)), searching=searching)
     try:
         async with asyncio.timeout(max(_MIN_CONNECT_TIMEOUT_SECONDS, seconds)):  # the server may stop responding
-            server_started, has_citus, _ = await connection.fetchrow(_PREPARE_SESSION)
+            [(server_started, has_citus, _)] = await connection.fetch(_PREPARE_SESSION)
             if has_citus:
                 await citus.require_coordinator(connection)
         _require_version(connection.get_server_version().major)
