@@ -15,7 +15,7 @@ endef
 AS_USED := PYTHONPATH=$(CURDIR)/.compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev compiled run clean-data test test-coverage test-timing test-compiled fuzz bench bench-peers bench-scale bench-check torture check lint types imports prose screenshots format lock clean
+.PHONY: help setup dev compiled run clean-data test test-coverage test-timing test-compiled test-citus fuzz bench bench-peers bench-scale bench-check torture check lint types imports prose screenshots format lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 15
@@ -89,6 +89,11 @@ COMPILED_TESTS = tests/api tests/http tests/ratelimit tests/conformance tests/do
 test-compiled: dev .compiled/.built  ## run the tests that reach compiled modules over the compiled program
 	LISTINGS_TEST_COMPILED=1 $(AS_USED) $(BIN)/python -m pytest $(PARALLEL) \
 	    -m "not alone and not timing and not as_written" -k "not postgres and not citus" $(COMPILED_TESTS)
+
+# The first line of pytest says what is missing if the database is not one on a Citus coordinator.
+test-citus: dev  ## run the conformance and API tests on Citus: LISTINGS_TEST_CITUS_URL=postgresql://... make test-citus
+	@test -n "$$LISTINGS_TEST_CITUS_URL" || { echo "Set LISTINGS_TEST_CITUS_URL to a database on a Citus coordinator (docs/testing.md)"; exit 1; }
+	$(BIN)/python -m pytest $(PARALLEL) -k citus tests/conformance tests/api tests/deploy
 
 fuzz: dev  ## send more than 20,000 requests generated from the OpenAPI document; CASES=1600 for each operation
 	$(BIN)/python -m tests.api.fuzzing $(or $(CASES),1600)

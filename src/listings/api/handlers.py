@@ -100,9 +100,12 @@ async def get_health(_services: Services, _request: Request) -> Response:
 async def get_readiness(services: Services, _request: Request) -> Response:
     """GET /readyz: the service can do its work and is not shutting down."""
     await services.require_ready()
+    body: dict[str, object] = {"status": "ready"}
     if services.limiter is not None and services.limiter.is_shared:
-        return codec.build_json_response({"status": "ready", "rate_limit": services.limiter.scope})
-    return codec.build_json_response({"status": "ready"})
+        body["rate_limit"] = services.limiter.scope
+    if degraded := await services.list_degradations():
+        body["degraded"] = degraded
+    return codec.build_json_response(body)
 
 
 async def _get_whole_list(services: Services, request: Request, revision: int, tag: str) -> Response:

@@ -326,7 +326,11 @@ def _check_readiness(address: str, status: int, body: bytes) -> Finding:
     except ValueError:
         data = None
     data = data if isinstance(data, dict) else {}
-    if status == http.client.OK and data.get("status") == "ready" and data.keys() <= {"status", "rate_limit"}:
+    is_ours = data.get("status") == "ready" and data.keys() <= {"status", "rate_limit", "degraded"}
+    if status == http.client.OK and is_ours:
+        if data.get("degraded"):
+            found = f"Ready at {address}, but {'; '.join(map(str, data['degraded']))}"
+            return warning(found, "Look at the service's log, and at the other checks")
         scope = str(data.get("rate_limit", ""))
         if not scope.endswith("since Redis is away"):
             return ok(f"Ready at {address}")

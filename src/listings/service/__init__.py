@@ -12,6 +12,7 @@ from listings.contract.freshness import Freshness
 from listings.contract.rate_limiter import RateLimiter
 from listings.contract.store import Store
 from listings.domain.errors import Problem, Unavailable
+from listings.domain.timestamps import format_timestamp
 from listings.service.access import Access
 from listings.service.accounts import Accounts
 from listings.service.activity import Activity
@@ -90,6 +91,15 @@ class Services:
                 await self.limiter.check()
         except Problem as problem:
             raise Unavailable(problem.message) from problem
+
+    async def list_degradations(self) -> list[str]:
+        """Return sentences about what fails while the service is otherwise ready."""
+        found = []
+        if self.market.index_failed_at is not None:
+            found.append(f"the market has not been indexed since {format_timestamp(self.market.index_failed_at)}")
+        if absent := await self._store.list_absent_nodes():
+            found.append(f"these nodes of the database are unavailable: {', '.join(absent)}")
+        return found
 
     async def get_database_id(self) -> str:
         """Return the id of the database, to which exports refer."""

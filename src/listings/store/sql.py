@@ -1,6 +1,8 @@
 """The SQL statements shared by all engines. Parameters are written `$n`.
 
-Statements on listings and account_state name the bucket, so that a distributed engine runs each on one shard.
+Statements compare the bucket of each table that grows with a parameter, so that a distributed engine runs each on one
+shard. It would send a subquery with the bucket of another table to all shards.
+
 Columns are always listed by name, so that a later migration can add one without changing a result. Casts are written
 with CAST, because SQLite would read `::` as part of the parameter's name.
 """
@@ -44,7 +46,7 @@ GET_LISTING = f"SELECT {LISTING_COLUMNS} FROM listings WHERE bucket = $1 AND id 
 GET_LISTING_AND_REVISION = f"""
 SELECT {LISTING_COLUMNS}, (
     SELECT revision FROM account_state
-    WHERE account_state.bucket = listings.bucket AND account_state.account_id = listings.account_id)
+    WHERE account_state.bucket = $1 AND account_state.account_id = listings.account_id)
 FROM listings WHERE bucket = $1 AND id = $2
 """
 

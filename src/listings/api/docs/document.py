@@ -253,7 +253,9 @@ def _build_readiness() -> Schema:
         "type": "string",
         "description": "Scope in which requests are currently counted. Only present if Redis is configured.",
     }
-    return {**_build_object({"status": {"const": "ready"}, "rate_limit": scope}), "required": ["status"]}
+    degraded = {"type": "array", "items": {"type": "string"}, "description": "What fails nevertheless."}
+    properties = {"status": {"const": "ready"}, "rate_limit": scope, "degraded": degraded}
+    return {**_build_object(properties), "required": ["status"]}
 
 
 def _build_object(properties: Mapping[str, Any]) -> Schema:

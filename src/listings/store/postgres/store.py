@@ -23,7 +23,7 @@ from listings.domain.model import (
 from listings.store import member_sql, sql
 from listings.store.market_entries import LIST_FACETS
 from listings.store.migrations import APPLIED, build_older_schema_problem
-from listings.store.postgres import errors, market, market_index, migrate, writes
+from listings.store.postgres import citus, errors, market, market_index, migrate, writes
 from listings.store.postgres import search as postgres_search
 from listings.store.postgres.batched_lookups import BatchedLookups
 from listings.store.postgres.pool import Pool, PoolLimits, Rows, Session
@@ -43,6 +43,7 @@ T = TypeVar("T")
 
 _CHECK_TIMEOUT_SECONDS = 2
 _CALLER_CACHE_SECONDS = 1.0
+_CALLER_CHANGE_SECONDS = 1.05  # until no process has an older caller in its cache, even if its clock is a bit slower
 _MAX_CACHED = 10_000  # callers, and accounts whose listings are indexed
 _UNDEFINED_TABLE = "42P01"
 _STATUS = f"SELECT version, name, checksum, pg_is_in_recovery() FROM ({APPLIED}) AS applied"
@@ -116,6 +117,9 @@ class PostgresStore(
             task.cancel()
             raise Unavailable("The database took too long to respond")
         task.result()
+
+    async def list_absent_nodes(self) -> list[str]:
+        return await citus.list_absent_workers(self._read) or []
 
     async def _require_ready(self) -> None:
         try:
@@ -232,10 +236,13 @@ class PostgresStore(
             return await writes.run_script(session, build_script())
 
         try:
-            return await self._run(run)
+            result = await self._run(run)
         finally:
             if changes_callers:
                 self._callers.clear()
+        if changes_callers:
+            await asyncio.sleep(_CALLER_CHANGE_SECONDS)  # so that it applies in every process when this returns
+        return result
 
     async def _add(
         self, partition: tuple[int, int], new: NewListing, created_at: str, options: WriteOptions

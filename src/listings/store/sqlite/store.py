@@ -94,6 +94,9 @@ class SqliteStore(ScriptedListingStore, ScriptedAccountStore, ScriptedMemberStor
         """Number of writes that are queued for the writer. Thread-safe."""
         return self._writer.queued if self._writer is not None else 0
 
+    async def list_absent_nodes(self) -> list[str]:
+        return []
+
     async def check(self) -> None:
         if self._reader is None or self._writer is None:
             raise Unavailable("The service is stopping")
