@@ -207,7 +207,11 @@ def _check_disk(settings: Settings) -> Finding:
     free, minimum = maintenance.get_free_bytes(settings)
     found = f"{free // _MIB} MiB are free"
     if free < minimum:
-        return fault(found, f"Free disk space: below {minimum // _MIB} MiB the service is not ready")
+        return fault(
+            found,
+            f"Free disk space: below {minimum // _MIB} MiB the service is not ready, and on a full disk it rejects"
+            " writes and counts the requests of new keys in memory",
+        )
     if free < _GIB:
         return warning(found, "Free disk space, or move the database to a larger disk")
     return ok(found)
