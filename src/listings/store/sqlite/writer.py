@@ -138,12 +138,15 @@ class Writer:
     async def check(self) -> None:
         """Raise Unavailable if writes are rejected. After a failed batch, only a write can tell."""
         self._require_accepting()
-        if self._failed:
-            try:
-                async with asyncio.timeout(_CHECK_TIMEOUT_SECONDS):
-                    await self.run(_rewrite_header, changes_callers=False, track=lambda _: None)
-            except TimeoutError:
-                raise Unavailable("The database takes too long to write") from None
+        if not self._failed:
+            return
+        task = self._loop.create_task(self.run(_rewrite_header, changes_callers=False, track=lambda _: None))
+        task.add_done_callback(lambda it: it.cancelled() or it.exception())  # for a caller that is cancelled
+        await asyncio.wait([task], timeout=_CHECK_TIMEOUT_SECONDS)
+        if not task.done():
+            task.cancel()
+            raise Unavailable("The database takes too long to write")
+        task.result()
 
     def report_damage(self, damage: str) -> None:
         """Reject all further writes, and keep the WAL at the end. Thread-safe."""
