@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.cli.commands import Data, Program, Serving
 
+ALICE = ("account", "create", "--name", "alice", "--email", "alice@example.com", "--months", "1")
 _IMAGE_BYTES = 128 * 1024 * 1024
 
 
@@ -65,7 +66,7 @@ def main(folder: Path) -> dict[str, Any]:
     disk.mount()
     program = Program(disk.folder)
     program.run("migrate")
-    account = create_key(program, "account", "create", "--name", "alice", "--email", "alice@example.com", "--months", "1")
+    account = create_key(program, *ALICE)
     used, new = (create_key(program, "key", "create", account, "--name", name) for name in ("used", "new"))
     observed: dict[str, Any] = {}
     with program.serve() as serving:

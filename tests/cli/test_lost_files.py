@@ -9,16 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import DEADLINE, Cli, Program, Serving
+from tests.cli.commands import DEADLINE, Cli, Program
+from tests.torture.lost_files import copy_deleted_database
 
 ROOT = Path(__file__).parents[2]
-
-
-def copy_deleted_database(serving: Serving, target: Path) -> None:
-    """Copy the database from the open files of the service, as the documentation describes."""
-    files = Path(f"/proc/{serving.process.pid}/fd").iterdir()
-    deleted = [file for file in files if str(file.readlink()).endswith("listings.db (deleted)")]
-    shutil.copyfile(deleted[0], target)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the open files of a process in /proc")
@@ -30,7 +24,7 @@ def test_a_removed_database_is_recovered_from_the_running_service(program: Progr
         created = [serving.create(key) for _ in range(3)]
         database.unlink()
         assert serving.http.get("/readyz").status_code == 503
-        copy_deleted_database(serving, rescued)
+        copy_deleted_database(serving.process.pid, rescued)
         outcome = serving.stop()
     assert (outcome.code, "its WAL is kept" in outcome.err) == (0, True)
     assert program.run("serve", "--port", "0").code == 1
