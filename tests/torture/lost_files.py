@@ -84,13 +84,12 @@ async def _truncate_wal(service: RestartableService, workload: Workload) -> None
 
 
 async def _require_rejected(workload: Workload, loss: str) -> None:
-    before = None
     for _ in range(2):  # requests in progress may end after the first rejections
+        before = workload.acknowledged
         if not await workload.wait_until_rejected(_REJECTED_SECONDS):
             workload.failures.append(f"writes are not rejected with {loss}")
             return
-        before, last = workload.acknowledged, before
-    if before != last:
+    if workload.acknowledged != before:
         workload.failures.append(f"writes were acknowledged with {loss}")
 
 
