@@ -30,9 +30,9 @@ async def run_lost_files(
         workload.reads_may_fail = True
         for _ in range(rounds):
             await workload.wait_until_acknowledged(30)
-            await _truncate_rate_limit(service, workload)
-            await _delete_database(service, workload)
-            await _truncate_wal(service, workload)
+            for lose_file in (_truncate_rate_limit, _delete_database, _truncate_wal):
+                if not workload.failures:
+                    await lose_file(service, workload)
         await workload.finish()
         service.kill()
         rows = read_stored_rows(service.database)
