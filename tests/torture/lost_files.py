@@ -84,6 +84,7 @@ async def _truncate_wal(service: RestartableService, workload: Workload) -> None
 
 
 async def _require_rejected(workload: Workload, loss: str) -> None:
+    before = workload.acknowledged
     for _ in range(2):  # requests in progress may end after the first rejections
         before = workload.acknowledged
         if not await workload.wait_until_rejected(_REJECTED_SECONDS):
