@@ -50,6 +50,19 @@ def test_a_full_disk_is_not_ready(harness: Harness, monkeypatch: pytest.MonkeyPa
     assert (response.status, response.json()) == (503, {"error": "The disk is almost full"})
 
 
+def test_writes_that_fail_are_not_ready_until_one_succeeds(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise apsw.IOError("EIO")
+
+    alice = harness.person("alice")
+    with monkeypatch.context() as patch:
+        patch.setattr("listings.store.sqlite.writer._run_without_savepoints", fail)
+        new = {"title": "Lamp", "content": "Bright."}
+        assert harness.fetch("POST", "/api/v1/listings", key=alice.key, json=new).status == 503
+        assert [harness.fetch("GET", "/readyz").status for _ in range(2)] == [503, 503]
+    assert harness.fetch("GET", "/readyz").status == 200
+
+
 def test_a_removed_database_is_not_ready_and_rejects_only_writes(harness: Harness) -> None:
     alice = harness.person("alice")
     harness.settings.file.unlink()

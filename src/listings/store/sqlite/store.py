@@ -30,11 +30,16 @@ from listings.store.sqlite import account_index, market, market_index, search
 from listings.store.sqlite.connections import (
     MIN_FREE_BYTES,
     get_free_bytes,
+    is_damage,
+    is_read_only,
     open_reader,
     require_database_file,
+    require_no_marker,
     require_safe_sqlite,
+    set_checkpoint_on_close,
 )
 from listings.store.sqlite.engine import ENGINE, add
+from listings.store.sqlite.file_identity import OpenFiles
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.revision_cache import RevisionCache
 from listings.store.sqlite.rows import run_script
@@ -70,11 +75,13 @@ class SqliteStore(ScriptedListingStore, ScriptedAccountStore, ScriptedMemberStor
     async def open(self) -> None:
         require_safe_sqlite()
         try:
+            require_no_marker(self.path)
             require_database_file(self.path)
             reader = open_reader(self.path)
             search.prepare(reader)
             migrate.require_current(reader)
-            self._writer = Writer(self.path, self._on_batch)
+            files = OpenFiles(self.path)
+            self._writer = Writer(self.path, self._on_batch, files if files.has_wal else None)
             self._revisions = self._writer.revisions
             self._callers = VersionedCache(self._writer.lock.read_caller_sequence)
         except (apsw.Error, OSError) as error:
@@ -83,6 +90,8 @@ class SqliteStore(ScriptedListingStore, ScriptedAccountStore, ScriptedMemberStor
 
     async def close(self) -> None:
         if self._reader is not None:
+            if self._writer is not None and self._writer.find_fault(self._reader) is not None:
+                set_checkpoint_on_close(self._reader, enabled=False)
             self._reader.close()
             self._reader = None
         self._revisions = self._callers = None
@@ -100,14 +109,17 @@ class SqliteStore(ScriptedListingStore, ScriptedAccountStore, ScriptedMemberStor
     async def check(self) -> None:
         if self._reader is None or self._writer is None:
             raise Unavailable("The service is stopping")
-        self._writer.require_files()
         try:
+            self._writer.require_files(self._reader)
             migrate.require_current(self._reader)
-            free_bytes = get_free_bytes(self.path)
+            free_bytes, read_only = get_free_bytes(self.path), is_read_only(self.path)
         except (apsw.Error, OSError) as error:
-            raise Unavailable("The database can't be read") from error
+            raise self._build_read_error(error) from error
+        if read_only:
+            raise Unavailable("The file system is read-only")
         if free_bytes < MIN_FREE_BYTES:
             raise Unavailable("The disk is almost full")
+        await self._writer.check()
 
     # Callers
 
@@ -244,7 +256,13 @@ class SqliteStore(ScriptedListingStore, ScriptedAccountStore, ScriptedMemberStor
         try:
             return self._reader.execute(statement, values).fetchall()
         except apsw.Error as error:
-            raise Unavailable("The database can't be read") from error
+            raise self._build_read_error(error) from error
+
+    def _build_read_error(self, error: Exception) -> Unavailable:
+        """Return the error of a failed read. If the database is damaged, writes are rejected too."""
+        if self._writer is not None and isinstance(error, apsw.Error) and is_damage(error):
+            self._writer.report_damage(f"The database is damaged ({error})")
+        return Unavailable("The database can't be read")
 
     @property
     def _known_revisions(self) -> RevisionCache:
