@@ -1,7 +1,9 @@
 """Users of the console: sign-up, sign-in, passwords, invitations and API keys of a whole service."""
 
 import asyncio
+import os
 import re
+import sys
 from importlib.resources import files
 from pathlib import Path
 from time import perf_counter
@@ -377,6 +379,26 @@ def test_too_many_concurrent_hashes_are_rejected() -> None:
 
     outcomes = asyncio.run(sign_in_concurrently())
     assert sum(isinstance(outcome, Unavailable) for outcome in outcomes) == 8
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has priorities of threads")
+def test_passwords_are_checked_with_the_lowest_priority() -> None:
+    own, passwords = os.getpriority(os.PRIO_PROCESS, 0), Passwords(Cost(kibibytes=8, passes=1))
+    asyncio.run(passwords.verify(None, "x"))
+    assert 19 in {os.getpriority(os.PRIO_PROCESS, int(thread.name)) for thread in Path("/proc/self/task").iterdir()}
+    assert os.getpriority(os.PRIO_PROCESS, 0) == own
+
+
+@pytest.mark.usefixtures("alice")
+def test_a_burst_of_sign_ins_counts_only_those_with_capacity(harness: Harness) -> None:
+    async def sign_in_concurrently() -> list[Any]:
+        tries = (sign_in(harness, f"guess {number}", str(number)) for number in range(40))
+        return await asyncio.gather(*tries, return_exceptions=True)
+
+    for rejected in (8, 8, 8):
+        outcomes = [problem.code for problem in harness.run(sign_in_concurrently())]
+        assert (outcomes.count("wrong_credentials"), outcomes.count("unavailable")) == (32, rejected)
+    assert guess(harness, 5, THERE) == [*["wrong_credentials"] * 4, "too_many_attempts"]
 
 
 @pytest.mark.usefixtures("alice")

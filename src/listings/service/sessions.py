@@ -105,12 +105,12 @@ class Sessions:
         Raises Problem: wrong_credentials, too_many_attempts, account_disabled. Raises Unavailable if too many sign-ins
         are in progress. Neither the text nor the timing of wrong_credentials reveals whether the account exists.
         """
-        self._passwords.require_capacity()  # before counting: a sign-in without capacity is not an attempt
         email = email.strip().lower()
-        limits = await self._choose_limits(email, address, device)
-        await self._count_attempt(limits)
-        found = await self._store.find_account(email) if email.isprintable() else None
-        account, hashed = await self._check_password(found, password)
+        with self._passwords.admit():  # before counting: a sign-in without capacity is not an attempt
+            limits = await self._choose_limits(email, address, device)
+            await self._count_attempt(limits)
+            found = await self._store.find_account(email) if email.isprintable() else None
+            account, hashed = await self._check_password(found, password)
         await self._store.uncount_attempt([limit.subject for limit in limits])
         if account.disabled_at is not None:
             raise Problem("account_disabled", "This account is disabled: ask the operator")
@@ -222,10 +222,10 @@ class Sessions:
 
     async def _check_own_password(self, member: Member, password: str) -> str:
         """Return the stored hash of the password. Raises Problem: wrong_credentials, too_many_attempts."""
-        self._passwords.require_capacity()
         limit = _limit(_MAX_ATTEMPTS, "member", str(member.account.id))
-        await self._count_attempt([limit])
-        _, hashed = await self._check_password(member.account, password, _WRONG_PASSWORD)
+        with self._passwords.admit():
+            await self._count_attempt([limit])
+            _, hashed = await self._check_password(member.account, password, _WRONG_PASSWORD)
         await self._store.uncount_attempt([limit.subject])
         return hashed
 
