@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 MIN_LENGTH = 10  # characters
 MAX_BYTES = 1024  # of UTF-8
-_LOWEST_PRIORITY = 19
+_NICENESS = 10  # a tenth of the event loop's share of a processor; with less, sign-ins would stop on a busy machine
 _MAX_PENDING = 32
 _MIN_DISTINCT_CHARACTERS = 4
 
@@ -65,7 +65,7 @@ def _load_common_passwords() -> frozenset[str]:
 class Passwords:
     """Hashes and verifies passwords, one at a time, so that a flood of sign-ins can't exhaust memory or CPUs.
 
-    The thread has the lowest priority, so that requests run first.
+    The thread has a low priority, so that requests run first.
     """
 
     def __init__(self, cost: Cost = Cost()) -> None:  # noqa: B008 - it is immutable
@@ -144,10 +144,10 @@ def _require_capacity(pending: int) -> None:
 
 
 def _lower_priority() -> None:
-    """Give the calling thread the lowest priority. On Linux, each thread has its own."""
+    """Give the calling thread a low priority. On Linux, each thread has its own."""
     if sys.platform == "linux":
         with suppress(OSError):  # a sandbox may forbid it
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST_PRIORITY)
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 def _encode(password: str) -> bytes:
