@@ -385,7 +385,7 @@ def test_too_many_concurrent_hashes_are_rejected() -> None:
 def test_passwords_are_checked_with_a_low_priority() -> None:
     own, passwords = os.getpriority(os.PRIO_PROCESS, 0), Passwords(Cost(kibibytes=8, passes=1))
     asyncio.run(passwords.verify(None, "x"))
-    assert own + 10 in {
+    assert min(own + 10, 19) in {
         os.getpriority(os.PRIO_PROCESS, int(thread.name)) for thread in Path("/proc/self/task").iterdir()
     }
     assert os.getpriority(os.PRIO_PROCESS, 0) == own

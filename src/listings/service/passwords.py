@@ -4,7 +4,6 @@ import asyncio
 import os
 import secrets
 import sys
-import threading
 import unicodedata
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -147,7 +146,7 @@ def _lower_priority() -> None:
     """Give the calling thread a low priority. On Linux, each thread has its own."""
     if sys.platform == "linux":
         with suppress(OSError):  # a sandbox may forbid it
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+            os.nice(_NICENESS)
 
 
 def _encode(password: str) -> bytes:
