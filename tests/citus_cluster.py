@@ -43,6 +43,7 @@ _TABLES = (
     "invitations",
     "members",
     "sign_in_attempts",
+    "sign_in_devices",
     "payments",
     "account_state",
     "api_keys",

@@ -5,6 +5,7 @@ import logging
 import resource
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +22,7 @@ from listings.http.connection import HttpConnection
 from listings.ratelimit.mapped import MachineClock, _read_boot_id
 from listings.ratelimit.memory import MemoryLimiter
 from listings.service.access import Access
+from listings.service.passwords import Passwords
 from listings.settings import Settings
 from listings.store import migrations
 from listings.store.scripts import listings
@@ -211,6 +213,16 @@ def accept_any_body_size() -> None:
         await read_body(self, max_bytes << 20)
 
     Request.read_body = cast("Any", read)  # type: ignore[method-assign]  # the injected fault
+
+
+def check_passwords_in_the_event_loop() -> None:
+    """Set the timeouts, and hash passwords in the thread that serves all requests."""
+
+    async def run(self: Passwords, work: Callable[[], Any]) -> Any:  # noqa: ARG001 - the signature of `_run`
+        return work()
+
+    set_timeouts()
+    Passwords._run = cast("Any", run)  # type: ignore[method-assign]  # the injected fault
 
 
 def step_wall_clock() -> None:
