@@ -37,6 +37,7 @@ SELECT create_reference_table('members');
 SELECT create_reference_table('sessions');
 SELECT create_reference_table('invitations');
 SELECT create_reference_table('sign_in_attempts');
+SELECT create_reference_table('sign_in_devices');
 SELECT create_reference_table('payments');
 
 -- All rows of a bucket are in one shard, so that each query of the service needs only one shard.
@@ -63,6 +64,7 @@ SELECT truncate_local_data_after_distributing_table('listings');
 SELECT truncate_local_data_after_distributing_table('listing_ids');
 SELECT truncate_local_data_after_distributing_table('account_state');
 SELECT truncate_local_data_after_distributing_table('payments');
+SELECT truncate_local_data_after_distributing_table('sign_in_devices');
 SELECT truncate_local_data_after_distributing_table('sign_in_attempts');
 SELECT truncate_local_data_after_distributing_table('invitations');
 SELECT truncate_local_data_after_distributing_table('sessions');

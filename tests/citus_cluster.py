@@ -39,6 +39,7 @@ _TABLES = (
     "invitations",
     "members",
     "sign_in_attempts",
+    "sign_in_devices",
     "payments",
     "account_state",
     "api_keys",

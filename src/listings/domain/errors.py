@@ -93,16 +93,16 @@ STATUS: Mapping[Code, int] = {code: status for status, codes in _CODES.items() f
 class Problem(Exception):
     """A rejected operation: an error code for programs and one sentence for people."""
 
-    def __init__(self, code: Code, message: str) -> None:
+    def __init__(self, code: Code, message: str, *, retry_after: int = 0) -> None:
+        """`retry_after` is in seconds and is sent as the Retry-After header. 0: the error does not end by itself."""
         super().__init__(message)
         self.code = code
         self.message = message
+        self.retry_after = retry_after
 
 
 class Unavailable(Problem):
     """The store or the rate limiter is unavailable. A write that fails with it has an unknown outcome."""
 
     def __init__(self, message: str, *, retry_after: int = 1) -> None:
-        """`retry_after` is in seconds and is sent as the Retry-After header."""
-        super().__init__("unavailable", message)
-        self.retry_after = retry_after
+        super().__init__("unavailable", message, retry_after=retry_after)

@@ -19,6 +19,7 @@ from listings.domain.errors import Problem, Unavailable
 from listings.http.asgi import HttpApplication, choose_path
 from listings.http.eager import Running, run
 from listings.http.exchange import HttpExchange
+from listings.http.host import is_host
 from listings.http.uvicorn_base import HIGH_WATER_LIMIT, BaseConnection
 from listings.http.write_buffer import Transport, WriteBuffer
 
@@ -26,7 +27,7 @@ _MAX_DISCARDED_BYTES = 64 * 1024 * 1024
 _DISCARD_SECONDS = 5.0
 _MIN_READ_BYTES = 64 * 1024  # a slow reader must take this much within the write deadline
 _REQUEST_LINE_BYTES = 1024  # the rest of a head, without URL and headers, rounded up
-_MAX_FRAMING_BYTES = 64 * 1024  # between two pieces of body data, or after the last one
+_MAX_FRAMING_BYTES = 16 * 1024  # of a body, beyond what its chunks need: extensions, leading zeros and trailers
 _NO_LINGER = struct.pack("ii", 1, 0)
 _MAX_CONSECUTIVE = 8  # requests of one connection, before others run
 
@@ -97,7 +98,10 @@ class HttpConnection(BaseConnection):
         self._max_head_bytes = limits.head_bytes + limits.url_bytes + _REQUEST_LINE_BYTES
         self._field_bytes = 0  # in its complete headers
         self._hosts = 0  # number of its Host headers
-        self._framing_bytes = 0  # since the last data of the current body
+        self._host = b""  # the last of them
+        self._valid_host = b""  # the last one that was checked
+        self._is_chunked = False  # the current request
+        self._framing_bytes = 0  # of its body, without those that its chunks need
         self._discarded_bytes = 0
         self._unread_bytes: int | None = None  # that a slow reader had left at the last check that it passed
 
@@ -156,7 +160,16 @@ class HttpConnection(BaseConnection):
         """Reject an endless head, and endless framing in a body."""
         if self._phase == "head":
             self._check_head_size(data, fresh=fresh)
-        elif self._framing_bytes > _MAX_FRAMING_BYTES and self._phase in {"body", "discard"}:
+        elif self._is_chunked:
+            self._check_framing_size()
+
+    def _check_framing_size(self) -> None:
+        """Reject a body with too much framing.
+
+        Its first read does not count, because the offset of the body in it is unknown.
+        """
+        self._framing_bytes = max(0, self._framing_bytes)
+        if self._framing_bytes > _MAX_FRAMING_BYTES and self._phase in {"body", "discard"}:
             self._reject(_malformed("The chunk headers or trailers of the body are too large"))
 
     def _check_head_size(self, data: bytes, *, fresh: bool) -> None:
@@ -213,6 +226,7 @@ class HttpConnection(BaseConnection):
         self._heads_begun += 1
         self._field_bytes = 0
         self._hosts = 0
+        self._is_chunked = False
         if self._phase != "head":
             self._enter("head")
 
@@ -232,8 +246,10 @@ class HttpConnection(BaseConnection):
             self.expect_100_continue = True
         elif name == b"host":
             self._hosts += 1
+            self._host = value
         elif name == b"transfer-encoding":
             self._check_coding(value)
+            self._is_chunked = True
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
@@ -265,7 +281,8 @@ class HttpConnection(BaseConnection):
     def on_body(self, body: bytes) -> None:
         """Add a part of the body."""
         exchange = self._arriving
-        self._framing_bytes = 0
+        if self._is_chunked:
+            self._framing_bytes -= len(body) + len(hex(len(body))) + 2  # the size without 0x, and two line breaks
         if exchange.response_complete:
             self._discard(len(body))
             return
@@ -295,6 +312,10 @@ class HttpConnection(BaseConnection):
             raise _malformed("CONNECT is not supported")
         if self._hosts > 1 or (self._hosts == 0 and version == "1.1"):
             raise _malformed("Exactly one Host header is required")
+        if self._host != self._valid_host and self._hosts:
+            if not is_host(self._host):
+                raise _malformed("The Host header must be a host, optionally with a port")
+            self._valid_host = self._host
 
     # Responses
 
