@@ -1,7 +1,7 @@
 """The limits of an account: guarantees of every store (`listings.contract.listings.ListingStore`)."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,11 @@ class Seller:
         return counts
 
     @property
+    def states(self) -> tuple[int, int, int]:
+        """The numbers of active, inactive and deleted listings."""
+        return self.counts.active, self.counts.inactive, self.counts.deleted
+
+    @property
     def text(self) -> int:
         """The bytes of text of the listings that are not deleted."""
         listings = self.run(self.store.page_listings(*self.partition, 0, 1_000))
@@ -59,21 +64,18 @@ class Seller:
         return sum(len(text.encode()) for row in texts for text in row)
 
 
-OpenSeller = Callable[[AccountLimits], AbstractContextManager[Seller]]
+def build_row(listing: ImportedListing) -> ImportRow:
+    """Return a row that creates a listing."""
+    return ImportRow(None, lambda _: listing)
 
 
 @pytest.fixture(params=ENGINES)
 def make_seller(request: pytest.FixtureRequest, tmp_path: Path, run: Run) -> Iterator[Callable[..., Seller]]:
     """Return a function that creates an account with limits."""
-    opened = []
-
-    def make(**limits: int) -> Seller:
-        opened.append(open_store(request, request.param, tmp_path, run, AccountLimits(**limits)))
-        return Seller(opened[-1].__enter__(), run)
-
-    yield make
-    for store in opened:
-        store.__exit__(None, None, None)
+    with ExitStack() as stack:
+        yield lambda **limits: Seller(
+            stack.enter_context(open_store(request, request.param, tmp_path, run, AccountLimits(**limits))), run
+        )
 
 
 def test_a_create_beyond_the_number_is_rejected(make_seller: Callable[..., Seller]) -> None:
@@ -86,7 +88,7 @@ def test_a_create_beyond_the_number_is_rejected(make_seller: Callable[..., Selle
     assert seller.run(seller.store.get_revision(*seller.partition)) == revision
     seller.change(first, DELETED)
     seller.add()
-    assert seller.counts[:3] == (2, 0, 1)
+    assert seller.states == (2, 0, 1)
 
 
 def test_a_restore_beyond_the_number_is_rejected(make_seller: Callable[..., Seller]) -> None:
@@ -104,7 +106,7 @@ def test_only_the_steps_beyond_the_number_fail(make_seller: Callable[..., Seller
     seller = make_seller(listings=2)
     add = AddStep(MINIMAL, CREATED)
     assert seller.run_batch(add, add, add, atomic=True) == ["done", "done", "account_full"]
-    assert seller.counts[:3] == (0, 0, 0)
+    assert seller.states == (0, 0, 0)
     assert seller.run_batch(add, add, add) == ["done", "done", "account_full"]
     (first, _) = seller.run(seller.store.page_listings(*seller.partition, 0, 10))
     assert seller.run_batch(ChangeStep(first.id, DELETED), add, add) == ["done", "done", "account_full"]
@@ -114,10 +116,10 @@ def test_only_the_rows_beyond_the_number_are_rejected(make_seller: Callable[...,
     seller = make_seller(listings=2)
     listing_id = seller.add()
     new, deleted = (ImportedListing(MINIMAL, 0, CREATED, CREATED, moment) for moment in (None, 5))
-    rows = [ImportRow(None, lambda _, it=it: it) for it in (new, deleted, new)]
+    rows = [build_row(it) for it in (new, deleted, new)]
     change = ImportRow(listing_id, set_values(title="longer"))
     assert seller.import_rows(*rows, change) == ["created", "created", "account_full", "updated"]
-    assert seller.counts[:3] == (2, 0, 1)
+    assert seller.states == (2, 0, 1)
 
 
 def test_text_beyond_the_bytes_is_rejected(make_seller: Callable[..., Seller]) -> None:
@@ -147,7 +149,7 @@ def test_the_size_is_that_of_the_stored_text(make_seller: Callable[..., Seller])
     seller.change(second, DELETED)
     seller.run_batch(AddStep(FULL, CREATED), ChangeStep(third, set_values(content="long" * 1_000, images="[]")))
     seller.change(second, RESTORED)
-    rows = [ImportRow(None, lambda _: ImportedListing(FULL, 0, CREATED, CREATED, None))]
-    seller.import_rows(*rows, ImportRow(second, set_values(content="", title="t")))
+    row = build_row(ImportedListing(FULL, 0, CREATED, CREATED, None))
+    seller.import_rows(row, ImportRow(second, set_values(content="", title="t")))
     seller.run(seller.store.record_views(1, {first: [b"v" * 16]}))
     assert seller.counts.text_bytes == seller.text > 4_000

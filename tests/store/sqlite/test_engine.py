@@ -26,9 +26,8 @@ def create(path: Path, count: int, indexed: int, idempotency: IdempotencyRecord 
     connection = open_writer(path)
     run_script(connection, accounts.add("Alice", "alice@example.com", None, 1_000))
     connection.execute("UPDATE account_state SET listings = ?, indexed = ?", (count, indexed)).fetchall()
-    added = add(
-        SqliteEngine(AccountLimits()), connection, (1, 1), NEW, "2026-11-21 10:00:00", idempotency, Actor(7, 1_000)
-    )
+    engine, actor = SqliteEngine(NO_LIMITS), Actor(7, 1_000)
+    added = add(engine, connection, (1, 1), NEW, "2026-11-21 10:00:00", idempotency, actor)
     rows = [connection.execute(f"SELECT * FROM {table}").fetchall() for table in TABLES]  # noqa: S608 - a constant
     connection.close()
     return added, rows

@@ -114,8 +114,8 @@ def _add_new(
 ) -> Script[tuple[int, int | None]]:
     """Store a listing and return its id and the account's revision.
 
-    With an `actor`, the create is an audit event of its own. Raises Problem("account_full"). While a large account is being indexed, the listing may be
-    left to the index steps.
+    With an `actor`, the create is an audit event of its own. While a large account is being indexed, the listing may be
+    left to the index steps. Raises Problem("account_full").
     """
     size = measure_new(new)
     rows = yield Query(sql.COUNT_ONE_MORE, (*partition, size.text_bytes, *engine.limits))
