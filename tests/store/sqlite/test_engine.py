@@ -7,6 +7,7 @@ import pytest
 
 from listings.contract.history import Actor
 from listings.contract.listings import IdempotencyRecord
+from listings.domain.account_limits import NO_LIMITS
 from listings.domain.model import NewListing
 from listings.store.scripts import accounts
 from listings.store.scripts.listings import Added
