@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from listings.contract.rate_limiter import RateLimiter
+from listings.domain.account_limits import UNLIMITED, AccountLimits
 from listings.domain.errors import Problem
 from listings.ratelimit.mapped import MappedLimiter
 from listings.ratelimit.memory import MemoryLimiter
@@ -94,13 +95,15 @@ async def open_services(
 
 
 def _build_store(settings: Settings, metrics: "Metrics | None") -> "SqliteStore | PostgresStore":
+    limits = AccountLimits(settings.max_account_listings or UNLIMITED, settings.max_account_bytes or UNLIMITED)
     if isinstance(settings.database, Path):
-        return SqliteStore(settings.database, metrics.record_batch if metrics is not None else None)
+        return SqliteStore(settings.database, metrics.record_batch if metrics is not None else None, limits)
     from listings.store.postgres.pool import PoolLimits
     from listings.store.postgres.store import PostgresStore
 
     create_data_folder(settings)
-    return PostgresStore(settings.database, PoolLimits(settings.database_connections, settings.database_timeout))
+    pool_limits = PoolLimits(settings.database_connections, settings.database_timeout)
+    return PostgresStore(settings.database, pool_limits, account_limits=limits)
 
 
 def create_data_folder(settings: Settings) -> None:

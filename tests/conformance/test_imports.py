@@ -165,7 +165,7 @@ def test_a_batch_with_the_wrong_position_writes_nothing(store: Store, run: Run, 
 
 def test_a_batch_is_written_completely_or_not_at_all(store: Store, run: Run, account: Account) -> None:
     key = begin(run, store, account)
-    broken = build_row(1024 + bucket_of(account.id), {"title": None})
+    broken = build_row(1024 + bucket_of(account.id), {"price_cents": None})
     with pytest.raises(Unavailable):
         run(store.import_listings(key, ImportBatch(START, END, [build_row(None, IMPORTED), broken])))
     assert page_ids(run, store, account) == []

@@ -25,6 +25,8 @@ LIMITS = {
     "redis_timeout": (10, 10_000),
     "idle_timeout": (1, 3600),
     "max_body_bytes": (1024, 64 * MIB),
+    "max_account_bytes": (0, 2**40),
+    "max_account_listings": (0, 1_000_000_000),
     "max_connections": (1, 1_000_000),
     "list_cache_bytes": (0, 1024 * MIB),
 }
@@ -225,6 +227,8 @@ def test_the_defaults_apply_if_nothing_is_set() -> None:
         trusted_proxies=(),
         idle_timeout=75,
         max_body_bytes=2 * MIB,
+        max_account_listings=100_000,
+        max_account_bytes=2**30,
         max_connections=10_000,
         list_cache_bytes=16 * MIB,
         log_level=logging.INFO,

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from listings.contract.history import Actor
+from listings.domain.account_limits import AccountLimits
 from listings.domain.errors import Problem
 from listings.domain.model import Listing, ListingChange, ListingCounts, ListingQuery, NewListing
 
@@ -71,7 +72,15 @@ class IndexStep(NamedTuple):
 
 
 class ListingStore(Protocol):
-    """Stores listings, with the guarantees of `contract.store`."""
+    """Stores listings, with the guarantees of `contract.store`.
+
+    A create, restore or import that would make its account larger than `account_limits`, or an update that would first
+    do so, is rejected with Problem("account_full"), in a batch as the result of its step.
+    """
+
+    @property
+    def account_limits(self) -> AccountLimits:
+        """The limits of each account."""
 
     async def list_listings(self, bucket: int, account_id: int) -> list[Listing]:
         """Return the account's active listings, newest (highest id) first."""

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 Code: TypeAlias = Literal[
     "account_disabled",
+    "account_full",
     "account_not_found",
     "already_imported",
     "api_key_required",
@@ -57,7 +58,7 @@ Code: TypeAlias = Literal[
 ]
 
 _CODES: Mapping[int, tuple[Code, ...]] = {
-    400: ("invalid_request", "malformed_json", "malformed_request", "payment_refused"),
+    400: ("account_full", "invalid_request", "malformed_json", "malformed_request", "payment_refused"),
     401: ("api_key_required", "invalid_api_key"),
     403: (
         "account_disabled",

@@ -20,6 +20,7 @@ from listings.contract.listings import (
     StepResult,
 )
 from listings.domain import timestamps
+from listings.domain.account_limits import AccountLimits
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import (
     Account,
@@ -101,7 +102,10 @@ class Listings:
         return listing if listing is not None and listing.account_id == caller.account_id else None
 
     async def create(self, caller: Caller, new: NewListing, options: WriteOptions = DEFAULT_WRITE_OPTIONS) -> AddResult:
-        """Create a listing for the caller. A dry run returns the id 0. Raises Problem("idempotency_key_reused")."""
+        """Create a listing for the caller. A dry run returns the id 0.
+
+        Raises Problem: account_full, idempotency_key_reused.
+        """
         record = self._build_idempotency_record(options)
         if not options.dry_run:
             now = self._clock()
@@ -123,7 +127,7 @@ class Listings:
 
         If the body was invalid, `change` is its Problem. It is raised after the ownership check (decision G21).
 
-        Raises Problem like `get`, and precondition_failed.
+        Raises Problem like `get`, precondition_failed, and account_full.
         """
         step = self.build_update_step(caller, listing_id, change, options)
         if isinstance(change, Problem):
@@ -137,7 +141,7 @@ class Listings:
     async def restore(self, caller: Caller, listing_id: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS) -> Listing:
         """Restore the caller's deleted listing as inactive (decision G12). Does nothing if it is not deleted.
 
-        Raises Problem: listing_not_found, not_owner, precondition_failed.
+        Raises Problem: listing_not_found, not_owner, precondition_failed, account_full.
         """
         return await self._edit(caller, self.build_restore_step(caller, listing_id, options), options)
 
@@ -211,6 +215,11 @@ class Listings:
 
     def _format_now(self) -> str:
         return timestamps.format_timestamp(self._clock())
+
+    @property
+    def account_limits(self) -> AccountLimits:
+        """How large an account can be."""
+        return self._store.account_limits
 
     async def count(self, account: Account) -> ListingCounts:
         """Count the account's listings by state."""

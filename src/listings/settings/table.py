@@ -114,6 +114,14 @@ class Settings:
     max_body_bytes: Annotated[int, Meta(ge=1024, le=64 * _MIB)] = setting(
         "Maximum size of a request's body, in bytes.", "2097152"
     )
+    max_account_listings: Annotated[int, Meta(ge=0, le=1_000_000_000)] = setting(
+        "Maximum number of listings of an account that are not deleted; 0 turns the limit off.", "100000"
+    )
+    max_account_bytes: Annotated[int, Meta(ge=0, le=1024 * 1024 * _MIB)] = setting(
+        "Maximum size of the titles, descriptions and image URLs of these listings together, in bytes; 0 turns the "
+        "limit off.",
+        "1073741824",
+    )
     max_connections: Annotated[int, Meta(ge=1, le=1_000_000)] = setting(
         "Maximum number of open connections per worker, if the system allows enough open files. Further ones get 503.",
         "10000",

@@ -23,7 +23,7 @@ Password = Annotated[str, Meta(pattern=r"\A[\x21-\x7e]*\Z", description="visible
 
 MAX_PORT = 65_535
 _SWITCH = {"off": False, "on": True}
-_INTEGER = re.compile(r"[0-9]{1,12}")
+_INTEGER = re.compile(r"[0-9]{1,15}")
 _ADDRESS = re.compile(r"(?:([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):)?([0-9]{1,5})")
 _DEFAULT_REDIS_PORT = 6379
 _REDIS_URL = re.compile(

@@ -15,6 +15,7 @@ import pytest
 from listings.contract.history import Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
 from listings.contract.listings import IdempotencyRecord
+from listings.domain.account_limits import NO_LIMITS
 from listings.domain.model import SORTED_BY, ImportedListing, Listing, ListingQuery, NewListing
 from listings.store import member_sql, search_sql, sql
 from listings.store.migrations import shipped_migrations
@@ -27,6 +28,7 @@ from listings.store.scripts import market_index as market_scripts
 from tests.postgres_server import PostgresServer
 
 LIMITS = PoolLimits(sessions=2, seconds=60)
+ENGINE = writes.PostgresEngine(NO_LIMITS)
 COUNT = 10_000
 _ALL = vars(sql) | vars(member_sql) | vars(writes) | vars(postgres_search) | vars(store_module)
 STATEMENTS = {
@@ -246,7 +248,7 @@ def test_every_statement_in_the_function_names_the_bucket() -> None:
     *_, migration = (one for one in shipped_migrations("postgres") if "CREATE FUNCTION create_listing" in one.text)
     body = migration.text.partition("CREATE FUNCTION create_listing")[2]
     parts = find_hot_parts(body)
-    assert len(parts) == 9
+    assert len(parts) == 10
     for part in parts:
         is_insert = re.search(r"\(\s*(id, )?bucket\b.*\bVALUES \(\s*(listing_id, )?of_bucket\b", part, re.DOTALL)
         assert is_insert or re.search(r"\bbucket = of_bucket\b", part), part
@@ -443,10 +445,10 @@ async def create(url: str, count: int, method: str) -> tuple[list[Any], dict[str
         options = writes.WriteOptions(idempotency, Actor(7, 1_000))
         values: Any = ((1, 1), NEW, "2026-11-21 10:00:00", options)
         if method == "function":
-            outcomes.append(await writes.create(session, *values, with_words=count > 0))
+            outcomes.append(await writes.create(session, *values, limits=NO_LIMITS, with_words=count > 0))
         else:
             await session.execute("BEGIN")
-            outcomes.append(await writes.run_script(session, writes.add(*values)))
+            outcomes.append(await writes.run_script(session, writes.add(ENGINE, *values)))
             await session.execute("COMMIT")
     tables = ("listings", "listing_ids", "idempotency", "account_state", "listing_words")
     rows = {
@@ -476,7 +478,8 @@ def test_the_function_does_nothing_if_an_account_must_be_indexed(postgres: Postg
         await pool.open()
         session = await pool.acquire()
         before = await session.fetch("SELECT revision, listings, last FROM account_state, listing_ids")
-        result = await writes.create(session, (1, 1), NEW, "2026", writes.WriteOptions(None, None), with_words=False)
+        options = writes.WriteOptions(None, None)
+        result = await writes.create(session, (1, 1), NEW, "2026", options, limits=NO_LIMITS, with_words=False)
         after = await session.fetch("SELECT revision, listings, last FROM account_state, listing_ids")
         await pool.close()
         assert before == after

@@ -369,7 +369,13 @@ def _build_batch() -> Schema:
     }
 
 
-_RESULT_CODES: tuple[Code, ...] = ("invalid_request", "not_owner", "listing_not_found", "dependency_failed")
+_RESULT_CODES: tuple[Code, ...] = (
+    "invalid_request",
+    "account_full",
+    "not_owner",
+    "listing_not_found",
+    "dependency_failed",
+)
 
 
 def _build_batch_results() -> Schema:

@@ -63,8 +63,8 @@ _ETAG = ("ETag",)
 _PREFERENCES = ("X-Ignored-Fields", "Preference-Applied")
 _CONDITIONAL = ("If-None-Match",)
 _FIND_ERRORS: tuple[Code, ...] = ("listing_not_found", "not_owner")
-_EDIT_ERRORS: tuple[Code, ...] = ("invalid_request", *_FIND_ERRORS, "precondition_failed")
-_CREATE_ERRORS: tuple[Code, ...] = ("invalid_request", "idempotency_key_reused")
+_EDIT_ERRORS: tuple[Code, ...] = ("invalid_request", "account_full", *_FIND_ERRORS, "precondition_failed")
+_CREATE_ERRORS: tuple[Code, ...] = ("invalid_request", "account_full", "idempotency_key_reused")
 _NOT_MODIFIED = Success("Not modified since the ETag that you sent.", "", status=304, headers=_ETAG)
 _UPDATED = Success(
     "The listing is updated; `ETag` is its new tag. With `dry_run=true` nothing is stored and no `ETag` sent.",
@@ -352,6 +352,10 @@ class ErrorDoc(NamedTuple):
 ERROR_DOCS: Mapping[Code, ErrorDoc] = {
     "invalid_request": ErrorDoc(
         "A field or parameter is missing or invalid.", "title is required; content is required"
+    ),
+    "account_full": ErrorDoc(
+        "The account would have more listings, or more text in them, than the operator permits.",
+        "An account can have at most 100,000 listings: delete some first",
     ),
     "malformed_json": ErrorDoc("The body is not a JSON object.", "The body must be a JSON object, but it is empty"),
     "malformed_request": ErrorDoc(

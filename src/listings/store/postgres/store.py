@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from listings.contract.history import Actor
 from listings.contract.listings import AddResult, IdempotencyRecord, IndexStep
+from listings.domain.account_limits import NO_LIMITS, AccountLimits
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import (
     Caller,
@@ -33,7 +34,7 @@ from listings.store.postgres.transactions import (
     log_cause,
     retrieve_exception,
 )
-from listings.store.postgres.writes import WriteOptions, build_listing
+from listings.store.postgres.writes import PostgresEngine, WriteOptions, build_listing
 from listings.store.scripts.market_index import run_step
 from listings.store.scripts.member_store import ScriptedHistoryStore, ScriptedMemberStore
 from listings.store.scripts.script import Script
@@ -74,13 +75,19 @@ class PostgresStore(
 ):
     """Implements `listings.contract.store.Store` on a database that is migrated by `postgres.migrate.migrate`."""
 
-    engine = writes.ENGINE
     sitemap_statement = market.SITEMAP
     page_listings_statement = PAGE_LISTINGS
     page_creations_statement = PAGE_CREATIONS
 
-    def __init__(self, url: str, limits: PoolLimits, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        url: str,
+        limits: PoolLimits,
+        clock: Callable[[], float] = monotonic,
+        account_limits: AccountLimits = NO_LIMITS,
+    ) -> None:
         """`url` is a libpq connection URI, and `clock` returns seconds."""
+        self.engine = PostgresEngine(account_limits)
         super().__init__(Pool(url, limits, self._clear_caches))
         self._on_reset: Callable[[], None] = lambda: None
         self._clock = clock
@@ -251,7 +258,7 @@ class PostgresStore(
         if added is None:  # the account's listings are indexed, or must be now
             self._record_indexed(partition[1])
             added = await self._transact(
-                lambda session: writes.run_script(session, writes.add(partition, new, created_at, options))
+                lambda session: writes.run_script(session, writes.add(self.engine, partition, new, created_at, options))
             )
         return added
 
@@ -264,7 +271,9 @@ class PostgresStore(
             session = await self._acquire_prepared(writes.CREATE)
             with_words = partition[1] in self._indexed
             try:
-                added = await writes.create(session, partition, new, created_at, options, with_words=with_words)
+                added = await writes.create(
+                    session, partition, new, created_at, options, limits=self.account_limits, with_words=with_words
+                )
             except errors.DRIVER_ERRORS as error:
                 await self._give_back(session)
                 attempts += 1

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
+from listings.domain.account_limits import AccountLimits
 from listings.domain.model import Listing
 from listings.store.mapping import Partition
 from listings.store.scripts.script import Script
@@ -16,6 +17,8 @@ class Engine(Protocol):
 
     Locks are always acquired in the same order: the bucket's counter, the listings by id, the account's state.
     """
+
+    limits: AccountLimits
 
     def lock_counter(self, bucket: int) -> Script[None]:
         """Lock the bucket's counter until the end of the transaction."""

@@ -9,6 +9,7 @@ import apsw
 
 from listings.contract.history import Actor
 from listings.contract.listings import AddResult, IdempotencyRecord, IndexStep
+from listings.domain.account_limits import NO_LIMITS, AccountLimits
 from listings.domain.errors import Unavailable
 from listings.domain.model import (
     Caller,
@@ -38,7 +39,7 @@ from listings.store.sqlite.connections import (
     require_safe_sqlite,
     set_checkpoint_on_close,
 )
-from listings.store.sqlite.engine import ENGINE, add
+from listings.store.sqlite.engine import SqliteEngine, add
 from listings.store.sqlite.file_identity import OpenFiles
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.revision_cache import RevisionCache
@@ -57,12 +58,12 @@ _ONE_WRITE = 2  # how far one write, of any process, raises the lock's write cou
 class SqliteStore(ScriptedListingStore, ScriptedAccountStore, ScriptedMemberStore, ScriptedHistoryStore):
     """`listings.contract.store.Store` on a file that `migrate.migrate` has created."""
 
-    engine = ENGINE
     sitemap_statement = market.SITEMAP
 
-    def __init__(self, path: Path, on_batch: OnBatch | None = None) -> None:
+    def __init__(self, path: Path, on_batch: OnBatch | None = None, account_limits: AccountLimits = NO_LIMITS) -> None:
         """`path` is the database file; `on_batch` is called after every batch of writes."""
         self.path = path
+        self.engine = SqliteEngine(account_limits)
         self._on_batch = on_batch
         self._reader: apsw.Connection | None = None
         self._revisions: RevisionCache | None = None
@@ -176,7 +177,7 @@ class SqliteStore(ScriptedListingStore, ScriptedAccountStore, ScriptedMemberStor
                 revisions.record_create(account_id, added.revision)
 
         added = await self._run(
-            lambda connection: add(connection, partition, new, created_at, idempotency, actor), track=track
+            lambda connection: add(self.engine, connection, partition, new, created_at, idempotency, actor), track=track
         )
         return added.result
 

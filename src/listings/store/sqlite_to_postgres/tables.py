@@ -62,7 +62,12 @@ LISTINGS = Table(
 TABLES = (
     ACCOUNTS,
     API_KEYS,
-    Table("account_state", ("bucket", "account_id", "revision", "listings", "indexed"), keys=2, flags=("indexed",)),
+    Table(
+        "account_state",
+        ("bucket", "account_id", "revision", "listings", "indexed", "current_listings", "text_bytes"),
+        keys=2,
+        flags=("indexed",),
+    ),
     Table("listing_ids", ("bucket", "last"), keys=1),
     LISTINGS,
     Table("idempotency", ("bucket", "account_id", "key", "digest", "result", "created_at"), keys=3),
