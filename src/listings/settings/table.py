@@ -121,6 +121,10 @@ class Settings:
     list_cache_bytes: Annotated[int, Meta(ge=0, le=1024 * _MIB)] = setting(
         "Memory for cached responses (whole lists and single listings), in bytes; 0 turns the cache off.", "16777216"
     )
+    list_file_bytes: Annotated[int, Meta(ge=_MIB, le=1024 * 1024 * _MIB)] = setting(
+        "Disk space for lists that are too large for memory, in bytes. They are in the data folder while they are sent.",
+        "4294967296",
+    )
     log_level: int = setting(
         "info (every request), warning (401, 403, 429 and problems) or error.", "info", parser=values.parse_log_level
     )
