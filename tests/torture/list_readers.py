@@ -1,8 +1,8 @@
 """Clients that request lists: `python -m tests.torture.list_readers PORT KEY COUNT SECONDS [PATH...]`.
 
 Each of COUNT connections sends one request, for the paths in turn. With SECONDS, no client reads before that time, and
-then all leave. Without (0), each reads its response as fast as it can. Prints one line of JSON with the statuses (0 for
-a response that was cut) and the SHA-256 digests of the bodies.
+then all leave. Without (0), each reads its response as fast as it can. Prints one line of JSON: path, status (0 for a
+response that was cut) and SHA-256 digest of each body.
 """
 
 import hashlib
@@ -48,13 +48,14 @@ def read(client: socket.socket) -> tuple[int, str]:
 
 def main(port: str, key: str, count: str, seconds: str, *paths: str) -> None:
     held = float(seconds)
-    chosen = islice(cycle(paths or ["/api/v1/listings"]), int(count))
+    chosen = list(islice(cycle(paths or ["/api/v1/listings"]), int(count)))
     clients = [connect(int(port), key, path, reads=not held) for path in chosen]
     if held:
         time.sleep(held)
         return
     with ThreadPoolExecutor(len(clients)) as pool:
-        print(json.dumps(list(pool.map(read, clients))))  # noqa: T201 - the instrument reads this
+        results = pool.map(read, clients)
+        print(json.dumps([(path, *result) for path, result in zip(chosen, results, strict=True)]))  # noqa: T201 - the instrument reads this
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from msgspec import UNSET
 
 from listings.api import codec, cors, response_cache
+from listings.api.body_files import BodyFile
 from listings.api.codec import MethodNotAllowed, Response
 from listings.api.endpoints import Endpoint
 from listings.api.lists import MAX_FILE_BYTES, Lists
@@ -105,7 +106,7 @@ class Application:
                 response.status, self._build_head(request, response), _body(request.method, response)
             )
         else:
-            await self._send_file(request, exchange, response)
+            await self._send_file(request, exchange, response, response.file)
         if self._request_log is not None or self._on_response is not None or self._trace is not None:
             self._record(request, response, perf_counter() - started)
 
@@ -136,13 +137,11 @@ class Application:
             return self._record_rejection(request, codec.build_problem_response(problem, request.decision))
         except ClientGoneError:
             raise
-        except MemoryError:
-            _log.exception("Request %s failed", request.id)
-            problem = Unavailable("There is not enough memory")
-            return self._record_rejection(request, codec.build_problem_response(problem, request.decision))
-        except Exception:  # noqa: BLE001 - every failure gets the API's one error format
+        except Exception as error:  # noqa: BLE001 - every failure gets the API's one error format
             _log.exception("Request %s failed", request.id)
             failure = Problem("internal_error", "Something went wrong on our side")
+            if isinstance(error, MemoryError):
+                failure = Unavailable("There is not enough memory")
             return self._record_rejection(request, codec.build_problem_response(failure, request.decision))
         else:
             if endpoint.needs_key:
@@ -169,9 +168,7 @@ class Application:
         problem = Unavailable("Too many responses are waiting for their clients to read them")
         return self._record_rejection(request, codec.build_problem_response(problem))
 
-    async def _send_file(self, request: Request, exchange: Exchange, response: Response) -> None:
-        file = response.file
-        assert file is not None
+    async def _send_file(self, request: Request, exchange: Exchange, response: Response, file: BodyFile) -> None:
         try:
             head = self._build_head(request, response)
             if request.method == "HEAD":

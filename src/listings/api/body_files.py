@@ -50,6 +50,11 @@ class BodyFile:
         self._references = 1
         self.size = 0
 
+    def __del__(self) -> None:
+        """Close the file of an application that has ended."""
+        if self._file is not None:
+            self._file.close()
+
     async def write(self, data: bytes) -> None:
         """Add to the end. Raises Unavailable if the disk is full."""
         self.size += len(data)
@@ -66,7 +71,8 @@ class BodyFile:
 
     async def read(self, offset: int, count: int) -> bytes:
         """Return at most `count` bytes, and at least one."""
-        assert self._file is not None, "a small body is not read"
+        if self._file is None:
+            raise AssertionError("A small body has no file")
         descriptor, buffer = self._file.fileno(), bytearray(count)
         try:
             size = os.preadv(descriptor, [buffer], offset, os.RWF_NOWAIT)

@@ -57,14 +57,14 @@ class LargePage:
 
     async def read(self) -> Pieces:
         """Yield the listings."""
-        count, limit = 0, self._query.limit
+        count, cursor, limit = 0, None, self._query.limit
         async for listings in self._pieces:
             kept = listings if limit is None else listings[: limit - count]
             if kept:
                 yield kept
-                count, last = count + len(kept), kept[-1]
+                count, cursor = count + len(kept), self._query.cursor_of(kept[-1])
             if len(kept) < len(listings):
-                self.next_cursor = self._query.cursor_of(last)
+                self.next_cursor = cursor
                 return
 
 
