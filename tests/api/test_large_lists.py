@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import re
 from collections.abc import Coroutine
 from pathlib import Path
@@ -16,6 +15,7 @@ from tests.api.helpers import LISTINGS
 from tests.harness import Harness, Person, Reply, fetch
 
 LONG = "Brass. " * 10_000 + "\x01💡"  # 70 kB
+QUERIES = ("sort=title", "status=all&sort=-price", "q=lamp", "q=brass", "q=rimu", "include=all")
 ENGINES = pytest.mark.every_engine
 
 
@@ -37,7 +37,7 @@ def request(harness: Harness, person: Person, query: str = "", method: str = "GE
 
 def count_files(folder: Path) -> int:
     """Count the unlinked files of this process in a folder."""
-    links = [os.readlink(entry) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
+    links = [str(entry.readlink()) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
     return sum(link.startswith(f"{folder}/") and link.endswith("(deleted)") for link in links)
 
 
@@ -58,7 +58,9 @@ def test_a_large_list_has_the_bytes_of_its_records(harness: Harness, tmp_path: P
 
 
 @ENGINES
-@pytest.mark.parametrize("query", ["sort=title", "status=all&sort=-price", "q=lamp", "q=brass", "q=rimu", "include=all"])
+@pytest.mark.parametrize(
+    "query", ["sort=title", "status=all&sort=-price", "q=lamp", "q=brass", "q=rimu", "include=all"]
+)
 def test_pages_of_long_listings_join_up(harness: Harness, query: str) -> None:
     alice = harness.person("alice")
     create_lamps(harness, alice)

@@ -49,7 +49,7 @@ Step: TypeAlias = AddStep | ChangeStep | Problem
 
 
 StepResult: TypeAlias = int | Listing | Problem
-"""The id of the new listing, the changed listing, or the reason why the step was rejected."""
+"""The id of the new listing, the changed listing without its content, or the reason why the step was rejected."""
 
 
 class Batch(NamedTuple):
