@@ -27,6 +27,7 @@ LIMITS = {
     "max_body_bytes": (1024, 64 * MIB),
     "max_connections": (1, 1_000_000),
     "list_cache_bytes": (0, 1024 * MIB),
+    "list_file_bytes": (MIB, 512 * 1024 * MIB),
 }
 SWITCHES = ["redis_required", "site", "tracing", "sign_up"]
 POSTGRES_URLS = [
@@ -227,6 +228,7 @@ def test_the_defaults_apply_if_nothing_is_set() -> None:
         max_body_bytes=2 * MIB,
         max_connections=10_000,
         list_cache_bytes=16 * MIB,
+        list_file_bytes=4096 * MIB,
         log_level=logging.INFO,
         log_format="auto",
         stripe_currency="nzd",

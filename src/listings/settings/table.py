@@ -121,7 +121,7 @@ class Settings:
     list_cache_bytes: Annotated[int, Meta(ge=0, le=1024 * _MIB)] = setting(
         "Memory for cached responses (whole lists and single listings), in bytes; 0 turns the cache off.", "16777216"
     )
-    list_file_bytes: Annotated[int, Meta(ge=_MIB, le=1024 * 1024 * _MIB)] = setting(
+    list_file_bytes: Annotated[int, Meta(ge=_MIB, le=512 * 1024 * _MIB)] = setting(
         "Disk space for lists of more than 256 KiB, in bytes. They are in the data folder while they are sent.",
         "4294967296",
     )
