@@ -122,7 +122,7 @@ class Settings:
         "Memory for cached responses (whole lists and single listings), in bytes; 0 turns the cache off.", "16777216"
     )
     list_file_bytes: Annotated[int, Meta(ge=_MIB, le=512 * 1024 * _MIB)] = setting(
-        "Disk space for lists of more than 256 KiB, in bytes. They are in the data folder while they are sent.",
+        "Disk space per process for lists of more than 256 KiB, in bytes. They are sent from files in the data folder.",
         "4294967296",
     )
     log_level: int = setting(
