@@ -11,6 +11,7 @@ import pytest
 
 from listings.api import body_files, codec, lists
 from listings.domain.model import Caller, NewListing
+from listings.store.sqlite import store
 from tests.api.helpers import LISTINGS
 from tests.harness import Harness, Person, Reply, fetch
 
@@ -95,6 +96,18 @@ def test_clients_that_request_the_same_list_share_a_file(
     assert {reply.status for reply in replies} == {200}
     assert len({reply.body for reply in replies}) == 1
     assert (most, count_files(tmp_path)) == (1, 0)
+
+
+def test_a_small_list_that_takes_long_to_find_is_cached(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    alice = harness.person("alice")
+    create_lamps(harness, alice, 2)
+    quick = harness.fetch("GET", f"{LISTINGS}?status=active", key=alice.key)
+    monkeypatch.setattr(store, "_MAX_READ_SECONDS", -1.0)
+    monkeypatch.setattr(store, "_MAX_WAIT_SECONDS", -1.0)
+    slow = harness.fetch("GET", LISTINGS, key=alice.key)
+    monkeypatch.setattr(store, "_LIST_LISTINGS", "not read again")
+    again = harness.fetch("GET", LISTINGS, key=alice.key)
+    assert again.body == slow.body == quick.body
 
 
 @ENGINES

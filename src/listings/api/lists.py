@@ -51,12 +51,15 @@ class Lists:
             response = request.cache.find(account_id, revision, WHOLE_LIST)
             if response is not None:
                 return response
-        if (account_id, tag, wanted.pairs) in self._large:
-            return await self._get_large(request.caller, wanted, tag)
-        try:
-            return await self._get_small(request, wanted, revision, tag)
-        except LargeListError:
-            return await self._get_large(request.caller, wanted, tag)
+        if (account_id, tag, wanted.pairs) not in self._large:
+            try:
+                return await self._get_small(request, wanted, revision, tag)
+            except LargeListError:
+                pass
+        response = await self._get_large(request.caller, wanted, tag)
+        if response.file is None and wanted is PLAIN:
+            request.cache.store(account_id, revision, WHOLE_LIST, response)
+        return response
 
     def clear(self) -> None:
         """Make all lists anew."""
@@ -117,9 +120,10 @@ class Lists:
         async with self._slots:
             next_cursor = await self._write(file, caller, wanted)
         body, headers = await file.finish(), _format_link(wanted, next_cursor)
+        response = Response(200, b"", headers, tag=tag, file=file)
         if body is not None:  # it only took long to find
-            return Response(200, body, headers, tag=tag)
-        return codec.with_head(Response(200, b"", headers, tag=tag, file=file))
+            response = Response(200, body, headers, tag=tag)
+        return codec.with_head(response)
 
     async def _write(self, file: BodyFile, caller: Caller, wanted: ListRequest) -> Cursor | None:
         """Write the list. Return the cursor of the next page, if there is one."""
