@@ -96,8 +96,9 @@ class Application:
             response = await self._respond(request)
         except ClientGoneError:
             return
-        if len(response.body) >= LARGE_BYTES or response.file is not None:
-            response = self._limit_unsent(request, exchange, response)
+        is_large = len(response.body) >= LARGE_BYTES or response.file is not None
+        if is_large and not exchange.may_send(_get_key_id(request)):
+            response = self._reject_unsent(request, response)
         page = await self._serve_page(request, exchange) if response.code == "path_not_found" else None
         if page is not None:
             response = page
@@ -158,15 +159,12 @@ class Application:
             )
         return response
 
-    def _limit_unsent(self, request: Request, exchange: Exchange, response: Response) -> Response:
-        """Return a 503 instead if too much of other responses was sent to clients that have not read it."""
-        caller = getattr(request, "caller", None)
-        if request.method == "HEAD" or exchange.may_send(0 if caller is None else caller.key_id):
-            return response
+    def _reject_unsent(self, request: Request, response: Response) -> Response:
+        """Return a 503 instead of a large response, because clients have not read too many others."""
         if response.file is not None:
             response.file.release()
         problem = Unavailable("Too many responses are waiting for their clients to read them")
-        return self._record_rejection(request, codec.build_problem_response(problem))
+        return self._record_rejection(request, codec.build_problem_response(problem, request.decision))
 
     async def _send_file(self, request: Request, exchange: Exchange, response: Response, file: BodyFile) -> None:
         try:
@@ -243,6 +241,12 @@ class Application:
             self._request_log.record(line)
         if self._on_response is not None:
             self._on_response(line)
+
+
+def _get_key_id(request: Request) -> int:
+    """Return the id of the API key, or 0 for an endpoint that needs none."""
+    caller = getattr(request, "caller", None)
+    return 0 if caller is None else int(caller.key_id)
 
 
 def _body(method: str, response: Response) -> bytes:

@@ -17,7 +17,8 @@ async def list_listings(services: Services, request: Request) -> Response:
     tag = wanted.format_etag(request.caller.account_id, revision)
     if codec.matches_etag(request.header_values(b"if-none-match"), tag):
         return codec.build_not_modified_response(tag)
-    return await request.lists.get(request, wanted, revision, tag)
+    cached = request.lists.find_cached(request, wanted, revision)
+    return cached if cached is not None else await request.lists.get(request, wanted, revision, tag)
 
 
 async def create_listing(services: Services, request: Request) -> Response:

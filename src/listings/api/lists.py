@@ -44,13 +44,15 @@ class Lists:
         self._large: dict[_Key, _Large] = {}
         self._slots = asyncio.Semaphore(_CONCURRENT)
 
+    def find_cached(self, request: Request, wanted: ListRequest, revision: int) -> Response | None:
+        """Return a list that was read at `revision` or later if it is cached in memory."""
+        if wanted is not PLAIN:
+            return None
+        return request.cache.find(request.caller.account_id, revision, WHOLE_LIST)
+
     async def get(self, request: Request, wanted: ListRequest, revision: int, tag: str) -> Response:
         """Return a list that was read at `revision` or later. The caller must release its file."""
         account_id = request.caller.account_id
-        if wanted is PLAIN:
-            response = request.cache.find(account_id, revision, WHOLE_LIST)
-            if response is not None:
-                return response
         if (account_id, tag, wanted.pairs) not in self._large:
             try:
                 return await self._get_small(request, wanted, revision, tag)

@@ -87,12 +87,13 @@ Pieces: TypeAlias = AsyncIterator[list[Listing]]
 
 
 def measure_listings(listings: Sequence[Listing]) -> int:
-    """Return the size of a list."""
-    return sum(ROW_BYTES + _count_bytes(one.title) + _count_bytes(one.content) for one in listings)
-
-
-def _count_bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())
+    """Return the size of a list. A character that is not ASCII may count as more bytes than it has."""
+    return sum(
+        [
+            ROW_BYTES + len(one.title) + (len(one.content) if one.content.isascii() else 4 * len(one.content))
+            for one in listings
+        ]
+    )
 
 
 class ListingStore(Protocol):

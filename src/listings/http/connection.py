@@ -432,7 +432,7 @@ class HttpConnection(BaseConnection):
     def may_send(self, owner: int) -> bool:
         """Return whether a large response may be sent. It counts for its owner."""
         self._owner = owner
-        return self._unsent.has_room(owner)
+        return not self._unsent.total or self._unsent.has_room(owner)
 
     def begin_body(self) -> None:
         """Prepare for pieces of a body: as long as any bytes are unsent, writing is paused."""

@@ -158,9 +158,12 @@ class HttpExchange(BaseExchange):
         if len(body) < LARGE_BYTES:  # from this size on, two buffers are cheaper than a copy
             data = b"%bdate: %b\r\n%b%b%b" % (status_line, date, head, end, body)
         else:
-            data = self._build_head(status, head), body
+            data = b"%bdate: %b\r\n%b%b" % (status_line, date, head, end), body
         self._connection.write_buffer.put(self._connection.transport, data)
-        self._finish()
+        self.message_event.set()
+        if not self.keep_alive:
+            self._connection.close()
+        self.on_response()
 
     async def respond_from(self, status: int, head: bytes, source: BodySource) -> None:
         """Send a response whose body is read in pieces, each when the client has taken the one before."""
@@ -171,7 +174,9 @@ class HttpExchange(BaseExchange):
             return
         self.response_started = True
         connection = self._connection
-        connection.write(self._build_head(status, head))
+        date = self.default_headers[0][1] if self.default_headers else b""
+        end = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
+        connection.write(b"%bdate: %b\r\n%b%b" % (STATUS_LINE[status], date, head, end))
         connection.begin_body()
         offset = 0
         while offset < source.size and not self.disconnected:
@@ -183,19 +188,12 @@ class HttpExchange(BaseExchange):
             if self.flow.write_paused and not self.disconnected:
                 await self.flow.drain()
         connection.end_body()
-        if not self.disconnected:
-            self.response_complete = True
-            self._finish()
-
-    def _build_head(self, status: int, head: bytes) -> bytes:
-        date = self.default_headers[0][1] if self.default_headers else b""
-        end = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
-        return b"%bdate: %b\r\n%b%b" % (STATUS_LINE[status], date, head, end)
-
-    def _finish(self) -> None:
+        if self.disconnected:
+            return
+        self.response_complete = True
         self.message_event.set()
         if not self.keep_alive:
-            self._connection.close()
+            connection.close()
         self.on_response()
 
     def may_send(self, owner: int) -> bool:
