@@ -168,9 +168,9 @@ class HttpExchange(BaseExchange):
     async def respond_from(self, status: int, head: bytes, source: BodySource) -> None:
         """Send a response whose body is read in pieces, each when the client has taken the one before."""
         self._close_if_body_pending()
-        if self.flow.write_paused and not self.disconnected:
+        if self.flow.write_paused and not self._has_left():
             await self.flow.drain()
-        if self.disconnected:
+        if self._has_left():
             return
         self.response_started = True
         connection = self._connection
@@ -179,22 +179,26 @@ class HttpExchange(BaseExchange):
         connection.write(b"%bdate: %b\r\n%b%b" % (STATUS_LINE[status], date, head, end))
         connection.begin_body()
         offset = 0
-        while offset < source.size and not self.disconnected:
+        while offset < source.size and not self._has_left():
             async with connection.turn:  # one piece per iteration of the loop, whoever's it is
                 piece = await source.read(offset, PIECE_BYTES)
                 connection.write_body(piece)
                 await asyncio.sleep(0)
             offset += len(piece)
-            if self.flow.write_paused and not self.disconnected:
+            if self.flow.write_paused and not self._has_left():
                 await self.flow.drain()
         connection.end_body()
-        if self.disconnected:
+        if self._has_left():
             return
         self.response_complete = True
         self.message_event.set()
         if not self.keep_alive:
             connection.close()
         self.on_response()
+
+    def _has_left(self) -> bool:
+        """Return whether the client has left. A function, because mypyc takes it for unchanged after an `await`."""
+        return bool(self.disconnected)
 
     def may_send(self, owner: int) -> bool:
         """Return whether the unsent bytes leave room for a large response to this owner."""
