@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from listings.api import lists
 from listings.http import connection as connections
 from listings.http import unsent_bytes
 from listings.http.connection import ConnectionLimits
+from tests.api.test_large_lists import count_files
 from tests.harness import Cast, Person, RunningService
 from tests.http.raw import Connection, request
 
@@ -116,6 +118,22 @@ def test_beyond_the_limit_of_the_process_clients_that_do_not_read_are_dropped_so
         with request_without_reading(service, alice):
             assert get_status(service, bob) == (503, "1")
             wait_until_ok(service, bob)
+
+
+def test_a_client_that_leaves_during_a_large_list_releases_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "_KEEP_SECONDS", 0.0)
+    with RunningService(tmp_path) as service:
+        alice = service.cast().alice
+        fill(service, alice)
+        with request_without_reading(service, alice):
+            assert count_files(tmp_path) == 1
+        end = time.monotonic() + 10
+        while count_files(tmp_path):
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        assert service.open_connections == 0
 
 
 def wait_until_ok(service: RunningService, person: Person) -> None:

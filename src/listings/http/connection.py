@@ -90,7 +90,7 @@ class HttpConnection(BaseConnection):
         self.turn = turn
         self._unsent = unsent
         self._owner = 0  # of the last large response
-        self._counted = (0, 0)  # the owner and the bytes that `unsent` includes
+        self._counted = self._counted_owner = 0  # the bytes that `unsent` includes, and their owner
         self._sending_body = False
         self._body_bytes = 0  # written by `write_body`
         self._window: tuple[float, int] | None = None  # when a slow reader was last checked, and what it had taken
@@ -140,11 +140,11 @@ class HttpConnection(BaseConnection):
         self._count_unsent(0)
 
     def _count_unsent(self, count: int) -> None:
-        owner, counted = self._counted
-        if counted or count:
-            self._unsent.change(owner, -counted)
+        if self._counted:
+            self._unsent.change(self._counted_owner, -self._counted)
+        if count:
             self._unsent.change(self._owner, count)
-            self._counted = (self._owner, count)
+        self._counted, self._counted_owner = count, self._owner
 
     def eof_received(self) -> bool:  # type: ignore[override]  # asyncio uses the result
         """Keep the connection open (True) while a client that has finished sending waits for responses."""
