@@ -32,6 +32,15 @@ def test_a_page_contains_complete_listings(store: Store, run: Run, account: Acco
     assert run(store.page_listings(bucket_of(account.id), account.id, 0, 1)) == [run(store.get_listing(listing_id))]
 
 
+def test_a_page_of_long_listings_is_short(store: Store, run: Run, account: Account) -> None:
+    long = msgspec.structs.replace(MINIMAL, content="x" * 100_000)
+    ids = [add(run, store, account, new) for new in (MINIMAL, long, long, long, long)]
+    assert page_ids(run, store, account) == ids[:4]
+    assert page_ids(run, store, account, ids[3]) == ids[4:]
+    longest = add(run, store, account, msgspec.structs.replace(MINIMAL, content="x" * 400_000))
+    assert page_ids(run, store, account, ids[4]) == [longest]
+
+
 # Imports
 
 IMPORTED = ImportedListing(FULL, 7, "2025-01-01 00:00:00", "2025-02-01 00:00:00", None)

@@ -29,6 +29,7 @@ LIMITS = {
     "max_account_listings": (0, 1_000_000_000),
     "max_connections": (1, 1_000_000),
     "list_cache_bytes": (0, 1024 * MIB),
+    "list_file_bytes": (MIB, 512 * 1024 * MIB),
 }
 SWITCHES = ["redis_required", "site", "tracing", "sign_up"]
 POSTGRES_URLS = [
@@ -231,6 +232,7 @@ def test_the_defaults_apply_if_nothing_is_set() -> None:
         max_account_bytes=2**30,
         max_connections=10_000,
         list_cache_bytes=16 * MIB,
+        list_file_bytes=4096 * MIB,
         log_level=logging.INFO,
         log_format="auto",
         stripe_currency="nzd",

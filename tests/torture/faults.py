@@ -26,6 +26,7 @@ from listings.service.passwords import Passwords
 from listings.settings import Settings
 from listings.store import migrations
 from listings.store.scripts import listings
+from listings.store.sqlite import store as sqlite_store
 from listings.store.sqlite import writer as writers
 from listings.store.sqlite.connections import open_writer
 from listings.store.sqlite.file_identity import OpenFiles
@@ -202,6 +203,13 @@ def limit_memory() -> None:
     """Limit the address space to 512 MiB and set the timeouts; not a fault by itself."""
     set_timeouts()
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_LIMIT_BYTES, _MEMORY_LIMIT_BYTES))
+
+
+def build_lists_in_memory() -> None:
+    """Build lists of any size in memory and send them at once."""
+    set_timeouts()
+    sqlite_store.MAX_LIST_BYTES = 1 << 40  # type: ignore[attr-defined]  # the injected fault
+    sqlite_store._MAX_READ_SECONDS = 3600.0
 
 
 def accept_any_body_size() -> None:

@@ -129,6 +129,10 @@ class Settings:
     list_cache_bytes: Annotated[int, Meta(ge=0, le=1024 * _MIB)] = setting(
         "Memory for cached responses (whole lists and single listings), in bytes; 0 turns the cache off.", "16777216"
     )
+    list_file_bytes: Annotated[int, Meta(ge=_MIB, le=512 * 1024 * _MIB)] = setting(
+        "Disk space per process for lists of more than 256 KiB, in bytes. They are sent from files in the data folder.",
+        "4294967296",
+    )
     log_level: int = setting(
         "info (every request), warning (401, 403, 429 and problems) or error.", "info", parser=values.parse_log_level
     )

@@ -424,7 +424,7 @@ INSTRUMENT = Instrument(
     16,
     "mutation: small bugs in request checks, service, field rules, limiters and keys",
     "the nearest tests kill 90 % of the mutants",
-    9,
+    6,
     run,
     control,
 )

@@ -238,7 +238,7 @@ async def _listings_page(
 ) -> Response:
     services = site_of(request).services
     query, errors = search.query()
-    page = await services.listings.find(member.caller, query)
+    page = await services.listings.find_summaries(member.caller, query)
     return console_page(
         request,
         "listings.html",

@@ -4,12 +4,21 @@ Reads and creates take one round trip. Every other write is a transaction of its
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from time import monotonic
 from typing import NamedTuple, TypeVar
 
 from listings.contract.history import Actor
-from listings.contract.listings import AddResult, IdempotencyRecord, IndexStep
+from listings.contract.listings import (
+    MAX_LIST_BYTES,
+    ROW_BYTES,
+    AddResult,
+    IdempotencyRecord,
+    IndexStep,
+    LargeListError,
+    Pieces,
+)
 from listings.domain.account_limits import NO_LIMITS, AccountLimits
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import (
@@ -47,6 +56,7 @@ _CALLER_CACHE_SECONDS = 1.0
 _CALLER_CHANGE_SECONDS = 1.05  # until no process has an older caller in its cache, even if its clock is a bit slower
 _MAX_CACHED = 10_000  # callers, and accounts whose listings are indexed
 _UNDEFINED_TABLE = "42P01"
+_SIZE = f"octet_length(title) + octet_length(content) + {ROW_BYTES}"
 _STATUS = f"SELECT version, name, checksum, pg_is_in_recovery() FROM ({APPLIED}) AS applied"
 
 
@@ -57,7 +67,18 @@ def _build_merge(statement: str, order: str) -> str:
 
 
 GET_REVISION = "SELECT account_id, revision FROM account_state WHERE bucket = $1 AND account_id = $2"
-PAGE_LISTINGS = _build_merge(sql.PAGE_LISTINGS, "ORDER BY id LIMIT $4")
+PAGE_LISTINGS = f"""
+SELECT {sql.LISTING_COLUMNS} FROM (
+    SELECT *, sum({_SIZE}) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS size_before
+    FROM ({_build_merge(sql.PAGE_LISTINGS, "ORDER BY id LIMIT $4")}) AS page) AS measured
+WHERE COALESCE(size_before, 0) < {MAX_LIST_BYTES}
+ORDER BY id
+"""
+MEASURE_LIST = f"""
+SELECT COALESCE(sum({_SIZE}), 0) FROM (
+    SELECT title, content FROM listings WHERE bucket = $1 AND account_id = $2 AND is_active AND deleted_at IS NULL
+    ORDER BY id DESC LIMIT {MAX_LIST_BYTES // ROW_BYTES + 1}) AS few
+"""
 PAGE_CREATIONS = _build_merge(member_sql.PAGE_CREATIONS, "ORDER BY id DESC LIMIT $4")
 SEARCHES = frozenset({market.SITEMAP, LIST_FACETS, PAGE_LISTINGS, PAGE_CREATIONS, member_sql.PAGE_EVENTS})
 """Pages that follow an index. Otherwise the planner may sort all rows after the cursor."""
@@ -96,6 +117,7 @@ class PostgresStore(
         self._revisions = BatchedLookups(GET_REVISION, self._use)
         self._callers: dict[bytes, _CachedCaller] = {}
         self._written_before: int | None = None  # the value of `_written` after the last step of the market index
+        self._turn = asyncio.Lock()  # one piece of a list is read at a time
         self._indexed: set[int] = set()  # accounts whose listings are known to be indexed, so that creates need words
 
     async def open(self) -> None:
@@ -157,6 +179,8 @@ class PostgresStore(
     # Listings
 
     async def list_listings(self, bucket: int, account_id: int) -> list[Listing]:
+        if (await self._read(MEASURE_LIST, bucket, account_id))[0][0] > MAX_LIST_BYTES:
+            raise LargeListError
         return [Listing(*row) for row in await self._read(sql.LIST_LISTINGS, bucket, account_id)]
 
     async def get_listing(self, listing_id: int) -> Listing | None:
@@ -173,10 +197,37 @@ class PostgresStore(
     async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> list[Listing]:
         partition = (bucket, account_id)
 
-        async def find(session: Session) -> Rows:
+        async def find(session: Session) -> Rows | None:
             return await postgres_search.find(session, partition, query)
 
-        return [build_listing(row) for row in await self._use(find, searching=True)]
+        rows = await self._use(find, searching=True)
+        if rows is None:
+            raise LargeListError
+        return [build_listing(row) for row in rows]
+
+    @asynccontextmanager
+    async def read_listings(self, bucket: int, account_id: int, query: ListingQuery) -> AsyncIterator[Pieces]:
+        session = await self._acquire_for_search()
+        try:
+            await session.execute(postgres_search.SNAPSHOT)
+            pieces = await postgres_search.find_pieces(session, (bucket, account_id), query)
+            yield self._read_pieces(session, (bucket, account_id), pieces)
+        except BaseException as error:
+            await self._give_back(session, keep=isinstance(error, Exception))
+            if isinstance(error, errors.DRIVER_ERRORS):
+                raise log_cause(errors.build_read_error(error), error) from error
+            raise
+        await self._give_back(session)
+
+    async def _read_pieces(
+        self, session: Session, partition: tuple[int, int], pieces: postgres_search.ListingPieces
+    ) -> Pieces:
+        for ids in pieces.ids:
+            async with self._turn:
+                rows = await postgres_search.fetch_piece(session, partition, ids)
+                listings = [build_listing(row) for row in postgres_search.filter_by_words(rows, pieces.words)]
+                await asyncio.sleep(0)
+            yield listings
 
     async def add_listing(  # noqa: PLR0913, PLR0917 - see the contract
         self,
@@ -232,6 +283,11 @@ class PostgresStore(
         self._on_reset = callback
 
     # Helpers
+
+    async def _acquire_for_search(self) -> Session:
+        while not (session := await self._pool.acquire(searching=True)).is_usable:
+            self._pool.discard(session)
+        return session
 
     async def _fetch(self, statement: str, *values: object) -> Rows:
         if statement in SEARCHES:

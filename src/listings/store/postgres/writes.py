@@ -37,10 +37,14 @@ SELECT listing_id, earlier_digest, earlier_result FROM create_listing(
 """
 _LOCK_CLAUSE = " FOR NO KEY UPDATE"
 _LOCK_COUNTER = "SELECT last FROM listing_ids WHERE bucket = $1 FOR UPDATE"
+_MAX_LOCKED_BYTES = 1024 * 1024  # of the texts that are returned together
 _LOCK_LISTINGS = f"""
-SELECT {sql.LISTING_COLUMNS} FROM listings
-WHERE bucket = $1 AND account_id = $2 AND id = ANY($3)
-ORDER BY bucket, id FOR UPDATE
+WITH locked AS MATERIALIZED (
+    SELECT {sql.LISTING_COLUMNS} FROM listings
+    WHERE bucket = $1 AND account_id = $2 AND id = ANY($3)
+    ORDER BY bucket, id FOR UPDATE)
+SELECT {sql.LISTING_COLUMNS} FROM locked
+WHERE (SELECT sum(octet_length(title) + octet_length(content)) FROM locked) <= {_MAX_LOCKED_BYTES}
 """
 _LOCK_ALL_LISTINGS = """
 SELECT id FROM listings WHERE bucket = $1 AND account_id = $2

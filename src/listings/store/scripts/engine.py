@@ -26,7 +26,8 @@ class Engine(Protocol):
     def lock_listings(self, partition: Partition, ids: Sequence[int]) -> Script[dict[int, Listing]]:
         """Lock the account's listings with these ids, and return them by id.
 
-        An engine without row locks returns none, and the script reads each listing when it needs it.
+        An engine without row locks returns none, and none are returned if they are too large together. The script then
+        reads each listing when it needs it.
         """
 
     def prepare_account(self, partition: Partition, new_listings: int) -> Script[bool]:

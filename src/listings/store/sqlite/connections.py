@@ -150,11 +150,11 @@ def open_writer(path: Path) -> apsw.Connection:
     return connection
 
 
-def open_reader(path: Path) -> apsw.Connection:
-    """Open a connection that can't write, for the event loop's thread. The file must exist."""
+def open_reader(path: Path, cache_kibibytes: int = 16384) -> apsw.Connection:
+    """Open a connection that can't write. The file must exist."""
     connection = _open(path)
     connection.set_busy_timeout(_READER_BUSY_TIMEOUT_MS)
-    for pragma in ("query_only = ON", "cache_size = -16384"):
+    for pragma in ("query_only = ON", f"cache_size = -{cache_kibibytes}"):
         connection.execute(f"PRAGMA {pragma}").fetchall()
     return connection
 
