@@ -106,6 +106,10 @@ class Settings:
         "Public URL of the pages, such as https://market.example. Empty: the host of each request.",
         parser=values.parse_base_url,
     )
+    contact: str = setting(
+        "E-mail address or URL of the people to ask about the API; shown in its OpenAPI document.",
+        parser=values.parse_contact,
+    )
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = setting(
         "Proxies whose X-Forwarded-For and X-Forwarded-Proto are trusted: addresses or networks, separated by commas.",
         parser=values.parse_networks,
