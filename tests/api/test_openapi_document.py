@@ -271,6 +271,7 @@ def test_every_header_has_a_valid_example() -> None:
 def test_the_operator_names_the_url_and_the_contact() -> None:
     assert DOCUMENT["servers"][0]["url"] == "/"
     assert "contact" not in DOCUMENT["info"]
+    assert "externalDocs" not in DOCUMENT
     for contact, field in (("help@market.example", "email"), ("https://market.example/help", "url")):
         named = document.build_document(ROUTES, ServiceInfo("https://market.example", contact))
         assert named["info"]["contact"] == {field: contact}

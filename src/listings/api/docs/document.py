@@ -68,10 +68,9 @@ a key.
 def build_document(routes: Routes, about: ServiceInfo) -> Schema:
     """Return the OpenAPI document."""
     documented = {path: methods for path, methods in routes.items() if any(one.operation for one in methods.values())}
-    return {
+    document: Schema = {
         "openapi": "3.1.0",
         "info": _build_info(about.contact),
-        "externalDocs": {"url": f"{about.base_url}/docs", "description": "Reference, with samples and forms to try it"},
         "servers": [{"url": about.base_url or "/", "description": "This service"}],
         "tags": [{"name": name, "description": text} for name, text in TAGS.items()],
         "paths": {path: _build_path(path, methods) for path, methods in documented.items()},
@@ -86,6 +85,9 @@ def build_document(routes: Routes, about: ServiceInfo) -> Schema:
             },
         },
     }
+    if about.base_url:  # its URL must be absolute
+        document["externalDocs"] = {"url": f"{about.base_url}/docs", "description": "Reference with forms to try it"}
+    return document
 
 
 def _build_info(contact: str) -> Schema:
@@ -372,7 +374,7 @@ def _build_batch() -> dict[str, Schema]:
 def _build_batch_results() -> dict[str, Schema]:
     """Return the schemas of the results of a batch. The status and the form of the body tell them apart."""
     errors = sorted({STATUS[code] for code in _RESULT_CODES})
-    kinds = {
+    kinds: Mapping[str, tuple[Schema, str, str]] = {
         "CreateResult": ({"const": 201}, "Created", "A create that was applied."),
         "ChangeResult": ({"const": 200}, "Confirmation", "An update, a delete, or any operation of a dry run."),
         "FailedResult": ({"enum": errors}, "ApiError", "An operation that was not applied."),
