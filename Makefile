@@ -98,7 +98,7 @@ test-compiled: dev .compiled/.built  ## run the tests that reach compiled module
 	npm ci --prefix .clients --ignore-scripts --no-audit --no-fund
 	@touch $@
 
-clients: dev .clients/.packages  ## generate clients in three languages and run a life cycle with each; needs Go and Node.js
+clients: dev .clients/.packages  ## generate clients in four languages and run a life cycle with each; needs Go, a JDK and Node.js
 	$(BIN)/python -m tests.generated_clients
 
 fuzz: dev  ## send more than 20,000 requests generated from the OpenAPI document; CASES=1600 for each operation

@@ -22,8 +22,12 @@ PROGRAMS = ROOT / "clients"
 WORK = ROOT / ".clients"
 DOCUMENT = WORK / "openapi.json"
 NODE_PROGRAMS = WORK / "node_modules" / ".bin"
-ABOUT = {"base_url": "https://market.example", "contact": "help@market.example"}
+BASE_URL = "https://market.example"
 DEBIAN_GO_PACKAGES = "/usr/share/gocode"
+DEBIAN_ANNOTATIONS = "/usr/share/java/geronimo-annotation-1.3-spec.jar"
+ONLY_SOURCES = (
+    "--global-property=apis,models,supportingFiles,apiDocs=false,modelDocs=false,apiTests=false,modelTests=false"
+)
 
 
 def run(*command: str | Path, folder: Path = WORK, variables: Mapping[str, str] | None = None) -> None:
@@ -42,27 +46,51 @@ def run(*command: str | Path, folder: Path = WORK, variables: Mapping[str, str] 
         raise SystemExit(f"{' '.join(map(str, command))} failed:\n{completed.stdout}")
 
 
-def lint(_people: Mapping[str, str]) -> None:
+def lint(_people: dict[str, str]) -> None:
     """Lint the document. A warning counts as a failure."""
     run("spectral", "lint", DOCUMENT, "--ruleset", PROGRAMS / "spectral.yaml", "--fail-severity=hint")
     run("redocly", "lint", DOCUMENT, "--config", PROGRAMS / "redocly.yaml")
 
 
-def check_go(people: Mapping[str, str]) -> None:
-    """openapi-generator for Go, with Debian's package of the one library that it imports."""
+def check_go(people: dict[str, str]) -> None:
+    """Run openapi-generator for Go, with Debian's package of the one library that it imports."""
     source = WORK / "go" / "src"
     options = "--additional-properties=packageName=listings,withGoMod=false"
-    parts = (
-        "--global-property=apis,models,supportingFiles,apiDocs=false,modelDocs=false,apiTests=false,modelTests=false"
+    run(
+        "openapi-generator-cli",
+        "generate",
+        "-g",
+        "go",
+        "-i",
+        DOCUMENT,
+        "-o",
+        source / "listings",
+        options,
+        ONLY_SOURCES,
     )
-    run("openapi-generator-cli", "generate", "-g", "go", "-i", DOCUMENT, "-o", source / "listings", options, parts)
     path, cache = f"{WORK}/go:{DEBIAN_GO_PACKAGES}", f"{WORK}/go/cache"
     go = {"GO111MODULE": "off", "GOFLAGS": "", "GOPATH": path, "GOCACHE": cache}
     run("go", "vet", "-unreachable=false", PROGRAMS / "go" / "main.go", variables=go)
     run("go", "run", PROGRAMS / "go" / "main.go", variables=go | people)
 
 
-def check_attrs(people: Mapping[str, str]) -> None:
+def check_java(people: dict[str, str]) -> None:
+    """Run openapi-generator for Java, with the libraries in its own jar and Debian's package of annotations."""
+    folder = WORK / "java"
+    options = (
+        "--additional-properties=openApiNullable=false,useJakartaEe=false,hideGenerationTimestamp=true,"
+        "invokerPackage=listings,apiPackage=listings.api,modelPackage=listings.model"
+    )
+    generate = ("openapi-generator-cli", "generate", "-g", "java", "--library=native", "-i", DOCUMENT, "-o", folder)
+    run(*generate, options, ONLY_SOURCES)
+    (jar,) = (WORK / "venv" / "lib").glob("python3.*/site-packages/openapi_generator_cli/openapi-generator.jar")
+    path = f"{jar}:{DEBIAN_ANNOTATIONS}:{folder}/classes"
+    sources = [*(folder / "src" / "main").rglob("*.java"), PROGRAMS / "java" / "Main.java"]
+    run("javac", "-nowarn", "-cp", path, "-d", folder / "classes", *sources)
+    run("java", "-cp", path, "Main", variables=people)
+
+
+def check_attrs(people: dict[str, str]) -> None:
     """Run openapi-python-client."""
     folder = WORK / "attrs"
     folder.mkdir()
@@ -70,7 +98,7 @@ def check_attrs(people: Mapping[str, str]) -> None:
     check_python(folder, "attrs_client.py", people)
 
 
-def check_pydantic(people: Mapping[str, str]) -> None:
+def check_pydantic(people: dict[str, str]) -> None:
     """Run datamodel-code-generator."""
     folder = WORK / "pydantic"
     folder.mkdir()
@@ -79,7 +107,7 @@ def check_pydantic(people: Mapping[str, str]) -> None:
     check_python(folder, "pydantic_client.py", people)
 
 
-def check_python(folder: Path, program: str, people: Mapping[str, str]) -> None:
+def check_python(folder: Path, program: str, people: dict[str, str]) -> None:
     """Check the types of a program and run it."""
     path = {"MYPYPATH": str(folder), "PYTHONPATH": str(folder)}
     checker = [sys.executable, "-m", "mypy", "--config-file=", "--strict", f"--cache-dir={WORK}/mypy"]
@@ -87,7 +115,7 @@ def check_python(folder: Path, program: str, people: Mapping[str, str]) -> None:
     run("python", PROGRAMS / "python" / program, variables=path | people)
 
 
-def check_typescript(people: Mapping[str, str]) -> None:
+def check_typescript(people: dict[str, str]) -> None:
     """Run openapi-typescript and openapi-fetch."""
     folder = WORK / "typescript"
     shutil.copytree(PROGRAMS / "typescript", folder)
@@ -96,17 +124,17 @@ def check_typescript(people: Mapping[str, str]) -> None:
     run("node", folder / "out" / "main.js", variables=people)
 
 
-Check: TypeAlias = Callable[[Mapping[str, str]], None]
-CHECKS: tuple[Check, ...] = (lint, check_go, check_attrs, check_pydantic, check_typescript)
+Check: TypeAlias = Callable[[dict[str, str]], None]
+CHECKS: tuple[Check, ...] = (lint, check_go, check_java, check_attrs, check_pydantic, check_typescript)
 
 
 def main() -> None:
     """Run every check against a service of its own, with fresh accounts for each."""
-    for name in ("go", "attrs", "pydantic", "typescript"):
+    for name in ("go", "java", "attrs", "pydantic", "typescript"):
         shutil.rmtree(WORK / name, ignore_errors=True)
     with (
         tempfile.TemporaryDirectory() as folder,
-        RunningService(Path(folder), rate_limit="60", **ABOUT) as running,
+        RunningService(Path(folder), rate_limit="60", base_url=BASE_URL, contact="help@market.example") as running,
     ):
         DOCUMENT.write_bytes(httpx2.get(f"{running.base_url}/openapi.json").content)
         for check in CHECKS:
