@@ -14,7 +14,7 @@ from listings.domain.account_limits import UNLIMITED, AccountLimits
 from listings.domain.errors import Problem
 from listings.ratelimit.mapped import MappedLimiter
 from listings.ratelimit.memory import MemoryLimiter
-from listings.service import Services
+from listings.service import ServiceInfo, Services
 from listings.service.payments.provider import PaymentProvider
 from listings.settings import RedisAddress, Settings
 from listings.store.sqlite.store import SqliteStore
@@ -81,6 +81,7 @@ async def open_services(
         sign_up_open=settings.sign_up,
         market_open=settings.site,
         payments=_build_payments(settings),
+        about=ServiceInfo(settings.base_url, settings.contact),
     )
     maintenance = asyncio.create_task(services.run_maintenance())
     try:

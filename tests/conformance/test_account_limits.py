@@ -17,7 +17,7 @@ from listings.domain.model import Account, ImportedListing, ListingCounts, NewLi
 from tests.conformance.conftest import ENGINES, Run, open_store
 from tests.conformance.helpers import CREATED, FULL, MINIMAL, set_values
 
-pytestmark = pytest.mark.decision("G41")
+pytestmark = pytest.mark.decision("G39")
 DELETED, RESTORED = set_values(is_active=False, deleted_at=5), set_values(deleted_at=None)
 
 

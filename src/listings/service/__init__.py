@@ -7,6 +7,7 @@ engine.
 import asyncio
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from listings.contract.freshness import Freshness
 from listings.contract.rate_limiter import RateLimiter
@@ -31,6 +32,16 @@ from listings.service.transfer import Transfer
 from listings.service.usage import RequestUsage
 
 
+class ServiceInfo(NamedTuple):
+    """What the operator tells the users of the API about the service."""
+
+    base_url: str = ""  # public URL without a trailing slash; empty: the host of each request
+    contact: str = ""  # an e-mail address or a URL
+
+
+NO_INFO = ServiceInfo()
+
+
 class Services:
     """All use cases, by subject, over one store, one rate limiter and one clock.
 
@@ -47,6 +58,7 @@ class Services:
         market_open: bool = True,
         payments: PaymentProvider | None = None,
         passwords: Passwords | None = None,
+        about: ServiceInfo = NO_INFO,
         pause: Pause = asyncio.sleep,
     ) -> None:
         """Create the services.
@@ -58,6 +70,7 @@ class Services:
         passwords = passwords if passwords is not None else Passwords()
         self.limiter = limiter
         self.clock = clock
+        self.about = about
         self.freshness: Freshness = store
         self.access = Access(store, limiter, clock)
         self.listings = Listings(store, clock)

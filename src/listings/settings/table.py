@@ -103,8 +103,13 @@ class Settings:
         "on: serve the market and the console. off: serve only the API; the market's index is not updated.", "on"
     )
     base_url: str = setting(
-        "Public URL of the pages, such as https://market.example. Empty: the host of each request.",
+        "Public URL of the pages and in the OpenAPI document, such as https://market.example. Empty: the host of each "
+        "request.",
         parser=values.parse_base_url,
+    )
+    contact: str = setting(
+        "E-mail address or URL of the people to ask about the API; shown in its OpenAPI document.",
+        parser=values.parse_contact,
     )
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = setting(
         "Proxies whose X-Forwarded-For and X-Forwarded-Proto are trusted: addresses or networks, separated by commas.",

@@ -32,6 +32,7 @@ _REDIS_URL = re.compile(
     r"|(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?(?:/(?P<database>[0-9]{1,5})?)?)"
 )
 _BASE_URL = re.compile(r"https?://(?:[a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?")
+_CONTACT = re.compile(r"[^@\s/]+@[^@\s/]+|https?://[^\s/]\S*")
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?|\*")
 
 
@@ -147,6 +148,15 @@ def parse_base_url(text: str) -> str:
     if text and not _BASE_URL.fullmatch(found):
         raise ValueError("must be like https://market.example, in lowercase and without a path")
     return found
+
+
+def parse_contact(text: str) -> str:
+    """Parse an e-mail address, or an http or https URL. Empty means none."""
+    if text and not _CONTACT.fullmatch(text):
+        raise ValueError(
+            "must be an e-mail address like help@market.example, or a URL like https://market.example/help"
+        )
+    return text
 
 
 def parse_networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:

@@ -1,4 +1,4 @@
-"""Descriptions of every endpoint, error and parameter: the texts that the OpenAPI document needs.
+"""Descriptions of every endpoint for listings, error and parameter: the texts that the OpenAPI document needs.
 
 Those of fields are in `listings.domain.fields` and `schemas`.
 """
@@ -12,13 +12,11 @@ from listings.domain.errors import Code
 from listings.domain.fields import FIELDS
 from listings.domain.listing_json import EXTRA_FIELDS, Record
 
-Tag: TypeAlias = Literal["Listings", "Rate limit", "Health", "Description"]
+Tag: TypeAlias = Literal["Listings", "Rate limit"]
 
 TAGS: Mapping[Tag, str] = {
     "Listings": "List, create, read, update, delete and restore your own listings.",
     "Rate limit": "How many requests your key has left.",
-    "Health": "Health checks for load balancers and monitoring.",
-    "Description": "The description of this API, served by the API itself.",
 }
 
 
@@ -30,7 +28,6 @@ class Success(NamedTuple):
     example: object = None
     status: int = 200
     headers: tuple[str, ...] = ()  # in addition to the common ones
-    content_type: str = "application/json"
 
 
 class Example(NamedTuple):
@@ -68,7 +65,7 @@ _CREATE_ERRORS: tuple[Code, ...] = ("invalid_request", "account_full", "idempote
 _NOT_MODIFIED = Success("Not modified since the ETag that you sent.", "", status=304, headers=_ETAG)
 _UPDATED = Success(
     "The listing is updated; `ETag` is its new tag. With `dry_run=true` nothing is stored and no `ETag` sent.",
-    "Message",
+    "Confirmation",
     {"message": "listing updated"},
     headers=(*_ETAG, *_PREFERENCES),
 )
@@ -103,7 +100,8 @@ CREATE = Operation(
     description=(
         "Only `title` and `content` are required. Unknown and read-only fields are ignored and named in "
         "`X-Ignored-Fields`. With an `Idempotency-Key` you can repeat the request for 24 hours without creating a "
-        "second listing."
+        "second listing. With `dry_run=true` a valid request returns 200 instead of 201, with "
+        '`{"message": "listing would be created"}`: there is no id, because nothing is stored.'
     ),
     responses=(
         Success(
@@ -113,17 +111,11 @@ CREATE = Operation(
             status=201,
             headers=("Location", "Idempotent-Replayed", *_PREFERENCES),
         ),
-        Success(
-            "With `dry_run=true`: the listing would be created; nothing is stored.",
-            "Message",
-            {"message": "listing would be created"},
-            headers=("Idempotent-Replayed", *_PREFERENCES),
-        ),
     ),
     codes=_CREATE_ERRORS,
     parameters=params.WRITE_PARAMETERS,
     headers=("Prefer", "Idempotency-Key"),
-    body="NewListing",
+    body="ListingCreate",
     examples={
         "shortest": Example("Required fields only", {"title": "Road bike", "content": "Alloy frame, 56 cm."}),
         "full": Example(
@@ -219,7 +211,7 @@ PATCH = Operation(
     codes=_EDIT_ERRORS,
     parameters=params.WRITE_PARAMETERS,
     headers=("Prefer", "If-Match"),
-    body="ListingChange",
+    body="ListingUpdate",
     examples=_CHANGES,
 )
 
@@ -236,7 +228,9 @@ DELETE = Operation(
     description="Deletes the listing. You can't read or update it until you restore it.",
     responses=(
         Success(
-            "The listing is deleted. With `dry_run=true` nothing is stored.", "Message", {"message": "listing deleted"}
+            "The listing is deleted. With `dry_run=true` nothing is stored.",
+            "Confirmation",
+            {"message": "listing deleted"},
         ),
     ),
     codes=_EDIT_ERRORS,
@@ -252,7 +246,7 @@ RESTORE = Operation(
     responses=(
         Success(
             "The listing is restored; `ETag` is its new tag. With `dry_run=true` nothing is stored and no `ETag` sent.",
-            "Message",
+            "Confirmation",
             {"message": "listing restored"},
             headers=_ETAG,
         ),
@@ -273,72 +267,6 @@ RATE_LIMIT = Operation(
     responses=(
         Success("The rate limit.", "RateLimit", {"limit": 1000, "window": 3600, "remaining": 995, "reset": 1795247675}),
     ),
-)
-
-HEALTH = Operation(
-    id="getHealth",
-    tag="Health",
-    summary="Check that the process responds",
-    description="Does not use the database.",
-    responses=(Success("The process responds.", "Health", {"status": "ok"}),),
-)
-
-READINESS = Operation(
-    id="getReadiness",
-    tag="Health",
-    summary="Check that the service is ready",
-    description="Returns 503 if the database is not writable, the rate limiter fails, or the service is shutting down.",
-    responses=(Success("The service is ready.", "Readiness", {"status": "ready"}),),
-)
-
-DOCUMENT = Operation(
-    id="getDescription",
-    tag="Description",
-    summary="Get the OpenAPI document",
-    description="Returns OpenAPI 3.1, generated from the same tables that the server uses.",
-    responses=(Success("The OpenAPI document.", "Description", headers=_ETAG), _NOT_MODIFIED),
-    headers=_CONDITIONAL,
-)
-
-PAGE = Operation(
-    id="getReference",
-    tag="Description",
-    summary="Get the API reference page",
-    description="Returns this reference: every operation with code samples and a form to try it.",
-    responses=(
-        Success(
-            "The reference page.",
-            "File",
-            headers=(*_ETAG, "Content-Security-Policy", "Referrer-Policy"),
-            content_type="text/html; charset=utf-8",
-        ),
-        _NOT_MODIFIED,
-    ),
-    headers=_CONDITIONAL,
-)
-
-STYLE = Operation(
-    id="getReferenceStyle",
-    tag="Description",
-    summary="Get the style sheet of the reference page",
-    description="Returns the CSS of the reference page.",
-    responses=(
-        Success("The style sheet.", "File", headers=_ETAG, content_type="text/css; charset=utf-8"),
-        _NOT_MODIFIED,
-    ),
-    headers=_CONDITIONAL,
-)
-
-SCRIPT = Operation(
-    id="getReferenceScript",
-    tag="Description",
-    summary="Get the script of the reference page",
-    description="Returns the JavaScript with which the reference page sends requests.",
-    responses=(
-        Success("The script.", "File", headers=_ETAG, content_type="text/javascript; charset=utf-8"),
-        _NOT_MODIFIED,
-    ),
-    headers=_CONDITIONAL,
 )
 
 
@@ -411,7 +339,7 @@ ERROR_DOCS: Mapping[Code, ErrorDoc] = {
         "The HTTP version is neither 1.0 nor 1.1.", "Only HTTP/1.0 and HTTP/1.1 are supported"
     ),
 }
-"""Every error code."""
+"""Every error code of the API."""
 
 _ALL_EXTRAS = f"{', '.join(params.EXTRAS[:-1])} and {params.EXTRAS[-1]}"
 PARAMETER_DESCRIPTIONS: Mapping[str, str] = {
