@@ -15,7 +15,7 @@ endef
 AS_USED := PYTHONPATH=$(CURDIR)/.compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev compiled run clean-data test test-coverage test-timing test-compiled fuzz bench bench-peers bench-scale bench-check torture check lint types imports prose screenshots format lock clean
+.PHONY: help setup dev compiled run clean-data test test-coverage test-timing test-compiled test-citus clients fuzz bench bench-peers bench-scale bench-check torture check lint types imports prose screenshots format lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 15
@@ -90,6 +90,22 @@ test-compiled: dev .compiled/.built  ## run the tests that reach compiled module
 	LISTINGS_TEST_COMPILED=1 $(AS_USED) $(BIN)/python -m pytest $(PARALLEL) \
 	    -m "not alone and not timing and not as_written" -k "not postgres and not citus" $(COMPILED_TESTS)
 
+# The first line of pytest says what is missing if the database is not one on a Citus coordinator.
+test-citus: dev  ## run the conformance and API tests on Citus: LISTINGS_TEST_CITUS_URL=postgresql://... make test-citus
+	@test -n "$$LISTINGS_TEST_CITUS_URL" || { echo "Set LISTINGS_TEST_CITUS_URL to a database on a Citus coordinator (docs/testing.md)"; exit 1; }
+	$(BIN)/python -m pytest $(PARALLEL) -k citus tests/conformance tests/api tests/deploy
+
+.clients/.packages: requirements/clients.txt clients/package-lock.json
+	@mkdir -p .clients
+	$(PYTHON) -m venv .clients/venv
+	.clients/venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/clients.txt
+	cp clients/package.json clients/package-lock.json .clients
+	npm ci --prefix .clients --ignore-scripts --no-audit --no-fund
+	@touch $@
+
+clients: dev .clients/.packages  ## generate clients in four languages and run a life cycle with each; needs Go, a JDK and Node.js
+	$(BIN)/python -m tests.generated_clients
+
 fuzz: dev  ## send more than 20,000 requests generated from the OpenAPI document; CASES=1600 for each operation
 	$(BIN)/python -m tests.api.fuzzing $(or $(CASES),1600)
 
@@ -136,6 +152,7 @@ lock: dev  ## pin the newest allowed dependencies that are at least a week old, 
 	$(BIN)/uv pip compile --quiet --universal --upgrade --exclude-newer "7 days" --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --python-version 3.11 pyproject.toml -o requirements/runtime.txt
 	$(BIN)/uv pip compile --quiet --universal --upgrade --exclude-newer "7 days" --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --python-version 3.11 --group dev -c requirements/runtime.txt -o requirements/dev.txt
 	$(BIN)/uv pip compile --quiet --universal --upgrade --exclude-newer "7 days" --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --python-version 3.11 --group build -c requirements/dev.txt -o requirements/build.txt
+	$(BIN)/uv pip compile --quiet --universal --upgrade --exclude-newer "7 days" --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --python-version 3.11 --group clients -c requirements/dev.txt -o requirements/clients.txt
 
 clean:  ## delete everything that the other targets create, except the data
-	rm -rf $(VENV) .compiled build .peers .coverage .coverage.* .mypy_cache .ruff_cache .hypothesis htmlcov dist
+	rm -rf $(VENV) .clients .compiled build .peers .coverage .coverage.* .mypy_cache .ruff_cache .hypothesis htmlcov dist

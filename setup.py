@@ -12,9 +12,9 @@ from setuptools import Extension, setup
 
 _PACKAGE = Path("src/listings")
 _COMPILED = {
-    "api": ("app", "codec", "handlers", "rate_limit_headers", "request", "response_cache", "routes"),
+    "api": ("app", "codec", "handlers", "lists", "rate_limit_headers", "request", "response_cache", "routes"),
     "domain": ("api_keys", "fields"),
-    "http": ("asgi", "connection", "eager", "exchange", "uvicorn_base", "write_buffer"),
+    "http": ("asgi", "connection", "eager", "exchange", "unsent_bytes", "uvicorn_base", "write_buffer"),
     "ratelimit": ("mapped",),
     "store/sqlite": ("revision_cache", "write_lock"),
 }

@@ -120,7 +120,7 @@ async def _add(seller: Seller, count: int) -> None:
 
 async def _requests(owner: Seller) -> list[Request]:
     secret = (await owner.services.keys.add(owner.account, "bench", api_keys.generate())).secret
-    found = await store_of(owner.services).list_listings(owner.key.bucket, owner.account.id)
+    found = await store_of(owner.services).page_listings(owner.key.bucket, owner.account.id, 0, _LISTINGS_PER_ACCOUNT)
     random_ = random.Random(owner.account.id)  # noqa: S311 - not a secret
     chosen = random_.sample(found, min(_REQUESTS_PER_ACCOUNT, len(found)))
     return [Request("GET", f"{PATH}/{listing.id}", secret) for listing in chosen]

@@ -4,24 +4,25 @@
 --     psql --set=ON_ERROR_STOP=on --file=deploy/citus.sql "$LISTINGS_DATABASE_URL"
 --
 -- Before you run it:
---   - Stop the services, run `listings migrate`, and back up the database (`pg_dump`).
---   - As a superuser, run `CREATE EXTENSION citus` in this database on the coordinator and in a database of the same
---     name on every worker. Then, on the coordinator, run `SELECT citus_set_coordinator_host('HOST', 5432)`, and
---     `SELECT citus_add_node('HOST', 5432)` for each worker.
+--   - Set up the cluster as docs/scaling.md describes. Without nodes that can log in to each other as the service's role,
+--     the first statement of this file that distributes a table fails.
+--   - Stop the services, run `listings migrate`, and back up the database (docs/scaling.md).
 --   - Run this file as the role that the service uses, which must own the tables.
 -- Run it only once. Each statement is one transaction. If a statement fails, restore the backup into a new database.
--- Create accounts and keys only through the coordinator: on a worker, sequences count from 2^48.
+-- The service connects only to the coordinator. It refuses a worker: sequences count from 2^48 there, and the local
+-- tables are missing.
 --
--- Tested on Citus 13.2.2 with PostgreSQL 15, with a schema of the same keys and 127,000 listings: the two settings, the
--- distribution in this order, the removal of local rows, a function that is delegated by its bucket, a role's
--- lock_timeout on the workers, and CREATE STATISTICS on the shards. Not tested there: this file as a whole,
--- `listing_words`, `imports` and `views`, the market, the console's tables, the partial indexes and the word index of
--- the search (plain indexes with options, which Citus creates unchanged), the planner settings, and
--- `run_command_on_shards`.
--- tests/deploy/test_citus.py checks every name, column and signature against a migrated PostgreSQL database.
+-- Run on Citus 13.2 with a coordinator and two workers, where the black-box tests of the API passed. Not run there: the
+-- indexing of the market, whose statements Citus rejected then and which have changed, multi_shard_modify_mode for the
+-- role, and the conformance tests.
+-- tests/deploy/test_citus.py checks every name, column and signature against a migrated PostgreSQL database, and
+-- `make test-citus` runs the conformance and API tests on a cluster (docs/testing.md).
 --
 -- Local tables, on the coordinator: database_id, schema_migrations, market, market_places, market_indexer, view_salts
 -- The market is searched across all buckets, which is fastest on a single node.
+
+-- Without this, psql shows a notice for each table whose rows are copied to the shards.
+SET client_min_messages = warning;
 
 -- Without this, foreign keys from tables that are still local to distributed tables are rejected.
 SET citus.enable_local_reference_table_foreign_keys = off;
@@ -37,6 +38,7 @@ SELECT create_reference_table('members');
 SELECT create_reference_table('sessions');
 SELECT create_reference_table('invitations');
 SELECT create_reference_table('sign_in_attempts');
+SELECT create_reference_table('sign_in_devices');
 SELECT create_reference_table('payments');
 
 -- All rows of a bucket are in one shard, so that each query of the service needs only one shard.
@@ -63,6 +65,7 @@ SELECT truncate_local_data_after_distributing_table('listings');
 SELECT truncate_local_data_after_distributing_table('listing_ids');
 SELECT truncate_local_data_after_distributing_table('account_state');
 SELECT truncate_local_data_after_distributing_table('payments');
+SELECT truncate_local_data_after_distributing_table('sign_in_devices');
 SELECT truncate_local_data_after_distributing_table('sign_in_attempts');
 SELECT truncate_local_data_after_distributing_table('invitations');
 SELECT truncate_local_data_after_distributing_table('sessions');
@@ -73,7 +76,7 @@ SELECT truncate_local_data_after_distributing_table('accounts');
 -- Outside a transaction block, a create is one call to the worker that has the bucket. Inside one, the coordinator runs
 -- the function and sends each statement to the worker, with the same result.
 SELECT create_distributed_function(
-    'create_listing(smallint, bigint, bigint, text, text, text, text, text, bigint, text, text, text, text, double precision, double precision, boolean, text, text[], text, bytea, bigint, bigint, bigint)',
+    'create_listing(smallint, bigint, bigint, bigint, bigint, text, text, text, text, text, bigint, text, text, text, text, double precision, double precision, boolean, text, text[], text, bytea, bigint, bigint, bigint)',
     'of_bucket',
     colocate_with => 'listings');
 
@@ -84,7 +87,8 @@ FROM run_command_on_shards('listings', 'ALTER TABLE %s ALTER COLUMN bucket SET (
 WHERE NOT success;
 
 -- Settings of a session apply only on the coordinator. Settings of a role also apply to its sessions on the workers,
--- where queries are planned. lock_timeout limits the wait for a row there. The other settings are those of the
+-- where queries are planned. multi_shard_modify_mode is for the step that indexes the market: it reads listings of all
+-- shards and then changes an account, which Citus rejects after a parallel read. lock_timeout limits the wait for a row there. The other settings are those of the
 -- service's sessions for searches. On the workers they apply to all statements, because Citus sends at most SET LOCAL
 -- there, and only in a transaction, for which each search would need more round trips. On the coordinator, the
 -- service's sessions override them. statement_timeout is not set here: the service's own one already cancels statements
@@ -94,8 +98,8 @@ DECLARE
     setting text;
 BEGIN
     FOREACH setting IN ARRAY ARRAY[
-        'lock_timeout = ''3s''', 'jit = off', 'enable_seqscan = off', 'enable_hashjoin = off', 'enable_mergejoin = off',
-        'enable_sort = off', 'enable_incremental_sort = off']
+        'citus.multi_shard_modify_mode = ''sequential''', 'lock_timeout = ''3s''', 'jit = off', 'enable_seqscan = off',
+        'enable_hashjoin = off', 'enable_mergejoin = off', 'enable_sort = off', 'enable_incremental_sort = off']
     LOOP
         EXECUTE format('ALTER ROLE CURRENT_USER IN DATABASE %I SET %s', current_database(), setting);
     END LOOP;

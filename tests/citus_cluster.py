@@ -1,8 +1,10 @@
 """Test databases on an existing Citus cluster, whose URL is LISTINGS_TEST_CITUS_URL."""
 
 import asyncio
+import fcntl
 import os
 import re
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -12,7 +14,9 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 import asyncpg
+import pytest
 
+from listings.service import maintenance
 from listings.store.postgres import migrate
 
 ADDRESS = os.environ.get("LISTINGS_TEST_CITUS_URL", "")
@@ -39,6 +43,7 @@ _TABLES = (
     "invitations",
     "members",
     "sign_in_attempts",
+    "sign_in_devices",
     "payments",
     "account_state",
     "api_keys",
@@ -55,6 +60,8 @@ _EMPTY = (
     "SELECT setval(pg_get_serial_sequence('api_keys', 'id'), 1, false)",
     "UPDATE database_id SET id = replace(CAST(gen_random_uuid() AS text), '-', '')",
 )
+_IS_CITUS = "SELECT to_regclass('pg_catalog.pg_dist_node') IS NOT NULL"
+_LOCK = Path(tempfile.gettempdir(), "listings-test-citus.lock")
 _COUNT_MULTI_SHARD = "SELECT query_execution_multi_shard FROM citus_stat_counters WHERE name = current_database()"
 
 
@@ -74,6 +81,43 @@ def split_statements(text: str) -> list[str]:
     return found
 
 
+def find_problem(address: str = ADDRESS) -> str | None:
+    """Return why the tests can't use LISTINGS_TEST_CITUS_URL, on one line, or None."""
+
+    async def check() -> str | None:
+        connection = await asyncpg.connect(address, timeout=10)
+        try:
+            if not await connection.fetchval(_IS_CITUS):
+                return "is plain PostgreSQL: run `CREATE EXTENSION citus` there"
+            if await connection.fetchval("SELECT groupid FROM pg_dist_local_group"):
+                return "is a worker: use the coordinator"
+            if not await connection.fetchval("SELECT count(*) FROM pg_dist_node"):
+                return "knows no nodes: run `SELECT citus_set_coordinator_host('HOST', PORT)` there"
+        finally:
+            await connection.close()
+        return None
+
+    try:
+        problem = asyncio.run(check())
+    except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        problem = f"can't be reached: {' '.join(str(error).split())}"
+    return None if problem is None else f"The database of LISTINGS_TEST_CITUS_URL {problem} (docs/testing.md)"
+
+
+def hold_background_work(patch: pytest.MonkeyPatch) -> None:
+    """Keep services that start meanwhile from doing background work, which may query every shard."""
+    for interval in ("_MAINTENANCE_SECONDS", "_MARKET_SECONDS", "_USAGE_SECONDS", "_INDEX_SECONDS"):
+        patch.setattr(maintenance, interval, 24 * 3600)
+
+
+@contextmanager
+def _lock() -> Iterator[None]:
+    """Let one process at a time change what all databases share, such as the settings of roles."""
+    with _LOCK.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 class CitusCluster:
     """Provides databases distributed by deploy/citus.sql. They are created on demand and dropped at the end."""
 
@@ -91,8 +135,9 @@ class CitusCluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name in self._created:
-            self._on_all_nodes(self._parts.path[1:], f"DROP DATABASE {name} WITH (FORCE)")
+        with _lock():
+            for name in self._created:
+                self._on_all_nodes(self._parts.path[1:], f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
     def url(self, database: str, node: _Node | None = None) -> str:
         netloc = self._parts.netloc
@@ -103,7 +148,7 @@ class CitusCluster:
     @contextmanager
     def database(self) -> Iterator[str]:
         """Yield the URL of a database with the schema and no rows. It is emptied and reused afterwards."""
-        name = self._reusable.pop() if self._reusable else self._create()
+        name = self._reusable.pop() if self._reusable else self._create_alone()
         yield self.url(name)
         for statement in _EMPTY:  # one at a time, because Citus can't change shards and reference tables together
             self._execute(name, statement)
@@ -112,11 +157,15 @@ class CitusCluster:
 
     def count_multi_shard(self) -> int:
         """Return how many statements on the databases in use went to more than one shard."""
-        in_use = (name for name in self._created if name not in self._reusable)
+        in_use = (name for name in self._base_counts if name not in self._reusable)  # not those being created
         return sum(self._count(name) - self._base_counts[name] for name in in_use)
 
     def _count(self, database: str) -> int:
         return int(self._execute(database, _COUNT_MULTI_SHARD)[0][0])
+
+    def _create_alone(self) -> str:
+        with _lock():
+            return self._create()
 
     def _create(self) -> str:
         name = f"{self._prefix}{next(self._numbers)}"

@@ -18,7 +18,8 @@ from hypothesis import HealthCheck, settings
 
 from listings import is_compiled
 from listings.store.postgres import pool
-from tests.citus_cluster import ADDRESS, CitusCluster
+from listings.store.postgres import store as postgres_store
+from tests.citus_cluster import ADDRESS, CitusCluster, find_problem, hold_background_work
 from tests.harness import TIMEOUT, Cast, DatabaseUrls, Harness, Person, RunningService, build_sqlite_url, create_member
 from tests.postgres_server import FolderDatabases, PostgresServer
 from tests.redis_server import RedisServer
@@ -40,6 +41,8 @@ def pytest_sessionstart() -> None:
     """Fail if the compiled program should be tested, but is not compiled."""
     if os.environ.get("LISTINGS_TEST_COMPILED") and not is_compiled():
         raise pytest.UsageError("The program is not compiled: run `make test-compiled`")
+    if ADDRESS and (problem := find_problem()) is not None:
+        raise pytest.UsageError(problem)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -93,6 +96,7 @@ def postgres() -> Iterator[PostgresServer]:
     """One PostgreSQL server for all tests; each test has its own databases."""
     with pytest.MonkeyPatch.context() as patch, PostgresServer() as server:
         patch.setattr(pool, "_MIN_CONNECT_TIMEOUT_SECONDS", TIMEOUT)
+        patch.setattr(postgres_store, "_CALLER_CHANGE_SECONDS", 0)  # other processes are tested in test_revocation.py
         yield server
 
 
@@ -174,8 +178,12 @@ def running_on_citus(
 ) -> Iterator[RunningService]:
     """One service on Citus for all tests."""
     folder = tmp_path_factory.mktemp("running-on-citus")
-    with RunningService(folder, database=databases_in_citus.get_url(folder)) as service:
-        yield service
+    with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            hold_background_work(patch)  # before the service starts, which reads the intervals once
+            running = RunningService(folder, database=databases_in_citus.get_url(folder))
+            stack.enter_context(running)
+        yield running
 
 
 @pytest.fixture

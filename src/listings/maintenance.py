@@ -177,6 +177,11 @@ def find_orphaned_wal(settings: Settings) -> tuple[Path | None, str]:
     return connections.find_orphaned_wal(settings.file), connections.ORPHANED_WAL_ADVICE
 
 
+def find_recovery_marker(settings: Settings) -> str | None:
+    """Return why the database must be recovered before the service can start, and how, or None."""
+    return connections.find_marker(settings.file)
+
+
 def get_free_bytes(settings: Settings) -> tuple[int, int]:
     """Return the bytes by which the database can grow, and the minimum at which the store is ready."""
     return connections.get_free_bytes(settings.file), connections.MIN_FREE_BYTES

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from listings.contract.rate_limiter import RateLimiter
+from listings.domain.account_limits import UNLIMITED, AccountLimits
 from listings.domain.errors import Problem
 from listings.domain.plan import PlanTerms
 from listings.ratelimit.mapped import MappedLimiter
 from listings.ratelimit.memory import MemoryLimiter
-from listings.service import Services
+from listings.service import ServiceInfo, Services
 from listings.service.payments.provider import PaymentProvider
 from listings.settings import RedisAddress, Settings
 from listings.store.sqlite.store import SqliteStore
@@ -80,8 +81,8 @@ async def open_services(
         clock,
         sign_up_open=settings.sign_up,
         market_open=settings.site,
-        plan=build_plan(settings),
         payments=_build_payments(settings),
+        about=ServiceInfo(settings.base_url, settings.contact, build_plan(settings)),
     )
     maintenance = asyncio.create_task(services.run_maintenance())
     try:
@@ -96,13 +97,15 @@ async def open_services(
 
 
 def _build_store(settings: Settings, metrics: "Metrics | None") -> "SqliteStore | PostgresStore":
+    limits = AccountLimits(settings.max_account_listings or UNLIMITED, settings.max_account_bytes or UNLIMITED)
     if isinstance(settings.database, Path):
-        return SqliteStore(settings.database, metrics.record_batch if metrics is not None else None)
+        return SqliteStore(settings.database, metrics.record_batch if metrics is not None else None, limits)
     from listings.store.postgres.pool import PoolLimits
     from listings.store.postgres.store import PostgresStore
 
     create_data_folder(settings)
-    return PostgresStore(settings.database, PoolLimits(settings.database_connections, settings.database_timeout))
+    pool_limits = PoolLimits(settings.database_connections, settings.database_timeout)
+    return PostgresStore(settings.database, pool_limits, account_limits=limits)
 
 
 def create_data_folder(settings: Settings) -> None:
@@ -127,6 +130,8 @@ def build_application(
         cors_origins=settings.cors_origins,
         max_body_bytes=settings.max_body_bytes,
         max_cache_bytes=settings.list_cache_bytes,
+        file_folder=settings.file.parent,
+        max_file_bytes=settings.list_file_bytes,
         request_log=request_log,
         on_response=observers.metrics.record_response if observers.metrics is not None else None,
         trace=observers.trace,

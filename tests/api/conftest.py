@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from listings.service import maintenance
-from tests.citus_cluster import ADDRESS, CitusCluster
+from tests.citus_cluster import ADDRESS, CitusCluster, hold_background_work
 
 ENGINES = ["sqlite", "postgres", *(["citus"] if ADDRESS else [])]
 ASKS_ALL_SHARDS = {"test_a_key_is_stored_for_24_hours"}  # runs the purge, which no request runs
@@ -24,8 +23,7 @@ def _one_shard_per_request(
     if engine != "citus":
         yield
         return
-    for interval in ("_MAINTENANCE_SECONDS", "_MARKET_SECONDS", "_USAGE_SECONDS"):
-        monkeypatch.setattr(maintenance, interval, 24 * 3600)  # background work may query every shard
+    hold_background_work(monkeypatch)  # of services that this test starts
     cluster: CitusCluster = request.getfixturevalue("citus")
     before = cluster.count_multi_shard()
     yield

@@ -10,13 +10,12 @@ import schemathesis
 from schemathesis import Case, GenerationMode, HookContext, Response
 from schemathesis.core.failures import AcceptedNegativeData, Failure
 from schemathesis.core.parameters import ParameterLocation
-from schemathesis.openapi.checks import RejectedPositiveData, UseAfterFree
+from schemathesis.openapi.checks import RejectedPositiveData, UndefinedStatusCode, UseAfterFree
 
 from listings.api.docs.headers import build_parameters
 
 _IDEMPOTENCY_KEY = re.compile(build_parameters()["Idempotency-Key"]["schema"]["pattern"])
 _PRICES = ("price", "price_min", "price_max")
-_TEXTS = ("text/html", "text/css", "text/javascript")
 _NOT_DESCRIBED = {"connection", "content-type"}  # belongs to the connection; described by the media type
 
 # A schema describes one value; these codes depend on earlier requests.
@@ -35,11 +34,6 @@ _BEYOND_SCHEMAS = re.compile(
     r"|and \d+ more",
     re.DOTALL,
 )
-
-
-@schemathesis.deserializer(*_TEXTS)
-def text(_context: Any, response: Response) -> str:
-    return response.text
 
 
 @schemathesis.check
@@ -96,6 +90,9 @@ def filter_failure(_context: HookContext, failure: Failure, case: Case[Any], res
         return not _is_justly_rejected(response)
     if isinstance(failure, AcceptedNegativeData):
         return not _is_justly_accepted(case)
+    if isinstance(failure, UndefinedStatusCode):
+        # A dry run of a create is described in words, because generators need one success.
+        return (case.operation.definition.raw["operationId"], response.status_code) != ("createListing", 200)
     if isinstance(failure, UseAfterFree):
         return str(case.path_parameters["id"]) in _deleted
     return True

@@ -7,6 +7,8 @@ import apsw
 import httpx2
 import pytest
 
+from listings.domain.errors import Unavailable
+from listings.domain.timestamps import format_timestamp
 from tests.harness import Harness
 
 
@@ -48,6 +50,19 @@ def test_a_full_disk_is_not_ready(harness: Harness, monkeypatch: pytest.MonkeyPa
     assert (response.status, response.json()) == (503, {"error": "The disk is almost full"})
 
 
+def test_writes_that_fail_are_not_ready_until_one_succeeds(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise apsw.IOError("EIO")
+
+    alice = harness.person("alice")
+    with monkeypatch.context() as patch:
+        patch.setattr("listings.store.sqlite.writer._run_without_savepoints", fail)
+        new = {"title": "Lamp", "content": "Bright."}
+        assert harness.fetch("POST", "/api/v1/listings", key=alice.key, json=new).status == 503
+        assert [harness.fetch("GET", "/readyz").status for _ in range(2)] == [503, 503]
+    assert harness.fetch("GET", "/readyz").status == 200
+
+
 def test_a_removed_database_is_not_ready_and_rejects_only_writes(harness: Harness) -> None:
     alice = harness.person("alice")
     harness.settings.file.unlink()
@@ -76,3 +91,17 @@ def test_a_limiter_that_cannot_count_rejects_requests_with_503(harness: Harness)
 def test_a_service_without_a_limit_is_ready(tmp_path: Path) -> None:
     with Harness(tmp_path, rate_limit="0") as harness:
         assert harness.fetch("GET", "/readyz").status == 200
+
+
+def test_a_market_that_cannot_be_indexed_is_reported(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    alice = harness.person("alice")
+    harness.fetch("POST", "/api/v1/listings", key=alice.key, json={"title": "Lamp", "content": "Bright."})
+    with monkeypatch.context() as patch:
+        patch.setattr("listings.store.scripts.market_index._LAST_SERIAL", "SELECT nothing")
+        with pytest.raises(Unavailable):
+            harness.run(harness.services.market.index())
+    degraded = [f"the market has not been indexed since {format_timestamp(harness.clock())}"]
+    response = harness.fetch("GET", "/readyz")
+    assert (response.status, response.json()) == (200, {"status": "ready", "degraded": degraded})
+    harness.run(harness.services.market.index())
+    assert harness.fetch("GET", "/readyz").json() == {"status": "ready"}

@@ -410,7 +410,6 @@ def test_a_quick_result_is_not_written() -> None:
     assert "A quick result is not worth storing: leave out --quick or --write" in outcome.stderr
 
 
-@pytest.mark.timing
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 def test_a_short_run_measures_creates_and_cleans_up(tmp_path: Path) -> None:
     options = ["--rounds", "1", "--seconds", "1", "--connections", "4", "--scenario", "create"]

@@ -24,7 +24,7 @@ def test_creates_are_summarized_by_median_and_maximum() -> None:
     )
 
 
-@pytest.mark.timing
+@pytest.mark.uncovered
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 def test_a_short_run_measures_both_and_cleans_up(tmp_path: Path) -> None:
     options = ["--rounds", "1", "--creates", "1", "--seconds", "1", "--folder", str(tmp_path)]

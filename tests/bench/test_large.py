@@ -32,7 +32,7 @@ def test_runs_are_summarized_by_medians() -> None:
     ]
 
 
-@pytest.mark.timing
+@pytest.mark.uncovered
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 def test_a_short_run_measures_and_cleans_up(tmp_path: Path) -> None:
     options = ["--listings", "20000", "--rounds", "1", "--seconds", "1", "--folder", str(tmp_path)]

@@ -118,7 +118,7 @@ class Program:
     def __init__(self, folder: Path, **environment: str) -> None:
         self.folder = folder
         self.command: tuple[str | Path, ...] = (PROGRAM,)
-        self._environment = clean_environment() | environment
+        self.environment = clean_environment() | environment
 
     def run(self, *arguments: str) -> Outcome:
         """Run a command until it ends."""
@@ -153,7 +153,7 @@ class Program:
         return subprocess.Popen(
             [*self.command, *arguments],
             cwd=self.folder,
-            env=self._environment,
+            env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=subprocess.PIPE,

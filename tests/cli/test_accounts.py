@@ -342,6 +342,9 @@ def test_show_counts_keys_and_listings(cli: Cli, alice: Data, service: Serving) 
         "active_listings": 2,
         "inactive_listings": 0,
         "deleted_listings": 1,
+        "max_listings": 100_000,
+        "text_bytes": 2 * len("BicycleTwo wheels.[]"),
+        "max_text_bytes": 2**30,
     }
 
 

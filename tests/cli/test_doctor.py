@@ -527,6 +527,7 @@ def responding(status: int, body: bytes) -> Iterator[str]:
             "warning",
             "counts the rate limit across this machine, since Redis is away",
         ),
+        (200, b'{"status": "ready", "degraded": ["a is away", "b fails"]}', "warning", ", but a is away; b fails"),
         (200, b'{"status": "ready", "version": 3}', "warning", "Another program than Listings"),
         (200, b'["ready"]', "warning", "Another program than Listings"),
         (503, b'{"error": "The disk is almost full"}', "fault", "The disk is almost full"),

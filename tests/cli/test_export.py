@@ -182,6 +182,7 @@ def read_exported(progress: Path) -> int:
     return int(json.loads(progress.read_bytes())["listings"]) if progress.exists() else 0
 
 
+@pytest.mark.uncovered
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
 def test_a_repeatedly_killed_export_produces_the_same_file(full: Path, ending: str) -> None:
     part = full / f"killed.{ending}.part"
@@ -298,6 +299,7 @@ def test_two_exports_cannot_write_the_same_file(full: Path) -> None:
 # On a terminal
 
 
+@pytest.mark.uncovered
 @pytest.mark.parametrize("command", ["export", "import"])
 def test_progress_is_shown_only_on_a_terminal(full: Path, command: str) -> None:
     file = {"export": "shown.csv", "import": "whole.csv"}[command]

@@ -84,6 +84,7 @@ def test_doctor_finds_no_problem_on_a_good_server(program: Program) -> None:
         "connections",
         "server clock",
         "transactions",
+        "market index",
         "clock",
         "rate limit",
         "open files",

@@ -311,6 +311,7 @@ def end_requests(connections: list[Connection]) -> list[int]:
 # A reload
 
 
+@pytest.mark.uncovered
 def test_reloads_under_load_fail_no_request(many: Many) -> None:
     with ClientGroup(many.serving, many.key) as clients:
         for _ in range(RELOADS):
@@ -417,6 +418,7 @@ def test_a_stopped_worker_does_not_affect_the_others(program: Program) -> None:
                 assert connection.read_response().status == 200
 
 
+@pytest.mark.uncovered
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stops_under_load_lose_no_write_and_leave_no_files(program: Program, number: signal.Signals) -> None:
     with program.serve("--demo") as serving, ClientGroup(serving, demo_key(program.folder)) as clients:

@@ -13,6 +13,7 @@ import pytest
 
 from listings.contract.rate_limiter import RateLimiter
 from listings.contract.store import Store
+from listings.domain.account_limits import NO_LIMITS, AccountLimits
 from listings.domain.model import Account
 from listings.ratelimit.mapped import MachineClock, MappedLimiter
 from listings.ratelimit.memory import MemoryLimiter
@@ -66,18 +67,20 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, run: Run) -> Iterator[
 
 
 @contextmanager
-def open_store(request: pytest.FixtureRequest, engine: str, folder: Path, run: Run) -> Iterator[Store]:
+def open_store(
+    request: pytest.FixtureRequest, engine: str, folder: Path, run: Run, limits: AccountLimits = NO_LIMITS
+) -> Iterator[Store]:
     """Open an empty store of an engine."""
     if engine != "sqlite":
         with request.getfixturevalue(engine).database() as url:
-            postgres_store = PostgresStore(url, PoolLimits(sessions=8, seconds=120))
+            postgres_store = PostgresStore(url, PoolLimits(sessions=8, seconds=120), account_limits=limits)
             run(postgres_store.open())
             yield postgres_store
             run(postgres_store.close())
         return
     path = folder / "listings.db"
     migrate.migrate(path)
-    store = SqliteStore(path)
+    store = SqliteStore(path, account_limits=limits)
     run(store.open())
     yield cast("Store", WatchedStore(store))
     run(store.close())

@@ -6,7 +6,7 @@ import msgspec
 
 from listings.contract.store import Store
 from listings.domain.fields import FIELDS, MAX_PRICE_CENTS, parse_new_listing
-from listings.domain.model import Account, Listing, ListingChange, NewListing, bucket_of
+from listings.domain.model import Account, Listing, ListingChange, ListingQuery, NewListing, bucket_of
 from tests.conformance.conftest import Run
 
 CREATED = "2026-11-21 10:00:00"
@@ -24,6 +24,12 @@ MINIMAL = NewListing(title="t", content="c")
 def add(run: Run, store: Store, account: Account, new: NewListing = MINIMAL) -> int:
     """Create a listing and return its id."""
     return int(run(store.add_listing(bucket_of(account.id), account.id, new, CREATED)).listing_id)
+
+
+async def find_all(store: Store, account_id: int, query: ListingQuery) -> list[Listing]:
+    """Return the listings that match a query, however many."""
+    async with store.read_listings(bucket_of(account_id), account_id, query) as pieces:
+        return [listing async for piece in pieces for listing in piece][: query.limit]
 
 
 def list_ids(run: Run, store: Store, account: Account) -> list[int]:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from listings.contract.listings import AddStep, Batch, ChangeStep, IdempotencyRecord, Step, StepResult
@@ -11,6 +12,7 @@ from listings.contract.store import Store
 from listings.domain.errors import Problem
 from listings.domain.model import Account, Listing, ListingChange, ListingQuery, NewListing, bucket_of
 from tests.conformance.conftest import Run
+from tests.conformance.helpers import find_all
 
 CREATED = "2026-11-21 10:00:00"
 ADD = AddStep(NewListing(title="Lamp", content="Brass."), CREATED)
@@ -36,8 +38,8 @@ class AccountListings:
 
     @property
     def titles(self) -> list[str]:
-        found = self._await(self._store.find_listings(*self.partition, ListingQuery(status="all", descending=False)))
-        return [listing.title for listing in found]
+        query = ListingQuery(status="all", descending=False)
+        return [listing.title for listing in self._await(find_all(self._store, self.partition[1], query))]
 
     @property
     def revision(self) -> int:
@@ -88,6 +90,15 @@ def test_a_step_sees_what_earlier_steps_wrote(listings: AccountListings) -> None
     first = listings.add().listing_id
     listings.run(append_to_title(first, "a"), ADD, append_to_title(first, "b"), append_to_title(first + 1024, "c"))
     assert listings.titles == ["Lampab", "Lampc"]
+
+
+def test_the_steps_of_a_batch_may_change_long_listings_again(listings: AccountListings) -> None:
+    long = msgspec.structs.replace(ADD.new, content="x" * 400_000)
+    first, second, third = listings.run(*[ADD._replace(new=long)] * 3)
+    edits = [append_to_title(listing_id, "!") for listing_id in (first, second, third, first)]
+    results = listings.run(*edits)
+    assert [(result.title, result.content) for result in results] == [*[("Lamp!", "")] * 3, ("Lamp!!", "")]
+    assert listings.titles == ["Lamp!!", "Lamp!", "Lamp!"]
 
 
 def test_each_edit_raises_the_revision_and_a_rejection_does_not(listings: AccountListings) -> None:

@@ -32,6 +32,15 @@ def test_a_page_contains_complete_listings(store: Store, run: Run, account: Acco
     assert run(store.page_listings(bucket_of(account.id), account.id, 0, 1)) == [run(store.get_listing(listing_id))]
 
 
+def test_a_page_of_long_listings_is_short(store: Store, run: Run, account: Account) -> None:
+    long = msgspec.structs.replace(MINIMAL, content="x" * 100_000)
+    ids = [add(run, store, account, new) for new in (MINIMAL, long, long, long, long)]
+    assert page_ids(run, store, account) == ids[:4]
+    assert page_ids(run, store, account, ids[3]) == ids[4:]
+    longest = add(run, store, account, msgspec.structs.replace(MINIMAL, content="x" * 400_000))
+    assert page_ids(run, store, account, ids[4]) == [longest]
+
+
 # Imports
 
 IMPORTED = ImportedListing(FULL, 7, "2025-01-01 00:00:00", "2025-02-01 00:00:00", None)
@@ -165,7 +174,7 @@ def test_a_batch_with_the_wrong_position_writes_nothing(store: Store, run: Run, 
 
 def test_a_batch_is_written_completely_or_not_at_all(store: Store, run: Run, account: Account) -> None:
     key = begin(run, store, account)
-    broken = build_row(1024 + bucket_of(account.id), {"title": None})
+    broken = build_row(1024 + bucket_of(account.id), {"price_cents": None})
     with pytest.raises(Unavailable):
         run(store.import_listings(key, ImportBatch(START, END, [build_row(None, IMPORTED), broken])))
     assert page_ids(run, store, account) == []

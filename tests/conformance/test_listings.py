@@ -84,12 +84,14 @@ def test_listings_in_every_state_are_found(store: Store, run: Run, account: Acco
 
 def test_listings_are_counted_by_state(store: Store, run: Run, account: Account) -> None:
     partition = (bucket_of(account.id), account.id)
-    assert run(store.count_listings(*partition)) == ListingCounts(0, 0, 0)
+    assert run(store.count_listings(*partition)) == ListingCounts(0, 0, 0, 0)
     ids = [add(run, store, account) for _ in range(6)]
     for listing_id in ids[:2]:
         run(store.change_listing(listing_id, set_values(is_active=False)))
     run(store.change_listing(ids[5], set_values(is_active=False, deleted_at=5)))
-    assert run(store.count_listings(*partition)) == ListingCounts(active=3, inactive=2, deleted=1)
+    assert run(store.count_listings(*partition)) == ListingCounts(
+        active=3, inactive=2, deleted=1, text_bytes=5 * len("tc[]")
+    )
 
 
 # Changing a listing

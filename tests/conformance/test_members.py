@@ -7,7 +7,7 @@ import pytest
 
 from listings.contract.accounts import NewKey, Rotation
 from listings.contract.history import CONSOLE, LATEST, OPERATOR, Actor, Payment
-from listings.contract.members import NewSession, SessionCutoffs
+from listings.contract.members import AttemptLimit, NewSession, SessionCutoffs
 from listings.contract.store import Store
 from listings.domain.model import Account, ApiKey, bucket_of
 from tests.conformance.conftest import Run
@@ -172,42 +172,81 @@ def test_expired_sessions_are_purged(store: Store, run: Run, account: Account) -
     assert list_handles(run, store, account) == ["handle3"]
 
 
-def test_attempts_are_counted_by_subject_within_the_window(store: Store, run: Run) -> None:
-    assert run(store.count_attempt([SUBJECT, OTHER], 1_000, 0)) == [1, 1]
-    assert run(store.count_attempt([SUBJECT], 1_100, 200)) == [2]
-    assert run(store.count_attempt([OTHER, SUBJECT], 1_899, 999)) == [2, 3]
-    assert run(store.count_attempt([SUBJECT, OTHER], 1_900, 1_000)) == [1, 1]
-    assert run(store.count_attempt([SUBJECT, OTHER], 1_901, 1_001)) == [2, 2]
+def count(run: Run, store: Store, moment: int, *limits: AttemptLimit) -> int | None:
+    ended: int | None = run(store.count_attempt(limits, moment))
+    return ended
+
+
+def test_attempts_are_limited_by_subject_within_the_period(store: Store, run: Run) -> None:
+    twice = AttemptLimit(SUBJECT, 2, 900)
+    assert [count(run, store, moment, twice) for moment in (1_000, 1_100, 1_899)] == [None, None, 1_900]
+    assert [count(run, store, moment, twice) for moment in (1_900, 1_901, 1_902)] == [None, None, 2_800]
+
+
+def test_an_attempt_is_counted_up_to_the_first_subject_beyond_its_limit(store: Store, run: Run) -> None:
+    once, often = AttemptLimit(SUBJECT, 1, 900), AttemptLimit(OTHER, 2, 3_600)
+    assert [count(run, store, 1_000, once, often) for _ in range(4)] == [None, 1_900, 1_900, 1_900]
+    assert [count(run, store, 1_000, often) for _ in range(2)] == [None, 4_600]
 
 
 def test_concurrent_attempts_are_all_counted(store: Store, run: Run) -> None:
+    limits = AttemptLimit(SUBJECT, 15, 900), AttemptLimit(OTHER, 10, 900)
+
     async def run_concurrently() -> list[Any]:
-        return await asyncio.gather(*(store.count_attempt([SUBJECT, OTHER], 1_000, 0) for _ in range(20)))
+        return await asyncio.gather(*(store.count_attempt(limits, 1_000) for _ in range(20)))
 
-    assert sorted(run(run_concurrently())) == [[count, count] for count in range(1, 21)]
+    assert run(run_concurrently()).count(None) == 10
 
 
-def test_clearing_attempts_resets_one_subject_and_lowers_another(store: Store, run: Run) -> None:
+def test_an_attempt_can_be_taken_back(store: Store, run: Run) -> None:
+    limits = AttemptLimit(SUBJECT, 1, 900), AttemptLimit(OTHER, 1, 900)
     for _ in range(3):
-        run(store.count_attempt([SUBJECT, OTHER], 1_000, 0))
-    run(store.clear_attempts(SUBJECT, OTHER))
-    assert run(store.count_attempt([SUBJECT, OTHER], 1_000, 0)) == [1, 3]
+        assert count(run, store, 1_000, *limits) is None
+        run(store.uncount_attempt([SUBJECT, OTHER]))
+    run(store.uncount_attempt([SUBJECT]))  # no count is negative
+    assert [count(run, store, 1_000, *limits) for _ in range(2)] == [None, 1_900]
 
 
 def test_attempts_in_the_future_do_not_count(store: Store, run: Run) -> None:
-    for _ in range(3):
-        run(store.count_attempt([SUBJECT, OTHER], 9_000, 8_000))
-    assert run(store.count_attempt([SUBJECT], 2_000, 1_000)) == [1]
-    assert run(store.count_attempt([SUBJECT], 2_000, 1_000)) == [2]
+    limits = AttemptLimit(SUBJECT, 1, 900), AttemptLimit(OTHER, 1, 900)
+    count(run, store, 9_000, *limits)
+    assert [count(run, store, 2_000, limits[0]) for _ in range(2)] == [None, 2_900]
     run(store.purge_attempts(1_000, 2_000))
-    assert run(store.count_attempt([SUBJECT, OTHER], 9_000, 0)) == [3, 1]
+    assert count(run, store, 2_100, limits[0]) == 2_900
+    assert count(run, store, 9_000, limits[1]) is None
 
 
 def test_old_attempts_are_purged(store: Store, run: Run) -> None:
-    run(store.count_attempt([SUBJECT], 1_000, 0))
-    run(store.count_attempt([OTHER], 2_000, 0))
+    limits = AttemptLimit(SUBJECT, 1, 9_000), AttemptLimit(OTHER, 1, 9_000)
+    for moment, limit in zip((1_000, 2_000), limits, strict=True):
+        count(run, store, moment, limit)
     run(store.purge_attempts(2_000, 2_000))
-    assert run(store.count_attempt([SUBJECT, OTHER], 2_000, 0)) == [1, 2]
+    assert [count(run, store, 2_000, limit) for limit in limits] == [None, 11_000]
+
+
+def test_the_last_devices_of_an_account_are_known(store: Store, run: Run, account: Account) -> None:
+    other = run(store.add_member("Bob", "bob@example.com", "first", 1_000))
+    digests = [bytes([number]) * 32 for number in range(4)]
+    for moment, digest in enumerate([*digests[:3], digests[0], digests[3]]):
+        run(store.set_device(account.id, digest, moment, 3))
+    run(store.set_device(other.id, digests[0], 1, 3))
+    assert [run(store.is_device(account.email, digest)) for digest in digests] == [True, False, True, True]
+    assert [run(store.is_device(other.email, digest)) for digest in digests] == [True, False, False, False]
+    assert not run(store.is_device("nobody@example.com", digests[0]))
+
+
+@pytest.mark.parametrize("end", ["set_password", "accept_invitation", "erase_account"])
+def test_a_new_password_and_an_erasure_delete_the_devices(store: Store, run: Run, account: Account, end: str) -> None:
+    run(store.add_invitation(account.id, OTHER, 1_000, 2_000))
+    run(store.set_device(account.id, SUBJECT, 1_000, 3))
+    email = account.email
+    if end == "set_password":
+        run(store.set_password(account.id, "first", "second", Actor(CONSOLE, 1_500)))
+    elif end == "accept_invitation":
+        run(store.accept_invitation(OTHER, "second", 1_500))
+    else:
+        run(store.erase_account(account.id, "erased", email := "erased", 1_500))
+    assert not run(store.is_device(email, SUBJECT))
 
 
 def test_an_invitation_is_valid_once_and_until_it_expires(store: Store, run: Run, account: Account) -> None:

@@ -16,6 +16,10 @@ def test_a_database_has_one_id(store: Store, run: Run) -> None:
     assert run(store.get_database_id()) == run(store.get_database_id())
 
 
+def test_a_healthy_database_lacks_no_node(store: Store, run: Run) -> None:
+    assert run(store.list_absent_nodes()) == []
+
+
 def test_close_finishes_queued_writes(store: Store, run: Run, account: Account) -> None:
     async def close_after_writes() -> list[int]:
         bucket = bucket_of(account.id)

@@ -2,14 +2,16 @@
 
 import asyncio
 import re
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import asyncpg
 import pytest
 
 from listings.store.postgres.pool import connect
-from tests.citus_cluster import FILE, split_statements
-from tests.postgres_server import PostgresServer
+from tests.citus_cluster import FILE, find_problem, split_statements
+from tests.postgres_server import PostgresServer, find_programs
 
 TEXT = FILE.read_text("utf-8")
 STATEMENTS = split_statements(TEXT)
@@ -110,6 +112,38 @@ def test_the_role_has_the_planner_settings_of_searches(postgres: PostgresServer,
     of_session = {row[0] for row in asyncio.run(list_settings())}
     assert {"jit", "enable_seqscan", "enable_sort"} < of_session
     assert set(re.findall(r"'(jit|enable_\w+) = off'", TEXT)) == of_session
+
+
+def test_a_plain_role_can_restore_a_dump_without_the_extension(postgres: PostgresServer, tmp_path: Path) -> None:
+    """Use the commands of docs/scaling.md, with another extension that only a superuser may create."""
+    postgres.execute("CREATE ROLE plain LOGIN")
+    postgres.execute("CREATE DATABASE restored TEMPLATE template0 OWNER plain")
+    target = postgres.url("restored").replace("listings@", "plain@")
+    dump, contents = tmp_path / "dump", tmp_path / "list"
+    with postgres.database(altered=True) as url:
+        for database in (url.rpartition("/")[2].partition("?")[0], "restored"):
+            postgres.execute("CREATE EXTENSION pg_stat_statements", database)
+        run_program("pg_dump", "--format=custom", f"--file={dump}", url)
+    lines = run_program("pg_restore", "--list", str(dump)).splitlines(keepends=True)
+    contents.write_text("".join(line for line in lines if "EXTENSION" not in line), "utf-8")
+    options = ("--no-owner", "--exit-on-error", f"--dbname={target}", str(dump))
+    with pytest.raises(subprocess.CalledProcessError, match="pg_restore"):
+        run_program("pg_restore", *options)
+    run_program("pg_restore", f"--use-list={contents}", *options)
+    assert postgres.execute("SELECT count(*) FROM listings", "restored") == [(0,)]
+
+
+def run_program(name: str, *arguments: str) -> str:
+    command = [str(find_programs() / name), *arguments]
+    return str(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def test_a_database_that_the_tests_cannot_use_is_explained_on_one_line(postgres: PostgresServer) -> None:
+    plain = str(find_problem(postgres.url("postgres")))
+    unreachable = find_problem("postgresql://listings@127.0.0.1:1/listings")
+    assert plain.startswith("The database of LISTINGS_TEST_CITUS_URL is plain PostgreSQL: run `CREATE EXTENSION citus`")
+    assert "can't be reached: " in str(unreachable)
+    assert "\n" not in str(unreachable)
 
 
 def test_statements_are_split_as_in_psql() -> None:

@@ -64,6 +64,23 @@ MALFORMED = {
     "a bad chunk size": b"POST /healthz HTTP/1.1\r\n" + HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
     "no Host": b"GET / HTTP/1.1\r\n\r\n",
     "two Hosts": b"GET / HTTP/1.1\r\n" + HEAD + b"Host: other\r\n\r\n",
+    **{
+        f"Host: {host!r}": b"GET / HTTP/1.1\r\nHost: " + host + b"\r\n\r\n"
+        for host in (
+            b"a b",
+            b"a/b",
+            b"a@b",
+            b"a:8x",
+            b"a:1:2",
+            b"::1",
+            b"[::1",
+            b"[:::1]",
+            b"[]",
+            b"[::1]a",
+            b"%zz",
+            b"\xe9",
+        )
+    },
     "a space in the path": b"GET /a b HTTP/1.1\r\n" + HEAD + b"\r\n",
     "raw UTF-8 in the path": "GET /é HTTP/1.1\r\nHost: localhost\r\n\r\n".encode(),
 }
@@ -296,6 +313,63 @@ def test_chunk_framing_is_limited(running: RunningService, prefix: bytes, path: 
             response = connection.read_response()
             assert response.status in {400, 405, 431}
         assert connection.is_closed()
+
+
+def read_continue(connection: Connection) -> None:
+    """Wait until the service has read the head of a request."""
+    assert connection.socket.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+CHUNKED = (b"Transfer-Encoding: chunked", b"Expect: 100-continue")
+
+
+@pytest.mark.parametrize(
+    "chunk", [b"1;a=%b\r\nx\r\n" % (b"a" * 1000), b"0" * 15 + b"1\r\nx\r\n" + b"00001\r\nx\r\n" * 300]
+)
+def test_chunk_extensions_and_leading_zeros_count_over_the_whole_body(
+    running: RunningService, alice: Client, chunk: bytes
+) -> None:
+    chunks = chunk * 40
+    with Connection(running).send(request("POST", LISTINGS, alice.person.key, *CHUNKED)) as connection:
+        read_continue(connection)
+        assert_rejected(connection.send(chunks).read_response(), 400, "malformed_request")
+        assert connection.is_closed()
+    assert alice.get().json() == {"listings": []}
+
+
+def test_a_body_of_small_chunks_may_have_16_kib_of_extensions(running: RunningService, alice: Client) -> None:
+    body = b'{"title": "t", "content": "%b"}' % (b"c" * 10_000)
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body).replace(b"1\r", b"1;%b\r" % (b"a" * 16_000), 1)
+    with Connection(running) as connection:
+        for _ in range(2):
+            connection.send(request("POST", LISTINGS, alice.person.key, *CHUNKED))
+            read_continue(connection)
+            assert connection.send(chunks, b"0\r\n\r\n").read_response().status == 201
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        b"",
+        b"localhost:",
+        b"a_b.example:80",
+        b"192.0.2.1:99999",
+        b"[2001:db8::1]:80",
+        b"[::ffff:192.0.2.1]",
+        b"%41!",
+        b"[v1.a:b]",
+    ],
+)
+def test_any_valid_host_is_accepted(running: RunningService, host: bytes) -> None:
+    message = b"GET /healthz HTTP/1.1\r\nHost:  " + host + b" \r\n\r\n"
+    with Connection(running).send(message * 2) as connection:
+        assert [connection.read_response().status for _ in range(2)] == [200, 200]
+
+
+def test_an_invalid_host_after_a_valid_one_is_400(running: RunningService) -> None:
+    with Connection(running).send(request("GET", "/healthz"), MALFORMED["Host: b'a/b'"]) as connection:
+        assert connection.read_response().status == 200
+        assert_rejected(connection.read_response(), 400, "malformed_request")
 
 
 # Pipelines

@@ -30,6 +30,9 @@ class FakeTransport:
     def writelines(self, data: tuple[bytes, bytes]) -> None:
         self.write(b"".join(data))
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def is_closing(self) -> bool:
         return self.closed
 

@@ -1,6 +1,7 @@
 """Test a limiter on a full disk: `python -m tests.ratelimit.full_disk FOLDER`. The folder must be a small disk.
 
-Prints the results of hits before, while and after the disk is full.
+While the disk is full, three keys use up their limit: one with a slot, one without, and one without a file. Prints how
+many requests each got, whether the limiter was ready, and whether another limiter accepts one more of each afterwards.
 """
 
 import asyncio
@@ -11,15 +12,10 @@ from pathlib import Path
 
 from listings.domain.errors import Unavailable
 from listings.ratelimit.mapped import MappedLimiter
+from tests.harness import TIMEOUT
 
+DATABASE_ID, LIMIT, NEXT_FILE = "d" * 32, 50, 4096
 MAX_FILLER_BYTES = 64 * 1024 * 1024  # in case the folder is not a small disk
-
-
-def hit(limiter: MappedLimiter, key: int) -> str:
-    try:
-        return "granted" if asyncio.run(limiter.hit(key)).accepted else "limited"
-    except Unavailable:
-        return "unavailable"
 
 
 @contextmanager
@@ -33,12 +29,37 @@ def filled(folder: Path) -> Iterator[None]:
 
 
 def main(folder: Path) -> None:
-    limiter = MappedLimiter(folder / "listings.db", "d" * 32, 1000, 3600)
-    results = [hit(limiter, 1)]
+    limiter = MappedLimiter(folder / "listings.db", DATABASE_ID, LIMIT, 3600)
+    asyncio.run(use(limiter, folder))
+
+
+async def use(limiter: MappedLimiter, folder: Path) -> None:
+    maintenance = asyncio.create_task(limiter.run_maintenance())
+    await limiter.hit(1)
     with filled(folder):
-        results.append(hit(limiter, 1000))
-    results.append(hit(limiter, 1000))
-    print(*results)  # noqa: T201 - output for the test
+        counts = [await count_accepted(limiter, key) for key in (1, 1000, NEXT_FILE)]
+        is_ready = await check(limiter)
+    async with asyncio.timeout(TIMEOUT):
+        while not await check(limiter):  # noqa: ASYNC110 - the limiter has no event for it
+            await asyncio.sleep(0.01)
+    other = MappedLimiter(folder / "listings.db", DATABASE_ID, LIMIT, 3600)
+    maintenance.cancel()
+    await asyncio.wait([maintenance])
+    left = [(await other.hit(key)).accepted for key in (1, 1000, NEXT_FILE)]
+    print(*counts, is_ready, *left)  # noqa: T201 - output for the test
+
+
+async def count_accepted(limiter: MappedLimiter, key: int) -> int:
+    assert (await limiter.peek(key)).accepted
+    return sum([(await limiter.hit(key)).accepted for _ in range(LIMIT + 1)])
+
+
+async def check(limiter: MappedLimiter) -> bool:
+    try:
+        await limiter.check()
+    except Unavailable:
+        return False
+    return True
 
 
 if __name__ == "__main__":

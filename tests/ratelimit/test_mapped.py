@@ -12,7 +12,7 @@ import pytest
 
 from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain.errors import Unavailable
-from listings.ratelimit.mapped import MappedLimiter, list_log_files
+from listings.ratelimit.mapped import MappedLimiter, _File, list_log_files
 from tests.harness import TIMEOUT
 from tests.ratelimit import rush
 from tests.ratelimit.conftest import Machine
@@ -35,6 +35,10 @@ class Limiter:
 
     def close(self) -> None:
         asyncio.run(self._limiter.close())
+
+    def poll(self) -> None:
+        """Run the maintenance once."""
+        self._limiter._for_each_file(_File.update_mode)  # noqa: SLF001 - it runs every 50 ms
 
 
 def count_accepted(limiter: Limiter, hits: int, key: int = KEY) -> int:
@@ -243,14 +247,45 @@ def test_a_missing_folder_makes_it_unavailable(tmp_path: Path, machine: Machine)
 ON_A_SMALL_DISK = 'mount -t tmpfs -o size=256k none "$1" && shift && exec "$@"'
 
 
-def test_a_full_disk_makes_it_unavailable_but_kills_nothing(tmp_path: Path) -> None:
+def test_on_a_full_disk_new_keys_are_counted_in_memory_until_there_is_room(tmp_path: Path) -> None:
     namespace = ["unshare", "-m" if os.geteuid() == 0 else "-Urm"]
     if subprocess.run([*namespace, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("mounting a small disk needs user namespaces")
     program = [sys.executable, "-m", "tests.ratelimit.full_disk", str(tmp_path)]
     command = [*namespace, "sh", "-c", ON_A_SMALL_DISK, "sh", str(tmp_path), *program]
     outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT, check=False)
-    assert outcome.stdout.split() == ["granted", "unavailable", "granted"], outcome.stderr
+    assert outcome.stdout.split() == ["49", "50", "50", "False", *["False"] * 3], outcome.stderr
+    for message in ("counted in memory: No space left", "counted in files again"):
+        assert outcome.stderr.count(message) == 1
+
+
+# Truncation in place, which would kill the process at the next access
+
+
+@pytest.mark.parametrize("left", [0, 100, 4096])
+@pytest.mark.parametrize("is_exclusive", [True, False])
+def test_a_log_truncated_in_use_starts_empty(
+    database: Path, machine: Machine, caplog: pytest.LogCaptureFixture, left: int, *, is_exclusive: bool
+) -> None:
+    limiters = [Limiter(database, machine) for _ in range(1 if is_exclusive else 2)]
+    for limiter in limiters:
+        limiter.hit()
+    for limiter in limiters:
+        limiter.poll()
+    os.truncate(first_log_file(database), left)
+    assert sum(count_accepted(limiter, 4) for limiter in limiters) == 3
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "was truncated while in use" in caplog.text
+
+
+def test_the_log_of_an_idle_limiter_may_be_truncated(database: Path, machine: Machine) -> None:
+    limiter = Limiter(database, machine)
+    limiter.hit()
+    limiter.poll()
+    os.truncate(first_log_file(database), 0)
+    limiter.poll()
+    assert not first_log_file(database).exists()
+    assert count_accepted(limiter, 4) == 3
 
 
 # File format, which several releases may share during an upgrade

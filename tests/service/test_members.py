@@ -1,7 +1,9 @@
 """Users of the console: sign-up, sign-in, passwords, invitations and API keys of a whole service."""
 
 import asyncio
+import os
 import re
+import sys
 from importlib.resources import files
 from pathlib import Path
 from time import perf_counter
@@ -12,6 +14,7 @@ import pytest
 from listings.domain.errors import Problem, Unavailable
 from listings.service.passwords import MIN_LENGTH, Cost, Passwords, validate_password
 from listings.service.sessions import Member
+from listings.service.tokens import create_token
 from tests.harness import Harness, cheap_passwords
 
 PASSWORD = "a long and winding road"
@@ -56,12 +59,24 @@ def find_member(harness: Harness, token: str) -> Member:
     return member
 
 
-def sign_in(harness: Harness, password: str = PASSWORD, address: str = HERE, email: str = "alice@example.com") -> Any:
-    return harness.services.sessions.sign_in(email, password, address, "Firefox")
+def sign_in(
+    harness: Harness,
+    password: str = PASSWORD,
+    address: str = HERE,
+    email: str = "alice@example.com",
+    *,
+    device: str = "",
+) -> Any:
+    return harness.services.sessions.sign_in(email, password, address, "Firefox", device=device)
 
 
-def guess(harness: Harness, times: int, address: str = HERE, email: str = "alice@example.com") -> list[str]:
-    return [error_code(harness, sign_in(harness, f"wrong password {time}", address, email)) for time in range(times)]
+def guess(
+    harness: Harness, times: int, address: str = HERE, email: str = "alice@example.com", *, device: str = ""
+) -> list[str]:
+    return [
+        error_code(harness, sign_in(harness, f"wrong password {time}", address, email, device=device))
+        for time in range(times)
+    ]
 
 
 def find_member_with_plan(harness: Harness, token: str) -> Member:
@@ -224,13 +239,83 @@ def test_an_unknown_email_takes_as_long_as_a_wrong_password(costly_harness: Harn
 
 
 @pytest.mark.usefixtures("alice")
-def test_an_account_allows_ten_guesses_in_fifteen_minutes(harness: Harness) -> None:
-    assert guess(harness, 5) == guess(harness, 5, THERE) == ["wrong_credentials"] * 5
-    assert error_code(harness, sign_in(harness, address="203.0.113.9")) == "too_many_attempts"
+@pytest.mark.decision("G38")
+def test_a_network_has_ten_guesses_in_fifteen_minutes_on_an_account(harness: Harness) -> None:
+    assert guess(harness, 10) == ["wrong_credentials"] * 10
+    problem = catch_problem(harness, sign_in(harness))
+    assert (problem.code, problem.retry_after) == ("too_many_attempts", 15 * 60)
+    assert harness.run(sign_in(harness, address=THERE))
     harness.clock.advance(15 * 60 - 1)
-    assert error_code(harness, sign_in(harness)) == "too_many_attempts"
+    problem = catch_problem(harness, sign_in(harness))
+    assert (problem.message, problem.retry_after) == ("Too many attempts: wait 1 minute, then try again", 1)
     harness.clock.advance(1)
     assert harness.run(sign_in(harness))
+
+
+@pytest.mark.usefixtures("alice")
+@pytest.mark.decision("G38")
+def test_all_networks_together_have_a_hundred_guesses_an_hour_on_an_account(harness: Harness) -> None:
+    for _ in range(3):
+        outcomes = [code for number in range(12) for code in guess(harness, 11, f"198.51.100.{number}")]
+        assert outcomes.count("wrong_credentials") == 100
+        assert catch_problem(harness, sign_in(harness)).retry_after == 3600
+        harness.clock.advance(3600)
+    assert harness.run(sign_in(harness))
+
+
+@pytest.mark.usefixtures("alice")
+@pytest.mark.decision("G38")
+def test_one_network_can_not_use_up_the_guesses_of_all_networks(harness: Harness) -> None:
+    assert guess(harness, 200).count("wrong_credentials") == 10
+    assert harness.run(sign_in(harness, address=THERE))
+
+
+@pytest.mark.usefixtures("alice")
+@pytest.mark.decision("G38")
+def test_the_owner_signs_in_from_a_known_browser_during_an_attack(harness: Harness) -> None:
+    device, other = create_token(), create_token()
+    token = harness.run(sign_in(harness, device=device))
+    harness.run(harness.services.sessions.sign_out(token))
+    for number in range(12):
+        guess(harness, 10, f"198.51.100.{number}", device=other)
+    guess(harness, 31, HERE, "bob@example.com")
+    assert error_code(harness, sign_in(harness, device=other)) == "too_many_attempts"
+    assert error_code(harness, sign_in(harness, device="")) == "too_many_attempts"
+    assert harness.run(sign_in(harness, device=device))
+    assert error_code(harness, sign_in(harness)) == "too_many_attempts"
+
+
+@pytest.mark.usefixtures("alice")
+@pytest.mark.decision("G38")
+def test_a_known_browser_has_ten_guesses_and_only_on_its_account(harness: Harness) -> None:
+    device = create_token()
+    harness.run(sign_in(harness, device=device))
+    harness.run(harness.services.sessions.sign_up("Bob", "bob@example.com", PASSWORD, THERE))
+    assert guess(harness, 11, device=device)[-2:] == ["wrong_credentials", "too_many_attempts"]
+    assert error_code(harness, sign_in(harness, address=THERE, device=device)) == "too_many_attempts"
+    outcomes = [
+        code for number in range(12) for code in guess(harness, 10, str(number), "bob@example.com", device=device)
+    ]
+    assert outcomes.count("wrong_credentials") == 100
+    assert harness.run(sign_in(harness, address=THERE))
+
+
+@pytest.mark.usefixtures("alice")
+@pytest.mark.decision("G38")
+def test_ten_browsers_are_known_until_the_password_changes(harness: Harness) -> None:
+    devices, token = [create_token() for _ in range(11)], ""
+    for device in devices:
+        token = harness.run(sign_in(harness, device=device))
+        harness.clock.advance(1)
+    for number in range(12):
+        guess(harness, 10, f"198.51.100.{number}")
+    assert error_code(harness, sign_in(harness, device=devices[0])) == "too_many_attempts"
+    assert harness.run(sign_in(harness, device=devices[1]))
+    member = find_member(harness, token)
+    new = "another long password"
+    harness.run(harness.services.sessions.change_password(member, PASSWORD, new, device=devices[10]))
+    assert error_code(harness, sign_in(harness, new, device=devices[1])) == "too_many_attempts"
+    assert harness.run(sign_in(harness, new, device=devices[10]))
 
 
 def test_an_email_without_an_account_has_the_same_limit(harness: Harness) -> None:
@@ -280,7 +365,7 @@ def test_attempts_from_the_future_do_not_count(harness: Harness) -> None:
 @pytest.mark.usefixtures("alice")
 def test_concurrent_guesses_are_all_counted(harness: Harness) -> None:
     async def sign_in_concurrently() -> list[Any]:
-        tries = (sign_in(harness, f"guess {number}", str(number)) for number in range(20))
+        tries = (sign_in(harness, f"guess {number}") for number in range(20))
         return await asyncio.gather(*tries, return_exceptions=True)
 
     codes = [problem.code for problem in harness.run(sign_in_concurrently())]
@@ -294,6 +379,28 @@ def test_too_many_concurrent_hashes_are_rejected() -> None:
 
     outcomes = asyncio.run(sign_in_concurrently())
     assert sum(isinstance(outcome, Unavailable) for outcome in outcomes) == 8
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has priorities of threads")
+def test_passwords_are_checked_with_a_low_priority() -> None:
+    own, passwords = os.getpriority(os.PRIO_PROCESS, 0), Passwords(Cost(kibibytes=8, passes=1))
+    asyncio.run(passwords.verify(None, "x"))
+    assert min(own + 10, 19) in {
+        os.getpriority(os.PRIO_PROCESS, int(thread.name)) for thread in Path("/proc/self/task").iterdir()
+    }
+    assert os.getpriority(os.PRIO_PROCESS, 0) == own
+
+
+@pytest.mark.usefixtures("alice")
+def test_a_burst_of_sign_ins_counts_only_those_with_capacity(harness: Harness) -> None:
+    async def sign_in_concurrently() -> list[Any]:
+        tries = (sign_in(harness, f"guess {number}", str(number)) for number in range(40))
+        return await asyncio.gather(*tries, return_exceptions=True)
+
+    for rejected in (8, 8, 8):
+        outcomes = [problem.code for problem in harness.run(sign_in_concurrently())]
+        assert (outcomes.count("wrong_credentials"), outcomes.count("unavailable")) == (32, rejected)
+    assert guess(harness, 5, THERE) == [*["wrong_credentials"] * 4, "too_many_attempts"]
 
 
 @pytest.mark.usefixtures("alice")
@@ -495,8 +602,9 @@ def test_the_second_of_two_concurrent_password_changes_is_rejected(harness: Harn
     assert [isinstance(result, Problem) and result.code for result in results].count("wrong_credentials") == 1
 
 
-def test_confirming_a_password_has_the_same_attempt_limit(harness: Harness, alice: str) -> None:
+def test_confirming_a_password_has_an_attempt_limit_of_its_own(harness: Harness, alice: str) -> None:
     member = find_member(harness, alice)
+    guess(harness, 11)
     harness.clock.advance(15 * 60)
     assert not harness.services.sessions.is_confirmed(find_member(harness, alice))
     token = harness.run(harness.services.sessions.confirm_password(member, PASSWORD))

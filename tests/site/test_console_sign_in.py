@@ -119,18 +119,39 @@ def test_ten_failed_attempts_block_signing_in_for_15_minutes(harness: Harness) -
         assert Tab(harness).sign_in("alice@example.com", "wrong password").reply.status == 403
     locked = Tab(harness).sign_in("alice@example.com")
     assert (locked.reply.status, "wait 15 minutes" in locked.text) == (429, True)
+    assert locked.reply.headers["retry-after"] == str(15 * 60)
     unknown = [Tab(harness).sign_in("nobody@example.com", "wrong password").reply.status for _ in range(11)]
     assert unknown == [403] * 10 + [429]
     harness.clock.advance(15 * 60)
     assert Tab(harness).sign_in("alice@example.com").reply.status == 303
 
 
+def test_a_known_browser_signs_in_while_its_network_is_locked_out(harness: Harness) -> None:
+    tab = sign_up(Tab(harness))
+    tab.follow().post("/sign-out")
+    statuses = [Tab(harness).sign_in("alice@example.com", "wrong password").reply.status for _ in range(11)]
+    assert statuses == [403] * 10 + [429]
+    assert tab.sign_in("alice@example.com").reply.status == 303
+    tab.get("/console/account")
+    new = "another long password"
+    assert tab.post("/console/account/password", old=PASSWORD, new=new).reply.status == 303
+    tab.follow().post("/sign-out")
+    assert tab.sign_in("alice@example.com", new).reply.status == 303
+
+
 # Cookies
 
 
 def parse_cookie(tab: Tab) -> tuple[str, set[str]]:
-    """Return name and attributes of the cookie in the last response."""
-    text = tab.reply.headers["set-cookie"]
+    """Return name and attributes of the last cookie in the last response."""
+    return parse_cookies(tab)[-1]
+
+
+def parse_cookies(tab: Tab) -> list[tuple[str, set[str]]]:
+    return [parse_set_cookie(text) for text in tab.reply.cookies]
+
+
+def parse_set_cookie(text: str) -> tuple[str, set[str]]:
     ((name, _),) = SimpleCookie(text).items()
     return name, {part.strip().lower() for part in text.split(";")[1:]}
 
@@ -140,6 +161,13 @@ def test_cookies_on_localhost_are_http_only(harness: Harness) -> None:
     assert (name, attributes) == ("listings_form", {"httponly", "path=/", "samesite=lax"})
     name, attributes = parse_cookie(sign_up(Tab(harness)))
     assert (name, attributes) == ("listings_session", {"httponly", "path=/", "samesite=lax", "max-age=2592000"})
+
+
+def test_the_device_cookie_lasts_a_year_and_no_script_reads_it(tmp_path: Path) -> None:
+    with open_harness(tmp_path, base_url="https://market.example") as harness:
+        cookies = dict(parse_cookies(sign_up(Tab(harness, "market.example"))))
+        expected = {"httponly", "path=/", "samesite=lax", "secure", "max-age=31536000"}
+        assert cookies["__Host-listings-device"] == expected
 
 
 def test_cookies_over_tls_are_bound_to_the_host(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_an_export_can_be_imported_without_changes(alice: Tab, file_format: str)
 
 
 def test_values_that_look_like_formulas_are_escaped(alice: Tab) -> None:
-    texts = ["=1+1", "+1", "-1", "@SUM(A1)", "\ttab", "\rreturn", "'=quoted", "plain"]
+    texts = ["=1+1", "+1", "-1", "@SUM(A1)", "\ttab", "\rreturn", "\nline", "  =1", "＝1", "'=quoted", "plain"]
     lines = "".join(json.dumps({"title": text, "content": text}) + "\n" for text in texts)
     run_import(preview(alice, lines.encode(), "odd.jsonl"))
     content = export(alice)

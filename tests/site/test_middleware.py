@@ -1,9 +1,10 @@
 """Security headers, static files, errors, origin checks and size limits of the pages."""
 
+import asyncio
 import hashlib
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from starlette.requests import Request
@@ -299,3 +300,25 @@ def test_a_form_token_depends_on_its_secret_only() -> None:
         with pytest.raises(Problem) as rejected:
             security.require_form_token(secret, token)
         assert rejected.value.code == "cross_site"
+
+
+def test_one_page_of_a_burst_starts_per_loop_iteration() -> None:
+    iterations, starts = 0, []
+
+    async def serve(*_: object) -> None:
+        starts.append(iterations)
+
+    async def count_iterations() -> None:
+        nonlocal iterations
+        while len(starts) < 20:
+            iterations += 1
+            await asyncio.sleep(0)
+
+    async def run() -> None:
+        pages = app.Pages(cast("Any", serve), [Route("/", lambda _: Response())])
+        scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
+        calls = (pages(dict(scope), cast("Any", None), cast("Any", None)) for _ in range(20))
+        await asyncio.gather(count_iterations(), *calls)
+
+    asyncio.run(run())
+    assert len(set(starts)) == 20

@@ -19,14 +19,16 @@ from tests.harness import TIMEOUT, Harness, fetch
 
 
 class Lines(io.BytesIO):
-    """A stream that signals a flush and keeps its lines."""
+    """A stream that signals a write and keeps its lines."""
 
     def __init__(self) -> None:
         super().__init__()
         self._written = threading.Event()
 
-    def flush(self) -> None:
+    def write(self, data: Any) -> int:
+        written = super().write(data)
         self._written.set()
+        return written
 
     def wait(self) -> None:
         assert self._written.wait(TIMEOUT)
@@ -161,6 +163,35 @@ def test_a_blocked_stream_does_not_block_requests() -> None:
     assert not [thread for thread in threading.enumerate() if thread is log._thread]  # noqa: SLF001
 
 
+@pytest.mark.usefixtures("restore_logging")
+def test_a_blocked_stream_does_not_block_events() -> None:
+    reader, writer = os.pipe()
+    chunks: list[bytes] = []
+    drain = threading.Thread(target=lambda: chunks.extend(iter(lambda: os.read(reader, 65_536), b"")))
+    with os.fdopen(writer, "wb", buffering=0) as stream:
+        logs.configure(stream, logging.INFO, as_json=True)
+        with logs.write_in_thread():
+            for number in range(20_000):  # more than the pipe and the queue can hold
+                logging.getLogger("listings").warning("Event %s", number)
+            drain.start()
+    drain.join()
+    os.close(reader)
+    events = [json.loads(line)["event"] for line in b"".join(chunks).splitlines()]
+    assert events[0] == "Event 0"
+    assert 10_000 <= len(events) < 20_000
+
+
+@pytest.mark.usefixtures("restore_logging")
+def test_events_written_in_a_thread_are_complete_and_in_order() -> None:
+    stream = io.BytesIO()
+    logs.configure(stream, logging.INFO, as_json=True)
+    with logs.write_in_thread():
+        for number in range(100):
+            logging.getLogger("listings").info("Event %s", number)
+    events = [json.loads(line)["event"] for line in stream.getvalue().splitlines()]
+    assert events == [f"Event {number}" for number in range(100)]
+
+
 def test_a_closed_stream_is_not_an_error(lines: Lines) -> None:
     log = RequestLog(lines)
     lines.close()
@@ -175,13 +206,13 @@ def fail(secret: str) -> None:
 @pytest.mark.usefixtures("restore_logging")
 @pytest.mark.parametrize("as_json", [True, False])
 def test_events_have_no_local_variables_in_their_traceback(*, as_json: bool) -> None:
-    stream = io.StringIO()
+    stream = io.BytesIO()
     logs.configure(stream, logging.INFO, as_json=as_json)
     try:
         fail(chr(97) + "-secret-of a local variable")
     except RuntimeError:
         logging.getLogger("listings.test").exception("Request %s failed", "r-1")
-    written = stream.getvalue()
+    written = stream.getvalue().decode()
     assert "Request r-1 failed" in written
     assert "RuntimeError: of length 28" in written
     assert "a-secret" not in written
@@ -199,11 +230,9 @@ class Writes(io.BytesIO):
         super().__init__()
         self.chunks: list[bytes] = []
 
-    def flush(self) -> None:
-        if written := self.getvalue():
-            self.chunks.append(written)
-            self.seek(0)
-            self.truncate()
+    def write(self, data: Any) -> int:
+        self.chunks.append(bytes(data))
+        return len(data)
 
 
 @pytest.mark.parametrize("as_json", [True, False])
@@ -237,7 +266,7 @@ def test_a_single_process_logs_no_pid(log: RequestLog, lines: Lines) -> None:
 
 @pytest.mark.usefixtures("restore_logging")
 def test_an_event_has_its_pid_and_fits_in_one_atomic_write() -> None:
-    stream = io.StringIO()
+    stream = io.BytesIO()
     logs.configure(stream, logging.INFO, as_json=True, pid=4711)
 
     def fail(depth: int) -> None:
@@ -262,8 +291,7 @@ def test_an_event_has_its_pid_and_fits_in_one_atomic_write() -> None:
 @pytest.mark.usefixtures("restore_logging")
 def test_a_long_text_event_is_written_in_chunks_of_whole_lines() -> None:
     stream = Writes()
-    text = io.TextIOWrapper(stream, encoding="utf-8", write_through=True)
-    logs.configure(text, logging.INFO, as_json=False)
+    logs.configure(stream, logging.INFO, as_json=False)
     logging.getLogger("listings").error("\n".join(f"line {number:04}" for number in range(1_000)))
     assert len(stream.chunks) > 2
     assert all(len(chunk) <= select.PIPE_BUF and chunk.endswith(b"\n") for chunk in stream.chunks)

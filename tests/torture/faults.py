@@ -5,6 +5,7 @@ import logging
 import resource
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,11 +22,14 @@ from listings.http.connection import HttpConnection
 from listings.ratelimit.mapped import MachineClock, _read_boot_id
 from listings.ratelimit.memory import MemoryLimiter
 from listings.service.access import Access
+from listings.service.passwords import Passwords
 from listings.settings import Settings
 from listings.store import migrations
 from listings.store.scripts import listings
+from listings.store.sqlite import store as sqlite_store
 from listings.store.sqlite import writer as writers
 from listings.store.sqlite.connections import open_writer
+from listings.store.sqlite.file_identity import OpenFiles
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.store import SqliteStore
 from listings.store.sqlite.writer import Writer
@@ -50,6 +54,13 @@ def acknowledge_before_commit() -> None:
         return outcomes
 
     Writer._commit = commit  # type: ignore[method-assign]  # the injected fault
+
+
+def ignore_lost_files() -> None:
+    """Write to deleted and truncated files, and checkpoint into them at the end."""
+
+    for name in ("are_unchanged", "may_checkpoint", "is_wal_complete"):
+        setattr(OpenFiles, name, lambda *_: True)
 
 
 def acknowledge_failed_commits() -> None:
@@ -194,6 +205,13 @@ def limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_LIMIT_BYTES, _MEMORY_LIMIT_BYTES))
 
 
+def build_lists_in_memory() -> None:
+    """Build lists of any size in memory and send them at once."""
+    set_timeouts()
+    sqlite_store.MAX_LIST_BYTES = 1 << 40  # type: ignore[attr-defined]  # the injected fault
+    sqlite_store._MAX_READ_SECONDS = 3600.0
+
+
 def accept_any_body_size() -> None:
     """Read bodies of any size into memory, which is limited."""
     limit_memory()
@@ -203,6 +221,16 @@ def accept_any_body_size() -> None:
         await read_body(self, max_bytes << 20)
 
     Request.read_body = cast("Any", read)  # type: ignore[method-assign]  # the injected fault
+
+
+def check_passwords_in_the_event_loop() -> None:
+    """Set the timeouts, and hash passwords in the thread that serves all requests."""
+
+    async def run(self: Passwords, work: Callable[[], Any]) -> Any:  # noqa: ARG001 - the signature of `_run`
+        return work()
+
+    set_timeouts()
+    Passwords._run = cast("Any", run)  # type: ignore[method-assign]  # the injected fault
 
 
 def step_wall_clock() -> None:

@@ -73,6 +73,14 @@ _BAD_FIELDS = (
     "X-A: a\x00b\r\n", "X\x00A: b\r\n", "X-A: a\rb\r\n", "X-\x7f: b\r\n", "X(A): b\r\n", "X-é: b\r\n", "\r: b\r\n",
     "X-A: a\x01b\r\n", "Host: y\r\n", "Host: x\r\n", "[X]: b\r\n", "X,A: b\r\n", "\x0bX-A: b\r\n",
 )  # fmt: skip
+_BAD_HOSTS = (
+    "a b", "a/b", "a?b", "a#b", "a@b", "a\\b", "a<b", '"a"', "a:80x", "a:-1", "a:1:2", "::1", "[::1", "::1]", "[:::1]",
+    "[1::2::3]", "[1.2.3.4]", "[]", "[::1]a", "[::1%25a]", "[v1.]", "[x.a]", "%", "%zz", "é", "http://a", "a\tb",
+)  # fmt: skip
+_ODD_HOSTS = (
+    "", "x:", "x:0", "x:99999", "1.2.3.4:80", "999.1", "[::1]", "[::1]:80", "[::ffff:1.2.3.4]", "[V1.a:b]", "a_b",
+    "a,b", "%41", "!$&'()*+,;=~", "x" * 300, "x.", "*.x",
+)  # fmt: skip
 _BAD_LINES = (
     "GET {path}", "GET {path} HTTP/1.2", "GET {path} HTTP/2.0", "GET {path} http/1.1", "GET {path} HTTP/1.1 x",
     "GET {path} HTTP/11", "GET {path} HTTP/1,1", "get {path} HTTP/1.1", "GET\t{path} HTTP/1.1",
@@ -232,6 +240,9 @@ def _heads() -> Iterator[Shape]:
         "white space before the first field", Expectation.REJECTED, GET.replace("\r\nHost", "\r\n Host") + "\r\n"
     )
     yield Shape("no Host", Expectation.REJECTED, GET.replace("Host: x\r\n", "") + "\r\n")
+    for hosts, expectation in ((_BAD_HOSTS, Expectation.REJECTED), (_ODD_HOSTS, Expectation.SERVED)):
+        for host in hosts:
+            yield Shape(f"host {host[:30]!r}", expectation, GET.replace("Host: x", f"Host: {host}") + "\r\n")
     yield Shape("bare LF everywhere", Expectation.EITHER, (GET + "\r\n").replace("\r\n", "\n"))
     yield Shape("bare CR everywhere", Expectation.REJECTED, (GET + "\r\n").replace("\r\n", "\r") + "\r\n\r\n")
     yield Shape("101 fields", Expectation.REJECTED, GET + "X-A: b\r\n" * 101 + "\r\n")

@@ -17,3 +17,5 @@ def test_a_failing_disk_loses_nothing_and_is_reported(tmp_path: Path) -> None:
 def test_the_control_that_acknowledges_failed_commits_fails(tmp_path: Path) -> None:
     failures = INSTRUMENT.control_short(tmp_path).failures
     assert any("was acknowledged" in failure for failure in failures)
+    assert "writes are not rejected with a deleted database" in failures
+    assert "a start after the loss of a file was not refused" in failures

@@ -100,7 +100,8 @@ def test_tests_that_fail_without_a_mutant_are_reported(tmp_path: Path) -> None:
 
 
 def test_a_mutant_that_hangs_is_killed(tmp_path: Path) -> None:
-    with Sandbox(build_toy(tmp_path, GOOD_TESTS), tmp_path) as sandbox:
+    project = build_toy(tmp_path, GOOD_TESTS)._replace(grace_seconds=1)
+    with Sandbox(project, tmp_path) as sandbox:
         loop = Mutant(2, "a loop", "while True:\n    pass\n", frozenset(), frozenset())
         assert not sandbox.survives("toy.py", loop, {"test_toy.py::test_grades[0-none]": 1})
         assert sandbox.measure_baseline("test_toy.py", 100).passes

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.uncovered]
 def test_oversized_requests_are_rejected_in_little_memory(tmp_path: Path) -> None:
     outcome = INSTRUMENT.run_short(tmp_path)
     assert list(outcome.failures) == []
-    assert "15 requests" in outcome.summary
+    assert "16 requests" in outcome.summary
 
 
 @pytest.mark.as_written

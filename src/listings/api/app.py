@@ -3,21 +3,24 @@
 import logging
 from collections.abc import Callable, Collection, Mapping
 from email.utils import formatdate
+from pathlib import Path
 from time import perf_counter
 from typing import TypeAlias
 
 from msgspec import UNSET
 
 from listings.api import codec, cors, params, response_cache
+from listings.api.body_files import BodyFile
 from listings.api.codec import MethodNotAllowed, Response
 from listings.api.endpoints import Endpoint
+from listings.api.lists import MAX_FILE_BYTES, Lists
 from listings.api.rate_limit_headers import RateLimitHeaders
 from listings.api.request import MAX_BODY_BYTES, Request, RequestIds
 from listings.api.response_cache import ResponseCache
 from listings.api.routes import route
-from listings.domain.errors import Problem
+from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Caller
-from listings.http.asgi import AsgiExchange, ClientGoneError, Exchange, Pages, Receive, Scope, Send
+from listings.http.asgi import LARGE_BYTES, AsgiExchange, ClientGoneError, Exchange, Pages, Receive, Scope, Send
 from listings.service import Services
 from listings.service.access import InactiveKeyError
 from listings.telemetry.logs import RequestLine, RequestLog
@@ -43,6 +46,8 @@ class Application:
         cors_origins: Collection[str] = (),
         max_body_bytes: int = MAX_BODY_BYTES,
         max_cache_bytes: int = response_cache.MAX_BYTES,
+        file_folder: Path | None = None,
+        max_file_bytes: int = MAX_FILE_BYTES,
         request_log: RequestLog | None = None,
         on_response: OnResponse | None = None,
         trace: Trace | None = None,
@@ -52,7 +57,8 @@ class Application:
 
         `cors_origins` are the origins whose web pages may call the API; "*" allows all.
 
-        `max_body_bytes` limits a request body, `max_cache_bytes` the whole response cache.
+        `max_body_bytes` limits a request body, `max_cache_bytes` the whole response cache, and `max_file_bytes` the
+        temporary files with large lists, which are in `file_folder` (None: the system's).
 
         `on_response` gets every response, `trace` every response to a valid HTTP request. Neither may block.
 
@@ -69,11 +75,13 @@ class Application:
         self._ids = RequestIds()
         self._max_cache_bytes = max_cache_bytes
         self._response_cache = ResponseCache(services.freshness, max_cache_bytes)
+        self._lists = Lists(services, file_folder, max_file_bytes)
         services.freshness.on_reset(self._clear_response_cache)
 
     def _clear_response_cache(self) -> None:
         """Discard all cached responses, including those that running requests are about to cache."""
         self._response_cache.close()
+        self._lists.clear()
         self._response_cache = ResponseCache(self._services.freshness, self._max_cache_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -83,18 +91,23 @@ class Application:
     async def serve(self, exchange: Exchange) -> None:
         """Serve one request. Our own server calls this directly, which saves ASGI's dictionaries."""
         started = perf_counter()
-        request = Request(exchange, self._ids, self._response_cache)
+        request = Request(exchange, self._ids, self._response_cache, self._lists)
         try:
             response = await self._respond(request)
         except ClientGoneError:
             return
+        is_large = len(response.body) >= LARGE_BYTES or response.file is not None
+        if is_large and not exchange.may_send(_get_key_id(request)):
+            response = self._reject_unsent(request, response)
         page = await self._serve_page(request, exchange) if response.code == "path_not_found" else None
-        if page is None:
+        if page is not None:
+            response = page
+        elif response.file is None:
             await exchange.respond(
                 response.status, self._build_head(request, response), _body(request.method, response)
             )
         else:
-            response = page
+            await self._send_file(request, exchange, response, response.file)
         if self._request_log is not None or self._on_response is not None or self._trace is not None:
             self._record(request, response, perf_counter() - started)
 
@@ -125,16 +138,16 @@ class Application:
             return self._record_rejection(request, codec.build_problem_response(problem, request.decision))
         except ClientGoneError:
             raise
-        except Exception:  # noqa: BLE001 - every failure gets the API's one error format
+        except Exception as error:  # noqa: BLE001 - every failure gets the API's one error format
             _log.exception("Request %s failed", request.id)
             failure = Problem("internal_error", "Something went wrong on our side")
+            if isinstance(error, MemoryError):
+                failure = Unavailable("There is not enough memory")
             return self._record_rejection(request, codec.build_problem_response(failure, request.decision))
         else:
             if endpoint.needs_key:
                 self._services.usage.record_response(request.caller, response.status)
-                if request.query:
-                    response = _name_ignored_parameters(request, endpoint, response)
-            return response
+            return _name_ignored_parameters(request, endpoint, response) if request.query else response
 
     def _record_rejection(self, request: Request, response: Response, caller: Caller | None = None) -> Response:
         """Record the rejected request so that the key's owner sees it in the console."""
@@ -145,6 +158,23 @@ class Application:
                 caller, response.code or "", response.status, request.method, request.path, request.id
             )
         return response
+
+    def _reject_unsent(self, request: Request, response: Response) -> Response:
+        """Return a 503 instead of a large response, because clients have not read too many others."""
+        if response.file is not None:
+            response.file.release()
+        problem = Unavailable("Too many responses are waiting for their clients to read them")
+        return self._record_rejection(request, codec.build_problem_response(problem, request.decision))
+
+    async def _send_file(self, request: Request, exchange: Exchange, response: Response, file: BodyFile) -> None:
+        try:
+            head = self._build_head(request, response)
+            if request.method == "HEAD":
+                await exchange.respond(response.status, head, b"")
+            else:
+                await exchange.respond_from(response.status, head, file)
+        finally:
+            file.release()
 
     async def _serve_page(self, request: Request, exchange: Exchange) -> Response | None:
         """Let the pages handle the request. Return the response to log, or None if there is no such page."""
@@ -214,8 +244,16 @@ class Application:
 
 
 def _name_ignored_parameters(request: Request, endpoint: Endpoint, response: Response) -> Response:
+    if endpoint.operation is None:  # it has no parameters, and needs no key
+        return response
     names = params.find_unknown(request.query, endpoint.operation.parameters)
     return response._replace(headers=response.headers + codec.format_ignored_parameters(names)) if names else response
+
+
+def _get_key_id(request: Request) -> int:
+    """Return the id of the API key, or 0 for an endpoint that needs none."""
+    caller = getattr(request, "caller", None)
+    return 0 if caller is None else int(caller.key_id)
 
 
 def _body(method: str, response: Response) -> bytes:

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from listings.api.body_files import BodyFile
 from listings.contract.listings import AddResult
 from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain import fields
@@ -56,6 +57,7 @@ class Response(NamedTuple):
     tag: str = ""
     content_type: bytes = JSON
     head: bytes = b""  # the result of `build_head`, if it is known already
+    file: BodyFile | None = None  # instead of `body`; released once the response is sent
 
 
 def build_head(response: Response) -> bytes:
@@ -63,7 +65,8 @@ def build_head(response: Response) -> bytes:
     caching = _REVALIDATE % response.tag.encode() if response.tag else _NO_STORE
     if response.status == _NOT_MODIFIED:
         return _HEAD_WITHOUT_BODY % caching
-    return _HEAD % (response.content_type, len(response.body), caching)
+    size = len(response.body) if response.file is None else response.file.size
+    return _HEAD % (response.content_type, size, caching)
 
 
 def with_head(response: Response) -> Response:
@@ -98,10 +101,17 @@ def encode_list(listings: list[Listing], include: frozenset[str] = NO_EXTRA_FIEL
     return encode({"listings": [build_record(listing, include) for listing in listings]})
 
 
-def build_page_response(listings: list[Listing], include: frozenset[str], tag: str, next_url: str) -> Response:
-    """Return a page of a list with a Link to the next page (RFC 8288); no Link if `next_url` is empty."""
-    body = encode_list(listings, include)
-    return Response(200, body, f'link: <{next_url}>; rel="next"\r\n'.encode() if next_url else b"", tag=tag)
+LIST_BEGIN, LIST_END = b'{"listings":[', b"]}"
+
+
+def encode_records(listings: list[Listing], include: frozenset[str]) -> bytes:
+    """Return a part of the body of a list, between `LIST_BEGIN` and `LIST_END`. Parts have commas between them."""
+    return encode([build_record(listing, include) for listing in listings])[1:-1]
+
+
+def format_link(next_url: str) -> bytes:
+    """Return the Link to the next page of a list (RFC 8288)."""
+    return f'link: <{next_url}>; rel="next"\r\n'.encode()
 
 
 def build_not_modified_response(tag: str) -> Response:

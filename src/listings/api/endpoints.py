@@ -15,7 +15,7 @@ class Endpoint(NamedTuple):
     """A handler, its documentation, and the checks that run before it."""
 
     handle: Handler
-    operation: Operation
+    operation: Operation | None = None  # None: not in the OpenAPI document
     needs_key: bool = True
     takes_body: bool = False
     counts: bool = True  # towards the rate limit of the key

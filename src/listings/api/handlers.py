@@ -5,7 +5,6 @@ from hashlib import sha256
 from listings.api import batch, codec, params, rate_limit_headers
 from listings.api.codec import Response
 from listings.api.request import Request
-from listings.api.response_cache import WHOLE_LIST
 from listings.domain.errors import Problem
 from listings.domain.model import Listing
 from listings.service import Services
@@ -19,11 +18,8 @@ async def list_listings(services: Services, request: Request) -> Response:
     tag = wanted.format_etag(request.caller.account_id, revision)
     if codec.matches_etag(request.header_values(b"if-none-match"), tag):
         return codec.build_not_modified_response(tag)
-    if wanted is params.PLAIN:
-        return await _get_whole_list(services, request, revision, tag)
-    page = await services.listings.find(request.caller, wanted.query)
-    next_url = wanted.build_next_url(codec.LISTINGS_PATH, page.next_cursor) if page.next_cursor is not None else ""
-    return codec.build_page_response(page.listings, wanted.include, tag, next_url)
+    cached = request.lists.find_cached(request, wanted, revision)
+    return cached if cached is not None else await request.lists.get(request, wanted, revision, tag)
 
 
 async def create_listing(services: Services, request: Request) -> Response:
@@ -106,20 +102,12 @@ async def get_health(_services: Services, _request: Request) -> Response:
 async def get_readiness(services: Services, _request: Request) -> Response:
     """GET /readyz: the service can do its work and is not shutting down."""
     await services.require_ready()
+    body: dict[str, object] = {"status": "ready"}
     if services.limiter is not None and services.limiter.is_shared:
-        return codec.build_json_response({"status": "ready", "rate_limit": services.limiter.scope})
-    return codec.build_json_response({"status": "ready"})
-
-
-async def _get_whole_list(services: Services, request: Request, revision: int, tag: str) -> Response:
-    """Return the list without parameters. It is cached because clients poll it."""
-    account_id = request.caller.account_id
-    response = request.cache.find(account_id, revision, WHOLE_LIST)
-    if response is None:
-        body = codec.encode_list(await services.listings.list_active(request.caller))
-        response = codec.with_head(Response(200, body, tag=tag))
-        request.cache.store(account_id, revision, WHOLE_LIST, response)
-    return response
+        body["rate_limit"] = services.limiter.scope
+    if degraded := await services.list_degradations():
+        body["degraded"] = degraded
+    return codec.build_json_response(body)
 
 
 async def _read_plain_listing(services: Services, request: Request) -> Response:

@@ -3,12 +3,16 @@
 import re
 import secrets
 from itertools import count
+from typing import TYPE_CHECKING
 
 from listings.api.response_cache import ResponseCache
 from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain.errors import Problem
 from listings.domain.model import Caller
 from listings.http.asgi import ClientGoneError, Exchange
+
+if TYPE_CHECKING:  # it imports this module
+    from listings.api.lists import Lists
 
 MAX_BODY_BYTES = 2 * 1024 * 1024
 _MAX_DIGITS = 15  # a longer Content-Length exceeds every limit
@@ -41,6 +45,7 @@ class Request:
         "caller",
         "decision",
         "id",
+        "lists",
         "method",
         "path",
         "query",
@@ -50,9 +55,10 @@ class Request:
 
     caller: Caller  # set by the checks, if the endpoint needs a key
 
-    def __init__(self, exchange: Exchange, ids: RequestIds, cache: ResponseCache) -> None:
-        """`cache` holds responses that handlers may reuse."""
+    def __init__(self, exchange: Exchange, ids: RequestIds, cache: ResponseCache, lists: "Lists") -> None:
+        """`cache` holds responses that handlers may reuse, and `lists` builds lists."""
         self.cache = cache
+        self.lists = lists
         headers = exchange.headers
         self.method = exchange.method
         self.path = exchange.path

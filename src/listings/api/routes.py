@@ -27,12 +27,12 @@ ROUTES: Routes = {
     },
     LISTINGS_PATH + "/{id}/restore": {"POST": Endpoint(handlers.restore_listing, operations.RESTORE)},
     "/api/v1/rate_limit": {"GET": Endpoint(handlers.get_rate_limit, operations.RATE_LIMIT, counts=False)},
-    "/healthz": {"GET": Endpoint(handlers.get_health, operations.HEALTH, needs_key=False)},
-    "/readyz": {"GET": Endpoint(handlers.get_readiness, operations.READINESS, needs_key=False)},
-    "/openapi.json": {"GET": Endpoint(_docs.get_document, operations.DOCUMENT, needs_key=False)},
-    "/docs": {"GET": Endpoint(_docs.get_page, operations.PAGE, needs_key=False)},
-    "/docs/reference.css": {"GET": Endpoint(_docs.get_style, operations.STYLE, needs_key=False)},
-    "/docs/reference.js": {"GET": Endpoint(_docs.get_script, operations.SCRIPT, needs_key=False)},
+    "/healthz": {"GET": Endpoint(handlers.get_health, needs_key=False)},
+    "/readyz": {"GET": Endpoint(handlers.get_readiness, needs_key=False)},
+    "/openapi.json": {"GET": Endpoint(_docs.get_document, needs_key=False)},
+    "/docs": {"GET": Endpoint(_docs.get_page, needs_key=False)},
+    "/docs/reference.css": {"GET": Endpoint(_docs.get_style, needs_key=False)},
+    "/docs/reference.js": {"GET": Endpoint(_docs.get_script, needs_key=False)},
 }
 """Path, method, endpoint. HEAD uses the endpoint of GET, and a trailing slash is ignored (decision G19)."""
 

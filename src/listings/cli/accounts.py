@@ -7,6 +7,7 @@ from listings.cli.group import SuggestingGroup
 from listings.cli.output import Data, account_data, json_option, show, show_rows, status_data
 from listings.cli.parameters import DATE, Integer, with_service
 from listings.domain import timestamps
+from listings.domain.account_limits import none_if_unlimited
 from listings.domain.model import Account
 from listings.service import Services
 
@@ -96,7 +97,7 @@ def list_accounts() -> None:
 @click.argument("account")
 @json_option
 def show_account(account: str) -> None:
-    """Show ACCOUNT and the numbers of its listings and usable keys.
+    """Show ACCOUNT, the numbers of its listings and usable keys, and the size of its text with the limit.
 
     \b
     Example: listings account show alice@example.com
@@ -104,7 +105,7 @@ def show_account(account: str) -> None:
 
     async def use(services: Services) -> Data:
         owner = await services.accounts.find(account)
-        counts = await services.listings.count(owner)
+        counts, limits = await services.listings.count(owner), services.listings.account_limits
         usable = [key for key in await services.keys.list_of(owner) if not services.keys.is_revoked_or_expired(key)]
         return {
             **status_data(owner),
@@ -112,6 +113,9 @@ def show_account(account: str) -> None:
             "active_listings": counts.active,
             "inactive_listings": counts.inactive,
             "deleted_listings": counts.deleted,
+            "max_listings": none_if_unlimited(limits.listings),
+            "text_bytes": counts.text_bytes,
+            "max_text_bytes": none_if_unlimited(limits.text_bytes),
         }
 
     show(with_service(use))

@@ -7,6 +7,7 @@ import pwd
 import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,7 +83,7 @@ def _check_sqlite_database(settings: Settings) -> Iterator[CheckResult]:
     settings = replace(settings, database=database)
     finding = _catch_os_error(lambda: _check_database_file(settings))
     yield CheckResult("database", *finding)
-    if finding.verdict != "ok":
+    if not _has_database(settings):
         return
     inspection = None
     try:
@@ -120,10 +121,20 @@ def _check_database_file(settings: Settings) -> Finding:
     if left is not None:
         found = f"The database {settings.file} is missing, but {left} still contains writes to it"
         return fault(found, advice[0].upper() + advice[1:])
+    marker = maintenance.find_recovery_marker(settings)
+    if marker is not None:
+        found, _, advice = marker.partition(": ")
+        return fault(found, advice[0].upper() + advice[1:])
     if not settings.file.exists():
         advice = "Create it with `listings migrate`, or set LISTINGS_DATABASE_URL to its location"
         return fault(f"There is no database at {settings.file}", advice)
     return ok(str(settings.file))
+
+
+def _has_database(settings: Settings) -> bool:
+    with suppress(OSError):
+        return maintenance.find_orphaned_wal(settings)[0] is None and settings.file.exists()
+    return False
 
 
 def _unreadable(problem: Problem, database: Path) -> Finding:
@@ -196,7 +207,11 @@ def _check_disk(settings: Settings) -> Finding:
     free, minimum = maintenance.get_free_bytes(settings)
     found = f"{free // _MIB} MiB are free"
     if free < minimum:
-        return fault(found, f"Free disk space: below {minimum // _MIB} MiB the service is not ready")
+        return fault(
+            found,
+            f"Free disk space: below {minimum // _MIB} MiB the service is not ready, and on a full disk it rejects"
+            " writes and counts the requests of new keys in memory",
+        )
     if free < _GIB:
         return warning(found, "Free disk space, or move the database to a larger disk")
     return ok(found)
@@ -326,7 +341,11 @@ def _check_readiness(address: str, status: int, body: bytes) -> Finding:
     except ValueError:
         data = None
     data = data if isinstance(data, dict) else {}
-    if status == http.client.OK and data.get("status") == "ready" and data.keys() <= {"status", "rate_limit"}:
+    is_ours = data.get("status") == "ready" and data.keys() <= {"status", "rate_limit", "degraded"}
+    if status == http.client.OK and is_ours:
+        if data.get("degraded"):
+            found = f"Ready at {address}, but {'; '.join(map(str, data['degraded']))}"
+            return warning(found, "Look at the service's log, and at the other checks")
         scope = str(data.get("rate_limit", ""))
         if not scope.endswith("since Redis is away"):
             return ok(f"Ready at {address}")

@@ -9,7 +9,7 @@ from listings.cli import seed
 from listings.cli.demo_listings import ALICE, BOB, CHARLIE
 from listings.cli.seed import SeedAccount
 from listings.domain import api_keys, fields
-from listings.domain.model import Account, Caller, is_plan_active
+from listings.domain.model import Account, Caller, ListingQuery, is_plan_active
 from listings.files import replace_file
 from listings.service import Services
 
@@ -125,9 +125,9 @@ def _is_usable(services: Services, caller: Caller) -> bool:
 
 async def _ensure_listings(services: Services, caller: Caller, demo_account: _DemoAccount) -> int:
     """Create the demo's listings if the account has none. Return the id of the account's oldest listing."""
-    existing = await services.listings.list_active(caller)
-    if existing:
-        return existing[-1].id
+    existing = await services.listings.find_summaries(caller, ListingQuery(descending=False, limit=1))
+    if existing.listings:
+        return existing.listings[0].id
     ids = []
     for listing in demo_account.listings:
         new, _ = fields.parse_new_listing(listing, strict=True)

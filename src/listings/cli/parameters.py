@@ -100,7 +100,7 @@ def configure_logs(settings: Settings, logger_name: str = "", pid: int | None = 
     For `pid` see `listings.telemetry.logs.configure`.
     """
     as_json = settings.log_format == "json" or (settings.log_format == "auto" and not sys.stderr.isatty())
-    logs.configure(sys.stderr, settings.log_level, as_json=as_json, logger=logger_name, pid=pid)
+    logs.configure(logs.open_stderr(), settings.log_level, as_json=as_json, logger=logger_name, pid=pid)
     return as_json
 
 

@@ -34,6 +34,23 @@ def run_checks(settings: Settings) -> Iterator[CheckResult]:
     yield CheckResult("connections", *_check_connections(found, settings.database_connections))
     yield CheckResult("server clock", *_check_server_clock(found))
     yield CheckResult("transactions", *_check_transactions(found))
+    yield CheckResult("market index", *_check_market_index(found))
+    if found.absent_workers is not None:
+        yield CheckResult("nodes", *_check_nodes(found.absent_workers))
+
+
+def _check_market_index(found: PostgresInspection) -> Finding:
+    if found.indexing_error is not None:
+        text = f"New and changed listings do not appear in the market: {found.indexing_error}"
+        return fault(text, "Fix this cause; the service then indexes them by itself")
+    return ok("Its statements work")
+
+
+def _check_nodes(absent: list[str]) -> Finding:
+    if absent:
+        text = f"The coordinator can't use {', '.join(absent)}: requests for the accounts there get 503"
+        return fault(text, "Start these nodes, and check how the nodes authenticate to each other")
+    return ok("The coordinator can use every worker")
 
 
 def _check_durability(found: PostgresInspection) -> Finding:

@@ -27,6 +27,7 @@ from listings.domain.errors import Problem, Unavailable
 from listings.http.server import bind_socket, format_base_url
 from listings.service import Services
 from listings.settings import Settings
+from listings.telemetry import logs
 from listings.telemetry.logs import RequestLog
 from listings.telemetry.metrics import start_listener
 from listings.workers.supervisor import Supervisor
@@ -81,10 +82,10 @@ async def _serve(
     settings: Settings, listener: socket.socket, observers: wiring.Observers, prepare: _Prepare | None
 ) -> None:
     maintenance.migrate_database(settings, report_backup)
-    with maintenance.watch_for_damage(settings) as on_damage:
+    as_json = configure_logs(settings)
+    with logs.write_in_thread(), maintenance.watch_for_damage(settings) as on_damage:
         base_url = format_base_url(listener)
-        as_json = configure_logs(settings)
-        request_log = RequestLog(sys.stderr.buffer, settings.log_level, as_json=as_json)
+        request_log = RequestLog(logs.open_stderr(), settings.log_level, as_json=as_json)
         if observers.metrics is not None:
             print_message(f"Metrics are at {observers.metrics.url}")
         async with wiring.open_services(settings, metrics=observers.metrics) as services:
@@ -126,6 +127,7 @@ async def _run_supervisor(
         on_damage = stack.enter_context(maintenance.watch_for_damage(settings))
         base_url = format_base_url(listener)
         configure_logs(settings, pid=os.getpid())
+        stack.enter_context(logs.write_in_thread())
         prepared = None
         if prepare is not None:
             async with wiring.open_services(settings) as services:
@@ -137,7 +139,7 @@ async def _run_supervisor(
             on_damage(supervisor.stop)
 
         stopped_in_time = await supervisor.run(on_ready)
-    _log.info("Stopped")
+        _log.info("Stopped")
     return stopped_in_time
 
 

@@ -22,6 +22,7 @@ from listings.cli.parameters import configure_logs
 from listings.cli.serve import limit_connections
 from listings.domain.errors import Problem, Unavailable
 from listings.settings import Settings, load
+from listings.telemetry import logs
 from listings.telemetry.logs import RequestLog
 from listings.workers.protocol import Failed, Ready, Report
 from listings.workers.supervisor_link import SupervisorLink
@@ -48,8 +49,8 @@ async def work(channel: socket.socket, listener: socket.socket) -> int:
 async def _serve(settings: Settings, listener: socket.socket, supervisor: SupervisorLink) -> None:
     pid = os.getpid()
     as_json = configure_logs(settings, pid=pid)
-    request_log = RequestLog(sys.stderr.buffer, settings.log_level, as_json=as_json, pid=pid)
-    with wiring.open_observers(settings, listening=False) as observers:
+    request_log = RequestLog(logs.open_stderr(), settings.log_level, as_json=as_json, pid=pid)
+    with logs.write_in_thread(), wiring.open_observers(settings, listening=False) as observers:
         async with wiring.open_services(settings, metrics=observers.metrics) as services:
             with suppress(Unavailable):
                 await services.require_ready()  # connects to Redis, so that the first request does not wait for it
@@ -61,8 +62,8 @@ async def _serve(settings: Settings, listener: socket.socket, supervisor: Superv
         commands.cancel()
         if observers.metrics is not None:
             supervisor.send(Report(observers.metrics.report()))
-    request_log.close()
-    _log.info("Stopped")
+        request_log.close()
+        _log.info("Stopped")
 
 
 def main() -> int:

@@ -59,7 +59,10 @@ class AccountStore(Protocol):
 
 
 class KeyStore(Protocol):
-    """Stores API keys, with the guarantees of `contract.store`."""
+    """Stores API keys, with the guarantees of `contract.store`.
+
+    When a method that changes a key or its account returns, `find_caller` returns the new state in every process.
+    """
 
     async def find_caller(self, digest: bytes) -> Caller | None:
         """Return the key with this digest and its account, or None if the key is unknown.

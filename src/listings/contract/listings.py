@@ -1,9 +1,11 @@
 """The store of listings, and its types."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol, TypeAlias
 
 from listings.contract.history import Actor
+from listings.domain.account_limits import AccountLimits
 from listings.domain.errors import Problem
 from listings.domain.model import Listing, ListingChange, ListingCounts, ListingQuery, NewListing
 
@@ -48,7 +50,7 @@ Step: TypeAlias = AddStep | ChangeStep | Problem
 
 
 StepResult: TypeAlias = int | Listing | Problem
-"""The id of the new listing, the changed listing, or the reason why the step was rejected."""
+"""The id of the new listing, the changed listing without its content, or the reason why the step was rejected."""
 
 
 class Batch(NamedTuple):
@@ -70,11 +72,44 @@ class IndexStep(NamedTuple):
     contended: bool = False  # whether others have written since the previous step or together with this one
 
 
+MAX_LIST_BYTES = 256 * 1024
+"""Size up to which a list is read at once."""
+
+ROW_BYTES = 512
+"""What a listing counts in addition to the bytes of its title and content."""
+
+
+class LargeListError(Exception):
+    """A list is too large to be read at once: use `ListingStore.read_listings`."""
+
+
+Pieces: TypeAlias = AsyncIterator[list[Listing]]
+"""A list in pieces, each of limited size, or of one listing."""
+
+
+def measure_listings(listings: Sequence[Listing]) -> int:
+    """Return the size of a list. A character that is not ASCII may count as more bytes than it has."""
+    return sum(
+        [
+            ROW_BYTES + len(one.title) + (len(one.content) if one.content.isascii() else 4 * len(one.content))
+            for one in listings
+        ]
+    )
+
+
 class ListingStore(Protocol):
-    """Stores listings, with the guarantees of `contract.store`."""
+    """Stores listings, with the guarantees of `contract.store`.
+
+    A create, restore or import that would make its account larger than `account_limits`, or an update that would first
+    do so, is rejected with Problem("account_full"), in a batch as the result of its step.
+    """
+
+    @property
+    def account_limits(self) -> AccountLimits:
+        """The limits of each account."""
 
     async def list_listings(self, bucket: int, account_id: int) -> list[Listing]:
-        """Return the account's active listings, newest (highest id) first."""
+        """Return the account's active listings, newest (highest id) first. Raises LargeListError."""
 
     async def get_listing(self, listing_id: int) -> Listing | None:
         """Return the listing of any account, including deleted ones, or None if it does not exist."""
@@ -86,12 +121,21 @@ class ListingStore(Protocol):
         """Return the number of the account's listings by status."""
 
     async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> list[Listing]:
-        """Return the account's listings that match a query, in the order of the query and then by id."""
+        """Return the account's listings that match a query, in the order of the query and then by id.
+
+        Raises LargeListError.
+        """
+
+    def read_listings(self, bucket: int, account_id: int, query: ListingQuery) -> AbstractAsyncContextManager[Pieces]:
+        """Read a list of any size like `find_listings`, in pieces, from a snapshot that is held in the context.
+
+        Other work can run between two pieces.
+        """
 
     async def page_listings(self, bucket: int, account_id: int, after_id: int, count: int) -> list[Listing]:
         """Return at most `count` listings of the account with ids above `after_id`, lowest first.
 
-        Deleted listings are included.
+        Deleted listings are included. There are fewer if they would be too large together, but at least one, if any.
         """
 
     async def add_listing(  # noqa: PLR0913, PLR0917 - what to store, where, and on whose behalf

@@ -45,6 +45,14 @@ class SessionCutoffs(NamedTuple):
     created_at: int
 
 
+class AttemptLimit(NamedTuple):
+    """How many sign-in attempts a subject (32 bytes) may make in this many seconds."""
+
+    subject: bytes
+    max_attempts: int
+    seconds: int
+
+
 class MemberStore(Protocol):
     """Stores members, their sessions and invitations, with the guarantees of `contract.store.Store`."""
 
@@ -96,17 +104,25 @@ class MemberStore(Protocol):
     async def purge_sessions(self, oldest: SessionCutoffs) -> None:
         """Delete the expired sessions."""
 
-    async def count_attempt(self, subjects: Sequence[bytes], moment: int, oldest: int) -> list[int]:
-        """Count one sign-in attempt for each subject (32 bytes) and return their counts.
+    async def count_attempt(self, limits: Sequence[AttemptLimit], moment: int) -> int | None:
+        """Count one sign-in attempt for each subject in turn, until one is beyond its limit.
 
-        The count restarts at 1 if the subject's first attempt was at `oldest` or before, or lies in the future.
+        Return the time at which the count of this one ends, or None if there is none. A count restarts at 1 if the
+        subject's first attempt was before its period, or lies in the future. Pass kinds of subjects in the same order
+        each time, because concurrent attempts would otherwise deadlock.
         """
 
-    async def clear_attempts(self, cleared: bytes, decremented: bytes) -> None:
-        """Delete the attempts of the subject `cleared`, and lower the count of the subject `decremented` by one.
+    async def uncount_attempt(self, subjects: Sequence[bytes]) -> None:
+        """Lower the count of each subject by one, in the order of `count_attempt`."""
 
-        If both are the same subject, only its count is lowered.
+    async def set_device(self, account_id: int, digest: bytes, used_at: int, max_devices: int) -> None:
+        """Store a browser in which an existing account has signed in, or when it was used last.
+
+        Only the `max_devices` browsers that were used last stay. `set_password` and `accept_invitation` delete all.
         """
+
+    async def is_device(self, email: str, digest: bytes) -> bool:
+        """Return whether the account with this email address has signed in in this browser."""
 
     async def purge_attempts(self, oldest: int, now: int) -> None:
         """Delete subjects whose first attempt was before `oldest` or lies after `now`."""

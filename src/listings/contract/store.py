@@ -37,5 +37,8 @@ class Store(
     async def check(self) -> None:
         """Raise Problem if the database doesn't respond, has another schema, or has no room for writes."""
 
+    async def list_absent_nodes(self) -> list[str]:
+        """Return the addresses of the database's nodes that are unavailable, so that a part of the data is."""
+
     async def get_database_id(self) -> str:
         """Return the database's id: 32 random hexadecimal digits. Rate limits and exports refer to it."""

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 Code: TypeAlias = Literal[
     "account_disabled",
+    "account_full",
     "account_not_found",
     "already_imported",
     "api_key_required",
@@ -57,7 +58,7 @@ Code: TypeAlias = Literal[
 ]
 
 _CODES: Mapping[int, tuple[Code, ...]] = {
-    400: ("invalid_request", "malformed_json", "malformed_request", "payment_refused"),
+    400: ("account_full", "invalid_request", "malformed_json", "malformed_request", "payment_refused"),
     401: ("api_key_required", "invalid_api_key"),
     403: (
         "account_disabled",
@@ -93,16 +94,16 @@ STATUS: Mapping[Code, int] = {code: status for status, codes in _CODES.items() f
 class Problem(Exception):
     """A rejected operation: an error code for programs and one sentence for people."""
 
-    def __init__(self, code: Code, message: str) -> None:
+    def __init__(self, code: Code, message: str, *, retry_after: int = 0) -> None:
+        """`retry_after` is in seconds and is sent as the Retry-After header. 0: the error does not end by itself."""
         super().__init__(message)
         self.code = code
         self.message = message
+        self.retry_after = retry_after
 
 
 class Unavailable(Problem):
     """The store or the rate limiter is unavailable. A write that fails with it has an unknown outcome."""
 
     def __init__(self, message: str, *, retry_after: int = 1) -> None:
-        """`retry_after` is in seconds and is sent as the Retry-After header."""
-        super().__init__("unavailable", message)
-        self.retry_after = retry_after
+        super().__init__("unavailable", message, retry_after=retry_after)

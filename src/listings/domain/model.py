@@ -191,11 +191,12 @@ class ApiKey(msgspec.Struct, frozen=True):
 
 
 class ListingCounts(msgspec.Struct, frozen=True):
-    """The number of an account's listings in each state."""
+    """The number of an account's listings in each state, and the bytes of the text of those that are not deleted."""
 
     active: int
     inactive: int
     deleted: int
+    text_bytes: int
 
 
 class Caller(msgspec.Struct, frozen=True, gc=False):

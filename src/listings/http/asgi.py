@@ -12,6 +12,23 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 
+LARGE_BYTES = 16 * 1024
+"""From this size on, a response counts as large."""
+
+
+PIECE_BYTES = 64 * 1024
+"""Size of the pieces in which a body that is not in memory is sent."""
+
+
+class BodySource(Protocol):
+    """A body that is not in memory."""
+
+    size: int
+
+    async def read(self, offset: int, count: int) -> bytes:
+        """Return at most `count` bytes, and at least one."""
+
+
 class ClientGoneError(Exception):
     """The client left before its request was complete. Nothing is executed, and no response is sent."""
 
@@ -40,6 +57,12 @@ class Exchange(Protocol):
     async def respond(self, status: int, head: bytes, body: bytes) -> None:
         """Send a complete response. `head` consists of header lines, each of which ends with CR LF."""
 
+    async def respond_from(self, status: int, head: bytes, source: BodySource) -> None:
+        """Like `respond`, with a body that is read at the client's pace."""
+
+    def may_send(self, owner: int) -> bool:
+        """Return whether a large response may be sent to an owner of clients, 0 if it is not known."""
+
 
 class AsgiExchange:
     """`Exchange` over ASGI 3, type http."""
@@ -66,6 +89,19 @@ class AsgiExchange:
         headers = [line.split(b": ", 1) for line in head.split(b"\r\n")[:-1]]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})
+
+    async def respond_from(self, status: int, head: bytes, source: BodySource) -> None:
+        headers = [line.split(b": ", 1) for line in head.split(b"\r\n")[:-1]]
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        offset = 0
+        while offset < source.size:
+            piece = await source.read(offset, PIECE_BYTES)
+            offset += len(piece)
+            more = offset < source.size
+            await self._send({"type": "http.response.body", "body": piece, "more_body": more})
+
+    def may_send(self, owner: int) -> bool:  # noqa: ARG002 - the server limits what it buffers
+        return True
 
 
 def choose_path(raw: bytes, decoded: str) -> str:

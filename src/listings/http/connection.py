@@ -5,6 +5,7 @@ connection longer than a deadline. A sweep checks all connections twice a second
 Invalid HTTP gets the API's error format, after the responses to all earlier requests.
 """
 
+import asyncio
 import logging
 import socket
 import struct
@@ -19,14 +20,17 @@ from listings.domain.errors import Problem, Unavailable
 from listings.http.asgi import HttpApplication, choose_path
 from listings.http.eager import Running, run
 from listings.http.exchange import HttpExchange
+from listings.http.host import is_host
+from listings.http.unsent_bytes import UnsentBytes
 from listings.http.uvicorn_base import HIGH_WATER_LIMIT, BaseConnection
 from listings.http.write_buffer import Transport, WriteBuffer
 
 _MAX_DISCARDED_BYTES = 64 * 1024 * 1024
 _DISCARD_SECONDS = 5.0
-_MIN_READ_BYTES = 64 * 1024  # a slow reader must take this much within the write deadline
+_MIN_READ_RATE = 16 * 1024  # bytes per second that a client must take, on average over the write deadline
+_HURRIED_SECONDS = 2.0  # the write deadline while clients leave too many bytes unread
 _REQUEST_LINE_BYTES = 1024  # the rest of a head, without URL and headers, rounded up
-_MAX_FRAMING_BYTES = 64 * 1024  # between two pieces of body data, or after the last one
+_MAX_FRAMING_BYTES = 16 * 1024  # of a body, beyond what its chunks need: extensions, leading zeros and trailers
 _NO_LINGER = struct.pack("ii", 1, 0)
 _MAX_CONSECUTIVE = 8  # requests of one connection, before others run
 
@@ -69,18 +73,28 @@ class HttpConnection(BaseConnection):
         limits: ConnectionLimits,
         render_error: Callable[[Problem, str], bytes],
         write_buffer: WriteBuffer,
+        unsent: UnsentBytes,
+        turn: asyncio.Lock,
         **uvicorn_options: Any,  # noqa: ANN401 - passed on
     ) -> None:
         """Set up a connection.
 
         `render_error` returns the complete response to a problem and a method when the application is not called.
-        `write_buffer` is shared by all connections of the loop.
+        `write_buffer` and `unsent` are shared by all connections of the loop. So is `turn`, which is held by the one
+        that reads a piece of a body.
         """
         super().__init__(**uvicorn_options)
         self.parser = self._build_parser()
         self._limits = limits
         self._render_error = render_error
         self.write_buffer = write_buffer
+        self.turn = turn
+        self._unsent = unsent
+        self._owner = 0  # of the last large response
+        self._counted = self._counted_owner = 0  # the bytes that `unsent` includes, and their owner
+        self._sending_body = False
+        self._body_bytes = 0  # written by `write_body`
+        self._window: tuple[float, int] | None = None  # when a slow reader was last checked, and what it had taken
         self._phase: Phase = "silent"
         self._since = self.loop.time()
         self._running: HttpExchange | None = None
@@ -97,9 +111,11 @@ class HttpConnection(BaseConnection):
         self._max_head_bytes = limits.head_bytes + limits.url_bytes + _REQUEST_LINE_BYTES
         self._field_bytes = 0  # in its complete headers
         self._hosts = 0  # number of its Host headers
-        self._framing_bytes = 0  # since the last data of the current body
+        self._host = b""  # the last of them
+        self._valid_host = b""  # the last one that was checked
+        self._is_chunked = False  # the current request
+        self._framing_bytes = 0  # of its body, without those that its chunks need
         self._discarded_bytes = 0
-        self._unread_bytes: int | None = None  # that a slow reader had left at the last check that it passed
 
     # The connection
 
@@ -115,6 +131,24 @@ class HttpConnection(BaseConnection):
         """Notify the requests that have no response yet."""
         self._disconnect_all()
         super().connection_lost(exc)
+        self._count_unsent(0)
+
+    def pause_writing(self) -> None:
+        """Count what the client has not taken."""
+        super().pause_writing()
+        self._count_unsent(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        """Uncount what the client has taken."""
+        super().resume_writing()
+        self._count_unsent(0)
+
+    def _count_unsent(self, count: int) -> None:
+        if self._counted:
+            self._unsent.change(self._counted_owner, -self._counted)
+        if count:
+            self._unsent.change(self._owner, count)
+        self._counted, self._counted_owner = count, self._owner
 
     def eof_received(self) -> bool:  # type: ignore[override]  # asyncio uses the result
         """Keep the connection open (True) while a client that has finished sending waits for responses."""
@@ -156,7 +190,16 @@ class HttpConnection(BaseConnection):
         """Reject an endless head, and endless framing in a body."""
         if self._phase == "head":
             self._check_head_size(data, fresh=fresh)
-        elif self._framing_bytes > _MAX_FRAMING_BYTES and self._phase in {"body", "discard"}:
+        elif self._is_chunked:
+            self._check_framing_size()
+
+    def _check_framing_size(self) -> None:
+        """Reject a body with too much framing.
+
+        Its first read does not count, because the offset of the body in it is unknown.
+        """
+        self._framing_bytes = max(0, self._framing_bytes)
+        if self._framing_bytes > _MAX_FRAMING_BYTES and self._phase in {"body", "discard"}:
             self._reject(_malformed("The chunk headers or trailers of the body are too large"))
 
     def _check_head_size(self, data: bytes, *, fresh: bool) -> None:
@@ -213,6 +256,7 @@ class HttpConnection(BaseConnection):
         self._heads_begun += 1
         self._field_bytes = 0
         self._hosts = 0
+        self._is_chunked = False
         if self._phase != "head":
             self._enter("head")
 
@@ -232,8 +276,10 @@ class HttpConnection(BaseConnection):
             self.expect_100_continue = True
         elif name == b"host":
             self._hosts += 1
+            self._host = value
         elif name == b"transfer-encoding":
             self._check_coding(value)
+            self._is_chunked = True
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
@@ -265,7 +311,8 @@ class HttpConnection(BaseConnection):
     def on_body(self, body: bytes) -> None:
         """Add a part of the body."""
         exchange = self._arriving
-        self._framing_bytes = 0
+        if self._is_chunked:
+            self._framing_bytes -= len(body) + len(hex(len(body))) + 2  # the size without 0x, and two line breaks
         if exchange.response_complete:
             self._discard(len(body))
             return
@@ -295,6 +342,10 @@ class HttpConnection(BaseConnection):
             raise _malformed("CONNECT is not supported")
         if self._hosts > 1 or (self._hosts == 0 and version == "1.1"):
             raise _malformed("Exactly one Host header is required")
+        if self._host != self._valid_host and self._hosts:
+            if not is_host(self._host):
+                raise _malformed("The Host header must be a host, optionally with a port")
+            self._valid_host = self._host
 
     # Responses
 
@@ -399,6 +450,27 @@ class HttpConnection(BaseConnection):
         self.write_buffer.flush()
         self.transport.write(data)
 
+    def may_send(self, owner: int) -> bool:
+        """Return whether a large response may be sent. It counts for its owner."""
+        self._owner = owner
+        return not self._unsent.total or self._unsent.has_room(owner)
+
+    def begin_body(self) -> None:
+        """Prepare for pieces of a body: as long as any bytes are unsent, writing is paused."""
+        self._sending_body = True
+        self.transport.set_write_buffer_limits(0)
+
+    def write_body(self, piece: bytes) -> None:
+        """Write a piece of a body."""
+        self._body_bytes += len(piece)
+        self.transport.write(piece)
+
+    def end_body(self) -> None:
+        """Return to complete responses."""
+        self._sending_body = False
+        if not self.transport.is_closing():
+            self.transport.set_write_buffer_limits()
+
     def is_closing(self) -> bool:
         """Return whether the transport is closing."""
         return self.transport.is_closing()
@@ -454,10 +526,11 @@ class HttpConnection(BaseConnection):
     def sweep(self, now: float) -> None:
         """Reject or close the connection if it is past its deadline."""
         limits, elapsed = self._limits, now - self._since
-        if self.flow.write_paused or self.transport.is_closing():
+        if self.flow.write_paused or self._sending_body or self.transport.is_closing():
             self._check_reader(now)
             return
-        self._unread_bytes = None
+        self._window = None
+        self._count_unsent(self.transport.get_write_buffer_size())
         if self.flow.read_paused:  # we have stopped reading, so the client is not late
             self._since = now
         elif self._phase == "head" and elapsed > limits.header_seconds:
@@ -472,12 +545,16 @@ class HttpConnection(BaseConnection):
             self.drop()
 
     def _check_reader(self, now: float) -> None:
-        """Drop a client that reads less than 64 KiB of its response within the deadline."""
+        """Drop a client that takes its responses too slowly."""
         unread = self.transport.get_write_buffer_size()
-        if self._unread_bytes is None or unread <= self._unread_bytes - _MIN_READ_BYTES:
-            self._unread_bytes, self._unread_since = unread, now
-        elif now - self._unread_since > self._limits.write_seconds:
-            self.drop()
+        self._count_unsent(unread)
+        taken = self._body_bytes - unread
+        since, before = self._window = self._window or (now, taken)
+        seconds = self._limits.write_seconds
+        if now - since >= (min(seconds, _HURRIED_SECONDS) if self._unsent.is_exceeded else seconds):
+            if taken - before < _MIN_READ_RATE * (now - since):
+                self.drop()
+            self._window = (now, taken)
 
     def _head_too_large(self) -> Problem:
         limits = self._limits

@@ -6,11 +6,9 @@ from functools import cached_property
 from typing import Any, Protocol, cast
 from urllib.parse import unquote
 
-from listings.http.asgi import Headers, HttpApplication, Scope
+from listings.http.asgi import LARGE_BYTES, PIECE_BYTES, BodySource, Headers, HttpApplication, Scope
 from listings.http.uvicorn_base import STATUS_LINE, BaseExchange, FlowControl
 from listings.http.write_buffer import Data, WriteBuffer
-
-_LARGE_BYTES = 16 * 1024  # from this size on, two buffers are cheaper than a copy
 
 _log = logging.getLogger(__name__)
 
@@ -24,6 +22,23 @@ class ExchangeConnection(Protocol):
     flow: FlowControl
     transport: asyncio.Transport
     write_buffer: WriteBuffer
+
+    turn: asyncio.Lock
+
+    def may_send(self, owner: int) -> bool:
+        """Return whether a large response may be sent."""
+
+    def write(self, data: bytes) -> None:
+        """Write after all earlier responses."""
+
+    def begin_body(self) -> None:
+        """Prepare for `write_body`."""
+
+    def write_body(self, piece: bytes) -> None:
+        """Write a piece of a body."""
+
+    def end_body(self) -> None:
+        """Return to complete responses."""
 
     def close(self) -> None:
         """Close after the last response."""
@@ -140,7 +155,7 @@ class HttpExchange(BaseExchange):
         date = self.default_headers[0][1] if self.default_headers else b""
         end = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
         data: Data
-        if len(body) < _LARGE_BYTES:
+        if len(body) < LARGE_BYTES:  # from this size on, two buffers are cheaper than a copy
             data = b"%bdate: %b\r\n%b%b%b" % (status_line, date, head, end, body)
         else:
             data = b"%bdate: %b\r\n%b%b" % (status_line, date, head, end), body
@@ -149,6 +164,45 @@ class HttpExchange(BaseExchange):
         if not self.keep_alive:
             self._connection.close()
         self.on_response()
+
+    async def respond_from(self, status: int, head: bytes, source: BodySource) -> None:
+        """Send a response whose body is read in pieces, each when the client has taken the one before."""
+        self._close_if_body_pending()
+        if self.flow.write_paused and not self._has_left():
+            await self.flow.drain()
+        if self._has_left():
+            return
+        self.response_started = True
+        connection = self._connection
+        date = self.default_headers[0][1] if self.default_headers else b""
+        end = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
+        connection.write(b"%bdate: %b\r\n%b%b" % (STATUS_LINE[status], date, head, end))
+        connection.begin_body()
+        offset = 0
+        while offset < source.size and not self._has_left():
+            async with connection.turn:  # one piece per iteration of the loop, whoever's it is
+                piece = await source.read(offset, PIECE_BYTES)
+                connection.write_body(piece)
+                await asyncio.sleep(0)
+            offset += len(piece)
+            if self.flow.write_paused and not self._has_left():
+                await self.flow.drain()
+        connection.end_body()
+        if self._has_left():
+            return
+        self.response_complete = True
+        self.message_event.set()
+        if not self.keep_alive:
+            connection.close()
+        self.on_response()
+
+    def _has_left(self) -> bool:
+        """Return whether the client has left. A function, because mypyc takes it for unchanged after an `await`."""
+        return bool(self.disconnected)
+
+    def may_send(self, owner: int) -> bool:
+        """Return whether the unsent bytes leave room for a large response to this owner."""
+        return self._connection.may_send(owner)
 
     def _close_if_body_pending(self) -> None:
         if self.waiting_for_100_continue and self.more_body:

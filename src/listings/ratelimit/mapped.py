@@ -17,6 +17,12 @@ Every user of a file holds a shared lock of one more byte, after those of the ke
 exclusively is in exclusive mode, until a newcomer changes the state in the header. The process reads the state at each
 hit, and periodically without hits, and then returns to the shared lock. Until then, the newcomer waits.
 
+Without room on the disk, a key that has no slot yet is counted in memory, by each process alone. The maintenance moves
+its log to the file once there is room.
+
+A file that is truncated in place would kill the process (SIGBUS) at the next access. So its length is read before each
+hit. A truncated file loses its name, so that every process starts with the same new one.
+
 Times are CLOCK_BOOTTIME plus an anchor, which is set once per boot while the header is locked. So steps of the wall
 clock change nothing. After a boot, times start at the wall clock, but not before the newest time in the file. The
 kernel writes the pages to disk; a power failure may lose a few seconds.
@@ -40,6 +46,7 @@ from typing import ClassVar, NamedTuple
 from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain.errors import Unavailable
 from listings.files import replace_file
+from listings.ratelimit.memory import MemoryLimiter
 
 _MAGIC = b"LSTLIM01"
 _HEADER = struct.Struct("8sQQd32s36s")
@@ -59,7 +66,9 @@ _SHARED_POLLS = 20  # checks to skip after leaving exclusive mode, because the n
 _JOIN_RETRY_SECONDS = 0.005
 _JOIN_TIMEOUT_SECONDS = 5.0  # for another process to leave exclusive mode
 _MAX_STEPS = 8  # of the linear search
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _set_lock = fcntl.fcntl
+_seek = os.lseek
 _SET_LOCK_WAIT = fcntl.F_OFD_SETLKW
 
 _log = logging.getLogger(__name__)
@@ -75,6 +84,10 @@ class MachineClock(NamedTuple):
     boot_id: Callable[[], str] = _read_boot_id
     since_boot: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME)
     wall: Callable[[], float] = time.time
+
+
+class _NoRoomError(Exception):
+    """The disk has no room for the log of a key."""
 
 
 class _Header(NamedTuple):
@@ -133,14 +146,19 @@ class MappedLimiter:
         self._clock = clock or MachineClock()
         self._files: dict[int, _File] = {}
         self._thread_lock = threading.Lock()
+        self._unsaved = MemoryLimiter(limit, window, self._clock.since_boot)  # keys for which the disk has no room
 
     async def hit(self, key_id: int) -> RateLimitDecision:
-        """Count one request. Raises Unavailable if the disk is full or fails."""
+        """Count one request. Raises Unavailable if the disk fails."""
         while True:
             try:
                 return self._decide(key_id, increment=1)
             except BlockingIOError:
                 await self._wait_to_join(key_id >> _KEY_BITS)
+            except _NoRoomError as error:
+                if not self._unsaved.logs:
+                    _log.error("The rate limit of new keys is counted in memory: %s", error)
+                return await self._unsaved.hit(key_id)
 
     async def peek(self, key_id: int) -> RateLimitDecision:
         while True:
@@ -148,8 +166,12 @@ class MappedLimiter:
                 return self._decide(key_id, increment=0)
             except BlockingIOError:
                 await self._wait_to_join(key_id >> _KEY_BITS)
+            except _NoRoomError:
+                return await self._unsaved.peek(key_id)
 
     def _decide(self, key_id: int, increment: int) -> RateLimitDecision:
+        if self._unsaved.logs and key_id in self._unsaved.logs:
+            raise _NoRoomError
         number, slot = key_id >> _KEY_BITS, key_id & (_KEYS_PER_FILE - 1)
         try:
             with self._thread_lock:
@@ -157,12 +179,40 @@ class MappedLimiter:
                 while decision is None:
                     decision = self._file(number).hit(slot, self.limit, self.window, increment)
                     if decision is None:
-                        self._files.pop(number).close()
+                        self._drop(number)
                 return decision
         except BlockingIOError:
             raise
         except OSError as error:
-            raise _unavailable(error) from error
+            if error.errno not in _NO_ROOM:
+                raise _unavailable(error) from error
+            raise _NoRoomError(error.strerror) from error
+
+    def _drop(self, number: int) -> None:
+        """Close a file that was replaced or truncated."""
+        file = self._files.pop(number)
+        if file.is_truncated():
+            path = self._path(number)
+            _lock(file.descriptor, *_HEADER_AND_KEYS_BYTES)  # as whoever replaces the file does
+            if _is_current(file.descriptor, path):
+                _log.error("The rate limit starts empty: %s was truncated while in use", path)
+                path.unlink()
+        file.close()
+
+    def _save(self) -> None:
+        """Move logs from memory to the files, as long as there is room."""
+        unsaved = self._unsaved
+        try:
+            for key_id in list(unsaved.logs):
+                number, slot = key_id >> _KEY_BITS, key_id & (_KEYS_PER_FILE - 1)
+                with self._thread_lock:
+                    ages = unsaved.list_ages(key_id)
+                    while not self._file(number).import_history(slot, self.limit, self.window, ages):
+                        self._drop(number)
+                del unsaved.logs[key_id]
+        except OSError:  # try again later
+            return
+        _log.warning("The rate limit of all keys is counted in files again")
 
     async def _wait_to_join(self, number: int) -> None:
         """Open a file, waiting for another process to leave exclusive mode. Raises Unavailable."""
@@ -188,14 +238,19 @@ class MappedLimiter:
             while True:
                 await asyncio.sleep(_POLL_SECONDS)
                 self._for_each_file(_File.update_mode)
+                if self._unsaved.logs:
+                    self._save()
         finally:
             self._for_each_file(_File.leave_exclusive_mode)
 
     def _for_each_file(self, act: "Callable[[_File], None]") -> None:
         with self._thread_lock:
-            for file in self._files.values():
+            for number, file in list(self._files.items()):
                 try:
-                    act(file)
+                    if file.is_truncated():
+                        self._drop(number)
+                    else:
+                        act(file)
                 except OSError as error:
                     _log.warning("A rate limit file can't be locked: %s", error.strerror)
 
@@ -230,10 +285,12 @@ class MappedLimiter:
                         return
                 except OSError as error:
                     raise _unavailable(error) from error
-                self._files.pop(number).close()
+                self._drop(number)
 
     async def check(self) -> None:
         await self._wait_to_join(0)
+        if self._unsaved.logs:
+            raise Unavailable("The rate limit of new keys is counted in memory, because the disk has no room")
 
     async def close(self) -> None:
         with self._thread_lock:
@@ -243,9 +300,11 @@ class MappedLimiter:
     def _file(self, number: int) -> "_File":
         file = self._files.get(number)
         if file is None:
-            path = self._database.with_name(f"{self._database.name}.limits-{number:04}")
-            file = self._files[number] = _open(path, self._database_id, self.limit + 1, self._clock)
+            file = self._files[number] = _open(self._path(number), self._database_id, self.limit + 1, self._clock)
         return file
+
+    def _path(self, number: int) -> Path:
+        return self._database.with_name(f"{self._database.name}.limits-{number:04}")
 
 
 class _File:
@@ -258,13 +317,16 @@ class _File:
         self._words = memoryview(self.map).cast("Q")
         self._times = memoryview(self.map).cast("d")
         self._capacity, self._anchor = self.header.capacity, self.header.anchor
+        self._length = len(self.map)
         self._since_boot = clock.since_boot
         self._slots: dict[int, _Slot] = {}  # those with allocated disk space
         self._is_exclusive = False
         self._polls_left = 0  # checks to skip before trying exclusive mode
 
     def hit(self, slot: int, limit: int, window: int, increment: int) -> RateLimitDecision | None:
-        """Count one request, or none if `increment` is 0. Return None if the file was replaced."""
+        """Count one request, or none if `increment` is 0. Return None if the file was replaced or truncated."""
+        if self.is_truncated():
+            return None
         entry = self._slots.get(slot) or self._allocate(slot)
         if self._is_exclusive:
             if self._words[_STATE_WORD] == 0:
@@ -272,9 +334,15 @@ class _File:
             self.leave_exclusive_mode()
         _set_lock(self.descriptor, _SET_LOCK_WAIT, entry.lock)
         try:
-            return None if self._words[_STATE_WORD] == _REPLACED else self._count(entry, limit, window, increment)
+            if self.is_truncated() or self._words[_STATE_WORD] == _REPLACED:
+                return None
+            return self._count(entry, limit, window, increment)
         finally:
             _set_lock(self.descriptor, _SET_LOCK_WAIT, entry.unlock)
+
+    def is_truncated(self) -> bool:
+        """Return whether the file is shorter than its mapping. Moves the file's offset, which nothing uses."""
+        return _seek(self.descriptor, 0, os.SEEK_END) < self._length
 
     def update_mode(self) -> None:
         """Enter exclusive mode if there is no other user, and leave it if there is one."""
@@ -296,16 +364,22 @@ class _File:
 
     def list_used_slots(self) -> list[int]:
         """Return the slots of keys with a count."""
+        if self.is_truncated():
+            return []
         return [slot for slot in range(_KEYS_PER_FILE) if self._words[self._word_offset(slot)]]
 
     def list_ages(self, slot: int, limit: int, window: int) -> list[float]:
         """Return the seconds since each counted request, oldest first."""
+        if self.is_truncated():
+            return []
         with self._locked_slot(slot) as count_word:
             now = self._now()
             return [now - time for time in self._times_after(count_word, limit, now - window)]
 
     def import_history(self, slot: int, limit: int, window: int, ages: Sequence[float]) -> bool:
-        """Replace the key's log by these requests if they are more. Return False if the file was replaced."""
+        """Replace the key's log by these requests if they are more. Return False as `hit` returns None."""
+        if self.is_truncated():
+            return False
         with self._locked_slot(slot) as count_word:
             if self._words[_STATE_WORD] == _REPLACED:
                 return False

@@ -20,12 +20,12 @@ class MemoryLimiter:
         self.limit = limit
         self.window = window
         self._clock = clock
-        self._logs: dict[int, deque[float]] = {}
+        self.logs: dict[int, deque[float]] = {}  # by key
         self._sweep_at = _MIN_SWEEP_KEYS
 
     async def hit(self, key_id: int) -> RateLimitDecision:
         now = self._clock()
-        log = self._logs.get(key_id)
+        log = self.logs.get(key_id)
         if log is None:
             log = self._start_log(key_id, now)
         self._remove_expired(log, now)
@@ -36,11 +36,16 @@ class MemoryLimiter:
 
     async def peek(self, key_id: int) -> RateLimitDecision:
         now = self._clock()
-        log = self._logs.get(key_id, deque())
+        log = self.logs.get(key_id, deque())
         self._remove_expired(log, now)
         return RateLimitDecision(
             len(log) < self.limit, self.limit - len(log), log[0] + self.window - now if log else 0.0
         )
+
+    def list_ages(self, key_id: int) -> list[float]:
+        """Return the seconds since each counted request of the key, oldest first."""
+        now = self._clock()
+        return [now - time for time in self.logs.get(key_id, ())]
 
     def _remove_expired(self, log: deque[float], now: float) -> None:
         while log and log[0] <= now - self.window:
@@ -56,9 +61,9 @@ class MemoryLimiter:
         """Do nothing."""
 
     def _start_log(self, key_id: int, now: float) -> deque[float]:
-        if len(self._logs) >= self._sweep_at:
+        if len(self.logs) >= self._sweep_at:
             start = now - self.window
-            self._logs = {key: log for key, log in self._logs.items() if log and log[-1] > start}
-            self._sweep_at = max(_MIN_SWEEP_KEYS, 2 * len(self._logs))
-        log = self._logs[key_id] = deque()
+            self.logs = {key: log for key, log in self.logs.items() if log and log[-1] > start}
+            self._sweep_at = max(_MIN_SWEEP_KEYS, 2 * len(self.logs))
+        log = self.logs[key_id] = deque()
         return log

@@ -7,12 +7,14 @@ engine.
 import asyncio
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from listings.contract.freshness import Freshness
 from listings.contract.rate_limiter import RateLimiter
 from listings.contract.store import Store
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.plan import DEFAULT_PLAN, PlanTerms
+from listings.domain.timestamps import format_timestamp
 from listings.service.access import Access
 from listings.service.accounts import Accounts
 from listings.service.activity import Activity
@@ -31,6 +33,17 @@ from listings.service.transfer import Transfer
 from listings.service.usage import RequestUsage
 
 
+class ServiceInfo(NamedTuple):
+    """What the operator tells the users of the API about the service."""
+
+    base_url: str = ""  # public URL without a trailing slash; empty: the host of each request
+    contact: str = ""  # an e-mail address or a URL
+    plan: PlanTerms = DEFAULT_PLAN
+
+
+NO_INFO = ServiceInfo()
+
+
 class Services:
     """All use cases, by subject, over one store, one rate limiter and one clock.
 
@@ -45,9 +58,9 @@ class Services:
         *,
         sign_up_open: bool = False,
         market_open: bool = True,
-        plan: PlanTerms = DEFAULT_PLAN,
         payments: PaymentProvider | None = None,
         passwords: Passwords | None = None,
+        about: ServiceInfo = NO_INFO,
         pause: Pause = asyncio.sleep,
     ) -> None:
         """Create the services.
@@ -59,9 +72,10 @@ class Services:
         passwords = passwords if passwords is not None else Passwords()
         self.limiter = limiter
         self.clock = clock
-        self.plan = plan
+        self.about = about
+        self.plan = about.plan
         self.freshness: Freshness = store
-        self.access = Access(store, limiter, clock, plan)
+        self.access = Access(store, limiter, clock, about.plan)
         self.listings = Listings(store, clock)
         self.moderation = Moderation(store, clock)
         self.market = Market(store, clock, pause)
@@ -93,6 +107,15 @@ class Services:
                 await self.limiter.check()
         except Problem as problem:
             raise Unavailable(problem.message) from problem
+
+    async def list_degradations(self) -> list[str]:
+        """Return sentences about what fails while the service is otherwise ready."""
+        found = []
+        if self.market.index_failed_at is not None:
+            found.append(f"the market has not been indexed since {format_timestamp(self.market.index_failed_at)}")
+        if absent := await self._store.list_absent_nodes():
+            found.append(f"these nodes of the database are unavailable: {', '.join(absent)}")
+        return found
 
     async def get_database_id(self) -> str:
         """Return the id of the database, to which exports refer."""

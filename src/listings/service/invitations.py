@@ -58,7 +58,7 @@ class Invitations:
             raise _invalid_invitation()
         return account
 
-    async def accept(self, token: str, password: str, agent: str = "") -> str:
+    async def accept(self, token: str, password: str, agent: str = "", *, device: str = "") -> str:
         """Set the password and sign in. Returns the session token.
 
         Raises Problem: invitation_invalid, invalid_request.
@@ -70,7 +70,7 @@ class Invitations:
         if accepted is None:
             raise _invalid_invitation()
         _log.info("Account %d accepted its invitation", accepted.id)
-        return await self._sessions.start(accepted, hashed, agent)
+        return await self._sessions.start(accepted, hashed, agent, device=device)
 
 
 def _invalid_invitation() -> Problem:

@@ -1,8 +1,8 @@
 """The use cases of listings, for their sellers and for the operator."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -16,11 +16,14 @@ from listings.contract.listings import (
     Batch,
     ChangeStep,
     IdempotencyRecord,
+    LargeListError,
     ListingStore,
+    Pieces,
     Step,
     StepResult,
 )
 from listings.domain import timestamps
+from listings.domain.account_limits import AccountLimits
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import (
     Account,
@@ -49,6 +52,28 @@ class Page(NamedTuple):
     next_cursor: tuple[str | int, int] | None = None
 
 
+class LargePage:
+    """A page of listings that is read in pieces. The cursor of the next page is known at the end."""
+
+    def __init__(self, pieces: Pieces, query: ListingQuery) -> None:
+        """`pieces` have one listing more than the query's limit, if there are as many."""
+        self._pieces = pieces
+        self._query = query
+        self.next_cursor: tuple[str | int, int] | None = None
+
+    async def read(self) -> Pieces:
+        """Yield the listings."""
+        count, cursor, limit = 0, None, self._query.limit
+        async for listings in self._pieces:
+            kept = listings if limit is None else listings[: limit - count]
+            if kept:
+                yield kept
+                count, cursor = count + len(kept), self._query.cursor_of(kept[-1])
+            if len(kept) < len(listings):
+                self.next_cursor = cursor
+                return
+
+
 class WriteOptions(NamedTuple):
     """Conditions and modes of a write."""
 
@@ -75,11 +100,11 @@ class Listings:
         self._clock = clock
 
     async def list_active(self, caller: Caller) -> list[Listing]:
-        """Return the caller's active listings, newest first."""
+        """Return the caller's active listings, newest first. Raises LargeListError."""
         return await self._store.list_listings(caller.bucket, caller.account_id)
 
     async def find(self, caller: Caller, query: ListingQuery) -> Page:
-        """Return the caller's listings that match a query (decision G17)."""
+        """Return the caller's listings that match a query (decision G17). Raises LargeListError."""
         if query.limit is None:
             return Page(await self._store.find_listings(caller.bucket, caller.account_id, query))
         one_more = msgspec.structs.replace(query, limit=query.limit + 1)
@@ -92,6 +117,22 @@ class Listings:
         search = partial(self._store.find_listings, caller.bucket, caller.account_id)
         found = await search_unpriced_last(search, query, limit + 1)
         return Page(found[:limit], query.cursor_of(found[limit - 1]) if len(found) > limit else None)
+
+    async def find_summaries(self, caller: Caller, query: ListingQuery) -> Page:
+        """Like `find`, for a page of any size. The listings of a large page have no content."""
+        try:
+            return await self.find(caller, query)
+        except LargeListError:
+            async with self.read(caller, query) as page:
+                found = [msgspec.structs.replace(one, content="") async for piece in page.read() for one in piece]
+            return Page(found, page.next_cursor)
+
+    @asynccontextmanager
+    async def read(self, caller: Caller, query: ListingQuery) -> AsyncIterator["LargePage"]:
+        """Read a list of any size from a snapshot, which is held in the context."""
+        one_more = query if query.limit is None else msgspec.structs.replace(query, limit=query.limit + 1)
+        async with self._store.read_listings(caller.bucket, caller.account_id, one_more) as pieces:
+            yield LargePage(pieces, query)
 
     async def get_revision(self, caller: Caller) -> int:
         """Return the revision of the caller's listings. Read it before the listings that it describes."""
@@ -112,7 +153,10 @@ class Listings:
         return listing if listing is not None and listing.account_id == caller.account_id else None
 
     async def create(self, caller: Caller, new: NewListing, options: WriteOptions = DEFAULT_WRITE_OPTIONS) -> AddResult:
-        """Create a listing for the caller. A dry run returns the id 0. Raises Problem("idempotency_key_reused")."""
+        """Create a listing for the caller. A dry run returns the id 0.
+
+        Raises Problem: account_full, idempotency_key_reused.
+        """
         record = self._build_idempotency_record(options)
         if not options.dry_run:
             now = self._clock()
@@ -134,7 +178,7 @@ class Listings:
 
         If the body was invalid, `change` is its Problem. It is raised after the ownership check (decision G21).
 
-        Raises Problem like `get`, and precondition_failed.
+        Raises Problem like `get`, precondition_failed, and account_full.
         """
         step = self.build_update_step(caller, listing_id, change, options)
         if isinstance(change, Problem):
@@ -148,7 +192,7 @@ class Listings:
     async def restore(self, caller: Caller, listing_id: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS) -> Listing:
         """Restore the caller's deleted listing as inactive (decision G12). Does nothing if it is not deleted.
 
-        Raises Problem: listing_not_found, not_owner, precondition_failed.
+        Raises Problem: listing_not_found, not_owner, precondition_failed, account_full.
         """
         return await self._edit(caller, self.build_restore_step(caller, listing_id, options), options)
 
@@ -223,6 +267,11 @@ class Listings:
     def _format_now(self) -> str:
         return timestamps.format_timestamp(self._clock())
 
+    @property
+    def account_limits(self) -> AccountLimits:
+        """How large an account can be."""
+        return self._store.account_limits
+
     async def count(self, account: Account) -> ListingCounts:
         """Count the account's listings by state."""
         return await self._store.count_listings(bucket_of(account.id), account.id)
@@ -241,10 +290,13 @@ class Moderation:
         self._clock = clock
 
     async def list_latest(self, account: Account, count: int) -> list[Listing]:
-        """Return at most `count` of an account's newest listings, in any state."""
-        return await self._store.find_listings(
-            bucket_of(account.id), account.id, ListingQuery(status="all", limit=count)
-        )
+        """Return at most `count` of an account's newest listings, in any state. Many or long ones have no content."""
+        partition, query = (bucket_of(account.id), account.id), ListingQuery(status="all", limit=count)
+        try:
+            return await self._store.find_listings(*partition, query)
+        except LargeListError:
+            async with self._store.read_listings(*partition, query) as pieces:
+                return [msgspec.structs.replace(one, content="") async for piece in pieces for one in piece]
 
     async def get(self, listing_id: int) -> Listing:
         """Return a listing of any account, even if deleted. Raises Problem("listing_not_found")."""

@@ -65,6 +65,7 @@ class Market:
         self._views: set[_View] = set()
         self._salts: dict[int, bytes] = {}
         self._indexer = secrets.token_bytes(16)
+        self.index_failed_at: float | None = None  # the first failure since the last success, in seconds since 1970
         self._facets: tuple[float, MarketFacets] | None = None
 
     # Public reads
@@ -160,9 +161,15 @@ class Market:
 
         Returns the number of listings indexed.
         """
-        return await run_index_steps(
-            lambda count: self._store.index_market(count, self._indexer, self._clock()), self._pause
-        )
+        try:
+            done = await run_index_steps(
+                lambda count: self._store.index_market(count, self._indexer, self._clock()), self._pause
+            )
+        except Exception:
+            self.index_failed_at = self.index_failed_at or self._clock()
+            raise
+        self.index_failed_at = None
+        return done
 
     async def index_accounts(self) -> int:
         """Add the listings of large accounts to the search index. Returns the number of listings added."""

@@ -1,10 +1,13 @@
-"""Validate passwords, and hash and verify them with argon2id in separate threads."""
+"""Validate passwords, and hash and verify them with argon2id in a separate thread."""
 
 import asyncio
+import os
 import secrets
+import sys
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -18,7 +21,7 @@ T = TypeVar("T")
 
 MIN_LENGTH = 10  # characters
 MAX_BYTES = 1024  # of UTF-8
-_THREADS = 2
+_NICENESS = 10  # a tenth of the event loop's share of a processor; with less, sign-ins would stop on a busy machine
 _MAX_PENDING = 32
 _MIN_DISTINCT_CHARACTERS = 4
 
@@ -59,13 +62,17 @@ def _load_common_passwords() -> frozenset[str]:
 
 
 class Passwords:
-    """Hashes and verifies passwords, two at a time, so that a flood of sign-ins can't exhaust memory or CPUs."""
+    """Hashes and verifies passwords, one at a time, so that a flood of sign-ins can't exhaust memory or CPUs.
+
+    The thread has a low priority, so that requests run first.
+    """
 
     def __init__(self, cost: Cost = Cost()) -> None:  # noqa: B008 - it is immutable
         """Hashes of another cost are replaced when their password is next verified."""
         self._cost = cost
-        self._threads: ThreadPoolExecutor | None = None
+        self._thread: ThreadPoolExecutor | None = None
         self._pending = 0
+        self._admitted = 0
         self._hasher: PasswordHasher | None = None
         self._decoy = ""
 
@@ -80,17 +87,22 @@ class Passwords:
         """
         return await self._run(lambda: self._verify(stored, password))
 
-    def require_capacity(self) -> None:
-        """Raise Unavailable if too many passwords are pending."""
-        if self._pending >= _MAX_PENDING:
-            raise Unavailable("Too many people are signing in: try again in a moment")
+    @contextmanager
+    def admit(self) -> Iterator[None]:
+        """Reserve capacity for one password. Raises Unavailable if too many are pending."""
+        _require_capacity(max(self._admitted, self._pending))
+        self._admitted += 1
+        try:
+            yield
+        finally:
+            self._admitted -= 1
 
     async def _run(self, work: Callable[[], T]) -> T:
-        self.require_capacity()
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="listings-passwords")
+        _require_capacity(self._pending)
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "listings-passwords", _lower_priority)
         self._pending += 1
-        future = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        future = asyncio.get_running_loop().run_in_executor(self._thread, work)
         future.add_done_callback(self._record_end)
         return await asyncio.shield(future)  # a cancelled caller does not stop the thread, so it stays counted
 
@@ -99,7 +111,7 @@ class Passwords:
         if not future.cancelled():
             future.exception()  # otherwise asyncio logs an error that no caller awaits
 
-    # In the threads
+    # In the thread
 
     def _get_hasher(self) -> "PasswordHasher":
         if self._hasher is None:
@@ -123,6 +135,18 @@ class Passwords:
         if stored is None or not hasher.check_needs_rehash(stored):
             return stored
         return hasher.hash(encoded)
+
+
+def _require_capacity(pending: int) -> None:
+    if pending >= _MAX_PENDING:
+        raise Unavailable("Too many people are signing in: try again in a moment")
+
+
+def _lower_priority() -> None:
+    """Give the calling thread a low priority. On Linux, each thread has its own."""
+    if sys.platform == "linux":
+        with suppress(OSError):  # a sandbox may forbid it
+            os.nice(_NICENESS)
 
 
 def _encode(password: str) -> bytes:

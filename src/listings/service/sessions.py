@@ -12,7 +12,7 @@ import msgspec
 
 from listings.contract.accounts import AccountStore
 from listings.contract.history import CONSOLE, Actor
-from listings.contract.members import MemberStore, NewSession, Session, SessionCutoffs
+from listings.contract.members import AttemptLimit, MemberStore, NewSession, Session, SessionCutoffs
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Account, Caller, bucket_of
 from listings.service.accounts import validate_email, validate_name
@@ -27,10 +27,13 @@ CONFIRMATION_SECONDS = 15 * 60
 _TOUCH_SECONDS = 60  # between two updates of a session's last use
 _MAX_CLOCK_SKEW_SECONDS = 5 * 60  # between machines; a session from further in the future is invalid
 _ATTEMPTS_SECONDS = 15 * 60
+_ALL_NETWORKS_SECONDS = 3600
 _WRONG_CREDENTIALS = "Wrong email or password"
 _WRONG_PASSWORD = "The password is wrong"  # noqa: S105 - a message
-_MAX_ATTEMPTS_PER_ACCOUNT = 10
+_MAX_ATTEMPTS = 10  # on an account, from one network or browser
 _MAX_ATTEMPTS_PER_ADDRESS = 30
+_MAX_ATTEMPTS_FROM_ALL_NETWORKS = 100  # on an account, in an hour
+_MAX_DEVICES = 10  # per account
 _MAX_SIGN_UPS_PER_ADDRESS = 10
 _MAX_AGENT_LENGTH = 200
 _IPV6_PREFIX_LENGTH = 64  # providers assign at least this network to one customer
@@ -76,50 +79,65 @@ class Sessions:
         self._passwords = passwords
         self._clock = clock
 
-    async def sign_up(self, name: str, email: str, password: str, address: str, agent: str = "") -> str:
+    async def sign_up(  # noqa: PLR0913 - the form's values, and what is known about the browser
+        self, name: str, email: str, password: str, address: str, agent: str = "", *, device: str = ""
+    ) -> str:
         """Create an account without a plan, and sign in. Returns the session token.
 
-        `address` is the client's IP address, `agent` its User-Agent. Raises Problem: sign_up_closed, invalid_request,
-        too_many_attempts, email_taken.
+        `address` is the client's IP address, `agent` its User-Agent, `device` the browser's token. Raises Problem:
+        sign_up_closed, invalid_request, too_many_attempts, email_taken.
         """
         if not self.sign_up_open:
             raise Problem("sign_up_closed", "Sign-up is closed: ask the operator for an account")
         name, email = validate_name(name), validate_email(email)
         validate_password(password, name, email)
-        now = int(self._clock())
-        counts = await self._store.count_attempt(
-            [_hash_subject("sign-up", _find_network(address))], now, now - _ATTEMPTS_SECONDS
-        )
-        if counts[0] > _MAX_SIGN_UPS_PER_ADDRESS:
-            raise _too_many_attempts()
+        await self._count_attempt([_limit(_MAX_SIGN_UPS_PER_ADDRESS, "sign-up", _find_network(address))])
         hashed = await self._passwords.hash(password)
-        account = await self._store.add_member(name, email, hashed, now)
+        account = await self._store.add_member(name, email, hashed, int(self._clock()))
         if account is None:
             raise Problem("email_taken", "An account with this email already exists: sign in instead")
         _log.info("Account %d signed up", account.id)
-        return await self.start(account, hashed, agent)
+        return await self.start(account, hashed, agent, device=device)
 
-    async def sign_in(self, email: str, password: str, address: str, agent: str = "") -> str:
+    async def sign_in(self, email: str, password: str, address: str, agent: str = "", *, device: str = "") -> str:
         """Create a session and return its token, which is not stored.
 
         Raises Problem: wrong_credentials, too_many_attempts, account_disabled. Raises Unavailable if too many sign-ins
         are in progress. Neither the text nor the timing of wrong_credentials reveals whether the account exists.
         """
-        self._passwords.require_capacity()  # before counting: a sign-in without capacity is not an attempt
         email = email.strip().lower()
-        account_subject = _hash_subject("account", email)
-        address_subject = _hash_subject("address", _find_network(address))
-        now = int(self._clock())
-        counts = await self._store.count_attempt([account_subject, address_subject], now, now - _ATTEMPTS_SECONDS)
-        if counts[0] > _MAX_ATTEMPTS_PER_ACCOUNT or counts[1] > _MAX_ATTEMPTS_PER_ADDRESS:
-            _log.warning("Too many sign-in attempts")
-            raise _too_many_attempts()
-        found = await self._store.find_account(email) if email.isprintable() else None
-        account, hashed = await self._check_password(found, password)
-        await self._store.clear_attempts(account_subject, address_subject)
+        with self._passwords.admit():  # before counting: a sign-in without capacity is not an attempt
+            limits = await self._choose_limits(email, address, device)
+            await self._count_attempt(limits)
+            found = await self._store.find_account(email) if email.isprintable() else None
+            account, hashed = await self._check_password(found, password)
+        await self._store.uncount_attempt([limit.subject for limit in limits])
         if account.disabled_at is not None:
             raise Problem("account_disabled", "This account is disabled: ask the operator")
-        return await self.start(account, hashed, agent)
+        return await self.start(account, hashed, agent, device=device)
+
+    async def _choose_limits(self, email: str, address: str, device: str) -> list[AttemptLimit]:
+        """Return the limits of a sign-in. A browser in which the owner has signed in has only its own.
+
+        The last one, over all networks, is counted only for attempts that the others permit. So one network can't use
+        it up.
+        """
+        if is_token(device) and email.isprintable() and await self._store.is_device(email, hash_token(device)):
+            return [_limit(_MAX_ATTEMPTS, "device", device)]
+        network = _find_network(address)
+        return [
+            _limit(_MAX_ATTEMPTS_PER_ADDRESS, "address", network),
+            _limit(_MAX_ATTEMPTS, "network", f"{network}\0{email}"),
+            _limit(_MAX_ATTEMPTS_FROM_ALL_NETWORKS, "account", email, _ALL_NETWORKS_SECONDS),
+        ]
+
+    async def _count_attempt(self, limits: list[AttemptLimit]) -> None:
+        """Count an attempt before its password is checked. Raises Problem("too_many_attempts")."""
+        now = int(self._clock())
+        ends_at = await self._store.count_attempt(limits, now)
+        if ends_at is not None:
+            _log.warning("Too many sign-in attempts")
+            raise _too_many_attempts(max(1, ends_at - now))
 
     async def find_member(self, token: str) -> Member | None:
         """Return the member with a session token, or None if the session is unknown, ended or expired."""
@@ -174,7 +192,7 @@ class Sessions:
         now = int(self._clock())
         with suppress(Unavailable):
             await self._store.purge_sessions(_compute_oldest(now))
-            await self._store.purge_attempts(now - _ATTEMPTS_SECONDS, now)
+            await self._store.purge_attempts(now - _ALL_NETWORKS_SECONDS, now)
 
     async def confirm_password(self, member: Member, password: str) -> str:
         """Confirm the password for sensitive actions. Returns the session's new token, which replaces the old one.
@@ -184,8 +202,8 @@ class Sessions:
         await self._check_own_password(member, password)
         return await self._renew_session(member)
 
-    async def change_password(self, member: Member, old: str, new: str) -> str:
-        """Set a new password and end all other sessions. Returns the session's new token.
+    async def change_password(self, member: Member, old: str, new: str, *, device: str = "") -> str:
+        """Set a new password, end all other sessions and forget all other devices. Returns the session's new token.
 
         Raises Problem: wrong_credentials, too_many_attempts, invalid_request.
         """
@@ -195,6 +213,7 @@ class Sessions:
         if not await self._store.set_password(member.account.id, stored, hashed, self._by_console(), member.session):
             raise Problem("wrong_credentials", _WRONG_PASSWORD)
         _log.info("Changed the password of account %d", member.account.id)
+        await self._remember_device(member.account, device)
         return await self._renew_session(member)
 
     async def is_password_correct(self, account: Account, password: str) -> bool:
@@ -203,14 +222,11 @@ class Sessions:
 
     async def _check_own_password(self, member: Member, password: str) -> str:
         """Return the stored hash of the password. Raises Problem: wrong_credentials, too_many_attempts."""
-        self._passwords.require_capacity()
-        subject = _hash_subject("account", member.account.email)
-        now = int(self._clock())
-        counts = await self._store.count_attempt([subject], now, now - _ATTEMPTS_SECONDS)
-        if counts[0] > _MAX_ATTEMPTS_PER_ACCOUNT:
-            raise _too_many_attempts()
-        _, hashed = await self._check_password(member.account, password, _WRONG_PASSWORD)
-        await self._store.clear_attempts(subject, subject)
+        limit = _limit(_MAX_ATTEMPTS, "member", str(member.account.id))
+        with self._passwords.admit():
+            await self._count_attempt([limit])
+            _, hashed = await self._check_password(member.account, password, _WRONG_PASSWORD)
+        await self._store.uncount_attempt([limit.subject])
         return hashed
 
     async def _check_password(
@@ -239,8 +255,8 @@ class Sessions:
     async def _find_session(self, token: str) -> tuple[Session, Account] | None:
         return await self._store.find_session(hash_token(token)) if is_token(token) else None
 
-    async def start(self, account: Account, hashed: str, agent: str) -> str:
-        """Start a session and return its token.
+    async def start(self, account: Account, hashed: str, agent: str, *, device: str = "") -> str:
+        """Start a session and return its token. The browser with the token `device` is remembered.
 
         `hashed` is the checked hash. Raises Problem("wrong_credentials") if the password was changed since the check.
         """
@@ -255,7 +271,13 @@ class Sessions:
         if not await self._store.add_session(account.id, new, hashed):
             raise Problem("wrong_credentials", _WRONG_CREDENTIALS)
         _log.info("Account %d signed in", account.id)
+        await self._remember_device(account, device)
         return token
+
+    async def _remember_device(self, account: Account, device: str) -> None:
+        if is_token(device):
+            with suppress(Unavailable):  # the owner has signed in, and the next sign-in tries again
+                await self._store.set_device(account.id, hash_token(device), int(self._clock()), _MAX_DEVICES)
 
     async def _renew_session(self, member: Member) -> str:
         token = create_token()
@@ -275,9 +297,10 @@ def _is_expired(session: Session, now: int) -> bool:
     return not (oldest.seen_at <= session.seen_at <= latest and oldest.created_at <= session.created_at <= latest)
 
 
-def _hash_subject(kind: str, text: str) -> bytes:
-    """Return the hash by which sign-in attempts are counted, so that the database stores no IP addresses."""
-    return sha256(f"{kind}\0{text}".encode("utf-8", "surrogatepass")).digest()
+def _limit(max_attempts: int, kind: str, text: str, seconds: int = _ATTEMPTS_SECONDS) -> AttemptLimit:
+    """Return the limit of a subject. Its hash is stored, so that the database contains no IP addresses."""
+    subject = sha256(f"{kind}\0{text}".encode("utf-8", "surrogatepass")).digest()
+    return AttemptLimit(subject, max_attempts, seconds)
 
 
 def _find_network(address: str) -> str:
@@ -293,5 +316,7 @@ def _find_network(address: str) -> str:
     return str(ipaddress.ip_network((parsed, _IPV6_PREFIX_LENGTH), strict=False))
 
 
-def _too_many_attempts() -> Problem:
-    return Problem("too_many_attempts", "Too many attempts: wait 15 minutes, then try again")
+def _too_many_attempts(seconds: int) -> Problem:
+    minutes = -(-seconds // 60)
+    wait = "1 minute" if minutes == 1 else f"{minutes} minutes"
+    return Problem("too_many_attempts", f"Too many attempts: wait {wait}, then try again", retry_after=seconds)

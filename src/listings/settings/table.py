@@ -103,8 +103,13 @@ class Settings:
         "on: serve the market and the console. off: serve only the API; the market's index is not updated.", "on"
     )
     base_url: str = setting(
-        "Public URL of the pages, such as https://market.example. Empty: the host of each request.",
+        "Public URL of the pages and in the OpenAPI document, such as https://market.example. Empty: the host of each "
+        "request.",
         parser=values.parse_base_url,
+    )
+    contact: str = setting(
+        "E-mail address or URL of the people to ask about the API; shown in its OpenAPI document.",
+        parser=values.parse_contact,
     )
     exact_locations: bool = setting(
         "on: pages show the coordinates of a listing as sent. off: rounded to two decimals, about a kilometre.", "off"
@@ -117,12 +122,24 @@ class Settings:
     max_body_bytes: Annotated[int, Meta(ge=1024, le=64 * _MIB)] = setting(
         "Maximum size of a request's body, in bytes.", "2097152"
     )
+    max_account_listings: Annotated[int, Meta(ge=0, le=1_000_000_000)] = setting(
+        "Maximum number of listings of an account that are not deleted; 0 turns the limit off.", "100000"
+    )
+    max_account_bytes: Annotated[int, Meta(ge=0, le=1024 * 1024 * _MIB)] = setting(
+        "Maximum size of the titles, descriptions and image URLs of these listings together, in bytes; 0 turns the "
+        "limit off.",
+        "1073741824",
+    )
     max_connections: Annotated[int, Meta(ge=1, le=1_000_000)] = setting(
         "Maximum number of open connections per worker, if the system allows enough open files. Further ones get 503.",
         "10000",
     )
     list_cache_bytes: Annotated[int, Meta(ge=0, le=1024 * _MIB)] = setting(
         "Memory for cached responses (whole lists and single listings), in bytes; 0 turns the cache off.", "16777216"
+    )
+    list_file_bytes: Annotated[int, Meta(ge=_MIB, le=512 * 1024 * _MIB)] = setting(
+        "Disk space per process for lists of more than 256 KiB, in bytes. They are sent from files in the data folder.",
+        "4294967296",
     )
     log_level: int = setting(
         "info (every request), warning (401, 403, 429 and problems) or error.", "info", parser=values.parse_log_level

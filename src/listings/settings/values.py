@@ -23,7 +23,7 @@ Password = Annotated[str, Meta(pattern=r"\A[\x21-\x7e]*\Z", description="visible
 
 MAX_PORT = 65_535
 _SWITCH = {"off": False, "on": True}
-_INTEGER = re.compile(r"[0-9]{1,12}")
+_INTEGER = re.compile(r"[0-9]{1,15}")
 _ADDRESS = re.compile(r"(?:([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):)?([0-9]{1,5})")
 _DEFAULT_REDIS_PORT = 6379
 _REDIS_URL = re.compile(
@@ -33,6 +33,7 @@ _REDIS_URL = re.compile(
 )
 _BASE_URL = re.compile(r"https?://(?:[a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?")
 _PRICE = re.compile(r"([0-9]{1,6})(?:\.([0-9]{2}))?")
+_CONTACT = re.compile(r"[^@\s/]+@[^@\s/]+|https?://[^\s/]\S*")
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?|\*")
 
 
@@ -157,6 +158,15 @@ def parse_base_url(text: str) -> str:
     if text and not _BASE_URL.fullmatch(found):
         raise ValueError("must be like https://market.example, in lowercase and without a path")
     return found
+
+
+def parse_contact(text: str) -> str:
+    """Parse an e-mail address, or an http or https URL. Empty means none."""
+    if text and not _CONTACT.fullmatch(text):
+        raise ValueError(
+            "must be an e-mail address like help@market.example, or a URL like https://market.example/help"
+        )
+    return text
 
 
 def parse_networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:

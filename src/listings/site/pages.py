@@ -114,9 +114,7 @@ def render(request: Request, template: str, **context: object) -> str:
 async def error_response(request: Request, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
     """Return the response to an error: a page if the client accepts HTML, otherwise JSON as in the API."""
     status = status_of(problem)
-    headers = {"Cache-Control": "no-store", **(headers or {})}
-    if isinstance(problem, Unavailable):
-        headers["Retry-After"] = str(problem.retry_after)
+    headers = {"Cache-Control": "no-store", **retry_header(problem), **(headers or {})}
     if not accepts_html(request.scope):
         body = msgspec.json.encode({"error": problem.message})
         return Response(body, status, {**headers, "X-Error-Code": problem.code}, "application/json; charset=utf-8")
@@ -132,6 +130,11 @@ async def error_response(request: Request, problem: Problem, headers: Mapping[st
         message=problem.message,
         back=_back_link(request, status),
     )
+
+
+def retry_header(problem: Problem | None) -> Mapping[str, str]:
+    """Return the Retry-After header of an error that ends by itself."""
+    return {"Retry-After": str(problem.retry_after)} if problem is not None and problem.retry_after else {}
 
 
 def accepts_html(scope: Scope) -> bool:

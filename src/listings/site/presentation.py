@@ -159,7 +159,7 @@ def format_count(number: int, unit: str) -> str:
 
 def format_size(count: int) -> str:
     """Return a number of bytes, such as "2 MB" or "50 kB"."""
-    for unit, size in (("MB", 1024 * 1024), ("kB", 1024)):
+    for unit, size in (("GB", 1024**3), ("MB", 1024**2), ("kB", 1024)):
         if count >= size:
             return f"{count / size:,.1f}".removesuffix(".0") + f" {unit}"
     return format_count(count, "byte")

@@ -1,4 +1,4 @@
-"""Cookies of the console: session, form secret and flash message. No part of the API reads them.
+"""Cookies of the console: session, device, form secret and flash message. No part of the API reads them.
 
 RFC 6265bis, 4.1.3.2 (`__Host-`); OWASP ASVS 3.3.1-3.3.4, 7.2.1-7.2.4.
 """
@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from listings.domain.errors import Problem
 from listings.service.sessions import MAX_SESSION_SECONDS, Member
+from listings.service.tokens import create_token, is_token
 from listings.site import security
 from listings.site.context import site_of
 from listings.site.visitor import host_of, scheme_of
@@ -18,8 +19,10 @@ from listings.site.visitor import host_of, scheme_of
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 _FLASH = re.compile(r"[a-z-]{1,20}(?:\.[0-9]{1,3})?")
 _FLASH_SECONDS = 60
+_DEVICE_SECONDS = 365 * 24 * 3600
 _LOCALHOST = "localhost"
 _SESSION = ("listings_session", "__Host-listings")  # the cookie's names without and with TLS
+_DEVICE = ("listings_device", "__Host-listings-device")
 _FORM = ("listings_form", "__Host-listings-form")
 _DONE = ("listings_done", "__Host-listings-done")
 
@@ -38,9 +41,19 @@ def token_of(request: Request) -> str:
     return _get_cookie(request, _SESSION)
 
 
+def device_of(request: Request) -> str:
+    """Return the token by which the browser is remembered: the one in the cookie, or a new one."""
+    if not hasattr(request.state, "device"):
+        token = _get_cookie(request, _DEVICE)
+        request.state.device = token if is_token(token) else create_token()
+    device: str = request.state.device
+    return device
+
+
 def begin(request: Request, response: Response, token: str) -> Response:
-    """Set the session cookie, and delete the form secret that was used before sign-in."""
+    """Set the cookies of session and device, and delete the form secret that was used before sign-in."""
     _delete_cookie(request, response, _FORM)
+    _set_cookie(request, response, _DEVICE, device_of(request), _DEVICE_SECONDS)
     return _set_cookie(request, response, _SESSION, token, MAX_SESSION_SECONDS)
 
 

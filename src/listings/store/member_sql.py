@@ -56,16 +56,32 @@ SET count = CASE WHEN sign_in_attempts.started_at > $3 AND sign_in_attempts.star
             THEN sign_in_attempts.count + 1 ELSE 1 END,
     started_at = CASE WHEN sign_in_attempts.started_at > $3 AND sign_in_attempts.started_at <= $2
                  THEN sign_in_attempts.started_at ELSE excluded.started_at END
-RETURNING count
+RETURNING count, started_at
 """
-
-DELETE_ATTEMPTS = "DELETE FROM sign_in_attempts WHERE subject = $1"
 
 DECREMENT_ATTEMPTS = "UPDATE sign_in_attempts SET count = count - 1 WHERE subject = $1 AND count > 0"
 
 PURGE_ATTEMPTS = "DELETE FROM sign_in_attempts WHERE started_at < $1"
 
 PURGE_FUTURE_ATTEMPTS = "DELETE FROM sign_in_attempts WHERE started_at > $1"
+
+IS_DEVICE = """
+SELECT 1 FROM accounts a JOIN sign_in_devices d ON d.account_id = a.id WHERE a.email = $1 AND d.digest = $2
+"""
+
+SET_DEVICE = """
+INSERT INTO sign_in_devices (account_id, digest, used_at) VALUES ($1, $2, $3)
+ON CONFLICT (account_id, digest) DO UPDATE SET used_at = excluded.used_at
+"""
+
+TRIM_DEVICES = """
+DELETE FROM sign_in_devices
+WHERE account_id = $1 AND digest NOT IN (
+    SELECT digest FROM sign_in_devices WHERE account_id = $1 ORDER BY used_at DESC, digest LIMIT $2
+)
+"""
+
+DELETE_DEVICES = "DELETE FROM sign_in_devices WHERE account_id = $1"
 
 ADD_INVITATION = "INSERT INTO invitations (account_id, digest, created_at, expires_at) VALUES ($1, $2, $3, $4)"
 

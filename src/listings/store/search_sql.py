@@ -13,6 +13,7 @@ from functools import lru_cache
 import msgspec
 from msgspec.structs import replace
 
+from listings.contract.listings import ROW_BYTES
 from listings.domain.model import SORTED_BY, ListingQuery, SortKey, Status, Value
 from listings.store.sql import LISTING_COLUMNS
 
@@ -22,8 +23,8 @@ MIN_INDEXED_LISTINGS = 1000
 MAX_GATHERED = 2000
 """A filter is selective enough for a gather plan if it matches fewer listings than this."""
 
-SLICE_BYTES = 256 * 1024
-"""Bytes of text that a scan for words processes before it yields to the event loop."""
+PIECE_BYTES = 128 * 1024
+"""Size of the pieces in which many or long listings are read. A piece has at least one listing."""
 
 _HIDDEN = "NOT (is_active AND deleted_at IS NULL)"  # the condition of the partial index listings_hidden
 _STATUS: dict[Status, str] = {
@@ -131,16 +132,35 @@ def build_search(shape: Shape, columns: str = LISTING_COLUMNS) -> str:
     return f"{' UNION ALL '.join(selects)} {build_order(shape)}"
 
 
-def build_candidate_search(shape: Shape) -> str:
-    """Return the statement that selects only the id, the version, the bytes of text and the sorted column."""
-    return build_search(shape, f"id, version, octet_length(title) + octet_length(content), {SORTED_BY[shape.sort]}")
+def build_size_columns(shape: Shape) -> str:
+    """Return the columns that `build_pieces` needs of a search: the id, the size and the sorted column."""
+    column = SORTED_BY[shape.sort]
+    return f"id, octet_length(title) + octet_length(content) + {ROW_BYTES} AS size" + (
+        "" if column == "id" else f", {column}"
+    )
+
+
+def build_pieces(found: str, shape: Shape, aggregate: str) -> str:
+    """Return the statement that splits the result of a search into the ids of pieces, in the order of the search.
+
+    `found` selects `build_size_columns`. `aggregate` is the function that collects ids.
+    """
+    by = _build_order_by(shape)
+    return (
+        f"SELECT {aggregate}(id ORDER BY {by}) FROM (SELECT *, CAST(sum(size) OVER (ORDER BY {by}"
+        f" ROWS UNBOUNDED PRECEDING) AS bigint) / {PIECE_BYTES} AS piece FROM ({found}) AS found) AS numbered"
+        " GROUP BY piece ORDER BY piece"
+    )
 
 
 def build_order(shape: Shape) -> str:
     """Return the ORDER BY and LIMIT clauses."""
+    return f"ORDER BY {_build_order_by(shape)}" + (f" LIMIT ${find_limit_number(shape)}" if shape.has_limit else "")
+
+
+def _build_order_by(shape: Shape) -> str:
     column, direction = SORTED_BY[shape.sort], "DESC" if shape.descending else "ASC"
-    by = f"id {direction}" if shape.sort == "id" else f"{column} {direction}, id {direction}"
-    return f"ORDER BY {by}" + (f" LIMIT ${find_limit_number(shape)}" if shape.has_limit else "")
+    return f"id {direction}" if shape.sort == "id" else f"{column} {direction}, id {direction}"
 
 
 def build_cursor_conditions(shape: Shape) -> list[str]:

@@ -1,6 +1,8 @@
 """The SQL statements shared by all engines. Parameters are written `$n`.
 
-Statements on listings and account_state name the bucket, so that a distributed engine runs each on one shard.
+Statements compare the bucket of each table that grows with a parameter, so that a distributed engine runs each on one
+shard. It would send a subquery with the bucket of another table to all shards.
+
 Columns are always listed by name, so that a later migration can add one without changing a result. Casts are written
 with CAST, because SQLite would read `::` as part of the parameter's name.
 """
@@ -35,7 +37,8 @@ SELECT
     (SELECT count(*) FROM listings
      WHERE bucket = $1 AND account_id = $2 AND is_active AND deleted_at IS NULL),
     count(*) FILTER (WHERE deleted_at IS NULL),
-    count(*) FILTER (WHERE deleted_at IS NOT NULL)
+    count(*) FILTER (WHERE deleted_at IS NOT NULL),
+    (SELECT text_bytes FROM account_state WHERE bucket = $1 AND account_id = $2)
 FROM listings WHERE bucket = $1 AND account_id = $2 AND NOT (is_active AND deleted_at IS NULL)
 """
 
@@ -44,7 +47,7 @@ GET_LISTING = f"SELECT {LISTING_COLUMNS} FROM listings WHERE bucket = $1 AND id 
 GET_LISTING_AND_REVISION = f"""
 SELECT {LISTING_COLUMNS}, (
     SELECT revision FROM account_state
-    WHERE account_state.bucket = listings.bucket AND account_state.account_id = listings.account_id)
+    WHERE account_state.bucket = $1 AND account_state.account_id = listings.account_id)
 FROM listings WHERE bucket = $1 AND id = $2
 """
 
@@ -96,20 +99,30 @@ SET bytes_done = $6, lines_done = $7, made = made + $8, changed = changed + $9, 
 WHERE bucket = $1 AND account_id = $2 AND digest = $3 AND format = $4 AND new_ids = $5
 """
 
+GET_ACCOUNT_SIZE = "SELECT current_listings, text_bytes FROM account_state WHERE bucket = $1 AND account_id = $2"
+
 RAISE_REVISION = """
-UPDATE account_state SET revision = revision + 1 WHERE bucket = $1 AND account_id = $2
+UPDATE account_state
+SET revision = revision + 1, current_listings = current_listings + $3, text_bytes = text_bytes + $4
+WHERE bucket = $1 AND account_id = $2
 RETURNING revision
 """
 
 GET_LAST_SERIAL = "SELECT last FROM listing_ids WHERE bucket = $1"
 
 COUNT_MORE = """
-UPDATE account_state SET revision = revision + $3, listings = listings + $4 WHERE bucket = $1 AND account_id = $2
+UPDATE account_state
+SET revision = revision + 1, listings = listings + $3, current_listings = current_listings + $4,
+    text_bytes = text_bytes + $5
+WHERE bucket = $1 AND account_id = $2
 RETURNING listings, indexed
 """
 
 COUNT_ONE_MORE = """
-UPDATE account_state SET revision = revision + $3, listings = listings + 1 WHERE bucket = $1 AND account_id = $2
+UPDATE account_state
+SET revision = revision + 1, listings = listings + 1, current_listings = current_listings + 1,
+    text_bytes = text_bytes + $3
+WHERE bucket = $1 AND account_id = $2 AND current_listings < $4 AND text_bytes + $3 <= $5
 RETURNING listings, indexed, revision
 """
 

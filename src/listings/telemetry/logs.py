@@ -12,12 +12,13 @@ import asyncio
 import json
 import logging
 import select
+import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from queue import SimpleQueue
-from typing import BinaryIO, Literal, TextIO, TypeAlias
+from typing import BinaryIO, Literal, TypeAlias
 
 import msgspec
 import structlog
@@ -28,6 +29,7 @@ LEVELS: dict[str, int] = {"info": logging.INFO, "warning": logging.WARNING, "err
 _FLUSH_SECONDS = 0.2
 _MAX_BUFFERED_LINES = 500
 _MAX_QUEUED_BATCHES = 100
+_MAX_QUEUED_EVENTS = 10_000
 _CLOSE_TIMEOUT_SECONDS = 1.0
 _MAX_EVENT_BYTES = select.PIPE_BUF - 1  # without the line break
 _SECURITY_RELEVANT = {401, 403, 429}
@@ -61,7 +63,12 @@ class RequestLine(msgspec.Struct, gc=False):
     pid: int | msgspec.UnsetType = msgspec.UNSET
 
 
-def configure(stream: TextIO, level: int, *, as_json: bool, logger: str = "", pid: int | None = None) -> None:
+def open_stderr() -> BinaryIO:
+    """Return standard error without a buffer: at exit, Python would wait for the lock of a buffer in use."""
+    return open(sys.stderr.fileno(), "wb", buffering=0, closefd=False)
+
+
+def configure(stream: BinaryIO, level: int, *, as_json: bool, logger: str = "", pid: int | None = None) -> None:
     """Write all events to one stream, or only those of `logger` and its children.
 
     `pid` is added to each event. Pass it if several processes write to the stream.
@@ -92,6 +99,29 @@ def configure(stream: TextIO, level: int, *, as_json: bool, logger: str = "", pi
     logging.getLogger("uvicorn").setLevel(max(level, logging.WARNING))  # its connection events repeat the request log
 
 
+@contextmanager
+def write_in_thread() -> Iterator[None]:
+    """Write the events in a separate thread, because the stream may block. Drop them while too many are waiting."""
+    root = logging.getLogger()
+    handlers = root.handlers[:]
+    events: SimpleQueue[logging.LogRecord | None] = SimpleQueue()
+
+    def write() -> None:
+        while (event := events.get()) is not None:
+            for handler in handlers:
+                handler.handle(event)
+
+    thread = threading.Thread(target=write, name="listings-events", daemon=True)
+    thread.start()
+    root.handlers[:] = [_EventQueue(events)]
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        events.put(None)
+        thread.join(_CLOSE_TIMEOUT_SECONDS)
+
+
 def bind_operator(operator: str) -> AbstractContextManager[object]:
     """Return a context in which every event of this task names the operator."""
     return structlog.contextvars.bound_contextvars(operator=operator)
@@ -104,16 +134,46 @@ def get_level(status: int) -> Level:
     return "warning" if status in _SECURITY_RELEVANT else "info"
 
 
-class _LinesHandler(logging.StreamHandler[TextIO]):
-    """Writes an event of several lines, such as a traceback, in chunks of whole lines."""
+class _LinesHandler(logging.Handler):
+    """Writes an event of several lines, such as a traceback, in chunks of whole lines.
+
+    Each chunk is one write, so no lock is needed. At exit, logging would wait for the lock of a blocked write.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def createLock(self) -> None:  # noqa: N802 - logging's name
+        self.lock = None
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        if self.filter(record):
+            self.emit(record)
+        return True
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             for chunk in _split_at_lines(f"{self.format(record)}\n".encode("utf-8", "backslashreplace")):
-                self.stream.write(chunk.decode())
-                self.flush()
+                _write(self._stream, chunk)
         except Exception:  # noqa: BLE001 - like all handlers of logging, it must not raise
             self.handleError(record)
+
+
+def _write(stream: BinaryIO, data: bytes) -> None:
+    """Write all of `data`, of which an unbuffered stream may accept only a part."""
+    while data:
+        data = data[stream.write(data) :]
+
+
+class _EventQueue(logging.Handler):
+    def __init__(self, events: "SimpleQueue[logging.LogRecord | None]") -> None:
+        super().__init__()
+        self._events = events
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._events.qsize() < _MAX_QUEUED_EVENTS:
+            self._events.put(record)
 
 
 class RequestLog:
@@ -171,8 +231,7 @@ class RequestLog:
             try:
                 lines = _encode_lines(batch) if self._as_json else b"".join(map(_format_text, batch))
                 for chunk in _split_at_lines(lines) if self._pid is not None else (lines,):
-                    self._stream.write(chunk)
-                    self._stream.flush()
+                    _write(self._stream, chunk)
             except (OSError, ValueError):
                 continue
 

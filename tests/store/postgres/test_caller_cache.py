@@ -49,7 +49,7 @@ async def is_revoked(store: PostgresStore) -> bool:
 
 
 @pytest.mark.decision("G25")
-def test_a_revocation_by_another_process_applies_within_a_second(postgres: PostgresServer) -> None:
+def test_a_caller_is_cached_for_at_most_a_second(postgres: PostgresServer) -> None:
     async def use(store: PostgresStore, other: PostgresStore, clock: Clock) -> None:
         key = await add_key(other)
         assert not await is_revoked(store)

@@ -13,6 +13,7 @@ from listings.contract.history import ActivityCursor
 from listings.domain.model import ListingQuery, MarketQuery
 from listings.store.postgres.pool import Session
 from listings.store.postgres.store import PostgresStore
+from tests.conformance.helpers import find_all
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.test_errors import (
     CREATED,
@@ -33,6 +34,7 @@ Call: TypeAlias = Callable[[PostgresStore], Awaitable[object]]
 SEARCHES: dict[str, Call] = {
     "an account search": lambda store: store.find_listings(1, 1, ListingQuery()),
     "a word search": lambda store: store.find_listings(1, 1, ListingQuery(words=("lamp",))),
+    "a large list": lambda store: find_all(store, 1, ListingQuery()),
     "a market search": lambda store: store.search_market(MarketQuery()),
     "the facets": lambda store: store.list_market_facets(5),
     "the sitemap": lambda store: store.page_sitemap(0, 5),

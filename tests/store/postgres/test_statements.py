@@ -1,6 +1,7 @@
 """Statements on PostgreSQL use the intended indexes, and the create function does the same as the statements."""
 
 import asyncio
+import inspect
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -14,17 +15,20 @@ import pytest
 from listings.contract.history import Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
 from listings.contract.listings import IdempotencyRecord
+from listings.domain.account_limits import NO_LIMITS
 from listings.domain.model import SORTED_BY, ImportedListing, Listing, ListingQuery, NewListing
 from listings.store import member_sql, search_sql, sql
 from listings.store.migrations import shipped_migrations
-from listings.store.postgres import market_index, writes
+from listings.store.postgres import market, market_index, writes
 from listings.store.postgres import search as postgres_search
 from listings.store.postgres import store as store_module
 from listings.store.postgres.pool import Pool, PoolLimits, connect
 from listings.store.postgres.store import PostgresStore
+from listings.store.scripts import market_index as market_scripts
 from tests.postgres_server import PostgresServer
 
 LIMITS = PoolLimits(sessions=2, seconds=60)
+ENGINE = writes.PostgresEngine(NO_LIMITS)
 COUNT = 10_000
 _ALL = vars(sql) | vars(member_sql) | vars(writes) | vars(postgres_search) | vars(store_module)
 STATEMENTS = {
@@ -41,9 +45,17 @@ HOT = (
     *("listings", "listing_words", "account_state", "listing_ids", "idempotency", "imports", "views"),
     *("activity", "usage_hours", "refusals"),
 )
+INDEXING = {
+    "HAS_WORK": market_index.HAS_WORK,
+    "NEXT_LISTINGS": market_index.NEXT_LISTINGS,
+    "GET_LISTINGS": market_index.GET_LISTINGS,
+    "MARK_LISTING": market_scripts.MARK_LISTING,
+}
 MULTI_SHARD = {
     "PURGE_IDEMPOTENCY_RECORDS": "selects by age, once a minute and outside of requests",
     "PURGE_VIEWS": "selects by age, too",
+    "HAS_WORK": "is sent by the process that indexes the market, outside of requests",
+    "NEXT_LISTINGS": "is sent by that process, too",
 }
 FILTERS: dict[str, Any] = {
     "category": "Rare",
@@ -149,6 +161,12 @@ class Plans:
         self._run("DEALLOCATE one")
         return "\n".join(row[0] for row in rows)
 
+    def list_conditions(self, statement: str) -> Iterator[tuple[str, str]]:
+        """Return each table that a statement reads, with the conditions by which the server finds its rows."""
+        for node in self.of(statement).split("->"):
+            if table := re.search(r"Scan.* on (\w+)", node):
+                yield table[1], node
+
     def close(self) -> None:
         self._runner.run(self._connection.close())
         self._runner.close()
@@ -196,17 +214,41 @@ def has_bucket(part: str) -> bool:
     return re.fullmatch(r"\$\d+", columns[2].split(",")[named.index("bucket")].strip()) is not None
 
 
-def test_every_hot_statement_names_the_bucket() -> None:
-    hot = {name: find_hot_parts(statement) for name, statement in STATEMENTS.items() if find_hot_parts(statement)}
-    assert len(hot) >= 28
-    assert {name for name, parts in hot.items() if not all(map(has_bucket, parts))} == MULTI_SHARD.keys()
+def test_every_table_of_a_hot_statement_is_compared_with_a_parameter(plans: Plans) -> None:
+    """Citus needs a constant or a parameter for the bucket of each table, and ignores that of another table."""
+    hot = {name: statement for name, statement in (STATEMENTS | INDEXING).items() if find_hot_parts(statement)}
+    assert len(hot) >= 44
+    assert {name for name, statement in hot.items() if not is_on_one_shard(statement, plans)} == MULTI_SHARD.keys()
+
+
+def is_on_one_shard(statement: str, plans: Plans) -> bool:
+    inserts = [part for part in find_hot_parts(statement) if part.startswith("INSERT")]
+    read = [conditions for table, conditions in plans.list_conditions(statement) if table in HOT]
+    assert inserts or read
+    return all(map(has_bucket, inserts)) and all(re.search(r"\bbucket = \$\d", conditions) for conditions in read)
+
+
+def test_a_bucket_of_another_table_is_detected(plans: Plans) -> None:
+    correlated = sql.GET_LISTING_AND_REVISION.replace(
+        "account_state.bucket = $1", "account_state.bucket = listings.bucket"
+    )
+    assert is_on_one_shard(sql.GET_LISTING_AND_REVISION, plans)
+    assert not is_on_one_shard(correlated, plans)
+
+
+def test_no_subquery_lacks_columns() -> None:
+    """Citus rejects `EXISTS (SELECT FROM ...)`."""
+    modules = (sql, member_sql, search_sql, writes, postgres_search, store_module, market, market_index, market_scripts)
+    sources = [inspect.getsource(module) for module in modules]
+    sources += [one.text for one in shipped_migrations("postgres")]
+    assert not [source for source in sources if re.search(r"SELECT\s+FROM", source)]
 
 
 def test_every_statement_in_the_function_names_the_bucket() -> None:
     *_, migration = (one for one in shipped_migrations("postgres") if "CREATE FUNCTION create_listing" in one.text)
     body = migration.text.partition("CREATE FUNCTION create_listing")[2]
     parts = find_hot_parts(body)
-    assert len(parts) == 9
+    assert len(parts) == 10
     for part in parts:
         is_insert = re.search(r"\(\s*(id, )?bucket\b.*\bVALUES \(\s*(listing_id, )?of_bucket\b", part, re.DOTALL)
         assert is_insert or re.search(r"\bbucket = of_bucket\b", part), part
@@ -403,10 +445,10 @@ async def create(url: str, count: int, method: str) -> tuple[list[Any], dict[str
         options = writes.WriteOptions(idempotency, Actor(7, 1_000))
         values: Any = ((1, 1), NEW, "2026-11-21 10:00:00", options)
         if method == "function":
-            outcomes.append(await writes.create(session, *values, with_words=count > 0))
+            outcomes.append(await writes.create(session, *values, limits=NO_LIMITS, with_words=count > 0))
         else:
             await session.execute("BEGIN")
-            outcomes.append(await writes.run_script(session, writes.add(*values)))
+            outcomes.append(await writes.run_script(session, writes.add(ENGINE, *values)))
             await session.execute("COMMIT")
     tables = ("listings", "listing_ids", "idempotency", "account_state", "listing_words")
     rows = {
@@ -436,7 +478,8 @@ def test_the_function_does_nothing_if_an_account_must_be_indexed(postgres: Postg
         await pool.open()
         session = await pool.acquire()
         before = await session.fetch("SELECT revision, listings, last FROM account_state, listing_ids")
-        result = await writes.create(session, (1, 1), NEW, "2026", writes.WriteOptions(None, None), with_words=False)
+        options = writes.WriteOptions(None, None)
+        result = await writes.create(session, (1, 1), NEW, "2026", options, limits=NO_LIMITS, with_words=False)
         after = await session.fetch("SELECT revision, listings, last FROM account_state, listing_ids")
         await pool.close()
         assert before == after

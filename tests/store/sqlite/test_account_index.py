@@ -17,6 +17,7 @@ from listings.store.search_sql import MIN_INDEXED_LISTINGS
 from listings.store.sqlite import account_index
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.store import SqliteStore
+from tests.conformance.helpers import find_all
 
 T = TypeVar("T")
 
@@ -63,7 +64,7 @@ class Alice:
 
     def find(self, word: str) -> list[int]:
         query = ListingQuery(words=(word,), status="all", descending=False)
-        return [listing.id for listing in self.run(self.store.find_listings(*ALICE, query))]
+        return [listing.id for listing in self.run(find_all(self.store, ALICE[1], query))]
 
     def indexed(self) -> tuple[int, int, int]:
         """Return account_state.indexed, and how many listings the column and full-text indexes have."""

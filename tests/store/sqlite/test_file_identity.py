@@ -68,7 +68,7 @@ def test_the_timestamps_of_an_existing_file_are_not_read(tmp_path: Path, monkeyp
     def fail(_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(file_identity, "_read_file_id_with_stat", fail)
+    monkeypatch.setattr(file_identity, "_read_status_with_stat", fail)
     assert open_files.are_unchanged()
 
 

@@ -146,7 +146,7 @@ class Steps:
 
         self._reader.set_progress_handler(count_thousand, 1_000)
         try:
-            found = asyncio.run(sqlite_search.find(self._read, (1, 1), query, asyncio.Lock()))
+            found = sqlite_search.find(self._read, (1, 1), query)
         finally:
             self._reader.set_progress_handler(None)
         return thousands, len(found)

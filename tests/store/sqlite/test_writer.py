@@ -230,16 +230,16 @@ def test_a_file_removed_while_open_is_unavailable_until_restored(path: Path, suf
 
     async def use(writer: Writer) -> None:
         await writer.run(insert("a"))
-        writer.require_files()
+        writer.require_files(None)
         removed.rename(away)
         for attempt in range(2):
             with pytest.raises(Unavailable, match="nothing was written"):
                 await writer.run(insert(f"b{attempt}"))
         with pytest.raises(Unavailable, match="removed or replaced"):
-            writer.require_files()
+            writer.require_files(None)
         away.rename(removed)
         assert await writer.run(insert("c")) == 2
-        writer.require_files()
+        writer.require_files(None)
 
     run_with_writer(path, use)
     assert read_texts(path) == {"a", "c"}

@@ -20,6 +20,7 @@ from tests.torture import faults
 from tests.torture.failing_disk import FAILURES, FailingDisk
 from tests.torture.http_client import TIMEOUT_SECONDS
 from tests.torture.instrument import SHORT_FRACTION, Instrument, Outcome, Scale
+from tests.torture.lost_files import run_lost_files
 from tests.torture.parallel import run_in_parallel
 from tests.torture.services import QUIET, ROOT, ForkServer, RestartableService, create_people
 from tests.torture.small_disk import FullDiskResult
@@ -27,6 +28,7 @@ from tests.torture.workload import WRITERS, Workload
 from tests.torture.writers import find_all_differences, read_stored_rows
 
 ROUNDS, PAGES = 30, 200
+_LOST_ROUNDS = 10
 _ROUNDS_PER_DISK = 10
 _MAX_RECOVERY_SECONDS, _MAX_RECOVERY_SECONDS_SHORT = 2.0, 60.0  # the second while other tests run
 _YEAR_SECONDS = 365 * 24 * 3600.0
@@ -175,6 +177,13 @@ def _check_start_without_database(service: RestartableService, fork_server: Fork
     )
 
 
+def check_lost_files(folder: Path, rounds: int, fault: str | None = None) -> PartResult:
+    """Delete and truncate files under a running service."""
+    folder.mkdir()
+    with ForkServer() as fork_server:
+        return PartResult(*uvloop.run(run_lost_files(folder, fork_server, rounds, fault)))
+
+
 # Damaged pages
 
 
@@ -229,6 +238,7 @@ def run(scale: Scale) -> Outcome:
         lambda: run_in_parallel(check_failing_calls, [Job(scale.folder / "failing", rounds)])[0],
         lambda: check_full_disk(scale.folder / "full", rounds),
         lambda: check_removed_files(scale.folder / "removed", max(2, rounds)),
+        lambda: check_lost_files(scale.folder / "lost", scale.amount(_LOST_ROUNDS)),
         lambda: check_damaged_pages(scale.folder / "damaged", scale.amount(PAGES, 4), Random(3)),
     ]
     parts = [check() for check in checks]
@@ -241,9 +251,10 @@ def run(scale: Scale) -> Outcome:
 
 
 def control(scale: Scale) -> Outcome:
-    """Acknowledge writes whose commit fails."""
+    """Acknowledge writes whose commit fails, and ignore lost files."""
     (part,) = run_in_parallel(check_failing_calls, [Job(scale.folder / "control", 1, is_control=True)])
-    return Outcome("failed commits are acknowledged", part.failures)
+    lost = check_lost_files(scale.folder / "lost-control", 1, "ignore_lost_files")
+    return Outcome("failed commits are acknowledged, lost files ignored", [*part.failures, *lost.failures])
 
 
 INSTRUMENT = Instrument(

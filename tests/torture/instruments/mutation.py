@@ -156,6 +156,7 @@ class Project(NamedTuple):
     tests_by_module: Mapping[str, Sequence[str]]
     arguments: Sequence[str] = ()
     preloaded: Sequence[str] = ()  # modules that all tests need and that are never mutated
+    grace_seconds: float = _GRACE_SECONDS
 
 
 class Baseline(NamedTuple):
@@ -252,7 +253,7 @@ class Sandbox:
         original = (self._copy / module).read_text("utf-8")
         self._write(module, mutant.source)
         try:
-            return self._passes(files, sum(tests.values()) + _GRACE_SECONDS, tests=tests)
+            return self._passes(files, sum(tests.values()) + self._project.grace_seconds, tests=tests)
         finally:
             self._write(module, original)
 
@@ -423,7 +424,7 @@ INSTRUMENT = Instrument(
     16,
     "mutation: small bugs in request checks, service, field rules, limiters and keys",
     "the nearest tests kill 90 % of the mutants",
-    9,
+    6,
     run,
     control,
 )

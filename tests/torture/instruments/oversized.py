@@ -47,6 +47,9 @@ def _generate_requests() -> Iterator[OversizedRequest]:
         "100 MiB of one-byte chunks", post + "Transfer-Encoding: chunked\r\n", _small_chunks, _only(413)
     )
     yield OversizedRequest(
+        "100 MiB of chunk extensions", post + "Transfer-Encoding: chunked\r\n", _chunk_extensions, _only(400)
+    )
+    yield OversizedRequest(
         "100 MiB to a wrong path",
         sized.replace(PATH, "/none").format(_OVERSIZE_BYTES),
         lambda: repeat(_PIECE, 400),
@@ -87,6 +90,10 @@ def _chunks() -> Iterator[bytes]:
 
 def _small_chunks() -> Iterator[bytes]:
     yield from repeat(b"1\r\nx\r\n" * 40_000, _OVERSIZE_BYTES // 240_000)
+
+
+def _chunk_extensions() -> Iterator[bytes]:
+    yield from repeat(b"1;a=%b\r\nx\r\n" % (b"a" * 10_000), _OVERSIZE_BYTES // 10_000)
 
 
 async def _send(service: RestartableService, key: str, request: OversizedRequest) -> str:

@@ -1,4 +1,4 @@
-"""Slow clients: a thousand of each kind, next to good clients.
+"""Slow clients, a thousand of each kind, and two hundred sign-ins at once, next to good clients.
 
 The short form is in tests/http/test_deadlines.py.
 """
@@ -27,6 +27,7 @@ _ROUND_SECONDS = 16.0
 _GOOD_CLIENTS, _REQUESTS_PER_SECOND = 3, 60  # the rate is per client
 _REACTION_SECONDS = 1.0  # until a low-priority process with 5,000 clients notices that a connection was closed
 _MAX_GROWTH_MIB = 100.0
+_STORM_CLIENTS, _STORM_SECONDS = 200, 5.0
 _MAX_ROUNDS = 3  # a stall of the machine may spoil a round
 
 
@@ -47,6 +48,25 @@ class Round(NamedTuple):
     @property
     def meets_target(self) -> bool:
         return self.with_slow.p99 <= 2 * self.alone.p99 + 10
+
+
+class Storm(NamedTuple):
+    """Good clients alone and during a storm of sign-ins, and the number of its responses by status."""
+
+    alone: Timing
+    during: Timing
+    statuses: dict[str, int]
+
+    @property
+    def meets_target(self) -> bool:
+        return self.during.p99 <= 2 * self.alone.p99 + 10
+
+
+class Results(NamedTuple):
+    """The rounds of both kinds."""
+
+    rounds: list[Round]
+    storms: list[Storm]
 
 
 def _run_good_clients(address: Address, key: str, seconds: float) -> Timing:
@@ -79,6 +99,17 @@ def _run_round(service: RestartableService, key: str, clients: int) -> Round:
     return Round(alone, with_slow, json.loads(out), _read_status_mib(status, "VmHWM") - before)
 
 
+def _run_storm(service: RestartableService, key: str) -> Storm:
+    address = Address(f"http://127.0.0.1:{service.port}")
+    numbers = service.port, _STORM_CLIENTS, _STORM_SECONDS + 1
+    command = [sys.executable, "-m", "tests.http.sign_in_storm", *map(str, numbers)]
+    alone = _run_good_clients(address, key, _STORM_SECONDS)
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as storm:
+        during = _run_good_clients(address, key, _STORM_SECONDS)
+        out, _ = storm.communicate(timeout=120)
+    return Storm(alone, during, json.loads(out))
+
+
 def _read_status_mib(status: Path, name: str) -> float:
     lines = status.read_text("ascii").splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(name))
@@ -91,20 +122,23 @@ async def _prepare(service: RestartableService, key: str) -> None:
     connection.close()
 
 
-def work(scale: Scale, clients: int, timeout: int, rounds: int) -> list[Round]:
-    """Run rounds until one meets the target, at most `rounds`."""
+def work(scale: Scale, clients: int, timeout: int, rounds: int, fault: str = "set_timeouts") -> Results:
+    """Run rounds of either kind until one meets the target, at most `rounds`."""
     settings = dict.fromkeys((timeouts.VARIABLE, "LISTINGS_IDLE_TIMEOUT"), str(timeout))
+    settings["LISTINGS_TRUSTED_PROXIES"] = "127.0.0.1"  # so that each sign-in has an address of its own
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # inherited by the slow clients
-    results: list[Round] = []
+    results = Results([], [])
     with ExitStack() as stack:
         fork_server = stack.enter_context(ForkServer())
-        service = stack.enter_context(RestartableService(scale.folder, fork_server, "set_timeouts", **settings))
+        service = stack.enter_context(RestartableService(scale.folder, fork_server, fault, **settings))
         (alice,) = asyncio.run(create_people(scale.folder, 1))
         service.start()
         asyncio.run(_prepare(service, alice.key))
-        while len(results) < rounds and not any(it.meets_target for it in results):
-            results.append(_run_round(service, alice.key, clients))
+        while len(results.rounds) < rounds and not any(it.meets_target for it in results.rounds):
+            results.rounds.append(_run_round(service, alice.key, clients))
+        while len(results.storms) < rounds and not any(it.meets_target for it in results.storms):
+            results.storms.append(_run_storm(service, alice.key))
         service.stop()
     return results
 
@@ -131,27 +165,46 @@ def find_failures(results: list[Round], clients: int) -> list[str]:
     return failures
 
 
+def find_storm_failures(storms: list[Storm]) -> list[str]:
+    """Return the deviations from the target in the storms of sign-ins."""
+    failures = [f"{it.during.failed} good requests failed" for it in storms if it.during.failed]
+    failures += [f"sign-ins got {it.statuses}" for it in storms if not {"403"} <= it.statuses.keys() <= {"403", "503"}]
+    if not any(it.meets_target for it in storms):
+        failures += [f"p99 is {it.during.p99:.1f} ms in a storm, {it.alone.p99:.1f} ms without" for it in storms]
+    return failures
+
+
 def run(scale: Scale) -> Outcome:
     """Run a thousand clients of each kind in a full run."""
     clients = scale.amount(CLIENTS_PER_KIND, 20)
-    results = work(scale, clients, _TIMEOUT_SECONDS, _MAX_ROUNDS)
+    results, storms = work(scale, clients, _TIMEOUT_SECONDS, _MAX_ROUNDS)
     best = min(results, key=lambda it: it.with_slow.p99 - 2 * it.alone.p99)
     times = f"p99 {best.alone.p99:.1f} ms without them, {best.with_slow.p99:.1f} ms with them"
     longest = max(max(seconds) for it in results for seconds in it.held_seconds.values())
-    summary = f"{clients:,} of each of 5 kinds: {times}, longest {longest:.1f} s, memory {results[0].growth:+.0f} MiB"
-    return Outcome(summary, find_failures(results, clients), clients >= CLIENTS_PER_KIND)
+    storm = min(storms, key=lambda it: it.during.p99 - 2 * it.alone.p99)
+    summary = (
+        f"{clients:,} of each of 5 kinds: {times}, longest {longest:.1f} s, memory {results[0].growth:+.0f} MiB; "
+        f"{_STORM_CLIENTS} sign-ins at once: {storm.alone.p99:.1f} ms without, {storm.during.p99:.1f} ms with them"
+    )
+    failures = find_failures(results, clients) + find_storm_failures(storms)
+    return Outcome(summary, failures, clients >= CLIENTS_PER_KIND)
 
 
 def control(scale: Scale) -> Outcome:
-    """Use timeouts that are much too long."""
-    results = work(scale, 5, _CONTROL_TIMEOUT_SECONDS, 1)
-    return Outcome(f"timeouts of {_CONTROL_TIMEOUT_SECONDS} s", find_failures(results, 5))
+    """Use timeouts that are much too long, and check passwords in the event loop."""
+    fault = "check_passwords_in_the_event_loop"
+    results, storms = work(scale, 5, _CONTROL_TIMEOUT_SECONDS, 1, fault)
+    found = find_storm_failures(storms)
+    if not found:
+        return Outcome(f"{fault} was not found")
+    return Outcome(f"timeouts of {_CONTROL_TIMEOUT_SECONDS} s; {fault}", found + find_failures(results, 5))
 
 
 INSTRUMENT = Instrument(
     9,
-    "slow clients: slow heads, slow bodies, silent, idle, slow readers, next to good clients",
-    "1,000 of each: good clients 0 errors, p99 at most 2 × alone + 10 ms; cut off in time; memory at most +100 MiB",
+    "slow clients: slow heads, slow bodies, silent, idle, slow readers; storms of sign-ins; next to good clients",
+    "1,000 of each, 200 sign-ins: good clients 0 errors, p99 at most 2 × alone + 10 ms; cut off in time; "
+    "memory at most +100 MiB",
     3,
     run,
     control,

@@ -1,7 +1,6 @@
 """Build the OpenAPI 3.1 document from the same tables that serve the requests."""
 
 from collections.abc import Iterable, Mapping
-from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -16,12 +15,13 @@ from listings.api.docs.operations import (
     Operation,
     Success,
 )
-from listings.api.docs.schemas import FIELD_DOCS, READ_ONLY_FIELDS, Schema, allow_null, build_schema
+from listings.api.docs.schemas import ENUMS, FIELD_DOCS, READ_ONLY_FIELDS, Schema, allow_null, build_schema, refer
 from listings.api.endpoints import Endpoint, Routes
 from listings.domain.errors import STATUS, Code
 from listings.domain.fields import FIELDS, REQUIRED, Images, get_default
 from listings.domain.listing_json import Record
-from listings.domain.plan import DEFAULT_PLAN, PlanTerms
+from listings.domain.plan import PlanTerms
+from listings.service import ServiceInfo
 
 _CONNECTION_ERRORS: tuple[Code, ...] = (
     "malformed_request",
@@ -35,12 +35,27 @@ _CONNECTION_ERRORS: tuple[Code, ...] = (
 _KEY_ERRORS: tuple[Code, ...] = ("api_key_required", "invalid_api_key", "plan_expired", "account_disabled")
 _BODY_ERRORS: tuple[Code, ...] = ("malformed_json", "body_too_large", "unsupported_encoding")
 _STATUSES_BEFORE_LIMIT = {401, 408, 414, 431, 505}
-_ROUTING_ERRORS: tuple[Code, ...] = ("path_not_found", "method_not_allowed")
 _EXTRA_HEADERS: Mapping[int, tuple[str, ...]] = {
     401: ("WWW-Authenticate",),
-    405: ("Allow",),
     429: ("Retry-After",),
     503: ("Retry-After",),
+}
+_PHRASES: Mapping[int, str] = {  # of RFC 9110; those of Python depend on its version
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    408: "Request Timeout",
+    412: "Precondition Failed",
+    413: "Content Too Large",
+    414: "URI Too Long",
+    415: "Unsupported Media Type",
+    422: "Unprocessable Content",
+    429: "Too Many Requests",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+    505: "HTTP Version Not Supported",
 }
 _OVERVIEW = """\
 Create and manage your marketplace listings from your own software. Requests and responses are JSON in UTF-8.
@@ -51,35 +66,42 @@ a key.
 """
 
 
-def build_document(routes: Routes, plan: PlanTerms = DEFAULT_PLAN) -> Schema:
+def build_document(routes: Routes, about: ServiceInfo) -> Schema:
     """Return the OpenAPI document."""
-    errors = _ErrorResponses()
-    paths = {path: _build_path(path, methods, errors) for path, methods in routes.items()}
-    for code in _ROUTING_ERRORS:
-        errors.add([code], limited=False)
-    return {
+    documented = {path: methods for path, methods in routes.items() if any(one.operation for one in methods.values())}
+    document: Schema = {
         "openapi": "3.1.0",
-        "info": {
-            "title": "Listings",
-            "version": __version__,
-            "summary": "Create and manage your marketplace listings",
-            "description": f"{_OVERVIEW}\n{_describe_access(plan)}\n",
-            "license": {"name": "MIT", "identifier": "MIT"},
-        },
-        "servers": [{"url": "/", "description": "This service"}],
+        "info": _build_info(about),
+        "servers": [{"url": about.base_url or "/", "description": "This service"}],
         "tags": [{"name": name, "description": text} for name, text in TAGS.items()],
-        "paths": paths,
+        "paths": {path: _build_path(path, methods) for path, methods in documented.items()},
         "components": {
             "schemas": _build_schemas(),
             "parameters": headers.build_parameters(),
             "headers": headers.build_headers(),
-            "responses": errors.components,
+            "responses": _build_errors(endpoint for methods in documented.values() for endpoint in methods.values()),
             "securitySchemes": {
                 "ApiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "Your API key."},
                 "Bearer": {"type": "http", "scheme": "bearer", "description": "Your API key as a bearer token."},
             },
         },
     }
+    if about.base_url:  # its URL must be absolute
+        document["externalDocs"] = {"url": f"{about.base_url}/docs", "description": "Reference with forms to try it"}
+    return document
+
+
+def _build_info(about: ServiceInfo) -> Schema:
+    info: Schema = {
+        "title": "Listings",
+        "version": __version__,
+        "summary": "Create and manage your marketplace listings",
+        "description": f"{_OVERVIEW}\n{_describe_access(about.plan)}\n",
+        "license": {"name": "MIT", "identifier": "MIT"},
+    }
+    if about.contact:
+        info["contact"] = {"email" if "://" not in about.contact else "url": about.contact}
+    return info
 
 
 def _describe_access(plan: PlanTerms) -> str:
@@ -94,9 +116,12 @@ def _describe_access(plan: PlanTerms) -> str:
 # Operations
 
 
-def _build_path(path: str, methods: Mapping[str, Endpoint], errors: "_ErrorResponses") -> Schema:
+def _build_path(path: str, methods: Mapping[str, Endpoint]) -> Schema:
     item: Schema = {"parameters": [_build_id_parameter()]} if "{id}" in path else {}
-    return item | {method.lower(): _build_operation(endpoint, errors) for method, endpoint in methods.items()}
+    for method, endpoint in methods.items():
+        if endpoint.operation is not None:
+            item[method.lower()] = _build_operation(endpoint, endpoint.operation)
+    return item
 
 
 def _build_id_parameter() -> Schema:
@@ -105,46 +130,37 @@ def _build_id_parameter() -> Schema:
     return {"name": "id", "in": "path", "required": True, "description": text, "schema": schema, "example": 1025}
 
 
-def _build_operation(endpoint: Endpoint, errors: "_ErrorResponses") -> Schema:
-    doc = endpoint.operation
+def _build_operation(endpoint: Endpoint, doc: Operation) -> Schema:
+    codes = list_error_codes(endpoint)
     operation: Schema = {
         "operationId": doc.id,
         "tags": [doc.tag],
         "summary": doc.summary,
         "description": doc.description,
-        "security": [{"ApiKey": []}, {"Bearer": []}] if endpoint.needs_key else [],
+        "security": [{"ApiKey": []}, {"Bearer": []}],
         "parameters": [
             *(_build_query_parameter(name, rule) for name, rule in doc.parameters.items()),
-            *(_ref("parameters", name) for name in (*doc.headers, "X-Request-Id")),
+            *(refer("parameters", name) for name in (*doc.headers, "X-Request-Id")),
         ],
     }
     if endpoint.takes_body:
         operation["requestBody"] = _build_request_body(doc)
-    responses = {str(success.status): _build_success(success, limited=endpoint.needs_key) for success in doc.responses}
-    for status, codes in _group_by_status(list_error_codes(endpoint)).items():
-        limited = endpoint.needs_key and status not in _STATUSES_BEFORE_LIMIT
-        responses[str(status)] = errors.add(codes, limited=limited)
-    operation["responses"] = dict(sorted(responses.items()))
+    operation["responses"] = {
+        **{str(success.status): _build_success(success) for success in doc.responses},
+        **{str(STATUS[code]): refer("responses", _name_status(STATUS[code])) for code in codes},
+    }
+    operation["x-error-codes"] = codes
     return operation
 
 
 def list_error_codes(endpoint: Endpoint) -> list[Code]:
-    """Return every error code that an endpoint can return."""
-    codes = {*_CONNECTION_ERRORS, *endpoint.operation.codes}
-    if endpoint.needs_key:
-        codes.update(_KEY_ERRORS)
-        if endpoint.counts:
-            codes.add("rate_limited")
+    """Return every error code that a documented endpoint can return."""
+    codes = {*_CONNECTION_ERRORS, *_KEY_ERRORS, *(endpoint.operation.codes if endpoint.operation is not None else ())}
+    if endpoint.counts:
+        codes.add("rate_limited")
     if endpoint.takes_body:
         codes.update(_BODY_ERRORS)
-    return sorted(codes, key=[*ERROR_DOCS].index)
-
-
-def _group_by_status(codes: Iterable[Code]) -> dict[int, list[Code]]:
-    groups: dict[int, list[Code]] = {}
-    for code in codes:
-        groups.setdefault(STATUS[code], []).append(code)
-    return groups
+    return sorted(codes, key=lambda code: (STATUS[code], [*ERROR_DOCS].index(code)))
 
 
 _QUERY_EXAMPLES: Mapping[str, object] = {
@@ -166,7 +182,7 @@ _QUERY_EXAMPLES: Mapping[str, object] = {
 def _build_query_parameter(name: str, rule: object) -> Schema:
     schema = build_schema(rule)
     parameter: Schema = {"name": name, "in": "query", "description": PARAMETER_DESCRIPTIONS[name], "schema": schema}
-    if schema["type"] == "array":
+    if schema.get("type") == "array":
         parameter |= {"style": "form", "explode": False}
     if name in _QUERY_EXAMPLES:
         parameter["example"] = _QUERY_EXAMPLES[name]
@@ -175,7 +191,7 @@ def _build_query_parameter(name: str, rule: object) -> Schema:
 
 def _build_request_body(doc: Operation) -> Schema:
     examples = {name: {"summary": summary, "value": body} for name, (summary, body) in doc.examples.items()}
-    content = {"schema": _ref("schemas", doc.body), "examples": examples}
+    content = {"schema": refer("schemas", doc.body), "examples": examples}
     text = "One JSON object in UTF-8. The Content-Type header is ignored."
     return {"description": text, "required": True, "content": {"application/json": content}}
 
@@ -183,55 +199,44 @@ def _build_request_body(doc: Operation) -> Schema:
 # Responses
 
 
-def _build_success(success: Success, *, limited: bool) -> Schema:
-    more = ("X-Ignored-Parameters", *headers.RATE_LIMIT_HEADERS) if limited else ()
+def _build_success(success: Success) -> Schema:
+    more = ("X-Ignored-Parameters", *headers.RATE_LIMIT_HEADERS)
     response: Schema = {"description": success.description, "headers": _refer_to_headers((*success.headers, *more))}
     if success.schema:
-        content: Schema = {"schema": _ref("schemas", success.schema)}
-        if success.example is not None:
-            content["example"] = success.example
-        response["content"] = {success.content_type: content}
+        content = {"schema": refer("schemas", success.schema), "example": success.example}
+        response["content"] = {"application/json": content}
     return response
 
 
-class _ErrorResponses:
-    """The error responses, each defined once in the components."""
-
-    def __init__(self) -> None:
-        self.components: dict[str, Schema] = {}
-
-    def add(self, codes: list[Code], *, limited: bool) -> Schema:
-        """Return a reference to the response with these codes, which share a status."""
-        name = ".".join([*codes, *(["limited"] if limited else [])])
-        if name not in self.components:
-            self.components[name] = _build_error(codes, limited=limited)
-        return _ref("responses", name)
+def _build_errors(endpoints: Iterable[Endpoint]) -> dict[str, Schema]:
+    """Return one response for each status, with the codes of all operations."""
+    used = {code for endpoint in endpoints if endpoint.operation for code in list_error_codes(endpoint)}
+    groups: dict[int, list[Code]] = {}
+    for code in ERROR_DOCS:
+        if code in used:
+            groups.setdefault(STATUS[code], []).append(code)
+    return {_name_status(status): _build_error(status, codes) for status, codes in sorted(groups.items())}
 
 
-def _build_error(codes: list[Code], *, limited: bool) -> Schema:
-    status = STATUS[codes[0]]
-    code_schema = {"type": "string", "enum": codes}
+def _name_status(status: int) -> str:
+    """Return the phrase of a status as a name, such as "NotFound"."""
+    return _PHRASES[status].replace(" ", "")
+
+
+def _build_error(status: int, codes: list[Code]) -> Schema:
     examples = {
         code: {"summary": ERROR_DOCS[code].when, "value": {"error": ERROR_DOCS[code].example}} for code in codes
     }
-    more = (*_EXTRA_HEADERS.get(status, ()), *(headers.RATE_LIMIT_HEADERS if limited else ()))
+    limit_headers = () if status in _STATUSES_BEFORE_LIMIT else headers.RATE_LIMIT_HEADERS
     return {
-        "description": f"{HTTPStatus(status).phrase}. "
-        + " ".join(f"`{code}`: {ERROR_DOCS[code].when}" for code in codes),
-        "headers": {
-            "X-Error-Code": {"description": "The error code, for programs.", "required": True, "schema": code_schema},
-            **_refer_to_headers(more),
-        },
-        "content": {"application/json": {"schema": _ref("schemas", "Error"), "examples": examples}},
+        "description": f"{_PHRASES[status]}. " + " ".join(f"`{code}`: {ERROR_DOCS[code].when}" for code in codes),
+        "headers": _refer_to_headers(("X-Error-Code", *_EXTRA_HEADERS.get(status, ()), *limit_headers)),
+        "content": {"application/json": {"schema": refer("schemas", "ApiError"), "examples": examples}},
     }
 
 
 def _refer_to_headers(more: Iterable[str]) -> Schema:
-    return {name: _ref("headers", name) for name in (*headers.COMMON_HEADERS, *more)}
-
-
-def _ref(kind: str, name: str) -> Schema:
-    return {"$ref": f"#/components/{kind}/{name}"}
+    return {name: refer("headers", name) for name in (*headers.COMMON_HEADERS, *more)}
 
 
 # Schemas
@@ -240,28 +245,18 @@ def _ref(kind: str, name: str) -> Schema:
 def _build_schemas() -> dict[str, Schema]:
     return {
         "Listing": _build_record(),
-        "Listings": _build_object({"listings": {"type": "array", "items": _ref("schemas", "Listing")}}),
-        "NewListing": _build_new_listing(),
-        "ListingChange": _build_change(),
-        "Batch": _build_batch(),
-        "BatchResults": _build_batch_results(),
+        "Listings": _build_object({"listings": {"type": "array", "items": refer("schemas", "Listing")}}),
+        "ListingCreate": _build_create(),
+        "ListingUpdate": _build_update(),
+        **_build_batch(),
+        **_build_batch_results(),
         "Created": _build_object({"id": _build_record_field("id"), "message": {"type": "string"}}),
-        "Message": _build_object({"message": {"type": "string"}}),
-        "Error": _build_object({"error": {"type": "string", "description": "One plain sentence for people."}}),
+        "Confirmation": _build_object({"message": {"type": "string"}}),
+        "ApiError": _build_object({"error": {"type": "string", "description": "One plain sentence for people."}}),
         "RateLimit": _build_rate_limit(),
-        "Health": _build_object({"status": {"const": "ok"}}),
-        "Readiness": _build_readiness(),
-        "Description": {"type": "object", "required": ["openapi", "info", "paths", "components"]},
-        "File": {"type": "string"},
+        **ENUMS,
+        "ErrorCode": {"type": "string", "enum": list(ERROR_DOCS)},
     }
-
-
-def _build_readiness() -> Schema:
-    scope: Schema = {
-        "type": "string",
-        "description": "Scope in which requests are currently counted. Only present if Redis is configured.",
-    }
-    return {**_build_object({"status": {"const": "ready"}, "rate_limit": scope}), "required": ["status"]}
 
 
 def _build_object(properties: Mapping[str, Any]) -> Schema:
@@ -295,36 +290,35 @@ def _build_record() -> Schema:
     }
 
 
-def _build_body_field(name: str, *, null: bool = False, default: object = None) -> Schema:
+def _build_body_field(name: str, *, null: bool = False) -> Schema:
     """Return the schema of a field in a request body."""
     schema = build_schema(FIELDS[name].rule)
-    schema = (allow_null(schema) if null else schema) | _build_field_texts(name)
-    return schema if default is None else schema | {"default": default}
+    return (allow_null(schema) if null else schema) | _build_field_texts(name)
 
 
-def _find_default(name: str) -> object:
-    """Return the value of a field that was never sent, or None if it has no default."""
-    default = get_default(name)
-    return msgspec.json.decode(str(default)) if isinstance(FIELDS[name].rule, Images) else default
-
-
-def _build_new_listing() -> Schema:
+def _build_create() -> Schema:
+    """Return the schema of a new listing. It states defaults in words: generators make a field with one required."""
+    fields = {name: _build_body_field(name, null=name not in REQUIRED) for name in FIELDS}
+    for name, schema in fields.items():
+        if (default := _find_default(name)) is not None:
+            schema["description"] += f" Default: `{msgspec.json.encode(default).decode()}`."
     return {
         "type": "object",
         "description": (
             "A new listing. null is the same as leaving a field out. Unknown and read-only fields are ignored."
         ),
         "required": list(REQUIRED),
-        "properties": {
-            name: _build_body_field(name)
-            if name in REQUIRED
-            else _build_body_field(name, null=True, default=_find_default(name))
-            for name in FIELDS
-        },
+        "properties": fields,
     }
 
 
-def _build_change() -> Schema:
+def _find_default(name: str) -> object:
+    """Return the value of a field that was never sent, or None if it has no default."""
+    default = get_default(name) if name not in REQUIRED else None
+    return msgspec.json.decode(str(default)) if isinstance(FIELDS[name].rule, Images) else default
+
+
+def _build_update() -> Schema:
     return {
         "type": "object",
         "description": (
@@ -335,77 +329,96 @@ def _build_change() -> Schema:
     }
 
 
-def _build_batch() -> Schema:
-    reference = {
-        "type": ["string", "integer"],
-        "maxLength": batch.MAX_REF_LENGTH,
-        "description": "Your own reference for the operation, which its result repeats.",
-    }
-    if_match = {"type": "string", "description": "Like the header If-Match: the ETag of the listing as you read it."}
+_RESULT_CODES: tuple[Code, ...] = (
+    *("invalid_request", "account_full", "not_owner", "listing_not_found", "precondition_failed", "dependency_failed"),
+)
+
+
+def _build_batch() -> dict[str, Schema]:
+    """Return the schemas of a batch and its operations."""
+    listing_id = _build_record_field("id")
     kinds = {
-        "create": {"listing": _ref("schemas", "NewListing")},
-        "update": {"id": READ_ONLY_FIELDS["id"].schema, "changes": _ref("schemas", "ListingChange")},
-        "delete": {"id": READ_ONLY_FIELDS["id"].schema},
-        "restore": {"id": READ_ONLY_FIELDS["id"].schema},
+        "create": {"listing": refer("schemas", "ListingCreate")},
+        "update": {"id": listing_id, "changes": refer("schemas", "ListingUpdate")},
+        "delete": {"id": listing_id},
+        "restore": {"id": listing_id},
     }
-    variants = [
-        {
-            "type": "object",
-            "title": kind,
-            "required": ["op", *more],
-            "properties": {
-                "op": {"const": kind},
-                **more,
-                **({} if kind == "create" else {"if_match": if_match}),
-                "ref": reference,
-            },
-        }
-        for kind, more in kinds.items()
-    ]
+    tag = {"type": "string", "description": "Like the header If-Match: the ETag of the listing as you read it."}
+    reference = refer("schemas", "OperationRef")
+    names = {kind: f"{kind.title()}Operation" for kind in kinds}
+    operations = {
+        "type": "array",
+        "minItems": 1,
+        "maxItems": batch.MAX_OPERATIONS,
+        "items": refer("schemas", "BatchOperation"),
+    }
+    atomic = {"type": "boolean", "description": "Whether to undo all operations if one fails. Default: `false`."}
     return {
-        "type": "object",
-        "description": "Writes in the order in which they run. Errors are reported per operation.",
-        "required": ["operations"],
-        "properties": {
-            "operations": {
-                "type": "array",
-                "minItems": 1,
-                "maxItems": batch.MAX_OPERATIONS,
-                "items": {"oneOf": variants},
+        "Batch": {
+            "type": "object",
+            "description": "Writes in the order in which they run. Errors are reported per operation.",
+            "required": ["operations"],
+            "properties": {"operations": operations, "atomic": atomic},
+        },
+        "OperationRef": {
+            "type": ["string", "integer"],
+            "maxLength": batch.MAX_REF_LENGTH,
+            "description": "Your own reference for the operation, which its result repeats.",
+        },
+        "BatchOperation": {
+            "oneOf": [refer("schemas", name) for name in names.values()],
+            "discriminator": {
+                "propertyName": "op",
+                "mapping": {kind: refer("schemas", name)["$ref"] for kind, name in names.items()},
             },
-            "atomic": {
-                "type": "boolean",
-                "default": False,
-                "description": "Whether to undo all operations if one fails.",
-            },
+        },
+        **{
+            names[kind]: {
+                "type": "object",
+                "required": ["op", *more],
+                "properties": {
+                    "op": {"type": "string", "const": kind},
+                    **more,
+                    **({"if_match": tag} if "id" in more else {}),
+                    "ref": reference,
+                },
+            }
+            for kind, more in kinds.items()
         },
     }
 
 
-_RESULT_CODES: tuple[Code, ...] = (
-    "invalid_request",
-    "not_owner",
-    "listing_not_found",
-    "precondition_failed",
-    "dependency_failed",
-)
-
-
-def _build_batch_results() -> Schema:
-    statuses = sorted({200, 201, *(STATUS[code] for code in _RESULT_CODES)})
-    result = _build_object(
-        {
-            "ref": {"type": ["string", "integer"], "description": "Your reference for the operation."},
-            "status": {"type": "integer", "enum": statuses},
-            "code": {"type": "string", "enum": [*_RESULT_CODES], "description": "The error code of a failure."},
-            "etag": {"type": "string", "description": "The new ETag of the listing after a success."},
-            "body": {"oneOf": [_ref("schemas", name) for name in ("Created", "Message", "Error")]},
-        }
-    )
-    result["required"] = ["status", "body"]
-    return _build_object(
-        {"results": {"type": "array", "minItems": 1, "maxItems": batch.MAX_OPERATIONS, "items": result}}
-    )
+def _build_batch_results() -> dict[str, Schema]:
+    """Return the schemas of the results of a batch. The status and the form of the body tell them apart."""
+    errors = sorted({STATUS[code] for code in _RESULT_CODES})
+    etag = {"etag": {"type": "string", "description": "The new ETag of the listing. Not sent with a dry run."}}
+    code = {"code": refer("schemas", "ErrorCode")}
+    kinds: Mapping[str, tuple[Schema, str, Schema, str]] = {
+        "CreateResult": ({"const": 201}, "Created", etag, "A create that was applied."),
+        "ChangeResult": (
+            *({"const": 200}, "Confirmation", etag),
+            "An update, a delete, a restore, or any operation of a dry run.",
+        ),
+        "FailedResult": ({"enum": errors}, "ApiError", code, "An operation that was not applied."),
+    }
+    reference = refer("schemas", "OperationRef")
+    results = {
+        "type": "array",
+        "minItems": 1,
+        "maxItems": batch.MAX_OPERATIONS,
+        "items": refer("schemas", "BatchResult"),
+    }
+    return {
+        "BatchResults": _build_object({"results": results}),
+        "BatchResult": {"oneOf": [refer("schemas", name) for name in kinds]},
+        **{
+            name: _build_object(
+                {"ref": reference, "status": {"type": "integer", **status}, **more, "body": refer("schemas", body)}
+            )
+            | {"description": text, "required": ["status", "body"]}
+            for name, (status, body, more, text) in kinds.items()
+        },
+    }
 
 
 def _build_rate_limit() -> Schema:

@@ -13,8 +13,7 @@ from listings.api.codec import Response
 from listings.api.docs.document import build_document
 from listings.api.endpoints import Routes
 from listings.api.request import Request
-from listings.domain.plan import PlanTerms
-from listings.service import Services
+from listings.service import ServiceInfo, Services
 
 BASE_URL = b"https://BASE-URL.invalid"
 """Placeholder in the page for the URL under which a reader opens it."""
@@ -51,22 +50,15 @@ class DocsHandlers:
     def __init__(self, routes: Callable[[], Routes]) -> None:
         """`routes` returns the table. It is a function because the table contains these handlers."""
         self._routes = routes
-        self._documents: dict[PlanTerms, _Content] = {}
-        self._pages: dict[PlanTerms, bytes] = {}
 
     async def get_document(self, services: Services, request: Request) -> Response:
         """GET /openapi.json."""
-        plan = services.plan
-        if plan not in self._documents:
-            self._documents[plan] = _build_content(codec.encode(build_document(self._routes(), plan)), codec.JSON)
-        return self._documents[plan].respond(request)
+        return self._build_document(services.about).respond(request)
 
     async def get_page(self, services: Services, request: Request) -> Response:
         """GET /docs, with the host of the request in all samples."""
-        plan = services.plan
-        if plan not in self._pages:
-            self._pages[plan] = await asyncio.to_thread(self._render_page, plan)
-        content = self._pages[plan].replace(BASE_URL, _build_base_url(request.header(b"host")))
+        page = await asyncio.to_thread(self._render_page, services.about)
+        content = page.replace(BASE_URL, _build_base_url(request.header(b"host")))
         return _build_content(content, _HTML, _PAGE_HEADERS).respond(request)
 
     async def get_style(self, _services: Services, request: Request) -> Response:
@@ -77,10 +69,15 @@ class DocsHandlers:
         """GET /docs/reference.js."""
         return _read_file("reference.js", _SCRIPT).respond(request)
 
-    def _render_page(self, plan: PlanTerms) -> bytes:
+    @cache  # noqa: B019 - there is one instance
+    def _build_document(self, about: ServiceInfo) -> _Content:
+        return _build_content(codec.encode(build_document(self._routes(), about)), codec.JSON)
+
+    @cache  # noqa: B019 - there is one instance
+    def _render_page(self, about: ServiceInfo) -> bytes:
         from listings.api.docs.page import render_page  # noqa: PLC0415 - imports Jinja2, which few services need
 
-        return render_page(build_document(self._routes(), plan), BASE_URL.decode())
+        return render_page(build_document(self._routes(), about), BASE_URL.decode())
 
 
 def _build_base_url(host: str) -> bytes:

@@ -1,10 +1,10 @@
 """Every request header that the API uses and every response header, with its OpenAPI schema."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from listings.api import codec
-from listings.api.docs.operations import ERROR_DOCS
-from listings.api.docs.schemas import Schema
+from listings.api.docs.schemas import Schema, refer
 
 _STRING: Schema = {"type": "string"}
 _STRICT, _REPRESENTATION = "handling=strict", "return=representation"
@@ -46,53 +46,96 @@ _REQUEST_HEADERS: Mapping[str, tuple[str, Schema, str]] = {
     ),
 }
 
-_RESPONSE_HEADERS: Mapping[str, tuple[str, Schema, bool]] = {
-    "Date": ("Time of the response.", _STRING, True),
-    "X-Request-Id": (
+
+class _Header(NamedTuple):
+    """A response header."""
+
+    description: str
+    schema: Schema
+    example: object
+    required: bool = False
+
+
+_RESPONSE_HEADERS: Mapping[str, _Header] = {
+    "Date": _Header("Time of the response.", _STRING, "Sat, 21 Nov 2026 06:54:32 GMT", required=True),
+    "X-Request-Id": _Header(
         "The request id: yours, if you sent a valid one, or a generated one.",
         _STRING | {"minLength": 1, "maxLength": 128},
-        True,
+        "import-2026-11-21-0042",
+        required=True,
     ),
-    "X-Content-Type-Options": ("Tells browsers to trust Content-Type.", {"const": "nosniff"}, True),
-    "Content-Length": ("Length of the body in bytes. Not sent with 304.", _COUNT, False),
-    "Cache-Control": (
+    "X-Content-Type-Options": _Header(
+        "Tells browsers to trust Content-Type.", _STRING | {"const": "nosniff"}, "nosniff", required=True
+    ),
+    "Content-Length": _Header("Length of the body in bytes. Not sent with 304.", _COUNT, 417),
+    "Cache-Control": _Header(
         "Responses with an ETag may be cached and revalidated with If-None-Match; others must not be cached.",
         _STRING | {"enum": ["no-store", "private, no-cache"]},
-        True,
+        "no-store",
+        required=True,
     ),
-    "Vary": ("Sent if the operator has enabled CORS: responses depend on the origin.", {"const": "origin"}, False),
-    "Access-Control-Allow-Origin": ("The origin whose web pages may read the response.", _STRING, False),
-    "Access-Control-Expose-Headers": ("The headers that those web pages may read.", _STRING, False),
-    "RateLimit-Policy": ("The rate limit of your key: `q` requests in a window of `w` seconds.", _STRING, False),
-    "RateLimit": (
+    "Vary": _Header(
+        "Sent if the operator has enabled CORS: responses depend on the origin.",
+        _STRING | {"const": "origin"},
+        "origin",
+    ),
+    "Access-Control-Allow-Origin": _Header(
+        "The origin whose web pages may read the response.", _STRING, "https://shop.example"
+    ),
+    "Access-Control-Expose-Headers": _Header(
+        "The headers that those web pages may read.", _STRING, "etag, link, x-error-code"
+    ),
+    "RateLimit-Policy": _Header(
+        "The rate limit of your key: `q` requests in a window of `w` seconds.", _STRING, '"hour";q=1000;w=3600'
+    ),
+    "RateLimit": _Header(
         "The current state: `r` requests remain, and in `t` seconds one more becomes available.",
         _STRING,
-        False,
+        '"hour";r=995;t=1800',
     ),
-    "X-RateLimit-Limit": ("Maximum number of requests in a window.", _COUNT, False),
-    "X-RateLimit-Remaining": ("Remaining requests.", _COUNT, False),
-    "X-RateLimit-Reset": (
+    "X-RateLimit-Limit": _Header("Maximum number of requests in a window.", _COUNT, 1000),
+    "X-RateLimit-Remaining": _Header("Remaining requests.", _COUNT, 995),
+    "X-RateLimit-Reset": _Header(
         "Unix time at which the oldest counted request leaves the window and one more becomes available.",
         _COUNT,
-        False,
+        1795247675,
     ),
-    "X-Error-Code": ("The error code, for programs.", {"type": "string", "enum": list(ERROR_DOCS)}, True),
-    "Retry-After": ("Seconds to wait before retrying.", _COUNT | {"minimum": 0}, True),
-    "WWW-Authenticate": ("How to send the API key.", _STRING | {"pattern": '^Bearer realm="listings"'}, True),
-    "Allow": ("The methods that the path supports.", _STRING, True),
-    "Location": ("URL of the new listing.", _STRING | {"pattern": rf"^{codec.LISTINGS_PATH}/[1-9][0-9]*$"}, True),
-    "ETag": ("Entity tag of the response, for If-None-Match and If-Match.", _STRING | {"pattern": '^".+"$'}, False),
-    "Link": ('URL of the next page, as `<…>; rel="next"`. Not sent with the last page (RFC 8288).', _STRING, False),
-    "Idempotent-Replayed": ("The write was applied before; this is its first response.", {"const": "true"}, False),
-    "X-Ignored-Fields": ("The first 20 ignored fields of the body, percent-encoded.", _STRING, False),
-    "X-Ignored-Parameters": ("The first 20 unknown query parameters, percent-encoded.", _STRING, False),
-    "Preference-Applied": (
+    "X-Error-Code": _Header(
+        "The error code, for programs.", refer("schemas", "ErrorCode"), "invalid_request", required=True
+    ),
+    "Retry-After": _Header("Seconds to wait before retrying.", _COUNT, 1800, required=True),
+    "WWW-Authenticate": _Header(
+        "How to send the API key.",
+        _STRING | {"pattern": '^Bearer realm="listings"'},
+        'Bearer realm="listings"',
+        required=True,
+    ),
+    "Location": _Header(
+        "URL of the new listing.",
+        _STRING | {"pattern": rf"^{codec.LISTINGS_PATH}/[1-9][0-9]*$"},
+        f"{codec.LISTINGS_PATH}/1025",
+        required=True,
+    ),
+    "ETag": _Header(
+        "Entity tag of the response, for If-None-Match and If-Match.", _STRING | {"pattern": '^".+"$'}, '"v1.0"'
+    ),
+    "Link": _Header(
+        'URL of the next page, as `<…>; rel="next"`. Not sent with the last page (RFC 8288).',
+        _STRING,
+        f'<{codec.LISTINGS_PATH}?limit=100&cursor=eyJ2IjoxfQ>; rel="next"',
+    ),
+    "Idempotent-Replayed": _Header(
+        "The write was applied before; this is its first response.", _STRING | {"const": "true"}, "true"
+    ),
+    "X-Ignored-Fields": _Header(
+        "The first 20 ignored fields of the body, percent-encoded.", _STRING, "sku, view_count"
+    ),
+    "Preference-Applied": _Header(
         "The preferences that were applied.",
         _STRING | {"enum": [_STRICT, _REPRESENTATION, f"{_STRICT}, {_REPRESENTATION}"]},
-        False,
+        _STRICT,
     ),
-    "Content-Security-Policy": ("Restricts what the page may load to this service.", _STRING, True),
-    "Referrer-Policy": ("Keeps the page's URL from other sites.", {"const": "no-referrer"}, True),
+    "X-Ignored-Parameters": _Header("The first 20 unknown query parameters, percent-encoded.", _STRING, "page"),
 }
 
 COMMON_HEADERS = (
@@ -125,6 +168,6 @@ def build_parameters() -> dict[str, Schema]:
 def build_headers() -> dict[str, Schema]:
     """Return the response headers as OpenAPI headers, by name."""
     return {
-        name: {"description": text, "required": always, "schema": schema}
-        for name, (text, schema, always) in _RESPONSE_HEADERS.items()
+        name: {"description": text, "required": required, "schema": schema, "example": example}
+        for name, (text, schema, example, required) in _RESPONSE_HEADERS.items()
     }

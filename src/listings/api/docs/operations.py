@@ -1,4 +1,4 @@
-"""Descriptions of every endpoint, error and parameter: the texts that the OpenAPI document needs.
+"""Descriptions of every endpoint for listings, error and parameter: the texts that the OpenAPI document needs.
 
 Those of fields are in `listings.domain.fields` and `schemas`.
 """
@@ -12,13 +12,11 @@ from listings.domain.errors import Code
 from listings.domain.fields import FIELDS
 from listings.domain.listing_json import EXTRA_FIELDS, Record
 
-Tag: TypeAlias = Literal["Listings", "Rate limit", "Health", "Description"]
+Tag: TypeAlias = Literal["Listings", "Rate limit"]
 
 TAGS: Mapping[Tag, str] = {
     "Listings": "List, create, read, update, delete and restore your own listings.",
     "Rate limit": "How many requests your key has left.",
-    "Health": "Health checks for load balancers and monitoring.",
-    "Description": "The description of this API, served by the API itself.",
 }
 
 
@@ -30,7 +28,6 @@ class Success(NamedTuple):
     example: object = None
     status: int = 200
     headers: tuple[str, ...] = ()  # in addition to the common ones
-    content_type: str = "application/json"
 
 
 class Example(NamedTuple):
@@ -63,12 +60,12 @@ _ETAG = ("ETag",)
 _PREFERENCES = ("X-Ignored-Fields", "Preference-Applied")
 _CONDITIONAL = ("If-None-Match",)
 _FIND_ERRORS: tuple[Code, ...] = ("listing_not_found", "not_owner")
-_EDIT_ERRORS: tuple[Code, ...] = ("invalid_request", *_FIND_ERRORS, "precondition_failed")
-_CREATE_ERRORS: tuple[Code, ...] = ("invalid_request", "idempotency_key_reused")
+_EDIT_ERRORS: tuple[Code, ...] = ("invalid_request", "account_full", *_FIND_ERRORS, "precondition_failed")
+_CREATE_ERRORS: tuple[Code, ...] = ("invalid_request", "account_full", "idempotency_key_reused")
 _NOT_MODIFIED = Success("Not modified since the ETag that you sent.", "", status=304, headers=_ETAG)
 _UPDATED = Success(
     "The listing is updated; `ETag` is its new tag. With `dry_run=true` nothing is stored and no `ETag` sent.",
-    "Message",
+    "Confirmation",
     {"message": "listing updated"},
     headers=(*_ETAG, *_PREFERENCES),
 )
@@ -105,7 +102,9 @@ CREATE = Operation(
         "Only `title` and `content` are required. Unknown and read-only fields are ignored and named in "
         "`X-Ignored-Fields`. With an `Idempotency-Key` you can repeat the request for 24 hours without creating a "
         "second listing. With `Prefer: return=representation` the response is the whole record as it is; if it has "
-        "been deleted since the first request with this key, `id` and `message`."
+        "been deleted since the first request with this key, `id` and `message`. "
+        "With `dry_run=true` a valid request returns 200 instead of 201, with "
+        '`{"message": "listing would be created"}`: there is no id, because nothing is stored.'
     ),
     responses=(
         Success(
@@ -115,17 +114,11 @@ CREATE = Operation(
             status=201,
             headers=(*_ETAG, "Location", "Idempotent-Replayed", *_PREFERENCES),
         ),
-        Success(
-            "With `dry_run=true`: the listing would be created; nothing is stored.",
-            "Message",
-            {"message": "listing would be created"},
-            headers=("Idempotent-Replayed", *_PREFERENCES),
-        ),
     ),
     codes=_CREATE_ERRORS,
     parameters=params.WRITE_PARAMETERS,
     headers=("Prefer", "Idempotency-Key"),
-    body="NewListing",
+    body="ListingCreate",
     examples={
         "shortest": Example("Required fields only", {"title": "Road bike", "content": "Alloy frame, 56 cm."}),
         "full": Example(
@@ -228,7 +221,7 @@ PATCH = Operation(
     codes=_EDIT_ERRORS,
     parameters=params.WRITE_PARAMETERS,
     headers=("Prefer", "If-Match"),
-    body="ListingChange",
+    body="ListingUpdate",
     examples=_CHANGES,
 )
 
@@ -245,7 +238,9 @@ DELETE = Operation(
     description="Deletes the listing. You can't read or update it until you restore it.",
     responses=(
         Success(
-            "The listing is deleted. With `dry_run=true` nothing is stored.", "Message", {"message": "listing deleted"}
+            "The listing is deleted. With `dry_run=true` nothing is stored.",
+            "Confirmation",
+            {"message": "listing deleted"},
         ),
     ),
     codes=_EDIT_ERRORS,
@@ -264,7 +259,7 @@ RESTORE = Operation(
     responses=(
         Success(
             "The listing is restored; `ETag` is its new tag. With `dry_run=true` nothing is stored and no `ETag` sent.",
-            "Message",
+            "Confirmation",
             {"message": "listing restored"},
             headers=(*_ETAG, "Preference-Applied"),
         ),
@@ -287,72 +282,6 @@ RATE_LIMIT = Operation(
     ),
 )
 
-HEALTH = Operation(
-    id="getHealth",
-    tag="Health",
-    summary="Check that the process responds",
-    description="Does not use the database.",
-    responses=(Success("The process responds.", "Health", {"status": "ok"}),),
-)
-
-READINESS = Operation(
-    id="getReadiness",
-    tag="Health",
-    summary="Check that the service is ready",
-    description="Returns 503 if the database is not writable, the rate limiter fails, or the service is shutting down.",
-    responses=(Success("The service is ready.", "Readiness", {"status": "ready"}),),
-)
-
-DOCUMENT = Operation(
-    id="getDescription",
-    tag="Description",
-    summary="Get the OpenAPI document",
-    description="Returns OpenAPI 3.1, generated from the same tables that the server uses.",
-    responses=(Success("The OpenAPI document.", "Description", headers=_ETAG), _NOT_MODIFIED),
-    headers=_CONDITIONAL,
-)
-
-PAGE = Operation(
-    id="getReference",
-    tag="Description",
-    summary="Get the API reference page",
-    description="Returns this reference: every operation with code samples and a form to try it.",
-    responses=(
-        Success(
-            "The reference page.",
-            "File",
-            headers=(*_ETAG, "Content-Security-Policy", "Referrer-Policy"),
-            content_type="text/html; charset=utf-8",
-        ),
-        _NOT_MODIFIED,
-    ),
-    headers=_CONDITIONAL,
-)
-
-STYLE = Operation(
-    id="getReferenceStyle",
-    tag="Description",
-    summary="Get the style sheet of the reference page",
-    description="Returns the CSS of the reference page.",
-    responses=(
-        Success("The style sheet.", "File", headers=_ETAG, content_type="text/css; charset=utf-8"),
-        _NOT_MODIFIED,
-    ),
-    headers=_CONDITIONAL,
-)
-
-SCRIPT = Operation(
-    id="getReferenceScript",
-    tag="Description",
-    summary="Get the script of the reference page",
-    description="Returns the JavaScript with which the reference page sends requests.",
-    responses=(
-        Success("The script.", "File", headers=_ETAG, content_type="text/javascript; charset=utf-8"),
-        _NOT_MODIFIED,
-    ),
-    headers=_CONDITIONAL,
-)
-
 
 class ErrorDoc(NamedTuple):
     """The documentation of an error code."""
@@ -364,6 +293,10 @@ class ErrorDoc(NamedTuple):
 ERROR_DOCS: Mapping[Code, ErrorDoc] = {
     "invalid_request": ErrorDoc(
         "A field or parameter is missing or invalid.", "title is required; content is required"
+    ),
+    "account_full": ErrorDoc(
+        "The account would have more listings, or more text in them, than the operator permits.",
+        "An account can have at most 100,000 listings: delete some first",
     ),
     "malformed_json": ErrorDoc("The body is not a JSON object.", "The body must be a JSON object, but it is empty"),
     "malformed_request": ErrorDoc(
@@ -421,7 +354,7 @@ ERROR_DOCS: Mapping[Code, ErrorDoc] = {
         "The HTTP version is neither 1.0 nor 1.1.", "Only HTTP/1.0 and HTTP/1.1 are supported"
     ),
 }
-"""Every error code."""
+"""Every error code of the API."""
 
 _ALL_EXTRAS = f"{', '.join(params.EXTRAS[:-1])} and {params.EXTRAS[-1]}"
 PARAMETER_DESCRIPTIONS: Mapping[str, str] = {

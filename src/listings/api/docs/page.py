@@ -9,8 +9,9 @@ import jinja2
 
 from listings.api.docs.headers import COMMON_HEADERS, RATE_LIMIT_HEADERS
 from listings.api.docs.operations import ERROR_DOCS
-from listings.api.docs.schema_text import describe_schema, list_properties
+from listings.api.docs.schema_text import describe_schema, inline_references, list_properties
 from listings.api.docs.schemas import Schema
+from listings.domain.errors import STATUS
 
 _COMMON_HEADERS = {*COMMON_HEADERS, *RATE_LIMIT_HEADERS, "X-Error-Code", "WWW-Authenticate", "Retry-After", "Allow"}
 _METHODS = ("get", "post", "put", "patch", "delete")
@@ -31,6 +32,7 @@ class Operation(NamedTuple):
 
 def render_page(document: Schema, base_url: str) -> bytes:
     """Return the page. Its samples send requests to `base_url`."""
+    document = inline_references(document, document["components"]["schemas"])
     operations = {group["name"]: _find_operations(document, group["name"]) for group in document["tags"]}
     template = build_environment(base_url).get_template("reference.html")
     return template.render(document=document, operations=operations).encode()
@@ -45,7 +47,12 @@ def build_environment(base_url: str) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.globals |= {"base_url": base_url, "common_headers": _COMMON_HEADERS, "error_docs": ERROR_DOCS}
+    templates.globals |= {
+        "base_url": base_url,
+        "common_headers": _COMMON_HEADERS,
+        "error_docs": ERROR_DOCS,
+        "error_statuses": STATUS,
+    }
     templates.filters |= {
         "json": partial(json.dumps, indent=2, ensure_ascii=False),
         "properties": list_properties,

@@ -1,17 +1,34 @@
 """Describe JSON Schemas in words."""
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from listings.api.docs.schemas import Schema
+
+
+def inline_references(part: Any, schemas: Mapping[str, Schema]) -> Any:  # noqa: ANN401 - any part of a document
+    """Replace references to enumerations and alternatives by what they name. Objects keep their name."""
+    if isinstance(part, list):
+        return [inline_references(inner, schemas) for inner in part]
+    if not isinstance(part, dict):
+        return part
+    target = schemas.get(_get_name(part), {})
+    if target and "properties" not in target:
+        part = target | {key: value for key, value in part.items() if key != "$ref"}
+    if "oneOf" in part:
+        part = part | {"oneOf": [schemas[_get_name(one)] | {"title": _get_name(one)} for one in part["oneOf"]]}
+    return {key: inline_references(value, schemas) for key, value in part.items()}
+
+
+def _get_name(schema: Schema) -> str:
+    return str(schema.get("$ref", "")).rpartition("/")[2]
 
 
 def list_properties(schema: Schema, prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
     """Yield the name, "required" or "", type and description of each property, including those of nested objects."""
     for name, field in schema["properties"].items():
         required = "required" if name in schema.get("required", ()) else ""
-        default = f"; default {json.dumps(field['default'])}" if "default" in field else ""
-        yield f"{prefix}{name}", required, describe_schema(field) + default, field.get("description", "")
+        yield f"{prefix}{name}", required, describe_schema(field), field.get("description", "")
         items = field.get("items", {})
         for nested in [items] if "properties" in items else items.get("oneOf", ()):
             yield from list_properties(nested, f"{prefix}{name}[].")
@@ -20,16 +37,18 @@ def list_properties(schema: Schema, prefix: str = "") -> Iterator[tuple[str, str
 def describe_schema(schema: Schema) -> str:
     """Return the type and bounds of a value, such as "string of at most 255 characters"."""
     if "$ref" in schema:
-        return str(schema["$ref"].rpartition("/")[2])
+        return _get_name(schema)
+    if "anyOf" in schema:
+        return f"{describe_schema(schema['anyOf'][0])}, or null"
     if "const" in schema:
         return str(schema["const"])
     if "oneOf" in schema:
-        return " or ".join(variant.get("title") or describe_schema(variant) for variant in schema["oneOf"])
+        return " or ".join(variant["title"] for variant in schema["oneOf"])
     types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     text = " or ".join(name for name in types if name != "null").replace("boolean", "true or false")
     text += _describe_bounds(schema)
     if "enum" in schema:
-        text = f"one of {', '.join(str(value) for value in schema['enum'] if value is not None)}"
+        text = f"one of {', '.join(map(str, schema['enum']))}"
     if "items" in schema:
         text += f", each {describe_schema(schema['items'])}"
     return f"{text}, or null" if "null" in types else text

@@ -4,12 +4,13 @@ Patterns are ECMA-262 regular expressions. They list white space by code point, 
 define it differently.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import singledispatch
 from typing import Any, NamedTuple, TypeAlias, get_args
 
 from listings.api import params
 from listings.domain.fields import FIELDS, Choice, Coordinate, Field, Flag, Images, Money, Text
+from listings.domain.listing_json import EXTRA_FIELDS
 from listings.domain.model import MAX_ID, SortKey
 
 Schema: TypeAlias = dict[str, Any]
@@ -33,6 +34,33 @@ _TIMESTAMP = (
 )
 
 
+def _build_enum(values: Iterable[str], names: Iterable[str] = ()) -> Schema:
+    """Return an enumeration. `names` are those of the constants, where the values do not serve."""
+    schema: Schema = {"type": "string", "enum": list(values)}
+    variables = [name.upper() for name in names]
+    return schema | {"x-enum-varnames": variables} if variables else schema
+
+
+_CHOICES: Mapping[object, str] = {
+    FIELDS["type"].rule: "ListingType",
+    FIELDS["price_type"].rule: "PriceType",
+    params.LIST_PARAMETERS["status"]: "ListingStatus",
+}
+_DIRECTIONS = {"": "", "-": "_descending"}
+_ORDERS = {f"{sign}{key}": f"{key}{suffix}" for key in get_args(SortKey) for sign, suffix in _DIRECTIONS.items()}
+ENUMS: Mapping[str, Schema] = {
+    **{name: _build_enum(rule.allowed) for rule, name in _CHOICES.items() if isinstance(rule, Choice)},
+    "SortOrder": _build_enum(_ORDERS, _ORDERS.values()),
+    "IncludedField": _build_enum((*EXTRA_FIELDS, "all"), (*EXTRA_FIELDS, "all_fields")),
+}
+"""Every named enumeration. The names of constants are unique: Go has one scope for all."""
+
+
+def refer(kind: str, name: str) -> Schema:
+    """Return a reference to a component."""
+    return {"$ref": f"#/components/{kind}/{name}"}
+
+
 @singledispatch
 def build_schema(rule: object) -> Schema:
     """Return the schema of the values that a rule accepts."""
@@ -49,7 +77,7 @@ def _(rule: Text) -> Schema:
 
 @build_schema.register
 def _(rule: Choice) -> Schema:
-    return {"type": "string", "enum": list(rule.allowed)}
+    return refer("schemas", _CHOICES[rule])
 
 
 @build_schema.register
@@ -59,12 +87,12 @@ def _(_rule: Flag) -> Schema:
 
 @build_schema.register
 def _(rule: Money) -> Schema:
-    return {"type": "number", "minimum": 0, "maximum": rule.max_cents / 100}
+    return {"type": "number", "format": "double", "minimum": 0, "maximum": rule.max_cents / 100}
 
 
 @build_schema.register
 def _(rule: Coordinate) -> Schema:
-    return {"type": "number", "minimum": rule.minimum, "maximum": rule.maximum}
+    return {"type": "number", "format": "double", "minimum": rule.minimum, "maximum": rule.maximum}
 
 
 @build_schema.register
@@ -84,17 +112,14 @@ def _(rule: params.Amount) -> Schema:
 
 
 @build_schema.register
-def _(rule: params.NameSet) -> Schema:
-    return {"type": "array", "minItems": 1, "items": {"type": "string", "enum": [*rule.allowed, "all"]}}
+def _(_rule: params.NameSet) -> Schema:
+    return {"type": "array", "minItems": 1, "items": refer("schemas", "IncludedField")}
 
 
 _FUNCTION_SCHEMAS: Mapping[Callable[[str], Any], Schema] = {
     params.parse_timestamp: {"type": "string", "pattern": _TIMESTAMP},
     params.parse_search_terms: {"type": "string", "minLength": 1, "maxLength": params.MAX_SEARCH_LENGTH},
-    params.parse_sort: {
-        "type": "string",
-        "enum": [f"{sign}{name}" for name in get_args(SortKey) for sign in ("", "-")],
-    },
+    params.parse_sort: refer("schemas", "SortOrder"),
     params.parse_bool: {"type": "boolean"},
     params.check_cursor_length: {"type": "string", "maxLength": params.MAX_CURSOR_LENGTH},
 }
@@ -102,10 +127,9 @@ _FUNCTION_SCHEMAS: Mapping[Callable[[str], Any], Schema] = {
 
 def allow_null(schema: Schema) -> Schema:
     """Return a schema that also allows null."""
-    more: Schema = {"type": [schema["type"], "null"]}
-    if "enum" in schema:
-        more["enum"] = [*schema["enum"], None]
-    return schema | more
+    if "$ref" in schema:
+        return {"anyOf": [schema, {"type": "null"}]}
+    return schema | {"type": [schema["type"], "null"]}
 
 
 class ReadOnlyField(NamedTuple):

@@ -8,9 +8,7 @@ from listings.domain.model import Account, Listing, bucket_of
 from listings.service.transfer.importer import Import, ImportOptions, ImportProgressListener, TransferStore
 from listings.service.transfer.rows import Source
 
-_MAX_PAGE_SIZE = 500
-_MIN_PAGE_SIZE = 50
-_LARGE_PAGE_CHARACTERS = 2 * 1024 * 1024
+_PAGE_SIZE = 200
 
 
 class Transfer:
@@ -25,13 +23,10 @@ class Transfer:
 
         Each page is a separate read, so that no database snapshot stays open.
         """
-        count = _MIN_PAGE_SIZE
-        while found := await self._store.page_listings(bucket_of(account.id), account.id, after_id, count):
+        while found := await self._store.page_listings(bucket_of(account.id), account.id, after_id, _PAGE_SIZE):
             yield found
             after_id = found[-1].id
-            is_large = sum(len(listing.content) for listing in found) > _LARGE_PAGE_CHARACTERS
-            count = _MIN_PAGE_SIZE if is_large else min(2 * count, _MAX_PAGE_SIZE)
-            await asyncio.sleep(0)  # a read of SQLite does not yield to the event loop, which processes signals
+            await asyncio.sleep(0)  # a read of SQLite does not yield to the event loop
 
     async def run_import(
         self, account: Account, source: Source, watch: ImportProgressListener, options: ImportOptions

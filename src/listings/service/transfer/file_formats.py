@@ -26,8 +26,9 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MAX_INTEGER_LENGTH = 19  # digits of 2**63
 _FLOAT_DIGITS = 15  # that a float represents exactly
 
-_TO_ESCAPE = re.compile(r"'*[=+\-@\t\r]")
-_ESCAPED = re.compile(r"'+[=+\-@\t\r]")
+_FORMULA = r"(?:[\t\r\n]|\s*[=+\-@＝＋－＠])"  # noqa: RUF001 - Excel takes full-width signs for the others
+_TO_ESCAPE = re.compile(f"'*{_FORMULA}")
+_ESCAPED = re.compile(f"'+{_FORMULA}")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 _INTEGER = re.compile(r"-?\d+", re.ASCII)
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")  # invalid bytes after decoding with "surrogateescape"

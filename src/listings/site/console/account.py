@@ -32,7 +32,8 @@ async def change_password(request: Request, member: Member) -> Response:
     form = await read_form(request)
     services = site_of(request).services
     try:
-        token = await services.sessions.change_password(member, get_text(form, "old"), get_text(form, "new"))
+        old, new, device = get_text(form, "old"), get_text(form, "new"), session.device_of(request)
+        token = await services.sessions.change_password(member, old, new, device=device)
     except Problem as problem:
         return await show_account(request, member, problem)
     return session.begin(request, redirect_with_notice(request, _PATH, "password"), token)

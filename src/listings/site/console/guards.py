@@ -110,7 +110,7 @@ def console_page(
         request,
         f"console/{template}",
         status=pages.status_of(problem) if problem is not None else status,
-        headers=_NO_STORE,
+        headers={**_NO_STORE, **pages.retry_header(problem)},
         problem=problem,
         notice=_notice(flash) if problem is None else None,
         has_plan=member is not None and has_plan(request, member),

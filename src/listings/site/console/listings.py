@@ -241,7 +241,7 @@ async def _listings_page(
     if search.sort == "price":
         page = await services.listings.find_unpriced_last(member.caller, query, PAGE_SIZE)
     else:
-        page = await services.listings.find(member.caller, query)
+        page = await services.listings.find_summaries(member.caller, query)
     return console_page(
         request,
         "listings.html",

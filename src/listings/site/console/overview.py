@@ -4,6 +4,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from listings.domain.account_limits import none_if_unlimited
 from listings.service.sessions import Member
 from listings.site import presentation
 from listings.site.console.activity import describe_events
@@ -24,6 +25,8 @@ async def show_overview(request: Request, member: Member) -> Response:
         request,
         "overview.html",
         counts=await site_of(request).counts.get(services, member),
+        max_listings=none_if_unlimited(services.listings.account_limits.listings),
+        max_text_bytes=none_if_unlimited(services.listings.account_limits.text_bytes),
         usable_keys=sum(not services.keys.is_revoked_or_expired(one.key) for one in usage.keys),
         requests=usage.total.last_day,
         by_hour=build_chart(usage.total.hours, presentation.format_hour),

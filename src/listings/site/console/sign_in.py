@@ -40,7 +40,7 @@ async def sign_in(request: Request) -> Response:
     form = await _read_form(request)
     email, next_page = get_text(form, "email"), get_text(form, "next")
     password, sessions = get_text(form, "password"), site_of(request).services.sessions
-    start_session = partial(sessions.sign_in, email, password, client_ip(request), _user_agent(request))
+    start_session = partial(sessions.sign_in, email, password, client_ip(request), **_browser(request))
     return await _enter(request, form, start_session, "sign_in.html", next=next_page, email=email)
 
 
@@ -58,7 +58,7 @@ async def sign_up(request: Request) -> Response:
     form = await _read_form(request)
     name, email = get_text(form, "name"), get_text(form, "email")
     password, sessions = get_text(form, "password"), site_of(request).services.sessions
-    start_session = partial(sessions.sign_up, name, email, password, client_ip(request), _user_agent(request))
+    start_session = partial(sessions.sign_up, name, email, password, client_ip(request), **_browser(request))
     return await _enter(request, form, start_session, "sign_up.html", name=name, email=email)
 
 
@@ -74,7 +74,7 @@ async def accept_invitation(request: Request) -> Response:
     invitations, token = site_of(request).services.invitations, request.path_params["token"]
     account = await invitations.find(token)
     password = get_text(form, "password")
-    start_session = partial(invitations.accept, token, password, _user_agent(request))
+    start_session = partial(invitations.accept, token, password, **_browser(request))
     return await _enter(request, form, start_session, "invitation.html", email=account.email)
 
 
@@ -133,5 +133,6 @@ def _page(request: Request, template: str, problem: Problem | None = None, **con
     return session.set_form_secret(request, console_page(request, template, problem=problem, **shown), secret)
 
 
-def _user_agent(request: Request) -> str:
-    return request.headers.get("user-agent", "")
+def _browser(request: Request) -> dict[str, str]:
+    """Return the browser's User-Agent and its token."""
+    return {"agent": request.headers.get("user-agent", ""), "device": session.device_of(request)}

@@ -1,4 +1,6 @@
-"""Classify errors of PostgreSQL and its driver, by SQLSTATE only."""
+"""Classify errors of PostgreSQL and its driver by SQLSTATE, and those of Citus about its nodes by their texts."""
+
+import re
 
 import asyncpg
 
@@ -12,6 +14,11 @@ _ROLLED_BACK = {"40001", "40P01"}  # serialization failure and deadlock: a retry
 _TIMED_OUT = {"55P03", "57014", "25P03"}
 _MISSING_DATABASE = "3D000"
 _FORBIDDEN = "42501"
+_NODE_FAILED = "08006"
+_NEVER_CONNECTED = re.compile(  # texts of Citus and libpq; the same SQLSTATE also means a connection lost while in use
+    "connection to the remote node .* failed with the following error: "
+    "(connection to server .* failed: |could not translate host name )|could not establish any connections to the node "
+)
 _STALE = (asyncpg.InvalidCachedStatementError, asyncpg.InvalidSQLStatementNameError, asyncpg.OutdatedSchemaCacheError)
 
 
@@ -32,11 +39,20 @@ def describe(error: BaseException) -> str:
 def is_lost(error: BaseException) -> bool:
     """Return whether the session ended or could not be opened."""
     if isinstance(error, asyncpg.PostgresError):
-        return get_sqlstate(error).startswith("08") or get_sqlstate(error) in _SESSION_ENDED
+        is_ended = get_sqlstate(error).startswith("08") or get_sqlstate(error) in _SESSION_ENDED
+        return is_ended and not is_of_unreachable_node(error)
     is_invalid_value = isinstance(
         error, asyncpg.DataError | ValueError
     )  # raised by the driver before it sends anything
     return isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError) and not is_invalid_value
+
+
+def is_of_unreachable_node(error: BaseException) -> bool:
+    """Return whether a Citus coordinator could not connect to a node, which therefore has executed nothing.
+
+    The session with the coordinator is still open.
+    """
+    return get_sqlstate(error) == _NODE_FAILED and _NEVER_CONNECTED.search(str(error)) is not None
 
 
 def is_stale(error: BaseException) -> bool:
@@ -81,6 +97,8 @@ def build_read_error(error: BaseException) -> Unavailable:
     """Return the error for a failed read."""
     if is_lost(error):
         return Unavailable("The database can't be reached")
+    if is_of_unreachable_node(error):
+        return Unavailable("A node of the database can't be reached")
     if get_sqlstate(error) in _TIMED_OUT:
         return Unavailable("The database took too long to respond")
     return Unavailable("The database can't be read")
@@ -90,6 +108,8 @@ def build_write_error(error: BaseException) -> Unavailable:
     """Return the error for a write that certainly wrote nothing."""
     if is_lost(error):
         return Unavailable("The database can't be reached; nothing was written")
+    if is_of_unreachable_node(error):
+        return Unavailable("A node of the database can't be reached; nothing was written")
     if get_sqlstate(error) in _TIMED_OUT or is_rolled_back(error):
         return Unavailable("The database is busy; nothing was written")
     return Unavailable("The database rejected the write")

@@ -7,6 +7,8 @@ import asyncpg
 
 from listings.domain.errors import Problem, Unavailable
 from listings.store.migrations import shipped_migrations
+from listings.store.postgres import citus, errors
+from listings.store.postgres.market_index import HAS_WORK, NEXT_LISTINGS
 from listings.store.postgres.migrate import count_applied, with_connection
 
 _SERVER = """
@@ -22,6 +24,7 @@ SELECT
               WHERE datname = current_database() AND pid <> pg_backend_pid()), 0)
 """
 _UNSAFE_SETTINGS = "SELECT name FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting <> 'on'"
+_NEXT_LISTING = (1, 1)  # bytes and listings
 _NEWEST = """
 SELECT GREATEST(
     (SELECT max(applied_at) FROM schema_migrations),
@@ -43,6 +46,8 @@ class PostgresInspection(NamedTuple):
     clock_ahead_seconds: float  # the server's clock compared with this machine's
     transaction_age: int  # transactions since the oldest one that is not frozen
     longest_transaction_seconds: int  # since the start of the oldest open transaction
+    indexing_error: str | None  # of the statements that find listings for the market
+    absent_workers: list[str] | None  # of a Citus cluster; None without Citus
 
 
 async def inspect(url: str) -> PostgresInspection:
@@ -64,6 +69,7 @@ async def _inspect(connection: asyncpg.Connection) -> PostgresInspection:
         mismatch = problem.message
     if mismatch is None and not pending:
         newest = await connection.fetchval(_NEWEST)
+    is_current = mismatch is None and not pending
     unsafe = [row[0] for row in await connection.fetch(_UNSAFE_SETTINGS)]
     return PostgresInspection(
         version=str(version),
@@ -76,4 +82,15 @@ async def _inspect(connection: asyncpg.Connection) -> PostgresInspection:
         clock_ahead_seconds=float(moment) - middle,
         transaction_age=int(age),
         longest_transaction_seconds=int(longest),
+        indexing_error=await _find_indexing_error(connection) if is_current else None,
+        absent_workers=await citus.list_absent_workers(connection.fetch),
     )
+
+
+async def _find_indexing_error(connection: asyncpg.Connection) -> str | None:
+    try:
+        await connection.fetch(HAS_WORK)
+        await connection.fetch(NEXT_LISTINGS, *_NEXT_LISTING)
+    except asyncpg.PostgresError as error:
+        return errors.describe(error)
+    return None

@@ -77,13 +77,13 @@ _NEXT_BY_POSITION: Mapping[SortOrder, str] = {  # like _NEXT, with only the para
 HAS_MORE = {  # whether there are listings after the scanned ones
     sort: f"""
 SELECT EXISTS (
-    SELECT FROM market WHERE state = 1 AND {condition} ORDER BY {_ORDER[sort]} OFFSET {_MAX_SCANNED})
+    SELECT 1 FROM market WHERE state = 1 AND {condition} ORDER BY {_ORDER[sort]} OFFSET {_MAX_SCANNED})
 """
     for sort, condition in _NEXT_BY_POSITION.items()
 }
 COUNT_BY_PRICE = f"""
 SELECT count(*) FROM (
-    SELECT FROM market WHERE state = 1 AND price_cents BETWEEN $1 AND $2
+    SELECT 1 FROM market WHERE state = 1 AND price_cents BETWEEN $1 AND $2
     ORDER BY price_cents LIMIT {_MAX_BY_PRICE}) AS few
 """
 GATHER_BY_PRICE = f"""
@@ -122,9 +122,9 @@ LIMIT $6
 
 SAMPLE = f"""
 SELECT count(*) FROM (
-    SELECT FROM (SELECT max(serial) >> 13 AS last FROM market) AS newest
+    SELECT 1 FROM (SELECT max(serial) >> 13 AS last FROM market) AS newest
     CROSS JOIN LATERAL generate_series(last / 8, last, GREATEST(last / 4, 1)) AS part CROSS JOIN LATERAL (
-        SELECT FROM market WHERE words @> $1 AND {_BY_PART} LIMIT {_MIN_SAMPLED}) AS entry
+        SELECT 1 FROM market WHERE words @> $1 AND {_BY_PART} LIMIT {_MIN_SAMPLED}) AS entry
     LIMIT {_MIN_SAMPLED}) AS seen
 """
 GATHER_BY_TERMS = {  # the first column is the total; the others are NULL if the page is empty

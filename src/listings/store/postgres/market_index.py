@@ -13,9 +13,11 @@ from listings.store.sql import LISTING_COLUMNS
 
 _PENDING = "marketed <> CAST(disabled_at IS NULL AS integer)"
 HAS_WORK = f"""
-SELECT EXISTS (SELECT FROM listings WHERE market_version <> version)
-    OR EXISTS (SELECT FROM accounts WHERE {_PENDING})
+SELECT EXISTS (SELECT 1 FROM listings WHERE market_version <> version LIMIT 1)
+    OR EXISTS (SELECT 1 FROM accounts WHERE {_PENDING} LIMIT 1)
 """
+"""Citus rejects a subquery without columns, and without a limit it would collect all rows of it."""
+
 NEXT_ACCOUNT = f"SELECT id, disabled_at IS NULL FROM accounts WHERE {_PENDING} ORDER BY id LIMIT 1"
 _UP_TO_BYTES = f"""
 SELECT {LISTING_COLUMNS} FROM (

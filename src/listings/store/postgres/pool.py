@@ -19,7 +19,7 @@ import asyncpg
 from asyncpg.prepared_stmt import PreparedStatement
 
 from listings.domain.errors import Problem, Unavailable
-from listings.store.postgres import errors
+from listings.store.postgres import citus, errors
 
 Rows: TypeAlias = list[Any]
 """Rows with their values in the order of the statement's columns."""
@@ -33,8 +33,9 @@ _CLOSE_TIMEOUT_SECONDS = 2
 _OVERDUE_SECONDS = 2  # beyond the statement timeout
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 3), (socket.TCP_KEEPCNT, 3))
 _SEARCH_SWITCHES = ("enable_sort", "enable_incremental_sort")
-_PREPARE_SESSION = """
-SELECT pg_postmaster_start_time(), CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')
+_PREPARE_SESSION = f"""
+SELECT pg_postmaster_start_time(), {citus.IS_INSTALLED},
+    CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')
     THEN set_config('synchronous_commit', 'on', false) END
 """
 
@@ -68,17 +69,19 @@ class Session:
         """Return all rows of a statement."""
         prepared = self._statements.get(statement) or await self.prepare(statement)
         self.sent_at = self._pool.second
-        rows = await prepared.fetch(*values)
-        self.sent_at = -1
-        return rows
+        try:
+            return await prepared.fetch(*values)
+        finally:
+            self.sent_at = -1
 
     async def fetch_many(self, statement: str, values: list[tuple[object, ...]]) -> list[asyncpg.Record]:
         """Run a statement once for each of the values, with a single message, and return all rows."""
         prepared = self._statements.get(statement) or await self.prepare(statement)
         self.sent_at = self._pool.second
-        rows = await prepared.fetchmany(values)
-        self.sent_at = -1
-        return rows
+        try:
+            return await prepared.fetchmany(values)
+        finally:
+            self.sent_at = -1
 
     async def fetch_one(self, statement: str, *values: object) -> asyncpg.Record:
         """Return the first row of a statement, which must have one."""
@@ -87,9 +90,10 @@ class Session:
     async def execute(self, command: str) -> str:
         """Run a command without parameters, such as BEGIN, and return its command tag."""
         self.sent_at = self._pool.second
-        tag = await self.connection.execute(command)
-        self.sent_at = -1
-        return tag
+        try:
+            return await self.connection.execute(command)
+        finally:
+            self.sent_at = -1
 
     async def set_searching(self, *, searching: bool) -> None:
         """Set the planner for searches or for other statements. Must not be called in a transaction."""
@@ -108,8 +112,10 @@ class Session:
         if len(self._statements) >= _MAX_PREPARED_STATEMENTS:
             del self._statements[next(iter(self._statements))]
         self.sent_at = self._pool.second
-        prepared = self._statements[statement] = await self.connection.prepare(statement)
-        self.sent_at = -1
+        try:
+            prepared = self._statements[statement] = await self.connection.prepare(statement)
+        finally:
+            self.sent_at = -1
         return prepared
 
     @property
@@ -345,7 +351,7 @@ class Pool:
             if session.sent_at >= 0 and self.second - session.sent_at > allowed:
                 _log.warning("Closed a session: the database has not responded for %d seconds", allowed)
                 session.is_overdue = True
-                session.connection.terminate()
+                self.discard(session)
 
 
 async def connect(url: str, seconds: float, *, searching: bool = False) -> asyncpg.Connection:
@@ -361,7 +367,9 @@ async def _connect_and_check(url: str, seconds: float, *, searching: bool) -> tu
     connection = await _connect(url, max(1, int(seconds * 1000)), searching=searching)
     try:
         async with asyncio.timeout(max(_MIN_CONNECT_TIMEOUT_SECONDS, seconds)):  # the server may stop responding
-            server_started = await connection.fetchval(_PREPARE_SESSION)
+            [(server_started, has_citus, _)] = await connection.fetch(_PREPARE_SESSION)
+            if has_citus:
+                await citus.require_coordinator(connection)
         _require_version(connection.get_server_version().major)
         _require_encoding(connection.get_settings().server_encoding)
     except BaseException:

@@ -5,19 +5,21 @@ switched off in the sessions of searches, and rows to be sorted are collected in
 """
 
 import asyncio
+from collections.abc import Callable
 from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 
+from listings.contract.listings import MAX_LIST_BYTES, ROW_BYTES
 from listings.domain import tokenizer
-from listings.domain.model import MAX_ID, SORTED_BY, ListingQuery, SortKey
+from listings.domain.model import MAX_ID, ListingQuery, SortKey
 from listings.store import search_sql
 from listings.store.mapping import Partition
 from listings.store.postgres.pool import Rows, Session
 from listings.store.search_sql import Shape
 from listings.store.sql import IS_INDEXED, LISTING_COLUMNS
 
-_PAGE_SIZE = 200
 _UNINDEXED = {
     "category": "category || '' = $%d",
     "region": "region || '' = $%d",
@@ -37,7 +39,8 @@ _UNINDEXED_STATUS = {
     "deleted": "COALESCE(deleted_at, -1) <> -1",
 }
 _FIND_WORDS = f"SELECT id FROM listing_words WHERE bucket = $1 AND words @> $2 LIMIT {search_sql.MAX_GATHERED}"
-_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+FETCH_PIECE = f"SELECT {LISTING_COLUMNS} FROM listings WHERE bucket = $1 AND id = ANY($2)"
+SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 def build_account_words(account_id: int, *texts: str) -> list[str]:
@@ -45,18 +48,67 @@ def build_account_words(account_id: int, *texts: str) -> list[str]:
     return list(dict.fromkeys(f"{account_id}:{word}" for text in texts for word in tokenizer.tokenize(text)))
 
 
-async def find(session: Session, partition: Partition, query: ListingQuery) -> Rows:
-    """Return the rows of the listings that match a query, in its order."""
+class Plan(NamedTuple):
+    """How to search: a builder of the statement for given columns, its parameters, and what is left to do."""
+
+    build: Callable[[Shape, str], str]
+    shape: Shape
+    values: tuple[object, ...]
+    scanned: bool = False  # the words must still be searched for, and the limit does not apply yet
+
+
+class ListingPieces(NamedTuple):
+    """The ids of the listings of each piece, and the words to search their texts for."""
+
+    ids: list[list[int]]
+    words: tuple[str, ...] = ()
+
+
+async def find(session: Session, partition: Partition, query: ListingQuery) -> Rows | None:
+    """Return the rows of the listings that match a query, in its order, or None if they are too large."""
     adapted = _adapt(query)
     if adapted is None:
         return []
-    indexed = bool((await session.fetch_one(IS_INDEXED, *partition))[0])
     if not query.words:
-        return await _search(session, partition, adapted, indexed=indexed)
-    await session.execute(_SNAPSHOT)
-    rows = await _find_words(session, partition, adapted, indexed=indexed)
+        plan = await _plan(session, partition, adapted)
+        if (await session.fetch_one(build_size(plan.build, plan.shape), *plan.values))[0] > MAX_LIST_BYTES:
+            return None
+        return await session.fetch(plan.build(plan.shape, LISTING_COLUMNS), *plan.values)
+    await session.execute(SNAPSHOT)
+    rows = await _collect(session, partition, adapted)
     await session.execute("COMMIT")
     return rows
+
+
+async def _collect(session: Session, partition: Partition, query: ListingQuery) -> Rows | None:
+    found: Rows = []
+    pieces = await find_pieces(session, partition, query)
+    for ids in pieces.ids:
+        found += filter_by_words(await fetch_piece(session, partition, ids), pieces.words)
+        await asyncio.sleep(0)  # searching texts takes time
+        if pieces.words and query.limit is not None and len(found) >= query.limit:
+            break
+        if sum(ROW_BYTES + len(row["title"]) + len(row["content"]) for row in found) > MAX_LIST_BYTES:
+            return None
+    return found[: query.limit]
+
+
+async def find_pieces(session: Session, partition: Partition, query: ListingQuery) -> ListingPieces:
+    """Return the matching listings, in the order of the query. The session must be in a snapshot."""
+    adapted = _adapt(query)
+    if adapted is None:
+        return ListingPieces([])
+    plan = await _plan(session, partition, adapted)
+    statement = build_pieces(plan.build, plan.shape)
+    return ListingPieces(
+        [row[0] for row in await session.fetch(statement, *plan.values)], query.words if plan.scanned else ()
+    )
+
+
+async def fetch_piece(session: Session, partition: Partition, ids: list[int]) -> Rows:
+    """Return the rows of a piece, in its order."""
+    rows = {row["id"]: row for row in await session.fetch(FETCH_PIECE, partition[0], ids)}
+    return [rows[listing_id] for listing_id in ids]
 
 
 def _adapt(query: ListingQuery) -> ListingQuery | None:
@@ -81,74 +133,64 @@ def _adapt_cursor(sort: SortKey, after: tuple[str | int, int]) -> tuple[str | in
     return (before, MAX_ID) if nul else (before, listing_id)
 
 
-async def _find_words(session: Session, partition: Partition, query: ListingQuery, *, indexed: bool) -> Rows:
-    if indexed:
-        words = [f"{partition[1]}:{word}" for word in query.words]
-        ids = await session.fetch(_FIND_WORDS, partition[0], words)
-        if len(ids) < search_sql.MAX_GATHERED:
-            shape = search_sql.build_shape(query)
-            values = (*partition, *search_sql.build_parameters(query), [row[0] for row in ids])
-            return await session.fetch(build_id_search(shape), *values)
-    return await _scan(session, partition, query, indexed=indexed)
-
-
-async def _search(session: Session, partition: Partition, query: ListingQuery, *, indexed: bool) -> Rows:
+async def _plan(session: Session, partition: Partition, query: ListingQuery) -> Plan:
     shape = search_sql.build_shape(query)
+    values = (*partition, *search_sql.build_parameters(query))
+    indexed = bool((await session.fetch_one(IS_INDEXED, *partition))[0])
+    if query.words:
+        words = [f"{partition[1]}:{word}" for word in query.words]
+        ids = await session.fetch(_FIND_WORDS, partition[0], words) if indexed else []
+        if indexed and len(ids) < search_sql.MAX_GATHERED:
+            return Plan(build_id_search, shape, (*values, [row[0] for row in ids]))
+        every = msgspec.structs.replace(query, words=(), limit=None)
+        return (await _plan(session, partition, every))._replace(scanned=True)
     if not indexed:
-        return await session.fetch(search_sql.build_search(shape), *partition, *search_sql.build_parameters(query))
-    for plan in search_sql.list_gather_plans(shape):
-        values = (getattr(query, name) for name in search_sql.find_served_filters(plan))
-        if (await session.fetch_one(search_sql.build_count(plan), *partition, *values))[0] < search_sql.MAX_GATHERED:
-            return await session.fetch(build_gather(plan), *partition, *search_sql.build_parameters(query))
-    walk = build_walk(search_sql.plan_walk(shape))
-    return await session.fetch(walk, *partition, *search_sql.build_parameters(query))
+        return Plan(search_sql.build_search, shape, values)
+    for gather in search_sql.list_gather_plans(shape):
+        served = (getattr(query, name) for name in search_sql.find_served_filters(gather))
+        counted = await session.fetch_one(search_sql.build_count(gather), *partition, *served)
+        if counted[0] < search_sql.MAX_GATHERED:
+            return Plan(build_gather, gather, values)
+    return Plan(build_walk, search_sql.plan_walk(shape), values)
 
 
-async def _scan(session: Session, partition: Partition, query: ListingQuery, *, indexed: bool) -> Rows:
-    """Read the listings page by page and keep those that have the words."""
-    found: Rows = []
-    page = msgspec.structs.replace(query, words=(), limit=_PAGE_SIZE)
-    while True:
-        rows = await _search(session, partition, page, indexed=indexed)
-        found += await _filter_by_words(rows, query.words)
-        if len(rows) < _PAGE_SIZE or (query.limit is not None and len(found) >= query.limit):
-            return found[: query.limit]
-        page = msgspec.structs.replace(page, after=(rows[-1][SORTED_BY[query.sort]], rows[-1]["id"]))
+def filter_by_words(rows: Rows, words: tuple[str, ...]) -> Rows:
+    """Return the rows whose texts have all words."""
+    return [row for row in rows if tokenizer.matches((row["title"], row["content"]), words)] if words else rows
 
 
-async def _filter_by_words(rows: Rows, words: tuple[str, ...]) -> Rows:
-    """Return the rows whose texts have all words. Yields to the event loop after each slice of text."""
-    found: Rows = []
-    size = 0
-    for row in rows:
-        texts = (row["title"], row["content"])
-        if tokenizer.matches(texts, words):
-            found.append(row)
-        size += sum(map(len, texts))
-        if size >= search_sql.SLICE_BYTES:
-            await asyncio.sleep(0)
-            size = 0
-    return found
+@lru_cache(maxsize=512)
+def build_size(build: Callable[[Shape, str], str], shape: Shape) -> str:
+    """Return the statement that measures a search's result, up to the size at which it is certainly too large."""
+    found = build(shape, search_sql.build_size_columns(shape))
+    few = f"SELECT size FROM ({found}) AS found LIMIT {MAX_LIST_BYTES // ROW_BYTES + 1}"
+    return f"SELECT COALESCE(sum(size), 0) FROM ({few}) AS few"
+
+
+@lru_cache(maxsize=512)
+def build_pieces(build: Callable[[Shape, str], str], shape: Shape) -> str:
+    """Return the statement that splits a search's result into the ids of pieces."""
+    return search_sql.build_pieces(build(shape, search_sql.build_size_columns(shape)), shape, "array_agg")
 
 
 @lru_cache(maxsize=2048)
-def build_walk(shape: Shape) -> str:
+def build_walk(shape: Shape, columns: str = LISTING_COLUMNS) -> str:
     """Return the statement that follows the shape's index. Its parameters are those of `search_sql.build_search`."""
     conditions = " AND ".join([*_build_conditions(shape), *search_sql.build_cursor_conditions(shape)])
-    return f"SELECT {LISTING_COLUMNS} FROM listings WHERE {conditions} {search_sql.build_order(shape)}"
+    return f"SELECT {columns} FROM listings WHERE {conditions} {search_sql.build_order(shape)}"
 
 
 @lru_cache(maxsize=2048)
-def build_gather(shape: Shape) -> str:
+def build_gather(shape: Shape, columns: str = LISTING_COLUMNS) -> str:
     """Return the statement that collects rows by the shape's index and then sorts them.
 
     Its parameters are those of `build_walk`.
     """
-    return _build_sorted(_build_conditions(shape), shape)
+    return _build_sorted(_build_conditions(shape), shape, columns)
 
 
 @lru_cache(maxsize=2048)
-def build_id_search(shape: Shape) -> str:
+def build_id_search(shape: Shape, columns: str = LISTING_COLUMNS) -> str:
     """Return the statement that searches listings with given ids.
 
     Its parameters are those of `build_walk`, followed by the array of ids.
@@ -156,7 +198,9 @@ def build_id_search(shape: Shape) -> str:
     number = search_sql.find_limit_number(shape) + shape.has_limit
     filters = [_UNINDEXED[name] % position for position, name in enumerate(shape.filters, 3)]
     status = [] if shape.status == "all" else [_UNINDEXED_STATUS[shape.status]]
-    return _build_sorted(["bucket = $1", "account_id + 0 = $2", f"id = ANY(${number})", *status, *filters], shape)
+    return _build_sorted(
+        ["bucket = $1", "account_id + 0 = $2", f"id = ANY(${number})", *status, *filters], shape, columns
+    )
 
 
 def _build_conditions(shape: Shape) -> list[str]:
@@ -171,8 +215,8 @@ def _build_conditions(shape: Shape) -> list[str]:
     return conditions
 
 
-def _build_sorted(conditions: list[str], shape: Shape) -> str:
+def _build_sorted(conditions: list[str], shape: Shape, columns: str) -> str:
     found = f"SELECT {LISTING_COLUMNS} FROM listings WHERE {' AND '.join(conditions)}"
     where = "".join(f"WHERE {condition} " for condition in search_sql.build_cursor_conditions(shape))
     order = search_sql.build_order(shape)
-    return f"WITH found AS MATERIALIZED ({found}) SELECT {LISTING_COLUMNS} FROM found {where}{order}"
+    return f"WITH found AS MATERIALIZED ({found}) SELECT {columns} FROM found {where}{order}"

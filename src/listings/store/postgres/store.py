@@ -4,12 +4,22 @@ Reads and creates take one round trip. Every other write is a transaction of its
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from time import monotonic
 from typing import NamedTuple, TypeVar
 
 from listings.contract.history import Actor
-from listings.contract.listings import AddResult, IdempotencyRecord, IndexStep
+from listings.contract.listings import (
+    MAX_LIST_BYTES,
+    ROW_BYTES,
+    AddResult,
+    IdempotencyRecord,
+    IndexStep,
+    LargeListError,
+    Pieces,
+)
+from listings.domain.account_limits import NO_LIMITS, AccountLimits
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import (
     Caller,
@@ -23,7 +33,7 @@ from listings.domain.model import (
 from listings.store import member_sql, sql
 from listings.store.market_entries import LIST_FACETS
 from listings.store.migrations import APPLIED, build_older_schema_problem
-from listings.store.postgres import errors, market, market_index, migrate, writes
+from listings.store.postgres import citus, errors, market, market_index, migrate, writes
 from listings.store.postgres import search as postgres_search
 from listings.store.postgres.batched_lookups import BatchedLookups
 from listings.store.postgres.pool import Pool, PoolLimits, Rows, Session
@@ -33,7 +43,7 @@ from listings.store.postgres.transactions import (
     log_cause,
     retrieve_exception,
 )
-from listings.store.postgres.writes import WriteOptions, build_listing
+from listings.store.postgres.writes import PostgresEngine, WriteOptions, build_listing
 from listings.store.scripts.market_index import run_step
 from listings.store.scripts.member_store import ScriptedHistoryStore, ScriptedMemberStore
 from listings.store.scripts.script import Script
@@ -43,8 +53,10 @@ T = TypeVar("T")
 
 _CHECK_TIMEOUT_SECONDS = 2
 _CALLER_CACHE_SECONDS = 1.0
+_CALLER_CHANGE_SECONDS = 1.05  # until no process has an older caller in its cache, even if its clock is a bit slower
 _MAX_CACHED = 10_000  # callers, and accounts whose listings are indexed
 _UNDEFINED_TABLE = "42P01"
+_SIZE = f"octet_length(title) + octet_length(content) + {ROW_BYTES}"
 _STATUS = f"SELECT version, name, checksum, pg_is_in_recovery() FROM ({APPLIED}) AS applied"
 
 
@@ -55,7 +67,18 @@ def _build_merge(statement: str, order: str) -> str:
 
 
 GET_REVISION = "SELECT account_id, revision FROM account_state WHERE bucket = $1 AND account_id = $2"
-PAGE_LISTINGS = _build_merge(sql.PAGE_LISTINGS, "ORDER BY id LIMIT $4")
+PAGE_LISTINGS = f"""
+SELECT {sql.LISTING_COLUMNS} FROM (
+    SELECT *, sum({_SIZE}) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS size_before
+    FROM ({_build_merge(sql.PAGE_LISTINGS, "ORDER BY id LIMIT $4")}) AS page) AS measured
+WHERE COALESCE(size_before, 0) < {MAX_LIST_BYTES}
+ORDER BY id
+"""
+MEASURE_LIST = f"""
+SELECT COALESCE(sum({_SIZE}), 0) FROM (
+    SELECT title, content FROM listings WHERE bucket = $1 AND account_id = $2 AND is_active AND deleted_at IS NULL
+    ORDER BY id DESC LIMIT {MAX_LIST_BYTES // ROW_BYTES + 1}) AS few
+"""
 PAGE_CREATIONS = _build_merge(member_sql.PAGE_CREATIONS, "ORDER BY id DESC LIMIT $4")
 SEARCHES = frozenset({market.SITEMAP, LIST_FACETS, PAGE_LISTINGS, PAGE_CREATIONS, member_sql.PAGE_EVENTS})
 """Pages that follow an index. Otherwise the planner may sort all rows after the cursor."""
@@ -73,13 +96,19 @@ class PostgresStore(
 ):
     """Implements `listings.contract.store.Store` on a database that is migrated by `postgres.migrate.migrate`."""
 
-    engine = writes.ENGINE
     sitemap_statement = market.SITEMAP
     page_listings_statement = PAGE_LISTINGS
     page_creations_statement = PAGE_CREATIONS
 
-    def __init__(self, url: str, limits: PoolLimits, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        url: str,
+        limits: PoolLimits,
+        clock: Callable[[], float] = monotonic,
+        account_limits: AccountLimits = NO_LIMITS,
+    ) -> None:
         """`url` is a libpq connection URI, and `clock` returns seconds."""
+        self.engine = PostgresEngine(account_limits)
         super().__init__(Pool(url, limits, self._clear_caches))
         self._on_reset: Callable[[], None] = lambda: None
         self._clock = clock
@@ -88,6 +117,7 @@ class PostgresStore(
         self._revisions = BatchedLookups(GET_REVISION, self._use)
         self._callers: dict[bytes, _CachedCaller] = {}
         self._written_before: int | None = None  # the value of `_written` after the last step of the market index
+        self._turn = asyncio.Lock()  # one piece of a list is read at a time
         self._indexed: set[int] = set()  # accounts whose listings are known to be indexed, so that creates need words
 
     async def open(self) -> None:
@@ -116,6 +146,9 @@ class PostgresStore(
             task.cancel()
             raise Unavailable("The database took too long to respond")
         task.result()
+
+    async def list_absent_nodes(self) -> list[str]:
+        return await citus.list_absent_workers(self._read) or []
 
     async def _require_ready(self) -> None:
         try:
@@ -146,6 +179,8 @@ class PostgresStore(
     # Listings
 
     async def list_listings(self, bucket: int, account_id: int) -> list[Listing]:
+        if (await self._read(MEASURE_LIST, bucket, account_id))[0][0] > MAX_LIST_BYTES:
+            raise LargeListError
         return [Listing(*row) for row in await self._read(sql.LIST_LISTINGS, bucket, account_id)]
 
     async def get_listing(self, listing_id: int) -> Listing | None:
@@ -162,10 +197,37 @@ class PostgresStore(
     async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> list[Listing]:
         partition = (bucket, account_id)
 
-        async def find(session: Session) -> Rows:
+        async def find(session: Session) -> Rows | None:
             return await postgres_search.find(session, partition, query)
 
-        return [build_listing(row) for row in await self._use(find, searching=True)]
+        rows = await self._use(find, searching=True)
+        if rows is None:
+            raise LargeListError
+        return [build_listing(row) for row in rows]
+
+    @asynccontextmanager
+    async def read_listings(self, bucket: int, account_id: int, query: ListingQuery) -> AsyncIterator[Pieces]:
+        session = await self._acquire_for_search()
+        try:
+            await session.execute(postgres_search.SNAPSHOT)
+            pieces = await postgres_search.find_pieces(session, (bucket, account_id), query)
+            yield self._read_pieces(session, (bucket, account_id), pieces)
+        except BaseException as error:
+            await self._give_back(session, keep=isinstance(error, Exception))
+            if isinstance(error, errors.DRIVER_ERRORS):
+                raise log_cause(errors.build_read_error(error), error) from error
+            raise
+        await self._give_back(session)
+
+    async def _read_pieces(
+        self, session: Session, partition: tuple[int, int], pieces: postgres_search.ListingPieces
+    ) -> Pieces:
+        for ids in pieces.ids:
+            async with self._turn:
+                rows = await postgres_search.fetch_piece(session, partition, ids)
+                listings = [build_listing(row) for row in postgres_search.filter_by_words(rows, pieces.words)]
+                await asyncio.sleep(0)
+            yield listings
 
     async def add_listing(  # noqa: PLR0913, PLR0917 - see the contract
         self,
@@ -222,6 +284,11 @@ class PostgresStore(
 
     # Helpers
 
+    async def _acquire_for_search(self) -> Session:
+        while not (session := await self._pool.acquire(searching=True)).is_usable:
+            self._pool.discard(session)
+        return session
+
     async def _fetch(self, statement: str, *values: object) -> Rows:
         if statement in SEARCHES:
             return await self._use(lambda session: session.fetch(statement, *values), searching=True)
@@ -232,10 +299,13 @@ class PostgresStore(
             return await writes.run_script(session, build_script())
 
         try:
-            return await self._run(run)
+            result = await self._run(run)
         finally:
             if changes_callers:
                 self._callers.clear()
+        if changes_callers:
+            await asyncio.sleep(_CALLER_CHANGE_SECONDS)  # so that it applies in every process when this returns
+        return result
 
     async def _add(
         self, partition: tuple[int, int], new: NewListing, created_at: str, options: WriteOptions
@@ -244,7 +314,7 @@ class PostgresStore(
         if added is None:  # the account's listings are indexed, or must be now
             self._record_indexed(partition[1])
             added = await self._transact(
-                lambda session: writes.run_script(session, writes.add(partition, new, created_at, options))
+                lambda session: writes.run_script(session, writes.add(self.engine, partition, new, created_at, options))
             )
         return added
 
@@ -257,7 +327,9 @@ class PostgresStore(
             session = await self._acquire_prepared(writes.CREATE)
             with_words = partition[1] in self._indexed
             try:
-                added = await writes.create(session, partition, new, created_at, options, with_words=with_words)
+                added = await writes.create(
+                    session, partition, new, created_at, options, limits=self.account_limits, with_words=with_words
+                )
             except errors.DRIVER_ERRORS as error:
                 await self._give_back(session)
                 attempts += 1

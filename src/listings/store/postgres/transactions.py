@@ -36,8 +36,8 @@ class Transactions:
         pool.release(session)
         return rows
 
-    async def _use(self, read: Operation[Rows], *, searching: bool = False) -> Rows:
-        """Return the rows of a search, or of another read with several statements."""
+    async def _use(self, read: Operation[T], *, searching: bool = False) -> T:
+        """Return the result of a search, or of another read with several statements."""
         pool = self._pool
         session = pool.acquire_idle(searching=searching) or await pool.acquire(searching=searching)
         try:
@@ -47,7 +47,7 @@ class Transactions:
         pool.release(session)
         return rows
 
-    async def _retry_read(self, session: Session, error: BaseException, read: Operation[Rows]) -> Rows:
+    async def _retry_read(self, session: Session, error: BaseException, read: Operation[T]) -> T:
         """Repeat a read once on a new session if the old one was lost. Otherwise raise the error of the read."""
         if not isinstance(error, errors.DRIVER_ERRORS):
             self._pool.discard(session)  # it may still be waiting for a response

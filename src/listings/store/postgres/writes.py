@@ -2,25 +2,33 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import astuple
 
 from listings.contract.history import Actor
 from listings.contract.listings import AddResult, IdempotencyRecord
+from listings.domain.account_limits import AccountLimits
 from listings.domain.model import Listing, NewListing, bucket_of
 from listings.store import search_sql, sql
 from listings.store.mapping import Partition
 from listings.store.postgres.pool import Session
 from listings.store.postgres.search import build_account_words
 from listings.store.scripts import listings
-from listings.store.scripts.engine import ListingText
+from listings.store.scripts.engine import Engine, ListingText
 from listings.store.scripts.script import Query, QueryMany, Script
 
 T = TypeVar("T")
 
 _CREATE_PARAMETERS = (
-    *("of_bucket", "of_account", "large", *(f"new_{name}" for name in NewListing.__struct_fields__)),
+    *(
+        "of_bucket",
+        "of_account",
+        "large",
+        "max_listings",
+        "max_text_bytes",
+        *(f"new_{name}" for name in NewListing.__struct_fields__),
+    ),
     *("moment", "new_words", "claim_key", "claim_digest", "claim_moment", "claim_oldest", "of_author"),
 )
 CREATE = f"""
@@ -29,10 +37,14 @@ SELECT listing_id, earlier_digest, earlier_result FROM create_listing(
 """
 _LOCK_CLAUSE = " FOR NO KEY UPDATE"
 _LOCK_COUNTER = "SELECT last FROM listing_ids WHERE bucket = $1 FOR UPDATE"
+_MAX_LOCKED_BYTES = 1024 * 1024  # of the texts that are returned together
 _LOCK_LISTINGS = f"""
-SELECT {sql.LISTING_COLUMNS} FROM listings
-WHERE bucket = $1 AND account_id = $2 AND id = ANY($3)
-ORDER BY bucket, id FOR UPDATE
+WITH locked AS MATERIALIZED (
+    SELECT {sql.LISTING_COLUMNS} FROM listings
+    WHERE bucket = $1 AND account_id = $2 AND id = ANY($3)
+    ORDER BY bucket, id FOR UPDATE)
+SELECT {sql.LISTING_COLUMNS} FROM locked
+WHERE (SELECT sum(octet_length(title) + octet_length(content)) FROM locked) <= {_MAX_LOCKED_BYTES}
 """
 _LOCK_ALL_LISTINGS = """
 SELECT id FROM listings WHERE bucket = $1 AND account_id = $2
@@ -57,6 +69,9 @@ class PostgresEngine:
 
     Idempotency records and imports need no locks, because they are only used while the counter is locked.
     """
+
+    def __init__(self, limits: AccountLimits) -> None:
+        self.limits = limits
 
     def lock_counter(self, bucket: int) -> Script[None]:
         if not (yield Query(_LOCK_COUNTER, (bucket,))):
@@ -89,9 +104,6 @@ class PostgresEngine:
         yield QueryMany(_SET_WORDS, [(bucket, it, build_account_words(account_id, *text)) for it, *text in texts])
 
 
-ENGINE: Final = PostgresEngine()
-
-
 async def run_script(session: Session, script: Script[T]) -> T:
     """Run a script in the session's transaction."""
     try:
@@ -117,7 +129,14 @@ def build_listing(row: Sequence[Any]) -> Listing:
 
 
 async def create(  # noqa: PLR0913 - the listing, and how to create it
-    session: Session, partition: Partition, new: NewListing, created_at: str, options: WriteOptions, *, with_words: bool
+    session: Session,
+    partition: Partition,
+    new: NewListing,
+    created_at: str,
+    options: WriteOptions,
+    *,
+    limits: AccountLimits,
+    with_words: bool,
 ) -> AddResult | None:
     """Create a listing by calling the database function, which needs no explicit transaction.
 
@@ -128,6 +147,7 @@ async def create(  # noqa: PLR0913 - the listing, and how to create it
     values = (
         *partition,
         search_sql.MIN_INDEXED_LISTINGS,
+        *limits,
         *astuple(new),
         created_at,
         words,
@@ -142,8 +162,10 @@ async def create(  # noqa: PLR0913 - the listing, and how to create it
     return AddResult(int(listings.require_same_request(idempotency, digest, result)), replayed=True)
 
 
-def add(partition: Partition, new: NewListing, created_at: str, options: WriteOptions) -> Script[AddResult]:
+def add(
+    engine: Engine, partition: Partition, new: NewListing, created_at: str, options: WriteOptions
+) -> Script[AddResult]:
     """Create a listing with single statements, which works for an account of any size."""
-    yield from ENGINE.lock_counter(partition[0])
-    yield from ENGINE.prepare_account(partition, 1)
-    return (yield from listings.add(ENGINE, partition, new, created_at, *options)).result
+    yield from engine.lock_counter(partition[0])
+    yield from engine.prepare_account(partition, 1)
+    return (yield from listings.add(engine, partition, new, created_at, *options)).result

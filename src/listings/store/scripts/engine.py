@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
+from listings.domain.account_limits import AccountLimits
 from listings.domain.model import Listing
 from listings.store.mapping import Partition
 from listings.store.scripts.script import Script
@@ -17,13 +18,16 @@ class Engine(Protocol):
     Locks are always acquired in the same order: the bucket's counter, the listings by id, the account's state.
     """
 
+    limits: AccountLimits
+
     def lock_counter(self, bucket: int) -> Script[None]:
         """Lock the bucket's counter until the end of the transaction."""
 
     def lock_listings(self, partition: Partition, ids: Sequence[int]) -> Script[dict[int, Listing]]:
         """Lock the account's listings with these ids, and return them by id.
 
-        An engine without row locks returns none, and the script reads each listing when it needs it.
+        An engine without row locks returns none, and none are returned if they are too large together. The script then
+        reads each listing when it needs it.
         """
 
     def prepare_account(self, partition: Partition, new_listings: int) -> Script[bool]:

@@ -7,8 +7,9 @@ from msgspec.structs import astuple
 
 from listings.contract.history import Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, ImportRow, RowOutcome
+from listings.domain.account_limits import NO_GROWTH, AccountSize, measure_growth, measure_imported
 from listings.domain.errors import Problem
-from listings.domain.model import BUCKETS, ImportedListing, Listing
+from listings.domain.model import BUCKETS, ImportedListing, Listing, ListingChange
 from listings.store import search_sql, sql
 from listings.store.mapping import build_listing
 from listings.store.scripts import audit, listings
@@ -65,6 +66,7 @@ class _BatchImporter:
         self._indexed = False
         self._known: dict[int, Listing] = {}
         self._created: list[tuple[int, ImportedListing]] = []
+        self._size = self._growth = NO_GROWTH  # of the account before the batch, and since
 
     def prepare(self, rows: Sequence[ImportRow]) -> Script[None]:
         """Prepare the account, and read the listings that the rows name, those of other accounts included."""
@@ -75,12 +77,15 @@ class _BatchImporter:
         others = [(self._partition[0], listing_id) for listing_id in ids if listing_id not in self._known]
         if others:
             self._known |= {row[0]: build_listing(row) for row in (yield QueryMany(sql.GET_LISTING, others))}
+        size = yield Query(sql.GET_ACCOUNT_SIZE, self._partition, locks=True)
+        self._size = AccountSize(*size[0]) if size else NO_GROWTH
 
     def import_row(self, row: ImportRow) -> Script[RowOutcome]:
         """Create or change the row's listing, as its `decide` returns."""
         listing = None if row.listing_id is None else self._known.get(row.listing_id)
         try:
             decision = row.decide(listing)
+            self._grow(listing, decision)
         except Problem as problem:
             return problem
         if isinstance(decision, ImportedListing):
@@ -99,9 +104,18 @@ class _BatchImporter:
         if created:
             yield Query(sql.SKIP_SERIALS, (self._partition[0], self._last_serial))
         if created or updated:
-            rows = yield Query(sql.COUNT_MORE, (*self._partition, 1, created))
+            rows = yield Query(sql.COUNT_MORE, (*self._partition, created, *self._growth))
             if rows and rows[0][0] >= search_sql.MIN_INDEXED_LISTINGS and not self._indexed:
                 yield from self._engine.start_indexing(self._partition)
+
+    def _grow(self, listing: Listing | None, decision: ImportedListing | ListingChange) -> None:
+        """Add the growth of the account by one row. Raises Problem("account_full")."""
+        if isinstance(decision, ImportedListing):
+            growth = measure_imported(decision)
+        else:
+            growth = NO_GROWTH if listing is None else measure_growth(listing, decision)
+        self._engine.limits.require_room(self._size.add(self._growth), growth)
+        self._growth = self._growth.add(growth)
 
     def _buffer(self, listing_id: int | None, listing: ImportedListing) -> None:
         bucket, account_id = self._partition

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple, TypeAlias
 
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from listings.contract.history import Actor
 from listings.contract.listings import (
@@ -15,6 +15,7 @@ from listings.contract.listings import (
     Step,
     StepResult,
 )
+from listings.domain.account_limits import AccountSize, measure_growth, measure_new
 from listings.domain.errors import Problem
 from listings.domain.model import BUCKETS, ImportedListing, Listing, ListingChange, NewListing, bucket_of
 from listings.store import search_sql, sql
@@ -114,12 +115,15 @@ def _add_new(
     """Store a listing and return its id and the account's revision.
 
     With an `actor`, the create is an audit event of its own. While a large account is being indexed, the listing may be
-    left to the index steps.
+    left to the index steps. Raises Problem("account_full").
     """
+    size = measure_new(new)
+    rows = yield Query(sql.COUNT_ONE_MORE, (*partition, size.text_bytes, *engine.limits))
+    if not rows:
+        yield from require_room(engine, partition, size)
+    count, indexed, revision = rows[0] if rows else (0, 0, None)
     rows = yield Query(sql.NEXT_SERIAL, partition[:1])
     listing_id = int(rows[0][0]) * BUCKETS + partition[0]
-    rows = yield Query(sql.COUNT_ONE_MORE, (*partition, 1))
-    count, indexed, revision = rows[0] if rows else (0, 0, None)
     index_now = engine.is_indexed_on_create(indexed, count)
     listing = ImportedListing(new, view_count=0, created_at=created_at, updated_at=created_at, deleted_at=None)
     event = NO_EVENT if actor is None else (actor.key_id, revision)
@@ -138,9 +142,19 @@ def _edit(engine: Engine, listing_id: int, listing: Listing | None, decide: Deci
         raise AssertionError(f"decide accepted the missing listing {listing_id}")
     if not changes:
         return _Edit(listing, changes, 0)
+    partition, growth = (bucket_of(listing_id), listing.account_id), measure_growth(listing, changes)
+    if max(growth) > 0:
+        yield from require_room(engine, partition, growth)
     changed = yield from update(engine, listing_id, changes)
-    rows = yield Query(sql.RAISE_REVISION, (bucket_of(listing_id), listing.account_id))
+    rows = yield Query(sql.RAISE_REVISION, (*partition, *growth))
     return _Edit(changed, changes, int(rows[0][0]))
+
+
+def require_room(engine: Engine, partition: Partition, growth: AccountSize) -> Script[None]:
+    """Raise Problem("account_full") if the account may not grow by `growth`. Locks the account's state."""
+    rows = yield Query(sql.GET_ACCOUNT_SIZE, partition, locks=True)
+    if rows:
+        engine.limits.require_room(AccountSize(*rows[0]), growth)
 
 
 # Batches
@@ -179,18 +193,19 @@ def _run_step(engine: Engine, partition: Partition, step: Step, known: dict[int,
     """Run one step. `known` are the account's locked listings by id."""
     if isinstance(step, Problem):
         return step
-    if isinstance(step, AddStep):
-        return (yield from _add_new(engine, partition, step.new, step.created_at))[0]
-    listing = known.get(step.listing_id)
-    if listing is None:
-        rows = yield Query(sql.GET_LISTING, (bucket_of(step.listing_id), step.listing_id))
-        listing = build_listing(rows[0]) if rows else None
     try:
+        if isinstance(step, AddStep):
+            return (yield from _add_new(engine, partition, step.new, step.created_at))[0]
+        listing = known.get(step.listing_id)
+        if listing is None:
+            rows = yield Query(sql.GET_LISTING, (bucket_of(step.listing_id), step.listing_id))
+            listing = build_listing(rows[0]) if rows else None
         edit = yield from _edit(engine, step.listing_id, listing, step.decide)
     except Problem as problem:
         return problem
-    known[step.listing_id] = edit.listing
-    return edit.listing
+    if step.listing_id in known:
+        known[step.listing_id] = edit.listing
+    return replace(edit.listing, content="")  # the results of many batches are in memory together
 
 
 # Idempotency records

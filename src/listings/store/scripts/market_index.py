@@ -30,7 +30,7 @@ ORDER BY listing_id LIMIT $3
 _MARK_ACCOUNT = "UPDATE accounts SET marketed = $2 WHERE id = $1"
 _PARTLY_MARKETED = 2  # `marketed` of an account: 0 if its listings are hidden, 1 if shown, 2 if some of each
 _MARK_PARTLY = f"UPDATE accounts SET marketed = {_PARTLY_MARKETED} WHERE id = $1 AND marketed = 1"
-_MARK_LISTING = "UPDATE listings SET market_version = $3 WHERE bucket = $1 AND id = $2"
+MARK_LISTING = "UPDATE listings SET market_version = $3 WHERE bucket = $1 AND id = $2"
 _GET_DISABLED = "SELECT id, disabled_at FROM accounts WHERE id = $1 AND disabled_at IS NOT NULL"
 GET_ENTRY = "SELECT listing_id, serial, state, price_cents, category, region FROM market WHERE listing_id = $1"
 _LAST_SERIAL = "SELECT COALESCE(max(serial), 0) FROM market"
@@ -177,7 +177,7 @@ class _Changes:
                 yield Query(_DELETE_FACET, facet)
         yield from self._storage.finish()
         marks = [(bucket_of(listing_id), listing_id, version) for listing_id, version in self._versions.items()]
-        yield QueryMany(_MARK_LISTING, sorted(marks))
+        yield QueryMany(MARK_LISTING, sorted(marks))
 
     def _record(self, listing: Listing, before: Entry | None, disabled_at: int | None) -> EntryChange | None:
         """Return the listing's new entry, or None if it has none and needs none."""

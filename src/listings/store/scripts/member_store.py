@@ -14,7 +14,7 @@ from listings.contract.history import (
     UsageCount,
     UsageKey,
 )
-from listings.contract.members import NewSession, Session, SessionCutoffs
+from listings.contract.members import AttemptLimit, NewSession, Session, SessionCutoffs
 from listings.domain.model import Account
 from listings.store import member_sql
 from listings.store.scripts import members, usage
@@ -64,11 +64,17 @@ class ScriptedMemberStore(ScriptedStore):
     async def purge_sessions(self, oldest: SessionCutoffs) -> None:
         await self._run_script(lambda: members.purge_sessions(oldest))
 
-    async def count_attempt(self, subjects: Sequence[bytes], moment: int, oldest: int) -> list[int]:
-        return await self._run_script(lambda: members.count_attempt(subjects, moment, oldest))
+    async def count_attempt(self, limits: Sequence[AttemptLimit], moment: int) -> int | None:
+        return await self._run_script(lambda: members.count_attempt(limits, moment))
 
-    async def clear_attempts(self, cleared: bytes, decremented: bytes) -> None:
-        await self._run_script(lambda: members.clear_attempts(cleared, decremented))
+    async def uncount_attempt(self, subjects: Sequence[bytes]) -> None:
+        await self._run_script(lambda: members.uncount_attempt(subjects))
+
+    async def set_device(self, account_id: int, digest: bytes, used_at: int, max_devices: int) -> None:
+        await self._run_script(lambda: members.set_device(account_id, digest, used_at, max_devices))
+
+    async def is_device(self, email: str, digest: bytes) -> bool:
+        return bool(await self._fetch(member_sql.IS_DEVICE, email, digest))
 
     async def purge_attempts(self, oldest: int, now: int) -> None:
         await self._run_script(lambda: members.purge_attempts(oldest, now))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec.structs import astuple
 
 from listings.contract.history import CONSOLE, Actor
-from listings.contract.members import NewSession, Session, SessionCutoffs
+from listings.contract.members import AttemptLimit, NewSession, Session, SessionCutoffs
 from listings.domain.model import Account, bucket_of
 from listings.store import member_sql, sql
 from listings.store.mapping import Row
@@ -35,10 +35,11 @@ def change_password(account_id: int, old: str, new: str, actor: Actor, keep: str
 
 
 def _set_password(account_id: int, password: str, actor: Actor, keep: str | None) -> Script[None]:
-    """Store a password hash and delete the sessions and invitations from before it."""
+    """Store a password hash and delete the sessions, devices and invitations from before it."""
     yield Query(member_sql.SET_PASSWORD, (account_id, password, actor.moment))
     yield Query(member_sql.DELETE_INVITATIONS, (account_id,))
     yield Query(member_sql.DELETE_SESSIONS, (account_id, keep or _NO_HANDLE))
+    yield Query(member_sql.DELETE_DEVICES, (account_id,))
     yield from record_event(account_id, actor, "password_changed")
 
 
@@ -83,26 +84,26 @@ def purge_sessions(oldest: SessionCutoffs) -> Script[None]:
     yield Query(member_sql.PURGE_OLD_SESSIONS, (oldest.created_at,))
 
 
-def count_attempt(subjects: Sequence[bytes], moment: int, oldest: int) -> Script[list[int]]:
-    """Count an attempt for each subject, in sorted order so that concurrent attempts don't deadlock."""
-    counts = {}
-    for subject in sorted(subjects):
-        rows = yield Query(member_sql.COUNT_ATTEMPT, (subject, moment, oldest))
-        counts[subject] = int(rows[0][0])
-    return [counts[subject] for subject in subjects]
+def count_attempt(limits: Sequence[AttemptLimit], moment: int) -> Script[int | None]:
+    """Count an attempt for each subject, until one is beyond its limit."""
+    for limit in limits:
+        rows = yield Query(member_sql.COUNT_ATTEMPT, (limit.subject, moment, moment - limit.seconds))
+        count, started_at = rows[0]
+        if count > limit.max_attempts:
+            return int(started_at) + limit.seconds
+    return None
 
 
-def clear_attempts(cleared: bytes, decremented: bytes) -> Script[None]:
-    """Delete the attempts of one subject and decrement another's, in the same order as `count_attempt`.
+def uncount_attempt(subjects: Sequence[bytes]) -> Script[None]:
+    """Lower the count of each subject by one."""
+    for subject in subjects:
+        yield Query(member_sql.DECREMENT_ATTEMPTS, (subject,))
 
-    If both are the same subject, only the decrement runs.
-    """
-    queries = {
-        cleared: Query(member_sql.DELETE_ATTEMPTS, (cleared,)),
-        decremented: Query(member_sql.DECREMENT_ATTEMPTS, (decremented,)),
-    }
-    for subject in sorted(queries):
-        yield queries[subject]
+
+def set_device(account_id: int, digest: bytes, used_at: int, max_devices: int) -> Script[None]:
+    """Store a browser, and delete all but the last used ones."""
+    yield Query(member_sql.SET_DEVICE, (account_id, digest, used_at))
+    yield Query(member_sql.TRIM_DEVICES, (account_id, max_devices))
 
 
 def purge_attempts(oldest: int, now: int) -> Script[None]:
@@ -132,7 +133,7 @@ def erase(account_id: int, name: str, email: str, now: int) -> Script[None]:
     """Delete an account's personal data, disable it and revoke its keys."""
     yield Query(member_sql.ERASE_ACCOUNT, (account_id, name, email, now))
     yield Query(member_sql.ERASE_KEYS, (account_id, name, now))
-    for statement in (member_sql.DELETE_MEMBER, member_sql.DELETE_INVITATIONS):
+    for statement in (member_sql.DELETE_MEMBER, member_sql.DELETE_INVITATIONS, member_sql.DELETE_DEVICES):
         yield Query(statement, (account_id,))
     yield Query(member_sql.DELETE_SESSIONS, (account_id, _NO_HANDLE))
     partition = (bucket_of(account_id), account_id)

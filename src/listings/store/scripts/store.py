@@ -9,6 +9,7 @@ from listings.contract.accounts import AccountChange, DecideRotation, NewKey
 from listings.contract.history import Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, RowOutcome
 from listings.contract.listings import Batch, Decide, IdempotencyRecord, StepResult
+from listings.domain.account_limits import AccountLimits
 from listings.domain.model import Account, ApiKey, Listing, ListingCounts, MarketFacets, SitemapEntry
 from listings.store import sql
 from listings.store.mapping import build_listing
@@ -63,6 +64,10 @@ class ScriptedListingStore(ScriptedStore):
     engine: Engine
     sitemap_statement: str
     page_listings_statement = sql.PAGE_LISTINGS
+
+    @property
+    def account_limits(self) -> AccountLimits:
+        return self.engine.limits
 
     async def get_database_id(self) -> str:
         return str((await self._fetch(sql.GET_DATABASE_ID))[0][0])

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
+from listings.domain.account_limits import NO_GROWTH
 from listings.domain.model import bucket_of
 from listings.store import sql
 from listings.store.scripts.script import Query, QueryMany, Script
@@ -26,7 +27,7 @@ def record(day: int, views: Mapping[int, Collection[bytes]]) -> Script[None]:
                 yield Query(sql.COUNT_VIEWS, (bucket, listing_id, new))
                 accounts.add((bucket, viewed[0][0]))
     for account in sorted(accounts):
-        yield Query(sql.RAISE_REVISION, account)
+        yield Query(sql.RAISE_REVISION, (*account, *NO_GROWTH))
 
 
 def purge(oldest: int, count: int) -> Script[int]:

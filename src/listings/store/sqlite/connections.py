@@ -7,6 +7,7 @@ from urllib.parse import quote
 import apsw
 
 from listings.domain.errors import Problem, Unavailable
+from listings.files import sync_folder
 
 # 3.7.0 to 3.51.2 can corrupt a file when a WAL is reset while another process writes.
 _MIN_SQLITE_VERSION = (3, 51, 3)
@@ -18,6 +19,9 @@ MIN_FREE_BYTES = 64 * 1024 * 1024  # with less free disk space the store isn't r
 ORPHANED_WAL_ADVICE = (
     "put the file back, restore a backup with `listings restore FILE --force`, or move the remaining files"
     " (-wal, -shm, -journal) away to start with an empty database"
+)
+_RECOVERY_ADVICE = (
+    "restore a backup with `listings restore FILE --force`, or put the same database file and its WAL back and remove"
 )
 _FILE_HEADER = b"SQLite format 3\0"  # of every database file that is not empty
 _CREATE_ADVICE = "run `listings migrate` or `listings serve` to create it"
@@ -68,6 +72,39 @@ def require_no_orphaned_wal(path: Path) -> None:
         )
 
 
+def write_marker(path: Path, reason: str) -> None:
+    """Make every start fail until the operator has recovered the database. Raises OSError."""
+    marker = _marker_of(path)
+    marker.write_text(f"{reason}\n", "utf-8")
+    marker.chmod(0o600)
+    sync_folder(marker.parent)
+
+
+def find_marker(path: Path) -> str | None:
+    """Return why the database needs recovery, and how to recover it, or None if it needs none."""
+    marker = _marker_of(path)
+    if not marker.exists():
+        return None
+    reason = marker.read_text("utf-8", "replace").strip() or "The database was damaged while in use"
+    return f"{reason}, so its WAL was kept: {_RECOVERY_ADVICE} {marker}"
+
+
+def require_no_marker(path: Path) -> None:
+    """Raise Unavailable if the database needs recovery. Raises OSError if the marker can't be read."""
+    found = find_marker(path)
+    if found is not None:
+        raise Unavailable(found)
+
+
+def remove_marker(path: Path) -> None:
+    """Let the database be used again. Raises OSError."""
+    _marker_of(path).unlink(missing_ok=True)
+
+
+def _marker_of(path: Path) -> Path:
+    return Path(f"{os.path.realpath(path)}.needs-recovery")
+
+
 def require_sqlite_file(path: Path) -> None:
     """Raise Unavailable if the path exists but can't be a SQLite file. Creates nothing next to it."""
     if not path.exists():
@@ -84,6 +121,11 @@ def get_free_bytes(path: Path) -> int:
     """Return the free disk space, in bytes, on the file system of a file or folder."""
     status = os.statvfs(path)
     return status.f_bavail * status.f_frsize
+
+
+def is_read_only(path: Path) -> bool:
+    """Return whether the file system of a file is mounted as read-only."""
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
 def create_file(path: Path) -> None:
@@ -108,11 +150,11 @@ def open_writer(path: Path) -> apsw.Connection:
     return connection
 
 
-def open_reader(path: Path) -> apsw.Connection:
-    """Open a connection that can't write, for the event loop's thread. The file must exist."""
+def open_reader(path: Path, cache_kibibytes: int = 16384) -> apsw.Connection:
+    """Open a connection that can't write. The file must exist."""
     connection = _open(path)
     connection.set_busy_timeout(_READER_BUSY_TIMEOUT_MS)
-    for pragma in ("query_only = ON", "cache_size = -16384"):
+    for pragma in ("query_only = ON", f"cache_size = -{cache_kibibytes}"):
         connection.execute(f"PRAGMA {pragma}").fetchall()
     return connection
 
@@ -179,6 +221,13 @@ def read_file_state(path: Path) -> tuple[object, ...]:
     """Return a value that differs if the database was written between two calls."""
     status = path.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns, Path(f"{path.resolve()}-wal").exists()
+
+
+def is_damage(error: apsw.Error) -> bool:
+    """Return whether an error means that the database or its WAL is damaged."""
+    if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+        return True
+    return getattr(error, "extendedresult", None) in {apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_CORRUPTFS}
 
 
 def _get_size(path: Path) -> int:

@@ -1,17 +1,17 @@
 """SQLite's operations for scripts on listings. Its write transactions lock the whole database."""
 
 from collections.abc import Sequence
-from typing import Final
 
 from apsw import Connection
 
 from listings.contract.history import Actor
 from listings.contract.listings import AddResult, IdempotencyRecord
+from listings.domain.account_limits import AccountLimits, measure_new
 from listings.domain.model import BUCKETS, ImportedListing, Listing, NewListing
 from listings.store import sql
 from listings.store.mapping import Partition, Row
 from listings.store.scripts import listings
-from listings.store.scripts.engine import ListingText
+from listings.store.scripts.engine import Engine, ListingText
 from listings.store.scripts.script import Query, Script
 from listings.store.search_sql import MIN_INDEXED_LISTINGS
 from listings.store.sqlite.account_index import INDEXED, INDEXING, MARK_ACCOUNT
@@ -23,6 +23,9 @@ _MAX_UNINDEXED = 2 * MIN_INDEXED_LISTINGS  # listings of an account; above it, n
 
 class SqliteEngine:
     """Implements `listings.store.scripts.engine.Engine`. Large accounts are indexed later, by `account_index`."""
+
+    def __init__(self, limits: AccountLimits) -> None:
+        self.limits = limits
 
     def lock_counter(self, bucket: int) -> Script[None]:
         yield from ()  # the transaction has locked the whole database
@@ -49,13 +52,11 @@ class SqliteEngine:
         return index_words(account_id, texts)
 
 
-ENGINE: Final = SqliteEngine()
-
-
 _NEXT_SERIAL, _COUNT_ONE_MORE, _ADD_LISTING = map(sql.to_sqlite, (sql.NEXT_SERIAL, sql.COUNT_ONE_MORE, sql.ADD_LISTING))
 
 
 def add(  # noqa: PLR0913, PLR0917 - the contract's parameters
+    engine: Engine,
     connection: Connection,
     partition: Partition,
     new: NewListing,
@@ -65,18 +66,21 @@ def add(  # noqa: PLR0913, PLR0917 - the contract's parameters
 ) -> listings.Added:
     """Create a listing like `listings.add`, but without generators, which would make a create a twentieth slower."""
     if idempotency is not None:
-        return run_script(connection, listings.add(ENGINE, partition, new, created_at, idempotency, actor))
-    rows: list[Row] = connection.execute(_NEXT_SERIAL, partition[:1]).fetchall()
-    listing_id = int(rows[0][0]) * BUCKETS + partition[0]
-    rows = connection.execute(_COUNT_ONE_MORE, (*partition, 1)).fetchall()
+        return run_script(connection, listings.add(engine, partition, new, created_at, idempotency, actor))
+    size = measure_new(new)
+    rows: list[Row] = connection.execute(_COUNT_ONE_MORE, (*partition, size.text_bytes, *engine.limits)).fetchall()
+    if not rows:
+        run_script(connection, listings.require_room(engine, partition, size))
     count, indexed, revision = rows[0] if rows else (0, 0, None)
-    index_now = ENGINE.is_indexed_on_create(indexed, count)
+    rows = connection.execute(_NEXT_SERIAL, partition[:1]).fetchall()
+    listing_id = int(rows[0][0]) * BUCKETS + partition[0]
+    index_now = engine.is_indexed_on_create(indexed, count)
     listing = ImportedListing(new, view_count=0, created_at=created_at, updated_at=created_at, deleted_at=None)
     event = listings.NO_EVENT if actor is None else (actor.key_id, revision)
     row = listings.build_row(listing_id, partition, listing, indexed=index_now, event=event)
     connection.execute(_ADD_LISTING, row).fetchall()
     if index_now:
-        run_script(connection, ENGINE.index_words(partition[1], [(listing_id, new.title, new.content)]))
+        run_script(connection, engine.index_words(partition[1], [(listing_id, new.title, new.content)]))
     if count >= MIN_INDEXED_LISTINGS and not indexed:
-        run_script(connection, ENGINE.start_indexing(partition))
+        run_script(connection, engine.start_indexing(partition))
     return listings.Added(AddResult(listing_id), revision)

@@ -1,9 +1,9 @@
-"""Detect that an open database file was removed or replaced.
+"""Detect that an open database file was removed or replaced, or that its WAL was truncated.
 
 A removed file lives on for the processes that have it open, and their writes to it are lost when they close it.
 
-The check runs with every batch of writes. It uses statx(2) and requests the inode only. `os.stat` also requests the
-timestamps, and since Linux 6.13 that makes the next write record an exact time. On a file system without a journal,
+The check runs with every batch of writes. It uses statx(2) and requests only inode and size. `os.stat` also requests
+the timestamps, and since Linux 6.13 that makes the next write record an exact time. On a file system without a journal,
 each commit then waits for the disk twice, which makes its sync take 50% longer.
 """
 
@@ -13,12 +13,16 @@ import struct
 from pathlib import Path
 from typing import Final, TypeAlias
 
+import apsw
+
 _FileId: TypeAlias = tuple[int, int] | None
 """A file's device and inode, or None if no file has the name."""
 
 _AT_FDCWD: Final = -100
-_STATX_INO: Final = 0x100
-_STATX_STRUCT: Final = struct.Struct("=32xQ96xII112x")  # the fields that are read: inode, device major and minor
+_STATX_INO_AND_SIZE: Final = 0x100 | 0x200
+_STATX_STRUCT: Final = struct.Struct("=32xQQ88xII112x")  # what is read: inode, size, device major and minor
+_WAL_HEADER_BYTES: Final = 32
+_FRAME_HEADER_BYTES: Final = 24
 
 _statx = getattr(ctypes.CDLL(None), "statx", None)
 
@@ -30,11 +34,39 @@ class OpenFiles:
         """`path` is the database file or a link to it."""
         self._names = (os.fsencode(path), os.fsencode(f"{path.resolve()}-wal"))
         self._opened = self._read_ids()
+        self._page_bytes: int | None = None
 
     def are_unchanged(self) -> bool:
         """Return whether both names still belong to the files that were opened. Thread-safe."""
         current = self._read_ids()
         return current[0] is not None and current == self._opened
+
+    @property
+    def has_wal(self) -> bool:
+        """Whether the WAL existed when this object was created."""
+        return self._opened[1] is not None
+
+    def may_checkpoint(self) -> bool:
+        """Return whether the open WAL belongs into the file that has the database's name. The WAL may be removed."""
+        database, wal = self._read_ids()
+        return database is not None and database == self._opened[0] and wal in {None, self._opened[1]}
+
+    def is_wal_complete(self, connection: apsw.Connection) -> bool:
+        """Return whether the WAL has all frames of SQLite's index, so nobody has truncated it.
+
+        A second look follows a mismatch, because another process may checkpoint and truncate the WAL meanwhile.
+        `connection` must have no transaction.
+        """
+        return self._has_all_frames(connection) or self._has_all_frames(connection)
+
+    def _has_all_frames(self, connection: apsw.Connection) -> bool:
+        frames, _ = connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_NOOP)
+        if frames <= 0:
+            return True
+        if self._page_bytes is None:
+            self._page_bytes = int(str(connection.execute("PRAGMA page_size").fetchall()[0][0]))
+        expected = _WAL_HEADER_BYTES + frames * (_FRAME_HEADER_BYTES + self._page_bytes)
+        return _read_status(self._names[1])[1] >= expected
 
     def _read_ids(self) -> tuple[_FileId, ...]:
         return tuple(map(read_file_id, self._names))
@@ -42,17 +74,22 @@ class OpenFiles:
 
 def read_file_id(name: bytes) -> _FileId:
     """Return the id of the file that currently has this name. Never raises."""
+    return _read_status(name)[0]
+
+
+def _read_status(name: bytes) -> tuple[_FileId, int]:
+    """Return the id and the size of the file that currently has this name. Never raises."""
     status = ctypes.create_string_buffer(_STATX_STRUCT.size)
-    if _statx is None or _statx(_AT_FDCWD, name, 0, _STATX_INO, status):
-        return _read_file_id_with_stat(name)
-    inode, major, minor = _STATX_STRUCT.unpack(status)
-    return os.makedev(major, minor), inode
+    if _statx is None or _statx(_AT_FDCWD, name, 0, _STATX_INO_AND_SIZE, status):
+        return _read_status_with_stat(name)
+    inode, size, major, minor = _STATX_STRUCT.unpack(status)
+    return (os.makedev(major, minor), inode), size
 
 
-def _read_file_id_with_stat(name: bytes) -> _FileId:
+def _read_status_with_stat(name: bytes) -> tuple[_FileId, int]:
     """Fallback for a system without statx, or a sandbox that blocks it."""
     try:
         status = os.stat(name)  # noqa: PTH116 - the name is bytes
     except OSError:
-        return None
-    return status.st_dev, status.st_ino
+        return None, 0
+    return (status.st_dev, status.st_ino), status.st_size

@@ -1,14 +1,24 @@
 """The store on one SQLite file: reads run on the event loop, writes in the writer thread."""
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, thread_time
 
 import apsw
 
 from listings.contract.history import Actor
-from listings.contract.listings import AddResult, IdempotencyRecord, IndexStep
+from listings.contract.listings import (
+    MAX_LIST_BYTES,
+    ROW_BYTES,
+    AddResult,
+    IdempotencyRecord,
+    IndexStep,
+    LargeListError,
+    Pieces,
+    measure_listings,
+)
+from listings.domain.account_limits import NO_LIMITS, AccountLimits
 from listings.domain.errors import Unavailable
 from listings.domain.model import (
     Caller,
@@ -30,51 +40,63 @@ from listings.store.sqlite import account_index, market, market_index, search
 from listings.store.sqlite.connections import (
     MIN_FREE_BYTES,
     get_free_bytes,
+    is_damage,
+    is_read_only,
     open_reader,
     require_database_file,
+    require_no_marker,
     require_safe_sqlite,
+    set_checkpoint_on_close,
 )
-from listings.store.sqlite.engine import ENGINE, add
+from listings.store.sqlite.engine import SqliteEngine, add
+from listings.store.sqlite.file_identity import OpenFiles
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.revision_cache import RevisionCache
 from listings.store.sqlite.rows import run_script
+from listings.store.sqlite.snapshot_reads import SnapshotReads
 from listings.store.sqlite.write_lock import VersionedCache
 from listings.store.sqlite.writer import OnBatch, Operation, T, Writer
 
 _FIND_CALLER = sql.to_sqlite(sql.FIND_CALLER)
 _LIST_LISTINGS = sql.to_sqlite(sql.LIST_LISTINGS)
+_PAGE_LISTINGS = sql.to_sqlite(sql.PAGE_LISTINGS)
 _GET_REVISION = sql.to_sqlite(sql.GET_REVISION)
 _GET_LISTING = sql.to_sqlite(sql.GET_LISTING)
 _GET_LISTING_AND_REVISION = sql.to_sqlite(sql.GET_LISTING_AND_REVISION)
+_MAX_READ_SECONDS = 0.0025  # of the processor's time for one list, on the event loop
+_MAX_WAIT_SECONDS = 0.02  # for the disk in addition
+_STEPS_PER_CHECK = 20  # of SQLite's virtual machine, between two checks of this time: about one row
 _ONE_WRITE = 2  # how far one write, of any process, raises the lock's write counter
 
 
 class SqliteStore(ScriptedListingStore, ScriptedAccountStore, ScriptedMemberStore, ScriptedHistoryStore):
     """`listings.contract.store.Store` on a file that `migrate.migrate` has created."""
 
-    engine = ENGINE
     sitemap_statement = market.SITEMAP
 
-    def __init__(self, path: Path, on_batch: OnBatch | None = None) -> None:
+    def __init__(self, path: Path, on_batch: OnBatch | None = None, account_limits: AccountLimits = NO_LIMITS) -> None:
         """`path` is the database file; `on_batch` is called after every batch of writes."""
         self.path = path
+        self.engine = SqliteEngine(account_limits)
         self._on_batch = on_batch
         self._reader: apsw.Connection | None = None
         self._revisions: RevisionCache | None = None
         self._callers: VersionedCache | None = None  # by the digest of their key
         self._writer: Writer | None = None
-        self._scan_lock = asyncio.Lock()  # one search at a time scans a slice of long texts
+        self._snapshot_reads = SnapshotReads(path, self._build_read_error)
         self._index_cursor: account_index.IndexCursor | None = None  # in the account that is being indexed
         self._last_index_sequence: int | None = None  # the write counter at the last step of any index
 
     async def open(self) -> None:
         require_safe_sqlite()
         try:
+            require_no_marker(self.path)
             require_database_file(self.path)
             reader = open_reader(self.path)
             search.prepare(reader)
             migrate.require_current(reader)
-            self._writer = Writer(self.path, self._on_batch)
+            files = OpenFiles(self.path)
+            self._writer = Writer(self.path, self._on_batch, files if files.has_wal else None)
             self._revisions = self._writer.revisions
             self._callers = VersionedCache(self._writer.lock.read_caller_sequence)
         except (apsw.Error, OSError) as error:
@@ -82,7 +104,10 @@ class SqliteStore(ScriptedListingStore, ScriptedAccountStore, ScriptedMemberStor
         self._reader = reader
 
     async def close(self) -> None:
+        self._snapshot_reads.close()
         if self._reader is not None:
+            if self._writer is not None and self._writer.find_fault(self._reader) is not None:
+                set_checkpoint_on_close(self._reader, enabled=False)
             self._reader.close()
             self._reader = None
         self._revisions = self._callers = None
@@ -94,17 +119,23 @@ class SqliteStore(ScriptedListingStore, ScriptedAccountStore, ScriptedMemberStor
         """Number of writes that are queued for the writer. Thread-safe."""
         return self._writer.queued if self._writer is not None else 0
 
+    async def list_absent_nodes(self) -> list[str]:
+        return []
+
     async def check(self) -> None:
         if self._reader is None or self._writer is None:
             raise Unavailable("The service is stopping")
-        self._writer.require_files()
         try:
+            self._writer.require_files(self._reader)
             migrate.require_current(self._reader)
-            free_bytes = get_free_bytes(self.path)
+            free_bytes, read_only = get_free_bytes(self.path), is_read_only(self.path)
         except (apsw.Error, OSError) as error:
-            raise Unavailable("The database can't be read") from error
+            raise self._build_read_error(error) from error
+        if read_only:
+            raise Unavailable("The file system is read-only")
         if free_bytes < MIN_FREE_BYTES:
             raise Unavailable("The disk is almost full")
+        await self._writer.check()
 
     # Callers
 
@@ -123,7 +154,7 @@ class SqliteStore(ScriptedListingStore, ScriptedAccountStore, ScriptedMemberStor
     # Listings
 
     async def list_listings(self, bucket: int, account_id: int) -> list[Listing]:
-        return [build_listing(row) for row in self._read(_LIST_LISTINGS, (bucket, account_id))]
+        return self._read_list(lambda: self._read(_LIST_LISTINGS, (bucket, account_id)))
 
     async def get_listing(self, listing_id: int) -> Listing | None:
         rows = self._read(_GET_LISTING, (bucket_of(listing_id), listing_id))
@@ -141,8 +172,20 @@ class SqliteStore(ScriptedListingStore, ScriptedAccountStore, ScriptedMemberStor
         return listing, revision
 
     async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> list[Listing]:
-        rows = await search.find(self._read_any, (bucket, account_id), query, self._scan_lock)
-        return [build_listing(row) for row in rows]
+        return self._read_list(lambda: search.find(self._read_any, (bucket, account_id), query))
+
+    def read_listings(self, bucket: int, account_id: int, query: ListingQuery) -> AbstractAsyncContextManager[Pieces]:
+        return self._snapshot_reads.read((bucket, account_id), query)
+
+    async def page_listings(self, bucket: int, account_id: int, after_id: int, count: int) -> list[Listing]:
+        page: list[Listing] = []
+        size = 0
+        for row in self._iterate(_PAGE_LISTINGS, (bucket, account_id, after_id, count)):
+            page.append(build_listing(row))
+            size += measure_listings(page[-1:])
+            if size >= MAX_LIST_BYTES:
+                break
+        return page
 
     async def add_listing(  # noqa: PLR0913, PLR0917 - the contract's parameters
         self,
@@ -161,7 +204,7 @@ class SqliteStore(ScriptedListingStore, ScriptedAccountStore, ScriptedMemberStor
                 revisions.record_create(account_id, added.revision)
 
         added = await self._run(
-            lambda connection: add(connection, partition, new, created_at, idempotency, actor), track=track
+            lambda connection: add(self.engine, connection, partition, new, created_at, idempotency, actor), track=track
         )
         return added.result
 
@@ -240,8 +283,43 @@ class SqliteStore(ScriptedListingStore, ScriptedAccountStore, ScriptedMemberStor
             raise Unavailable("The service is stopping")
         try:
             return self._reader.execute(statement, values).fetchall()
+        except apsw.InterruptError as error:  # by the progress handler of `_read_list`
+            raise LargeListError from error
         except apsw.Error as error:
-            raise Unavailable("The database can't be read") from error
+            raise self._build_read_error(error) from error
+
+    def _build_read_error(self, error: Exception) -> Unavailable:
+        """Return the error of a failed read. If the database is damaged, writes are rejected too."""
+        if self._writer is not None and isinstance(error, apsw.Error) and is_damage(error):
+            self._writer.report_damage(f"The database is damaged ({error})")
+        return Unavailable("The database can't be read")
+
+    def _iterate(self, statement: str, values: Row) -> Iterator[Row]:
+        """Yield rows until the caller has enough."""
+        if self._reader is None:
+            raise Unavailable("The service is stopping")
+        try:
+            with closing(self._reader.execute(statement, values)) as cursor:
+                yield from cursor
+        except apsw.Error as error:
+            raise self._build_read_error(error) from error
+
+    def _read_list(self, read: Callable[[], list[Row]]) -> list[Listing]:
+        """Return a list, unless it is too large, or takes too long on the event loop."""
+        reader = self._reader
+        if reader is None:
+            raise Unavailable("The service is stopping")
+        reader.set_progress_handler(_start_timer(), _STEPS_PER_CHECK)
+        try:
+            rows = read()
+        finally:
+            reader.set_progress_handler(None)
+        if len(rows) > MAX_LIST_BYTES // ROW_BYTES:
+            raise LargeListError
+        listings = [build_listing(row) for row in rows]
+        if measure_listings(listings) > MAX_LIST_BYTES:
+            raise LargeListError
+        return listings
 
     @property
     def _known_revisions(self) -> RevisionCache:
@@ -274,3 +352,14 @@ class SqliteStore(ScriptedListingStore, ScriptedAccountStore, ScriptedMemberStor
         if self._writer is None:
             raise Unavailable("The service is stopping")
         return await self._writer.run(operation, changes_callers=changes_callers, track=track)
+
+
+def _start_timer() -> Callable[[], bool]:
+    """Return a function that tells whether a read has taken too long. Waiting for the processor does not count."""
+    end, processor_end = perf_counter() + _MAX_READ_SECONDS, thread_time() + _MAX_READ_SECONDS
+
+    def is_over() -> bool:
+        late = perf_counter() - end  # much cheaper than `thread_time`
+        return late > 0 and (late > _MAX_WAIT_SECONDS or thread_time() > processor_end)
+
+    return is_over

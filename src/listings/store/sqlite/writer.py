@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 import apsw
 
 from listings.domain.errors import Unavailable
-from listings.store.sqlite.connections import open_writer
+from listings.store.sqlite.connections import is_damage, open_writer, set_checkpoint_on_close, write_marker
 from listings.store.sqlite.file_identity import OpenFiles
 from listings.store.sqlite.revision_cache import RevisionCache
 from listings.store.sqlite.write_lock import UNKNOWN, WriteLock
@@ -44,6 +44,9 @@ _MAX_GATHER_SECONDS = 0.005
 _LOCK_TIMEOUT_SECONDS = 5.0  # for another process to release the write lock; `close` waits as long again
 _LOCK_CHECKS = 5  # per timeout
 _CHECKPOINT_TIMEOUT_MS = 250  # for the final checkpoint
+_CHECK_TIMEOUT_SECONDS = 1.0
+_REPLACED = "The database was removed or replaced while in use"
+_TRUNCATED = "The database's WAL was truncated while in use"
 
 # Errors that end one statement and keep the transaction. Any other error fails the whole batch.
 _STATEMENT_ERRORS = (
@@ -79,14 +82,19 @@ class _Outcome(NamedTuple):
 class Writer:
     """Runs operations in the writer thread. Create and use it on one event loop."""
 
-    def __init__(self, path: Path, on_batch: OnBatch | None = None) -> None:
-        """Start the thread. Raises OSError if the lock file next to `path` can't be opened."""
+    def __init__(self, path: Path, on_batch: OnBatch | None = None, files: OpenFiles | None = None) -> None:
+        """Start the thread. Raises OSError if the lock file next to `path` can't be opened.
+
+        `files` are those that the readers use. Without it, they are the files of the first write.
+        """
         self._path = path
         self._on_batch = on_batch
         self.lock = WriteLock(path)
         self.revisions = RevisionCache(self.lock)
         self._connection: apsw.Connection | None = None
-        self._files: OpenFiles | None = None  # set once the connection has begun to write
+        self._files = files  # never replaced: a new connection must use the files of the readers
+        self._damage: str | None = None
+        self._failed = False  # whether the last batch failed
         self._loop = asyncio.get_running_loop()
         self._queue: deque[_Call] = deque()
         self._phase: Literal["idle", "gathering", "writing"] = "idle"  # set by the loop
@@ -113,13 +121,8 @@ class Writer:
         queued, if another process holds the write lock for seconds, and if the transaction fails. In the last case the
         outcome is unknown, unless the message states it.
         """
+        self._require_accepting()
         promise: Promise[T] = Promise(loop=self._loop)
-        if self._closing:
-            raise Unavailable("The service is stopping")
-        if len(self._queue) >= _MAX_QUEUED_WRITES:
-            raise Unavailable("Too many writes are waiting")
-        if self._rejecting:
-            raise _build_busy_error()
         if track is None:
             self.revisions.begin_untracked_write()
         self._queue.append(_Call(operation, promise, changes_callers, track))
@@ -132,11 +135,58 @@ class Writer:
         """Number of queued operations that the thread has not started. Thread-safe."""
         return len(self._queue)
 
-    def require_files(self) -> None:
-        """Raise Unavailable if the open database was removed or replaced. Thread-safe."""
-        files = self._files
-        if files is not None and not files.are_unchanged():
-            raise _build_replaced_error()
+    async def check(self) -> None:
+        """Raise Unavailable if writes are rejected. After a failed batch, only a write can tell."""
+        self._require_accepting()
+        if not self._failed:
+            return
+        task = self._loop.create_task(self.run(_rewrite_header, changes_callers=False, track=lambda _: None))
+        task.add_done_callback(lambda it: it.cancelled() or it.exception())  # for a caller that is cancelled
+        await asyncio.wait([task], timeout=_CHECK_TIMEOUT_SECONDS)
+        if not task.done():
+            task.cancel()
+            raise Unavailable("The database takes too long to write")
+        task.result()
+
+    def report_damage(self, damage: str) -> None:
+        """Reject all further writes, and keep the WAL at the end. Thread-safe."""
+        if self._damage is None:
+            self._damage = damage
+            _log.error("%s: writes are rejected from here on", damage)
+
+    def find_fault(self, connection: apsw.Connection | None) -> str | None:
+        """Return why the WAL must not be written into the database, or None."""
+        try:
+            self.require_files(connection)
+        except (Unavailable, apsw.Error):
+            if self._damage is None and self._files is not None and not self._files.may_checkpoint():
+                return _REPLACED
+        return self._damage
+
+    def _require_accepting(self) -> None:
+        """Raise Unavailable if new writes are rejected without trying."""
+        if self._closing:
+            raise Unavailable("The service is stopping")
+        if len(self._queue) >= _MAX_QUEUED_WRITES:
+            raise Unavailable("Too many writes are waiting")
+        if self._rejecting:
+            raise _build_busy_error()
+        if self._damage is not None:
+            raise Unavailable(f"{self._damage}; nothing was written")
+
+    def require_files(self, connection: apsw.Connection | None) -> None:
+        """Raise Unavailable if the open database was removed, replaced or damaged. Thread-safe.
+
+        `connection` is one of the calling thread, without a transaction.
+        """
+        if self._files is None:
+            return
+        if not self._files.are_unchanged():
+            raise Unavailable(f"{_REPLACED}; nothing was written")
+        if connection is not None and not self._files.is_wal_complete(connection):
+            self.report_damage(_TRUNCATED)
+        if self._damage is not None:
+            raise Unavailable(f"{self._damage}; nothing was written")
 
     async def close(self) -> None:
         """Commit the queued writes, checkpoint the WAL and disconnect. Give up if another process holds the lock."""
@@ -232,6 +282,7 @@ class Writer:
                 outcomes = self._write(self._dequeue(_MAX_BATCH_SIZE))
         except OSError:
             _log.exception("Locking the lock file failed")
+            self._failed = True
             outcomes = [_Outcome(call, error=_build_busy_error()) for call in self._dequeue(_MAX_BATCH_SIZE)]
             self._report(outcomes, 0.0, committed=False)
         with suppress(RuntimeError):  # the loop is closed: it did not wait for the lock
@@ -245,18 +296,20 @@ class Writer:
         if any(call.changes_callers for call in batch):
             self.lock.mark_callers_changed()
         try:
-            self.require_files()
             outcomes = self._commit(batch)
         except Unavailable as problem:
+            self._failed = True
             _log.error("Rejected %d writes: %s", len(batch), problem.message)
             outcomes = [_Outcome(call, error=problem) for call in batch]
             self._report(outcomes, perf_counter() - began, committed=False)
         except apsw.Error as error:
+            self._failed = True
             _log.exception("A batch of %d writes failed", len(batch))
             self._recover(error)
             outcomes = [_Outcome(call, error=_build_failure(error, commits=self._commits)) for call in batch]
             self._report(outcomes, perf_counter() - began, committed=False)
         else:
+            self._failed = False
             self._report(outcomes, perf_counter() - began, committed=True)
         return outcomes
 
@@ -271,7 +324,9 @@ class Writer:
     def _commit(self, batch: list[_Call]) -> list[_Outcome]:
         self._commits = False
         if self._connection is None:
+            self.require_files(None)
             self._connection = open_writer(self._path)
+        self.require_files(self._connection)
         self._connection.execute("BEGIN IMMEDIATE")
         if self._files is None:
             self._files = OpenFiles(self._path)
@@ -294,22 +349,46 @@ class Writer:
                 self._connection.execute("ROLLBACK")
         except apsw.Error:
             in_doubt = True
+        if is_damage(error):
+            self.report_damage(f"The database is damaged ({error})")
         if in_doubt:
+            set_checkpoint_on_close(self._connection, enabled=False)  # keeps the WAL, which the readers use
             self._connection.close(force=True)
-            self._connection = self._files = None
+            self._connection = None
 
     def _disconnect(self) -> None:
-        if self._connection is None:
-            return
+        fault = self.find_fault(self._connection)
+        if fault is not None:
+            self._keep_wal(fault)
+        elif self._connection is not None:
+            self._checkpoint(self._connection)
+
+    def _keep_wal(self, fault: str) -> None:
+        if self._connection is not None:
+            set_checkpoint_on_close(self._connection, enabled=False)
+            self._connection.close(force=True)
+        _log.error("%s: its WAL is kept, and no start succeeds until the database has been recovered", fault)
+        try:
+            write_marker(self._path, fault)
+        except OSError:
+            _log.exception("The marker that prevents the next start can't be written")
+
+    def _checkpoint(self, connection: apsw.Connection) -> None:
         try:
             with self.lock.acquire(on_wait=self._record_blocked):
                 self._blocked_since = None
-                self._connection.set_busy_timeout(_CHECKPOINT_TIMEOUT_MS)
-                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-                self._connection.close(force=True)  # under the lock: two simultaneous closes would both keep the WAL
+                connection.set_busy_timeout(_CHECKPOINT_TIMEOUT_MS)
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                connection.close(force=True)  # under the lock: two simultaneous closes would both keep the WAL
         except (apsw.Error, OSError):
             _log.exception("The final checkpoint failed; the next start repeats it")
-            self._connection.close(force=True)
+            connection.close(force=True)
+
+
+def _rewrite_header(connection: apsw.Connection) -> None:
+    """Write a page without changing its content."""
+    version = connection.execute("PRAGMA user_version").fetchall()[0][0]
+    connection.execute(f"PRAGMA user_version = {version}").fetchall()
 
 
 def _run_without_savepoints(connection: apsw.Connection, batch: list[_Call]) -> list[_Outcome] | None:
@@ -359,10 +438,6 @@ def _build_failure(error: apsw.Error, *, commits: bool) -> Unavailable:
     if isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError) and not commits:
         return Unavailable("The database can't be written; nothing was written")
     return Unavailable("The database failed to confirm the write; its outcome is unknown")
-
-
-def _build_replaced_error() -> Unavailable:
-    return Unavailable("The database was removed or replaced while in use; nothing was written")
 
 
 def _build_busy_error() -> Unavailable:

@@ -62,7 +62,12 @@ LISTINGS = Table(
 TABLES = (
     ACCOUNTS,
     API_KEYS,
-    Table("account_state", ("bucket", "account_id", "revision", "listings", "indexed"), keys=2, flags=("indexed",)),
+    Table(
+        "account_state",
+        ("bucket", "account_id", "revision", "listings", "indexed", "current_listings", "text_bytes"),
+        keys=2,
+        flags=("indexed",),
+    ),
     Table("listing_ids", ("bucket", "last"), keys=1),
     LISTINGS,
     Table("idempotency", ("bucket", "account_id", "key", "digest", "result", "created_at"), keys=3),
@@ -86,6 +91,7 @@ TABLES = (
     ),
     Table("invitations", ("digest", "account_id", "created_at", "expires_at"), keys=1),
     Table("sign_in_attempts", ("subject", "started_at", "count"), keys=1),
+    Table("sign_in_devices", ("account_id", "digest", "used_at"), keys=2),
     Table("payments", ("provider", "payment_id", "account_id", "months", "plan_expires_at", "received_at"), keys=2),
     Table(
         "activity",

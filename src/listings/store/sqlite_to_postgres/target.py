@@ -28,10 +28,10 @@ _IS_MIGRATED = "SELECT to_regclass('schema_migrations') IS NOT NULL"
 _IS_COPY = "SELECT to_regclass('database_copy') IS NOT NULL"
 _HAS_TABLES = """
 SELECT EXISTS (
-    SELECT FROM pg_class AS c
+    SELECT 1 FROM pg_class AS c
     WHERE c.relnamespace = to_regnamespace(CAST(current_schema() AS text))
     AND c.relkind IN ('r', 'p', 'v', 'm', 'S', 'f')
-    AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.objid = c.oid AND d.deptype = 'e'))
+    AND NOT EXISTS (SELECT 1 FROM pg_depend AS d WHERE d.objid = c.oid AND d.deptype = 'e'))
 """
 _TABLE = """
 CREATE TABLE IF NOT EXISTS database_copy (source_id text NOT NULL, digest bytea, finished_at bigint)
@@ -79,7 +79,7 @@ async def inspect(connection: asyncpg.Connection, source_id: str) -> State:
     await _require_schema(connection)
     if not await connection.fetchval(_IS_COPY):
         for table in ("listing_words", *(table.name for table in TABLES)):
-            if await connection.fetchval(f"SELECT EXISTS (SELECT FROM {table})"):
+            if await connection.fetchval(f"SELECT EXISTS (SELECT 1 FROM {table} LIMIT 1)"):
                 raise Problem("copy_refused", "The target has data that is not from this copy: name an empty database")
         return State.EMPTY
     [(source, finished_at)] = await connection.fetch("SELECT source_id, finished_at FROM database_copy")

@@ -13,6 +13,7 @@ from listings.store.sqlite.connections import (
     create_file,
     open_without_writes,
     open_writer,
+    require_no_marker,
     require_no_orphaned_wal,
     require_safe_sqlite,
     require_sqlite_file,
@@ -48,6 +49,7 @@ def migrate(
     require_safe_sqlite()
     migrations = shipped_migrations() if migrations is None else migrations
     try:
+        require_no_marker(path)
         require_no_orphaned_wal(path)
         require_sqlite_file(path)
         _require_listings_database_first(path)
@@ -100,6 +102,7 @@ def list_pending(path: Path, migrations: list[Migration] | None = None) -> list[
     require_safe_sqlite()
     migrations = shipped_migrations() if migrations is None else migrations
     try:
+        require_no_marker(path)
         require_no_orphaned_wal(path)
         require_sqlite_file(path)
         if not path.exists():

@@ -27,6 +27,7 @@ from listings.store.sqlite.connections import (
     find_orphaned_wal,
     open_exclusive,
     open_without_writes,
+    remove_marker,
     require_safe_sqlite,
     set_checkpoint_on_close,
 )
@@ -135,6 +136,7 @@ def restore(
         pending = _check_backup(backup)
         try:
             previous_file = _replace(database, backup, force=force)
+            remove_marker(database)
         except apsw.BusyError:
             raise Problem(
                 "restore_refused", f"The database {database} is open in another process: stop the service first"

@@ -1,0 +1,143 @@
+// One life cycle with the client that openapi-generator makes for Java, over java.net.http.
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import listings.ApiClient;
+import listings.ApiException;
+import listings.ApiResponse;
+import listings.api.ListingsApi;
+import listings.model.*;
+
+public class Main {
+    private static final Pattern CURSOR = Pattern.compile("[?&]cursor=([^&>]+)");
+    private static final ListingsApi alice = connect(System.getenv("ALICE_KEY"));
+
+    interface Call {
+        void run() throws ApiException;
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        long id = create("Rimu table", 249999.99);
+        Listing listing = read(id).getData();
+        check(listing.getPrice() == 249999.99, "the price is " + listing.getPrice());
+        check(listing.getPriceType() == PriceType.NEGOTIABLE, "the price type is " + listing.getPriceType());
+        listByPages();
+        updateOneField(id);
+        replay();
+        runBatch(id);
+        deleteAndRestore(id);
+        readErrors(id);
+        System.out.println("java: the life cycle is complete");
+    }
+
+    static ListingsApi connect(String key) {
+        ApiClient client = new ApiClient();
+        client.updateBaseUri(System.getenv("LISTINGS_URL"));
+        client.setRequestInterceptor(request -> request.header("X-API-Key", key));
+        return new ListingsApi(client);
+    }
+
+    static long create(String title, double price) throws ApiException {
+        ListingCreate listing = new ListingCreate().title(title).content("Solid heart rimu.").price(price);
+        return alice.createListing(listing.priceType(PriceType.NEGOTIABLE), null, null, null, null).getId();
+    }
+
+    static ApiResponse<Listing> read(long id) throws ApiException {
+        return alice.getListingWithHttpInfo(id, null, null, null, null);
+    }
+
+    static void listByPages() throws ApiException {
+        create("Road bike", 950);
+        create("Guitar", 300);
+        Set<Long> found = new HashSet<>();
+        String cursor = null;
+        do {
+            ApiResponse<Listings> page = alice.listListingsWithHttpInfo(
+                    2, cursor, null, null, null, null, null, null, null, null, SortOrder.ID, null, null, null, null);
+            page.getData().getListings().forEach(listing -> found.add(listing.getId()));
+            Matcher next = CURSOR.matcher(String.join("", page.getHeaders().getOrDefault("link", List.of())));
+            cursor = next.find() ? next.group(1) : null;
+        } while (cursor != null);
+        check(found.size() == 3, found.size() + " listings on all pages");
+    }
+
+    static void updateOneField(long id) throws Exception {
+        ApiResponse<Listing> before = read(id);
+        String tag = before.getHeaders().get("etag").get(0);
+        ListingUpdate change = new ListingUpdate().price(1100.5);
+        alice.updateListing(id, change, null, null, tag, null);
+        Listing after = read(id).getData();
+        Listing expected = before.getData().price(1100.5).updatedAt(after.getUpdatedAt());
+        check(after.equals(expected), "another field moved: " + after);
+        expect(412, ErrorCode.PRECONDITION_FAILED, () -> alice.updateListing(id, change, null, null, tag, null));
+    }
+
+    static void replay() throws ApiException {
+        ListingCreate lamp = new ListingCreate().title("Lamp").content("Brass.");
+        ApiResponse<Created> first = alice.createListingWithHttpInfo(lamp, null, null, "lamp-1", null);
+        ApiResponse<Created> second = alice.createListingWithHttpInfo(lamp, null, null, "lamp-1", null);
+        check(first.getData().equals(second.getData()), "another listing was created");
+        check(second.getHeaders().containsKey("idempotent-replayed"), "the create was not replayed");
+    }
+
+    static void runBatch(long id) throws ApiException {
+        OperationRef chair = new OperationRef();
+        chair.setActualInstance("chair");
+        CreateOperation create = new CreateOperation().op(CreateOperation.OpEnum.CREATE).ref(chair)
+                .listing(new ListingCreate().title("Chair").content("Oak."));
+        UpdateOperation update = new UpdateOperation().op(UpdateOperation.OpEnum.UPDATE).id(id)
+                .changes(new ListingUpdate().region("Otago"));
+        DeleteOperation delete = new DeleteOperation().op(DeleteOperation.OpEnum.DELETE).id(1L);
+        Batch batch = new Batch().operations(List.of(
+                new BatchOperation(create), new BatchOperation(update), new BatchOperation(delete)));
+        List<BatchResult> results = alice.runBatch(batch, null, null, null, null).getResults();
+        CreateResult made = (CreateResult) results.get(0).getActualInstance();
+        check(made.getBody().getId() > 0 && made.getRef().getActualInstance().equals("chair"), "the create: " + made);
+        check(results.get(1).getActualInstance() instanceof ChangeResult, "the update: " + results.get(1));
+        FailedResult failed = (FailedResult) results.get(2).getActualInstance();
+        check(failed.getBody().getError().equals("Listing not found"), "the delete: " + failed);
+    }
+
+    static void deleteAndRestore(long id) throws Exception {
+        alice.deleteListing(id, null, null, null, null);
+        expect(404, ErrorCode.LISTING_NOT_FOUND, () -> read(id));
+        alice.restoreListing(id, null, null, null, null);
+        check(!read(id).getData().getIsActive(), "a restored listing is active");
+    }
+
+    static void readErrors(long id) throws Exception {
+        ListingsApi bob = connect(System.getenv("BOB_KEY"));
+        ListingsApi charlie = connect(System.getenv("CHARLIE_KEY"));
+        expect(401, ErrorCode.INVALID_API_KEY, () -> connect("wrong").getListing(id, null, null, null, null));
+        expect(403, ErrorCode.PLAN_EXPIRED, () -> charlie.getListing(id, null, null, null, null));
+        expect(403, ErrorCode.NOT_OWNER, () -> bob.getListing(id, null, null, null, null));
+        expect(429, ErrorCode.RATE_LIMITED, () -> {
+            for (int count = 0; count < 100; count++) {
+                bob.listListings(null, null, null, null, null, null, null, null, null, null, null, null, null, null, null);
+            }
+        });
+    }
+
+    /** Check that a call fails with this status and code, and a typed body. */
+    static void expect(int status, ErrorCode code, Call call) throws Exception {
+        try {
+            call.run();
+        } catch (ApiException error) {
+            ApiError body = new ApiClient().getObjectMapper().readValue(error.getResponseBody(), ApiError.class);
+            check(!body.getError().isEmpty(), "the body is " + body);
+            check(error.getCode() == status, "the status is " + error.getCode() + " instead of " + status);
+            String found = error.getResponseHeaders().firstValue("X-Error-Code").orElse("");
+            check(ErrorCode.fromValue(found) == code, "the code is " + found + " instead of " + code);
+            return;
+        }
+        throw new AssertionError("no error with status " + status);
+    }
+
+    static void check(boolean holds, String message) {
+        if (!holds) {
+            throw new AssertionError(message);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+"""One life cycle with httpx and the models that datamodel-code-generator makes."""
+
+import os
+import sys
+from typing import TypeVar
+
+import httpx
+from models import (
+    ApiError,
+    Batch,
+    BatchOperation,
+    BatchResults,
+    ChangeResult,
+    Created,
+    CreateOperation,
+    CreateResult,
+    DeleteOperation,
+    ErrorCode,
+    FailedResult,
+    Listing,
+    ListingCreate,
+    Listings,
+    ListingUpdate,
+    OperationRef,
+    PriceType,
+    UpdateOperation,
+)
+from pydantic import BaseModel
+
+Model = TypeVar("Model", bound=BaseModel)
+LISTINGS = "/api/v1/listings"
+
+
+def connect(key: str) -> httpx.Client:
+    """Return a client that sends this key."""
+    return httpx.Client(base_url=os.environ["LISTINGS_URL"], headers={"X-API-Key": key})
+
+
+alice = connect(os.environ["ALICE_KEY"])
+
+
+def encode(body: BaseModel) -> dict[str, object]:
+    """Return the JSON of the fields that were set."""
+    return body.model_dump(mode="json", exclude_unset=True)
+
+
+def expect(kind: type[Model], response: httpx.Response) -> Model:
+    """Return the body of a success."""
+    assert response.is_success, response.text
+    return kind.model_validate_json(response.content)
+
+
+def expect_error(response: httpx.Response, status: int, code: ErrorCode) -> None:
+    """Check that a request failed with this status and code."""
+    assert ApiError.model_validate_json(response.content).error
+    assert (response.status_code, ErrorCode(response.headers["X-Error-Code"])) == (status, code)
+
+
+def create(title: str, price: float) -> int:
+    """Create a listing, and return its id."""
+    listing = ListingCreate(title=title, content="Solid heart rimu.", price=price, price_type=PriceType.negotiable)
+    return expect(Created, alice.post(LISTINGS, json=encode(listing))).id
+
+
+def read(number: int) -> Listing:
+    """Return one of alice's listings."""
+    return expect(Listing, alice.get(f"{LISTINGS}/{number}"))
+
+
+def list_by_pages() -> None:
+    """Create two more listings, and read all three in pages of two."""
+    create("Road bike", 950)
+    create("Guitar", 300)
+    found: set[int] = set()
+    url: str | None = f"{LISTINGS}?limit=2&sort=id"
+    while url is not None:
+        page = alice.get(url)
+        found.update(listing.id for listing in expect(Listings, page).listings)
+        url = page.links.get("next", {}).get("url")
+    assert len(found) == 3
+
+
+def update_one_field(number: int) -> None:
+    """Change the price, see that nothing else moved, and be rejected with the old tag."""
+    before, path = alice.get(f"{LISTINGS}/{number}"), f"{LISTINGS}/{number}"
+    change, tag = encode(ListingUpdate(price=1100.5)), {"If-Match": before.headers["ETag"]}
+    assert change == {"price": 1100.5}
+    assert alice.patch(path, json=change, headers=tag).is_success
+    after = read(number)
+    assert after.price == 1100.5
+    unmoved = {"price", "updated_at"}
+    assert after.model_dump(exclude=unmoved) == expect(Listing, before).model_dump(exclude=unmoved)
+    expect_error(alice.patch(path, json=change, headers=tag), 412, ErrorCode.precondition_failed)
+
+
+def replay() -> None:
+    """Send the same create twice: it runs once."""
+    body = encode(ListingCreate(title="Lamp", content="Brass."))
+    first, second = (alice.post(LISTINGS, json=body, headers={"Idempotency-Key": "lamp-1"}) for _ in range(2))
+    assert expect(Created, first).id == expect(Created, second).id
+    assert second.headers["Idempotent-Replayed"] == "true"
+
+
+def run_mixed_batch(number: int) -> None:
+    """Run a batch of which one operation fails."""
+    chair = ListingCreate(title="Chair", content="Oak.")
+    operations: list[CreateOperation | UpdateOperation | DeleteOperation] = [
+        CreateOperation(op="create", ref=OperationRef("chair"), listing=chair),
+        UpdateOperation(op="update", id=number, changes=ListingUpdate(region="Otago")),
+        DeleteOperation(op="delete", id=1),
+    ]
+    batch = Batch(operations=[BatchOperation(operation) for operation in operations])
+    answer = expect(BatchResults, alice.post(f"{LISTINGS}/batch", json=encode(batch)))
+    made, changed, failed = (result.root for result in answer.results)
+    assert isinstance(made, CreateResult)
+    assert isinstance(changed, ChangeResult)
+    assert isinstance(failed, FailedResult)
+    assert (made.ref, made.body.id > 0, failed.body.error) == (OperationRef("chair"), True, "Listing not found")
+
+
+def delete_and_restore(number: int) -> None:
+    """Delete a listing and restore it: it is inactive."""
+    path = f"{LISTINGS}/{number}"
+    assert alice.delete(path).is_success
+    expect_error(alice.get(path), 404, ErrorCode.listing_not_found)
+    assert alice.post(f"{path}/restore").is_success
+    assert not read(number).is_active
+
+
+def read_errors(number: int) -> None:
+    """Be rejected in every way that a key can be."""
+    path, bob = f"{LISTINGS}/{number}", connect(os.environ["BOB_KEY"])
+    expect_error(connect("wrong").get(path), 401, ErrorCode.invalid_api_key)
+    expect_error(connect(os.environ["CHARLIE_KEY"]).get(path), 403, ErrorCode.plan_expired)
+    expect_error(bob.get(path), 403, ErrorCode.not_owner)
+    for _ in range(100):
+        last = bob.get(LISTINGS)
+        if last.is_error:
+            break
+    expect_error(last, 429, ErrorCode.rate_limited)
+
+
+table = create("Rimu table", 249999.99)
+assert (read(table).price, read(table).price_type) == (249999.99, PriceType.negotiable)
+list_by_pages()
+update_one_field(table)
+replay()
+run_mixed_batch(table)
+delete_and_restore(table)
+read_errors(table)
+sys.stdout.write("datamodel-code-generator: the life cycle is complete\n")

@@ -1,0 +1,116 @@
+"""Response bodies in unlinked temporary files, which together have a limited size."""
+
+import asyncio
+import errno
+import os
+import tempfile
+from pathlib import Path
+from typing import IO
+
+from listings.domain.errors import Unavailable
+
+_BUFFER_BYTES = 256 * 1024  # written at a time
+_MIN_FREE_BYTES = 256 * 1024 * 1024  # of the disk, for the database
+_WAITS = {errno.EAGAIN, errno.EOPNOTSUPP}  # the pages are not in memory, or the file system can't tell
+
+
+class BodyFolder:
+    """The folder of temporary files, and the disk space that they use."""
+
+    def __init__(self, path: Path | None, max_bytes: int) -> None:
+        self._path = path or Path(tempfile.gettempdir())
+        self._max_bytes = max_bytes
+        self.bytes = 0
+
+    @property
+    def is_half_full(self) -> bool:
+        """Whether half of the space is in use."""
+        return self.bytes > self._max_bytes // 2
+
+    def create(self) -> IO[bytes]:
+        """Create a file without a name."""
+        return tempfile.TemporaryFile(dir=self._path, buffering=0)
+
+    def reserve(self, count: int) -> None:
+        """Count bytes that are about to be written. Raises Unavailable if there is no room for them."""
+        status = os.statvfs(self._path)
+        if self.bytes + count > self._max_bytes or status.f_bavail * status.f_frsize < _MIN_FREE_BYTES:
+            raise Unavailable("There is no room for another large list", retry_after=10)
+        self.bytes += count
+
+
+class BodyFile:
+    """A body that is written once and then read by any number of responses. Small bodies have no file."""
+
+    def __init__(self, folder: BodyFolder) -> None:
+        self._folder = folder
+        self._file: IO[bytes] | None = None
+        self._buffer = bytearray()
+        self._reserved = 0
+        self._references = 1
+        self.size = 0
+
+    def __del__(self) -> None:
+        """Close the file of an application that has ended."""
+        if self._file is not None:
+            self._file.close()
+
+    async def write(self, data: bytes) -> None:
+        """Add to the end. Raises Unavailable if the disk is full."""
+        self.size += len(data)
+        self._buffer += data
+        if len(self._buffer) >= _BUFFER_BYTES:
+            await self._flush()
+
+    async def finish(self) -> bytes | None:
+        """End the body. Return it if it is small."""
+        if self._file is None:
+            return bytes(self._buffer)
+        await self._flush()
+        return None
+
+    async def read(self, offset: int, count: int) -> bytes:
+        """Return at most `count` bytes, and at least one."""
+        if self._file is None:
+            raise AssertionError("A small body has no file")
+        descriptor, buffer = self._file.fileno(), bytearray(count)
+        try:
+            size = os.preadv(descriptor, [buffer], offset, os.RWF_NOWAIT)
+        except OSError as error:
+            if error.errno not in _WAITS:
+                raise
+            size = await asyncio.to_thread(os.preadv, descriptor, [buffer], offset)
+        if not size:
+            raise EOFError(f"The file has less than {self.size} bytes")
+        del buffer[size:]
+        return bytes(buffer)
+
+    def acquire(self) -> None:
+        """Keep the file until `release` is called once more."""
+        self._references += 1
+
+    def release(self) -> None:
+        """Close the file with the last release."""
+        self._references -= 1
+        if self._references:
+            return
+        self._folder.bytes -= self._reserved
+        if self._file is not None:
+            self._file.close()
+
+    async def _flush(self) -> None:
+        data, self._buffer = self._buffer, bytearray()
+        self._folder.reserve(len(data))
+        self._reserved += len(data)
+        try:
+            if self._file is None:
+                self._file = self._folder.create()
+            await asyncio.to_thread(_write_all, self._file, data)  # a write may wait for the disk
+        except OSError as error:
+            raise Unavailable(f"A large list can't be stored: {error.strerror}", retry_after=10) from error
+
+
+def _write_all(file: IO[bytes], data: bytearray) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) :]

@@ -1,0 +1,143 @@
+"""Lists: small ones are built in memory, and cached; large ones are written to a file, and shared by their readers."""
+
+import asyncio
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from listings.api import codec
+from listings.api.body_files import BodyFile, BodyFolder
+from listings.api.codec import Response
+from listings.api.params import PLAIN, ListRequest
+from listings.api.request import Request
+from listings.api.response_cache import WHOLE_LIST
+from listings.contract.listings import LargeListError
+from listings.domain.errors import Unavailable
+from listings.domain.model import Caller
+from listings.service import Services
+
+MAX_FILE_BYTES = 4 * 1024 * 1024 * 1024
+_CONCURRENT = 2  # large lists that are read at the same time
+_MAX_PENDING = 64  # large lists that are read or wait for it
+_MAX_PENDING_PER_ACCOUNT = 4
+_KEEP_SECONDS = 30.0  # for the next client that requests the same list
+
+_Key: TypeAlias = tuple[int, str, tuple[tuple[str, str], ...]]
+"""The account, the entity tag, which names the revision, and the parameters as they were sent."""
+
+Cursor: TypeAlias = tuple[str | int, int]
+
+
+class _Large(NamedTuple):
+    """A large list that is being made, or was made a moment ago."""
+
+    task: asyncio.Task[Response]
+    file: BodyFile
+
+
+class Lists:
+    """Builds the responses to list requests."""
+
+    def __init__(self, services: Services, folder: Path | None, max_file_bytes: int) -> None:
+        """`max_file_bytes` limits the temporary files together."""
+        self._services = services
+        self._folder = BodyFolder(folder, max_file_bytes)
+        self._large: dict[_Key, _Large] = {}
+        self._slots = asyncio.Semaphore(_CONCURRENT)
+
+    def find_cached(self, request: Request, wanted: ListRequest, revision: int) -> Response | None:
+        """Return a list that was read at `revision` or later if it is cached in memory."""
+        if wanted is not PLAIN:
+            return None
+        return request.cache.find(request.caller.account_id, revision, WHOLE_LIST)
+
+    async def get(self, request: Request, wanted: ListRequest, revision: int, tag: str) -> Response:
+        """Return a list that was read at `revision` or later. The caller must release its file."""
+        account_id = request.caller.account_id
+        if (account_id, tag, wanted.pairs) not in self._large:
+            try:
+                return await self._get_small(request, wanted, revision, tag)
+            except LargeListError:
+                pass
+        response = await self._get_large(request.caller, wanted, tag)
+        if response.file is None and wanted is PLAIN:
+            request.cache.store(account_id, revision, WHOLE_LIST, response)
+        return response
+
+    def clear(self) -> None:
+        """Make all lists anew."""
+        for key in list(self._large):
+            self._forget(key)
+
+    async def _get_small(self, request: Request, wanted: ListRequest, revision: int, tag: str) -> Response:
+        if wanted is not PLAIN:
+            page = await self._services.listings.find(request.caller, wanted.query)
+            body = codec.encode_list(page.listings, wanted.include)
+            return Response(200, body, _format_link(wanted, page.next_cursor), tag=tag)
+        body = codec.encode_list(await self._services.listings.list_active(request.caller))
+        response = codec.with_head(Response(200, body, tag=tag))
+        request.cache.store(request.caller.account_id, revision, WHOLE_LIST, response)
+        return response
+
+    async def _get_large(self, caller: Caller, wanted: ListRequest, tag: str) -> Response:
+        """Wait for the list, which is made once for all clients that request it."""
+        key = (caller.account_id, tag, wanted.pairs)
+        large = self._large.get(key) or self._start(key, caller, wanted, tag)
+        large.file.acquire()
+        try:
+            response = await asyncio.shield(large.task)
+        except BaseException:
+            large.file.release()
+            raise
+        if response.file is None:
+            large.file.release()
+        return response
+
+    def _start(self, key: _Key, caller: Caller, wanted: ListRequest, tag: str) -> _Large:
+        pending = [account_id for (account_id, *_), one in self._large.items() if not one.task.done()]
+        if len(pending) >= _MAX_PENDING or pending.count(caller.account_id) >= _MAX_PENDING_PER_ACCOUNT:
+            raise Unavailable("Too many large lists are requested")
+        if self._folder.is_half_full:
+            self._forget_complete()
+        loop, file = asyncio.get_running_loop(), BodyFile(self._folder)
+        large = self._large[key] = _Large(loop.create_task(self._make(file, caller, wanted, tag)), file)
+        large.task.add_done_callback(lambda task: self._keep(key, task))
+        return large
+
+    def _keep(self, key: _Key, task: asyncio.Task[Response]) -> None:
+        if task.cancelled() or task.exception() is not None or task.result().file is None:
+            self._forget(key)
+        else:
+            asyncio.get_running_loop().call_later(_KEEP_SECONDS, self._forget, key)
+
+    def _forget_complete(self) -> None:
+        for key in [key for key, large in self._large.items() if large.task.done()]:
+            self._forget(key)
+
+    def _forget(self, key: _Key) -> None:
+        large = self._large.pop(key, None)
+        if large is not None:
+            large.file.release()
+
+    async def _make(self, file: BodyFile, caller: Caller, wanted: ListRequest, tag: str) -> Response:
+        async with self._slots:
+            next_cursor = await self._write(file, caller, wanted)
+        body, headers = await file.finish(), _format_link(wanted, next_cursor)
+        response = Response(200, b"", headers, tag=tag, file=file)
+        if body is not None:  # it only took long to find
+            response = Response(200, body, headers, tag=tag)
+        return codec.with_head(response)
+
+    async def _write(self, file: BodyFile, caller: Caller, wanted: ListRequest) -> Cursor | None:
+        """Write the list. Return the cursor of the next page, if there is one."""
+        separator = b""
+        await file.write(codec.LIST_BEGIN)
+        async with self._services.listings.read(caller, wanted.query) as page:
+            async for listings in page.read():
+                await file.write(separator + codec.encode_records(listings, wanted.include))
+                separator = b","
+        await file.write(codec.LIST_END)
+        return page.next_cursor
+
+
+def _format_link(wanted: ListRequest, next_cursor: Cursor | None) -> bytes:
+    return b"" if next_cursor is None else codec.format_link(wanted.build_next_url(codec.LISTINGS_PATH, next_cursor))

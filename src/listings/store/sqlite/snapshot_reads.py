@@ -1,0 +1,87 @@
+"""Read lists of any size from a snapshot, on a connection of their own, while the event loop does other work."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from listings.contract.listings import Pieces
+from listings.domain import tokenizer
+from listings.domain.errors import Unavailable
+from listings.domain.model import ListingQuery
+from listings.store import sql
+from listings.store.mapping import Partition, Row, build_listing
+from listings.store.sqlite import search
+from listings.store.sqlite.connections import open_reader
+
+T = TypeVar("T")
+
+_CACHE_KIBIBYTES = 1024
+_READ_PIECE = sql.to_sqlite(search.READ_PIECE)
+
+
+class SnapshotReads:
+    """Reads lists. A thread finds which listings they have. The event loop reads these in pieces."""
+
+    def __init__(self, path: Path, build_error: Callable[[Exception], Unavailable]) -> None:
+        """`build_error` returns the error of a failed read. It may be called in the thread."""
+        self._path = path
+        self._build_error = build_error
+        self._thread = ThreadPoolExecutor(1, "listings-lists")
+        self._turn = asyncio.Lock()  # one piece is read per iteration of the event loop
+
+    @asynccontextmanager
+    async def read(self, partition: Partition, query: ListingQuery) -> AsyncIterator[Pieces]:
+        """Yield the matching listings; see `ListingStore.read_listings`."""
+        connection = await self._run(self._begin)
+        try:
+            pieces, scanned = await self._run(partial(self._find_pieces, connection, partition, query))
+            yield self._read_pieces(connection, pieces, query.words if scanned else ())
+        finally:
+            await self._run(connection.close)
+
+    def close(self) -> None:
+        """End the thread. No list may be read any longer."""
+        self._thread.shutdown(cancel_futures=True)
+
+    async def _read_pieces(self, connection: apsw.Connection, pieces: list[str], words: tuple[str, ...]) -> Pieces:
+        for ids in pieces:
+            async with self._turn:
+                listings = [build_listing(row) for row in self._fetch(connection, _READ_PIECE, (ids,))]
+                if words:
+                    listings = [one for one in listings if tokenizer.matches((one.title, one.content), words)]
+                await asyncio.sleep(0)
+            yield listings
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except RuntimeError as error:  # the thread has ended
+            raise Unavailable("The service is stopping") from error
+
+    def _begin(self) -> apsw.Connection:
+        try:
+            connection = open_reader(self._path, _CACHE_KIBIBYTES)
+            search.prepare(connection)
+            connection.execute("BEGIN").fetchall()
+        except apsw.Error as error:
+            raise self._build_error(error) from error
+        return connection
+
+    def _find_pieces(
+        self, connection: apsw.Connection, partition: Partition, query: ListingQuery
+    ) -> tuple[list[str], bool]:
+        return search.find_pieces(
+            lambda statement, values: self._fetch(connection, sql.to_sqlite(statement), values), partition, query
+        )
+
+    def _fetch(self, connection: apsw.Connection, statement: str, values: Row) -> list[Row]:
+        try:
+            return connection.execute(statement, values).fetchall()
+        except apsw.Error as error:
+            raise self._build_error(error) from error

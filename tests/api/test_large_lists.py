@@ -1,0 +1,171 @@
+"""Lists that are too large for memory: they are sent from a file, and look like any other list."""
+
+import asyncio
+import json
+import re
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from listings.api import body_files, codec, lists
+from listings.domain.model import Caller, NewListing
+from listings.store.sqlite import store
+from tests.api.helpers import LISTINGS
+from tests.harness import Harness, Person, Reply, fetch
+
+LONG = "Brass. " * 10_000 + "\x01💡"  # 70 kB
+QUERIES = ("sort=title", "status=all&sort=-price", "q=lamp", "q=brass", "q=rimu", "include=all")
+ENGINES = pytest.mark.every_engine
+
+
+def create_lamps(harness: Harness, person: Person, count: int = 12) -> list[int]:
+    """Store listings, two of three with a long text; return their ids, newest first."""
+
+    async def work() -> list[int]:
+        caller = await harness.services.access.authenticate(person.key)
+        news = [NewListing(title=f"Lamp {n % 5}", content=LONG if n % 3 else "Short.") for n in range(count)]
+        return [(await harness.services.listings.create(caller, new)).listing_id for new in news]
+
+    return harness.run(work())[::-1]
+
+
+def request(harness: Harness, person: Person, query: str = "", method: str = "GET") -> Coroutine[Any, Any, Reply]:
+    headers = [(b"x-api-key", person.key.encode())]
+    return fetch(harness.application, method, LISTINGS + query, headers, [b""])
+
+
+def count_files(folder: Path) -> int:
+    """Count the unlinked files of this process in a folder."""
+    links = [str(entry.readlink()) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
+    return sum(link.startswith(f"{folder}/") and link.endswith("(deleted)") for link in links)
+
+
+@ENGINES
+@pytest.mark.decision("G16")
+def test_a_large_list_has_the_bytes_of_its_records(harness: Harness, tmp_path: Path) -> None:
+    alice = harness.person("alice")
+    ids = create_lamps(harness, alice)
+    records = [harness.fetch("GET", f"{LISTINGS}/{listing_id}", key=alice.key).body for listing_id in ids]
+    reply = harness.fetch("GET", LISTINGS, key=alice.key)
+    assert reply.body == b'{"listings":[%b]}' % b",".join(records)
+    assert reply.headers["content-length"] == str(len(reply.body))
+    assert count_files(tmp_path) == 1
+    head = harness.fetch("HEAD", LISTINGS, key=alice.key)
+    assert (head.body, head.headers["content-length"]) == (b"", str(len(reply.body)))
+    same = harness.fetch("GET", LISTINGS, key=alice.key, headers={"If-None-Match": reply.headers["etag"]})
+    assert (same.status, same.headers["etag"]) == (304, reply.headers["etag"])
+
+
+@ENGINES
+@pytest.mark.parametrize(
+    "query", ["sort=title", "status=all&sort=-price", "q=lamp", "q=brass", "q=rimu", "include=all"]
+)
+def test_pages_of_long_listings_join_up(harness: Harness, query: str) -> None:
+    alice = harness.person("alice")
+    create_lamps(harness, alice)
+    whole = harness.fetch("GET", f"{LISTINGS}?{query}", key=alice.key).json()["listings"]
+    assert len(whole) == {"q=brass": 8, "q=rimu": 0}.get(query, 12)
+    found, url = [], f"{LISTINGS}?{query}&limit=5"
+    while url:
+        page = harness.fetch("GET", url, key=alice.key)
+        assert len(page.json()["listings"]) <= 5
+        found += page.json()["listings"]
+        url = (re.findall("<(.*)>", page.headers.get("link", "")) or [""])[0]
+    assert found == whole
+
+
+def test_clients_that_request_the_same_list_share_a_file(
+    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "_KEEP_SECONDS", 0.0)
+    alice = harness.person("alice")
+    create_lamps(harness, alice)
+
+    async def read() -> tuple[list[Reply], int]:
+        replies = [asyncio.ensure_future(request(harness, alice)) for _ in range(5)]
+        most = 0
+        while not all(reply.done() for reply in replies):
+            await asyncio.sleep(0)
+            most = max(most, count_files(tmp_path))
+        await asyncio.sleep(0.01)
+        return [reply.result() for reply in replies], most
+
+    replies, most = harness.run(read())
+    assert {reply.status for reply in replies} == {200}
+    assert len({reply.body for reply in replies}) == 1
+    assert (most, count_files(tmp_path)) == (1, 0)
+
+
+def test_a_small_list_that_takes_long_to_find_is_cached(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    alice = harness.person("alice")
+    create_lamps(harness, alice, 2)
+    quick = harness.fetch("GET", f"{LISTINGS}?status=active", key=alice.key)
+    monkeypatch.setattr(store, "_MAX_READ_SECONDS", -1.0)
+    monkeypatch.setattr(store, "_MAX_WAIT_SECONDS", -1.0)
+    slow = harness.fetch("GET", LISTINGS, key=alice.key)
+    monkeypatch.setattr(store, "_LIST_LISTINGS", "not read again")
+    again = harness.fetch("GET", LISTINGS, key=alice.key)
+    assert again.body == slow.body == quick.body
+
+
+@ENGINES
+def test_an_edit_is_seen_by_the_next_request(harness: Harness) -> None:
+    alice = harness.person("alice")
+    ids = create_lamps(harness, alice)
+    for title in ("one", "two"):
+        harness.fetch("PATCH", f"{LISTINGS}/{ids[3]}", key=alice.key, json={"title": title})
+        assert harness.fetch("GET", LISTINGS, key=alice.key).json()["listings"][3]["title"] == title
+
+
+def test_without_room_on_the_disk_a_large_list_is_503(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Harness(tmp_path, list_file_bytes=str(1024 * 1024)) as harness:
+        alice, bob = harness.person("alice"), harness.person("bob")
+        create_lamps(harness, alice, 30)  # 1.4 MB
+        create_lamps(harness, bob)
+        refused = harness.fetch("GET", LISTINGS, key=alice.key)
+        assert (refused.status, refused.headers["retry-after"]) == (503, "10")
+        assert harness.fetch("GET", LISTINGS, key=bob.key).status == 200
+        assert harness.fetch("GET", f"{LISTINGS}?limit=3", key=alice.key).status == 200
+        monkeypatch.setattr(body_files, "_MIN_FREE_BYTES", 1 << 60)
+        assert harness.fetch("GET", f"{LISTINGS}?limit=20", key=alice.key).status == 503
+        monkeypatch.undo()
+        assert harness.fetch("GET", f"{LISTINGS}?limit=20", key=alice.key).status == 200
+
+
+def test_an_account_can_request_only_a_few_large_lists_at_once(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "_MAX_PENDING_PER_ACCOUNT", 2)
+    alice, bob = harness.person("alice"), harness.person("bob")
+    create_lamps(harness, alice)
+    create_lamps(harness, bob)
+
+    async def read() -> list[Reply]:
+        tasks = [request(harness, alice, f"?limit={number}") for number in range(9, 12)]
+        return await asyncio.gather(*tasks, request(harness, bob))
+
+    *replies, other = harness.run(read())
+    assert sorted(reply.status for reply in replies) == [200, 200, 503]
+    assert [reply.headers["retry-after"] for reply in replies if reply.status == 503] == ["1"]
+    assert other.status == 200
+
+
+def test_a_request_without_enough_memory_is_503(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(_caller: Caller) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(harness.services.listings, "list_active", fail)
+    reply = harness.fetch("GET", LISTINGS, key=harness.person("alice").key)
+    assert (reply.status, reply.headers["retry-after"]) == (503, "1")
+
+
+def test_a_list_in_pieces_is_encoded_like_one(harness: Harness) -> None:
+    alice = harness.person("alice")
+    ids = create_lamps(harness, alice, 3)
+    listings = [harness.run(harness.store.get_listing(listing_id)) for listing_id in ids]
+    records = [listing for listing in listings if listing is not None]
+    pieces = codec.encode_records(records[:1], frozenset()), codec.encode_records(records[1:], frozenset())
+    assert codec.LIST_BEGIN + b",".join(pieces) + codec.LIST_END == codec.encode_list(records)
+    assert json.loads(codec.encode_list(records))["listings"][0]["id"] == ids[0]

@@ -1,0 +1,143 @@
+"""Clients that read large responses slowly or not at all."""
+
+import select
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from listings.api import lists
+from listings.http import connection as connections
+from listings.http import unsent_bytes
+from listings.http.connection import ConnectionLimits
+from tests.api.test_large_lists import count_files
+from tests.harness import Cast, Person, RunningService
+from tests.http.raw import Connection, request
+
+PATH = "/api/v1/listings"
+SMALL_BUFFER = 4096
+WRITE_SECONDS = 1.0
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
+    limits = ConnectionLimits(write_seconds=WRITE_SECONDS)
+    with RunningService(tmp_path_factory.mktemp("unread"), limits=limits) as service:
+        yield service
+
+
+@pytest.fixture
+def cast(service: RunningService) -> Cast:
+    """The cast, each with a list of 1 MB."""
+    cast = service.cast()
+    for person in cast[:2]:
+        fill(service, person)
+    return cast
+
+
+def fill(service: RunningService, person: Person) -> None:
+    body = b'{"title": "Large", "content": "%s"}' % (b"x" * 100_000)
+    with Connection(service) as connection:
+        for _ in range(10):
+            assert connection.send(request("POST", PATH, person.key, body=body)).read_response().status == 201
+
+
+def request_without_reading(service: RunningService, person: Person) -> Connection:
+    connection = Connection(service, receive_buffer=SMALL_BUFFER).send(request("GET", PATH, person.key))
+    assert select.select([connection.socket], [], [], 10)[0]  # the response has begun
+    time.sleep(0.1)  # until the kernel's buffers are full
+    return connection
+
+
+def get_status(service: RunningService, person: Person, path: str = PATH) -> tuple[int, str]:
+    with Connection(service) as connection:
+        response = connection.send(request("GET", path, person.key)).read_response()
+        return response.status, response.headers.get("retry-after", "")
+
+
+def test_pipelined_large_lists_arrive_in_order(service: RunningService, cast: Cast) -> None:
+    with Connection(service) as connection:
+        connection.send(*(request("GET", path, cast.alice.key) for path in (PATH, "/healthz", PATH, "/healthz")))
+        sizes = [len(connection.read_response().body) for _ in range(4)]
+    assert sizes[0] == sizes[2] > 1_000_000
+    assert sizes[1] == sizes[3] < 100
+
+
+def test_a_connection_closes_after_a_large_list_if_asked_to(service: RunningService, cast: Cast) -> None:
+    with Connection(service).send(request("GET", PATH, cast.alice.key, b"Connection: close")) as connection:
+        response = connection.read_response()
+        assert (response.headers["connection"], len(response.json()["listings"])) == ("close", 10)
+        assert connection.is_closed()
+
+
+def test_a_client_that_reads_below_the_minimum_rate_is_dropped(service: RunningService, cast: Cast) -> None:
+    started = time.monotonic()
+    with Connection(service, SMALL_BUFFER).send(request("GET", PATH, cast.alice.key)) as connection:
+        with suppress(ConnectionError):
+            while connection.socket.recv(400):  # 8 kB/s
+                time.sleep(0.05)
+                assert time.monotonic() - started < 15
+        assert time.monotonic() - started >= WRITE_SECONDS
+
+
+def test_a_client_that_reads_at_the_minimum_rate_gets_everything(service: RunningService, cast: Cast) -> None:
+    started, size = time.monotonic(), 0
+    with Connection(service, SMALL_BUFFER).send(
+        request("GET", PATH, cast.alice.key, b"Connection: close")
+    ) as connection:
+        while data := connection.socket.recv(20_000):
+            size += len(data)
+            time.sleep(0.02)
+    assert time.monotonic() - started > 1.5 * WRITE_SECONDS
+    assert size > 1_000_000
+
+
+def test_unread_bytes_of_a_key_are_limited(
+    service: RunningService, cast: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unsent_bytes, "_MAX_BYTES_OF_OWNER", 1)
+    with request_without_reading(service, cast.alice):
+        assert get_status(service, cast.alice) == (503, "1")
+        assert get_status(service, cast.alice, "/healthz")[0] == 200
+        assert get_status(service, cast.alice, f"{PATH}?limit=1&type=job")[0] == 200
+        assert get_status(service, cast.bob)[0] == 200
+    wait_until_ok(service, cast.alice)
+
+
+def test_beyond_the_limit_of_the_process_clients_that_do_not_read_are_dropped_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unsent_bytes, "_MAX_BYTES", 1)
+    monkeypatch.setattr(connections, "_HURRIED_SECONDS", 0.5)
+    with RunningService(tmp_path) as service:
+        alice, bob, _ = service.cast()
+        for person in (alice, bob):
+            fill(service, person)
+        with request_without_reading(service, alice):
+            assert get_status(service, bob) == (503, "1")
+            wait_until_ok(service, bob)
+
+
+def test_a_client_that_leaves_during_a_large_list_releases_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "_KEEP_SECONDS", 0.0)
+    with RunningService(tmp_path) as service:
+        alice = service.cast().alice
+        fill(service, alice)
+        with request_without_reading(service, alice):
+            assert count_files(tmp_path) == 1
+        end = time.monotonic() + 10
+        while count_files(tmp_path):
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        assert service.open_connections == 0
+
+
+def wait_until_ok(service: RunningService, person: Person) -> None:
+    end = time.monotonic() + 10
+    while get_status(service, person)[0] != 200:
+        assert time.monotonic() < end
+        time.sleep(0.05)

@@ -1,0 +1,79 @@
+"""A session counts as busy only while a statement runs. One that is cut leaves the pool."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from listings.domain.errors import Unavailable
+from listings.store.postgres.pool import Pool, PoolLimits, Session
+from listings.store.postgres.store import PostgresStore
+from tests.harness import TIMEOUT
+from tests.postgres_server import PostgresServer
+
+CUT = "Closed a session"
+FAILURES: dict[str, Callable[[Session], Awaitable[Any]]] = {
+    "fetch": lambda session: session.fetch("SELECT 1 / $1::integer", 0),
+    "fetch_many": lambda session: session.fetch_many("SELECT 1 / $1::integer", [(0,)]),
+    "a parameter": lambda session: session.fetch("SELECT $1::integer", "no number"),
+    "execute": lambda session: session.execute("SELECT 1 / 0"),
+    "prepare": lambda session: session.prepare("SELECT nothing"),
+}
+
+
+@pytest.fixture
+def url(postgres: PostgresServer) -> Iterator[str]:
+    with postgres.database() as url:
+        yield url
+
+
+@pytest.mark.parametrize("fail", FAILURES.values(), ids=FAILURES)
+def test_a_session_is_idle_after_a_failed_statement(
+    url: str, fail: Callable[[Session], Awaitable[Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        pool = Pool(url, PoolLimits(1, TIMEOUT))
+        await pool.open()
+        try:
+            session = await pool.acquire()
+            with pytest.raises((asyncpg.PostgresError, asyncpg.DataError)):
+                await fail(session)
+            pool.release(session)
+            _let_time_pass(pool)
+            assert pool.acquire_idle() is session
+        finally:
+            await pool.close()
+
+    asyncio.run(scenario())
+    assert CUT not in caplog.text
+
+
+def test_a_session_that_is_cut_leaves_the_pool_after_one_line(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        store = PostgresStore(url, PoolLimits(1, TIMEOUT))
+        await store.open()
+        try:
+            read = asyncio.create_task(store._read("SELECT pg_sleep(1000)"))  # noqa: SLF001 - slow enough
+            waiting = asyncio.create_task(store.get_account(1))
+            pool = store._pool  # noqa: SLF001 - the test moves its time
+            while not any(session.sent_at >= 0 for session in pool._sessions):  # noqa: SLF001, ASYNC110 - no event
+                await asyncio.sleep(0.01)
+            for _ in range(3):
+                _let_time_pass(pool)
+            assert await waiting is None  # on a new session
+            with pytest.raises(Unavailable, match="can't be reached"):
+                await read
+        finally:
+            await store.close()
+
+    asyncio.run(scenario())
+    assert caplog.text.count(CUT) == 1
+
+
+def _let_time_pass(pool: Pool) -> None:
+    """Let the pool believe that a statement's time is over."""
+    pool.second += 2 * TIMEOUT
+    pool._timer.cancel()  # type: ignore[union-attr]  # noqa: SLF001 - the next line starts another one
+    pool._tick()  # noqa: SLF001 - runs once a second
