@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.postgres_url import PostgresUrl
-from listings.ratelimit.mapped import LogFile, MappedLimiter, list_log_files
+from listings.ratelimit.mapped import MappedLimiter
+from listings.ratelimit.mapped_file import LogFile, list_log_files
 from listings.ratelimit.memory import MemoryLimiter
 from listings.settings import Settings
 from listings.store.migrations import Migration

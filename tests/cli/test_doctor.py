@@ -19,7 +19,7 @@ import apsw
 import pytest
 
 from listings.cli import checks
-from listings.ratelimit.mapped import list_log_files
+from listings.ratelimit.mapped_file import list_log_files
 from listings.store.migrations import UNFINISHED_COPY
 from listings.store.sqlite.connections import open_writer
 from tests.cli import terminal

@@ -15,7 +15,8 @@ from listings.contract.rate_limiter import RateLimiter
 from listings.contract.store import Store
 from listings.domain.account_limits import NO_LIMITS, AccountLimits
 from listings.domain.model import Account
-from listings.ratelimit.mapped import MachineClock, MappedLimiter
+from listings.ratelimit.mapped import MappedLimiter
+from listings.ratelimit.mapped_file import MachineClock
 from listings.ratelimit.memory import MemoryLimiter
 from listings.ratelimit.redis import RedisLimiter
 from listings.store.postgres.pool import PoolLimits

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 import uvloop
 
-from listings.ratelimit.mapped import MachineClock
+from listings.ratelimit.mapped_file import MachineClock
 
 Run: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 

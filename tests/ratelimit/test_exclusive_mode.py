@@ -14,8 +14,9 @@ import pytest
 
 from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain.errors import Unavailable
-from listings.ratelimit import mapped
-from listings.ratelimit.mapped import MachineClock, MappedLimiter
+from listings.ratelimit import mapped, mapped_file
+from listings.ratelimit.mapped import MappedLimiter
+from listings.ratelimit.mapped_file import MachineClock
 from listings.ratelimit.memory import MemoryLimiter
 from tests.harness import TIMEOUT
 from tests.ratelimit import lone
@@ -124,7 +125,7 @@ def test_the_remaining_process_returns_to_exclusive_mode(run: Run, database: Pat
 def test_a_replaced_file_is_not_used_exclusively(
     run: Run, database: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mapped, "_SHARED_POLLS", 0)
+    monkeypatch.setattr(mapped_file, "_SHARED_POLLS", 0)
 
     async def work() -> tuple[RateLimitDecision, RateLimitDecision]:
         async with maintained_limiter(database, machine.clock(), limit=3) as small:
@@ -193,7 +194,7 @@ def test_the_limit_is_exact_while_processes_come_and_go(
     """Compare many limiters of one file, whose maintenance runs constantly, with a single limiter in memory."""
     monkeypatch.setattr(mapped, "_POLL_SECONDS", 0.0)
     monkeypatch.setattr(mapped, "_JOIN_RETRY_SECONDS", 0.0)
-    monkeypatch.setattr(mapped, "_SHARED_POLLS", 2)
+    monkeypatch.setattr(mapped_file, "_SHARED_POLLS", 2)
     choice = random.Random(20)
     model = MemoryLimiter(4, 10, lambda: machine.uptime)
     is_exclusive = []

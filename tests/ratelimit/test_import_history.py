@@ -8,7 +8,8 @@ import pytest
 
 from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain.errors import Unavailable
-from listings.ratelimit.mapped import MappedLimiter, list_log_files
+from listings.ratelimit.mapped import MappedLimiter
+from listings.ratelimit.mapped_file import list_log_files
 from listings.ratelimit.redis import RedisLimiter
 from tests.harness import unused_port
 from tests.ratelimit.conftest import Machine, Run

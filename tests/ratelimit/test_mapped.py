@@ -12,7 +12,8 @@ import pytest
 
 from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain.errors import Unavailable
-from listings.ratelimit.mapped import MappedLimiter, _File, list_log_files
+from listings.ratelimit.mapped import MappedLimiter
+from listings.ratelimit.mapped_file import MappedFile, list_log_files
 from tests.harness import TIMEOUT
 from tests.ratelimit import rush
 from tests.ratelimit.conftest import Machine
@@ -38,7 +39,7 @@ class Limiter:
 
     def poll(self) -> None:
         """Run the maintenance once."""
-        self._limiter._for_each_file(_File.update_mode)  # noqa: SLF001 - it runs every 50 ms
+        self._limiter._for_each_file(MappedFile.update_mode)  # noqa: SLF001 - it runs every 50 ms
 
 
 def count_accepted(limiter: Limiter, hits: int, key: int = KEY) -> int:

@@ -19,7 +19,7 @@ from listings.contract.rate_limiter import RateLimiter
 from listings.domain.model import Caller, Listing
 from listings.http.asgi import ClientGoneError
 from listings.http.connection import HttpConnection
-from listings.ratelimit.mapped import MachineClock, _read_boot_id
+from listings.ratelimit.mapped_file import MachineClock, _read_boot_id
 from listings.ratelimit.memory import MemoryLimiter
 from listings.service.access import Access
 from listings.service.passwords import Passwords

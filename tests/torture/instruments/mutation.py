@@ -131,7 +131,8 @@ TESTS_BY_MODULE: Mapping[str, Sequence[str]] = {
         "tests/site/test_console_keys.py",
     ),
     "ratelimit/memory.py": ("tests/ratelimit/test_memory.py", "tests/conformance/test_limiter.py"),
-    "ratelimit/mapped.py": (
+    "ratelimit/mapped.py": ("tests/ratelimit/test_mapped.py", "tests/conformance/test_limiter.py"),
+    "ratelimit/mapped_file.py": (
         "tests/ratelimit/test_mapped.py",
         "tests/ratelimit/test_exclusive_mode.py",
         "tests/conformance/test_limiter.py",
