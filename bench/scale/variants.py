@@ -8,6 +8,7 @@ import asyncpg
 
 from listings.cli import main
 from listings.contract.listings import AddResult
+from listings.domain.account_limits import NO_LIMITS, AccountLimits
 from listings.domain.model import Listing, bucket_of
 from listings.store import sql
 from listings.store.postgres import store
@@ -20,8 +21,8 @@ STATEMENTS = "statements"
 class AsyncpgPoolStore(store.PostgresStore):
     """Reads listings through asyncpg's own pool with default settings, but all connections open from the start."""
 
-    def __init__(self, url: str, bounds: PoolLimits) -> None:
-        super().__init__(url, bounds)
+    def __init__(self, url: str, bounds: PoolLimits, account_limits: AccountLimits = NO_LIMITS) -> None:
+        super().__init__(url, bounds, account_limits=account_limits)
         self._address, self._sessions = url, bounds.sessions
         self._asyncpg_pool: Any = None
 

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import pytest
 
 from listings.api.app import Application
 from listings.api.docs.operations import ERROR_DOCS
 from listings.domain import api_keys
+from listings.domain.account_limits import AccountLimits
 from listings.domain.errors import STATUS, Code
 from listings.domain.model import Caller
 from listings.http.connection import ConnectionLimits
@@ -81,6 +82,16 @@ def reuse_idempotency_key(harness: Harness, key: str) -> Reply:
     return harness.fetch("POST", LISTINGS, key=key, json={**VALID, "price": 5}, headers=KEYED)
 
 
+def fill_account(harness: Harness, key: str) -> Reply:
+    """Create a listing beyond the number that an account may have."""
+    engine = cast("SqliteStore", harness.store).engine
+    limits, engine.limits = engine.limits, AccountLimits(listings=0)
+    try:
+        return harness.fetch("POST", LISTINGS, key=key, json=VALID)
+    finally:
+        engine.limits = limits
+
+
 FAILURES: dict[str, tuple[Code, Provoke]] = {
     "missing key": ("api_key_required", lambda harness, _: harness.fetch("GET", LISTINGS)),
     "unknown key": ("invalid_api_key", lambda harness, _: harness.fetch("GET", LISTINGS, key=api_keys.generate())),
@@ -134,6 +145,7 @@ FAILURES: dict[str, tuple[Code, Provoke]] = {
         "invalid_request",
         lambda harness, cast: harness.fetch("GET", f"{LISTINGS}?limit=0&sort=colour", key=cast.alice.key),
     ),
+    "full account": ("account_full", lambda harness, cast: fill_account(harness, cast.alice.key)),
     "stale update": (
         "precondition_failed",
         lambda harness, cast: harness.fetch(
@@ -249,6 +261,7 @@ def test_each_code_has_its_specified_status() -> None:
     assert (
         STATUS.items()
         >= {
+            "account_full": 400,
             "invalid_request": 400,
             "malformed_json": 400,
             "api_key_required": 401,

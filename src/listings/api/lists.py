@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
+from weakref import WeakValueDictionary
 
 from listings.api import codec
 from listings.api.body_files import BodyFile, BodyFolder
@@ -18,10 +19,11 @@ from listings.service import Services
 MAX_FILE_BYTES = 4 * 1024 * 1024 * 1024
 _CONCURRENT = 2  # large lists that are read at the same time
 _MAX_PENDING = 64  # large lists that are read or wait for it
-_MAX_PENDING_PER_ACCOUNT = 4
+_MAX_PENDING_PER_ACCOUNT = 16
 _KEEP_SECONDS = 30.0  # for the next client that requests the same list
 
-_Key: TypeAlias = tuple[int, str, tuple[tuple[str, str], ...]]
+_Pairs: TypeAlias = tuple[tuple[str, str], ...]
+_Key: TypeAlias = tuple[int, str, _Pairs]
 """The account, the entity tag, which names the revision, and the parameters as they were sent."""
 
 Cursor: TypeAlias = tuple[str | int, int]
@@ -42,7 +44,9 @@ class Lists:
         self._services = services
         self._folder = BodyFolder(folder, max_file_bytes)
         self._large: dict[_Key, _Large] = {}
+        self._waiting: dict[tuple[int, _Pairs], _Large] = {}  # those that are not being read yet
         self._slots = asyncio.Semaphore(_CONCURRENT)
+        self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()  # by account: one list at a time
 
     def find_cached(self, request: Request, wanted: ListRequest, revision: int) -> Response | None:
         """Return a list that was read at `revision` or later if it is cached in memory."""
@@ -79,9 +83,14 @@ class Lists:
         return response
 
     async def _get_large(self, caller: Caller, wanted: ListRequest, tag: str) -> Response:
-        """Wait for the list, which is made once for all clients that request it."""
+        """Wait for the list, which is made once for all clients that request it.
+
+        A list that is not being read yet will be at least as new as `tag`, so these clients share it too.
+        """
         key = (caller.account_id, tag, wanted.pairs)
-        large = self._large.get(key) or self._start(key, caller, wanted, tag)
+        large = self._large.get(key) or self._waiting.get((caller.account_id, wanted.pairs))
+        if large is None:
+            large = self._start(key, caller, wanted, tag)
         large.file.acquire()
         try:
             response = await asyncio.shield(large.task)
@@ -100,6 +109,7 @@ class Lists:
             self._forget_complete()
         loop, file = asyncio.get_running_loop(), BodyFile(self._folder)
         large = self._large[key] = _Large(loop.create_task(self._make(file, caller, wanted, tag)), file)
+        self._waiting[caller.account_id, wanted.pairs] = large
         large.task.add_done_callback(lambda task: self._keep(key, task))
         return large
 
@@ -119,7 +129,9 @@ class Lists:
             large.file.release()
 
     async def _make(self, file: BodyFile, caller: Caller, wanted: ListRequest, tag: str) -> Response:
-        async with self._slots:
+        turn = self._turns.setdefault(caller.account_id, asyncio.Lock())
+        async with turn, self._slots:
+            del self._waiting[caller.account_id, wanted.pairs]
             next_cursor = await self._write(file, caller, wanted)
         body, headers = await file.finish(), _format_link(wanted, next_cursor)
         response = Response(200, b"", headers, tag=tag, file=file)

@@ -64,8 +64,9 @@ class RequestLine(msgspec.Struct, gc=False):
 
 
 def open_stderr() -> BinaryIO:
-    """Return standard error without a buffer: at exit, Python would wait for the lock of a buffer in use."""
-    return open(sys.stderr.fileno(), "wb", buffering=0, closefd=False)
+    """Return standard error without its buffer: at exit, Python would wait for the lock of a buffer in use."""
+    stream: BinaryIO = getattr(sys.stderr.buffer, "raw", sys.stderr.buffer)
+    return stream
 
 
 def configure(stream: BinaryIO, level: int, *, as_json: bool, logger: str = "", pid: int | None = None) -> None:
