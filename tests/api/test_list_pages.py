@@ -30,11 +30,13 @@ in_every_order = pytest.mark.parametrize("sort", [f"{sign}{name}" for name in SO
 def get_next_query(response: httpx2.Response) -> str:
     """Return the query of the next page; "" on the last one."""
     if "Link" not in response.headers:
+        assert "X-Next-Cursor" not in response.headers
         return ""
     link = re.fullmatch(r'<([^<>"\s]+)>; rel="next"', response.headers["Link"])
     assert link is not None, response.headers["Link"]
     url = urlsplit(urljoin(str(response.request.url), link[1]))
     assert url.path == LISTINGS
+    assert parse_qs(url.query)["cursor"] == [response.headers["X-Next-Cursor"]]
     return f"?{url.query}"
 
 
@@ -322,3 +324,13 @@ def test_a_cursor_outlives_a_restart(tmp_path: Path) -> None:
     with Harness(tmp_path) as harness:
         after = harness.fetch("GET", path, key=key)
     assert (after.status, after.body, after.headers["etag"]) == (200, before.body, before.headers["etag"])
+
+
+@pytest.mark.decision("G17")
+def test_links_are_absolute_with_a_base_url(tmp_path: Path) -> None:
+    with Harness(tmp_path, base_url="https://market.example") as harness:
+        key = harness.person("alice").key
+        created = [harness.fetch("POST", LISTINGS, key=key, json={"title": "t", "content": "c"}) for _ in range(2)]
+        page = harness.fetch("GET", f"{LISTINGS}?limit=1", key=key)
+    assert created[0].headers["location"] == f"https://market.example{LISTINGS}/{created[0].json()['id']}"
+    assert page.headers["link"].startswith(f"<https://market.example{LISTINGS}?limit=1&cursor=")

@@ -109,9 +109,9 @@ def encode_records(listings: list[Listing], include: frozenset[str]) -> bytes:
     return encode([build_record(listing, include) for listing in listings])[1:-1]
 
 
-def format_link(next_url: str) -> bytes:
-    """Return the Link to the next page of a list (RFC 8288)."""
-    return f'link: <{next_url}>; rel="next"\r\n'.encode()
+def format_next_page(url: str, cursor: str) -> bytes:
+    """Return the Link to the next page of a list (RFC 8288), and its cursor for generated clients."""
+    return f'link: <{url}>; rel="next"\r\nx-next-cursor: {cursor}\r\n'.encode()
 
 
 def build_not_modified_response(tag: str) -> Response:
@@ -119,9 +119,9 @@ def build_not_modified_response(tag: str) -> Response:
     return Response(304, b"", tag=tag)
 
 
-def build_created_response(added: AddResult, headers: bytes, listing: Listing | None = None) -> Response:
+def build_created_response(added: AddResult, headers: bytes, base_url: str, listing: Listing | None = None) -> Response:
     """Return a 201 with Location and the new id, or the listing if it is given. A replayed response is marked."""
-    headers = f"location: {LISTINGS_PATH}/{added.listing_id}\r\n".encode() + headers
+    headers = f"location: {base_url}{LISTINGS_PATH}/{added.listing_id}\r\n".encode() + headers
     if added.replayed:
         headers = REPLAYED + headers
     if listing is None:

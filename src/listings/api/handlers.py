@@ -30,7 +30,7 @@ async def create_listing(services: Services, request: Request) -> Response:
     if options.dry_run and not added.replayed:
         return codec.build_message_response("listing would be created", headers)
     listing = await _find_created(services, request, added.listing_id) if request.wants_representation else None
-    return codec.build_created_response(added, headers, listing)
+    return codec.build_created_response(added, headers, services.about.base_url, listing)
 
 
 async def get_listing(services: Services, request: Request) -> Response:

@@ -76,7 +76,7 @@ class Lists:
         if wanted is not PLAIN:
             page = await self._services.listings.find(request.caller, wanted.query)
             body = codec.encode_list(page.listings, wanted.include)
-            return Response(200, body, _format_link(wanted, page.next_cursor), tag=tag)
+            return Response(200, body, self._format_next_page(wanted, page.next_cursor), tag=tag)
         body = codec.encode_list(await self._services.listings.list_active(request.caller))
         response = codec.with_head(Response(200, body, tag=tag))
         request.cache.store(request.caller.account_id, revision, WHOLE_LIST, response)
@@ -133,7 +133,7 @@ class Lists:
         async with turn, self._slots:
             del self._waiting[caller.account_id, wanted.pairs]
             next_cursor = await self._write(file, caller, wanted)
-        body, headers = await file.finish(), _format_link(wanted, next_cursor)
+        body, headers = await file.finish(), self._format_next_page(wanted, next_cursor)
         response = Response(200, b"", headers, tag=tag, file=file)
         if body is not None:  # it only took long to find
             response = Response(200, body, headers, tag=tag)
@@ -150,6 +150,9 @@ class Lists:
         await file.write(codec.LIST_END)
         return page.next_cursor
 
-
-def _format_link(wanted: ListRequest, next_cursor: Cursor | None) -> bytes:
-    return b"" if next_cursor is None else codec.format_link(wanted.build_next_url(codec.LISTINGS_PATH, next_cursor))
+    def _format_next_page(self, wanted: ListRequest, last: Cursor | None) -> bytes:
+        if last is None:
+            return b""
+        return codec.format_next_page(
+            *wanted.build_next_page(self._services.about.base_url + codec.LISTINGS_PATH, last)
+        )

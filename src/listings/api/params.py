@@ -154,11 +154,11 @@ class ListRequest(NamedTuple):
     include: frozenset[str] = frozenset()
     pairs: tuple[tuple[str, str], ...] = ()
 
-    def build_next_url(self, path: str, last: tuple[str | int, int]) -> str:
-        """Return the URL of the page after the listing with the sort value and id in `last`."""
+    def build_next_page(self, path: str, last: tuple[str | int, int]) -> tuple[str, str]:
+        """Return the URL and the cursor of the page after the listing with the sort value and id in `last`."""
         pairs = [pair for pair in self.pairs if pair[0] != "cursor"]
         cursor = _encode_cursor(self.query, last)
-        return f"{path}?{urlencode([*pairs, ('cursor', cursor)], quote_via=quote)}"
+        return f"{path}?{urlencode([*pairs, ('cursor', cursor)], quote_via=quote)}", cursor
 
     def format_etag(self, account_id: int, revision: int) -> str:
         """Return the entity tag: revision, account, query and included fields (decision G35).

@@ -103,8 +103,8 @@ class Settings:
         "on: serve the market and the console. off: serve only the API; the market's index is not updated.", "on"
     )
     base_url: str = setting(
-        "Public URL of the pages and in the OpenAPI document, such as https://market.example. Empty: the host of each "
-        "request.",
+        "Public URL of the service, such as https://market.example: in pages, in the OpenAPI document, and in Link and "
+        "Location. Empty: the host of each request; Link and Location are relative.",
         parser=values.parse_base_url,
     )
     contact: str = setting(

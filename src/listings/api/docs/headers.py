@@ -112,7 +112,7 @@ _RESPONSE_HEADERS: Mapping[str, _Header] = {
     ),
     "Location": _Header(
         "URL of the new listing.",
-        _STRING | {"pattern": rf"^{codec.LISTINGS_PATH}/[1-9][0-9]*$"},
+        _STRING | {"pattern": rf"^(https?://.+)?{codec.LISTINGS_PATH}/[1-9][0-9]*$"},
         f"{codec.LISTINGS_PATH}/1025",
         required=True,
     ),
@@ -124,6 +124,7 @@ _RESPONSE_HEADERS: Mapping[str, _Header] = {
         _STRING,
         f'<{codec.LISTINGS_PATH}?limit=100&cursor=eyJ2IjoxfQ>; rel="next"',
     ),
+    "X-Next-Cursor": _Header("The `cursor` of the next page. Not sent with the last page.", _STRING, "eyJ2IjoxfQ"),
     "Idempotent-Replayed": _Header(
         "The write was applied before; this is its first response.", _STRING | {"const": "true"}, "true"
     ),

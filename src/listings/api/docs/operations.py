@@ -86,7 +86,9 @@ LIST = Operation(
         "`X-Ignored-Parameters`."
     ),
     responses=(
-        Success("The listings.", "Listings", {"listings": [EXAMPLE_LISTING]}, headers=(*_ETAG, "Link")),
+        Success(
+            "The listings.", "Listings", {"listings": [EXAMPLE_LISTING]}, headers=(*_ETAG, "Link", "X-Next-Cursor")
+        ),
         _NOT_MODIFIED,
     ),
     codes=("invalid_request",),
