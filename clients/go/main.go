@@ -5,10 +5,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 	"os"
 	"reflect"
-	"strings"
 
 	"listings"
 )
@@ -69,21 +67,13 @@ func listByPages(ctx context.Context) {
 		for _, listing := range page.Listings {
 			found[listing.Id] = true
 		}
-		cursor := nextCursor(response)
+		cursor := response.Header.Get("X-Next-Cursor")
 		if cursor == "" {
 			break
 		}
 		request = request.Cursor(cursor)
 	}
 	check(len(found) == 3, "%d listings on all pages", len(found))
-}
-
-// nextCursor returns the cursor of the Link header, which is missing on the last page.
-func nextCursor(response *http.Response) string {
-	address, _, _ := strings.Cut(strings.TrimPrefix(response.Header.Get("Link"), "<"), ">")
-	next, err := url.Parse(address)
-	must(err)
-	return next.Query().Get("cursor")
 }
 
 func updateOneField(ctx context.Context, id int64) {

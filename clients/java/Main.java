@@ -2,8 +2,6 @@
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
 import listings.ApiClient;
 import listings.ApiException;
 import listings.ApiResponse;
@@ -11,7 +9,6 @@ import listings.api.ListingsApi;
 import listings.model.*;
 
 public class Main {
-    private static final Pattern CURSOR = Pattern.compile("[?&]cursor=([^&>]+)");
     private static final ListingsApi alice = connect(System.getenv("ALICE_KEY"));
 
     interface Call {
@@ -57,8 +54,7 @@ public class Main {
             ApiResponse<Listings> page = alice.listListingsWithHttpInfo(
                     2, cursor, null, null, null, null, null, null, null, null, SortOrder.ID, null, null, null, null);
             page.getData().getListings().forEach(listing -> found.add(listing.getId()));
-            Matcher next = CURSOR.matcher(String.join("", page.getHeaders().getOrDefault("link", List.of())));
-            cursor = next.find() ? next.group(1) : null;
+            cursor = page.getHeaders().getOrDefault("x-next-cursor", List.of()).stream().findFirst().orElse(null);
         } while (cursor != null);
         check(found.size() == 3, found.size() + " listings on all pages");
     }

@@ -3,7 +3,6 @@
 import os
 import sys
 from typing import Any, TypeVar
-from urllib.parse import parse_qs, urlsplit
 
 from generated import AuthenticatedClient
 from generated.api.listings import (
@@ -81,9 +80,9 @@ def list_by_pages() -> None:
     while True:
         page = list_listings.sync_detailed(client=alice, limit=2, sort=SortOrder.ID, cursor=cursor)
         found.update(listing.id for listing in expect(Listings, page).listings)
-        if "Link" not in page.headers:
+        if "X-Next-Cursor" not in page.headers:
             break
-        (cursor,) = parse_qs(urlsplit(page.headers["Link"].split(">")[0]).query)["cursor"]
+        cursor = page.headers["X-Next-Cursor"]
     assert len(found) == 3
 
 
@@ -111,12 +110,14 @@ def replay() -> None:
 
 def run_mixed_batch(number: int) -> None:
     """Run a batch of which one operation fails."""
-    operations: list[CreateOperation | DeleteOperation | UpdateOperation] = [
-        CreateOperation("create", ListingCreate("Chair", "Oak."), ref="chair"),
-        UpdateOperation("update", number, ListingUpdate(region="Otago")),
-        DeleteOperation("delete", 1),
-    ]
-    response = run_batch.sync_detailed(client=alice, body=Batch(operations))
+    batch = Batch(
+        [
+            CreateOperation("create", ListingCreate("Chair", "Oak."), ref="chair"),
+            UpdateOperation("update", number, ListingUpdate(region="Otago")),
+            DeleteOperation("delete", 1),
+        ]
+    )
+    response = run_batch.sync_detailed(client=alice, body=batch)
     made, changed, failed = expect(BatchResults, response).results
     assert isinstance(made, CreateResult)
     assert isinstance(changed, ChangeResult)

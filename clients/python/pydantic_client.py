@@ -72,11 +72,12 @@ def list_by_pages() -> None:
     create("Road bike", 950)
     create("Guitar", 300)
     found: set[int] = set()
-    url: str | None = f"{LISTINGS}?limit=2&sort=id"
-    while url is not None:
-        page = alice.get(url)
+    query: dict[str, str | int] | None = {"limit": 2, "sort": "id"}
+    while query is not None:
+        page = alice.get(LISTINGS, params=query)
         found.update(listing.id for listing in expect(Listings, page).listings)
-        url = page.links.get("next", {}).get("url")
+        cursor = page.headers.get("X-Next-Cursor")
+        query = query | {"cursor": cursor} if cursor else None
     assert len(found) == 3
 
 
