@@ -1,9 +1,12 @@
-"""Slow and idle clients: `python -m tests.http.slow_clients HOST PORT KEY COUNT [ARRIVALS [fast]]`.
+"""Slow and idle clients: `python -m tests.http.slow_clients HOST PORT KEY COUNT DEADLINE [ARRIVALS [fast]]`.
 
 Opens COUNT connections of each kind (slow heads, slow bodies, silent, idle, slow readers) within ARRIVALS seconds.
 Prints one line of JSON: for each kind, how many seconds its connections lasted, in ascending order. With "fast", the
 clients send the same requests at the same times, but at full speed. A single epoll loop keeps the cost of the clients
 low.
+
+A slow reader whose responses are in the kernel's memory, because the service has sent it only small errors, does not
+see that its connection was closed. So it reads shortly after the service's DEADLINE.
 """
 
 import json
@@ -17,6 +20,7 @@ from typing import NamedTuple
 TIMEOUT = 30.0  # seconds
 DRIP_INTERVAL = 0.4  # seconds
 TICK = 0.01  # seconds
+CLOSE_SECONDS = 0.8  # until a connection that has reached its deadline is closed
 
 
 class Kind(NamedTuple):
@@ -93,13 +97,15 @@ class Client:
             self.socket.close()
 
 
-def main(host: str, port: str, key: str, count: str, arrivals: str = "2", speed: str = "slow") -> None:
+def main(
+    host: str, port: str, key: str, count: str, deadline: str, arrivals: str = "2", speed: str = "slow"
+) -> None:
     chosen = build_fast_kinds(host, key) if speed == "fast" else build_slow_kinds(host, key)
     waiting = [(name, kind) for _ in range(int(count)) for name, kind in chosen.items()]
     clients: dict[int, Client] = {}
     names: dict[int, str] = {}
     poll, started_at = select.epoll(), time.monotonic()
-    interval = float(arrivals) / len(waiting)
+    interval, reads_after = float(arrivals) / len(waiting), float(deadline) + CLOSE_SECONDS
     while waiting or (any(client.lasted is None for client in clients.values())):
         now = time.monotonic()
         if now - started_at > TIMEOUT:
@@ -115,8 +121,10 @@ def main(host: str, port: str, key: str, count: str, arrivals: str = "2", speed:
         by_descriptor = {client.socket.fileno(): client for client in clients.values() if client.lasted is None}
         for descriptor, events in poll.poll(TICK):
             by_descriptor[descriptor].read(events)
-        for client in by_descriptor.values():
+        for descriptor, client in by_descriptor.items():
             client.send_repeated(now)
+            if not client.kind.reads and client.lasted is None and now - client.started > reads_after:
+                poll.modify(descriptor, select.EPOLLIN)
     seconds: dict[str, list[float]] = {}
     for number, client in clients.items():
         seconds.setdefault(names[number], []).append(client.lasted if client.lasted is not None else TIMEOUT)

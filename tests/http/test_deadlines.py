@@ -211,7 +211,8 @@ def run_trial(serving: Serving, key: str) -> Trial:
 def measure_among_a_thousand(serving: Serving, key: str, speed: str) -> tuple[Timing, dict[str, list[float]]]:
     """Return the timing of one client, and how long each of the others lasted."""
     host, port = serving.base_url.removeprefix("http://").split(":")
-    command = [sys.executable, "-m", "tests.http.slow_clients", host, port, key, "200", str(ARRIVALS), speed]
+    command = [sys.executable, "-m", "tests.http.slow_clients", host, port, key, "200", str(DEADLINE)]
+    command += [str(ARRIVALS), speed]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as others:
         timing = steady_client(serving, key)
         out, _ = others.communicate(timeout=TIMEOUT)

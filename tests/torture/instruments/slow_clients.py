@@ -88,6 +88,7 @@ def _run_round(service: RestartableService, key: str, clients: int) -> Round:
         str(service.port),
         key,
         str(clients),
+        str(_TIMEOUT_SECONDS),
         str(_ARRIVAL_SECONDS),
     ]
     before = _read_status_mib(status, "VmRSS")
