@@ -97,9 +97,7 @@ class Client:
             self.socket.close()
 
 
-def main(
-    host: str, port: str, key: str, count: str, deadline: str, arrivals: str = "2", speed: str = "slow"
-) -> None:
+def main(host: str, port: str, key: str, count: str, deadline: str, arrivals: str = "2", speed: str = "slow") -> None:
     chosen = build_fast_kinds(host, key) if speed == "fast" else build_slow_kinds(host, key)
     waiting = [(name, kind) for _ in range(int(count)) for name, kind in chosen.items()]
     clients: dict[int, Client] = {}
