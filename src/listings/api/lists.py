@@ -68,7 +68,7 @@ class Lists:
         return response
 
     def clear(self) -> None:
-        """Make all lists anew."""
+        """Forget all lists, so that later requests read them again."""
         for key in list(self._large):
             self._forget(key)
 

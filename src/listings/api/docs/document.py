@@ -336,29 +336,16 @@ _RESULT_CODES: tuple[Code, ...] = (
 
 def _build_batch() -> dict[str, Schema]:
     """Return the schemas of a batch and its operations."""
-    listing_id = _build_record_field("id")
-    kinds = {
-        "create": {"listing": refer("schemas", "ListingCreate")},
-        "update": {"id": listing_id, "changes": refer("schemas", "ListingUpdate")},
-        "delete": {"id": listing_id},
-        "restore": {"id": listing_id},
-    }
-    tag = {"type": "string", "description": "Like the header If-Match: the ETag of the listing as you read it."}
-    reference = refer("schemas", "OperationRef")
-    names = {kind: f"{kind.title()}Operation" for kind in kinds}
-    operations = {
-        "type": "array",
-        "minItems": 1,
-        "maxItems": batch.MAX_OPERATIONS,
-        "items": refer("schemas", "BatchOperation"),
-    }
+    kinds = _build_operations()
+    items = {"minItems": 1, "maxItems": batch.MAX_OPERATIONS, "items": refer("schemas", "BatchOperation")}
     atomic = {"type": "boolean", "description": "Whether to undo all operations if one fails. Default: `false`."}
+    names = {kind: f"{kind.title()}Operation" for kind in kinds}
     return {
         "Batch": {
             "type": "object",
             "description": "Writes in the order in which they run. Errors are reported per operation.",
             "required": ["operations"],
-            "properties": {"operations": operations, "atomic": atomic},
+            "properties": {"operations": {"type": "array", **items}, "atomic": atomic},
         },
         "OperationRef": {
             "type": ["string", "integer"],
@@ -372,19 +359,32 @@ def _build_batch() -> dict[str, Schema]:
                 "mapping": {kind: refer("schemas", name)["$ref"] for kind, name in names.items()},
             },
         },
-        **{
-            names[kind]: {
-                "type": "object",
-                "required": ["op", *more],
-                "properties": {
-                    "op": {"type": "string", "const": kind},
-                    **more,
-                    **({"if_match": tag} if "id" in more else {}),
-                    "ref": reference,
-                },
-            }
-            for kind, more in kinds.items()
-        },
+        **{names[kind]: schema for kind, schema in kinds.items()},
+    }
+
+
+def _build_operations() -> dict[str, Schema]:
+    """Return the schema of each kind of operation."""
+    listing_id = _build_record_field("id")
+    kinds = {
+        "create": {"listing": refer("schemas", "ListingCreate")},
+        "update": {"id": listing_id, "changes": refer("schemas", "ListingUpdate")},
+        "delete": {"id": listing_id},
+        "restore": {"id": listing_id},
+    }
+    tag = {"type": "string", "description": "Like the header If-Match: the ETag of the listing as you read it."}
+    return {
+        kind: {
+            "type": "object",
+            "required": ["op", *more],
+            "properties": {
+                "op": {"type": "string", "const": kind},
+                **more,
+                **({"if_match": tag} if "id" in more else {}),
+                "ref": refer("schemas", "OperationRef"),
+            },
+        }
+        for kind, more in kinds.items()
     }
 
 
