@@ -36,6 +36,7 @@ _TABLES = (
     "listing_ids",
     "imports",
     "idempotency",
+    "changes",
     "activity",
     "usage_hours",
     "refusals",

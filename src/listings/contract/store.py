@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from listings.contract.accounts import AccountStore, KeyStore
+from listings.contract.changes import ChangeStore
 from listings.contract.freshness import Freshness
 from listings.contract.history import HistoryStore
 from listings.contract.imports import ImportStore
@@ -12,7 +13,16 @@ from listings.contract.members import MemberStore
 
 
 class Store(
-    ListingStore, ImportStore, MarketStore, AccountStore, KeyStore, MemberStore, HistoryStore, Freshness, Protocol
+    ListingStore,
+    ChangeStore,
+    ImportStore,
+    MarketStore,
+    AccountStore,
+    KeyStore,
+    MemberStore,
+    HistoryStore,
+    Freshness,
+    Protocol,
 ):
     """All stores of one database.
 
@@ -24,7 +34,8 @@ class Store(
     - Cancelling the caller does not roll back its write.
     - Every edit of an account's listings raises the account's revision by one, in the same transaction. All edits of
       one import batch together count as one.
-    - A write with an `actor` stores an audit event in the same transaction. Without one, only a sign-up, a sign-in, an
+    - A write with an `actor` stores an audit event in the same transaction, and a change set if it changes listings:
+      one for a batch, and one for each batch of an import. Without one, only a sign-up, a sign-in, an
       accepted invitation and a payment store one. A batch is one event, and so is an import.
     """
 

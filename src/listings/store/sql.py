@@ -59,7 +59,7 @@ RETURNING last
 
 _NEW_COLUMNS = (
     *("id", "bucket", "account_id", *NewListing.__struct_fields__),
-    *("view_count", "created_at", "updated_at", "deleted_at", "indexed", "author", "revision"),
+    *("view_count", "created_at", "updated_at", "deleted_at", "indexed", "author", "revision", "edit_revision"),
 )
 ADD_LISTING = f"""
 INSERT INTO listings ({", ".join(_NEW_COLUMNS)})
@@ -89,7 +89,7 @@ BEGIN_IMPORT = """
 INSERT INTO imports (bucket, account_id, digest, format, new_ids, started_at) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (bucket, account_id, digest, format, new_ids) DO UPDATE
 SET bytes_done = 0, lines_done = 0, made = 0, changed = 0, unchanged = 0, refused = 0,
-    started_at = excluded.started_at, finished_at = NULL, revision = NULL
+    started_at = excluded.started_at, finished_at = NULL, revision = NULL, edit_revision = NULL
 """
 
 ADVANCE_IMPORT = """
@@ -99,13 +99,16 @@ SET bytes_done = $6, lines_done = $7, made = made + $8, changed = changed + $9, 
 WHERE bucket = $1 AND account_id = $2 AND digest = $3 AND format = $4 AND new_ids = $5
 """
 
-GET_ACCOUNT_SIZE = "SELECT current_listings, text_bytes FROM account_state WHERE bucket = $1 AND account_id = $2"
+GET_ACCOUNT_SIZE = """
+SELECT current_listings, text_bytes, edit_revision FROM account_state WHERE bucket = $1 AND account_id = $2
+"""
 
 RAISE_REVISION = """
 UPDATE account_state
-SET revision = revision + 1, current_listings = current_listings + $3, text_bytes = text_bytes + $4
+SET revision = revision + 1, current_listings = current_listings + $3, text_bytes = text_bytes + $4,
+    edit_revision = edit_revision + $5
 WHERE bucket = $1 AND account_id = $2
-RETURNING revision
+RETURNING revision, edit_revision
 """
 
 GET_LAST_SERIAL = "SELECT last FROM listing_ids WHERE bucket = $1"
@@ -113,7 +116,7 @@ GET_LAST_SERIAL = "SELECT last FROM listing_ids WHERE bucket = $1"
 COUNT_MORE = """
 UPDATE account_state
 SET revision = revision + 1, listings = listings + $3, current_listings = current_listings + $4,
-    text_bytes = text_bytes + $5
+    text_bytes = text_bytes + $5, edit_revision = edit_revision + $6
 WHERE bucket = $1 AND account_id = $2
 RETURNING listings, indexed
 """
@@ -121,9 +124,9 @@ RETURNING listings, indexed
 COUNT_ONE_MORE = """
 UPDATE account_state
 SET revision = revision + 1, listings = listings + 1, current_listings = current_listings + 1,
-    text_bytes = text_bytes + $3
+    text_bytes = text_bytes + $3, edit_revision = edit_revision + $6
 WHERE bucket = $1 AND account_id = $2 AND current_listings < $4 AND text_bytes + $3 <= $5
-RETURNING listings, indexed, revision
+RETURNING listings, indexed, revision, edit_revision
 """
 
 IS_INDEXED = "SELECT indexed FROM account_state WHERE bucket = $1 AND account_id = $2"

@@ -17,7 +17,7 @@ from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Positio
 from listings.contract.listings import IdempotencyRecord
 from listings.domain.account_limits import NO_LIMITS
 from listings.domain.model import SORTED_BY, ImportedListing, Listing, ListingQuery, NewListing
-from listings.store import member_sql, search_sql, sql
+from listings.store import change_sql, member_sql, search_sql, sql
 from listings.store.migrations import shipped_migrations
 from listings.store.postgres import market, market_index, writes
 from listings.store.postgres import search as postgres_search
@@ -30,7 +30,7 @@ from tests.postgres_server import PostgresServer
 LIMITS = PoolLimits(sessions=2, seconds=60)
 ENGINE = writes.PostgresEngine(NO_LIMITS)
 COUNT = 10_000
-_ALL = vars(sql) | vars(member_sql) | vars(writes) | vars(postgres_search) | vars(store_module)
+_ALL = vars(sql) | vars(change_sql) | vars(member_sql) | vars(writes) | vars(postgres_search) | vars(store_module)
 STATEMENTS = {
     name: value
     for name, value in _ALL.items()
@@ -43,7 +43,7 @@ STATEMENTS = {
 }
 HOT = (
     *("listings", "listing_words", "account_state", "listing_ids", "idempotency", "imports", "views"),
-    *("activity", "usage_hours", "refusals"),
+    *("activity", "changes", "usage_hours", "refusals"),
 )
 INDEXING = {
     "HAS_WORK": market_index.HAS_WORK,
@@ -244,11 +244,11 @@ def test_no_subquery_lacks_columns() -> None:
     assert not [source for source in sources if re.search(r"SELECT\s+FROM", source)]
 
 
-def test_every_statement_in_the_function_names_the_bucket() -> None:
+def test_every_statement_in_the_functions_names_the_bucket() -> None:
     *_, migration = (one for one in shipped_migrations("postgres") if "CREATE FUNCTION create_listing" in one.text)
     body = migration.text.partition("CREATE FUNCTION create_listing")[2]
     parts = find_hot_parts(body)
-    assert len(parts) == 10
+    assert len(parts) == 15
     for part in parts:
         is_insert = re.search(r"\(\s*(id, )?bucket\b.*\bVALUES \(\s*(listing_id, )?of_bucket\b", part, re.DOTALL)
         assert is_insert or re.search(r"\bbucket = of_bucket\b", part), part

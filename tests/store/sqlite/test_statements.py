@@ -8,19 +8,19 @@ from pathlib import Path
 import apsw
 import pytest
 
-from listings.store import member_sql, sql
+from listings.store import change_sql, member_sql, sql
 from listings.store.sqlite.connections import open_reader, open_writer
 from listings.store.sqlite.maintenance import migrate
 
 STATEMENTS = {
     name: value
-    for name, value in (vars(sql) | vars(member_sql)).items()
+    for name, value in (vars(sql) | vars(change_sql) | vars(member_sql)).items()
     if name.isupper() and isinstance(value, str) and not name.endswith("COLUMNS")
 } | {
     "change_listing": sql.build_listing_update(("title", "price_cents", "is_active")),
     "change_account": sql.build_account_update(("name", "plan_expires_at")),
 }
-HOT_TABLES = ("listings", "listing_ids", "account_state", "imports", "activity", "usage_hours", "refusals")
+HOT_TABLES = ("listings", "listing_ids", "account_state", "imports", "activity", "changes", "usage_hours", "refusals")
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from listings.domain.model import (
     NewListing,
     bucket_of,
 )
-from listings.store import member_sql, sql
+from listings.store import change_sql, member_sql, sql
 from listings.store.market_entries import LIST_FACETS
 from listings.store.migrations import APPLIED, build_older_schema_problem
 from listings.store.postgres import citus, errors, market, market_index, migrate, writes
@@ -47,7 +47,7 @@ from listings.store.postgres.writes import PostgresEngine, WriteOptions, build_l
 from listings.store.scripts.market_index import run_step
 from listings.store.scripts.member_store import ScriptedHistoryStore, ScriptedMemberStore
 from listings.store.scripts.script import Script
-from listings.store.scripts.store import ScriptedAccountStore, ScriptedListingStore
+from listings.store.scripts.store import ScriptedAccountStore, ScriptedChangeStore, ScriptedListingStore
 
 T = TypeVar("T")
 
@@ -80,6 +80,7 @@ SELECT COALESCE(sum({_SIZE}), 0) FROM (
     ORDER BY id DESC LIMIT {MAX_LIST_BYTES // ROW_BYTES + 1}) AS few
 """
 PAGE_CREATIONS = _build_merge(member_sql.PAGE_CREATIONS, "ORDER BY id DESC LIMIT $4")
+PAGE_CREATES = _build_merge(change_sql.PAGE_CREATES, "ORDER BY id LIMIT $4")
 SEARCHES = frozenset({market.SITEMAP, LIST_FACETS, PAGE_LISTINGS, PAGE_CREATIONS, member_sql.PAGE_EVENTS})
 """Pages that follow an index. Otherwise the planner may sort all rows after the cursor."""
 
@@ -92,13 +93,19 @@ class _CachedCaller(NamedTuple):
 
 
 class PostgresStore(
-    Transactions, ScriptedListingStore, ScriptedAccountStore, ScriptedMemberStore, ScriptedHistoryStore
+    Transactions,
+    ScriptedListingStore,
+    ScriptedChangeStore,
+    ScriptedAccountStore,
+    ScriptedMemberStore,
+    ScriptedHistoryStore,
 ):
     """Implements `listings.contract.store.Store` on a database that is migrated by `postgres.migrate.migrate`."""
 
     sitemap_statement = market.SITEMAP
     page_listings_statement = PAGE_LISTINGS
     page_creations_statement = PAGE_CREATIONS
+    page_creates_statement = PAGE_CREATES
 
     def __init__(
         self,
@@ -306,6 +313,15 @@ class PostgresStore(
         if changes_callers:
             await asyncio.sleep(_CALLER_CHANGE_SECONDS)  # so that it applies in every process when this returns
         return result
+
+    async def _run_reads(self, build_script: Callable[[], Script[T]]) -> T:
+        async def run(session: Session) -> T:
+            await session.execute(postgres_search.SNAPSHOT)
+            result = await writes.run_script(session, build_script())
+            await session.execute("COMMIT")
+            return result
+
+        return await self._use(run, searching=True)
 
     async def _add(
         self, partition: tuple[int, int], new: NewListing, created_at: str, options: WriteOptions

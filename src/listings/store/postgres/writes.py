@@ -8,14 +8,14 @@ from msgspec.structs import astuple
 
 from listings.contract.history import Actor
 from listings.contract.listings import AddResult, IdempotencyRecord
-from listings.domain.account_limits import AccountLimits
+from listings.domain.account_limits import AccountLimits, AccountSize
 from listings.domain.model import Listing, NewListing, bucket_of
 from listings.store import search_sql, sql
 from listings.store.mapping import Partition
 from listings.store.postgres.pool import Session
 from listings.store.postgres.search import build_account_words
 from listings.store.scripts import listings
-from listings.store.scripts.engine import Engine, ListingText
+from listings.store.scripts.engine import Engine, ListingText, SingleEdit
 from listings.store.scripts.script import Query, QueryMany, Script
 
 T = TypeVar("T")
@@ -51,6 +51,7 @@ SELECT id FROM listings WHERE bucket = $1 AND account_id = $2
 ORDER BY bucket, id FOR UPDATE
 """
 _GET_STATE = "SELECT listings, indexed FROM account_state WHERE bucket = $1 AND account_id = $2"
+_RECORD_EDIT = "SELECT record_edit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"  # one round trip
 _SET_WORDS = """
 INSERT INTO listing_words (bucket, id, words) VALUES ($1, $2, $3)
 ON CONFLICT (bucket, id) DO UPDATE SET words = excluded.words
@@ -102,6 +103,9 @@ class PostgresEngine:
     def index_words(self, account_id: int, texts: Sequence[ListingText]) -> Script[None]:
         bucket = bucket_of(account_id)
         yield QueryMany(_SET_WORDS, [(bucket, it, build_account_words(account_id, *text)) for it, *text in texts])
+
+    def record_edit(self, partition: Partition, growth: AccountSize, edit: SingleEdit) -> Script[None]:
+        yield Query(_RECORD_EDIT, (*partition, *growth, *edit.actor[::-1], *edit[1:]))
 
 
 async def run_script(session: Session, script: Script[T]) -> T:

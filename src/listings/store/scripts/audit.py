@@ -1,14 +1,14 @@
 """Write audit events in the same transaction as the change that they record."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec.structs import astuple
 
 from listings.contract.history import CONSOLE, Actor, EventKind, Payment
 from listings.contract.imports import ImportKey, ImportProgress, RowOutcome
-from listings.contract.listings import ChangeStep, Step, StepResult
-from listings.domain.model import Listing, ListingChange, bucket_of
+from listings.contract.listings import StepResult
+from listings.domain.model import ListingChange, bucket_of
 from listings.store import member_sql, sql
 from listings.store.mapping import Partition
 from listings.store.scripts.script import Query, Script
@@ -26,39 +26,18 @@ def record_event(
     yield Query(member_sql.ADD_EVENT, (*partition, *values))
 
 
-def record_edit(
-    partition: Partition, revision: int, actor: Actor, listing_id: int, changes: ListingChange
+def build_edit(changes: ListingChange) -> tuple[EventKind, str]:
+    """Return the kind and the detail of the event of an edit of one listing."""
+    kind = choose_kind(changes)
+    return kind, _encode(sorted(changes.keys() - {"updated_at"}) if kind == "updated" else None)
+
+
+def record_batch(
+    partition: Partition, actor: Actor, ids_by_kind: Mapping[str, list[int]], results: Sequence[StepResult]
 ) -> Script[None]:
-    """Store the event of an edit of one listing."""
-    kind = _choose_kind(changes)
-    names = sorted(changes.keys() - {"updated_at"}) if kind == "updated" else None
-    yield _build_edit(partition, revision, actor, kind, _encode(names), listing_id)
-
-
-class Edits:
-    """Collects the ids of the listings that a batch changes, by kind of change, for the batch's event."""
-
-    def __init__(self) -> None:
-        self.ids_by_kind: dict[str, list[int]] = {}
-
-    def watch(self, step: Step) -> Step:
-        """Return the step, wrapped to record its change if it is a ChangeStep."""
-        if not isinstance(step, ChangeStep):
-            return step
-
-        def decide(listing: Listing | None) -> ListingChange:
-            changes = step.decide(listing)
-            if changes:
-                self.ids_by_kind.setdefault(_choose_kind(changes), []).append(step.listing_id)
-            return changes
-
-        return ChangeStep(step.listing_id, decide)
-
-
-def record_batch(partition: Partition, actor: Actor, edits: Edits, results: Sequence[StepResult]) -> Script[None]:
-    """Store one event for a batch, unless it changed nothing."""
+    """Store one event for a batch, unless it changed nothing. `ids_by_kind`: of the listings that it changed."""
     created = [result for result in results if isinstance(result, int)]
-    detail = ({"created": created} if created else {}) | edits.ids_by_kind
+    detail = {**({"created": created} if created else {}), **ids_by_kind}
     if detail:
         rows = yield Query(sql.GET_REVISION, partition)
         yield _build_edit(partition, int(rows[0][0]), actor, "batch", _encode(detail))
@@ -90,7 +69,8 @@ def record_payment(payment: Payment, plan_expires_at: int, moment: int) -> Scrip
     yield from record_event(payment.account_id, Actor(CONSOLE, moment), "plan_paid", detail=detail)
 
 
-def _choose_kind(changes: ListingChange) -> EventKind:
+def choose_kind(changes: ListingChange) -> EventKind:
+    """Return the kind of an edit of one listing."""
     if "deleted_at" not in changes:
         return "updated"
     return "restored" if changes["deleted_at"] is None else "deleted"

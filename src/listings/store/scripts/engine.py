@@ -1,15 +1,26 @@
 """The operations of an engine that scripts on listings use, apart from running their statements."""
 
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
-from listings.domain.account_limits import AccountLimits
+from listings.contract.history import Actor, EventKind
+from listings.domain.account_limits import AccountLimits, AccountSize
 from listings.domain.model import Listing
 from listings.store.mapping import Partition
 from listings.store.scripts.script import Script
 
 ListingText: TypeAlias = tuple[int, str, str]
 """A listing's id, title and content."""
+
+
+class SingleEdit(NamedTuple):
+    """The edit of one listing, to be recorded as an audit event and as a change set."""
+
+    actor: Actor
+    kind: EventKind
+    listing_id: int
+    event_detail: str
+    change_detail: str
 
 
 class Engine(Protocol):
@@ -44,3 +55,6 @@ class Engine(Protocol):
 
     def index_words(self, account_id: int, texts: Sequence[ListingText]) -> Script[None]:
         """Replace the words of listings in the index."""
+
+    def record_edit(self, partition: Partition, growth: AccountSize, edit: SingleEdit) -> Script[None]:
+        """Finish the edit of one listing: raise the account's revisions, and store the event and the change."""

@@ -13,6 +13,7 @@ from listings.domain.model import BUCKETS, ImportedListing, Listing, ListingChan
 from listings.store import search_sql, sql
 from listings.store.mapping import build_listing
 from listings.store.scripts import audit, listings
+from listings.store.scripts.changes import ChangeSet
 from listings.store.scripts.engine import Engine
 from listings.store.scripts.script import Query, QueryMany, Script, run_all
 
@@ -43,7 +44,7 @@ def advance(engine: Engine, key: ImportKey, batch: ImportBatch, actor: Actor | N
     found = parse_progress((yield Query(sql.GET_IMPORT, astuple(key))))
     if found is None or found.finished_at is not None or found.position != batch.start:
         return None
-    importer = _BatchImporter(engine, key, int(counter[0][0]))
+    importer = _BatchImporter(engine, key, int(counter[0][0]), actor)
     yield from importer.prepare(batch.rows)
     outcomes = yield from run_all(importer.import_row(row) for row in batch.rows)
     created, updated, unchanged = (outcomes.count(outcome) for outcome in ("created", "updated", "unchanged"))
@@ -59,7 +60,7 @@ def advance(engine: Engine, key: ImportKey, batch: ImportBatch, actor: Actor | N
 class _BatchImporter:
     """Imports one batch. New listings are buffered and written together, and the account's counts at the end."""
 
-    def __init__(self, engine: Engine, key: ImportKey, last_serial: int) -> None:
+    def __init__(self, engine: Engine, key: ImportKey, last_serial: int, actor: Actor | None) -> None:
         self._engine = engine
         self._partition = (key.bucket, key.account_id)
         self._last_serial = last_serial
@@ -67,6 +68,7 @@ class _BatchImporter:
         self._known: dict[int, Listing] = {}
         self._created: list[tuple[int, ImportedListing]] = []
         self._size = self._growth = NO_GROWTH  # of the account before the batch, and since
+        self._change_set = ChangeSet(self._partition, actor, key)
 
     def prepare(self, rows: Sequence[ImportRow]) -> Script[None]:
         """Prepare the account, and read the listings that the rows name, those of other accounts included."""
@@ -77,8 +79,11 @@ class _BatchImporter:
         others = [(self._partition[0], listing_id) for listing_id in ids if listing_id not in self._known]
         if others:
             self._known |= {row[0]: build_listing(row) for row in (yield QueryMany(sql.GET_LISTING, others))}
-        size = yield Query(sql.GET_ACCOUNT_SIZE, self._partition, locks=True)
-        self._size = AccountSize(*size[0]) if size else NO_GROWTH
+        state = yield Query(sql.GET_ACCOUNT_SIZE, self._partition, locks=True)
+        if state:
+            *size, edit_revision = state[0]
+            self._size = AccountSize(*size)
+            self._change_set.begin(edit_revision + 1)
 
     def import_row(self, row: ImportRow) -> Script[RowOutcome]:
         """Create or change the row's listing, as its `decide` returns."""
@@ -91,9 +96,10 @@ class _BatchImporter:
         if isinstance(decision, ImportedListing):
             self._buffer(row.listing_id, decision)
             return "created"
-        if not decision or row.listing_id is None:
+        if not decision or listing is None or row.listing_id is None:
             return "unchanged"
         yield from self._write_created()
+        yield from self._change_set.add_changed(listing, decision)
         changed = listings.update(self._engine, row.listing_id, decision, may_be_indexed=self._indexed)
         self._known[row.listing_id] = yield from changed
         return "updated"
@@ -104,7 +110,9 @@ class _BatchImporter:
         if created:
             yield Query(sql.SKIP_SERIALS, (self._partition[0], self._last_serial))
         if created or updated:
-            rows = yield Query(sql.COUNT_MORE, (*self._partition, created, *self._growth))
+            step = int(self._change_set.edit_revision is not None)
+            rows = yield Query(sql.COUNT_MORE, (*self._partition, created, *self._growth, step))
+            yield from self._change_set.write()
             if rows and rows[0][0] >= search_sql.MIN_INDEXED_LISTINGS and not self._indexed:
                 yield from self._engine.start_indexing(self._partition)
 
@@ -123,6 +131,7 @@ class _BatchImporter:
             listing_id = (self._last_serial + 1) * BUCKETS + bucket
         self._last_serial = max(self._last_serial, listing_id // BUCKETS)
         self._created.append((listing_id, listing))
+        self._change_set.add_created(listing_id)
         new, *past = astuple(listing)
         self._known[listing_id] = Listing(listing_id, account_id, 1, *astuple(new), *past)
 
@@ -130,8 +139,9 @@ class _BatchImporter:
         created, self._created = self._created, []
         if not created:
             return
+        event = (None, None, self._change_set.edit_revision)
         rows = [
-            listings.build_row(listing_id, self._partition, listing, indexed=self._indexed)
+            listings.build_row(listing_id, self._partition, listing, indexed=self._indexed, event=event)
             for listing_id, listing in created
         ]
         yield QueryMany(sql.ADD_LISTING, rows)

@@ -15,20 +15,23 @@ from listings.contract.listings import (
     Step,
     StepResult,
 )
-from listings.domain.account_limits import AccountSize, measure_growth, measure_new
+from listings.domain.account_limits import NO_GROWTH, AccountSize, measure_growth, measure_new
 from listings.domain.errors import Problem
 from listings.domain.model import BUCKETS, ImportedListing, Listing, ListingChange, NewListing, bucket_of
-from listings.store import search_sql, sql
+from listings.store import change_sql, search_sql, sql
 from listings.store.mapping import Partition, Row, build_listing
-from listings.store.scripts import audit
-from listings.store.scripts.audit import Edits
-from listings.store.scripts.engine import Engine
+from listings.store.scripts import audit, changes
+from listings.store.scripts.changes import ChangeSet
+from listings.store.scripts.engine import Engine, SingleEdit
 from listings.store.scripts.script import Query, Script, run_all
 
-CreateEvent: TypeAlias = tuple[int | None, int | None]
-"""The `Actor.key_id` that created a listing, and the account revision of the create."""
+CreateEvent: TypeAlias = tuple[int | None, int | None, int | None]
+"""The `Actor.key_id` that created a listing, the account's revision after it, and its edit revision.
 
-NO_EVENT: CreateEvent = (None, None)  # for a create that is not an audit event of its own
+The first two are None if the create is not an audit event of its own.
+"""
+
+NO_EVENT: CreateEvent = (None, None, None)
 
 
 class RollbackError(Exception):
@@ -47,11 +50,12 @@ class Added(NamedTuple):
 
 
 class _Edit(NamedTuple):
-    """A listing after a change. Without changes, the revision is 0."""
+    """A listing before and after a change, which may be empty, and the growth of its account."""
 
+    before: Listing
     listing: Listing
     changes: ListingChange
-    revision: int
+    growth: AccountSize
 
 
 # Single listings
@@ -83,18 +87,24 @@ def change(engine: Engine, listing_id: int, decide: Decide, actor: Actor | None)
     """Change a listing as `decide` returns, and return the new listing. Without an actor, record no audit event."""
     rows = yield Query(sql.GET_LISTING, (bucket_of(listing_id), listing_id), locks=True)
     edit = yield from _edit(engine, listing_id, build_listing(rows[0]) if rows else None, decide)
-    if actor is not None and edit.changes:
-        partition = (bucket_of(listing_id), edit.listing.account_id)
-        yield from audit.record_edit(partition, edit.revision, actor, listing_id, edit.changes)
+    partition = (bucket_of(listing_id), edit.listing.account_id)
+    if edit.changes and actor is None:
+        yield Query(sql.RAISE_REVISION, (*partition, *edit.growth, 0))
+    elif edit.changes and actor is not None:
+        kind, event_detail = audit.build_edit(edit.changes)
+        change_detail = changes.encode_values(edit.before, edit.changes)
+        yield from engine.record_edit(
+            partition, edit.growth, SingleEdit(actor, kind, listing_id, event_detail, change_detail)
+        )
     return edit.listing
 
 
-def update(engine: Engine, listing_id: int, changes: ListingChange, *, may_be_indexed: bool = True) -> Script[Listing]:
+def update(engine: Engine, listing_id: int, change: ListingChange, *, may_be_indexed: bool = True) -> Script[Listing]:
     """Write the changes of a listing and return the new listing. The caller must raise the revision."""
     key = (bucket_of(listing_id), listing_id)
-    rows = yield Query(sql.build_listing_update(tuple(changes)), (*key, *changes.values()))
+    rows = yield Query(sql.build_listing_update(tuple(change)), (*key, *change.values()))
     changed = build_listing(rows[0])
-    if may_be_indexed and changes.keys() & {"title", "content"}:
+    if may_be_indexed and change.keys() & {"title", "content"}:
         rows = yield Query(sql.IS_LISTING_INDEXED, key)
         if rows[0][0]:
             yield from engine.index_words(changed.account_id, [(listing_id, changed.title, changed.content)])
@@ -109,25 +119,38 @@ def build_row(
     return (listing_id, *partition, *astuple(new), *past, indexed, *event)
 
 
-def _add_new(
-    engine: Engine, partition: Partition, new: NewListing, created_at: str, actor: Actor | None = None
+def _add_new(  # noqa: PLR0913, PLR0917 - the listing, and how to record it
+    engine: Engine,
+    partition: Partition,
+    new: NewListing,
+    created_at: str,
+    actor: Actor | None = None,
+    change_set: ChangeSet | None = None,
 ) -> Script[tuple[int, int | None]]:
     """Store a listing and return its id and the account's revision.
 
-    With an `actor`, the create is an audit event of its own. While a large account is being indexed, the listing may be
-    left to the index steps. Raises Problem("account_full").
+    With an `actor`, the create is an audit event and a change set of its own, otherwise it belongs to the `change_set`.
+    While a large account is being indexed, the listing may be left to the index steps. Raises Problem("account_full").
     """
     size = measure_new(new)
-    rows = yield Query(sql.COUNT_ONE_MORE, (*partition, size.text_bytes, *engine.limits))
+    step = int(actor is not None) if change_set is None else change_set.step
+    rows = yield Query(sql.COUNT_ONE_MORE, (*partition, size.text_bytes, *engine.limits, step))
     if not rows:
         yield from require_room(engine, partition, size)
-    count, indexed, revision = rows[0] if rows else (0, 0, None)
+    count, indexed, revision, edit_revision = rows[0] if rows else (0, 0, None, None)
     rows = yield Query(sql.NEXT_SERIAL, partition[:1])
     listing_id = int(rows[0][0]) * BUCKETS + partition[0]
+    event = NO_EVENT
+    if change_set is not None:
+        event = (None, None, change_set.begin(edit_revision))
+        change_set.add_created(listing_id)
+    elif actor is not None:
+        event = (actor.key_id, revision, edit_revision)
     index_now = engine.is_indexed_on_create(indexed, count)
     listing = ImportedListing(new, view_count=0, created_at=created_at, updated_at=created_at, deleted_at=None)
-    event = NO_EVENT if actor is None else (actor.key_id, revision)
     yield Query(sql.ADD_LISTING, build_row(listing_id, partition, listing, indexed=index_now, event=event))
+    if actor is not None and edit_revision is not None and not edit_revision % changes.MARKER_INTERVAL:
+        yield Query(change_sql.ADD_CHANGE, changes.build_marker(partition, edit_revision, actor, listing_id))
     if index_now:
         yield from engine.index_words(partition[1], [(listing_id, new.title, new.content)])
     if count >= search_sql.MIN_INDEXED_LISTINGS and not indexed:
@@ -136,25 +159,24 @@ def _add_new(
 
 
 def _edit(engine: Engine, listing_id: int, listing: Listing | None, decide: Decide) -> Script[_Edit]:
-    """Change a listing and raise the account's revision. A Problem of `decide` is raised before anything is written."""
-    changes = decide(listing)
+    """Change a listing, unless `decide` raises a Problem. The caller must raise the revision."""
+    change = decide(listing)
     if listing is None:
         raise AssertionError(f"decide accepted the missing listing {listing_id}")
-    if not changes:
-        return _Edit(listing, changes, 0)
-    partition, growth = (bucket_of(listing_id), listing.account_id), measure_growth(listing, changes)
+    if not change:
+        return _Edit(listing, listing, change, NO_GROWTH)
+    partition, growth = (bucket_of(listing_id), listing.account_id), measure_growth(listing, change)
     if max(growth) > 0:
         yield from require_room(engine, partition, growth)
-    changed = yield from update(engine, listing_id, changes)
-    rows = yield Query(sql.RAISE_REVISION, (*partition, *growth))
-    return _Edit(changed, changes, int(rows[0][0]))
+    changed = yield from update(engine, listing_id, change)
+    return _Edit(listing, changed, change, growth)
 
 
 def require_room(engine: Engine, partition: Partition, growth: AccountSize) -> Script[None]:
     """Raise Problem("account_full") if the account may not grow by `growth`. Locks the account's state."""
     rows = yield Query(sql.GET_ACCOUNT_SIZE, partition, locks=True)
     if rows:
-        engine.limits.require_room(AccountSize(*rows[0]), growth)
+        engine.limits.require_room(AccountSize(*rows[0][:2]), growth)
 
 
 # Batches
@@ -178,24 +200,28 @@ def run(
         yield from engine.prepare_account(partition, additions)
     ids = [step.listing_id for step in batch.steps if isinstance(step, ChangeStep)]
     known = (yield from engine.lock_listings(partition, ids)) if ids else {}
-    edits = Edits()
-    results = yield from run_all(_run_step(engine, partition, edits.watch(step), known) for step in batch.steps)
+    change_set = ChangeSet(partition, actor)
+    results = yield from run_all(_run_step(engine, partition, step, known, change_set) for step in batch.steps)
     if batch.dry_run or (batch.atomic and any(isinstance(result, Problem) for result in results)):
         raise RollbackError(results)
     if actor is not None:
-        yield from audit.record_batch(partition, actor, edits, results)
+        yield from audit.record_batch(partition, actor, change_set.ids_by_kind, results)
+        yield from change_set.write()
     if idempotency is not None:
         yield _store_result(partition, idempotency, batch.record(results))
     return results
 
 
-def _run_step(engine: Engine, partition: Partition, step: Step, known: dict[int, Listing]) -> Script[StepResult]:
+def _run_step(
+    engine: Engine, partition: Partition, step: Step, known: dict[int, Listing], change_set: ChangeSet
+) -> Script[StepResult]:
     """Run one step. `known` are the account's locked listings by id."""
     if isinstance(step, Problem):
         return step
     try:
         if isinstance(step, AddStep):
-            return (yield from _add_new(engine, partition, step.new, step.created_at))[0]
+            added = _add_new(engine, partition, step.new, step.created_at, change_set=change_set)
+            return (yield from added)[0]
         listing = known.get(step.listing_id)
         if listing is None:
             rows = yield Query(sql.GET_LISTING, (bucket_of(step.listing_id), step.listing_id))
@@ -203,6 +229,10 @@ def _run_step(engine: Engine, partition: Partition, step: Step, known: dict[int,
         edit = yield from _edit(engine, step.listing_id, listing, step.decide)
     except Problem as problem:
         return problem
+    if edit.changes:
+        rows = yield Query(sql.RAISE_REVISION, (*partition, *edit.growth, change_set.step))
+        change_set.begin(rows[0][1])
+        yield from change_set.add_changed(edit.before, edit.changes)
     if step.listing_id in known:
         known[step.listing_id] = edit.listing
     return replace(edit.listing, content="")  # the results of many batches are in memory together

@@ -7,7 +7,7 @@ from msgspec.structs import astuple
 from listings.contract.history import CONSOLE, Actor
 from listings.contract.members import AttemptLimit, NewSession, Session, SessionCutoffs
 from listings.domain.model import Account, bucket_of
-from listings.store import member_sql, sql
+from listings.store import change_sql, member_sql, sql
 from listings.store.mapping import Row
 from listings.store.scripts import accounts
 from listings.store.scripts.audit import record_event
@@ -140,6 +140,8 @@ def erase(account_id: int, name: str, email: str, now: int) -> Script[None]:
     for statement in (
         member_sql.DELETE_IDEMPOTENCY_RECORDS,
         member_sql.DELETE_ACTIVITY,
+        change_sql.ERASE_CHANGES,
+        change_sql.FORGET_CHANGES,
         member_sql.DELETE_USAGE,
         member_sql.DELETE_REJECTED_REQUESTS,
     ):

@@ -61,3 +61,7 @@ class ScriptedStore(ABC):
 
         Set `changes_callers` if the script may change a result of `Store.find_caller`.
         """
+
+    @abstractmethod
+    async def _run_reads(self, build_script: Callable[[], Script[T]]) -> T:
+        """Run a script that only reads, in a snapshot."""

@@ -6,15 +6,16 @@ from secrets import token_bytes
 from msgspec.structs import astuple
 
 from listings.contract.accounts import AccountChange, DecideRotation, NewKey
+from listings.contract.changes import ChangePage, ChangePosition, EditState, ListingChangePage
 from listings.contract.history import Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, RowOutcome
 from listings.contract.listings import Batch, Decide, IdempotencyRecord, StepResult
 from listings.domain.account_limits import AccountLimits
 from listings.domain.model import Account, ApiKey, Listing, ListingCounts, MarketFacets, SitemapEntry
-from listings.store import sql
+from listings.store import change_reads, change_sql, sql
 from listings.store.mapping import build_listing
 from listings.store.market_entries import FACET_KINDS, LIST_FACETS
-from listings.store.scripts import accounts, imports, keys, listings
+from listings.store.scripts import accounts, changes, imports, keys, listings
 from listings.store.scripts import views as view_scripts
 from listings.store.scripts.engine import Engine
 from listings.store.scripts.script import ScriptedStore, run_query
@@ -56,6 +57,28 @@ class ScriptedAccountStore(ScriptedStore):
 
     async def revoke_key(self, key_id: int, revoked_at: int, actor: Actor | None = None) -> ApiKey | None:
         return await self._run_script(lambda: keys.revoke(key_id, revoked_at, actor), changes_callers=True)
+
+
+class ScriptedChangeStore(ScriptedStore):
+    """Implements `ChangeStore`."""
+
+    page_creates_statement = change_sql.PAGE_CREATES
+
+    async def get_edit_state(self, bucket: int, account_id: int) -> EditState:
+        rows = await self._fetch(change_sql.GET_EDIT_STATE, bucket, account_id)
+        return EditState(*rows[0][:2]) if rows else EditState(0, 0)
+
+    async def page_changes(self, bucket: int, account_id: int, after: ChangePosition, last: int) -> ChangePage:
+        partition = (bucket, account_id)
+        return await self._run_reads(
+            lambda: change_reads.read_page(partition, after, last, self.page_creates_statement)
+        )
+
+    async def page_listing_changes(self, listing_id: int, before: int, count: int) -> ListingChangePage:
+        return await self._run_reads(lambda: change_reads.read_listing_page(listing_id, before, count))
+
+    async def purge_changes(self, buckets: Sequence[int], oldest: int, max_sets: int) -> int:
+        return await self._run_script(lambda: changes.purge(buckets, oldest, max_sets))
 
 
 class ScriptedListingStore(ScriptedStore):

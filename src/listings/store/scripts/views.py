@@ -27,7 +27,7 @@ def record(day: int, views: Mapping[int, Collection[bytes]]) -> Script[None]:
                 yield Query(sql.COUNT_VIEWS, (bucket, listing_id, new))
                 accounts.add((bucket, viewed[0][0]))
     for account in sorted(accounts):
-        yield Query(sql.RAISE_REVISION, (*account, *NO_GROWTH))
+        yield Query(sql.RAISE_REVISION, (*account, *NO_GROWTH, 0))
 
 
 def purge(oldest: int, count: int) -> Script[int]:

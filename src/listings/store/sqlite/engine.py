@@ -6,12 +6,12 @@ from apsw import Connection
 
 from listings.contract.history import Actor
 from listings.contract.listings import AddResult, IdempotencyRecord
-from listings.domain.account_limits import AccountLimits, measure_new
+from listings.domain.account_limits import AccountLimits, AccountSize, measure_new
 from listings.domain.model import BUCKETS, ImportedListing, Listing, NewListing
-from listings.store import sql
+from listings.store import change_sql, member_sql, sql
 from listings.store.mapping import Partition, Row
-from listings.store.scripts import listings
-from listings.store.scripts.engine import Engine, ListingText
+from listings.store.scripts import changes, listings
+from listings.store.scripts.engine import Engine, ListingText, SingleEdit
 from listings.store.scripts.script import Query, Script
 from listings.store.search_sql import MIN_INDEXED_LISTINGS
 from listings.store.sqlite.account_index import INDEXED, INDEXING, MARK_ACCOUNT
@@ -51,8 +51,21 @@ class SqliteEngine:
     def index_words(self, account_id: int, texts: Sequence[ListingText]) -> Script[None]:
         return index_words(account_id, texts)
 
+    def record_edit(self, partition: Partition, growth: AccountSize, edit: SingleEdit) -> Script[None]:
+        rows = yield Query(sql.RAISE_REVISION, (*partition, *growth, 1))
+        revision, edit_revision = rows[0]
+        actor, kind, listing_id, event_detail, change_detail = edit
+        event = (revision, 0, actor.moment, actor.key_id, kind, listing_id, event_detail)
+        yield Query(member_sql.ADD_EVENT, (*partition, *event))
+        rows = yield Query(sql.GET_LAST_SERIAL, partition[:1])
+        row = changes.build_row(
+            partition, edit_revision, 0, listing_id, actor, kind, None, change_detail, int(rows[0][0])
+        )
+        yield Query(change_sql.ADD_CHANGE, row)
+
 
 _NEXT_SERIAL, _COUNT_ONE_MORE, _ADD_LISTING = map(sql.to_sqlite, (sql.NEXT_SERIAL, sql.COUNT_ONE_MORE, sql.ADD_LISTING))
+_ADD_CHANGE = sql.to_sqlite(change_sql.ADD_CHANGE)
 
 
 def add(  # noqa: PLR0913, PLR0917 - the contract's parameters
@@ -68,17 +81,20 @@ def add(  # noqa: PLR0913, PLR0917 - the contract's parameters
     if idempotency is not None:
         return run_script(connection, listings.add(engine, partition, new, created_at, idempotency, actor))
     size = measure_new(new)
-    rows: list[Row] = connection.execute(_COUNT_ONE_MORE, (*partition, size.text_bytes, *engine.limits)).fetchall()
+    values = (*partition, size.text_bytes, *engine.limits, int(actor is not None))
+    rows: list[Row] = connection.execute(_COUNT_ONE_MORE, values).fetchall()
     if not rows:
         run_script(connection, listings.require_room(engine, partition, size))
-    count, indexed, revision = rows[0] if rows else (0, 0, None)
+    count, indexed, revision, edit_revision = rows[0] if rows else (0, 0, None, 0)
     rows = connection.execute(_NEXT_SERIAL, partition[:1]).fetchall()
     listing_id = int(rows[0][0]) * BUCKETS + partition[0]
     index_now = engine.is_indexed_on_create(indexed, count)
     listing = ImportedListing(new, view_count=0, created_at=created_at, updated_at=created_at, deleted_at=None)
-    event = listings.NO_EVENT if actor is None else (actor.key_id, revision)
+    event = listings.NO_EVENT if actor is None else (actor.key_id, revision, edit_revision)
     row = listings.build_row(listing_id, partition, listing, indexed=index_now, event=event)
     connection.execute(_ADD_LISTING, row).fetchall()
+    if actor is not None and not edit_revision % changes.MARKER_INTERVAL:
+        connection.execute(_ADD_CHANGE, changes.build_marker(partition, edit_revision, actor, listing_id)).fetchall()
     if index_now:
         run_script(connection, engine.index_words(partition[1], [(listing_id, new.title, new.content)]))
     if count >= MIN_INDEXED_LISTINGS and not indexed:

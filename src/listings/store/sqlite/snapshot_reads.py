@@ -1,9 +1,9 @@
-"""Read lists of any size from a snapshot, on a connection of their own, while the event loop does other work."""
+"""Read lists of any size and change sets from a snapshot, on a connection of their own, next to the event loop."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -16,8 +16,10 @@ from listings.domain.errors import Unavailable
 from listings.domain.model import ListingQuery
 from listings.store import sql
 from listings.store.mapping import Partition, Row, build_listing
+from listings.store.scripts.script import Script
 from listings.store.sqlite import search
 from listings.store.sqlite.connections import open_reader
+from listings.store.sqlite.rows import run_script
 
 T = TypeVar("T")
 
@@ -45,6 +47,10 @@ class SnapshotReads:
         finally:
             await self._run(connection.close)
 
+    async def run_script(self, build_script: Callable[[], Script[T]]) -> T:
+        """Run a script that only reads."""
+        return await self._run(partial(self._run_script, build_script))
+
     def close(self) -> None:
         """End the thread. No list may be read any longer."""
         self._thread.shutdown(cancel_futures=True)
@@ -63,6 +69,13 @@ class SnapshotReads:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except RuntimeError as error:  # the thread has ended
             raise Unavailable("The service is stopping") from error
+
+    def _run_script(self, build_script: Callable[[], Script[T]]) -> T:
+        with closing(self._begin()) as connection:
+            try:
+                return run_script(connection, build_script())
+            except apsw.Error as error:
+                raise self._build_error(error) from error
 
     def _begin(self) -> apsw.Connection:
         try:

@@ -35,7 +35,7 @@ from listings.store.scripts.listings import Added
 from listings.store.scripts.market_index import run_step
 from listings.store.scripts.member_store import ScriptedHistoryStore, ScriptedMemberStore
 from listings.store.scripts.script import Script
-from listings.store.scripts.store import ScriptedAccountStore, ScriptedListingStore
+from listings.store.scripts.store import ScriptedAccountStore, ScriptedChangeStore, ScriptedListingStore
 from listings.store.sqlite import account_index, market, market_index, search
 from listings.store.sqlite.connections import (
     MIN_FREE_BYTES,
@@ -69,7 +69,9 @@ _STEPS_PER_CHECK = 20  # of SQLite's virtual machine, between two checks of this
 _ONE_WRITE = 2  # how far one write, of any process, raises the lock's write counter
 
 
-class SqliteStore(ScriptedListingStore, ScriptedAccountStore, ScriptedMemberStore, ScriptedHistoryStore):
+class SqliteStore(
+    ScriptedListingStore, ScriptedChangeStore, ScriptedAccountStore, ScriptedMemberStore, ScriptedHistoryStore
+):
     """`listings.contract.store.Store` on a file that `migrate.migrate` has created."""
 
     sitemap_statement = market.SITEMAP
@@ -345,6 +347,9 @@ class SqliteStore(ScriptedListingStore, ScriptedAccountStore, ScriptedMemberStor
         return await self._run(
             lambda connection: run_script(connection, build_script()), changes_callers=changes_callers
         )
+
+    async def _run_reads(self, build_script: Callable[[], Script[T]]) -> T:
+        return await self._snapshot_reads.run_script(build_script)
 
     async def _run(
         self, operation: Operation[T], *, changes_callers: bool = False, track: Callable[[T], None] | None = None

@@ -54,7 +54,7 @@ API_KEYS = Table(
 )
 LISTINGS = Table(
     "listings",
-    ("bucket", "account_id", "id", *_LISTING_COLUMNS, "author", "revision", "indexed"),
+    ("bucket", "account_id", "id", *_LISTING_COLUMNS, "author", "revision", "edit_revision", "indexed"),
     keys=3,
     flags=("is_active", "indexed"),
     has_words=True,
@@ -64,7 +64,10 @@ TABLES = (
     API_KEYS,
     Table(
         "account_state",
-        ("bucket", "account_id", "revision", "listings", "indexed", "current_listings", "text_bytes"),
+        (
+            *("bucket", "account_id", "revision", "listings", "indexed", "current_listings", "text_bytes"),
+            *("edit_revision", "purged_revision", "purged_serial"),
+        ),
         keys=2,
         flags=("indexed",),
     ),
@@ -76,7 +79,7 @@ TABLES = (
         (
             *("bucket", "account_id", "digest", "format", "new_ids"),
             *("bytes_done", "lines_done", "made", "changed", "unchanged", "refused", "started_at", "finished_at"),
-            "revision",
+            *("revision", "edit_revision"),
         ),
         keys=5,
         flags=("new_ids",),
@@ -96,6 +99,14 @@ TABLES = (
     Table(
         "activity",
         ("bucket", "account_id", "revision", "number", "moment", "author", "kind", "subject", "detail"),
+        keys=4,
+    ),
+    Table(
+        "changes",
+        (
+            *("bucket", "account_id", "edit_revision", "number"),
+            *("listing_id", "moment", "author", "kind", "import_id", "last_serial", "detail"),
+        ),
         keys=4,
     ),
     Table("usage_hours", ("bucket", "account_id", "hour", "key_id", "status", "count"), keys=5),

@@ -1,0 +1,98 @@
+"""The store of change sets, and its types (decision G45)."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from listings.contract.history import EventKind
+from listings.domain.errors import Problem
+from listings.domain.model import ListingChange
+
+END = 2**31 - 1
+
+
+class ChangePosition(NamedTuple):
+    """A position between two changes of an account: after a change, or after a whole change set if `number` is END."""
+
+    edit_revision: int
+    number: int = END
+
+
+class EditState(NamedTuple):
+    """The last change set of an account, and the last one that is deleted."""
+
+    edit_revision: int
+    purged_revision: int
+
+    def require_retained(self, after: int) -> None:
+        """Raise Problem("changes_gone") unless all change sets after `after` are stored."""
+        if not self.purged_revision <= after <= self.edit_revision:
+            raise Problem(
+                "changes_gone",
+                f"Some changes after {after} are not stored: request limit=0, then the list of all listings, and"
+                " continue with the last of the first response",
+            )
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """A change of one listing: the values of the changed attributes before and after it.
+
+    `before` is None if it created the listing; `after` is then the listing as it is at the time of reading.
+    The changes of a change set have ascending numbers; those that create a listing come first. `kind`, `actor` (the
+    `key_id` of an `Actor`), `moment` (a Unix time in seconds) and `import_id` are those of the whole change set.
+    """
+
+    edit_revision: int
+    number: int
+    listing_id: int
+    moment: int
+    actor: int
+    kind: EventKind
+    import_id: int | None
+    before: ListingChange | None
+    after: ListingChange
+
+
+class ChangePage(NamedTuple):
+    """Changes, oldest first. The next page starts at `end`, which is after a whole change set unless that is large."""
+
+    changes: Sequence[Change]
+    end: ChangePosition
+    edit_revision: int  # the last one of the account when the page was read
+
+
+class ListingChangePage(NamedTuple):
+    """Changes of one listing, newest first, and whether there are older ones."""
+
+    changes: Sequence[Change]
+    more: bool
+
+
+class ChangeStore(Protocol):
+    """Stores change sets, with the guarantees of `contract.store`.
+
+    The change sets of an account are numbered from 1, without gaps, in the order of their commits.
+    """
+
+    async def get_edit_state(self, bucket: int, account_id: int) -> EditState:
+        """Return the state of the account's change sets."""
+
+    async def page_changes(self, bucket: int, account_id: int, after: ChangePosition, last: int) -> ChangePage:
+        """Return changes after a position, up to the change set `last`.
+
+        The page ends early if it would be too large. A change set that is too large for a page is split; any other is
+        on one page. Raises Problem("changes_gone").
+        """
+
+    async def page_listing_changes(self, listing_id: int, before: int, count: int) -> ListingChangePage:
+        """Return the changes of a listing in at most `count` change sets before `before`.
+
+        There are fewer if they would be too large together. The change that created the listing is the oldest one.
+        """
+
+    async def purge_changes(self, buckets: Sequence[int], oldest: int, max_sets: int) -> int:
+        """Delete change sets from before `oldest`, a Unix time in seconds, and return how many.
+
+        In each bucket, at most `max_sets` are deleted.
+        """

@@ -1,0 +1,207 @@
+"""Read change sets. Every script must run in a snapshot."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import msgspec
+
+from listings.contract.changes import END, Change, ChangePage, ChangePosition, EditState, ListingChangePage
+from listings.contract.listings import MAX_LIST_BYTES, ROW_BYTES
+from listings.domain import timestamps
+from listings.domain.fields import FIELDS
+from listings.domain.model import BUCKETS, Value, bucket_of
+from listings.store import change_sql
+from listings.store.mapping import Partition, Row, build_listing
+from listings.store.scripts.changes import decode_ids
+from listings.store.scripts.script import Query, QueryMany, Script
+
+_MAX_ROWS = 1024  # read at a time
+_CHANGE_BYTES = 200  # what a change counts in addition to its values
+_SET_ATTRIBUTES = tuple(field.attribute for field in FIELDS.values())
+
+_decode_values = msgspec.json.Decoder(dict[str, tuple[Value, Value]]).decode
+
+
+class _Entry(NamedTuple):
+    """A change that was found but not read yet. A create has a number below 0, or 0 if it is the only change."""
+
+    edit_revision: int
+    number: int
+    listing_id: int
+    size: int
+    is_create: bool
+
+
+def read_page(partition: Partition, after: ChangePosition, last: int, page_creates: str) -> Script[ChangePage]:
+    """Return a page of the account's changes. `page_creates` is PAGE_CREATES as the engine runs it."""
+    edit_revision, purged_revision, purged_serial = (yield Query(change_sql.GET_EDIT_STATE, partition))[0]
+    is_split = after.number != END
+    EditState(edit_revision, purged_revision).require_retained(after.edit_revision - is_split)
+    last = min(last, edit_revision)
+    rows = yield Query(change_sql.MEASURE_CHANGES, (*partition, *after, last, _MAX_ROWS))
+    has_more_rows = len(rows) == _MAX_ROWS
+    if has_more_rows:
+        last = rows[-1][0]
+    found, gaps = _arrange(partition[0], rows, after, last)
+    last = max([after.edit_revision, *gaps, *(entry.edit_revision for entry in found)])
+    found += yield from _find_single_creates(partition, gaps, purged_serial, page_creates)
+    entries, end = _cut((yield from _measure_creates(partition, found)), last, is_complete=not has_more_rows)
+    return ChangePage((yield from _read_changes(partition, entries)), end, edit_revision)
+
+
+def _arrange(bucket: int, rows: Sequence[Row], after: ChangePosition, last: int) -> tuple[list[_Entry], list[int]]:
+    """Return the changes that the rows have, and the numbers of the change sets without a row."""
+    found: list[_Entry] = []
+    gaps: list[int] = []
+    next_revision = after.edit_revision + 1
+    for edit_revision, group in groupby(rows, lambda row: int(row[0])):
+        gaps += range(next_revision, edit_revision)
+        found += [entry for row in group for entry in _expand(bucket, row) if entry[:2] > after]
+        next_revision = edit_revision + 1
+        if len(found) + len(gaps) >= _MAX_ROWS:
+            return found, gaps
+    gaps += range(next_revision, last + 1)
+    return found, gaps
+
+
+def _expand(bucket: int, row: Row) -> Iterator[_Entry]:
+    """Yield the changes of a row: one of a listing, or all creates of the change set."""
+    edit_revision, number, listing_id, serials, size = row
+    if listing_id:
+        yield _Entry(edit_revision, number, listing_id, size + _CHANGE_BYTES, is_create=False)
+        return
+    ids = list(decode_ids(serials, bucket))
+    for index, created_id in enumerate(ids):
+        yield _Entry(edit_revision, index - len(ids), created_id, 0, is_create=True)
+
+
+def _find_single_creates(
+    partition: Partition, gaps: Sequence[int], purged_serial: int, page_creates: str
+) -> Script[list[_Entry]]:
+    """Find the listings that the change sets without a row have created. Their ids ascend with the change sets."""
+    if not gaps:
+        return []
+    found, missing = [], set(gaps)
+    start = yield Query(change_sql.FIND_START, (*partition, gaps[0] - 1))
+    position = (start[0][0] if start else purged_serial) * BUCKETS + partition[0]
+    while missing:
+        page = yield Query(page_creates, (*partition, position, _MAX_ROWS))
+        for listing_id, author, edit_revision, size in page:
+            if author is not None and edit_revision in missing:
+                missing.remove(edit_revision)
+                found.append(_Entry(edit_revision, 0, listing_id, size + ROW_BYTES, is_create=True))
+        if missing and len(page) < _MAX_ROWS:
+            raise AssertionError(f"Account {partition[1]} lacks the change sets {sorted(missing)[:10]}")
+        position = page[-1][0]
+    return found
+
+
+def _measure_creates(partition: Partition, entries: list[_Entry]) -> Script[list[_Entry]]:
+    """Return the entries in order, with the sizes of creates that have none yet."""
+    entries = sorted(entries)
+    unmeasured = [number for number, entry in enumerate(entries) if not entry.size]
+    if unmeasured:
+        keys = [(partition[0], entries[number].listing_id) for number in unmeasured]
+        sizes = yield QueryMany(change_sql.MEASURE_LISTING, keys)
+        for number, (size,) in zip(unmeasured, sizes, strict=True):
+            entries[number] = entries[number]._replace(size=size + ROW_BYTES)
+    return entries
+
+
+def _cut(entries: list[_Entry], last: int, *, is_complete: bool) -> tuple[list[_Entry], ChangePosition]:
+    """Return the entries that fit on a page, and where it ends. `is_complete`: whether the last change set is."""
+    size = count = 0
+    for entry in entries:
+        size += entry.size
+        if size > MAX_LIST_BYTES and count:
+            break
+        count += 1
+    kept = entries[:count]
+    split = entries[count].edit_revision if count < len(entries) else last
+    if count == len(entries) and is_complete:
+        return kept, ChangePosition(last)
+    whole = [entry for entry in kept if entry.edit_revision < split]
+    if whole or not kept:
+        return whole, ChangePosition(split - 1)
+    return kept, ChangePosition(split, kept[-1].number)
+
+
+def _read_changes(partition: Partition, entries: Sequence[_Entry]) -> Script[list[Change]]:
+    if not entries:
+        return []
+    first, last = entries[0], entries[-1]
+    span = (*first[:2], last.edit_revision, max(last.number, 0))
+    rows = {tuple(row[:2]): row for row in (yield Query(change_sql.LIST_CHANGES, (*partition, *span)))}
+    created = [(partition[0], entry.listing_id) for entry in entries if entry.is_create]
+    listings = {}
+    if created:
+        listings = {row[0]: row for row in (yield QueryMany(change_sql.GET_CREATED, created))}
+    return [
+        _build_create(entry, listings[entry.listing_id], rows.get((entry.edit_revision, 0)))
+        if entry.is_create
+        else build_change(rows[entry.edit_revision, entry.number])
+        for entry in entries
+    ]
+
+
+def build_change(row: Row) -> Change:
+    """Return the change in a row of LIST_CHANGES."""
+    values = _decode_values(row[-1])
+    before = {name: old for name, (old, _) in values.items()}
+    after = {name: new for name, (_, new) in values.items()}
+    return Change(*row[:7], before=before, after=after)
+
+
+def _build_create(entry: _Entry, row: Sequence[Any], described: Row | None) -> Change:
+    """Return the change that created a listing. `described` is the row 0 of its change set, if there is one."""
+    *columns, author = row
+    listing = build_listing(columns)
+    after = {name: getattr(listing, name) for name in _SET_ATTRIBUTES}
+    if listing.deleted_at is not None:
+        after["deleted_at"] = listing.deleted_at
+    origin: Row = (timestamps.parse_timestamp(listing.created_at), author, "created", None)
+    if described is not None:
+        origin = tuple(described[3:7])
+    return Change(entry.edit_revision, entry.number, entry.listing_id, *origin, before=None, after=after)
+
+
+def read_listing_page(listing_id: int, before: int, count: int) -> Script[ListingChangePage]:
+    """Return the changes of a listing in at most `count` change sets before `before`."""
+    key = (bucket_of(listing_id), listing_id)
+    sizes = yield Query(change_sql.MEASURE_LISTING_CHANGES, (*key, before, _MAX_ROWS))
+    kept, is_complete = _cut_history(sizes, count)
+    changes: list[Change] = []
+    if kept:
+        rows = yield Query(change_sql.LIST_LISTING_CHANGES, (*key, before, kept[-1]))
+        changes = [build_change(row) for row in rows]
+    creation = (yield from _read_creation(key, before)) if is_complete else []
+    if is_complete and len(kept) < count:
+        return ListingChangePage(changes + creation, more=False)
+    return ListingChangePage(changes, more=bool(creation) or not is_complete)
+
+
+def _cut_history(rows: Sequence[Row], count: int) -> tuple[list[int], bool]:
+    """Return the change sets that fit on a page, at most `count`, and whether there are no further rows."""
+    size, kept = 0, list[int]()
+    for edit_revision, group in groupby(rows, lambda row: int(row[0])):
+        size += sum(row[2] + _CHANGE_BYTES for row in group)
+        if kept and (size > MAX_LIST_BYTES or len(kept) == count):
+            return kept, False
+        kept.append(edit_revision)
+    return kept, len(rows) < _MAX_ROWS
+
+
+def _read_creation(key: tuple[int, int], before: int) -> Script[list[Change]]:
+    """Return the change that created a listing, if its change set is stored."""
+    row = (yield Query(change_sql.GET_CREATED, key))[0]
+    account_id, edit_revision = (yield Query(change_sql.GET_CREATION, key))[0]
+    if edit_revision is None or edit_revision >= before:
+        return []
+    partition = (key[0], account_id)
+    purged_revision = (yield Query(change_sql.GET_EDIT_STATE, partition))[0][1]
+    if edit_revision <= purged_revision:
+        return []
+    described = yield Query(change_sql.LIST_CHANGES, (*partition, edit_revision, 0, edit_revision, 0))
+    entry = _Entry(edit_revision, 0, key[1], 0, is_create=True)
+    return [_build_create(entry, row, described[0] if described else None)]

@@ -1,0 +1,90 @@
+"""The SQL statements for change sets. See `sql` for the conventions."""
+
+from listings.store.sql import LISTING_COLUMNS
+
+CHANGE_COLUMNS = "edit_revision, number, listing_id, moment, author, kind, import_id, detail"
+
+ADD_CHANGE = f"""
+INSERT INTO changes (bucket, account_id, {CHANGE_COLUMNS}, last_serial)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+"""
+
+GET_IMPORT_ID = """
+SELECT edit_revision FROM imports
+WHERE bucket = $1 AND account_id = $2 AND digest = $3 AND format = $4 AND new_ids = $5
+"""
+
+SET_IMPORT_ID = """
+UPDATE imports SET edit_revision = $6
+WHERE bucket = $1 AND account_id = $2 AND digest = $3 AND format = $4 AND new_ids = $5
+"""
+
+GET_EDIT_STATE = """
+SELECT edit_revision, purged_revision, purged_serial FROM account_state WHERE bucket = $1 AND account_id = $2
+"""
+
+FIND_START = """
+SELECT last_serial FROM changes
+WHERE bucket = $1 AND account_id = $2 AND edit_revision <= $3 AND number = 0
+ORDER BY edit_revision DESC, number DESC LIMIT 1
+"""
+
+MEASURE_CHANGES = """
+SELECT edit_revision, number, listing_id, CASE listing_id WHEN 0 THEN detail END, octet_length(detail) FROM changes
+WHERE bucket = $1 AND account_id = $2 AND (edit_revision, number) > ($3, $4) AND edit_revision <= $5
+ORDER BY edit_revision, number LIMIT $6
+"""
+
+LIST_CHANGES = f"""
+SELECT {CHANGE_COLUMNS} FROM changes
+WHERE bucket = $1 AND account_id = $2 AND (edit_revision, number) >= ($3, $4) AND (edit_revision, number) <= ($5, $6)
+ORDER BY edit_revision, number
+"""
+
+PAGE_CREATES = """
+SELECT id, author, edit_revision, octet_length(title) + octet_length(content) + octet_length(images) FROM listings
+WHERE bucket = $1 AND account_id = $2 AND id > $3 AND is_active AND deleted_at IS NULL
+UNION ALL
+SELECT id, author, edit_revision, octet_length(title) + octet_length(content) + octet_length(images) FROM listings
+WHERE bucket = $1 AND account_id = $2 AND id > $3 AND NOT (is_active AND deleted_at IS NULL)
+ORDER BY id LIMIT $4
+"""
+
+MEASURE_LISTING = """
+SELECT octet_length(title) + octet_length(content) + octet_length(images) FROM listings WHERE bucket = $1 AND id = $2
+"""
+
+GET_CREATED = f"SELECT {LISTING_COLUMNS}, author FROM listings WHERE bucket = $1 AND id = $2"
+
+GET_CREATION = "SELECT account_id, edit_revision FROM listings WHERE bucket = $1 AND id = $2"
+
+MEASURE_LISTING_CHANGES = """
+SELECT edit_revision, number, octet_length(detail) FROM changes
+WHERE bucket = $1 AND listing_id = $2 AND listing_id <> 0 AND edit_revision < $3
+ORDER BY edit_revision DESC, number DESC LIMIT $4
+"""
+
+LIST_LISTING_CHANGES = f"""
+SELECT {CHANGE_COLUMNS} FROM changes
+WHERE bucket = $1 AND listing_id = $2 AND listing_id <> 0 AND edit_revision < $3 AND edit_revision >= $4
+ORDER BY edit_revision DESC, number DESC
+"""
+
+FIND_OLD_CHANGES = """
+SELECT account_id, edit_revision, last_serial FROM changes
+WHERE bucket = $1 AND moment < $2 AND number = 0
+ORDER BY moment LIMIT $3
+"""
+
+DELETE_CHANGES = """
+DELETE FROM changes WHERE bucket = $1 AND account_id = $2 AND edit_revision <= $3
+"""
+
+SET_PURGED = """
+UPDATE account_state SET purged_revision = $3, purged_serial = $4
+WHERE bucket = $1 AND account_id = $2 AND purged_revision < $3
+"""
+
+ERASE_CHANGES = "DELETE FROM changes WHERE bucket = $1 AND account_id = $2"
+
+FORGET_CHANGES = "UPDATE account_state SET purged_revision = edit_revision WHERE bucket = $1 AND account_id = $2"

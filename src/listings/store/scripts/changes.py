@@ -1,0 +1,167 @@
+"""Write change sets in the transactions that they describe (decision G45)."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+from msgspec.structs import astuple
+
+from listings.contract.history import Actor, EventKind
+from listings.contract.imports import ImportKey
+from listings.domain.model import BUCKETS, Listing, ListingChange
+from listings.store import change_sql, sql
+from listings.store.mapping import Partition, Row
+from listings.store.scripts.audit import choose_kind
+from listings.store.scripts.script import Query, QueryMany, Script
+
+MARKER_INTERVAL = 256
+"""Every change set whose number is a multiple of this has a row, so that a reader knows where to start."""
+
+_MAX_PENDING_BYTES = 1024 * 1024  # of the changes of one transaction that are in memory
+
+
+def encode_values(before: Listing, changes: ListingChange) -> str:
+    """Return the old and the new value of each changed column as JSON."""
+    values = {name: (getattr(before, name), value) for name, value in changes.items() if name != "updated_at"}
+    return msgspec.json.encode(values).decode()
+
+
+def build_row(  # noqa: PLR0913, PLR0917 - the columns
+    partition: Partition,
+    edit_revision: int,
+    number: int,
+    listing_id: int,
+    actor: Actor,
+    kind: EventKind,
+    import_id: int | None,
+    detail: str,
+    last_serial: int,
+) -> Row:
+    """Return the values of ADD_CHANGE."""
+    who = (actor.moment, actor.key_id, kind, import_id)
+    return (*partition, edit_revision, number, listing_id, *who, detail, last_serial)
+
+
+def build_marker(partition: Partition, edit_revision: int, actor: Actor, listing_id: int) -> Row:
+    """Return the values of ADD_CHANGE for a single create that gets a row."""
+    serial = listing_id // BUCKETS
+    detail = encode_serials([serial])
+    return build_row(partition, edit_revision, 0, 0, actor, "created", None, detail, serial)
+
+
+def encode_serials(serials: Iterable[int]) -> str:
+    """Return the serials of created listings as JSON: pairs of a first serial and a count."""
+    runs: list[list[int]] = []
+    for serial in serials:
+        if runs and serial == sum(runs[-1]):
+            runs[-1][1] += 1
+        else:
+            runs.append([serial, 1])
+    return msgspec.json.encode(runs).decode()
+
+
+def decode_ids(detail: str, bucket: int) -> Iterator[int]:
+    """Yield the ids of the created listings."""
+    for first, count in msgspec.json.decode(detail, type=list[tuple[int, int]]):
+        yield from (serial * BUCKETS + bucket for serial in range(first, first + count))
+
+
+class ChangeSet:
+    """Collects the changes of a transaction that may change several listings. Without an actor it stores none."""
+
+    def __init__(self, partition: Partition, actor: Actor | None, import_key: ImportKey | None = None) -> None:
+        """`import_key`: of the import that the transaction belongs to."""
+        self._partition = partition
+        self._actor = actor
+        self._import_key = import_key
+        self._import_id: int | None = None
+        self._serials: list[int] = []
+        self._pending: list[tuple[int, str]] = []
+        self._pending_bytes = 0
+        self._number = 0
+        self.edit_revision: int | None = None
+        self.ids_by_kind: dict[str, list[int]] = {}  # of the changed listings, for the audit event
+
+    @property
+    def step(self) -> int:
+        """By how much the next edit raises the account's edit revision, which each transaction raises once."""
+        return int(self._actor is not None and self.edit_revision is None)
+
+    def begin(self, edit_revision: int | None) -> int | None:
+        """Set the edit revision, and return it if the change set is stored."""
+        if self._actor is not None:
+            self.edit_revision = edit_revision
+        return self.edit_revision
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was changed yet."""
+        return not (self._serials or self._pending or self._number)
+
+    def add_created(self, listing_id: int) -> None:
+        """Add a new listing."""
+        self._serials.append(listing_id // BUCKETS)
+
+    def add_changed(self, before: Listing, changes: ListingChange) -> Script[None]:
+        """Add a change of a listing, after the edit revision is known."""
+        self.ids_by_kind.setdefault(choose_kind(changes), []).append(before.id)
+        if self._actor is None:
+            return
+        detail = encode_values(before, changes)
+        self._pending.append((before.id, detail))
+        self._pending_bytes += len(detail)
+        if self._pending_bytes >= _MAX_PENDING_BYTES:
+            yield from self._write_pending(self._actor)
+
+    def write(self) -> Script[None]:
+        """Store the change set, unless nothing was changed."""
+        if self._actor is None or self.edit_revision is None or self.is_empty:
+            return
+        yield from self._write_pending(self._actor)
+        rows = yield Query(sql.GET_LAST_SERIAL, self._partition[:1])
+        row = self._build_row(self._actor, 0, 0, encode_serials(self._serials), int(rows[0][0]))
+        yield Query(change_sql.ADD_CHANGE, row)
+
+    def _write_pending(self, actor: Actor) -> Script[None]:
+        if self._import_key is not None and self._import_id is None:
+            self._import_id = yield from self._find_import_id(self._import_key)
+        pending, self._pending, self._pending_bytes = self._pending, [], 0
+        if pending:
+            first, self._number = self._number + 1, self._number + len(pending)
+            rows = [self._build_row(actor, number, *one) for number, one in enumerate(pending, first)]
+            yield QueryMany(change_sql.ADD_CHANGE, rows)
+
+    def _find_import_id(self, key: ImportKey) -> Script[int]:
+        """Return the id of the import: the edit revision of its first change set."""
+        import_id = (yield Query(change_sql.GET_IMPORT_ID, astuple(key)))[0][0]
+        if import_id is None:
+            import_id = self.edit_revision
+            yield Query(change_sql.SET_IMPORT_ID, (*astuple(key), import_id))
+        return int(import_id)
+
+    def _build_row(self, actor: Actor, number: int, listing_id: int, detail: str, last_serial: int = 0) -> Row:
+        if self.edit_revision is None:
+            raise AssertionError("A change was added before the edit revision was known")
+        return build_row(
+            self._partition,
+            self.edit_revision,
+            number,
+            listing_id,
+            actor,
+            "batch" if self._import_key is None else "import",
+            self._import_id,
+            detail,
+            last_serial,
+        )
+
+
+def purge(buckets: Sequence[int], oldest: int, max_sets: int) -> Script[int]:
+    """Delete the change sets from before `oldest`, at most `max_sets` per bucket, and return how many."""
+    deleted = 0
+    for bucket in buckets:
+        rows = yield Query(change_sql.FIND_OLD_CHANGES, (bucket, oldest, max_sets))
+        deleted += len(rows)
+        last = {account_id: (edit_revision, serial) for account_id, edit_revision, serial in sorted(map(tuple, rows))}
+        for account_id, (edit_revision, serial) in last.items():
+            yield Query(change_sql.DELETE_CHANGES, (bucket, account_id, edit_revision))
+            yield Query(change_sql.SET_PURGED, (bucket, account_id, edit_revision, serial))
+    return deleted

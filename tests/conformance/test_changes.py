@@ -1,0 +1,395 @@
+"""Change sets: guarantees of every store (`listings.contract.changes.ChangeStore`)."""
+
+import asyncio
+from collections.abc import Iterator
+from itertools import groupby
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from listings.contract.changes import Change, ChangePage, ChangePosition, EditState
+from listings.contract.history import CONSOLE, OPERATOR, Actor
+from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
+from listings.contract.listings import MAX_LIST_BYTES, AddStep, Batch, ChangeStep, IdempotencyRecord, Step
+from listings.contract.store import Store
+from listings.domain.errors import Problem
+from listings.domain.fields import FIELDS
+from listings.domain.model import Account, ImportedListing, Listing, NewListing, bucket_of
+from tests.conformance.conftest import Run
+from tests.conformance.helpers import CREATED, set_values
+
+NEW = NewListing(title="Lamp", content="Brass.")
+KEY = Actor(7, 1_500)
+CREATED_MOMENT = 1_795_255_200
+SETTABLE = [field.attribute for field in FIELDS.values()]
+
+
+class Edits:
+    """The writes to an account, and its change sets."""
+
+    def __init__(self, store: Store, run: Run, account: Account) -> None:
+        self.store = store
+        self.run = run
+        self.partition = bucket_of(account.id), account.id
+
+    def add(self, actor: Actor | None = KEY, **values: Any) -> int:
+        new = msgspec.structs.replace(NEW, **values)
+        return int(self.run(self.store.add_listing(*self.partition, new, CREATED, None, actor)).listing_id)
+
+    def change(self, listing_id: int, actor: Actor | None = KEY, **values: Any) -> None:
+        self.run(self.store.change_listing(listing_id, set_values(**values), actor))
+
+    def run_batch(self, *steps: Step, atomic: bool = False, dry_run: bool = False) -> list[Any]:
+        batch = Batch(steps, atomic=atomic, dry_run=dry_run, record=str)
+        results: list[Any] = self.run(self.store.run_batch(*self.partition, batch, None, KEY))
+        return results
+
+    @property
+    def last(self) -> int:
+        return self.state.edit_revision
+
+    @property
+    def state(self) -> EditState:
+        state: EditState = self.run(self.store.get_edit_state(*self.partition))
+        return state
+
+    def page(self, after: ChangePosition, last: int = 2**62) -> ChangePage:
+        page: ChangePage = self.run(self.store.page_changes(*self.partition, after, last))
+        return page
+
+    def read(self, after: int = 0, last: int = 2**62) -> list[Change]:
+        """Return all changes after a change set, page by page."""
+        position, found = ChangePosition(after), list[Change]()
+        while (page := self.page(position, last)).end != position:
+            found += page.changes
+            position = page.end
+        return found
+
+    @property
+    def rows(self) -> list[tuple[Any, ...]]:
+        return [summarize(change) for change in self.read()]
+
+    def history(self, listing_id: int, before: int = 2**62, count: int = 100) -> tuple[list[tuple[Any, ...]], bool]:
+        changes, more = self.run(self.store.page_listing_changes(listing_id, before, count))
+        return [summarize(change) for change in changes], more
+
+
+def summarize(change: Change) -> tuple[Any, ...]:
+    """Return a change without the parts that most tests don't look at. A create has the title as its value."""
+    values = {name: (change.before[name], new) for name, new in change.after.items()} if change.before else None
+    return (change.edit_revision, change.kind, change.listing_id, values or change.after.get("title"))
+
+
+@pytest.fixture
+def edits(store: Store, run: Run, account: Account) -> Edits:
+    return Edits(store, run, account)
+
+
+def reject(_: Listing | None) -> Any:
+    raise Problem("not_owner", "no")
+
+
+def test_each_single_edit_is_a_change_set_with_its_values_before_and_after(edits: Edits) -> None:
+    first = edits.add(images='["a"]', latitude=-41.5)
+    second = edits.add(Actor(CONSOLE, CREATED_MOMENT))
+    edits.change(first, title="New", price_cents=5, latitude=None, updated_at=CREATED)
+    edits.change(first, Actor(OPERATOR, 1_700), is_active=False, deleted_at=1_700, updated_at=CREATED)
+    edits.change(first, deleted_at=None, updated_at=CREATED)
+    edits.change(second)
+    with pytest.raises(Problem, match="no"):
+        edits.run(edits.store.change_listing(second, reject, KEY))
+    assert edits.rows == [
+        (1, "created", first, "New"),
+        (2, "created", second, "Lamp"),
+        (3, "updated", first, {"title": ("Lamp", "New"), "price_cents": (0, 5), "latitude": (-41.5, None)}),
+        (4, "deleted", first, {"is_active": (True, False), "deleted_at": (None, 1_700)}),
+        (5, "restored", first, {"deleted_at": (1_700, None)}),
+    ]
+    created, *_, deleted, _ = edits.read()
+    assert list(created.after) == SETTABLE
+    assert (created.after["images"], created.after["is_active"]) == ('["a"]', False)
+    assert [(it.actor, it.moment, it.import_id) for it in (created, deleted)] == [
+        (7, CREATED_MOMENT, None),
+        (OPERATOR, 1_700, None),
+    ]
+
+
+def test_views_and_writes_without_an_actor_are_no_changes(edits: Edits) -> None:
+    listing_id = edits.add()
+    edits.run(edits.store.record_views(1, {listing_id: [b"v" * 16]}))
+    edits.add(None)
+    edits.change(listing_id, None, title="New")
+    assert edits.run(edits.store.get_revision(*edits.partition)) == 4
+    assert edits.state == EditState(1, 0)
+    assert edits.rows == [(1, "created", listing_id, "New")]
+
+
+def test_a_batch_is_one_change_set_with_its_creates_first(edits: Edits) -> None:
+    own, other = edits.add(), edits.add()
+    results = edits.run_batch(
+        ChangeStep(own, set_values(title="A")),
+        AddStep(NEW, CREATED),
+        ChangeStep(own, reject),
+        Problem("invalid_request", "no"),
+        ChangeStep(own, set_values(title="B")),
+        AddStep(NEW, CREATED),
+        ChangeStep(other, set_values(deleted_at=5, is_active=False)),
+        ChangeStep(other, set_values()),
+    )
+    edits.add()
+    assert edits.last == 4
+    assert edits.rows[2:-1] == [
+        (3, "batch", results[1], "Lamp"),
+        (3, "batch", results[5], "Lamp"),
+        (3, "batch", own, {"title": ("Lamp", "A")}),
+        (3, "batch", own, {"title": ("A", "B")}),
+        (3, "batch", other, {"deleted_at": (None, 5), "is_active": (True, False)}),
+    ]
+    assert [change.moment for change in edits.read(2, 3)] == [1_500] * 5
+
+
+def test_a_batch_that_changes_nothing_is_no_change_set(edits: Edits) -> None:
+    own = edits.add()
+    step = ChangeStep(own, set_values(title="New"))
+    edits.run_batch(step, AddStep(NEW, CREATED), dry_run=True)
+    edits.run_batch(step, AddStep(NEW, CREATED), Problem("invalid_request", "no"), atomic=True)
+    edits.run_batch(ChangeStep(own, set_values()), ChangeStep(own, reject))
+    assert edits.last == 1
+
+
+def test_a_repeated_create_or_batch_is_one_change_set(edits: Edits) -> None:
+    key = IdempotencyRecord("key", b"d" * 32, 1_000, 0)
+    batch = Batch([AddStep(NEW, CREATED)], atomic=False, dry_run=False, record=str)
+    for _ in range(2):
+        edits.run(edits.store.add_listing(*edits.partition, NEW, CREATED, key, KEY))
+        edits.run(edits.store.run_batch(*edits.partition, batch, key._replace(key="other"), KEY))
+    assert [row[:2] for row in edits.rows] == [(1, "created"), (2, "batch")]
+
+
+def create_or_update(listing: Listing | None) -> Any:
+    if listing is not None:
+        return {"title": "Changed"}
+    return ImportedListing(NEW, view_count=0, created_at=CREATED, updated_at=CREATED, deleted_at=None)
+
+
+def test_each_batch_of_an_import_is_a_change_set_with_the_id_of_the_import(edits: Edits) -> None:
+    key = ImportKey(*edits.partition, b"d" * 32, "csv", False)  # noqa: FBT003 - the columns of a row
+    own = edits.add()
+    given = [1024 * serial + edits.partition[0] for serial in (90, 50, 51)]
+    rows = [ImportRow(listing_id, create_or_update) for listing_id in (given[0], own, given[1], given[2], None)]
+    edits.run(edits.store.begin_import(key, None, 1_000, given[0]))
+    steps = [rows, [ImportRow(own, reject)], [ImportRow(given[0], create_or_update)]]
+    for number, step in enumerate(steps):
+        batch = ImportBatch(Position(number, number), Position(number + 1, number + 1), step)
+        edits.run(edits.store.import_listings(key, batch, Actor(CONSOLE, 1_600)))
+        if number == 0:
+            edits.add()
+    new = (90 + 1) * 1024 + edits.partition[0]
+    changes = edits.read(1)
+    assert [summarize(change) for change in changes] == [
+        (2, "import", given[0], "Changed"),
+        *((2, "import", listing_id, "Lamp") for listing_id in (*given[1:], new)),
+        (2, "import", own, {"title": ("Lamp", "Changed")}),
+        (3, "created", new + 1024, "Lamp"),
+        (4, "import", given[0], {"title": ("Lamp", "Changed")}),
+    ]
+    assert {(it.actor, it.moment, it.import_id) for it in changes if it.kind == "import"} == {(CONSOLE, 1_600, 2)}
+    assert edits.history(given[1])[0] == [(2, "import", given[1], "Lamp")]
+    again = edits.run(edits.store.find_import(key))
+    edits.run(edits.store.begin_import(key, again, 1_700, 0))
+    edits.run(edits.store.import_listings(key, ImportBatch(Position(), Position(1, 1), rows[1:2]), KEY))
+    assert edits.read(4)[0].import_id == 5
+
+
+def test_the_history_of_a_listing_is_newest_first_and_ends_with_its_creation(edits: Edits) -> None:
+    own, other = edits.add(), edits.add()
+    for price in (1, 2):
+        edits.change(own, price_cents=price)
+        edits.change(other, price_cents=price)
+    (created,) = edits.run_batch(AddStep(NEW, CREATED))
+    edits.run_batch(*(ChangeStep(own, set_values(price_cents=price)) for price in (3, 4)))
+    newest = [(8, "batch", own, {"price_cents": change}) for change in ((3, 4), (2, 3))]
+    older = [(5, "updated", own, {"price_cents": (1, 2)}), (3, "updated", own, {"price_cents": (0, 1)})]
+    creation = [(1, "created", own, "Lamp")]
+    assert edits.history(own) == (newest + older + creation, False)
+    assert edits.history(own, count=2) == ([*newest, older[0]], True)
+    assert edits.history(own, before=5, count=1) == (older[1:], True)
+    assert edits.history(own, before=3) == (creation, False)
+    assert edits.history(own, before=1) == ([], False)
+    assert edits.history(created) == ([(7, "batch", created, "Lamp")], False)
+    assert edits.history(edits.add(None)) == ([], False)
+
+
+@pytest.fixture
+def busy(edits: Edits, run: Run) -> Edits:
+    """More than five hundred change sets: mostly creates, with few rows of changes among them."""
+
+    async def write() -> None:
+        for number in range(1, 521):
+            added = await edits.store.add_listing(*edits.partition, NEW, CREATED, None, KEY)
+            if number % 200 == 0:
+                await edits.store.change_listing(added.listing_id, set_values(price_cents=number), KEY)
+
+    run(write())
+    return edits
+
+
+def test_every_change_set_is_read_once_from_any_position(busy: Edits) -> None:
+    last = busy.last
+    assert last == 522
+    assert [change.edit_revision for change in busy.read()] == list(range(1, last + 1))
+    for after in (0, 200, 201, 255, 256, 257, 402, 511, last - 1, last):
+        upto = min(after + 30, last)
+        page = busy.page(ChangePosition(after), after + 30)
+        assert [change.edit_revision for change in page.changes] == list(range(after + 1, upto + 1))
+        assert (page.end, page.edit_revision) == (ChangePosition(upto), last)
+
+
+def test_a_position_that_no_change_set_has_had_yet_is_gone(edits: Edits) -> None:
+    edits.add()
+    assert edits.page(ChangePosition(1)) == ChangePage([], ChangePosition(1), 1)
+    with pytest.raises(Problem, match="limit=0"):
+        edits.page(ChangePosition(2))
+
+
+def split_by_set(pages: Iterator[ChangePage]) -> list[list[int]]:
+    return [[number for number, _ in groupby(page.changes, lambda it: it.edit_revision)] for page in pages]
+
+
+def read_pages(edits: Edits, after: int) -> Iterator[ChangePage]:
+    position = ChangePosition(after)
+    while (page := edits.page(position)).end != position:
+        yield page
+        position = page.end
+
+
+def test_a_page_has_whole_change_sets_unless_one_is_larger_than_a_page(edits: Edits) -> None:
+    third = "x" * (MAX_LIST_BYTES // 3)
+    ids = [edits.add(content=third) for _ in range(5)]
+    assert split_by_set(read_pages(edits, 0)) == [[1, 2], [3, 4], [5]]
+    steps = [ChangeStep(it, set_values(content=f"{third}y")) for it in ids]
+    results = edits.run_batch(*steps, *[AddStep(msgspec.structs.replace(NEW, content=third), CREATED)] * 4)
+    edits.change(ids[0], price_cents=1)
+    pages = list(read_pages(edits, 5))
+    assert split_by_set(iter(pages)) == [[6]] * (len(pages) - 1) + [[6, 7]]
+    assert len(pages) > 5
+    found = [change.listing_id for page in pages for change in page.changes]
+    assert found == [*results[5:], *ids, ids[0]]
+
+
+def test_old_change_sets_are_purged_and_a_position_before_them_is_gone(edits: Edits) -> None:
+    own = edits.add()
+    for moment in (1_000, 1_100):
+        edits.change(own, Actor(7, moment), price_cents=moment)
+    edits.run_batch(AddStep(NEW, CREATED), ChangeStep(own, set_values(price_cents=1)))
+    edits.add()
+    edits.change(own, Actor(7, 1_600), price_cents=1_600)
+    buckets = range(1024)
+    assert edits.run(edits.store.purge_changes(buckets, 1_600, 2)) == 2
+    assert edits.state == EditState(6, 3)
+    assert edits.run(edits.store.purge_changes(buckets, 1_600, 2)) == 1
+    assert edits.run(edits.store.purge_changes(buckets, 1_600, 2)) == 0
+    assert edits.state == EditState(6, 4)
+    assert [row[:2] for row in [summarize(it) for it in edits.read(4)]] == [(5, "created"), (6, "updated")]
+    for position in (ChangePosition(3), ChangePosition(4, 1)):
+        with pytest.raises(Problem, match="limit=0") as gone:
+            edits.page(position)
+        assert gone.value.code == "changes_gone"
+    assert edits.history(own) == ([(6, "updated", own, {"price_cents": (1, 1_600)})], False)
+
+
+def test_erasing_an_account_deletes_its_change_sets(edits: Edits) -> None:
+    own = edits.add()
+    edits.change(own, title="Secret")
+    edits.run(edits.store.erase_account(edits.partition[1], "Erased", "erased@example.com", 2_000))
+    assert edits.state == EditState(2, 2)
+    assert edits.history(own) == ([], False)
+
+
+def replay(state: dict[int, dict[str, Any]], changes: list[Change]) -> None:
+    """Apply changes to a copy of an account's listings, as a client would."""
+    for change in changes:
+        state.setdefault(change.listing_id, {"deleted_at": None}).update(change.after)
+
+
+async def edit_at_random(edits: Edits, random: Random, known: list[int], writes: int) -> list[int]:
+    """Make writes of all kinds; return how many changes each made."""
+    store, partition, counts = edits.store, edits.partition, []
+
+    def changing() -> ChangeStep:
+        return ChangeStep(random.choice(known), decide)
+
+    def decide(listing: Listing | None) -> Any:
+        assert listing is not None
+        if listing.deleted_at is not None:
+            return {"deleted_at": None}
+        if random.random() < 0.2:
+            return {"is_active": False, "deleted_at": 1_500}
+        return {"price_cents": listing.price_cents + 1}
+
+    for _ in range(writes):
+        kind = random.random()
+        if kind < 0.3:
+            known.append((await store.add_listing(*partition, NEW, CREATED, None, KEY)).listing_id)
+            counts.append(1)
+        elif kind < 0.7:
+            step = changing()
+            await store.change_listing(step.listing_id, step.decide, KEY)
+            counts.append(1)
+        elif kind < 0.85:
+            await store.record_views(1, {random.choice(known): [random.randbytes(16)]})
+        else:
+            steps: list[Step] = [AddStep(NEW, CREATED), changing(), changing()]
+            results = await store.run_batch(
+                *partition, Batch(steps, atomic=False, dry_run=False, record=str), None, KEY
+            )
+            known.append(results[0])  # type: ignore[arg-type]  # the id of the new listing
+            counts.append(3)
+    return counts
+
+
+@pytest.mark.decision("G45")
+def test_a_list_and_the_changes_after_its_id_equal_the_list_at_any_later_time(edits: Edits, run: Run) -> None:
+    """64 writers edit while a reader copies the list, page by page, and then follows the changes."""
+    known = [edits.add(), edits.add()]
+
+    async def copy_and_follow(done: asyncio.Event) -> tuple[dict[int, dict[str, Any]], list[Change]]:
+        store, partition = edits.store, edits.partition
+        position = ChangePosition((await store.get_edit_state(*partition)).edit_revision)
+        state: dict[int, dict[str, Any]] = {}
+        after = 0
+        while page := await store.page_listings(*partition, after, 7):
+            state |= {it.id: {name: getattr(it, name) for name in (*SETTABLE, "deleted_at")} for it in page}
+            after = page[-1].id
+        seen: list[Change] = []
+        while True:
+            is_last = done.is_set()
+            found = await store.page_changes(*partition, position, position.edit_revision + 20)
+            replay(state, list(found.changes))
+            seen += found.changes
+            if is_last and found.end == position:
+                return state, seen
+            position = found.end
+
+    async def work() -> int:
+        done = asyncio.Event()
+        readers = [asyncio.ensure_future(copy_and_follow(done)) for _ in range(2)]
+        writers = [edit_at_random(edits, Random(seed), known, 6) for seed in range(64)]
+        counts = [count for each in await asyncio.gather(*writers) for count in each]
+        late = asyncio.ensure_future(copy_and_follow(done))
+        done.set()
+        expected = {
+            it.id: {name: getattr(it, name) for name in (*SETTABLE, "deleted_at")}
+            for it in await edits.store.page_listings(*edits.partition, 0, 10_000)
+        }
+        for state, seen in await asyncio.gather(*readers, late):
+            assert state == expected
+            assert [it.edit_revision for it in seen] == sorted(it.edit_revision for it in seen)
+        return sum(counts)
+
+    changed = run(work())
+    changes = edits.read(2)
+    assert len(changes) == changed
+    assert [number for number, _ in groupby(changes, lambda it: it.edit_revision)] == list(range(3, edits.last + 1))
