@@ -7,8 +7,8 @@ from msgspec.structs import astuple
 
 from listings.contract.history import CONSOLE, Actor, EventKind, Payment
 from listings.contract.imports import ImportKey, ImportProgress, RowOutcome
-from listings.contract.listings import ChangeStep, Step, StepResult
-from listings.domain.model import Listing, ListingChange, bucket_of
+from listings.contract.listings import StepResult
+from listings.domain.model import ListingChange, bucket_of
 from listings.store import member_sql, sql
 from listings.store.mapping import Partition
 from listings.store.scripts.script import Query, Script
@@ -41,18 +41,10 @@ class Edits:
     def __init__(self) -> None:
         self.ids_by_kind: dict[str, list[int]] = {}
 
-    def watch(self, step: Step) -> Step:
-        """Return the step, wrapped to record its change if it is a ChangeStep."""
-        if not isinstance(step, ChangeStep):
-            return step
-
-        def decide(listing: Listing | None) -> ListingChange:
-            changes = step.decide(listing)
-            if changes:
-                self.ids_by_kind.setdefault(_choose_kind(changes), []).append(step.listing_id)
-            return changes
-
-        return ChangeStep(step.listing_id, decide)
+    def add(self, listing_id: int, changes: ListingChange) -> None:
+        """Record the changes of a listing, if there are any."""
+        if changes:
+            self.ids_by_kind.setdefault(_choose_kind(changes), []).append(listing_id)
 
 
 def record_batch(partition: Partition, actor: Actor, edits: Edits, results: Sequence[StepResult]) -> Script[None]:
