@@ -55,7 +55,7 @@ BEGIN
     -- The update has locked the account, so no other transaction can use the external id before this one ends.
     IF (is_indexed AND new_words IS NULL) OR (NOT is_indexed AND others >= large)
         OR (new_external_id IS NOT NULL AND EXISTS (
-            SELECT FROM listings
+            SELECT 1 FROM listings
             WHERE listings.bucket = of_bucket AND listings.account_id = of_account
                 AND listings.external_id = new_external_id
                 AND CASE WHEN listings.deleted_at IS NULL THEN 0 ELSE listings.id END = 0))
