@@ -78,7 +78,7 @@ SELECT truncate_local_data_after_distributing_table('accounts');
 -- Outside a transaction block, a create is one call to the worker that has the bucket. Inside one, the coordinator runs
 -- the function and sends each statement to the worker, with the same result.
 SELECT create_distributed_function(
-    'create_listing(smallint, bigint, bigint, bigint, bigint, text, text, text, text, text, bigint, text, text, text, text, double precision, double precision, boolean, text, text[], text, bytea, bigint, bigint, bigint)',
+    'create_listing(smallint, bigint, bigint, bigint, bigint, text, text, text, text, text, bigint, text, text, text, text, double precision, double precision, boolean, text, text, text[], text, bytea, bigint, bigint, bigint)',
     'of_bucket',
     colocate_with => 'listings');
 

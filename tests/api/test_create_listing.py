@@ -85,7 +85,7 @@ def test_all_given_fields_are_returned(alice: Client) -> None:
     path = f"/{alice.create(**ALL_FIELDS)}"
     record = alice.get(path).json()
     assert {name: record[name] for name in VISIBLE_FIELDS} == VISIBLE_FIELDS
-    record = alice.get(path, params={"include": "all"}).json()
+    record = alice.get(path, params={"include": "all,external_id"}).json()
     assert {name: record[name] for name in ALL_FIELDS} == ALL_FIELDS
 
 

@@ -21,7 +21,7 @@ from listings.api.docs.headers import COMMON_HEADERS
 from listings.api.docs.schemas import build_schema
 from listings.api.routes import ROUTES
 from listings.domain.errors import STATUS
-from listings.domain.fields import FIELDS, REQUIRED, Choice, Coordinate, FieldError, Images, Money, Text
+from listings.domain.fields import FIELDS, REQUIRED, Choice, Coordinate, FieldError, Identifier, Images, Money, Text
 from listings.domain.listing_json import EXTRA_FIELDS, Record
 from listings.domain.model import MAX_ID
 from listings.service import NO_INFO, ServiceInfo
@@ -183,7 +183,7 @@ def allows_null(schema: dict[str, Any]) -> bool:
 
 def has_the_bounds(schema: dict[str, Any], rule: Any) -> bool:
     match rule:
-        case Text(max_length=longest):
+        case Text(max_length=longest) | Identifier(max_length=longest):
             return bool(schema["maxLength"] == longest)
         case Choice(allowed=allowed):
             return bool(resolve(schema.get("anyOf", [schema])[0])["enum"] == list(allowed))
@@ -305,7 +305,7 @@ def test_the_pattern_of_an_image_accepts_the_same_as_its_rule(address: str) -> N
 
 
 @given(st.lists(PIECES, max_size=5).map("".join) | st.text(max_size=5))
-@pytest.mark.parametrize("name", ["title", "category"])
+@pytest.mark.parametrize("name", ["title", "category", "external_id"])
 def test_the_pattern_of_a_string_accepts_the_same_as_its_rule(name: str, text: str) -> None:
     rule = FIELDS[name].rule
     assert build_validator(build_schema(rule)).is_valid(text) is is_accepted(rule, text)

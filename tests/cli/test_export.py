@@ -81,6 +81,7 @@ def test_jsonl_contains_every_listing_as_in_the_api(cli: Cli, alice: Data, listi
         "latitude": None,
         "longitude": None,
         "deleted_at": None,
+        "external_id": None,
     }
     assert [
         {name: listing[name] for name in given} for listing, given in zip(exported, listings, strict=True)

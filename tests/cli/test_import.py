@@ -119,6 +119,25 @@ def test_new_ids_creates_a_listing_for_every_row(cli: Cli, bob: Data) -> None:
     assert sorted(titles(cli)) == [1025, 1026, 2049, 2050, 3073, 4097]
 
 
+@pytest.mark.decision("G43")
+def test_an_external_id_identifies_a_listing_without_id(cli: Cli) -> None:
+    rows = [row(1, external_id="a"), row(2, external_id="b"), row(3, external_id="a"), row(4, id=1025, external_id="b")]
+    rows += [row(5, external_id="c", deleted_at="2026-01-01 00:00:00"), row(6, external_id="")]
+    file = write_lines(cli, "rows.jsonl", *rows)
+    dry_run, messages = run_import(cli, "1", file, "--dry-run", code=1)
+    done, messages_again = run_import(cli, "1", file, code=1)
+    assert counts(done) == (3, 1, 0, 2)
+    assert 'external_id "b" belongs to listing 3073: use another one' in messages_again
+    assert counts(dry_run) == (4, 1, 0, 1)  # without the changes of earlier rows
+    assert "rows.jsonl:6: external_id must have 1 to 255 characters, got 0" in messages
+    assert titles(cli) == {2049: "Listing 3", 3073: "Listing 2", 4097: "Listing 5"}
+    sync = [row(3, external_id="a"), row(2, external_id="b", price=5)]
+    for expected in ((0, 1, 1, 0), (0, 0, 2, 0)):
+        file = write_lines(cli, "sync.jsonl", *sync)
+        for options in (["--dry-run"], []):
+            assert counts(run_import(cli, "1", file, "--again", "--new-ids", *options)[0]) == expected
+
+
 def test_deleted_at_deletes_and_restores(cli: Cli) -> None:
     imported(cli, row(1), row(2, deleted_at="2026-01-01 00:00:00"))
     changes: list[Data] = [{"id": 1025, "deleted_at": "2026-01-02 00:00:00"}, {"id": 2049, "deleted_at": None}]
@@ -132,9 +151,18 @@ def test_deleted_at_deletes_and_restores(cli: Cli) -> None:
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
 def test_an_account_can_be_imported_into_a_new_database(cli: Cli, tmp_path: Path, ending: str) -> None:
     rows = [
-        row(1, **PAST, category="'=1+1", region=" \r\n\"'", images=["a", "=b"], price=0.07, view_count=3),
+        row(
+            1,
+            **PAST,
+            external_id="=1",
+            category="'=1+1",
+            region=" \r\n\"'",
+            images=["a", "=b"],
+            price=0.07,
+            view_count=3,
+        ),
         row(2, **PAST, is_active=False, latitude=-0.1, longitude=1e-05),
-        row(3, **PAST, deleted_at="2026-01-01 00:00:00", district="@x"),
+        row(3, **PAST, deleted_at="2026-01-01 00:00:00", district="@x", external_id="=1"),
     ]
     imported(cli, *rows)
     cli.run_ok("export", "1", f"out.{ending}")

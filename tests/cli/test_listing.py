@@ -41,7 +41,7 @@ def test_show_prints_the_api_record_and_all_other_fields(cli: Cli, alice: Data, 
     shown = cli.data("show", str(listing_id))
     record = service.read(key, listing_id).json()
     assert {name: shown[name] for name in record} == record
-    additional = {"account_id", "state", "district", "latitude", "longitude", "deleted_at"}
+    additional = {"account_id", "state", "district", "latitude", "longitude", "deleted_at", "external_id"}
     assert shown.keys() - record.keys() == additional
     assert (shown["account_id"], shown["state"], shown["deleted_at"]) == (alice["id"], "active", None)
     assert (shown["latitude"], shown["longitude"], shown["district"]) == (-41.3, None, "Te Aro")

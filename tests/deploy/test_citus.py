@@ -86,6 +86,15 @@ def test_foreign_keys_stay_in_a_bucket_or_refer_to_reference_tables(postgres: Po
         assert not (table in REFERENCE and other not in REFERENCE), (table, other)
 
 
+@pytest.mark.decision("G43")
+def test_the_unique_index_of_external_ids_has_the_bucket_and_the_account(postgres: PostgresServer, name: str) -> None:
+    """Citus rejects a unique index without the column by which a table is distributed."""
+    [(definition,)] = postgres.execute("SELECT indexdef FROM pg_indexes WHERE indexname = 'listings_external_id'", name)
+    assert "CREATE UNIQUE INDEX" in definition
+    assert "(bucket, account_id, external_id, " in definition
+    assert definition.endswith("WHERE (external_id IS NOT NULL)")
+
+
 def test_every_statement_matches_the_schema(postgres: PostgresServer, name: str) -> None:
     async def run() -> None:
         connection = await asyncpg.connect(postgres.url(name))

@@ -50,7 +50,7 @@ def reject(name: str, value: object, *, strict: bool = False) -> str:
     return on_update.value.message
 
 
-def test_the_fields_are_in_the_order_of_the_specification() -> None:
+def test_the_fields_of_the_specification_come_first_in_its_order() -> None:
     assert list(fields.FIELDS) == [
         "title",
         "content",
@@ -65,6 +65,7 @@ def test_the_fields_are_in_the_order_of_the_specification() -> None:
         "latitude",
         "longitude",
         "is_active",
+        "external_id",
     ]
 
 
@@ -92,6 +93,16 @@ def test_the_options_of_a_choice_are_its_allowed_values(name: str) -> None:
 
 
 @pytest.mark.decision("G19")
+def test_an_external_id_has_1_to_255_characters_without_control_characters() -> None:
+    for text in ("0", " ", "x" * 255, "🚲" * 255, "\u2028\u00a0\ufeff", "sku/17,a"):
+        assert fields.parse_listing_change({"external_id": text}) == ({"external_id": text}, [])
+    assert reject("external_id", "") == "external_id must have 1 to 255 characters, got 0"
+    assert reject("external_id", "x" * 256) == "external_id must have 1 to 255 characters, got 256"
+    assert reject("external_id", 17) == "external_id must be a string, got a number"
+    for code in (0, 9, 10, 0x1F, 0x7F, 0x85, 0x9F):
+        assert "must not contain control characters" in reject("external_id", f"a{chr(code)}b")
+
+
 def test_an_id_is_a_positive_integer_that_a_database_can_store() -> None:
     assert (fields.parse_id("1"), fields.parse_id(str(MAX_ID))) == (1, MAX_ID)
     for text in ("", "0", "-1", "+1", "01", "1.0", "a", "٣", " 1", "1\n", str(MAX_ID + 1), "1" * 20):

@@ -1,6 +1,7 @@
 """Files of listings: exports are read back exactly, and errors are reported per row."""
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,10 @@ urls = st.text(st.sampled_from("abc=+-@',\"é🙂."), min_size=1)
 timestamps_in_seconds = st.integers(0, START)
 
 
+def remove_control_characters(text: str) -> str:
+    return re.sub(r"[\x00-\x1f\x7f-\x9f]", "", text)
+
+
 @st.composite
 def stored_listings(draw: st.DrawFn) -> Listing:
     """Any listing that the store can contain."""
@@ -79,6 +84,7 @@ def stored_listings(draw: st.DrawFn) -> Listing:
         latitude=draw(st.none() | st.floats(-90, 90).map(lambda degrees: degrees + 0.0)),
         longitude=draw(st.none() | st.floats(-180, 180).map(lambda degrees: degrees + 0.0)),
         is_active=deleted_at is None and draw(st.booleans()),
+        external_id=draw(st.none() | texts.map(remove_control_characters).filter(bool)),
         view_count=draw(st.integers(0, 2**53 - 1)),
         created_at=timestamps.format_timestamp(created),
         updated_at=timestamps.format_timestamp(updated),
@@ -152,7 +158,7 @@ def test_escaped_numbers_are_read_as_numbers() -> None:
 
 def test_csv_has_a_byte_order_mark_and_crlf_for_excel() -> None:
     assert CSV.header.startswith(b"\xef\xbb\xbfid,title,content,")
-    assert CSV.header.endswith(b",deleted_at\r\n")
+    assert CSV.header.endswith(b",deleted_at,external_id\r\n")
 
 
 @each_format

@@ -89,6 +89,42 @@ def test_listings_are_found_by_status_terms_and_type_in_any_order(harness: Harne
     assert "Enter a search term with letters or digits" in alice.get(f"{PATH}?q=%21").text
 
 
+@pytest.mark.decision("G43")
+def test_the_seller_s_own_id_is_found_exactly(harness: Harness, alice: Tab) -> None:
+    create(harness, title="Bike 17", content="SKU-17 on the frame.", external_id="B")
+    first = create(harness, title="Lamp", external_id="SKU-17", type="service")
+    create(harness, title="Chair", external_id="***", is_active=False)
+    create(harness, title="Sofa", external_id="x" * 255)
+    assert list_titles(alice.get(f"{PATH}?q=SKU-17")) == ["Lamp", "Bike 17"]
+    assert f'{first} · <span dir="auto">SKU-17</span>' in alice.reply.body.decode()
+    assert list_titles(alice.get(f"{PATH}?q=sku-17")) == ["Bike 17"]
+    assert list_titles(alice.get(f"{PATH}?q=SKU-17&type=product")) == ["Bike 17"]
+    assert list_titles(alice.get(f"{PATH}?q=%2A%2A%2A&status=inactive")) == ["Chair"]
+    assert "Enter a search term" not in alice.text
+    assert list_titles(alice.get(f"{PATH}?q={'x' * 255}")) == ["Sofa"]
+    assert "Nothing found" in alice.get(f"{PATH}?q=a%00").text
+    alice.post(f"{PATH}/{first}/state", action="delete")
+    assert list_titles(alice.get(f"{PATH}?q=SKU-17&status=deleted")) == ["Lamp"]
+
+
+@pytest.mark.decision("G43")
+def test_a_clash_of_own_ids_is_shown_at_the_field(harness: Harness, alice: Tab) -> None:
+    holder, own = create(harness, external_id="A"), create(harness)
+    error = f"Your own ID &#34;A&#34; belongs to listing {holder}: use another one, or change listing {holder} first."
+    assert alice.post(f"{PATH}/new", **LAMP, external_id="A").reply.status == 400
+    assert error in alice.reply.body.decode()
+    edit = {"title": "Bicycle", "content": "Two wheels.", "type": "product", "price_type": "fixed"}
+    for sent, status, stored in (("A", 400, None), (" B ", 303, "B"), ("", 303, None)):
+        version = form_values(alice.get(f"{PATH}/{own}"))["version"]
+        assert alice.post(f"{PATH}/{own}", **edit, version=version, external_id=sent).reply.status == status
+        assert (error in alice.reply.body.decode()) is (status == 400)
+        assert load_listing(harness, own).external_id == stored
+    alice.post(f"{PATH}/{holder}/state", action="delete")
+    again = create(harness, external_id="A")
+    for path, action in ((f"{PATH}/{holder}/state", {}), (PATH, {"id": str(holder)})):
+        assert f"belongs to listing {again}" in alice.post(path, action="restore", **action).text
+
+
 @pytest.mark.decision("G5")
 def test_a_listing_without_a_price_comes_last_in_price_order(harness: Harness, alice: Tab) -> None:
     for title, price in (("Ask", 0), ("Dear", 9), ("Cheap", 3)):

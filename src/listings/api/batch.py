@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from listings.api import codec
 from listings.contract.listings import Step, StepResult
@@ -15,6 +15,9 @@ from listings.service.listings import WriteOptions
 
 MAX_OPERATIONS = 100
 MAX_REF_LENGTH = 255
+_WOULD_BE_CREATED = "listing would be created"
+
+T = TypeVar("T")
 
 
 class Operation(NamedTuple):
@@ -25,6 +28,7 @@ class Operation(NamedTuple):
     dry_run_message: str
     step: Callable[[Services, Caller], Step]
     ignored: Sequence[str] = ()  # names of its unknown or read-only fields
+    is_put: bool = False  # its result says what it did
 
 
 class BatchRequest(NamedTuple):
@@ -111,7 +115,7 @@ def _parse_create(ref: object, content: Mapping[str, Any], strict: bool) -> Oper
     return Operation(
         ref,
         "listing created",
-        "listing would be created",
+        _WOULD_BE_CREATED,
         lambda services, _caller: services.listings.build_create_step(new),
         ignored,
     )
@@ -126,6 +130,23 @@ def _parse_update(ref: object, content: Mapping[str, Any], strict: bool) -> Oper
         "listing would be updated",
         lambda services, caller: services.listings.build_update_step(caller, listing_id, change, options),
         ignored,
+    )
+
+
+def _parse_put(ref: object, content: Mapping[str, Any], strict: bool) -> Operation:  # noqa: FBT001 - in a table
+    body, options = _parse_object(content, "listing"), _parse_options(content)
+    external_id = _parse_external_id(body)
+    new, ignored = _parse_fields(fields.parse_new_listing, body, strict=strict)
+    change, ignored_by_update = _parse_fields(fields.parse_listing_change, body, strict=strict)
+    if "if_match" in content:
+        new = Problem("precondition_failed", f"No listing has the external_id {preview(external_id)}")
+    return Operation(
+        ref,
+        "listing updated",
+        "listing would be updated",
+        lambda services, caller: services.listings.build_put_step(caller, external_id, new, change, options),
+        ignored or ignored_by_update,
+        is_put=True,
     )
 
 
@@ -160,6 +181,7 @@ def _parse_restore(
 _PARSERS: Mapping[str, tuple[Callable[[object, Mapping[str, Any], bool], Operation], tuple[str, ...]]] = {
     "create": (_parse_create, ("listing",)),
     "update": (_parse_update, ("id", "changes", "if_match")),
+    "put": (_parse_put, ("listing", "if_match")),
     "delete": (_parse_delete, ("id", "if_match")),
     "restore": (_parse_restore, ("id", "if_match")),
 }
@@ -169,9 +191,28 @@ _PARSERS: Mapping[str, tuple[Callable[[object, Mapping[str, Any], bool], Operati
 def _parse_change(content: Mapping[str, Any], *, strict: bool) -> tuple[ListingChange | Problem, list[str]]:
     """Parse the changes. Errors are returned, because the listing is checked first (decision G21)."""
     try:
-        return fields.parse_listing_change(_parse_object(content, "changes"), strict=strict)
+        body = _parse_object(content, "changes")
     except Problem as problem:
         return problem, []
+    return _parse_fields(fields.parse_listing_change, body, strict=strict)
+
+
+def _parse_fields(
+    parse_body: Callable[..., tuple[T, list[str]]], body: Mapping[str, object], *, strict: bool
+) -> tuple[T | Problem, list[str]]:
+    """Parse the fields of a listing. Errors are returned."""
+    try:
+        return parse_body(body, strict=strict)
+    except Problem as problem:
+        return problem, []
+
+
+def _parse_external_id(body: Mapping[str, object]) -> str:
+    """Return the external id, which a put needs. Raises Problem("invalid_request")."""
+    if body.get("external_id") is None:
+        raise Problem("invalid_request", "external_id is required")
+    change, _ = fields.parse_listing_change({"external_id": body["external_id"]})
+    return str(change["external_id"])
 
 
 def _parse_object(content: Mapping[str, Any], name: str) -> Mapping[str, object]:
@@ -214,9 +255,13 @@ def _report(operation: Operation, result: StepResult, *, dry_run: bool) -> dict[
     report: dict[str, object] = {} if operation.ref is None else {"ref": operation.ref}
     if isinstance(result, Problem):
         return report | {"status": STATUS[result.code], "code": result.code, "body": {"error": result.message}}
+    if operation.is_put:
+        report["op"] = "create" if isinstance(result, int) else "update"
     if dry_run:
-        return report | {"status": 200, "body": {"message": operation.dry_run_message}}
+        message = _WOULD_BE_CREATED if isinstance(result, int) else operation.dry_run_message
+        return report | {"status": 200, "body": {"message": message}}
     if isinstance(result, int):
         return report | {"status": 201, "etag": codec.NEW_ETAG, "body": codec.build_created_body(result)}
-    body = {"message": operation.success_message}
+    body: dict[str, object] = {"id": result.id} if operation.is_put else {}
+    body["message"] = operation.success_message
     return report | {"status": 200, "etag": codec.format_etag(result), "body": body}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Annotated, Any, NamedTuple, get_args
+from typing import Annotated, Any, NamedTuple, cast, get_args
 from urllib.parse import parse_qsl, quote, urlencode
 
 import msgspec
@@ -17,8 +17,8 @@ from listings.domain.fields import FIELDS, MAX_PRICE_CENTS, Choice, FieldError, 
 from listings.domain.listing_json import EXTRA_FIELDS
 from listings.domain.model import MAX_ID, ListingQuery, SortKey, Status
 
-EXTRAS = tuple(name for name in EXTRA_FIELDS if name in FIELDS)
-"""The fields that `include=all` adds to a record: those that a body may set."""
+EXTRAS = ("district", "latitude", "longitude")
+"""The fields that `include=all` adds to a record. There will be no more of them (decision G1)."""
 
 _MAX_LIMIT = 1000
 MAX_SEARCH_TERMS = 10
@@ -98,6 +98,11 @@ def parse_search_terms(text: str) -> tuple[str, ...]:
     return terms
 
 
+def parse_external_id(text: str) -> frozenset[str]:
+    """Return the external id as a set, to which others are added if the parameter is repeated."""
+    return frozenset([cast("str", FIELDS["external_id"].rule(text))])
+
+
 def parse_sort(text: str) -> tuple[str, bool]:
     """Return the sort key, and whether the order is descending."""
     name = text.removeprefix("-")
@@ -132,6 +137,7 @@ LIST_PARAMETERS: Mapping[str, Callable[[str], Any]] = {
     "price_min": Amount(Money(MAX_PRICE_CENTS)),
     "price_max": Amount(Money(MAX_PRICE_CENTS)),
     "updated_since": parse_timestamp,
+    "external_id": parse_external_id,
     "sort": parse_sort,
     "include": NameSet(EXTRA_FIELDS, EXTRAS),
 }
@@ -143,8 +149,9 @@ LISTING_PARAMETERS: Mapping[str, Callable[[str], Any]] = {"include": LIST_PARAME
 WRITE_PARAMETERS: Mapping[str, Callable[[str], Any]] = {"dry_run": parse_bool}
 """The parameters of every write."""
 
+_REPEATABLE = {"include", "external_id"}
 _ATTRIBUTES = {"q": "words"}
-_SPECIAL = {"sort", "include", "cursor"}  # not copied to the ListingQuery as they are
+_SPECIAL = {"sort", "include", "cursor", "external_id"}  # not copied to the ListingQuery as they are
 
 
 class ListRequest(NamedTuple):
@@ -188,7 +195,8 @@ def parse_list(query_string: bytes, *, strict: bool) -> ListRequest:
         raise Problem("invalid_request", "price_min must not be above price_max")
     sort, descending = values.get("sort", ("id", True))
     wanted = {_ATTRIBUTES.get(name, name): value for name, value in values.items() if name not in _SPECIAL}
-    query = ListingQuery(sort=sort, descending=descending, **wanted)
+    external_ids = tuple(sorted(values["external_id"])) if "external_id" in values else None
+    query = ListingQuery(sort=sort, descending=descending, external_ids=external_ids, **wanted)
     if "cursor" in values:
         query = msgspec.structs.replace(query, after=_decode_cursor(values["cursor"], query))
     known = tuple(pair for pair in pairs if pair[0] in LIST_PARAMETERS)
@@ -236,7 +244,7 @@ def _parse(pairs: list[tuple[str, str]], rules: Mapping[str, Callable[[str], Any
     for name, text in pairs:
         if name not in rules:
             errors += [f"{preview(_replace_surrogates(name))} is not a known parameter"] if strict else []
-        elif name in values and name != "include":
+        elif name in values and name not in _REPEATABLE:
             errors.append(f"{name} may be given only once")
         else:
             try:

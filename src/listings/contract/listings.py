@@ -45,7 +45,15 @@ class ChangeStep(NamedTuple):
     decide: Decide
 
 
-Step: TypeAlias = AddStep | ChangeStep | Problem
+class PutStep(NamedTuple):
+    """Change the account's listing with an external id, or create it if there is none."""
+
+    external_id: str
+    create: AddStep | Problem  # a Problem: none can be created
+    decide: Decide
+
+
+Step: TypeAlias = AddStep | ChangeStep | PutStep | Problem
 """A step of a batch. A Problem is a step that was rejected before the batch; it is also the result of the step."""
 
 
@@ -101,7 +109,9 @@ class ListingStore(Protocol):
     """Stores listings, with the guarantees of `contract.store`.
 
     A create, restore or import that would make its account larger than `account_limits`, or an update that would first
-    do so, is rejected with Problem("account_full"), in a batch as the result of its step.
+    do so, is rejected with Problem("account_full"), in a batch as the result of its step. A write after which two
+    listings of an account that are not deleted would have one external id is rejected with
+    Problem("external_id_taken").
     """
 
     @property
@@ -125,6 +135,9 @@ class ListingStore(Protocol):
 
         Raises LargeListError.
         """
+
+    async def find_by_external_id(self, bucket: int, account_id: int, external_id: str) -> Listing | None:
+        """Return the account's listing with an external id, or None. Deleted listings are not found."""
 
     def read_listings(self, bucket: int, account_id: int, query: ListingQuery) -> AbstractAsyncContextManager[Pieces]:
         """Read a list of any size like `find_listings`, in pieces, from a snapshot that is held in the context.

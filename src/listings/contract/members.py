@@ -140,7 +140,7 @@ class MemberStore(Protocol):
         """
 
     async def erase_account(self, account_id: int, name: str, email: str, now: int) -> None:
-        """Erase an account's personal data, except its listings, and disable it.
+        """Erase an account's personal data and the external ids of its listings, and disable it.
 
         The account and its keys get the given name, and the account gets the given email address. Its keys are revoked.
         Its plan, password, sessions, invitations, activity, usage and idempotency records are deleted.

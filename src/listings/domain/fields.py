@@ -80,6 +80,26 @@ class Text:
         return value
 
 
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Identifier:
+    """A string of 1 to `max_length` code points without control characters, compared exactly (decision G43)."""
+
+    max_length: int
+
+    def __call__(self, value: object) -> str:
+        """Return the string unchanged."""
+        if not isinstance(value, str):
+            raise FieldError(f"must be a string, got {json_type(value)}")
+        if not 0 < len(value) <= self.max_length:
+            raise FieldError(f"must have 1 to {self.max_length} characters, got {len(value)}")
+        if _CONTROL_CHARACTER.search(value):
+            raise FieldError(f"must not contain control characters, got {preview(value)}")
+        return value
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """One of the allowed strings."""
@@ -271,8 +291,15 @@ FIELDS: Mapping[str, Field] = {
         example=True,
         clearable=False,
     ),
+    "external_id": Field(
+        "external_id",
+        Identifier(255),
+        "Your own ID",
+        "Your own identifier, such as a SKU. Unique among your listings that are not deleted.",
+        "sku-17",
+    ),
 }
-"""The fields that a body may set, in the order of the specification."""
+"""The fields that a body may set: those of the specification, in its order, and external_id."""
 
 REQUIRED = ("title", "content")
 

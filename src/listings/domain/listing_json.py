@@ -46,10 +46,11 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     latitude: float | msgspec.UnsetType | None = msgspec.UNSET
     longitude: float | msgspec.UnsetType | None = msgspec.UNSET
     deleted_at: str | msgspec.UnsetType | None = msgspec.UNSET
+    external_id: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
 EXTRA_FIELDS = tuple(field.name for field in msgspec.structs.fields(Record) if not field.required)
-"""The fields that a record has only on request (decision G1)."""
+"""The fields that a record has only on request (decisions G1 and G43)."""
 
 
 def _build_extra_fields(listing: Listing, include: Collection[str]) -> dict[str, Any]:

@@ -43,6 +43,7 @@ class Listing(msgspec.Struct, frozen=True, gc=False):
     latitude: float | None
     longitude: float | None
     is_active: bool
+    external_id: str | None
     view_count: int
     created_at: str
     updated_at: str
@@ -65,6 +66,7 @@ class NewListing(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     latitude: float | None = None
     longitude: float | None = None
     is_active: bool = True
+    external_id: str | None = None
 
 
 class ImportedListing(msgspec.Struct, frozen=True, gc=False):
@@ -92,6 +94,7 @@ class ListingQuery(msgspec.Struct, frozen=True, kw_only=True):
     price_min: int | None = None  # cents, inclusive
     price_max: int | None = None  # cents, inclusive
     updated_since: str | None = None  # inclusive
+    external_ids: tuple[str, ...] | None = None
     sort: SortKey = "id"
     descending: bool = True
     limit: int | None = None

@@ -4,7 +4,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -19,6 +19,7 @@ from listings.contract.listings import (
     LargeListError,
     ListingStore,
     Pieces,
+    PutStep,
     Step,
     StepResult,
 )
@@ -112,6 +113,10 @@ class Listings:
         next_cursor = query.cursor_of(found[query.limit - 1]) if len(found) > query.limit else None
         return Page(found[: query.limit], next_cursor)
 
+    async def find_by_external_id(self, caller: Caller, external_id: str) -> Listing | None:
+        """Return the caller's listing with an external id, unless it is deleted."""
+        return await self._store.find_by_external_id(caller.bucket, caller.account_id, external_id)
+
     async def find_unpriced_last(self, caller: Caller, query: ListingQuery, limit: int) -> Page:
         """Return a page of the caller's listings by ascending price, those without a price last (decision G5)."""
         search = partial(self._store.find_listings, caller.bucket, caller.account_id)
@@ -155,7 +160,7 @@ class Listings:
     async def create(self, caller: Caller, new: NewListing, options: WriteOptions = DEFAULT_WRITE_OPTIONS) -> AddResult:
         """Create a listing for the caller. A dry run returns the id 0.
 
-        Raises Problem: account_full, idempotency_key_reused.
+        Raises Problem: account_full, external_id_taken, idempotency_key_reused.
         """
         record = self._build_idempotency_record(options)
         if not options.dry_run:
@@ -163,8 +168,7 @@ class Listings:
             actor = Actor(caller.key_id, int(now))
             created_at = timestamps.format_timestamp(now)
             return await self._store.add_listing(caller.bucket, caller.account_id, new, created_at, record, actor)
-        batch = Batch([self.build_create_step(new)], atomic=True, dry_run=True, record=str)
-        earlier = await self._store.run_batch(caller.bucket, caller.account_id, batch, record)
+        earlier = await self._try(caller, self.build_create_step(new), record)
         return AddResult(int(earlier), replayed=True) if isinstance(earlier, str) else AddResult(0, replayed=False)
 
     async def update(
@@ -174,11 +178,11 @@ class Listings:
         change: ListingChange | Problem,
         options: WriteOptions = DEFAULT_WRITE_OPTIONS,
     ) -> Listing:
-        """Update the given fields of the caller's listing and return it. A dry run returns it without the update.
+        """Update the given fields of the caller's listing and return it. A dry run returns it without its content.
 
         If the body was invalid, `change` is its Problem. It is raised after the ownership check (decision G21).
 
-        Raises Problem like `get`, precondition_failed, and account_full.
+        Raises Problem like `get`, precondition_failed, account_full and external_id_taken.
         """
         step = self.build_update_step(caller, listing_id, change, options)
         if isinstance(change, Problem):
@@ -192,7 +196,7 @@ class Listings:
     async def restore(self, caller: Caller, listing_id: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS) -> Listing:
         """Restore the caller's deleted listing as inactive (decision G12). Does nothing if it is not deleted.
 
-        Raises Problem: listing_not_found, not_owner, precondition_failed, account_full.
+        Raises Problem: listing_not_found, not_owner, precondition_failed, account_full, external_id_taken.
         """
         return await self._edit(caller, self.build_restore_step(caller, listing_id, options), options)
 
@@ -228,6 +232,18 @@ class Listings:
 
         return ChangeStep(listing_id, decide)
 
+    def build_put_step(
+        self,
+        caller: Caller,
+        external_id: str,
+        new: NewListing | Problem,
+        change: ListingChange | Problem,
+        options: WriteOptions = DEFAULT_WRITE_OPTIONS,
+    ) -> PutStep:
+        """Return the batch step that updates the caller's listing with an external id, or else creates it."""
+        create = new if isinstance(new, Problem) else AddStep(new, self._format_now())
+        return PutStep(external_id, create, self.build_update_step(caller, 0, change, options).decide)
+
     def build_delete_step(
         self, caller: Caller, listing_id: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS
     ) -> ChangeStep:
@@ -255,9 +271,19 @@ class Listings:
         if not options.dry_run:
             actor = Actor(caller.key_id, int(self._clock()))
             return await self._store.change_listing(step.listing_id, step.decide, actor)
-        listing = await self._store.get_listing(step.listing_id)
-        step.decide(listing)
-        return _require_listing(listing, step.listing_id)
+        return cast("Listing", await self._try(caller, step))
+
+    async def _try(self, caller: Caller, step: Step, record: IdempotencyRecord | None = None) -> int | Listing | str:
+        """Run a step and roll it back. Return its result, or the stored one of an earlier write.
+
+        Raises the Problem of the step.
+        """
+        batch = Batch([step], atomic=True, dry_run=True, record=str)
+        outcome = await self._store.run_batch(caller.bucket, caller.account_id, batch, record)
+        result = outcome if isinstance(outcome, str) else outcome[0]
+        if isinstance(result, Problem):
+            raise result
+        return result
 
     def _build_idempotency_record(self, options: WriteOptions) -> IdempotencyRecord | None:
         if options.idempotency_key is None:

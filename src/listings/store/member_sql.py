@@ -102,6 +102,10 @@ WHERE id = $1
 
 ERASE_KEYS = "UPDATE api_keys SET name = $2, revoked_at = COALESCE(revoked_at, $3) WHERE account_id = $1"
 
+ERASE_EXTERNAL_IDS = """
+UPDATE listings SET external_id = NULL WHERE bucket = $1 AND account_id = $2 AND external_id IS NOT NULL
+"""
+
 DELETE_ACTIVITY = "DELETE FROM activity WHERE bucket = $1 AND account_id = $2"
 
 DELETE_USAGE = "DELETE FROM usage_hours WHERE bucket = $1 AND account_id = $2"

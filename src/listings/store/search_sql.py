@@ -2,7 +2,8 @@
 
 A small account is scanned: all listings with a status are filtered and sorted. The listings of a large account are
 indexed, and a search has two plans. A walk follows an index in the requested order until the page is full. A gather
-plan first collects all listings that match one selective filter, and then sorts them.
+plan first collects all listings that match one selective filter, and then sorts them. External ids are looked up in
+their index, whatever the size of the account.
 
 The index is named in a comment. `sql.to_sqlite` turns it into a hint; other engines ignore it.
 """
@@ -26,6 +27,8 @@ MAX_GATHERED = 2000
 PIECE_BYTES = 128 * 1024
 """Size of the pieces in which many or long listings are read. A piece has at least one listing."""
 
+BY_EXTERNAL_ID = "listings_external_id"  # unlike the other indexes, it has listings of every account
+
 _HIDDEN = "NOT (is_active AND deleted_at IS NULL)"  # the condition of the partial index listings_hidden
 _STATUS: dict[Status, str] = {
     "active": "is_active AND deleted_at IS NULL",
@@ -45,6 +48,7 @@ CONDITIONS = {
     "price_min": "price_cents >= $%d",
     "price_max": "price_cents <= $%d",
     "type": "type = $%d",
+    "external_ids": "external_id IN (SELECT value FROM json_each($%d))",  # of SQLite
 }
 _INDEXES = {
     "category": "listings_by_category",
@@ -53,6 +57,7 @@ _INDEXES = {
     "price_min": "listings_by_price",
     "price_max": "listings_by_price",
     "type": "listings_by_type",
+    "external_ids": BY_EXTERNAL_ID,
 }
 # LIKE quickly rules out most texts in ASCII. All other texts pass, because LIKE does not fold their letters.
 MAY_HAVE_WORD = (
@@ -77,9 +82,17 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 def build_shape(query: ListingQuery) -> Shape:
-    """Return the shape of a search in an account that is not indexed."""
+    """Return the shape of a search in an account that is not indexed, or by external ids in any account."""
     filters = tuple(name for name in CONDITIONS if getattr(query, name) is not None)
-    return Shape(query.status, filters, query.sort, query.descending, query.after is not None, query.limit is not None)
+    return Shape(
+        status=query.status,
+        filters=filters,
+        sort=query.sort,
+        descending=query.descending,
+        has_cursor=query.after is not None,
+        has_limit=query.limit is not None,
+        index=BY_EXTERNAL_ID if "external_ids" in filters else "",
+    )
 
 
 def build_parameters(query: ListingQuery) -> Iterator[Value]:
@@ -87,7 +100,7 @@ def build_parameters(query: ListingQuery) -> Iterator[Value]:
     for name in CONDITIONS:
         value = getattr(query, name)
         if value is not None:
-            yield value
+            yield msgspec.json.encode(value).decode() if name == "external_ids" else value
     if query.after is not None:
         yield from query.after if query.sort != "id" else (query.after[1],)
     if query.limit is not None:
@@ -95,7 +108,9 @@ def build_parameters(query: ListingQuery) -> Iterator[Value]:
 
 
 def plan_walk(shape: Shape) -> Shape:
-    """Return the plan that follows the index with the requested order."""
+    """Return the plan that follows the index with the requested order. External ids are looked up all the same."""
+    if shape.index == BY_EXTERNAL_ID:
+        return shape
     if shape.sort != "id":
         return replace(shape, index=f"listings_by_{shape.sort}")
     equal = [name for name in shape.filters if name in _EQUALITIES]
@@ -109,6 +124,8 @@ def find_served_filters(shape: Shape) -> tuple[str, ...]:
 
 def list_gather_plans(shape: Shape) -> Iterator[Shape]:
     """Return a gather plan for each filter and for the status, unless the walk already follows that index."""
+    if shape.index == BY_EXTERNAL_ID:
+        return
     walked = plan_walk(shape).index
     indexes = [_INDEXES[name] for name in shape.filters]
     if shape.status != "all":
@@ -185,7 +202,13 @@ def build_count(shape: Shape) -> str:
 
 def _build_select(shape: Shape, status: str, conditions: list[str], columns: str = LISTING_COLUMNS) -> str:
     source = f"listings /*INDEXED BY {shape.index}*/" if shape.index else "listings"
-    where = ["bucket = $1", "account_id = $2", *(["indexed"] if shape.index else []), status, *conditions]
+    where = [
+        "bucket = $1",
+        "account_id = $2",
+        *(["indexed"] if shape.index not in {"", BY_EXTERNAL_ID} else []),
+        status,
+        *conditions,
+    ]
     return f"SELECT {columns} FROM {source} WHERE {' AND '.join(filter(None, where))}"
 
 

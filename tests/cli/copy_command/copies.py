@@ -98,8 +98,8 @@ def fill(folder: Path) -> Cast:
 
 UNUSUAL: tuple[Data, ...] = (
     {},
-    {"latitude": -90, "longitude": 179.99999999999997},
-    {"price": 0.01, "images": ["https://example.com/ü.png"]},
+    {"latitude": -90, "longitude": 179.99999999999997, "external_id": "ü/1"},
+    {"external_id": "ü/2", "price": 0.01, "images": ["https://example.com/ü.png"]},
     {"content": "'; DROP TABLE listings; --\ufffe\U0010ffff"},
 )
 

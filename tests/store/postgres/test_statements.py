@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import combinations, product
-from typing import Any
+from typing import Any, get_args
 
 import asyncpg
 import msgspec
@@ -16,7 +16,7 @@ from listings.contract.history import Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
 from listings.contract.listings import IdempotencyRecord
 from listings.domain.account_limits import NO_LIMITS
-from listings.domain.model import SORTED_BY, ImportedListing, Listing, ListingQuery, NewListing
+from listings.domain.model import SORTED_BY, ImportedListing, Listing, ListingQuery, NewListing, SortKey, Status
 from listings.store import change_sql, member_sql, search_sql, sql
 from listings.store.migrations import shipped_migrations
 from listings.store.postgres import market, market_index, writes
@@ -78,6 +78,7 @@ def listing(number: int) -> ImportedListing:
         region=rare,
         price_cents=number,
         is_active=number % 5 > 0,
+        external_id=None if number % 10 else f"sku-{number}",
     )
     deleted = 5 if number % 10 == 0 else None
     return ImportedListing(new, view_count=0, created_at=stamp, updated_at=stamp, deleted_at=deleted)
@@ -248,7 +249,7 @@ def test_every_statement_in_the_functions_names_the_bucket() -> None:
     *_, migration = (one for one in shipped_migrations("postgres") if "CREATE FUNCTION create_listing" in one.text)
     body = migration.text.partition("CREATE FUNCTION create_listing")[2]
     parts = find_hot_parts(body)
-    assert len(parts) == 15
+    assert len(parts) == 16
     for part in parts:
         is_insert = re.search(r"\(\s*(id, )?bucket\b.*\bVALUES \(\s*(listing_id, )?of_bucket\b", part, re.DOTALL)
         assert is_insert or re.search(r"\bbucket = of_bucket\b", part), part
@@ -415,6 +416,21 @@ def test_a_gather_plan_uses_its_index(search_plans: Plans) -> None:
         plan = search_plans.of(statement)
         assert index in plan or is_by_account(plan), (statement, plan)
         assert "Seq Scan" not in plan, (statement, plan)
+
+
+@pytest.mark.decision("G43")
+def test_external_ids_are_found_by_their_index(plans: Plans, search_plans: Plans) -> None:
+    for statement in (sql.FIND_EXTERNAL_ID, sql.GET_LISTING_BY_EXTERNAL_ID, writes._FIND_EXTERNAL_IDS):  # noqa: SLF001
+        found = plans.of(statement)
+        assert re.search(r"using listings_external_id .*\n.*external_id = .*\bCASE", found), found
+    queries = [
+        ListingQuery(external_ids=("a", "b"), status=status, sort=sort, category="c", limit=100, after=(1, 1))
+        for status, sort in product(get_args(Status), get_args(SortKey))
+    ]
+    for query in queries:
+        shape = search_sql.build_shape(query)
+        found = search_plans.of(postgres_search.build_gather(shape))
+        assert re.search(r"using listings_external_id .*\n.*external_id = ANY", found), found
 
 
 def test_words_are_found_by_an_index(search_plans: Plans) -> None:

@@ -83,6 +83,7 @@ def build_listing(number: int) -> NewListing:
         category=rare,
         region=rare,
         price_cents=number,
+        external_id=f"sku-{number}",
     )
 
 
@@ -104,6 +105,13 @@ def test_every_search_of_a_large_account_uses_the_index_it_names(reader: apsw.Co
     for shape in generate_shapes(indexed=True):
         plan = get_plan(reader, search_sql.build_search(shape))
         assert plan.startswith(f"SEARCH listings USING INDEX {shape.index} (bucket=? AND account_id=?"), (shape, plan)
+
+
+@pytest.mark.decision("G43")
+def test_an_external_id_is_found_by_all_columns_of_its_index(reader: apsw.Connection) -> None:
+    for statement in (sql.FIND_EXTERNAL_ID, sql.GET_LISTING_BY_EXTERNAL_ID):
+        columns = "(bucket=? AND account_id=? AND external_id=? AND <expr>=?)"
+        assert get_plan(reader, statement).endswith(f"INDEX listings_external_id {columns}")
 
 
 def test_a_walk_does_not_sort(reader: apsw.Connection) -> None:
@@ -162,6 +170,7 @@ SINGLE = [
     {"type": "product"},
     {"price_min": 0},
     {"updated_since": "2026-11-20 10:00:00"},
+    {"external_ids": tuple(f"sku-{number}" for number in range(5))},
     {"words": ("rare",)},
     {"words": ("bike",)},
     *({"words": (word,)} for word in SHARES),

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from listings import __version__
-from listings.api import batch
+from listings.api import batch, params
 from listings.api.docs import headers
 from listings.api.docs.operations import (
     ERROR_DOCS,
@@ -46,6 +46,7 @@ _PHRASES: Mapping[int, str] = {  # of RFC 9110; those of Python depend on its ve
     403: "Forbidden",
     404: "Not Found",
     408: "Request Timeout",
+    409: "Conflict",
     412: "Precondition Failed",
     413: "Content Too Large",
     414: "URI Too Long",
@@ -173,6 +174,7 @@ _QUERY_EXAMPLES: Mapping[str, object] = {
     "price_min": 100,
     "price_max": 1999.5,
     "updated_since": "2026-11-21 06:54:32",
+    "external_id": ["sku-17"],
     "sort": "-updated_at",
     "include": ["district", "deleted_at"],
     "dry_run": True,
@@ -183,7 +185,7 @@ def _build_query_parameter(name: str, rule: object) -> Schema:
     schema = build_schema(rule)
     parameter: Schema = {"name": name, "in": "query", "description": PARAMETER_DESCRIPTIONS[name], "schema": schema}
     if schema.get("type") == "array":
-        parameter |= {"style": "form", "explode": False}
+        parameter |= {"style": "form", "explode": rule is params.parse_external_id}
     if name in _QUERY_EXAMPLES:
         parameter["example"] = _QUERY_EXAMPLES[name]
     return parameter
@@ -248,6 +250,7 @@ def _build_schemas() -> dict[str, Schema]:
         "Listings": _build_object({"listings": {"type": "array", "items": refer("schemas", "Listing")}}),
         "ListingCreate": _build_create(),
         "ListingUpdate": _build_update(),
+        "ListingPut": _build_put(),
         **_build_batch(),
         **_build_batch_results(),
         "Created": _build_object({"id": _build_record_field("id"), "message": {"type": "string"}}),
@@ -329,8 +332,21 @@ def _build_update() -> Schema:
     }
 
 
+def _build_put() -> Schema:
+    update = _build_update()
+    return update | {
+        "description": (
+            "The fields to update, or a new listing, which also needs `title` and `content`. Unknown and read-only "
+            "fields are ignored."
+        ),
+        "required": ["external_id"],
+        "properties": update["properties"] | {"external_id": _build_body_field("external_id")},
+    }
+
+
 _RESULT_CODES: tuple[Code, ...] = (
-    *("invalid_request", "account_full", "not_owner", "listing_not_found", "precondition_failed", "dependency_failed"),
+    *("invalid_request", "account_full", "not_owner", "listing_not_found", "external_id_taken"),
+    *("precondition_failed", "dependency_failed"),
 )
 
 
@@ -369,6 +385,7 @@ def _build_operations() -> dict[str, Schema]:
     kinds = {
         "create": {"listing": refer("schemas", "ListingCreate")},
         "update": {"id": listing_id, "changes": refer("schemas", "ListingUpdate")},
+        "put": {"listing": refer("schemas", "ListingPut")},
         "delete": {"id": listing_id},
         "restore": {"id": listing_id},
     }
@@ -380,7 +397,7 @@ def _build_operations() -> dict[str, Schema]:
             "properties": {
                 "op": {"type": "string", "const": kind},
                 **more,
-                **({"if_match": tag} if "id" in more else {}),
+                **({} if kind == "create" else {"if_match": tag}),
                 "ref": refer("schemas", "OperationRef"),
             },
         }
@@ -393,10 +410,12 @@ def _build_batch_results() -> dict[str, Schema]:
     errors = sorted({STATUS[code] for code in _RESULT_CODES})
     etag = {"etag": {"type": "string", "description": "The new ETag of the listing. Not sent with a dry run."}}
     code = {"code": refer("schemas", "ErrorCode")}
+    op = {"op": refer("schemas", "PutOutcome")}
     kinds: Mapping[str, tuple[Schema, str, Schema, str]] = {
+        "PutResult": ({"enum": [200, 201]}, "Created", op | etag, "A put that was applied."),
         "CreateResult": ({"const": 201}, "Created", etag, "A create that was applied."),
         "ChangeResult": (
-            *({"const": 200}, "Confirmation", etag),
+            *({"const": 200}, "Confirmation", op | etag),
             "An update, a delete, a restore, or any operation of a dry run.",
         ),
         "FailedResult": ({"enum": errors}, "ApiError", code, "An operation that was not applied."),
@@ -415,7 +434,7 @@ def _build_batch_results() -> dict[str, Schema]:
             name: _build_object(
                 {"ref": reference, "status": {"type": "integer", **status}, **more, "body": refer("schemas", body)}
             )
-            | {"description": text, "required": ["status", "body"]}
+            | {"description": text, "required": [*(["op"] if name == "PutResult" else []), "status", "body"]}
             for name, (status, body, more, text) in kinds.items()
         },
     }

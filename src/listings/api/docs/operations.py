@@ -61,7 +61,7 @@ _PREFERENCES = ("X-Ignored-Fields", "Preference-Applied")
 _CONDITIONAL = ("If-None-Match",)
 _FIND_ERRORS: tuple[Code, ...] = ("listing_not_found", "not_owner")
 _EDIT_ERRORS: tuple[Code, ...] = ("invalid_request", "account_full", *_FIND_ERRORS, "precondition_failed")
-_CREATE_ERRORS: tuple[Code, ...] = ("invalid_request", "account_full", "idempotency_key_reused")
+_BATCH_ERRORS: tuple[Code, ...] = ("invalid_request", "account_full", "idempotency_key_reused")
 _NOT_MODIFIED = Success("Not modified since the ETag that you sent.", "", status=304, headers=_ETAG)
 _UPDATED = Success(
     "The listing is updated; `ETag` is its new tag. With `dry_run=true` nothing is stored and no `ETag` sent.",
@@ -117,7 +117,7 @@ CREATE = Operation(
             headers=(*_ETAG, "Location", "Idempotent-Replayed", *_PREFERENCES),
         ),
     ),
-    codes=_CREATE_ERRORS,
+    codes=(*_BATCH_ERRORS, "external_id_taken"),
     parameters=params.WRITE_PARAMETERS,
     headers=("Prefer", "Idempotency-Key"),
     body="ListingCreate",
@@ -149,7 +149,8 @@ BATCH = Operation(
         "Runs up to 100 operations in the order sent, and counts as one request towards the rate limit. Each result "
         "has the status and body of the single request, the listing's `etag` or the error's `code`, and your `ref`. If "
         "an operation fails, the others still apply. With `atomic`, all are undone instead; those that did not fail "
-        "get status 424, and their error names the first one that failed."
+        "get status 424, and their error names the first one that failed. `put` updates the listing with your "
+        "`external_id`, or creates it if there is none; `op` in its result says which."
     ),
     responses=(
         Success(
@@ -170,7 +171,7 @@ BATCH = Operation(
             headers=("Idempotent-Replayed", *_PREFERENCES),
         ),
     ),
-    codes=_CREATE_ERRORS,
+    codes=_BATCH_ERRORS,
     parameters=params.WRITE_PARAMETERS,
     headers=("Prefer", "Idempotency-Key"),
     body="Batch",
@@ -183,6 +184,18 @@ BATCH = Operation(
                     {"op": "update", "id": 1025, "changes": {"price": 1100}, "if_match": '"v1.0"'},
                     {"op": "delete", "id": 4097},
                     {"op": "restore", "id": 4097},
+                ]
+            },
+        ),
+        "put": Example(
+            "Create or update by your own identifiers",
+            {
+                "operations": [
+                    {
+                        "op": "put",
+                        "listing": {"external_id": "sku-17", "title": "Road bike", "content": "Alloy frame."},
+                    },
+                    {"op": "put", "listing": {"external_id": "sku-18", "title": "Helmet", "content": "Size M."}},
                 ]
             },
         ),
@@ -220,7 +233,7 @@ PATCH = Operation(
         "changed since you read it. With `Prefer: return=representation` the response is the whole record."
     ),
     responses=(_UPDATED,),
-    codes=_EDIT_ERRORS,
+    codes=(*_EDIT_ERRORS, "external_id_taken"),
     parameters=params.WRITE_PARAMETERS,
     headers=("Prefer", "If-Match"),
     body="ListingUpdate",
@@ -266,7 +279,7 @@ RESTORE = Operation(
             headers=(*_ETAG, "Preference-Applied"),
         ),
     ),
-    codes=_EDIT_ERRORS,
+    codes=(*_EDIT_ERRORS, "external_id_taken"),
     parameters=params.WRITE_PARAMETERS,
     headers=("Prefer", "If-Match"),
 )
@@ -318,6 +331,10 @@ ERROR_DOCS: Mapping[Code, ErrorDoc] = {
         "POST is not allowed here; use GET, HEAD",
     ),
     "request_timeout": ErrorDoc("The request took too long to arrive.", "The request body took longer than 30 seconds"),
+    "external_id_taken": ErrorDoc(
+        "Another listing has the `external_id`.",
+        'external_id "sku-17" belongs to listing 2049: use another one, or change listing 2049 first',
+    ),
     "precondition_failed": ErrorDoc(
         "The listing's current version does not match `If-Match`.",
         "The listing does not match If-Match: read it again and send its current ETag, including the quotes",
@@ -379,6 +396,7 @@ PARAMETER_DESCRIPTIONS: Mapping[str, str] = {
         "Only listings updated at or after this time, in UTC. To keep a copy in sync, including deletions, use it "
         "with `status=all` and `include=deleted_at`."
     ),
+    "external_id": "Only the listing with this external id. Repeat the parameter to find several listings.",
     "sort": "Sort key; a leading - means descending. Default: newest first.",
     "include": f"Additional fields, separated by commas; `all` means {_ALL_EXTRAS}.",
     "dry_run": "Check everything but store nothing. Returns what would happen, or the error.",

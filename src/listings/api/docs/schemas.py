@@ -9,7 +9,7 @@ from functools import singledispatch
 from typing import Any, NamedTuple, TypeAlias, get_args
 
 from listings.api import params
-from listings.domain.fields import FIELDS, Choice, Coordinate, Field, Flag, Images, Money, Text
+from listings.domain.fields import FIELDS, Choice, Coordinate, Field, Flag, Identifier, Images, Money, Text
 from listings.domain.listing_json import EXTRA_FIELDS
 from listings.domain.model import MAX_ID, SortKey
 
@@ -51,6 +51,7 @@ _ORDERS = {f"{sign}{key}": f"{key}{suffix}" for key in get_args(SortKey) for sig
 ENUMS: Mapping[str, Schema] = {
     **{name: _build_enum(rule.allowed) for rule, name in _CHOICES.items() if isinstance(rule, Choice)},
     "SortOrder": _build_enum(_ORDERS, _ORDERS.values()),
+    "PutOutcome": _build_enum(("create", "update")),
     "IncludedField": _build_enum((*EXTRA_FIELDS, "all"), (*EXTRA_FIELDS, "all_fields")),
 }
 """Every named enumeration. The names of constants are unique: Go has one scope for all."""
@@ -72,6 +73,12 @@ def _(rule: Text) -> Schema:
     if rule.allow_blank:
         return {"type": "string", "maxLength": rule.max_length, "pattern": r"^[^\u0000]*$"}
     pattern = rf"^[^\u0000]*[^\u0000{_SPACE}][^\u0000]*$"
+    return {"type": "string", "minLength": 1, "maxLength": rule.max_length, "pattern": pattern}
+
+
+@build_schema.register
+def _(rule: Identifier) -> Schema:
+    pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$"
     return {"type": "string", "minLength": 1, "maxLength": rule.max_length, "pattern": pattern}
 
 
@@ -119,6 +126,7 @@ def _(_rule: params.NameSet) -> Schema:
 _FUNCTION_SCHEMAS: Mapping[Callable[[str], Any], Schema] = {
     params.parse_timestamp: {"type": "string", "pattern": _TIMESTAMP},
     params.parse_search_terms: {"type": "string", "minLength": 1, "maxLength": params.MAX_SEARCH_LENGTH},
+    params.parse_external_id: {"type": "array", "minItems": 1, "items": build_schema(FIELDS["external_id"].rule)},
     params.parse_sort: refer("schemas", "SortOrder"),
     params.parse_bool: {"type": "boolean"},
     params.check_cursor_length: {"type": "string", "maxLength": params.MAX_CURSOR_LENGTH},

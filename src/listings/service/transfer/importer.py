@@ -25,6 +25,7 @@ from listings.contract.imports import (
 from listings.contract.listings import ListingStore
 from listings.domain import fields, timestamps
 from listings.domain.errors import Problem
+from listings.domain.external_ids import build_taken_problem, find_claimed
 from listings.domain.fields import FieldError, preview
 from listings.domain.model import BUCKETS, Account, ImportedListing, Listing, ListingChange, NewListing, bucket_of
 from listings.service.listings import find_changes
@@ -63,7 +64,7 @@ class ImportProgressListener(Protocol):
 class ImportOptions(NamedTuple):
     """Options of an import."""
 
-    new_ids: bool = False  # ignore the ids and create a listing for each row
+    new_ids: bool = False  # ignore the ids, but not the external ids
     dry_run: bool = False  # validate every row, write nothing
     again: bool = False  # import from the start, even if the file was imported before
     actor: int = OPERATOR  # the `Actor.key_id` of the audit events
@@ -95,6 +96,7 @@ class Import:
     watch: ImportProgressListener
     options: ImportOptions
     created_ids: _IdSet = field(default_factory=_IdSet)  # by earlier rows of a dry run
+    created_external_ids: set[int] = field(default_factory=set)  # hashes of those, which take less memory
 
     async def run(self) -> ImportProgress:
         """Import the remaining rows of the file. Returns the counts of all its rows, including earlier runs.
@@ -178,20 +180,40 @@ class Import:
         )
 
     async def _dry_run(self, row: ImportRow) -> RowOutcome:
-        """Return the outcome that an import would have. It is approximate if an id appears twice in the file."""
-        number = row.listing_id
-        found = None if number is None else await self.store.get_listing(number)
-        if found is None and number is not None and number in self.created_ids:
-            found = _build_placeholder(number, self.account)
+        """Return the outcome that an import would have. It is approximate if an id appears in the file twice."""
+        found = await self._find_listing(row)
         try:
             decision = row.decide(found)
+            await self._require_free(found, decision)
         except Problem as problem:
             return problem
         if not isinstance(decision, ImportedListing):
             return "updated" if decision else "unchanged"
-        if number is not None:
-            self.created_ids.add(number)
+        if row.listing_id is not None:
+            self.created_ids.add(row.listing_id)
+        if row.external_id is not None:
+            self.created_external_ids.add(hash(row.external_id))
         return "created"
+
+    async def _find_listing(self, row: ImportRow) -> Listing | None:
+        """Return the listing of a row, or a placeholder if an earlier row of a dry run would have created it."""
+        found, was_created = None, False
+        if row.listing_id is not None:
+            found, was_created = await self.store.get_listing(row.listing_id), row.listing_id in self.created_ids
+        elif row.external_id is not None:
+            found = await self._find_holder(row.external_id)
+            was_created = hash(row.external_id) in self.created_external_ids
+        return _build_placeholder(row.listing_id or 0, self.account) if found is None and was_created else found
+
+    async def _find_holder(self, external_id: str) -> Listing | None:
+        return await self.store.find_by_external_id(bucket_of(self.account.id), self.account.id, external_id)
+
+    async def _require_free(self, listing: Listing | None, decision: ImportedListing | ListingChange) -> None:
+        """Raise Problem("external_id_taken") if another listing has the external id that a row takes."""
+        claimed = find_claimed(listing, decision)
+        holder = None if claimed is None else await self._find_holder(claimed)
+        if claimed is not None and holder is not None and (listing is None or holder.id != listing.id):
+            raise build_taken_problem(claimed, holder.id)
 
     def _now(self) -> int:
         return int(self.clock())
@@ -240,7 +262,21 @@ def _build_import_row(row: Row, account: Account, now: float, *, new_ids: bool) 
             raise _wrong_owner(listing.id)
         return build_listing_change(row.content, listing, now)
 
-    return ImportRow(listing_id, decide)
+    return ImportRow(listing_id, decide, _parse_external_id(row.content))
+
+
+def _parse_external_id(content: Mapping[str, object]) -> str | None:
+    """Return the external id by which a row's listing is found, if any. A deleted listing is found by its id only.
+
+    If it is invalid, `decide` raises the error.
+    """
+    external_id = content.get("external_id")
+    if external_id is None or content.get("deleted_at") is not None:
+        return None
+    try:
+        return str(fields.FIELDS["external_id"].rule(external_id))
+    except FieldError:
+        return None
 
 
 def _reject(problem: Problem, _: Listing | None) -> NoReturn:

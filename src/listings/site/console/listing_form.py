@@ -8,7 +8,17 @@ import msgspec
 from starlette.datastructures import FormData
 
 from listings.domain.errors import Problem
-from listings.domain.fields import FIELDS, Coordinate, Field, Flag, Images, InvalidFieldsError, Money, get_default
+from listings.domain.fields import (
+    FIELDS,
+    Coordinate,
+    Field,
+    Flag,
+    Identifier,
+    Images,
+    InvalidFieldsError,
+    Money,
+    get_default,
+)
 from listings.domain.model import Listing, Value
 
 _GROUPING = re.compile(r"[\s,]")
@@ -117,6 +127,8 @@ def _value(name: str, text: str) -> object:
         return [line.strip() for line in text.split("\n") if line.strip()]
     if isinstance(rule, Money):
         return _number(_PRICE.fullmatch(text.strip()), text)
+    if isinstance(rule, Identifier):
+        return text.strip() or None
     if isinstance(rule, Coordinate):
         return _number(_DEGREES.fullmatch(text.strip()), text)
     return text

@@ -9,7 +9,7 @@ import msgspec
 from starlette.datastructures import FormData, QueryParams
 
 from listings.domain import tokenizer
-from listings.domain.fields import FIELDS
+from listings.domain.fields import FIELDS, FieldError
 from listings.domain.model import MAX_ID, ListingQuery, SortKey
 from listings.site.presentation import format_count
 
@@ -26,7 +26,7 @@ ACTIONS: Mapping[str, str] = {"pause": "paused", "resume": "resumed", "delete": 
 """The actions on listings, with their past participles."""
 
 PAGE_SIZE = 50
-_MAX_LENGTH = 200
+_MAX_LENGTH = 255
 _MAX_TERMS = 10
 _decode_cursor = msgspec.json.Decoder(tuple[str | int, int]).decode
 
@@ -71,6 +71,17 @@ class Search(NamedTuple):
             after=self.after,
         )
         return query, errors
+
+
+def find_exact_query(search: Search) -> ListingQuery | None:
+    """Return the query for listings whose external id is the searched text, or None if it can't be one."""
+    if not search.q or search.after is not None:
+        return None
+    try:
+        FIELDS["external_id"].rule(search.q)
+    except FieldError:
+        return None
+    return msgspec.structs.replace(search.query()[0], words=(), external_ids=(search.q,))
 
 
 def read(parameters: QueryParams | FormData) -> Search:

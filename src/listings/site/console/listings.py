@@ -30,7 +30,7 @@ from listings.site.console.guards import (
     require_current_session,
     require_plan,
 )
-from listings.site.console.listing_search import ACTIONS, PAGE_SIZE, SORTS, STATUSES, Search, read
+from listings.site.console.listing_search import ACTIONS, PAGE_SIZE, SORTS, STATUSES, Search, find_exact_query, read
 from listings.site.context import site_of
 
 _PATH = "/console/listings"
@@ -154,7 +154,7 @@ async def _create(services: Services, member: Member, sent: listing_form.FormVal
         return (await services.listings.create(member.caller, new, options)).listing_id
     except Problem as problem:
         if problem.code != "idempotency_key_reused":
-            raise
+            raise _place_error(problem) from None
         message = "This form was already submitted and its listing was created. Start a new one"
         raise Problem("idempotency_key_reused", message) from None
 
@@ -167,7 +167,18 @@ async def _save(
     shown = fields.parse_id(version) or 0
     if shown == listing.version:
         change, _ = fields.parse_listing_change(listing_form.changed_body(sent, listing), strict=True)
-    return await services.listings.update(member.caller, listing.id, change, WriteOptions(versions=frozenset({shown})))
+    options = WriteOptions(versions=frozenset({shown}))
+    try:
+        return await services.listings.update(member.caller, listing.id, change, options)
+    except Problem as problem:
+        raise _place_error(problem) from None
+
+
+def _place_error(problem: Problem) -> Problem:
+    """Return the problem as an error of the field that it is about."""
+    if problem.code != "external_id_taken":
+        return problem
+    return fields.InvalidFieldsError({"external_id": problem.message})
 
 
 async def _change(services: Services, member: Member, action: str, listing_id: int) -> None:
@@ -242,19 +253,26 @@ async def _listings_page(
         page = await services.listings.find_unpriced_last(member.caller, query, PAGE_SIZE)
     else:
         page = await services.listings.find_summaries(member.caller, query)
+    exact = await _find_by_external_id(services, member, search)
+    others = [] if exact and errors else page.listings  # the text has no words to search for
     return console_page(
         request,
         "listings.html",
         problem=problem,
         result=result,
         search=search,
-        errors=errors,
-        listings=page.listings,
+        errors={} if exact else errors,
+        listings=exact + [listing for listing in others if listing not in exact],
         counts=await site_of(request).counts.get(services, member),
-        next_url=search.url(page.next_cursor) if page.next_cursor is not None else "",
+        next_url=search.url(page.next_cursor) if others and page.next_cursor is not None else "",
         statuses=STATUSES,
         orders=SORTS,
     )
+
+
+async def _find_by_external_id(services: Services, member: Member, search: Search) -> list[Listing]:
+    query = find_exact_query(search)
+    return [] if query is None else (await services.listings.find_summaries(member.caller, query)).listings
 
 
 def _form_page(

@@ -20,6 +20,8 @@ from listings.store.postgres.pool import Rows, Session
 from listings.store.search_sql import Shape
 from listings.store.sql import IS_INDEXED, LISTING_COLUMNS
 
+_ELEMENTS = "ANY(ARRAY(SELECT json_array_elements_text(CAST($%d AS json))))"
+_CONDITIONS = search_sql.CONDITIONS | {"external_ids": f"external_id = {_ELEMENTS}"}
 _UNINDEXED = {
     "category": "category || '' = $%d",
     "region": "region || '' = $%d",
@@ -27,6 +29,7 @@ _UNINDEXED = {
     "price_min": "price_cents + 0 >= $%d",
     "price_max": "price_cents + 0 <= $%d",
     "type": "type || '' = $%d",
+    "external_ids": f"external_id || '' = {_ELEMENTS}",
 }
 _STATUS = {
     "active": "is_active AND deleted_at IS NULL",
@@ -144,6 +147,8 @@ async def _plan(session: Session, partition: Partition, query: ListingQuery) -> 
             return Plan(build_id_search, shape, (*values, [row[0] for row in ids]))
         every = msgspec.structs.replace(query, words=(), limit=None)
         return (await _plan(session, partition, every))._replace(scanned=True)
+    if shape.index == search_sql.BY_EXTERNAL_ID:
+        return Plan(build_gather, shape, values)
     if not indexed:
         return Plan(search_sql.build_search, shape, values)
     for gather in search_sql.list_gather_plans(shape):
@@ -206,12 +211,14 @@ def build_id_search(shape: Shape, columns: str = LISTING_COLUMNS) -> str:
 def _build_conditions(shape: Shape) -> list[str]:
     """Return the conditions of a search, written so that only the shape's index can serve any of them."""
     served = search_sql.find_served_filters(shape)
-    conditions = ["bucket = $1", "account_id = $2", "indexed"]
+    conditions = ["bucket = $1", "account_id = $2"]
+    if shape.index != search_sql.BY_EXTERNAL_ID:
+        conditions.append("indexed")
     if shape.status != "all":
         by_status = shape.index == search_sql.STATUS_INDEX[shape.status]
         conditions.append((_STATUS if by_status else _UNINDEXED_STATUS)[shape.status])
     for number, name in enumerate(shape.filters, 3):
-        conditions.append((search_sql.CONDITIONS if name in served else _UNINDEXED)[name] % number)
+        conditions.append((_CONDITIONS if name in served else _UNINDEXED)[name] % number)
     return conditions
 
 

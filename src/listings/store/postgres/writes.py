@@ -46,6 +46,9 @@ WITH locked AS MATERIALIZED (
 SELECT {sql.LISTING_COLUMNS} FROM locked
 WHERE (SELECT sum(octet_length(title) + octet_length(content)) FROM locked) <= {_MAX_LOCKED_BYTES}
 """
+_FIND_EXTERNAL_IDS = f"""
+SELECT id FROM listings WHERE bucket = $1 AND account_id = $2 AND external_id = ANY($3) AND {sql.IS_CURRENT}
+"""
 _LOCK_ALL_LISTINGS = """
 SELECT id FROM listings WHERE bucket = $1 AND account_id = $2
 ORDER BY bucket, id FOR UPDATE
@@ -79,7 +82,11 @@ class PostgresEngine:
             yield Query(sql.SKIP_SERIALS, (bucket, 0))
             yield Query(_LOCK_COUNTER, (bucket,))
 
-    def lock_listings(self, partition: Partition, ids: Sequence[int]) -> Script[dict[int, Listing]]:
+    def lock_listings(
+        self, partition: Partition, ids: Sequence[int], external_ids: Sequence[str] = ()
+    ) -> Script[dict[int, Listing]]:
+        if external_ids:
+            ids = [*ids, *(row[0] for row in (yield Query(_FIND_EXTERNAL_IDS, (*partition, external_ids))))]
         return {row[0]: build_listing(row) for row in (yield Query(_LOCK_LISTINGS, (*partition, ids)))}
 
     def prepare_account(self, partition: Partition, new_listings: int) -> Script[bool]:

@@ -34,8 +34,10 @@ class Engine(Protocol):
     def lock_counter(self, bucket: int) -> Script[None]:
         """Lock the bucket's counter until the end of the transaction."""
 
-    def lock_listings(self, partition: Partition, ids: Sequence[int]) -> Script[dict[int, Listing]]:
-        """Lock the account's listings with these ids, and return them by id.
+    def lock_listings(
+        self, partition: Partition, ids: Sequence[int], external_ids: Sequence[str] = ()
+    ) -> Script[dict[int, Listing]]:
+        """Lock the account's listings with these ids or external ids, and return them by id.
 
         An engine without row locks returns none, and none are returned if they are too large together. The script then
         reads each listing when it needs it.

@@ -9,6 +9,7 @@ from listings.contract.history import Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, ImportRow, RowOutcome
 from listings.domain.account_limits import NO_GROWTH, AccountSize, measure_growth, measure_imported
 from listings.domain.errors import Problem
+from listings.domain.external_ids import build_taken_problem, find_claimed
 from listings.domain.model import BUCKETS, ImportedListing, Listing, ListingChange
 from listings.store import search_sql, sql
 from listings.store.mapping import build_listing
@@ -66,6 +67,7 @@ class _BatchImporter:
         self._last_serial = last_serial
         self._indexed = False
         self._known: dict[int, Listing] = {}
+        self._holders: dict[str, int | None] = {}  # ids of listings by external id, those of the batch included
         self._created: list[tuple[int, ImportedListing]] = []
         self._size = self._growth = NO_GROWTH  # of the account before the batch, and since
         self._change_set = ChangeSet(self._partition, actor, key)
@@ -74,8 +76,9 @@ class _BatchImporter:
         """Prepare the account, and read the listings that the rows name, those of other accounts included."""
         self._indexed = yield from self._engine.prepare_account(self._partition, len(rows))
         ids = list(dict.fromkeys(row.listing_id for row in rows if row.listing_id is not None))
-        if ids:
-            self._known = yield from self._engine.lock_listings(self._partition, ids)
+        external_ids = list(dict.fromkeys(row.external_id for row in rows if row.external_id is not None))
+        if ids or external_ids:
+            self._known = yield from self._engine.lock_listings(self._partition, ids, external_ids)
         others = [(self._partition[0], listing_id) for listing_id in ids if listing_id not in self._known]
         if others:
             self._known |= {row[0]: build_listing(row) for row in (yield QueryMany(sql.GET_LISTING, others))}
@@ -84,24 +87,28 @@ class _BatchImporter:
             *size, edit_revision = state[0]
             self._size = AccountSize(*size)
             self._change_set.begin(edit_revision + 1)
+        if external_ids:
+            found = yield QueryMany(sql.FIND_EXTERNAL_ID, [(*self._partition, one) for one in external_ids])
+            self._holders = dict.fromkeys(external_ids) | {row[1]: row[0] for row in found}
 
     def import_row(self, row: ImportRow) -> Script[RowOutcome]:
         """Create or change the row's listing, as its `decide` returns."""
-        listing = None if row.listing_id is None else self._known.get(row.listing_id)
+        listing = yield from self._find_listing(row)
         try:
             decision = row.decide(listing)
+            yield from self._require_free(listing, decision)
             self._grow(listing, decision)
         except Problem as problem:
             return problem
         if isinstance(decision, ImportedListing):
             self._buffer(row.listing_id, decision)
             return "created"
-        if not decision or listing is None or row.listing_id is None:
+        if not decision or listing is None:
             return "unchanged"
         yield from self._write_created()
         yield from self._change_set.add_changed(listing, decision)
-        changed = listings.update(self._engine, row.listing_id, decision, may_be_indexed=self._indexed)
-        self._known[row.listing_id] = yield from changed
+        changed = yield from listings.update(self._engine, listing.id, decision, may_be_indexed=self._indexed)
+        self._remember(changed, listing.external_id)
         return "updated"
 
     def finish(self, created: int, updated: int) -> Script[None]:
@@ -115,6 +122,38 @@ class _BatchImporter:
             yield from self._change_set.write()
             if rows and rows[0][0] >= search_sql.MIN_INDEXED_LISTINGS and not self._indexed:
                 yield from self._engine.start_indexing(self._partition)
+
+    def _find_listing(self, row: ImportRow) -> Script[Listing | None]:
+        """Return the listing with the row's id, or else with its external id."""
+        if row.listing_id is not None:
+            return self._known.get(row.listing_id)
+        holder = None if row.external_id is None else (yield from self._find_holder(row.external_id))
+        if holder is not None and holder not in self._known:
+            rows = yield Query(sql.GET_LISTING, (self._partition[0], holder), locks=True)
+            self._known[holder] = build_listing(rows[0])
+        return None if holder is None else self._known[holder]
+
+    def _find_holder(self, external_id: str) -> Script[int | None]:
+        if external_id not in self._holders:
+            self._holders[external_id] = yield from listings.find_holder(self._partition, external_id)
+        return self._holders[external_id]
+
+    def _require_free(self, listing: Listing | None, decision: ImportedListing | ListingChange) -> Script[None]:
+        """Raise Problem("external_id_taken") if the row would take the external id of another listing."""
+        claimed = find_claimed(listing, decision)
+        if claimed is None:
+            return
+        holder = yield from self._find_holder(claimed)
+        if holder is not None and (listing is None or holder != listing.id):
+            raise build_taken_problem(claimed, holder)
+
+    def _remember(self, listing: Listing, former: str | None = None) -> None:
+        """Remember a written listing and who has its external id, and its former one."""
+        self._known[listing.id] = listing
+        if former is not None and self._holders.get(former) == listing.id:
+            self._holders[former] = None
+        if listing.external_id is not None and listing.deleted_at is None:
+            self._holders[listing.external_id] = listing.id
 
     def _grow(self, listing: Listing | None, decision: ImportedListing | ListingChange) -> None:
         """Add the growth of the account by one row. Raises Problem("account_full")."""
@@ -133,7 +172,7 @@ class _BatchImporter:
         self._created.append((listing_id, listing))
         self._change_set.add_created(listing_id)
         new, *past = astuple(listing)
-        self._known[listing_id] = Listing(listing_id, account_id, 1, *astuple(new), *past)
+        self._remember(Listing(listing_id, account_id, 1, *astuple(new), *past))
 
     def _write_created(self) -> Script[None]:
         created, self._created = self._created, []

@@ -12,11 +12,13 @@ from listings.contract.listings import (
     ChangeStep,
     Decide,
     IdempotencyRecord,
+    PutStep,
     Step,
     StepResult,
 )
 from listings.domain.account_limits import NO_GROWTH, AccountSize, measure_growth, measure_new
 from listings.domain.errors import Problem
+from listings.domain.external_ids import build_taken_problem, find_claimed
 from listings.domain.model import BUCKETS, ImportedListing, Listing, ListingChange, NewListing, bucket_of
 from listings.store import change_sql, search_sql, sql
 from listings.store.mapping import Partition, Row, build_listing
@@ -130,8 +132,12 @@ def _add_new(  # noqa: PLR0913, PLR0917 - the listing, and how to record it
     """Store a listing and return its id and the account's revision.
 
     With an `actor`, the create is an audit event and a change set of its own, otherwise it belongs to the `change_set`.
-    While a large account is being indexed, the listing may be left to the index steps. Raises Problem("account_full").
+    While a large account is being indexed, the listing may be left to the index steps.
+
+    Raises Problem: account_full, external_id_taken.
     """
+    if new.external_id is not None:
+        yield from require_free(partition, new.external_id)
     size = measure_new(new)
     step = int(actor is not None) if change_set is None else change_set.step
     rows = yield Query(sql.COUNT_ONE_MORE, (*partition, size.text_bytes, *engine.limits, step))
@@ -166,6 +172,9 @@ def _edit(engine: Engine, listing_id: int, listing: Listing | None, decide: Deci
     if not change:
         return _Edit(listing, listing, change, NO_GROWTH)
     partition, growth = (bucket_of(listing_id), listing.account_id), measure_growth(listing, change)
+    claimed = find_claimed(listing, change)
+    if claimed is not None:
+        yield from require_free(partition, claimed, listing_id)
     if max(growth) > 0:
         yield from require_room(engine, partition, growth)
     changed = yield from update(engine, listing_id, change)
@@ -179,6 +188,26 @@ def require_room(engine: Engine, partition: Partition, growth: AccountSize) -> S
         engine.limits.require_room(AccountSize(*rows[0][:2]), growth)
 
 
+# External ids
+
+
+def require_free(partition: Partition, external_id: str, listing_id: int | None = None) -> Script[None]:
+    """Raise Problem("external_id_taken") if another listing of the account has the external id."""
+    holder = yield from find_holder(partition, external_id)
+    if holder is not None and holder != listing_id:
+        raise build_taken_problem(external_id, holder)
+
+
+def find_holder(partition: Partition, external_id: str) -> Script[int | None]:
+    """Return the id of the account's listing with the external id, and lock the account's state.
+
+    The lock comes first, because every write that takes an external id has it until its commit.
+    """
+    yield Query(sql.GET_ACCOUNT_SIZE, partition, locks=True)
+    rows = yield Query(sql.FIND_EXTERNAL_ID, (*partition, external_id))
+    return int(rows[0][0]) if rows else None
+
+
 # Batches
 
 
@@ -189,7 +218,7 @@ def run(
 
     No step needs a savepoint, because a step is rejected before it writes anything.
     """
-    additions = sum(isinstance(step, AddStep) for step in batch.steps)
+    additions = sum(isinstance(step, AddStep | PutStep) for step in batch.steps)
     if additions or idempotency is not None:
         yield from engine.lock_counter(partition[0])
     if idempotency is not None:
@@ -199,7 +228,8 @@ def run(
     if additions:
         yield from engine.prepare_account(partition, additions)
     ids = [step.listing_id for step in batch.steps if isinstance(step, ChangeStep)]
-    known = (yield from engine.lock_listings(partition, ids)) if ids else {}
+    external_ids = [step.external_id for step in batch.steps if isinstance(step, PutStep)]
+    known = (yield from engine.lock_listings(partition, ids, external_ids)) if ids or external_ids else {}
     change_set = ChangeSet(partition, actor)
     results = yield from run_all(_run_step(engine, partition, step, known, change_set) for step in batch.steps)
     if batch.dry_run or (batch.atomic and any(isinstance(result, Problem) for result in results)):
@@ -216,9 +246,12 @@ def _run_step(
     engine: Engine, partition: Partition, step: Step, known: dict[int, Listing], change_set: ChangeSet
 ) -> Script[StepResult]:
     """Run one step. `known` are the account's locked listings by id."""
-    if isinstance(step, Problem):
-        return step
     try:
+        if isinstance(step, PutStep):
+            holder = yield from find_holder(partition, step.external_id)
+            step = step.create if holder is None else ChangeStep(holder, step.decide)
+        if isinstance(step, Problem):
+            return step
         if isinstance(step, AddStep):
             added = _add_new(engine, partition, step.new, step.created_at, change_set=change_set)
             return (yield from added)[0]

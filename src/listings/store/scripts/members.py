@@ -138,6 +138,7 @@ def erase(account_id: int, name: str, email: str, now: int) -> Script[None]:
     yield Query(member_sql.DELETE_SESSIONS, (account_id, _NO_HANDLE))
     partition = (bucket_of(account_id), account_id)
     for statement in (
+        member_sql.ERASE_EXTERNAL_IDS,
         member_sql.DELETE_IDEMPOTENCY_RECORDS,
         member_sql.DELETE_ACTIVITY,
         change_sql.ERASE_CHANGES,

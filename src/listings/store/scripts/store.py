@@ -100,6 +100,10 @@ class ScriptedListingStore(ScriptedStore):
     async def count_listings(self, bucket: int, account_id: int) -> ListingCounts:
         return ListingCounts(*(await self._fetch(sql.COUNT_LISTINGS, bucket, account_id))[0])
 
+    async def find_by_external_id(self, bucket: int, account_id: int, external_id: str) -> Listing | None:
+        rows = await self._fetch(sql.GET_LISTING_BY_EXTERNAL_ID, bucket, account_id, external_id)
+        return build_listing(rows[0]) if rows else None
+
     async def change_listing(self, listing_id: int, decide: Decide, actor: Actor | None = None) -> Listing:
         return await self._run_script(lambda: listings.change(self.engine, listing_id, decide, actor))
 

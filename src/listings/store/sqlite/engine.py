@@ -30,7 +30,9 @@ class SqliteEngine:
     def lock_counter(self, bucket: int) -> Script[None]:
         yield from ()  # the transaction has locked the whole database
 
-    def lock_listings(self, partition: Partition, ids: Sequence[int]) -> Script[dict[int, Listing]]:
+    def lock_listings(
+        self, partition: Partition, ids: Sequence[int], external_ids: Sequence[str] = ()
+    ) -> Script[dict[int, Listing]]:
         yield from ()  # as in `lock_counter`
         return {}
 
@@ -80,6 +82,8 @@ def add(  # noqa: PLR0913, PLR0917 - the contract's parameters
     """Create a listing like `listings.add`, but without generators, which would make a create a twentieth slower."""
     if idempotency is not None:
         return run_script(connection, listings.add(engine, partition, new, created_at, idempotency, actor))
+    if new.external_id is not None:
+        run_script(connection, listings.require_free(partition, new.external_id))
     size = measure_new(new)
     values = (*partition, size.text_bytes, *engine.limits, int(actor is not None))
     rows: list[Row] = connection.execute(_COUNT_ONE_MORE, values).fetchall()

@@ -42,7 +42,13 @@ VALUES ({UNFINISHED_COPY}, 'unfinished_copy', '', $1)
 ON CONFLICT (version) DO NOTHING
 """
 _UNMARK = f"DELETE FROM schema_migrations WHERE version = {UNFINISHED_COPY}"
-_RELEASE_EMAIL = "UPDATE accounts SET email = 'of account ' || id WHERE id = $1"
+_RELEASE = {
+    "accounts": "UPDATE accounts SET email = 'of account ' || id WHERE id = $1",
+    "listings": """
+        UPDATE listings SET external_id = NULL
+        WHERE bucket = $1 AND account_id = $2 AND id = $3 AND external_id IS NOT NULL
+    """,
+}
 _ADD_WORDS = "INSERT INTO listing_words (bucket, id, words) VALUES ($1, $2, $3)"
 _DELETE_WORDS = "DELETE FROM listing_words WHERE bucket = $1 AND id = $2"
 
@@ -177,15 +183,19 @@ class Batches:
         await self._queue(self._deleted, row)
 
     async def release(self, row: Row) -> None:
-        """Replace the email address of an account that will change, because another account may need the old one."""
-        if self._table.name == "accounts":
-            await self._queue(self._released, row)
+        """Free the unique value of a row that will change, because another row may need it.
+
+        It is the email address of an account, or the external id of a listing.
+        """
+        if self._table.name in _RELEASE:
+            await self._queue(self._released, row[: self._table.keys])
 
     async def flush(self) -> None:
         """Write the queued rows."""
         try:
             async with self._connection.transaction():
-                await self._run(_RELEASE_EMAIL, [row[:1] for row in self._released])
+                if self._released:
+                    await self._run(_RELEASE[self._table.name], self._released)
                 await self._write_deleted()
                 await self._write_changed()
                 await self._write_added()
