@@ -81,6 +81,7 @@ async def open_services(
         clock,
         sign_up_open=settings.sign_up,
         market_open=settings.site,
+        change_days=settings.change_days,
         payments=_build_payments(settings),
         about=ServiceInfo(settings.base_url, settings.contact, build_plan(settings)),
     )

@@ -20,6 +20,7 @@ _NOT_DESCRIBED = {"connection", "content-type"}  # belongs to the connection; de
 
 # A schema describes one value; these codes depend on earlier requests.
 _STATEFUL_CODES = {
+    "changes_gone",  # an id that no change set has yet
     "precondition_failed",  # a well-formed If-Match that names no version of the listing
     "idempotency_key_reused",  # a well-formed Idempotency-Key of another body
 }

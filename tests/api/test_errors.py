@@ -146,6 +146,10 @@ FAILURES: dict[str, tuple[Code, Provoke]] = {
         lambda harness, cast: harness.fetch("GET", f"{LISTINGS}?limit=0&sort=colour", key=cast.alice.key),
     ),
     "full account": ("account_full", lambda harness, cast: fill_account(harness, cast.alice.key)),
+    "a change set of the future": (
+        "changes_gone",
+        lambda harness, cast: harness.fetch("GET", "/api/v1/changes?after=9", key=cast.alice.key),
+    ),
     "stale update": (
         "precondition_failed",
         lambda harness, cast: harness.fetch(

@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from listings.contract.changes import Change, ChangePage, ChangePosition, EditState
+from listings.contract.changes import ChangePage, ChangePosition, EditState
 from listings.contract.history import CONSOLE, OPERATOR, Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
 from listings.contract.listings import MAX_LIST_BYTES, AddStep, Batch, ChangeStep, IdempotencyRecord, Step
 from listings.contract.store import Store
+from listings.domain.changes import Change
 from listings.domain.errors import Problem
 from listings.domain.fields import FIELDS
 from listings.domain.model import Account, ImportedListing, Listing, NewListing, bucket_of

@@ -1,7 +1,7 @@
 """Convert between bytes and the model: parse requests and build responses."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from math import ceil
 from typing import NamedTuple, TypeVar
@@ -10,9 +10,11 @@ from urllib.parse import quote
 import msgspec
 
 from listings.api.body_files import BodyFile
+from listings.contract.changes import ListingChangePage
 from listings.contract.listings import AddResult
 from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain import fields
+from listings.domain.changes import CHANGES_BEGIN, ChangeActor, ChangeEncoder
 from listings.domain.errors import STATUS, Code, Problem, Unavailable
 from listings.domain.listing_json import NO_EXTRA_FIELDS, build_record, decode_object
 from listings.domain.model import Listing, ListingChange, NewListing
@@ -112,6 +114,14 @@ def encode_records(listings: list[Listing], include: frozenset[str]) -> bytes:
 def format_next_page(url: str, cursor: str) -> bytes:
     """Return the Link to the next page of a list (RFC 8288), and its cursor for generated clients."""
     return f'link: <{url}>; rel="next"\r\nx-next-cursor: {cursor}\r\n'.encode()
+
+
+def build_history_response(page: ListingChangePage, actors: Mapping[int, ChangeActor], before: int) -> Response:
+    """Return a page of the history of a listing. `before` is the change set before which it ends."""
+    encoder = ChangeEncoder(actors)
+    body = CHANGES_BEGIN + encoder.encode(page.changes) + encoder.finish()
+    last = page.changes[-1].edit_revision if page.changes else before
+    return Response(200, body + b'],"last":%d,"more":%b}' % (last, b"true" if page.more else b"false"))
 
 
 def build_not_modified_response(tag: str) -> Response:

@@ -87,6 +87,23 @@ async def run_batch(services: Services, request: Request) -> Response:
     return Response(200, record(outcome).encode(), headers)
 
 
+async def list_changes(services: Services, request: Request) -> Response:
+    """GET /api/v1/changes."""
+    after, count = params.parse_changes(request.query, strict=request.strict)
+    if count:
+        return await request.lists.get_changes(request.caller, after, count)
+    last = await services.changes.get_last_id(request.caller)
+    return codec.build_json_response({"change_sets": [], "last": last, "more": False})
+
+
+async def list_listing_changes(services: Services, request: Request) -> Response:
+    """GET /api/v1/listings/{id}/changes."""
+    before, count = params.parse_history(request.query, strict=request.strict)
+    listing_id = codec.parse_listing_id(request.segment)
+    page = await services.changes.read_of_listing(request.caller, listing_id, before, count)
+    return codec.build_history_response(page, await services.changes.list_actors(request.caller), before)
+
+
 async def get_rate_limit(services: Services, request: Request) -> Response:
     """GET /api/v1/rate_limit. Does not count as a request."""
     return codec.build_json_response(

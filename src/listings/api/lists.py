@@ -1,4 +1,7 @@
-"""Lists: small ones are built in memory, and cached; large ones are written to a file, and shared by their readers."""
+"""Lists: small ones are built in memory, and cached; large ones are written to a file, and shared by their readers.
+
+Change sets are written to a file only if one of them is large.
+"""
 
 import asyncio
 from pathlib import Path
@@ -12,6 +15,7 @@ from listings.api.params import PLAIN, ListRequest
 from listings.api.request import Request
 from listings.api.response_cache import WHOLE_LIST
 from listings.contract.listings import LargeListError
+from listings.domain.changes import CHANGES_BEGIN, ChangeEncoder
 from listings.domain.errors import Unavailable
 from listings.domain.model import Caller
 from listings.service import Services
@@ -66,6 +70,21 @@ class Lists:
         if response.file is None and wanted is PLAIN:
             request.cache.store(account_id, revision, WHOLE_LIST, response)
         return response
+
+    async def get_changes(self, caller: Caller, after: int, count: int) -> Response:
+        """Return the change sets after one. Those of a large one are in a file, which the caller must release."""
+        file = BodyFile(self._folder)
+        try:
+            last, current = await self._write_changes(file, caller, after, count)
+            await file.write(b'],"last":%d,"more":%b}' % (last, b"true" if last < current else b"false"))
+            body = await file.finish()
+        except BaseException:
+            file.release()
+            raise
+        if body is None:
+            return Response(200, b"", file=file)
+        file.release()
+        return Response(200, body)
 
     def clear(self) -> None:
         """Forget all lists, so that later requests read them again."""
@@ -149,6 +168,17 @@ class Lists:
                 separator = b","
         await file.write(codec.LIST_END)
         return page.next_cursor
+
+    async def _write_changes(self, file: BodyFile, caller: Caller, after: int, count: int) -> tuple[int, int]:
+        """Write the elements of the array. Return the last change set in it, and the last one of the account."""
+        changes, last, current = self._services.changes, after, after
+        encoder = ChangeEncoder(await changes.list_actors(caller))
+        await file.write(CHANGES_BEGIN)
+        async for page in changes.read(caller, after, count):
+            await file.write(encoder.encode(page.changes))
+            last, current = page.end.edit_revision, page.edit_revision
+        await file.write(encoder.finish())
+        return last, current
 
     def _format_next_page(self, wanted: ListRequest, last: Cursor | None) -> bytes:
         if last is None:

@@ -44,7 +44,7 @@ class Count:
     maximum: int
 
     def __call__(self, text: str) -> int:
-        if not re.fullmatch("[0-9]{1,9}", text) or not self.minimum <= int(text) <= self.maximum:
+        if not re.fullmatch("[0-9]{1,19}", text) or not self.minimum <= int(text) <= self.maximum:
             raise FieldError(f"must be an integer from {self.minimum} to {self.maximum}, got {preview(text)}")
         return int(text)
 
@@ -148,6 +148,14 @@ LISTING_PARAMETERS: Mapping[str, Callable[[str], Any]] = {"include": LIST_PARAME
 
 WRITE_PARAMETERS: Mapping[str, Callable[[str], Any]] = {"dry_run": parse_bool}
 """The parameters of every write."""
+
+CHANGE_PARAMETERS: Mapping[str, Callable[[str], Any]] = {"after": Count(0, MAX_ID), "limit": Count(0, _MAX_LIMIT)}
+"""The parameters of the feed of change sets."""
+
+HISTORY_PARAMETERS: Mapping[str, Callable[[str], Any]] = {"before": Count(1, MAX_ID), "limit": Count(1, _MAX_LIMIT)}
+"""The parameters of the history of a listing."""
+
+_DEFAULT_CHANGE_SETS = 100
 
 _REPEATABLE = {"include", "external_id"}
 _ATTRIBUTES = {"q": "words"}
@@ -299,6 +307,21 @@ def _changed_fields(query: ListingQuery) -> dict[str, object]:
     """
     values = ((field.name, getattr(query, field.name), field.default) for field in msgspec.structs.fields(query))
     return {name: value for name, value, default in values if value != default}
+
+
+# Change sets
+
+
+def parse_changes(query_string: bytes, *, strict: bool) -> tuple[int, int]:
+    """Return the change set to start after, and the maximum number of change sets. Raises like `parse_list`."""
+    values = _parse(_split(query_string), CHANGE_PARAMETERS, strict=strict)
+    return values.get("after", 0), values.get("limit", _DEFAULT_CHANGE_SETS)
+
+
+def parse_history(query_string: bytes, *, strict: bool) -> tuple[int, int]:
+    """Return the change set to end before, and the maximum number of change sets. Raises like `parse_list`."""
+    values = _parse(_split(query_string), HISTORY_PARAMETERS, strict=strict)
+    return values.get("before", MAX_ID), values.get("limit", _DEFAULT_CHANGE_SETS)
 
 
 # Writes

@@ -26,6 +26,8 @@ ROUTES: Routes = {
         "DELETE": Endpoint(handlers.delete_listing, operations.DELETE),
     },
     LISTINGS_PATH + "/{id}/restore": {"POST": Endpoint(handlers.restore_listing, operations.RESTORE)},
+    LISTINGS_PATH + "/{id}/changes": {"GET": Endpoint(handlers.list_listing_changes, operations.HISTORY)},
+    "/api/v1/changes": {"GET": Endpoint(handlers.list_changes, operations.CHANGES)},
     "/api/v1/rate_limit": {"GET": Endpoint(handlers.get_rate_limit, operations.RATE_LIMIT, counts=False)},
     "/healthz": {"GET": Endpoint(handlers.get_health, needs_key=False)},
     "/readyz": {"GET": Endpoint(handlers.get_readiness, needs_key=False)},

@@ -3,11 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-import msgspec
-
-from listings.contract.history import EventKind
+from listings.domain.changes import Change
 from listings.domain.errors import Problem
-from listings.domain.model import ListingChange
 
 END = 2**31 - 1
 
@@ -33,25 +30,6 @@ class EditState(NamedTuple):
                 f"Some changes after {after} are not stored: request limit=0, then the list of all listings, and"
                 " continue with the last of the first response",
             )
-
-
-class Change(msgspec.Struct, frozen=True, gc=False):
-    """A change of one listing: the values of the changed attributes before and after it.
-
-    `before` is None if it created the listing; `after` is then the listing as it is at the time of reading.
-    The changes of a change set have ascending numbers; those that create a listing come first. `kind`, `actor` (the
-    `key_id` of an `Actor`), `moment` (a Unix time in seconds) and `import_id` are those of the whole change set.
-    """
-
-    edit_revision: int
-    number: int
-    listing_id: int
-    moment: int
-    actor: int
-    kind: EventKind
-    import_id: int | None
-    before: ListingChange | None
-    after: ListingChange
 
 
 class ChangePage(NamedTuple):

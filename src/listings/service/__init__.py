@@ -17,7 +17,7 @@ from listings.domain.plan import DEFAULT_PLAN, PlanTerms
 from listings.domain.timestamps import format_timestamp
 from listings.service.access import Access
 from listings.service.accounts import Accounts
-from listings.service.activity import Activity
+from listings.service.activity import ACTIVITY_DAYS, Activity, Changes
 from listings.service.indexing import Pause
 from listings.service.invitations import Invitations
 from listings.service.keys import Keys
@@ -62,12 +62,13 @@ class Services:
         passwords: Passwords | None = None,
         about: ServiceInfo = NO_INFO,
         pause: Pause = asyncio.sleep,
+        change_days: int = ACTIVITY_DAYS,
     ) -> None:
         """Create the services.
 
         `sign_up_open`: whether anyone may create an account. `market_open`: whether listings are indexed for the
         public market. `payments`: None means that the operator collects payments. `pause` sleeps between maintenance
-        tasks.
+        tasks. `change_days`: how long change sets are stored.
         """
         passwords = passwords if passwords is not None else Passwords()
         self.limiter = limiter
@@ -86,6 +87,7 @@ class Services:
         self.member_keys = MemberKeys(store, self.keys, self.sessions, clock)
         self.usage = RequestUsage(store, limiter, clock)
         self.activity = Activity(store, clock)
+        self.changes = Changes(store, clock, change_days)
         self.payments = Payments(store, payments if payments is not None else ManualPayments(), clock)
         self.transfer = Transfer(store, clock)
         self._store = store

@@ -1,14 +1,28 @@
-"""The audit log of an account and its listings, and its retention."""
+"""The audit log of an account and its listings, the change sets of its listings, and their retention."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from listings.contract.history import LATEST, ActivityCursor, Creation, Event, HistoryCutoffs, HistoryStore
+from listings.contract.accounts import KeyStore
+from listings.contract.changes import END, ChangePage, ChangePosition, ChangeStore, ListingChangePage
+from listings.contract.history import (
+    CONSOLE,
+    LATEST,
+    OPERATOR,
+    ActivityCursor,
+    Creation,
+    Event,
+    HistoryCutoffs,
+    HistoryStore,
+)
+from listings.contract.listings import ListingStore
 from listings.domain import timestamps
+from listings.domain.changes import ChangeActor
 from listings.domain.errors import Unavailable
-from listings.domain.model import BUCKETS, Account, bucket_of
+from listings.domain.model import BUCKETS, Account, Caller, bucket_of
+from listings.service.listings import require_owner
 from listings.service.usage import USAGE_DAYS
 
 ACTIVITY_DAYS = 90
@@ -19,6 +33,7 @@ _PAGE_SIZE = 500
 _MAX_PAGES = 20  # of listings to scan for creates that are events of their own
 _PURGE_BUCKETS = 64
 _PURGE_BATCH_SIZE = 500
+_PURGED_CHANGE_SETS = 50  # per bucket: each may have the changes of 200 listings
 
 
 class ActivityPage(NamedTuple):
@@ -85,6 +100,67 @@ class Activity:
             while count >= _PURGE_BATCH_SIZE:
                 buckets = range(first, first + _PURGE_BUCKETS)
                 count = await self._store.purge_history(buckets, oldest, _PURGE_BATCH_SIZE)
+
+
+class _ChangeStores(ChangeStore, ListingStore, KeyStore, Protocol):
+    pass
+
+
+class Changes:
+    """The use cases of change sets (decision G45)."""
+
+    def __init__(self, store: _ChangeStores, clock: Callable[[], float], days: int) -> None:
+        """`days`: how long change sets are stored."""
+        self._store = store
+        self._clock = clock
+        self._days = days
+        self._next_bucket = 0
+
+    async def get_last_id(self, caller: Caller) -> int:
+        """Return the id of the last change set of the caller's listings, or 0."""
+        return (await self._store.get_edit_state(caller.bucket, caller.account_id)).edit_revision
+
+    async def read(self, caller: Caller, after: int, count: int) -> AsyncIterator[ChangePage]:
+        """Yield the caller's next change sets after one, at most `count`, in pages.
+
+        There are several pages only if the first change set is too large for one. Raises Problem("changes_gone").
+        """
+        state = await self._store.get_edit_state(caller.bucket, caller.account_id)
+        state.require_retained(after)
+        position = ChangePosition(after)
+        if after == state.edit_revision:
+            yield ChangePage([], position, after)
+            return
+        while True:
+            page = await self._store.page_changes(caller.bucket, caller.account_id, position, after + count)
+            yield page
+            position = page.end
+            if position.number == END:
+                return
+
+    async def read_of_listing(self, caller: Caller, listing_id: int, before: int, count: int) -> ListingChangePage:
+        """Return the changes of the caller's listing, deleted or not, in at most `count` change sets before `before`.
+
+        Raises Problem: listing_not_found, not_owner.
+        """
+        require_owner(await self._store.get_listing(listing_id), caller)
+        return await self._store.page_listing_changes(listing_id, before, count)
+
+    async def list_actors(self, caller: Caller) -> Mapping[int, ChangeActor]:
+        """Return the possible actors of the caller's change sets, by `Actor.key_id`."""
+        keys = await self._store.list_keys(caller.account_id)
+        people = {OPERATOR: ChangeActor("operator"), CONSOLE: ChangeActor("member")}
+        return people | {key.id: ChangeActor("key", key.name, key.hint) for key in keys}
+
+    async def purge(self) -> None:
+        """Delete old change sets. Each call purges some of the buckets in batches."""
+        first = self._next_bucket
+        self._next_bucket = (first + _PURGE_BUCKETS) % BUCKETS
+        oldest, deleted = int(self._clock()) - self._days * _DAY, _PURGED_CHANGE_SETS
+        with suppress(Unavailable):
+            while deleted >= _PURGED_CHANGE_SETS:
+                buckets = range(first, first + _PURGE_BUCKETS)
+                deleted = await self._store.purge_changes(buckets, oldest, _PURGED_CHANGE_SETS)
 
 
 class _Creates(NamedTuple):

@@ -262,7 +262,7 @@ class Listings:
         now = self._format_now()
 
         def decide(listing: Listing | None) -> ListingChange:
-            own = _require_version(_require_owner(listing, caller), options)
+            own = _require_version(require_owner(listing, caller), options)
             return find_changes(own, {"deleted_at": None}, now)
 
         return ChangeStep(listing_id, decide)
@@ -380,13 +380,14 @@ async def search_unpriced_last(
 
 def _require_own(listing: Listing | None, caller: Caller) -> Listing:
     """Check in this order that a listing exists, is the caller's, and is not deleted (decisions G11 and G21)."""
-    own = _require_owner(listing, caller)
+    own = require_owner(listing, caller)
     if own.deleted_at is not None:
         raise Problem("listing_not_found", "Listing not found")
     return own
 
 
-def _require_owner(listing: Listing | None, caller: Caller) -> Listing:
+def require_owner(listing: Listing | None, caller: Caller) -> Listing:
+    """Return the listing, which may be deleted. Raises Problem: listing_not_found, not_owner."""
     if listing is None:
         raise Problem("listing_not_found", "Listing not found")
     if listing.account_id != caller.account_id:

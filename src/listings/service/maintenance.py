@@ -28,6 +28,7 @@ async def run_maintenance(services: "Services", pause: Pause, *, market_open: bo
         services.market.purge_views,
         services.sessions.purge,
         services.activity.purge,
+        services.changes.purge,
     )
     async with asyncio.TaskGroup() as group:
         group.create_task(

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from listings.contract.changes import END, Change, ChangePage, ChangePosition, EditState, ListingChangePage
+from listings.contract.changes import END, ChangePage, ChangePosition, EditState, ListingChangePage
 from listings.contract.listings import MAX_LIST_BYTES, ROW_BYTES
 from listings.domain import timestamps
+from listings.domain.changes import Change
 from listings.domain.fields import FIELDS
 from listings.domain.model import BUCKETS, Value, bucket_of
 from listings.store import change_sql
@@ -147,10 +148,12 @@ def _read_changes(partition: Partition, entries: Sequence[_Entry]) -> Script[lis
 
 def build_change(row: Row) -> Change:
     """Return the change in a row of LIST_CHANGES."""
-    values = _decode_values(row[-1])
+    *columns, detail, external_id = row
+    edit_revision, number, listing_id, moment, actor, kind, import_id = columns
+    values = _decode_values(detail)
     before = {name: old for name, (old, _) in values.items()}
     after = {name: new for name, (_, new) in values.items()}
-    return Change(*row[:7], before=before, after=after)
+    return Change(edit_revision, number, listing_id, moment, actor, kind, import_id, external_id, before, after)
 
 
 def _build_create(entry: _Entry, row: Sequence[Any], described: Row | None) -> Change:
@@ -160,10 +163,11 @@ def _build_create(entry: _Entry, row: Sequence[Any], described: Row | None) -> C
     after = {name: getattr(listing, name) for name in _SET_ATTRIBUTES}
     if listing.deleted_at is not None:
         after["deleted_at"] = listing.deleted_at
-    origin: Row = (timestamps.parse_timestamp(listing.created_at), author, "created", None)
+    moment, kind, import_id = timestamps.parse_timestamp(listing.created_at), "created", None
     if described is not None:
-        origin = tuple(described[3:7])
-    return Change(entry.edit_revision, entry.number, entry.listing_id, *origin, before=None, after=after)
+        moment, author, kind, import_id = described[3:7]
+    edit_revision, number, listing_id = entry[:3]
+    return Change(edit_revision, number, listing_id, moment, author, kind, import_id, listing.external_id, None, after)
 
 
 def read_listing_page(listing_id: int, before: int, count: int) -> Script[ListingChangePage]:

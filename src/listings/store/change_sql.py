@@ -35,8 +35,10 @@ WHERE bucket = $1 AND account_id = $2 AND (edit_revision, number) > ($3, $4) AND
 ORDER BY edit_revision, number LIMIT $6
 """
 
+_EXTERNAL_ID = "(SELECT external_id FROM listings WHERE listings.bucket = $1 AND listings.id = changes.listing_id)"
+
 LIST_CHANGES = f"""
-SELECT {CHANGE_COLUMNS} FROM changes
+SELECT {CHANGE_COLUMNS}, {_EXTERNAL_ID} FROM changes
 WHERE bucket = $1 AND account_id = $2 AND (edit_revision, number) >= ($3, $4) AND (edit_revision, number) <= ($5, $6)
 ORDER BY edit_revision, number
 """
@@ -65,7 +67,7 @@ ORDER BY edit_revision DESC, number DESC LIMIT $4
 """
 
 LIST_LISTING_CHANGES = f"""
-SELECT {CHANGE_COLUMNS} FROM changes
+SELECT {CHANGE_COLUMNS}, {_EXTERNAL_ID} FROM changes
 WHERE bucket = $1 AND listing_id = $2 AND listing_id <> 0 AND edit_revision < $3 AND edit_revision >= $4
 ORDER BY edit_revision DESC, number DESC
 """

@@ -310,16 +310,16 @@ def silence_warnings() -> Iterator[None]:
 
 def without_owner_check(run_matrix_once: Callable[[], Matrix]) -> Matrix:
     """Run a matrix while the service does not check who owns a listing."""
-    original = rules._require_owner
+    original = rules.require_owner
 
     def skip_check(listing: Listing | None, caller: Caller) -> Listing:
         return listing if listing is not None else original(listing, caller)
 
-    rules._require_owner = skip_check
+    rules.require_owner = skip_check
     try:
         return run_matrix_once()
     finally:
-        rules._require_owner = original
+        rules.require_owner = original
 
 
 def run(scale: Scale) -> Outcome:

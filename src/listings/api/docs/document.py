@@ -46,6 +46,7 @@ _PHRASES: Mapping[int, str] = {  # of RFC 9110; those of Python depend on its ve
     403: "Forbidden",
     404: "Not Found",
     408: "Request Timeout",
+    410: "Gone",
     409: "Conflict",
     412: "Precondition Failed",
     413: "Content Too Large",
@@ -140,7 +141,7 @@ def _build_operation(endpoint: Endpoint, doc: Operation) -> Schema:
         "description": doc.description,
         "security": [{"ApiKey": []}, {"Bearer": []}],
         "parameters": [
-            *(_build_query_parameter(name, rule) for name, rule in doc.parameters.items()),
+            *(_build_query_parameter(name, rule, doc) for name, rule in doc.parameters.items()),
             *(refer("parameters", name) for name in (*doc.headers, "X-Request-Id")),
         ],
     }
@@ -177,13 +178,16 @@ _QUERY_EXAMPLES: Mapping[str, object] = {
     "external_id": ["sku-17"],
     "sort": "-updated_at",
     "include": ["district", "deleted_at"],
+    "after": 0,
+    "before": 1201,
     "dry_run": True,
 }
 
 
-def _build_query_parameter(name: str, rule: object) -> Schema:
+def _build_query_parameter(name: str, rule: object, doc: Operation) -> Schema:
     schema = build_schema(rule)
-    parameter: Schema = {"name": name, "in": "query", "description": PARAMETER_DESCRIPTIONS[name], "schema": schema}
+    text = doc.parameter_texts.get(name) or PARAMETER_DESCRIPTIONS[name]
+    parameter: Schema = {"name": name, "in": "query", "description": text, "schema": schema}
     if schema.get("type") == "array":
         parameter |= {"style": "form", "explode": rule is params.parse_external_id}
     if name in _QUERY_EXAMPLES:
@@ -256,6 +260,7 @@ def _build_schemas() -> dict[str, Schema]:
         "Created": _build_object({"id": _build_record_field("id"), "message": {"type": "string"}}),
         "Confirmation": _build_object({"message": {"type": "string"}}),
         "ApiError": _build_object({"error": {"type": "string", "description": "One plain sentence for people."}}),
+        **_build_changes(),
         "RateLimit": _build_rate_limit(),
         **ENUMS,
         "ErrorCode": {"type": "string", "enum": list(ERROR_DOCS)},
@@ -437,6 +442,47 @@ def _build_batch_results() -> dict[str, Schema]:
             | {"description": text, "required": [*(["op"] if name == "PutResult" else []), "status", "body"]}
             for name, (status, body, more, text) in kinds.items()
         },
+    }
+
+
+def _build_changes() -> dict[str, Schema]:
+    """Return the schemas of change sets."""
+    number = READ_ONLY_FIELDS["id"].schema
+    identifier = number | {"minimum": 0}
+    values = _build_object({name: _build_record_field(name) for name in (*FIELDS, "deleted_at")})
+    change = {
+        "id": _build_record_field("id"),
+        "external_id": _build_record_field("external_id") | {"description": "The external id that it has now."},
+        "before": allow_null(refer("schemas", "ChangedFields")),
+        "after": refer("schemas", "ChangedFields"),
+    }
+    change_set = {
+        "id": number | {"description": "Ascends by one with each change set of the account."},
+        "time": READ_ONLY_FIELDS["created_at"].schema | {"description": "When it was written, in UTC."},
+        "actor": refer("schemas", "ChangeActor"),
+        "kind": refer("schemas", "ChangeKind"),
+        "changes": {"type": "array", "items": refer("schemas", "Change")},
+    }
+    return {
+        "ChangeSets": _build_object(
+            {
+                "change_sets": {"type": "array", "items": refer("schemas", "ChangeSet")},
+                "last": identifier | {"description": "The id to continue from."},
+                "more": {"type": "boolean", "description": "Whether there are further change sets."},
+            }
+        ),
+        "ChangeSet": _build_object(change_set) | {"description": "What one write changed."},
+        "Change": _build_object(change) | {"description": "A change of one listing. A create has null in `before`."},
+        "ChangedFields": values | {"required": [], "description": "The changed fields only."},
+        "ChangeActor": _build_object(
+            {
+                "type": refer("schemas", "ActorType"),
+                "name": {"type": "string", "description": "Of a key."},
+                "hint": {"type": "string", "description": "The key with its middle part left out."},
+                "id": number | {"description": "Of an import: the id of its first change set."},
+            }
+        )
+        | {"required": ["type"]},
     }
 
 

@@ -12,10 +12,11 @@ from listings.domain.errors import Code
 from listings.domain.fields import FIELDS
 from listings.domain.listing_json import EXTRA_FIELDS, Record
 
-Tag: TypeAlias = Literal["Listings", "Rate limit"]
+Tag: TypeAlias = Literal["Listings", "Changes", "Rate limit"]
 
 TAGS: Mapping[Tag, str] = {
     "Listings": "List, create, read, update, delete and restore your own listings.",
+    "Changes": "What changed in your listings, when, and by whom.",
     "Rate limit": "How many requests your key has left.",
 }
 
@@ -47,6 +48,7 @@ class Operation(NamedTuple):
     responses: tuple[Success, ...]
     codes: tuple[Code, ...] = ()  # from its handler; the connection and the common checks add more
     parameters: Mapping[str, Any] = {}  # query parameters with their rules
+    parameter_texts: Mapping[str, str] = {}  # descriptions that differ from PARAMETER_DESCRIPTIONS
     headers: tuple[str, ...] = ()  # request headers, without those that every endpoint accepts
     body: str = ""  # the name of its schema
     examples: Mapping[str, Example] = {}  # by name
@@ -284,6 +286,59 @@ RESTORE = Operation(
     headers=("Prefer", "If-Match"),
 )
 
+_EXAMPLE_CHANGE_SETS = {
+    "change_sets": [
+        {
+            "id": 1200,
+            "time": "2026-11-21 06:54:32",
+            "actor": {"type": "key", "name": "price-bot", "hint": "lst_abcd…wxyz"},
+            "kind": "updated",
+            "changes": [{"id": 1025, "external_id": None, "before": {"price": 1250.5}, "after": {"price": 1100.0}}],
+        }
+    ],
+    "last": 1200,
+    "more": False,
+}
+
+CHANGES = Operation(
+    id="listChanges",
+    tag="Changes",
+    summary="List the changes of your listings",
+    description=(
+        "Returns what was written after the change set `after`, oldest first. A change set is one write: a create, an "
+        "update, a deletion, a restore, a batch, or a step of an import. `before` and `after` have the changed fields. "
+        "A create has `before: null`, and in `after` the fields as they are at the time of the request. Views are not "
+        "changes. To keep a copy, request `limit=0` and remember `last`, then read the list with `status=all`. From "
+        "then on, request the changes after `last`, and set the fields in `after` in your copy. An `after` that is too "
+        "old returns 410: begin again with the list."
+    ),
+    responses=(Success("The change sets.", "ChangeSets", _EXAMPLE_CHANGE_SETS),),
+    codes=("invalid_request", "changes_gone"),
+    parameters=params.CHANGE_PARAMETERS,
+    parameter_texts={
+        "limit": (
+            "Maximum number of change sets. Default: 100. There may be fewer, with `more: true`, if they are large. 0 "
+            "returns only the id of the last one."
+        )
+    },
+    headers=("Prefer",),
+)
+
+HISTORY = Operation(
+    id="listListingChanges",
+    tag="Changes",
+    summary="List the changes of one listing",
+    description=(
+        "Returns the change sets of one of your listings, deleted or not, newest first, each with only the changes of "
+        "this listing. To read on, request those before `last` while `more` is true."
+    ),
+    responses=(Success("The change sets.", "ChangeSets", _EXAMPLE_CHANGE_SETS),),
+    codes=("invalid_request", *_FIND_ERRORS),
+    parameters=params.HISTORY_PARAMETERS,
+    parameter_texts={"limit": "Maximum number of change sets. Default: 100. There may be fewer if they are large."},
+    headers=("Prefer",),
+)
+
 RATE_LIMIT = Operation(
     id="getRateLimit",
     tag="Rate limit",
@@ -329,6 +384,11 @@ ERROR_DOCS: Mapping[Code, ErrorDoc] = {
     "method_not_allowed": ErrorDoc(
         "The path does not support the method. `Allow` lists the methods it supports.",
         "POST is not allowed here; use GET, HEAD",
+    ),
+    "changes_gone": ErrorDoc(
+        "The changes after this id are no longer stored. Begin again with the list.",
+        "Some changes after 17 are not stored: request limit=0, then the list of all listings, and continue with the "
+        "last of the first response",
     ),
     "request_timeout": ErrorDoc("The request took too long to arrive.", "The request body took longer than 30 seconds"),
     "external_id_taken": ErrorDoc(
@@ -399,6 +459,8 @@ PARAMETER_DESCRIPTIONS: Mapping[str, str] = {
     "external_id": "Only the listing with this external id. Repeat the parameter to find several listings.",
     "sort": "Sort key; a leading - means descending. Default: newest first.",
     "include": f"Additional fields, separated by commas; `all` means {_ALL_EXTRAS}.",
+    "after": "Id of the last change set that you have, 0 for none. Default: 0.",
+    "before": "Only change sets with lower ids.",
     "dry_run": "Check everything but store nothing. Returns what would happen, or the error.",
 }
 """Every query parameter."""

@@ -52,6 +52,13 @@ ENUMS: Mapping[str, Schema] = {
     **{name: _build_enum(rule.allowed) for rule, name in _CHOICES.items() if isinstance(rule, Choice)},
     "SortOrder": _build_enum(_ORDERS, _ORDERS.values()),
     "PutOutcome": _build_enum(("create", "update")),
+    "ActorType": _build_enum(
+        ("key", "member", "operator", "import"), ("by_key", "by_member", "by_operator", "by_import")
+    ),
+    "ChangeKind": _build_enum(
+        ("created", "updated", "deleted", "restored", "batch", "import"),
+        ("created_change", "updated_change", "deleted_change", "restored_change", "batch_change", "import_change"),
+    ),
     "IncludedField": _build_enum((*EXTRA_FIELDS, "all"), (*EXTRA_FIELDS, "all_fields")),
 }
 """Every named enumeration. The names of constants are unique: Go has one scope for all."""
