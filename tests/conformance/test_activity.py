@@ -201,9 +201,9 @@ def test_each_account_has_its_own_activity(store: Store, run: Run, activity: Acc
 
 
 def test_old_events_are_purged_in_batches(store: Store, run: Run, activity: AccountActivity) -> None:
-    listing_id = activity.add()
     for moment in range(1_000, 1_006):
-        activity.change(listing_id, Actor(7, moment), title=f"Title {moment}")
+        name = f"Alice {moment}"
+        run(store.change_account(activity.partition[1], lambda _, name=name: {"name": name}, Actor(7, moment)))
     bucket = activity.partition[0]
     oldest = HistoryCutoffs(events=1_005, hours=0, rejections=0)
     assert [run(store.purge_history([0, bucket], oldest, 3)) for _ in range(3)] == [3, 2, 0]

@@ -72,5 +72,5 @@ class ChangeStore(Protocol):
     async def purge_changes(self, buckets: Sequence[int], oldest: int, max_sets: int) -> int:
         """Delete change sets from before `oldest`, a Unix time in seconds, and return how many.
 
-        In each bucket, at most `max_sets` are deleted.
+        At most `max_sets` of each account are deleted, in a transaction for each account.
         """

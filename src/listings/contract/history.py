@@ -56,7 +56,7 @@ LATEST = ActivityCursor(2**62, 0, 2**62)
 
 
 class Event(msgspec.Struct, frozen=True):
-    """An audit event of an account.
+    """An audit event of an account. That of a single edit of a listing is stored as its change set.
 
     - `revision` is the account's revision after the event.
     - `number` is 0 for edits of listings, including batches and imports. Other events do not raise the revision; those

@@ -33,7 +33,7 @@ _PAGE_SIZE = 500
 _MAX_PAGES = 20  # of listings to scan for creates that are events of their own
 _PURGE_BUCKETS = 64
 _PURGE_BATCH_SIZE = 500
-_PURGED_CHANGE_SETS = 50  # per bucket: each may have the changes of 200 listings
+_PURGED_CHANGE_SETS = 50  # in one transaction: each may have the changes of 200 listings
 
 
 class ActivityPage(NamedTuple):

@@ -131,7 +131,8 @@ class Settings:
         "1073741824",
     )
     change_days: Annotated[int, Meta(ge=1, le=3650)] = setting(
-        "Days for which the changes of listings are stored and can be read from the API.", "90"
+        "Days for which the changes of listings are stored: for the API, and for the activity, which shows 90 days.",
+        "90",
     )
     max_connections: Annotated[int, Meta(ge=1, le=1_000_000)] = setting(
         "Maximum number of open connections per worker, if the system allows enough open files. Further ones get 503.",

@@ -21,7 +21,8 @@ _MAX_ROWS = 1024  # read at a time
 _CHANGE_BYTES = 200  # what a change counts in addition to its values
 _SET_ATTRIBUTES = tuple(field.attribute for field in FIELDS.values())
 
-_decode_values = msgspec.json.Decoder(dict[str, tuple[Value, Value]]).decode
+_decode_names = msgspec.json.Decoder(list[str]).decode
+_decode_values = msgspec.json.Decoder(list[tuple[Value, Value]]).decode
 
 
 class _Entry(NamedTuple):
@@ -148,11 +149,11 @@ def _read_changes(partition: Partition, entries: Sequence[_Entry]) -> Script[lis
 
 def build_change(row: Row) -> Change:
     """Return the change in a row of LIST_CHANGES."""
-    *columns, detail, external_id = row
+    *columns, fields, detail, external_id = row
     edit_revision, number, listing_id, moment, actor, kind, import_id = columns
-    values = _decode_values(detail)
-    before = {name: old for name, (old, _) in values.items()}
-    after = {name: new for name, (_, new) in values.items()}
+    names, values = _decode_names(fields), _decode_values(detail)
+    before = {name: old for name, (old, _) in zip(names, values, strict=True)}
+    after = {name: new for name, (_, new) in zip(names, values, strict=True)}
     return Change(edit_revision, number, listing_id, moment, actor, kind, import_id, external_id, before, after)
 
 

@@ -2,11 +2,16 @@
 
 from listings.store.sql import LISTING_COLUMNS
 
-CHANGE_COLUMNS = "edit_revision, number, listing_id, moment, author, kind, import_id, detail"
+CHANGE_COLUMNS = "edit_revision, number, listing_id, moment, author, kind, import_id, fields, detail"
+
+_CHANGES_WITH_ID_COLUMNS = (
+    f"{CHANGE_COLUMNS}, "
+    "(SELECT external_id FROM listings WHERE listings.bucket = $1 AND listings.id = changes.listing_id)"
+)
 
 ADD_CHANGE = f"""
 INSERT INTO changes (bucket, account_id, {CHANGE_COLUMNS}, last_serial)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 """
 
 GET_IMPORT_ID = """
@@ -35,10 +40,8 @@ WHERE bucket = $1 AND account_id = $2 AND (edit_revision, number) > ($3, $4) AND
 ORDER BY edit_revision, number LIMIT $6
 """
 
-_EXTERNAL_ID = "(SELECT external_id FROM listings WHERE listings.bucket = $1 AND listings.id = changes.listing_id)"
-
 LIST_CHANGES = f"""
-SELECT {CHANGE_COLUMNS}, {_EXTERNAL_ID} FROM changes
+SELECT {_CHANGES_WITH_ID_COLUMNS} FROM changes
 WHERE bucket = $1 AND account_id = $2 AND (edit_revision, number) >= ($3, $4) AND (edit_revision, number) <= ($5, $6)
 ORDER BY edit_revision, number
 """
@@ -67,15 +70,22 @@ ORDER BY edit_revision DESC, number DESC LIMIT $4
 """
 
 LIST_LISTING_CHANGES = f"""
-SELECT {CHANGE_COLUMNS}, {_EXTERNAL_ID} FROM changes
+SELECT {_CHANGES_WITH_ID_COLUMNS} FROM changes
 WHERE bucket = $1 AND listing_id = $2 AND listing_id <> 0 AND edit_revision < $3 AND edit_revision >= $4
 ORDER BY edit_revision DESC, number DESC
 """
 
-FIND_OLD_CHANGES = """
-SELECT account_id, edit_revision, last_serial FROM changes
-WHERE bucket = $1 AND moment < $2 AND number = 0
-ORDER BY moment LIMIT $3
+FIND_OLD_ACCOUNTS = """
+SELECT account_id FROM account_state AS state
+WHERE bucket = $1 AND edit_revision > purged_revision AND (
+    SELECT moment FROM changes WHERE bucket = $1 AND changes.account_id = state.account_id
+    ORDER BY changes.edit_revision, number LIMIT 1) < $2
+"""
+
+LIST_OLDEST_SETS = """
+SELECT edit_revision, moment, last_serial FROM changes
+WHERE bucket = $1 AND account_id = $2 AND number = 0
+ORDER BY edit_revision, number LIMIT $3
 """
 
 DELETE_CHANGES = """

@@ -141,6 +141,9 @@ SELECT revision FROM imports WHERE bucket = $1 AND account_id = $2 AND digest = 
 PAGE_EVENTS = f"""
 SELECT {EVENT_COLUMNS} FROM activity
 WHERE bucket = $1 AND account_id = $2 AND (revision, number) < ($3, $4)
+UNION ALL
+SELECT revision, number, moment, author, kind, listing_id, CASE kind WHEN 'updated' THEN fields ELSE '' END FROM changes
+WHERE bucket = $1 AND account_id = $2 AND revision IS NOT NULL AND (revision, number) < ($3, $4)
 ORDER BY revision DESC, number DESC LIMIT $5
 """
 

@@ -80,8 +80,9 @@ SELECT COALESCE(sum({_SIZE}), 0) FROM (
     ORDER BY id DESC LIMIT {MAX_LIST_BYTES // ROW_BYTES + 1}) AS few
 """
 PAGE_CREATIONS = _build_merge(member_sql.PAGE_CREATIONS, "ORDER BY id DESC LIMIT $4")
+PAGE_EVENTS = _build_merge(member_sql.PAGE_EVENTS, "ORDER BY revision DESC, number DESC LIMIT $5")
 PAGE_CREATES = _build_merge(change_sql.PAGE_CREATES, "ORDER BY id LIMIT $4")
-SEARCHES = frozenset({market.SITEMAP, LIST_FACETS, PAGE_LISTINGS, PAGE_CREATIONS, member_sql.PAGE_EVENTS})
+SEARCHES = frozenset({market.SITEMAP, LIST_FACETS, PAGE_LISTINGS, PAGE_CREATIONS, PAGE_EVENTS})
 """Pages that follow an index. Otherwise the planner may sort all rows after the cursor."""
 
 
@@ -105,6 +106,7 @@ class PostgresStore(
     sitemap_statement = market.SITEMAP
     page_listings_statement = PAGE_LISTINGS
     page_creations_statement = PAGE_CREATIONS
+    page_events_statement = PAGE_EVENTS
     page_creates_statement = PAGE_CREATES
 
     def __init__(

@@ -1,4 +1,7 @@
-"""Write audit events in the same transaction as the change that they record."""
+"""Write audit events in the same transaction as the change that they record.
+
+The event of a single edit is its change set, which `listings.store.scripts.changes` writes.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -24,12 +27,6 @@ def record_event(
     rows = yield Query(member_sql.GET_LAST_NUMBER, (*partition, revision))
     values = (revision, int(rows[0][0]) + 1, actor.moment, actor.key_id, kind, subject, _encode(detail))
     yield Query(member_sql.ADD_EVENT, (*partition, *values))
-
-
-def build_edit(changes: ListingChange) -> tuple[EventKind, str]:
-    """Return the kind and the detail of the event of an edit of one listing."""
-    kind = choose_kind(changes)
-    return kind, _encode(sorted(changes.keys() - {"updated_at"}) if kind == "updated" else None)
 
 
 def record_batch(

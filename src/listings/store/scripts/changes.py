@@ -1,6 +1,7 @@
 """Write change sets in the transactions that they describe (decision G45)."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
 
 import msgspec
 from msgspec.structs import astuple
@@ -13,16 +14,19 @@ from listings.store.mapping import Partition, Row
 from listings.store.scripts.audit import choose_kind
 from listings.store.scripts.script import Query, QueryMany, Script
 
+encode = msgspec.json.Encoder().encode
+
 MARKER_INTERVAL = 256
 """Every change set whose number is a multiple of this has a row, so that a reader knows where to start."""
 
 _MAX_PENDING_BYTES = 1024 * 1024  # of the changes of one transaction that are in memory
 
 
-def encode_values(before: Listing, changes: ListingChange) -> str:
-    """Return the old and the new value of each changed column as JSON."""
-    values = {name: (getattr(before, name), value) for name, value in changes.items() if name != "updated_at"}
-    return msgspec.json.encode(values).decode()
+def encode_values(before: Listing, changes: ListingChange) -> tuple[str, str]:
+    """Return the changed columns, and the old and the new value of each, as JSON."""
+    names = sorted(changes.keys() - {"updated_at"})
+    values = [(getattr(before, name), changes[name]) for name in names]
+    return encode(names).decode(), encode(values).decode()
 
 
 def build_row(  # noqa: PLR0913, PLR0917 - the columns
@@ -33,19 +37,20 @@ def build_row(  # noqa: PLR0913, PLR0917 - the columns
     actor: Actor,
     kind: EventKind,
     import_id: int | None,
+    fields: str,
     detail: str,
     last_serial: int,
 ) -> Row:
     """Return the values of ADD_CHANGE."""
     who = (actor.moment, actor.key_id, kind, import_id)
-    return (*partition, edit_revision, number, listing_id, *who, detail, last_serial)
+    return (*partition, edit_revision, number, listing_id, *who, fields, detail, last_serial)
 
 
 def build_marker(partition: Partition, edit_revision: int, actor: Actor, listing_id: int) -> Row:
     """Return the values of ADD_CHANGE for a single create that gets a row."""
     serial = listing_id // BUCKETS
     detail = encode_serials([serial])
-    return build_row(partition, edit_revision, 0, 0, actor, "created", None, detail, serial)
+    return build_row(partition, edit_revision, 0, 0, actor, "created", None, "", detail, serial)
 
 
 def encode_serials(serials: Iterable[int]) -> str:
@@ -56,7 +61,7 @@ def encode_serials(serials: Iterable[int]) -> str:
             runs[-1][1] += 1
         else:
             runs.append([serial, 1])
-    return msgspec.json.encode(runs).decode()
+    return encode(runs).decode()
 
 
 def decode_ids(detail: str, bucket: int) -> Iterator[int]:
@@ -75,7 +80,7 @@ class ChangeSet:
         self._import_key = import_key
         self._import_id: int | None = None
         self._serials: list[int] = []
-        self._pending: list[tuple[int, str]] = []
+        self._pending: list[tuple[int, str, str]] = []
         self._pending_bytes = 0
         self._number = 0
         self.edit_revision: int | None = None
@@ -106,8 +111,8 @@ class ChangeSet:
         self.ids_by_kind.setdefault(choose_kind(changes), []).append(before.id)
         if self._actor is None:
             return
-        detail = encode_values(before, changes)
-        self._pending.append((before.id, detail))
+        names, detail = encode_values(before, changes)
+        self._pending.append((before.id, names, detail))
         self._pending_bytes += len(detail)
         if self._pending_bytes >= _MAX_PENDING_BYTES:
             yield from self._write_pending(self._actor)
@@ -118,7 +123,7 @@ class ChangeSet:
             return
         yield from self._write_pending(self._actor)
         rows = yield Query(sql.GET_LAST_SERIAL, self._partition[:1])
-        row = self._build_row(self._actor, 0, 0, encode_serials(self._serials), int(rows[0][0]))
+        row = self._build_row(self._actor, 0, 0, "", encode_serials(self._serials), int(rows[0][0]))
         yield Query(change_sql.ADD_CHANGE, row)
 
     def _write_pending(self, actor: Actor) -> Script[None]:
@@ -138,7 +143,9 @@ class ChangeSet:
             yield Query(change_sql.SET_IMPORT_ID, (*astuple(key), import_id))
         return int(import_id)
 
-    def _build_row(self, actor: Actor, number: int, listing_id: int, detail: str, last_serial: int = 0) -> Row:
+    def _build_row(  # noqa: PLR0913, PLR0917 - the columns
+        self, actor: Actor, number: int, listing_id: int, fields: str, detail: str, last_serial: int = 0
+    ) -> Row:
         if self.edit_revision is None:
             raise AssertionError("A change was added before the edit revision was known")
         return build_row(
@@ -149,19 +156,18 @@ class ChangeSet:
             actor,
             "batch" if self._import_key is None else "import",
             self._import_id,
+            fields,
             detail,
             last_serial,
         )
 
 
-def purge(buckets: Sequence[int], oldest: int, max_sets: int) -> Script[int]:
-    """Delete the change sets from before `oldest`, at most `max_sets` per bucket, and return how many."""
-    deleted = 0
-    for bucket in buckets:
-        rows = yield Query(change_sql.FIND_OLD_CHANGES, (bucket, oldest, max_sets))
-        deleted += len(rows)
-        last = {account_id: (edit_revision, serial) for account_id, edit_revision, serial in sorted(map(tuple, rows))}
-        for account_id, (edit_revision, serial) in last.items():
-            yield Query(change_sql.DELETE_CHANGES, (bucket, account_id, edit_revision))
-            yield Query(change_sql.SET_PURGED, (bucket, account_id, edit_revision, serial))
-    return deleted
+def purge(partition: Partition, oldest: int, max_sets: int) -> Script[int]:
+    """Delete the account's change sets from before `oldest`, at most `max_sets`, and return how many."""
+    rows = yield Query(change_sql.LIST_OLDEST_SETS, (*partition, max_sets))
+    old = list(takewhile(lambda row: row[1] < oldest, rows))
+    if old:
+        edit_revision, _, last_serial = old[-1]
+        yield Query(change_sql.DELETE_CHANGES, (*partition, edit_revision))
+        yield Query(change_sql.SET_PURGED, (*partition, edit_revision, last_serial))
+    return len(old)

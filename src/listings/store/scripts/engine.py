@@ -14,13 +14,13 @@ ListingText: TypeAlias = tuple[int, str, str]
 
 
 class SingleEdit(NamedTuple):
-    """The edit of one listing, to be recorded as an audit event and as a change set."""
+    """The edit of one listing, to be recorded as a change set, which is also its audit event."""
 
     actor: Actor
     kind: EventKind
     listing_id: int
-    event_detail: str
-    change_detail: str
+    fields: str
+    detail: str
 
 
 class Engine(Protocol):
@@ -59,4 +59,4 @@ class Engine(Protocol):
         """Replace the words of listings in the index."""
 
     def record_edit(self, partition: Partition, growth: AccountSize, edit: SingleEdit) -> Script[None]:
-        """Finish the edit of one listing: raise the account's revisions, and store the event and the change."""
+        """Finish the edit of one listing: raise the account's revisions, and store the change."""

@@ -93,11 +93,9 @@ def change(engine: Engine, listing_id: int, decide: Decide, actor: Actor | None)
     if edit.changes and actor is None:
         yield Query(sql.RAISE_REVISION, (*partition, *edit.growth, 0))
     elif edit.changes and actor is not None:
-        kind, event_detail = audit.build_edit(edit.changes)
-        change_detail = changes.encode_values(edit.before, edit.changes)
-        yield from engine.record_edit(
-            partition, edit.growth, SingleEdit(actor, kind, listing_id, event_detail, change_detail)
-        )
+        values = changes.encode_values(edit.before, edit.changes)
+        single = SingleEdit(actor, audit.choose_kind(edit.changes), listing_id, *values)
+        yield from engine.record_edit(partition, edit.growth, single)
     return edit.listing
 
 

@@ -97,9 +97,11 @@ class ScriptedHistoryStore(ScriptedStore):
     """Implements `HistoryStore`."""
 
     page_creations_statement = member_sql.PAGE_CREATIONS
+    page_events_statement = member_sql.PAGE_EVENTS
 
     async def page_events(self, bucket: int, account_id: int, before: ActivityCursor, count: int) -> list[Event]:
-        rows = await self._fetch(member_sql.PAGE_EVENTS, bucket, account_id, before.revision, before.number, count)
+        position = (before.revision, before.number)
+        rows = await self._fetch(self.page_events_statement, bucket, account_id, *position, count)
         return [Event(*row) for row in rows]
 
     async def page_creations(self, bucket: int, account_id: int, before_id: int, count: int) -> list[Creation]:

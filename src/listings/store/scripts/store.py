@@ -1,6 +1,7 @@
 """The methods of `Store` that every engine implements with the same statements and scripts."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from secrets import token_bytes
 
 from msgspec.structs import astuple
@@ -78,7 +79,12 @@ class ScriptedChangeStore(ScriptedStore):
         return await self._run_reads(lambda: change_reads.read_listing_page(listing_id, before, count))
 
     async def purge_changes(self, buckets: Sequence[int], oldest: int, max_sets: int) -> int:
-        return await self._run_script(lambda: changes.purge(buckets, oldest, max_sets))
+        deleted = 0
+        for bucket in buckets:
+            for (account_id,) in await self._fetch(change_sql.FIND_OLD_ACCOUNTS, bucket, oldest):
+                purge = partial(changes.purge, (bucket, account_id), oldest, max_sets)
+                deleted += await self._run_script(purge)
+        return deleted
 
 
 class ScriptedListingStore(ScriptedStore):

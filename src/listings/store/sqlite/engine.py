@@ -8,7 +8,7 @@ from listings.contract.history import Actor
 from listings.contract.listings import AddResult, IdempotencyRecord
 from listings.domain.account_limits import AccountLimits, AccountSize, measure_new
 from listings.domain.model import BUCKETS, ImportedListing, Listing, NewListing
-from listings.store import change_sql, member_sql, sql
+from listings.store import change_sql, sql
 from listings.store.mapping import Partition, Row
 from listings.store.scripts import changes, listings
 from listings.store.scripts.engine import Engine, ListingText, SingleEdit
@@ -56,16 +56,16 @@ class SqliteEngine:
     def record_edit(self, partition: Partition, growth: AccountSize, edit: SingleEdit) -> Script[None]:
         rows = yield Query(sql.RAISE_REVISION, (*partition, *growth, 1))
         revision, edit_revision = rows[0]
-        actor, kind, listing_id, event_detail, change_detail = edit
-        event = (revision, 0, actor.moment, actor.key_id, kind, listing_id, event_detail)
-        yield Query(member_sql.ADD_EVENT, (*partition, *event))
-        rows = yield Query(sql.GET_LAST_SERIAL, partition[:1])
-        row = changes.build_row(
-            partition, edit_revision, 0, listing_id, actor, kind, None, change_detail, int(rows[0][0])
-        )
-        yield Query(change_sql.ADD_CHANGE, row)
+        actor, kind, listing_id, fields, detail = edit
+        values = (edit_revision, listing_id, actor.moment, actor.key_id, kind, revision, fields, detail)
+        yield Query(_ADD_SINGLE_EDIT, (*partition, *values))
 
 
+_ADD_SINGLE_EDIT = """
+INSERT INTO changes (
+    bucket, account_id, edit_revision, number, listing_id, moment, author, kind, revision, last_serial, fields, detail)
+VALUES ($1, $2, $3, 0, $4, $5, $6, $7, $8, (SELECT last FROM listing_ids WHERE bucket = $1), $9, $10)
+"""
 _NEXT_SERIAL, _COUNT_ONE_MORE, _ADD_LISTING = map(sql.to_sqlite, (sql.NEXT_SERIAL, sql.COUNT_ONE_MORE, sql.ADD_LISTING))
 _ADD_CHANGE = sql.to_sqlite(change_sql.ADD_CHANGE)
 

@@ -105,7 +105,7 @@ TABLES = (
         "changes",
         (
             *("bucket", "account_id", "edit_revision", "number"),
-            *("listing_id", "moment", "author", "kind", "import_id", "last_serial", "detail"),
+            *("listing_id", "moment", "author", "kind", "import_id", "revision", "last_serial", "fields", "detail"),
         ),
         keys=4,
     ),

@@ -11,29 +11,32 @@ SET purged_serial = COALESCE((SELECT last FROM listing_ids WHERE listing_ids.buc
 -- The first change set of an import, which is the import's id.
 ALTER TABLE imports ADD COLUMN edit_revision bigint;
 
--- The change sets, except those that only create one listing: these are in the row of the listing. But every 256th has a
--- row here, whatever it does. A single update, deletion or restore is one row with the number 0. A batch, or a step of an
--- import, has a row 0 without a listing (`listing_id` is 0), and a row from number 1 on for each change of a listing.
--- `detail`: the old and the new value of each changed column; in a row without a listing, the created listings as pairs
--- of a first serial and a count. `last_serial`, in a row 0: all listings of later change sets have higher serials.
+-- The change sets, except those that only create one listing: these are in the row of the listing. But every 256th has
+-- a row here, whatever it does. A single update, deletion or restore is one row with the number 0. A batch, or a step
+-- of an import, has a row 0 without a listing (`listing_id` is 0), and a row from number 1 on for each change.
+-- `fields` are the changed columns, and `detail` the old and the new value of each. In a row without a listing,
+-- `detail` has the created listings as pairs of a first serial and a count. `last_serial`, in a row 0: all listings of
+-- later change sets have higher serials. A single edit has the account's `revision`, since it is its own audit event.
 CREATE TABLE changes (
     bucket smallint NOT NULL,
     account_id bigint NOT NULL,
     edit_revision bigint NOT NULL,
-    number integer NOT NULL,
+    number bigint NOT NULL,
     listing_id bigint NOT NULL,
     moment bigint NOT NULL,
     author bigint NOT NULL,
     kind text COLLATE "C" NOT NULL,
     import_id bigint,
+    revision bigint,
     last_serial bigint NOT NULL,
+    fields text COLLATE "C" NOT NULL,
     detail text COLLATE "C" NOT NULL,
     PRIMARY KEY (bucket, account_id, edit_revision, number),
     FOREIGN KEY (bucket, account_id) REFERENCES account_state (bucket, account_id)
 );
 
 CREATE INDEX changes_listing ON changes (bucket, listing_id, edit_revision, number) WHERE listing_id <> 0;
-CREATE INDEX changes_age ON changes (bucket, moment) WHERE number = 0;
+CREATE INDEX changes_events ON changes (bucket, account_id, revision, number) WHERE revision IS NOT NULL;
 
 DROP FUNCTION create_listing(
     smallint, bigint, bigint, bigint, bigint, text, text, text, text, text, bigint, text, text, text, text,
@@ -115,10 +118,10 @@ BEGIN
     END IF;
     IF of_author IS NOT NULL AND new_edit % 256 = 0 THEN
         INSERT INTO changes (
-            bucket, account_id, edit_revision, number, listing_id, moment, author, kind, last_serial, detail)
+            bucket, account_id, edit_revision, number, listing_id, moment, author, kind, last_serial, fields, detail)
         VALUES (
             of_bucket, of_account, new_edit, 0, 0, EXTRACT(epoch FROM CAST(moment AS timestamp)), of_author, 'created',
-            serial, format('[[%s,1]]', serial));
+            serial, '', format('[[%s,1]]', serial));
     END IF;
     IF claim_key IS NOT NULL THEN
         INSERT INTO idempotency AS claims (bucket, account_id, key, digest, result, created_at)
@@ -129,10 +132,10 @@ BEGIN
 END
 $$;
 
--- Finish the edit of one listing: raise the account's revisions, and store the event and the change.
+-- Finish the edit of one listing: raise the account's revisions, and store the change.
 CREATE FUNCTION record_edit(
     of_bucket smallint, of_account bigint, more_listings bigint, more_bytes bigint,
-    of_moment bigint, of_author bigint, of_kind text, of_listing bigint, event_detail text, change_detail text
+    of_moment bigint, of_author bigint, of_kind text, of_listing bigint, of_fields text, of_detail text
 ) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     edit bigint;
@@ -145,10 +148,11 @@ BEGIN
     WHERE state.bucket = of_bucket AND state.account_id = of_account
     RETURNING state.revision, state.edit_revision INTO edit, new_edit;
     SELECT ids.last INTO serial FROM listing_ids AS ids WHERE ids.bucket = of_bucket;
-    INSERT INTO activity (bucket, account_id, revision, number, moment, author, kind, subject, detail)
-    VALUES (of_bucket, of_account, edit, 0, of_moment, of_author, of_kind, of_listing, event_detail);
     INSERT INTO changes (
-        bucket, account_id, edit_revision, number, listing_id, moment, author, kind, last_serial, detail)
-    VALUES (of_bucket, of_account, new_edit, 0, of_listing, of_moment, of_author, of_kind, serial, change_detail);
+        bucket, account_id, edit_revision, number, listing_id, moment, author, kind, revision, last_serial, fields,
+        detail)
+    VALUES (
+        of_bucket, of_account, new_edit, 0, of_listing, of_moment, of_author, of_kind, edit, serial, of_fields,
+        of_detail);
 END
 $$;
