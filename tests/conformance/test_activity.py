@@ -11,6 +11,7 @@ from listings.contract.store import Store
 from listings.domain.errors import Problem
 from listings.domain.model import Account, ImportedListing, Listing, ListingChange, NewListing, bucket_of
 from tests.conformance.conftest import Run
+from tests.conformance.helpers import set_values
 
 CREATED = "2026-11-21 10:00:00"
 NEW = NewListing(title="Lamp", content="Brass.")
@@ -202,8 +203,8 @@ def test_each_account_has_its_own_activity(store: Store, run: Run, activity: Acc
 
 def test_old_events_are_purged_in_batches(store: Store, run: Run, activity: AccountActivity) -> None:
     for moment in range(1_000, 1_006):
-        name = f"Alice {moment}"
-        run(store.change_account(activity.partition[1], lambda _, name=name: {"name": name}, Actor(7, moment)))
+        rename = set_values(name=f"Alice {moment}")
+        run(store.change_account(activity.partition[1], rename, Actor(7, moment)))
     bucket = activity.partition[0]
     oldest = HistoryCutoffs(events=1_005, hours=0, rejections=0)
     assert [run(store.purge_history([0, bucket], oldest, 3)) for _ in range(3)] == [3, 2, 0]

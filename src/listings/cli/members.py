@@ -82,7 +82,7 @@ def erase(account: str, *, yes: bool) -> None:
     """Permanently delete the personal data of ACCOUNT, and delete its listings.
 
     This removes the account's name, email address, password, sessions, invitations, names of keys, the external ids of
-    its listings, activity and usage.
+    its listings, the earlier values of their fields, activity and usage.
     It also revokes the keys, ends the plan, disables the account and deletes its listings as their owner could.
 
     These remain: the account id; the deleted listings with their texts, image URLs and the ids of the keys that created

@@ -10,8 +10,8 @@ from tests.store import databases
 
 TABLES = (
     *("accounts", "api_keys", "account_state", "listing_ids", "listings", "idempotency", "imports", "view_salts"),
-    *("members", "sessions", "invitations", "sign_in_attempts", "payments", "activity", "usage_hours", "refusals"),
-    *("sign_in_devices", "views", "database_id"),
+    *("members", "sessions", "invitations", "sign_in_attempts", "payments", "activity", "changes", "usage_hours"),
+    *("refusals", "sign_in_devices", "views", "database_id"),
 )
 MARKET_COLUMNS = {"marketed", "market_version"}  # the state of the market index, which is not copied
 FLAGS = {"is_active", "indexed", "new_ids"}
@@ -119,8 +119,8 @@ def add_rows(source: Source) -> None:
         f"{key} VALUES ({bob}, randomblob(32), 'lst_…efgh', 'expired ☃', 1, 2, NULL, NULL)",
         "INSERT INTO accounts (id, bucket, name, email, created_at, disabled_at) VALUES (2050, 2, 'dora', 'd@x', 1, 2)",
         "INSERT INTO account_state (bucket, account_id, revision) VALUES (2, 2050, 12345678901)",
-        f"INSERT INTO imports VALUES ({bob}, {bob}, randomblob(32), 'csv', 1, 2, 3, 4, 5, 6, 7, 8, NULL, 9)",
-        f"INSERT INTO imports VALUES ({bob}, {bob}, randomblob(32), 'jsonl', 0, 2, 3, 4, 5, 6, 7, 8, 9, NULL)",
+        f"INSERT INTO imports VALUES ({bob}, {bob}, randomblob(32), 'csv', 1, 2, 3, 4, 5, 6, 7, 8, NULL, 9, 10)",
+        f"INSERT INTO imports VALUES ({bob}, {bob}, randomblob(32), 'jsonl', 0, 2, 3, 4, 5, 6, 7, 8, 9, NULL, NULL)",
         f"UPDATE listing_ids SET last = last + 1000 WHERE bucket = {bob}",
         "INSERT INTO listing_ids VALUES (99, 77)",
         "INSERT INTO view_salts VALUES (20000, randomblob(32))",
@@ -135,6 +135,7 @@ def add_rows(source: Source) -> None:
         f"INSERT INTO payments VALUES ('stripe', 'cs_1', {bob}, 1, 2, 3), ('manual', 'ü', {bob}, 1, 2, 3)",
         f"INSERT INTO activity VALUES ({bob}, {bob}, 900, 0, 1, -1, 'updated', 7, '{{}}')",
         f"INSERT INTO activity VALUES ({bob}, {bob}, 900, 1, 1, 0, 'key_added', 7, '')",
+        f"INSERT INTO changes VALUES ({bob}, {bob}, 900, 1, 7, 1, -1, 'import', 3, NULL, 0, '[]', '[[\"ü\", null]]')",
         f"INSERT INTO usage_hours VALUES ({bob}, {bob}, 400000, 7, 200, 12345678901), ({bob}, {bob}, 4, 7, 404, 1)",
         f"INSERT INTO refusals VALUES ({bob}, {bob}, 1790000000000000, 'r', 7, 'c', 403, 'GET', '/ü')",
     )

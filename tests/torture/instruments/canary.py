@@ -1,4 +1,8 @@
-"""Canary: send secrets through all parts of the service, then search all outputs and files for them."""
+"""Canary: send secrets through all parts of the service, then search all outputs and files for them.
+
+The values of an erased account are searched for in all tables, because SQLite leaves deleted bytes in the file until it
+needs the space.
+"""
 
 import asyncio
 import base64
@@ -6,10 +10,12 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
+import apsw
 import uvloop
 
 from listings import wiring
@@ -23,6 +29,7 @@ from tests.torture.services import ForkServer, RestartableService, find_children
 
 _PASSWORD, _WRONG_PASSWORD = "canary Sings at 6 in the morning", "canary Sleeps until 9 at least"
 _EMAIL = "alice@example.com"
+_ERASED_TEXT = "a text of the canary that was there once"
 _METRICS = re.compile(r"Metrics are at (?:http://)?([0-9.]+):(\d+)")
 
 
@@ -32,6 +39,7 @@ class Session:
     def __init__(self, service: RestartableService) -> None:
         self.secrets: dict[str, str] = {}
         self.outputs: dict[str, bytes] = {}  # by source
+        self.values_found: list[str] = []  # tables with values of an erased account
         self._service = service
         self._number = 0
 
@@ -99,6 +107,27 @@ class Session:
             with suppress(Problem):
                 await services.sessions.sign_in("nobody@example.com", _WRONG_PASSWORD, "127.0.0.1")
 
+    # Erasing
+
+    async def erase_account(self) -> None:
+        """Replace a text of another account's listing, erase the account, and search all tables for the text."""
+        run = partial(asyncio.to_thread, self.run)
+        await run("account", "create", "--name", "Bob", "--email", "bob@example.com", "--months", "12")
+        created = await run("key", "create", "bob@example.com", "--name", "b", "--json", prints_secret=True)
+        connection = Connection(self._service.port, json.loads(created)["key"])
+        listing = await connection.fetch("POST", PATH, {"title": "t", "content": _ERASED_TEXT, "is_active": False})
+        await connection.fetch("PATCH", f"{PATH}/{listing.json()['id']}", {"content": "c"})
+        connection.close()
+        assert await asyncio.to_thread(self._find_tables, _ERASED_TEXT) == ["changes"]
+        await run("account", "erase", "bob@example.com", "--yes")
+        self.values_found = await asyncio.to_thread(self._find_tables, _ERASED_TEXT)
+
+    def _find_tables(self, text: str) -> list[str]:
+        with closing(apsw.Connection(str(self._service.database))) as connection:
+            tables = [row[0] for row in connection.execute("SELECT name FROM pragma_table_list WHERE type = 'table'")]
+            rows = {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in tables}  # noqa: S608 - above
+        return [name for name, found in rows.items() if text in repr(found)]
+
     # Requests
 
     async def fetch(self) -> None:
@@ -149,7 +178,7 @@ class Session:
 
     def find_secrets(self) -> list[str]:
         """Return where a secret was found in any encoding."""
-        found = []
+        found = [f"an erased value is in the table {name}" for name in self.values_found]
         for source, data in [*self.outputs.items(), *_read_files(self._service.folder)]:
             for name, secret in self.secrets.items():
                 if any(form in data for form in _encode_variants(secret)):
@@ -195,6 +224,7 @@ async def _work(service: RestartableService, session: Session, workers: int) -> 
     await session.fetch()
     if not service.is_broken:
         await asyncio.to_thread(session.run_read_commands)
+        await session.erase_account()
     await session.read_metrics()
     pids = [service.process.pid, *find_children(service.process.pid)]
     assert len(pids) >= workers
@@ -220,7 +250,7 @@ def control(scale: Scale) -> Outcome:
 
 INSTRUMENT = Instrument(
     12,
-    "canary: search for keys, passwords and session tokens after a whole session",
+    "canary: search for keys, passwords, session tokens and erased values after a whole session",
     "found nowhere: logs, database, backup, metrics, responses, process list",
     1,
     run,
