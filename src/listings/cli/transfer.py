@@ -84,9 +84,7 @@ def export(account: str, file: Path, *, force: bool) -> None:
 @click.argument("account")
 @_FILE
 @click.option("--dry-run", is_flag=True, help="Validate every row and change nothing.")
-@click.option(
-    "--new-ids", is_flag=True, help="Ignore the ids in FILE, but not the external ids."
-)
+@click.option("--new-ids", is_flag=True, help="Ignore the ids in FILE, but not the external ids.")
 @click.option("--again", is_flag=True, help="Import the same file again, from its first row.")
 @json_option
 def import_(account: str, file: Path, *, dry_run: bool, new_ids: bool, again: bool) -> int:
