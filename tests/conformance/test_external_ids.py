@@ -30,7 +30,8 @@ from tests.conformance.helpers import CREATED, MINIMAL, find_all, set_values
 
 pytestmark = pytest.mark.decision("G43")
 WRITERS = 8
-DELETED, RESTORED = {"is_active": False, "deleted_at": 5}, {"deleted_at": None}
+DELETED: dict[str, Any] = {"is_active": False, "deleted_at": 5}
+RESTORED: dict[str, Any] = {"deleted_at": None}
 
 
 class Shop:
@@ -390,11 +391,8 @@ def test_any_sequence_of_writes_equals_the_model(shop: Shop, run: Run, seed: int
             return
         else:
             row = model.rows[target]
-            values: dict[str, Any] = {
-                "change": {"external_id": external_id},
-                "delete": DELETED,
-                "restore": RESTORED,
-            }[kind]
+            edits: dict[str, dict[str, Any]] = {"delete": DELETED, "restore": RESTORED}
+            values = edits.get(kind, {"external_id": external_id})
             is_deleted = kind == "delete" or (kind == "change" and row[2])
             claimed = external_id if kind == "change" else row[0]
             taken = None if is_deleted or claimed is None else model.holder(claimed)
