@@ -111,10 +111,16 @@ func runBatch(ctx context.Context, id int64) {
 	add.SetRef(listings.OperationRef{String: &reference})
 	change := listings.NewListingUpdate()
 	change.SetRegion("Otago")
+	stool := listings.NewListingPut("stool")
+	stool.SetTitle("Stool")
+	stool.SetContent("Oak.")
+	put := listings.PutOperationAsBatchOperation(listings.NewPutOperation("put", *stool))
 	batch := listings.NewBatch([]listings.BatchOperation{
 		listings.CreateOperationAsBatchOperation(add),
 		listings.UpdateOperationAsBatchOperation(listings.NewUpdateOperation("update", id, *change)),
 		listings.DeleteOperationAsBatchOperation(listings.NewDeleteOperation("delete", 1)),
+		put,
+		put,
 	})
 	answer, _, err := client.ListingsAPI.RunBatch(ctx).Batch(*batch).Execute()
 	must(err)
@@ -122,6 +128,9 @@ func runBatch(ctx context.Context, id int64) {
 	check(made != nil && made.Body.Id > 0 && *made.Ref.String == "chair", "the create: %+v", answer.Results[0])
 	check(changed != nil && changed.Status == 200, "the update: %+v", answer.Results[1])
 	check(failed != nil && failed.Body.Error == "Listing not found", "the delete: %+v", answer.Results[2])
+	first, second := answer.Results[3].CreateResult, answer.Results[4].ChangeResult
+	check(first != nil && *first.Op == listings.CREATE, "the first put: %+v", answer.Results[3])
+	check(second != nil && *second.Op == listings.UPDATE && *second.Id == first.Body.Id, "the second put: %+v", second)
 }
 
 func deleteAndRestore(ctx context.Context, id int64) {

@@ -52,7 +52,8 @@ public class Main {
         String cursor = null;
         do {
             ApiResponse<Listings> page = alice.listListingsWithHttpInfo(
-                    2, cursor, null, null, null, null, null, null, null, null, SortOrder.ID, null, null, null, null);
+                    2, cursor, null, null, null, null, null, null, null, null, null, SortOrder.ID, null, null, null,
+                    null);
             page.getData().getListings().forEach(listing -> found.add(listing.getId()));
             cursor = page.getHeaders().getOrDefault("x-next-cursor", List.of()).stream().findFirst().orElse(null);
         } while (cursor != null);
@@ -86,14 +87,21 @@ public class Main {
         UpdateOperation update = new UpdateOperation().op(UpdateOperation.OpEnum.UPDATE).id(id)
                 .changes(new ListingUpdate().region("Otago"));
         DeleteOperation delete = new DeleteOperation().op(DeleteOperation.OpEnum.DELETE).id(1L);
+        PutOperation put = new PutOperation().op(PutOperation.OpEnum.PUT)
+                .listing(new ListingPut().externalId("stool").title("Stool").content("Oak."));
         Batch batch = new Batch().operations(List.of(
-                new BatchOperation(create), new BatchOperation(update), new BatchOperation(delete)));
+                new BatchOperation(create), new BatchOperation(update), new BatchOperation(delete),
+                new BatchOperation(put), new BatchOperation(put)));
         List<BatchResult> results = alice.runBatch(batch, null, null, null, null).getResults();
         CreateResult made = (CreateResult) results.get(0).getActualInstance();
         check(made.getBody().getId() > 0 && made.getRef().getActualInstance().equals("chair"), "the create: " + made);
         check(results.get(1).getActualInstance() instanceof ChangeResult, "the update: " + results.get(1));
         FailedResult failed = (FailedResult) results.get(2).getActualInstance();
         check(failed.getBody().getError().equals("Listing not found"), "the delete: " + failed);
+        CreateResult first = (CreateResult) results.get(3).getActualInstance();
+        ChangeResult second = (ChangeResult) results.get(4).getActualInstance();
+        check(first.getOp() == PutOutcome.CREATE && second.getOp() == PutOutcome.UPDATE
+                && first.getId().equals(second.getId()), "the puts: " + first + second);
     }
 
     static void deleteAndRestore(long id) throws Exception {
@@ -111,7 +119,7 @@ public class Main {
         expect(403, ErrorCode.NOT_OWNER, () -> bob.getListing(id, null, null, null, null));
         expect(429, ErrorCode.RATE_LIMITED, () -> {
             for (int count = 0; count < 100; count++) {
-                bob.listListings(null, null, null, null, null, null, null, null, null, null, null, null, null, null, null);
+                bob.listListings(null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null);
             }
         });
     }

@@ -27,9 +27,12 @@ from generated.models import (
     FailedResult,
     Listing,
     ListingCreate,
+    ListingPut,
     Listings,
     ListingUpdate,
     PriceType,
+    PutOperation,
+    PutOutcome,
     SortOrder,
     UpdateOperation,
 )
@@ -115,14 +118,17 @@ def run_mixed_batch(number: int) -> None:
             CreateOperation("create", ListingCreate("Chair", "Oak."), ref="chair"),
             UpdateOperation("update", number, ListingUpdate(region="Otago")),
             DeleteOperation("delete", 1),
+            *[PutOperation("put", ListingPut("stool", title="Stool", content="Oak."))] * 2,
         ]
     )
     response = run_batch.sync_detailed(client=alice, body=batch)
-    made, changed, failed = expect(BatchResults, response).results
+    made, changed, failed, *puts = expect(BatchResults, response).results
     assert isinstance(made, CreateResult)
     assert isinstance(changed, ChangeResult)
     assert isinstance(failed, FailedResult)
     assert (made.ref, made.body.id > 0, failed.body.error) == ("chair", True, "Listing not found")
+    outcomes = [(type(result), result.op) for result in puts if not isinstance(result, FailedResult)]
+    assert outcomes == [(CreateResult, PutOutcome.CREATE), (ChangeResult, PutOutcome.UPDATE)]
 
 
 def delete_and_restore(number: int) -> None:

@@ -19,10 +19,13 @@ from models import (
     FailedResult,
     Listing,
     ListingCreate,
+    ListingPut,
     Listings,
     ListingUpdate,
     OperationRef,
     PriceType,
+    PutOperation,
+    PutOutcome,
     UpdateOperation,
 )
 from pydantic import BaseModel
@@ -105,18 +108,22 @@ def replay() -> None:
 def run_mixed_batch(number: int) -> None:
     """Run a batch of which one operation fails."""
     chair = ListingCreate(title="Chair", content="Oak.")
-    operations: list[CreateOperation | UpdateOperation | DeleteOperation] = [
+    stool = ListingPut(external_id="stool", title="Stool", content="Oak.")
+    operations: list[CreateOperation | UpdateOperation | DeleteOperation | PutOperation] = [
         CreateOperation(op="create", ref=OperationRef("chair"), listing=chair),
         UpdateOperation(op="update", id=number, changes=ListingUpdate(region="Otago")),
         DeleteOperation(op="delete", id=1),
+        *[PutOperation(op="put", listing=stool)] * 2,
     ]
     batch = Batch(operations=[BatchOperation(operation) for operation in operations])
     answer = expect(BatchResults, alice.post(f"{LISTINGS}/batch", json=encode(batch)))
-    made, changed, failed = (result.root for result in answer.results)
+    made, changed, failed, *puts = (result.root for result in answer.results)
     assert isinstance(made, CreateResult)
     assert isinstance(changed, ChangeResult)
     assert isinstance(failed, FailedResult)
     assert (made.ref, made.body.id > 0, failed.body.error) == (OperationRef("chair"), True, "Listing not found")
+    outcomes = [(type(result), result.op) for result in puts if not isinstance(result, FailedResult)]
+    assert outcomes == [(CreateResult, PutOutcome.create), (ChangeResult, PutOutcome.update)]
 
 
 def delete_and_restore(number: int) -> None:

@@ -72,13 +72,17 @@ async function runBatch(id: number): Promise<void> {
         { op: "create", ref: "chair", listing: { title: "Chair", content: "Oak." } },
         { op: "update", id, changes: { region: "Otago" } },
         { op: "delete", id: 1 },
+        { op: "put", listing: { external_id: "stool", title: "Stool", content: "Oak." } },
+        { op: "put", listing: { external_id: "stool", price: 40 } },
       ],
     },
   });
-  const [made, changed, failed] = data?.results ?? [];
+  const [made, changed, failed, first, second] = data?.results ?? [];
   assert(made?.status === 201 && made.body.id > 0 && made.ref === "chair");
   assert(changed?.status === 200 && changed.body.message === "listing updated");
   assert(failed?.status === 404 && failed.body.error === "Listing not found");
+  assert(first?.status === 201 && first.op === "create");
+  assert(second?.status === 200 && second.op === "update" && second.id === first.body.id);
 }
 
 async function deleteAndRestore(id: number): Promise<void> {

@@ -82,12 +82,18 @@ def reuse_idempotency_key(harness: Harness, key: str) -> Reply:
     return harness.fetch("POST", LISTINGS, key=key, json={**VALID, "price": 5}, headers=KEYED)
 
 
-def fill_account(harness: Harness, key: str) -> Reply:
+def take_external_id(harness: Harness, key: str) -> Reply:
+    body = {**VALID, "external_id": "sku-17"}
+    harness.fetch("POST", LISTINGS, key=key, json=body)
+    return harness.fetch("POST", LISTINGS, key=key, json=body)
+
+
+def fill_account(harness: Harness, key: str, query: str = "") -> Reply:
     """Create a listing beyond the number that an account may have."""
     engine = cast("SqliteStore", harness.store).engine
     limits, engine.limits = engine.limits, AccountLimits(listings=0)
     try:
-        return harness.fetch("POST", LISTINGS, key=key, json=VALID)
+        return harness.fetch("POST", LISTINGS + query, key=key, json=VALID)
     finally:
         engine.limits = limits
 
@@ -149,6 +155,14 @@ FAILURES: dict[str, tuple[Code, Provoke]] = {
     "a change set of the future": (
         "changes_gone",
         lambda harness, cast: harness.fetch("GET", "/api/v1/changes?after=9", key=cast.alice.key),
+    ),
+    "full account in a dry run": (
+        "account_full",
+        lambda harness, cast: fill_account(harness, cast.alice.key, "?dry_run=true"),
+    ),
+    "external id of another listing": (
+        "external_id_taken",
+        lambda harness, cast: take_external_id(harness, cast.alice.key),
     ),
     "stale update": (
         "precondition_failed",

@@ -111,14 +111,16 @@ def test_the_result_of_a_put_says_what_it_did(alice: Client) -> None:
     )
     listing = created["body"]["id"]
     created_body = {"id": listing, "message": "listing created"}
-    updated_body = {"id": listing, "message": "listing updated"}
-    assert created == {"op": "create", "status": 201, "etag": '"v1.0"', "body": created_body}
-    assert updated == unchanged == {"op": "update", "status": 200, "etag": '"v2.0"', "body": updated_body}
+    updated_body = {"message": "listing updated"}
+    assert created == {"op": "create", "id": listing, "status": 201, "etag": '"v1.0"', "body": created_body}
+    assert (
+        updated == unchanged == {"op": "update", "id": listing, "status": 200, "etag": '"v2.0"', "body": updated_body}
+    )
     assert alice.read(listing)["price"] == 5
     before = get_state(alice)
     operations = [put(external_id="sku-17", price=6), {**put(external_id="sku-18", **LAMP), "ref": 1}]
     assert run(alice, *operations, query="?dry_run=true") == [
-        {"op": "update", "status": 200, "body": {"message": "listing would be updated"}},
+        {"op": "update", "id": listing, "status": 200, "body": {"message": "listing would be updated"}},
         {"ref": 1, "op": "create", "status": 200, "body": {"message": "listing would be created"}},
     ]
     assert get_state(alice) == before
@@ -154,7 +156,7 @@ def test_a_put_is_checked_as_the_create_or_the_update_that_it_is(alice: Client) 
     (result,) = run(alice, {**put(external_id="sku-17", price=6), "if_match": '"v9.0"'})
     assert (result["status"], result["code"]) == (412, "precondition_failed")
     (result,) = run(alice, {**put(external_id="sku-17", price=6), "if_match": '"v1.0"'})
-    assert (result["status"], result["body"]["id"], alice.read(listing)["price"]) == (200, listing, 6)
+    assert (result["status"], result["id"], alice.read(listing)["price"]) == (200, listing, 6)
 
 
 def test_a_put_names_its_ignored_fields(alice: Client) -> None:

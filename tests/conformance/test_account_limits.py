@@ -18,6 +18,7 @@ from tests.conformance.conftest import ENGINES, Run, open_store
 from tests.conformance.helpers import CREATED, FULL, MINIMAL, set_values
 
 pytestmark = pytest.mark.decision("G39")
+LONG = msgspec.structs.replace(FULL, external_id=None)
 DELETED, RESTORED = set_values(is_active=False, deleted_at=5), set_values(deleted_at=None)
 
 
@@ -135,21 +136,21 @@ def test_text_beyond_the_bytes_is_rejected(make_seller: Callable[..., Seller]) -
 
 def test_an_account_beyond_the_bytes_can_lengthen_a_text(make_seller: Callable[..., Seller]) -> None:
     larger = make_seller()
-    listing_id = larger.add(FULL)
+    listing_id = larger.add(LONG)
     larger.store.engine.limits = AccountLimits(listings=0, text_bytes=10)  # type: ignore[attr-defined]
-    larger.change(listing_id, set_values(title=f"{FULL.title} with more"))
+    larger.change(listing_id, set_values(title=f"{LONG.title} with more"))
     assert larger.run_batch(AddStep(MINIMAL, CREATED)) == ["account_full"]
     larger.change(listing_id, DELETED)
 
 
 def test_the_size_is_that_of_the_stored_text(make_seller: Callable[..., Seller]) -> None:
     seller = make_seller()
-    first, second, third = (seller.add(new) for new in (FULL, MINIMAL, msgspec.structs.replace(FULL, title="Ü")))
+    first, second, third = (seller.add(new) for new in (LONG, MINIMAL, msgspec.structs.replace(LONG, title="Ü")))
     seller.change(first, set_values(title="ü", price_cents=1))
     seller.change(second, DELETED)
-    seller.run_batch(AddStep(FULL, CREATED), ChangeStep(third, set_values(content="long" * 1_000, images="[]")))
+    seller.run_batch(AddStep(LONG, CREATED), ChangeStep(third, set_values(content="long" * 1_000, images="[]")))
     seller.change(second, RESTORED)
-    row = build_row(ImportedListing(FULL, 0, CREATED, CREATED, None))
+    row = build_row(ImportedListing(LONG, 0, CREATED, CREATED, None))
     seller.import_rows(row, ImportRow(second, set_values(content="", title="t")))
     seller.run(seller.store.record_views(1, {first: [b"v" * 16]}))
     assert seller.counts.text_bytes == seller.text > 4_000

@@ -30,7 +30,8 @@ from tests.conformance.helpers import CREATED, MINIMAL, find_all, set_values
 
 pytestmark = pytest.mark.decision("G43")
 WRITERS = 8
-DELETED, RESTORED = {"is_active": False, "deleted_at": 5}, {"deleted_at": None}
+DELETED: dict[str, Any] = {"is_active": False, "deleted_at": 5}
+RESTORED: dict[str, Any] = {"deleted_at": None}
 
 
 class Shop:
@@ -375,23 +376,23 @@ def test_any_sequence_of_writes_equals_the_model(shop: Shop, run: Run, seed: int
     async def step() -> None:
         external_id, price = chance.choice(["A", "B", "C", None]), chance.randrange(100)
         target = chance.choice([*model.rows]) if model.rows else None
-        kind = chance.choice(["add", "change", "delete", "restore", "put"] if target else ["add"])
+        kind = chance.choice(["add", "change", "delete", "restore", "put"])
         holder = model.holder(external_id)
-        if kind == "add":
-            work: Any = partial(shop.add, external_id)
-            taken = holder
+        work: Any
+        if kind == "add" or target is None:
+            kind, work, taken = "add", partial(shop.add, external_id), holder
         elif kind == "put" and external_id:
             (result,) = await shop.run_batch(put(external_id, price_cents=price))
             key = result if isinstance(result, int) else result.id
             assert key == holder or (holder is None and key not in model.rows)
             model.rows[key] = [external_id, price, False]
             return
-        elif target is None or kind == "put":
+        elif kind == "put":
             return
         else:
             row = model.rows[target]
-            values: dict[str, Any] = {"external_id": external_id} if kind == "change" else {}
-            values |= {"delete": DELETED, "restore": RESTORED}.get(kind, {})
+            edits: dict[str, dict[str, Any]] = {"delete": DELETED, "restore": RESTORED}
+            values = edits.get(kind, {"external_id": external_id})
             is_deleted = kind == "delete" or (kind == "change" and row[2])
             claimed = external_id if kind == "change" else row[0]
             taken = None if is_deleted or claimed is None else model.holder(claimed)
@@ -401,7 +402,7 @@ def test_any_sequence_of_writes_equals_the_model(shop: Shop, run: Run, seed: int
             assert str(taken) in await get_error(work())
             return
         result = await work()
-        if kind == "add":
+        if target is None or kind == "add":
             model.rows[result] = [external_id, 0, False]
         elif kind == "change":
             model.rows[target][0] = external_id

@@ -9,7 +9,7 @@ from listings.contract.listings import Step, StepResult
 from listings.domain import fields
 from listings.domain.errors import STATUS, Problem
 from listings.domain.fields import json_type, preview
-from listings.domain.model import Caller, ListingChange
+from listings.domain.model import Caller, Listing, ListingChange
 from listings.service import Services
 from listings.service.listings import WriteOptions
 
@@ -256,12 +256,18 @@ def _report(operation: Operation, result: StepResult, *, dry_run: bool) -> dict[
     if isinstance(result, Problem):
         return report | {"status": STATUS[result.code], "code": result.code, "body": {"error": result.message}}
     if operation.is_put:
-        report["op"] = "create" if isinstance(result, int) else "update"
+        report |= _report_put(result, dry_run=dry_run)
     if dry_run:
         message = _WOULD_BE_CREATED if isinstance(result, int) else operation.dry_run_message
         return report | {"status": 200, "body": {"message": message}}
     if isinstance(result, int):
         return report | {"status": 201, "etag": codec.NEW_ETAG, "body": codec.build_created_body(result)}
-    body: dict[str, object] = {"id": result.id} if operation.is_put else {}
-    body["message"] = operation.success_message
+    body = {"message": operation.success_message}
     return report | {"status": 200, "etag": codec.format_etag(result), "body": body}
+
+
+def _report_put(result: int | Listing, *, dry_run: bool) -> dict[str, object]:
+    """Return what a put did, and the id of its listing."""
+    if isinstance(result, int):
+        return {"op": "create"} if dry_run else {"op": "create", "id": result}
+    return {"op": "update", "id": result.id}

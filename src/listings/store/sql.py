@@ -18,9 +18,6 @@ ACCOUNT_COLUMNS = "id, name, email, plan_expires_at, created_at, disabled_at"
 IMPORT_COLUMNS = "bytes_done, lines_done, made, changed, unchanged, refused, started_at, finished_at"
 KEY_COLUMNS = "id, account_id, name, hint, created_at, last_used_at, expires_at, revoked_at"
 
-IS_CURRENT = "CASE WHEN deleted_at IS NULL THEN 0 ELSE id END = 0"
-"""Whether a listing is not deleted, as the index of external ids has it."""
-
 GET_DATABASE_ID = "SELECT id FROM database_id"
 
 FIND_CALLER = """
@@ -54,13 +51,15 @@ SELECT {LISTING_COLUMNS}, (
 FROM listings WHERE bucket = $1 AND id = $2
 """
 
+# The CASE expression is the last column of the index. It finds the listing that is not deleted.
 GET_LISTING_BY_EXTERNAL_ID = f"""
 SELECT {LISTING_COLUMNS} FROM listings
-WHERE bucket = $1 AND account_id = $2 AND external_id = $3 AND {IS_CURRENT}
+WHERE bucket = $1 AND account_id = $2 AND external_id = $3 AND CASE WHEN deleted_at IS NULL THEN 0 ELSE id END = 0
 """
 
-FIND_EXTERNAL_ID = f"""
-SELECT id, external_id FROM listings WHERE bucket = $1 AND account_id = $2 AND external_id = $3 AND {IS_CURRENT}
+FIND_EXTERNAL_ID = """
+SELECT id, external_id FROM listings
+WHERE bucket = $1 AND account_id = $2 AND external_id = $3 AND CASE WHEN deleted_at IS NULL THEN 0 ELSE id END = 0
 """
 
 NEXT_SERIAL = """

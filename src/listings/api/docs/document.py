@@ -415,12 +415,12 @@ def _build_batch_results() -> dict[str, Schema]:
     errors = sorted({STATUS[code] for code in _RESULT_CODES})
     etag = {"etag": {"type": "string", "description": "The new ETag of the listing. Not sent with a dry run."}}
     code = {"code": refer("schemas", "ErrorCode")}
-    op = {"op": refer("schemas", "PutOutcome")}
+    listing_id = READ_ONLY_FIELDS["id"].schema | {"description": "The id of the listing that a put created or updated."}
+    put = {"op": refer("schemas", "PutOutcome"), "id": listing_id}
     kinds: Mapping[str, tuple[Schema, str, Schema, str]] = {
-        "PutResult": ({"enum": [200, 201]}, "Created", op | etag, "A put that was applied."),
-        "CreateResult": ({"const": 201}, "Created", etag, "A create that was applied."),
+        "CreateResult": ({"const": 201}, "Created", put | etag, "A create that was applied, also by a put."),
         "ChangeResult": (
-            *({"const": 200}, "Confirmation", op | etag),
+            *({"const": 200}, "Confirmation", put | etag),
             "An update, a delete, a restore, or any operation of a dry run.",
         ),
         "FailedResult": ({"enum": errors}, "ApiError", code, "An operation that was not applied."),
@@ -439,7 +439,7 @@ def _build_batch_results() -> dict[str, Schema]:
             name: _build_object(
                 {"ref": reference, "status": {"type": "integer", **status}, **more, "body": refer("schemas", body)}
             )
-            | {"description": text, "required": [*(["op"] if name == "PutResult" else []), "status", "body"]}
+            | {"description": text, "required": ["status", "body"]}
             for name, (status, body, more, text) in kinds.items()
         },
     }

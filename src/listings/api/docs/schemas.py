@@ -51,7 +51,7 @@ _ORDERS = {f"{sign}{key}": f"{key}{suffix}" for key in get_args(SortKey) for sig
 ENUMS: Mapping[str, Schema] = {
     **{name: _build_enum(rule.allowed) for rule, name in _CHOICES.items() if isinstance(rule, Choice)},
     "SortOrder": _build_enum(_ORDERS, _ORDERS.values()),
-    "PutOutcome": _build_enum(("create", "update")),
+    "PutOutcome": _build_enum(("create", "update")) | {"description": "What a put did, or would do."},
     "ActorType": _build_enum(
         ("key", "member", "operator", "import"), ("by_key", "by_member", "by_operator", "by_import")
     ),

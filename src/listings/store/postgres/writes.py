@@ -46,9 +46,7 @@ WITH locked AS MATERIALIZED (
 SELECT {sql.LISTING_COLUMNS} FROM locked
 WHERE (SELECT sum(octet_length(title) + octet_length(content)) FROM locked) <= {_MAX_LOCKED_BYTES}
 """
-_FIND_EXTERNAL_IDS = f"""
-SELECT id FROM listings WHERE bucket = $1 AND account_id = $2 AND external_id = ANY($3) AND {sql.IS_CURRENT}
-"""
+_FIND_EXTERNAL_IDS = sql.FIND_EXTERNAL_ID.replace("external_id = $3", "external_id = ANY($3)")
 _LOCK_ALL_LISTINGS = """
 SELECT id FROM listings WHERE bucket = $1 AND account_id = $2
 ORDER BY bucket, id FOR UPDATE
