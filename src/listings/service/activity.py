@@ -17,12 +17,10 @@ from listings.contract.history import (
     HistoryCutoffs,
     HistoryStore,
 )
-from listings.contract.listings import ListingStore
 from listings.domain import timestamps
 from listings.domain.changes import ChangeActor
 from listings.domain.errors import Unavailable
 from listings.domain.model import BUCKETS, Account, Caller, bucket_of
-from listings.service.listings import require_owner
 from listings.service.usage import USAGE_DAYS
 
 ACTIVITY_DAYS = 90
@@ -102,7 +100,7 @@ class Activity:
                 count = await self._store.purge_history(buckets, oldest, _PURGE_BATCH_SIZE)
 
 
-class _ChangeStores(ChangeStore, ListingStore, KeyStore, Protocol):
+class _ChangeStores(ChangeStore, KeyStore, Protocol):
     pass
 
 
@@ -138,12 +136,8 @@ class Changes:
             if position.number == END:
                 return
 
-    async def read_of_listing(self, caller: Caller, listing_id: int, before: int, count: int) -> ListingChangePage:
-        """Return the changes of the caller's listing, deleted or not, in at most `count` change sets before `before`.
-
-        Raises Problem: listing_not_found, not_owner.
-        """
-        require_owner(await self._store.get_listing(listing_id), caller)
+    async def read_of_listing(self, listing_id: int, before: int, count: int) -> ListingChangePage:
+        """Return the changes of a listing in at most `count` change sets before `before`."""
         return await self._store.page_listing_changes(listing_id, before, count)
 
     async def list_actors(self, caller: Caller) -> Mapping[int, ChangeActor]:

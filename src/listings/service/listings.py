@@ -147,6 +147,10 @@ class Listings:
         """Return the caller's listing. Raises Problem: listing_not_found (missing or deleted), not_owner."""
         return _require_own(await self._store.get_listing(listing_id), caller)
 
+    async def require_owner(self, caller: Caller, listing_id: int) -> None:
+        """Check that the caller's listing exists, deleted or not. Raises Problem: listing_not_found, not_owner."""
+        _require_owner(await self._store.get_listing(listing_id), caller)
+
     async def get_with_revision(self, caller: Caller, listing_id: int) -> tuple[Listing, int]:
         """Like `get`, with the revision of the caller's listings at the time of the read."""
         listing, revision = await self._store.get_listing_and_revision(listing_id) or (None, 0)
@@ -262,7 +266,7 @@ class Listings:
         now = self._format_now()
 
         def decide(listing: Listing | None) -> ListingChange:
-            own = _require_version(require_owner(listing, caller), options)
+            own = _require_version(_require_owner(listing, caller), options)
             return find_changes(own, {"deleted_at": None}, now)
 
         return ChangeStep(listing_id, decide)
@@ -380,14 +384,13 @@ async def search_unpriced_last(
 
 def _require_own(listing: Listing | None, caller: Caller) -> Listing:
     """Check in this order that a listing exists, is the caller's, and is not deleted (decisions G11 and G21)."""
-    own = require_owner(listing, caller)
+    own = _require_owner(listing, caller)
     if own.deleted_at is not None:
         raise Problem("listing_not_found", "Listing not found")
     return own
 
 
-def require_owner(listing: Listing | None, caller: Caller) -> Listing:
-    """Return the listing, which may be deleted. Raises Problem: listing_not_found, not_owner."""
+def _require_owner(listing: Listing | None, caller: Caller) -> Listing:
     if listing is None:
         raise Problem("listing_not_found", "Listing not found")
     if listing.account_id != caller.account_id:

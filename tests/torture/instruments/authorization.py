@@ -59,7 +59,8 @@ HEADERS: dict[str, str | ExpectedResponse] = {
     "Authorization: Bearer G; Authorization: Bearer other": WRONG_KEY,
 }
 _BLANK_FALLS_BACK = "X-API-Key: K; Authorization: Bearer G"  # G22: a blank header counts as missing
-# G11, G12, G19, G21: the responses to the owner of "own" for reading, updating or deleting a listing, and restoring it.
+# G11, G12, G19, G21, G45: the responses to the owner of "own": for reading, updating or deleting a listing, and for
+# restoring it or reading its changes.
 TARGETS: dict[str, tuple[ExpectedResponse, ExpectedResponse]] = {
     "own": ((200, ""), (200, "")),
     "foreign": ((403, "not_owner"), (403, "not_owner")),
@@ -88,6 +89,8 @@ ENDPOINTS: dict[tuple[str, str], tuple[int, Sequence[bytes]]] = {
     ("PATCH", "/api/v1/listings/{id}"): (200, (_UPDATE, _INVALID_JSON)),
     ("DELETE", "/api/v1/listings/{id}"): (200, (b"", _INVALID_JSON)),
     ("POST", "/api/v1/listings/{id}/restore"): (200, (b"", _INVALID_JSON)),
+    ("GET", "/api/v1/listings/{id}/changes"): (200, (b"",)),
+    ("GET", "/api/v1/changes"): (200, (b"",)),
     ("GET", "/api/v1/rate_limit"): (200, (b"",)),
 }
 _READS_NO_BODY = {"DELETE", "GET", "HEAD"}  # G20
@@ -122,7 +125,7 @@ class Cell(NamedTuple):
         expected = ENDPOINTS["GET" if self.method == "HEAD" else self.method, self.path][0], ""
         if self.target:
             target = self.target if caller == "owner" else _SEEN_BY_STRANGER.get(self.target, self.target)
-            expected = TARGETS[target][self.path.endswith("/restore")]
+            expected = TARGETS[target][self.path.endswith(("/restore", "/changes"))]
         if expected[1] == "" and self.body == _INVALID_JSON and not self.reads_no_body:
             return 400, "malformed_json"
         return expected
@@ -310,16 +313,16 @@ def silence_warnings() -> Iterator[None]:
 
 def without_owner_check(run_matrix_once: Callable[[], Matrix]) -> Matrix:
     """Run a matrix while the service does not check who owns a listing."""
-    original = rules.require_owner
+    original = rules._require_owner
 
     def skip_check(listing: Listing | None, caller: Caller) -> Listing:
         return listing if listing is not None else original(listing, caller)
 
-    rules.require_owner = skip_check
+    rules._require_owner = skip_check
     try:
         return run_matrix_once()
     finally:
-        rules.require_owner = original
+        rules._require_owner = original
 
 
 def run(scale: Scale) -> Outcome:

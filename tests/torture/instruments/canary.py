@@ -11,7 +11,6 @@ import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
-from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -111,16 +110,19 @@ class Session:
 
     async def erase_account(self) -> None:
         """Replace a text of another account's listing, erase the account, and search all tables for the text."""
-        run = partial(asyncio.to_thread, self.run)
-        await run("account", "create", "--name", "Bob", "--email", "bob@example.com", "--months", "12")
-        created = await run("key", "create", "bob@example.com", "--name", "b", "--json", prints_secret=True)
-        connection = Connection(self._service.port, json.loads(created)["key"])
+        connection = Connection(self._service.port, await asyncio.to_thread(self._create_other_account))
         listing = await connection.fetch("POST", PATH, {"title": "t", "content": _ERASED_TEXT, "is_active": False})
         await connection.fetch("PATCH", f"{PATH}/{listing.json()['id']}", {"content": "c"})
         connection.close()
         assert await asyncio.to_thread(self._find_tables, _ERASED_TEXT) == ["changes"]
-        await run("account", "erase", "bob@example.com", "--yes")
+        await asyncio.to_thread(self.run, "account", "erase", "bob@example.com", "--yes")
         self.values_found = await asyncio.to_thread(self._find_tables, _ERASED_TEXT)
+
+    def _create_other_account(self) -> str:
+        """Create an account and return its key."""
+        self.run("account", "create", "--name", "Bob", "--email", "bob@example.com", "--months", "12")
+        created = self.run("key", "create", "bob@example.com", "--name", "b", "--json", prints_secret=True)
+        return str(json.loads(created)["key"])
 
     def _find_tables(self, text: str) -> list[str]:
         with closing(apsw.Connection(str(self._service.database))) as connection:
