@@ -123,7 +123,7 @@ def test_a_batch_is_one_event_with_all_its_ids(activity: AccountActivity) -> Non
     )
     fourth, fifth = (row[0] for row in activity.creations[-2:])
     detail = f'{{"created":[{fourth},{fifth}],"updated":[{first}],"deleted":[{second}]}}'
-    assert activity.event_rows == [(7, 7, "batch", 0, detail)]
+    assert activity.event_rows == [(7, 7, "batch", 1, detail)]
     assert [row[1:] for row in activity.creations] == [(None, None)] * 5
 
 
@@ -154,7 +154,7 @@ def test_an_import_is_one_event_with_growing_counts(activity: AccountActivity) -
     run(store.import_listings(key, ImportBatch(Position(1, 1), Position(2, 2), rows), KEY))
     activity.add(None)
     run(store.import_listings(key, ImportBatch(Position(2, 2), Position(3, 3), rows[:1], 2_000), KEY))
-    assert activity.event_rows == [(2, 7, "import", 0, '{"created":3,"updated":1}')]
+    assert activity.event_rows == [(2, 7, "import", 1, '{"created":3,"updated":1}')]
     assert {row[1:] for row in activity.creations} == {(None, None)}
 
 
@@ -168,7 +168,7 @@ def test_a_repeated_import_is_another_event(activity: AccountActivity) -> None:
         run(store.import_listings(key, batch, KEY))
         found = run(store.find_import(key))
     counts = '{"created":1,"updated":0}'
-    assert activity.event_rows == [(1, 7, "import", 0, counts), (2, 7, "import", 0, counts)]
+    assert activity.event_rows == [(1, 7, "import", 1, counts), (2, 7, "import", 2, counts)]
 
 
 def test_pages_of_activity_contain_every_event_once(activity: AccountActivity) -> None:

@@ -61,7 +61,7 @@ def test_changes_by_a_key_record_the_key(harness: Harness, alice: Person) -> Non
         ("updated", key, listing_id, '["price_cents","title"]'),
         ("deleted", key, listing_id, ""),
         ("restored", key, listing_id, ""),
-        ("batch", key, 0, f'{{"created":[{listing_id + 1024}],"deleted":[{listing_id}]}}'),
+        ("batch", key, 5, f'{{"created":[{listing_id + 1024}],"deleted":[{listing_id}]}}'),
     ]
 
 
@@ -104,7 +104,7 @@ class IgnoringListener:
 def test_an_import_records_who_started_it(harness: Harness, alice: Person, actor: int) -> None:
     watch: importer.ImportProgressListener = IgnoringListener()  # type: ignore[assignment]  # accepts every call
     harness.run(harness.services.transfer.run_import(alice.account, FiveRows(), watch, ImportOptions(actor=actor)))
-    assert summarize(read_activity(harness, alice))[1:] == [("import", actor, 0, '{"created":5,"updated":0}')]
+    assert summarize(read_activity(harness, alice))[1:] == [("import", actor, 1, '{"created":5,"updated":0}')]
 
 
 def test_changes_in_the_console_record_the_console(harness: Harness) -> None:
@@ -147,7 +147,7 @@ def test_pages_of_any_size_have_all_events_in_order(harness: Harness, alice: Per
         *((number + 1, "created", ids[number]) for number in range(4)),
         (4, "account_changed", 0),
         (5, "updated", ids[0]),
-        (6, "import", 0),
+        (6, "import", 6),
         *((number + 3, "created", ids[number]) for number in range(4, 8)),
         (11, "deleted", ids[1]),
         (12, "deleted", ids[6]),

@@ -135,7 +135,8 @@ WHERE bucket = $1 AND account_id = $2 AND digest = $3 AND format = $4 AND new_id
 """
 
 GET_IMPORT_REVISION = """
-SELECT revision FROM imports WHERE bucket = $1 AND account_id = $2 AND digest = $3 AND format = $4 AND new_ids = $5
+SELECT revision, edit_revision FROM imports
+WHERE bucket = $1 AND account_id = $2 AND digest = $3 AND format = $4 AND new_ids = $5
 """
 
 PAGE_EVENTS = f"""

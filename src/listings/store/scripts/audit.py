@@ -10,7 +10,6 @@ from msgspec.structs import astuple
 
 from listings.contract.history import CONSOLE, Actor, EventKind, Payment
 from listings.contract.imports import ImportKey, ImportProgress, RowOutcome
-from listings.contract.listings import StepResult
 from listings.domain.model import ListingChange, bucket_of
 from listings.store import member_sql, sql
 from listings.store.mapping import Partition
@@ -30,14 +29,12 @@ def record_event(
 
 
 def record_batch(
-    partition: Partition, actor: Actor, ids_by_kind: Mapping[str, list[int]], results: Sequence[StepResult]
+    partition: Partition, actor: Actor, change_set: int, ids_by_kind: Mapping[str, list[int]]
 ) -> Script[None]:
-    """Store one event for a batch, unless it changed nothing. `ids_by_kind`: of the listings that it changed."""
-    created = [result for result in results if isinstance(result, int)]
-    detail = {**({"created": created} if created else {}), **ids_by_kind}
-    if detail:
-        rows = yield Query(sql.GET_REVISION, partition)
-        yield _build_edit(partition, int(rows[0][0]), actor, "batch", _encode(detail))
+    """Store one event for a batch. `change_set` is its edit revision, `ids_by_kind` are the listings that it edited."""
+    rows = yield Query(sql.GET_REVISION, partition)
+    detail = _encode({kind: ids for kind, ids in ids_by_kind.items() if ids})
+    yield _build_edit(partition, int(rows[0][0]), actor, "batch", detail, change_set)
 
 
 def record_import(key: ImportKey, before: ImportProgress, outcomes: Sequence[RowOutcome], actor: Actor) -> Script[None]:
@@ -51,12 +48,12 @@ def record_import(key: ImportKey, before: ImportProgress, outcomes: Sequence[Row
         "updated": before.updated + outcomes.count("updated"),
     }
     rows = yield Query(member_sql.GET_IMPORT_REVISION, astuple(key))
-    found = rows[0][0]
+    found, import_id = rows[0]
     if found is not None and (yield Query(member_sql.SET_EVENT_DETAIL, (*partition, found, _encode(detail)))):
         return
     rows = yield Query(sql.GET_REVISION, partition)
     revision = int(rows[0][0])
-    yield _build_edit(partition, revision, actor, "import", _encode(detail))
+    yield _build_edit(partition, revision, actor, "import", _encode(detail), import_id)
     yield Query(member_sql.SET_IMPORT_REVISION, (*astuple(key), revision))
 
 
@@ -74,9 +71,9 @@ def choose_kind(changes: ListingChange) -> EventKind:
 
 
 def _build_edit(  # noqa: PLR0913, PLR0917 - the columns
-    partition: Partition, revision: int, actor: Actor, kind: EventKind, detail: str, listing_id: int = 0
+    partition: Partition, revision: int, actor: Actor, kind: EventKind, detail: str, subject: int
 ) -> Query:
-    return Query(member_sql.ADD_EVENT, (*partition, revision, 0, actor.moment, actor.key_id, kind, listing_id, detail))
+    return Query(member_sql.ADD_EVENT, (*partition, revision, 0, actor.moment, actor.key_id, kind, subject, detail))
 
 
 def _encode(detail: object) -> str:

@@ -9,7 +9,7 @@ from msgspec.structs import astuple
 from listings.contract.history import Actor, EventKind
 from listings.contract.imports import ImportKey
 from listings.domain.model import BUCKETS, Listing, ListingChange
-from listings.store import change_sql, sql
+from listings.store import change_sql, member_sql, sql
 from listings.store.mapping import Partition, Row
 from listings.store.scripts.audit import choose_kind
 from listings.store.scripts.script import Query, QueryMany, Script
@@ -84,7 +84,7 @@ class ChangeSet:
         self._pending_bytes = 0
         self._number = 0
         self.edit_revision: int | None = None
-        self.ids_by_kind: dict[str, list[int]] = {}  # of the changed listings, for the audit event
+        self.ids_by_kind: dict[str, list[int]] = {"created": []}  # of the edited listings, for the audit event
 
     @property
     def step(self) -> int:
@@ -105,6 +105,7 @@ class ChangeSet:
     def add_created(self, listing_id: int) -> None:
         """Add a new listing."""
         self._serials.append(listing_id // BUCKETS)
+        self.ids_by_kind["created"].append(listing_id)
 
     def add_changed(self, before: Listing, changes: ListingChange) -> Script[None]:
         """Add a change of a listing, after the edit revision is known."""
@@ -137,7 +138,7 @@ class ChangeSet:
 
     def _find_import_id(self, key: ImportKey) -> Script[int]:
         """Return the id of the import: the edit revision of its first change set."""
-        import_id = (yield Query(change_sql.GET_IMPORT_ID, astuple(key)))[0][0]
+        import_id = (yield Query(member_sql.GET_IMPORT_REVISION, astuple(key)))[0][1]
         if import_id is None:
             import_id = self.edit_revision
             yield Query(change_sql.SET_IMPORT_ID, (*astuple(key), import_id))

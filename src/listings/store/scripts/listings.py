@@ -232,8 +232,8 @@ def run(
     results = yield from run_all(_run_step(engine, partition, step, known, change_set) for step in batch.steps)
     if batch.dry_run or (batch.atomic and any(isinstance(result, Problem) for result in results)):
         raise RollbackError(results)
-    if actor is not None:
-        yield from audit.record_batch(partition, actor, change_set.ids_by_kind, results)
+    if actor is not None and change_set.edit_revision is not None:
+        yield from audit.record_batch(partition, actor, change_set.edit_revision, change_set.ids_by_kind)
         yield from change_set.write()
     if idempotency is not None:
         yield _store_result(partition, idempotency, batch.record(results))
