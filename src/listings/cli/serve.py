@@ -84,7 +84,7 @@ async def _serve(
     maintenance.migrate_database(settings, report_backup)
     as_json = configure_logs(settings)
     with logs.write_in_thread(), maintenance.watch_for_damage(settings) as on_damage:
-        base_url = format_base_url(listener)
+        base_url = format_base_url(listener) + settings.path_prefix
         request_log = RequestLog(logs.open_stderr(), settings.log_level, as_json=as_json)
         if observers.metrics is not None:
             print_message(f"Metrics are at {observers.metrics.url}")
@@ -125,7 +125,7 @@ async def _run_supervisor(
             print_message(f"Metrics are at {metrics.url}")
         maintenance.migrate_database(settings, report_backup)
         on_damage = stack.enter_context(maintenance.watch_for_damage(settings))
-        base_url = format_base_url(listener)
+        base_url = format_base_url(listener) + settings.path_prefix
         configure_logs(settings, pid=os.getpid())
         stack.enter_context(logs.write_in_thread())
         prepared = None
