@@ -146,9 +146,9 @@ class RunningMarket(NamedTuple):
 
 
 @contextmanager
-def run_market(folder: Path, **flags: str) -> Iterator[RunningMarket]:
+def run_market(folder: Path, base_url: str = "") -> Iterator[RunningMarket]:
     """Run a service with an empty market."""
-    with RunningService(folder, **flags) as service:
+    with RunningService(folder, base_url=base_url) as service:
         yield RunningMarket(service, service.cast().alice)
 
 
