@@ -12,6 +12,7 @@ from tests.harness import Harness, Reply
 
 ORIGIN = "https://shop.example"
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND"]
+BICYCLE = {"title": "Bicycle", "content": "Two wheels."}
 ALLOWED = {
     LISTINGS: "GET, HEAD, POST",
     f"{LISTINGS}/1025": "GET, HEAD, PUT, PATCH, DELETE",
@@ -19,47 +20,45 @@ ALLOWED = {
     f"{LISTINGS}/batch": "POST",
     "/api/v1/rate_limit": "GET, HEAD",
 }
+UNKNOWN_PATHS = [
+    "/nothing",
+    "/api",
+    "/api/",
+    "/api/v1",
+    "/api/v1/",
+    "/api/v1/listing",
+    "/api/v1/listingsx",
+    "/api/v1/listings.json",
+    "/api/v1/listings//",
+    "/api/v1/listings//1025",
+    "/api/v1/listings/1025//",
+    "/api/v1/listings/1025/x",
+    "/api/v1/listings/1025/x/",
+    "/api/v1/Listings",
+    "/API/V1/LISTINGS",
+    "//api/v1/listings",
+    "/v1/listings",
+    "/api/v0/listings",
+    "/api/v2/listings",
+    "/api/v2/listings/1025",
+    "/api/v10/listings",
+    "/api/v1/%00",
+    "/%ff",
+    "/é",
+    "/x" * 500,
+]
 
 
 # Paths
 
 
 @pytest.mark.decision("G21", "G33")
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/nothing",
-        "/api",
-        "/api/",
-        "/api/v1",
-        "/api/v1/",
-        "/api/v1/listing",
-        "/api/v1/listingsx",
-        "/api/v1/listings.json",
-        "/api/v1/listings//",
-        "/api/v1/listings//1025",
-        "/api/v1/listings/1025//",
-        "/api/v1/listings/1025/x",
-        "/api/v1/listings/1025/x/",
-        "/api/v1/Listings",
-        "/API/V1/LISTINGS",
-        "//api/v1/listings",
-        "/v1/listings",
-        "/api/v0/listings",
-        "/api/v2/listings",
-        "/api/v2/listings/1025",
-        "/api/v10/listings",
-        "/api/v1/%00",
-        "/%ff",
-        "/é",
-        "/x" * 500,
-    ],
-)
-def test_an_unknown_path_is_404_with_any_method(harness: Harness, path: str) -> None:
-    for method in ("GET", "POST", "DELETE", "OPTIONS", "BREW"):
-        reply = harness.fetch(method, path)
-        assert (reply.status, reply.json()) == (404, {"error": "Path not found: /docs lists all paths"})
-        assert reply.headers["x-error-code"] == "path_not_found"
+def test_an_unknown_path_is_404_with_any_method(harness: Harness) -> None:
+    for path in UNKNOWN_PATHS:
+        for method in ("GET", "POST", "DELETE", "OPTIONS", "BREW"):
+            reply = harness.fetch(method, path)
+            assert (path, reply.status, reply.json()) == (path, 404, {"error": "Path not found: /docs lists all paths"})
+            assert reply.headers["x-error-code"] == "path_not_found"
 
 
 @pytest.mark.parametrize(
@@ -121,6 +120,52 @@ def test_an_invalid_id_is_404_with_every_method(harness: Harness) -> None:
 def test_the_health_check_needs_no_key(http: httpx2.Client) -> None:
     assert http.get("/healthz").status_code == 200
     assert http.post("/healthz").status_code == 405
+
+
+# A path prefix in LISTINGS_BASE_URL
+
+
+@pytest.mark.decision("G19")
+def test_the_api_is_below_the_path_of_the_base_url(tmp_path: Path) -> None:
+    with Harness(tmp_path, base_url="https://example.com/shop") as harness:
+        key = harness.person("alice").key
+        created = [harness.fetch("POST", f"/shop{LISTINGS}", key=key, json=BICYCLE) for _ in range(2)]
+        page = harness.fetch("GET", f"/shop{LISTINGS}?limit=1", key=key)
+        document = harness.fetch("GET", "/shop/openapi.json").json()
+        reference = harness.fetch("GET", "/shop/docs").body.decode()
+    url = f"https://example.com/shop{LISTINGS}"
+    assert created[0].headers["location"] == f"{url}/{created[0].json()['id']}"
+    assert page.headers["link"].startswith(f"<{url}?limit=1&cursor=")
+    assert (document["servers"][0]["url"], document["externalDocs"]["url"]) == (
+        "https://example.com/shop",
+        "https://example.com/shop/docs",
+    )
+    assert f'curl "{url}"' in reference
+    assert f'data-path="/shop{LISTINGS}"' in reference
+
+
+@pytest.mark.decision("G19")
+@pytest.mark.parametrize("site", ["on", "off"])
+def test_only_health_checks_are_found_without_the_prefix(tmp_path: Path, site: str) -> None:
+    with Harness(tmp_path, base_url="https://example.com/shop", site=site) as harness:
+        for path in ("/healthz", "/healthz/", "/readyz", "/shop/healthz", "/shop/readyz"):
+            assert harness.fetch("GET", path).status == 200, path
+        missing = (
+            "/",
+            "*",
+            LISTINGS,
+            "/docs",
+            "/sign-in",
+            "/shopping",
+            "/shop%2fdocs",
+            "/Shop/docs",
+            "/shop/api/nothing",
+        )
+        for path in missing:
+            reply = harness.fetch("GET", path, headers={"Accept": "text/html"})
+            assert (reply.status, reply.json()) == (404, {"error": "Path not found: /shop/docs lists all paths"}), path
+        for path in (f"/shop{LISTINGS}", f"/shop{LISTINGS}/", f"/%73hop{LISTINGS}", f"/shop{LISTINGS}/a%2Fb"):
+            assert harness.fetch("GET", path).status == 401, path
 
 
 # Methods

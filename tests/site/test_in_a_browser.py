@@ -126,6 +126,23 @@ def test_a_changed_filter_applies_immediately_with_scripts(browser: Browser, mar
         assert seen.console_messages == []
 
 
+def test_scripts_stay_below_a_path_prefix(browser: Browser, tmp_path: Path) -> None:
+    with run_market(tmp_path, base_url="http://other.example/shop") as market, visit(browser, market.base_url) as seen:
+        market.create(STUDIO, {})
+        page = seen.open("/")
+        page.get_by_label("Type").select_option("rental")
+        expect(page.get_by_role("heading", name="Rentals", exact=True)).to_be_visible()
+        assert page.url == f"{market.base_url}/?type=rental"
+        page = seen.open("/docs")
+        listing = page.locator("#listListings")
+        expect(listing.locator(".sample code").first).to_contain_text(f'curl "{market.base_url}/api/v1/listings"')
+        page.get_by_label("API key").fill(market.alice.key)
+        listing.get_by_text("Try it").click()
+        listing.get_by_role("button", name="Send").click()
+        expect(listing.locator("output")).to_contain_text("GET /shop/api/v1/listings: 200")
+        assert (seen.external_urls, seen.console_messages) == ([], [])
+
+
 def test_a_newer_search_replaces_a_pending_one(browser: Browser, market: RunningMarket) -> None:
     with visit(browser, market.base_url, viewport=DESKTOP) as seen:
         page = seen.open("/")

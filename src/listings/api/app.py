@@ -17,7 +17,7 @@ from listings.api.lists import MAX_FILE_BYTES, Lists
 from listings.api.rate_limit_headers import RateLimitHeaders
 from listings.api.request import MAX_BODY_BYTES, Request, RequestIds
 from listings.api.response_cache import ResponseCache
-from listings.api.routes import route
+from listings.api.routes import remove_prefix, route
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Caller
 from listings.http.asgi import LARGE_BYTES, AsgiExchange, ClientGoneError, Exchange, Pages, Receive, Scope, Send
@@ -62,9 +62,10 @@ class Application:
 
         `on_response` gets every response, `trace` every response to a valid HTTP request. Neither may block.
 
-        `pages` handles paths that are neither in the API nor below /api.
+        `pages` handles paths that are neither in the API nor below /api. Their path has no prefix.
         """
         self._services = services
+        self._path_prefix = services.about.path_prefix
         self._cors_origins = cors_origins
         self._max_body_bytes = max_body_bytes
         self._request_log = request_log
@@ -125,7 +126,7 @@ class Application:
 
     async def _respond(self, request: Request) -> Response:
         try:
-            endpoint = route(request)
+            endpoint = route(request, self._path_prefix)
             await self._check(request, endpoint)
             response = await endpoint.handle(self._services, request)
         except MethodNotAllowed as wrong_method:  # a name of its own: mypyc gives each variable one type
@@ -178,9 +179,11 @@ class Application:
 
     async def _serve_page(self, request: Request, exchange: Exchange) -> Response | None:
         """Let the pages handle the request. Return the response to log, or None if there is no such page."""
-        if self._pages is None or request.path == "/api" or request.path.startswith("/api/"):
+        if self._pages is None or request.path in {"", "/api"} or request.path.startswith("/api/"):
             return None
         scope = exchange.scope
+        if self._path_prefix:
+            scope["path"] = remove_prefix(scope["path"], self._path_prefix)
         scope["listings.request_id"] = request.id
         if not await self._pages(scope, exchange.receive, exchange.send):
             return None

@@ -56,7 +56,7 @@ class DocsHandlers:
         return self._build_document(services.about).respond(request)
 
     async def get_page(self, services: Services, request: Request) -> Response:
-        """GET /docs, with the host of the request in all samples."""
+        """GET /docs. Without a public URL, the samples have the host of the request."""
         page = await asyncio.to_thread(self._render_page, services.about)
         content = page.replace(BASE_URL, _build_base_url(request.header(b"host")))
         return _build_content(content, _HTML, _PAGE_HEADERS).respond(request)
@@ -77,7 +77,7 @@ class DocsHandlers:
     def _render_page(self, about: ServiceInfo) -> bytes:
         from listings.api.docs.page import render_page  # noqa: PLC0415 - imports Jinja2, which few services need
 
-        return render_page(build_document(self._routes(), about), BASE_URL.decode())
+        return render_page(build_document(self._routes(), about), about.base_url or BASE_URL.decode())
 
 
 def _build_base_url(host: str) -> bytes:

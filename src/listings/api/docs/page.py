@@ -4,6 +4,7 @@ import json
 import textwrap
 from functools import partial
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import jinja2
 
@@ -52,6 +53,7 @@ def build_environment(base_url: str) -> jinja2.Environment:
         "common_headers": _COMMON_HEADERS,
         "error_docs": ERROR_DOCS,
         "error_statuses": STATUS,
+        "path_prefix": urlsplit(base_url).path,
     }
     templates.filters |= {
         "json": partial(json.dumps, indent=2, ensure_ascii=False),
