@@ -80,5 +80,7 @@ def test_a_guide_needs_no_script_and_no_other_host(harness: Harness) -> None:
     guide, reference = (harness.fetch("GET", path).headers for path in ("/docs/sync", "/docs"))
     assert guide["content-security-policy"] == reference["content-security-policy"]
     assert "export BASE_URL=http://shop.example\n" in get_page(harness, "/docs/quick-start")
+    missing = harness.fetch("GET", "/docs/nothing")
+    assert (missing.status, missing.json()) == (404, {"error": "Path not found: /docs lists all paths"})
     again = harness.fetch("GET", "/docs/sync", headers={"If-None-Match": guide["etag"]})
     assert (again.status, again.body) == (304, b"")

@@ -72,15 +72,15 @@ class Shop:
 
 
 @contextmanager
-def open_shop(folder: Path, **flags: str) -> Iterator[Shop]:
-    with RunningService(folder / "service", **flags) as running:
+def open_shop(folder: Path, *, rate_limit: str = "1000", rate_window: str = "3600") -> Iterator[Shop]:
+    with RunningService(folder / "service", rate_limit=rate_limit, rate_window=rate_window) as running:
         shop = Shop(folder, running, running.cast().alice)
         with closing(shop.http):
             yield shop
 
 
 @contextmanager
-def lose_response(target: str, number: int, on_loss: Callable[[], None]) -> Iterator[str]:
+def lose_response(target: str, number: int, on_loss: Callable[[], object]) -> Iterator[str]:
     """Run a proxy that closes the connection instead of sending the response to this batch. Yields its URL."""
     batches: list[str] = []
 

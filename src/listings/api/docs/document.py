@@ -87,7 +87,7 @@ def build_document(routes: Routes, about: ServiceInfo) -> Schema:
         },
     }
     if about.base_url:  # its URL must be absolute
-        document["externalDocs"] = {"url": f"{about.base_url}/docs", "description": "Reference with forms to try it"}
+        document["externalDocs"] = {"url": f"{about.base_url}/docs", "description": "Reference and guides"}
     return document
 
 
