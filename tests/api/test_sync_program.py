@@ -29,7 +29,7 @@ class Shop:
 
     def __init__(self, folder: Path, running: RunningService, alice: Person) -> None:
         self.products: dict[str, dict[str, Any]] = {
-            f"sku-{n}": {"title": f"Product {n}", "content": "New.", "price": n + 0.99, "in_stock": "yes"}
+            f"sku-{n}": {"title": f"Product {n}", "content": "New.", "price": n + 0.99, "is_active": "yes"}
             for n in range(500)
         }
         self.state = folder / "state.json"
@@ -45,7 +45,7 @@ class Shop:
     def sync(self, base_url: str = "") -> list[str]:
         """Run the program; return the lines that it prints."""
         rows = [",".join(map(str, (sku, *product.values()))) for sku, product in self.products.items()]
-        header = "sku,title,content,price,in_stock"
+        header = "sku,title,content,price,is_active"
         self._folder.joinpath("products.csv").write_text("\n".join([header, *rows]), "utf-8")
         done = subprocess.run(
             [sys.executable, "sync.py"],
@@ -66,7 +66,7 @@ class Shop:
         return found
 
     def assert_in_sync(self) -> None:
-        active = {each["title"]: each["price"] for each in self.products.values() if each["in_stock"] == "yes"}
+        active = {each["title"]: each["price"] for each in self.products.values() if each["is_active"] == "yes"}
         assert {title: one["price"] for title, one in self.read().items()} == active
         assert self.sync() == ["0 operations"]
 
@@ -130,7 +130,7 @@ def test_changes_deletions_and_returning_products_are_applied(tmp_path: Path) ->
         shop.sync()
         gone = {sku: shop.products.pop(sku) for sku in ("sku-7", "sku-8")}
         shop.products["sku-1"]["price"] = 10.5
-        shop.products["sku-2"]["in_stock"] = "no"
+        shop.products["sku-2"]["is_active"] = "no"
         assert shop.sync() == ["4 operations"]
         shop.assert_in_sync()
         assert set(shop.read(status="inactive")) == {"Product 2"}
