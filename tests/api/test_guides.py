@@ -55,13 +55,16 @@ def test_the_header_links_to_pages_that_exist(tmp_path: Path) -> None:
     }
 
 
-def test_links_start_with_the_path_of_the_public_url() -> None:
+def test_the_public_url_is_in_links_and_samples(tmp_path: Path) -> None:
     from listings.api.docs.guides import render_guide  # noqa: PLC0415 - loaded lazily by the service too
     from listings.api.docs.links import Links  # noqa: PLC0415
 
-    page = ParsedPage(render_guide("errors", "https://a.example/shop", Links("/shop"), "").decode())
-    inner = [link for link in page.links if link.startswith("/")]
-    assert [link for link in inner if not link.startswith("/shop/")] == ["/console/keys"]
+    page = ParsedPage(render_guide("errors", "https://a.example/shop", Links(), "").decode())
+    assert {link for link in page.links if link.startswith("/") and not link.startswith("/shop/")} == {"/console/keys"}
+    with Harness(tmp_path, base_url="https://a.example") as harness:
+        text = get_page(harness, "/docs/quick-start")
+    assert "export BASE_URL=https://a.example\n" in text
+    assert "https://a.example/console/keys" in ParsedPage(text).links
 
 
 @pytest.mark.decision("G27")

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from itertools import pairwise
+from urllib.parse import urlsplit
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -25,7 +26,7 @@ def render_guide(name: str, base_url: str, links: Links, access: str) -> bytes:
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
     text = read_guide(name).replace(_BASE_URL, base_url).replace("<!-- access -->", access)
     tokens = parser.parse(text.replace("<!-- errors -->", _format_errors()))
-    _resolve_links(tokens, links.root)
+    _resolve_links(tokens, urlsplit(base_url).path)
     title, *headings = _mark_headings(tokens)
     template = build_environment(base_url, links).get_template("guide.html")
     return template.render(
@@ -36,11 +37,11 @@ def render_guide(name: str, base_url: str, links: Links, access: str) -> bytes:
     ).encode()
 
 
-def _resolve_links(tokens: list[Token], root: str) -> None:
+def _resolve_links(tokens: list[Token], path_prefix: str) -> None:
     """Make links to Markdown files lead to the guides that they contain."""
     for link in (child for token in tokens for child in token.children or () if child.type == "link_open"):
         target = str(link.attrGet("href"))
-        link.attrSet("href", re.sub(r"^([\w-]+)\.md(?=#|$)", rf"{root}/docs/\1", target))
+        link.attrSet("href", re.sub(r"^([\w-]+)\.md(?=#|$)", rf"{path_prefix}/docs/\1", target))
 
 
 def _mark_headings(tokens: list[Token]) -> Iterator[tuple[str, str, str]]:

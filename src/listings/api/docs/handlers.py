@@ -57,14 +57,13 @@ class DocsHandlers:
         return self._build_document(services.about).respond(request)
 
     async def get_page(self, services: Services, request: Request) -> Response:
-        """GET /docs, with the host of the request in all samples."""
+        """GET /docs. Without a public URL, the samples have the host of the request."""
         page = await asyncio.to_thread(self._render_page, services.about, find_links(services))
         return _respond_with_page(page, request)
 
     async def get_guide(self, services: Services, request: Request) -> Response:
         """GET /docs/{guide}."""
-        access = describe_access(services.about.plan)
-        page = await asyncio.to_thread(_render_guide, request.segment, find_links(services), access)
+        page = await asyncio.to_thread(_render_guide, request.segment, services.about, find_links(services))
         return _respond_with_page(page, request)
 
     async def get_style(self, _services: Services, request: Request) -> Response:
@@ -83,14 +82,14 @@ class DocsHandlers:
     def _render_page(self, about: ServiceInfo, links: Links) -> bytes:
         from listings.api.docs.page import render_page  # noqa: PLC0415 - imports Jinja2, which few services need
 
-        return render_page(build_document(self._routes(), about), BASE_URL.decode(), links)
+        return render_page(build_document(self._routes(), about), about.base_url or BASE_URL.decode(), links)
 
 
 @cache
-def _render_guide(name: str, links: Links, access: str) -> bytes:
+def _render_guide(name: str, about: ServiceInfo, links: Links) -> bytes:
     from listings.api.docs.guides import render_guide  # noqa: PLC0415 - imports a Markdown parser, which few need
 
-    return render_guide(name, BASE_URL.decode(), links, access)
+    return render_guide(name, about.base_url or BASE_URL.decode(), links, describe_access(about.plan))
 
 
 def _respond_with_page(page: bytes, request: Request) -> Response:

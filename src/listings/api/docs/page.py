@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import cache, partial
 from importlib.resources import files
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import jinja2
 
@@ -76,6 +77,7 @@ def build_environment(base_url: str, links: Links = _NO_LINKS) -> jinja2.Environ
         "error_docs": ERROR_DOCS,
         "error_statuses": STATUS,
         "links": links,
+        "path_prefix": urlsplit(base_url).path,
         "titles": list_titles(),
     }
     templates.filters |= {

@@ -9,10 +9,10 @@ function element(name, text) {
   return node;
 }
 
-/* The server knows the Host header, but not whether a proxy in front of it uses TLS. */
+/* The server may know only the Host header, but not whether a proxy in front of it uses TLS. */
 function useOwnOrigin() {
   const rendered = document.documentElement.dataset.base;
-  const own = window.location.origin;
+  const own = window.location.origin + new URL(rendered).pathname.replace(/\/$/, "");
   if (rendered === own || !own.startsWith("http")) return;
   for (const code of document.querySelectorAll("pre code, .overview code")) {
     code.textContent = code.textContent.replaceAll(rendered, own);
