@@ -14,6 +14,7 @@ ONLY_IN = {
     "hiredis": {"listings.ratelimit"},
     "httptools": {"listings.http"},
     "jinja2": {"listings.api.docs", "listings.site"},
+    "markdown_it": {"listings.api.docs"},
     "opentelemetry": {"listings.telemetry"},
     "prometheus_client": {"listings.telemetry"},
     "rich": {"listings.cli"},

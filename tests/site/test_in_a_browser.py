@@ -41,6 +41,7 @@ MEASURE_PLACEHOLDER = """it => {
   pen.font = getComputedStyle(it).font;
   return pen.measureText(it.placeholder).width;
 }"""
+GUIDES = [f"/docs/{name}" for name in ("errors", "sync", "quick-start", "rate-limit")]
 LONG: dict[str, Any] = {"title": "W" * 255, "content": "x" * 3000, "location": "y" * 255, "region": "z" * 100}
 
 
@@ -278,13 +279,13 @@ def test_the_focus_is_visible_on_a_single_picture(
 
 def test_market_pages_are_accessible(browser: Browser, market: RunningMarket, paths: list[str]) -> None:
     with visit(browser, market.base_url) as seen:
-        found = [one for path in [*paths, "/docs"] for one in find_axe_violations(seen.open(path), path)]
+        found = [one for path in [*paths, "/docs", *GUIDES[:2]] for one in find_axe_violations(seen.open(path), path)]
     assert found == []
 
 
 def test_no_page_is_wider_than_the_screen(browser: Browser, market: RunningMarket, paths: list[str]) -> None:
     with visit(browser, market.base_url) as seen:
-        for path in paths:
+        for path in [*paths, "/docs", *GUIDES]:
             page = seen.open(path)
             for width in (320, 390, 768, 1280):
                 page.set_viewport_size({"width": width, "height": 800})

@@ -64,7 +64,7 @@ class Request:
         self.path = exchange.path
         self.query = exchange.query
         self.route = "-"  # the pattern that matches the path
-        self.segment = ""  # the part of the path that matches {id}
+        self.segment = ""  # the part of the path that matches {id} or {guide}
         self.body = b""
         self.decision: RateLimitDecision | None = None
         self._receive = exchange.receive

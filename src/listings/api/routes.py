@@ -33,11 +33,12 @@ ROUTES: Routes = {
     "/docs": {"GET": Endpoint(_docs.get_page, needs_key=False)},
     "/docs/reference.css": {"GET": Endpoint(_docs.get_style, needs_key=False)},
     "/docs/reference.js": {"GET": Endpoint(_docs.get_script, needs_key=False)},
+    "/docs/{guide}": {"GET": Endpoint(_docs.get_guide, needs_key=False)},
 }
 """Path, method, endpoint. HEAD uses the endpoint of GET, and a trailing slash is ignored (decision G19)."""
 
 _HEALTH = {"/healthz", "/readyz"}
-_PATTERNS = [(re.compile(path.replace("{id}", "([^/]+)") + "/?"), path) for path in ROUTES if "{id}" in path]
+_PATTERNS = [(re.compile(re.sub(r"\{\w+\}", "([^/]+)", path) + "/?"), path) for path in ROUTES if "{" in path]
 
 
 def route(request: Request, prefix: str) -> Endpoint:

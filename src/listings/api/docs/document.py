@@ -87,7 +87,7 @@ def build_document(routes: Routes, about: ServiceInfo) -> Schema:
         },
     }
     if about.base_url:  # its URL must be absolute
-        document["externalDocs"] = {"url": f"{about.base_url}/docs", "description": "Reference with forms to try it"}
+        document["externalDocs"] = {"url": f"{about.base_url}/docs", "description": "Reference and guides"}
     return document
 
 
@@ -96,7 +96,7 @@ def _build_info(about: ServiceInfo) -> Schema:
         "title": "Listings",
         "version": __version__,
         "summary": "Create and manage your marketplace listings",
-        "description": f"{_OVERVIEW}\n{_describe_access(about.plan)}\n",
+        "description": f"{_OVERVIEW}\n{describe_access(about.plan)}\n",
         "license": {"name": "MIT", "identifier": "MIT"},
     }
     if about.contact:
@@ -104,7 +104,8 @@ def _build_info(about: ServiceInfo) -> Schema:
     return info
 
 
-def _describe_access(plan: PlanTerms) -> str:
+def describe_access(plan: PlanTerms) -> str:
+    """Return how to get an API key, as Markdown."""
     source = (
         f"Create a key in the console at `{plan.console_url}/keys`."
         if plan.console_url
