@@ -80,14 +80,17 @@ LIST = Operation(
     tag="Listings",
     summary="List your listings",
     description=(
-        "Returns all your active listings, newest first. Parameters filter, sort and page the list. With `limit`, the "
-        "`Link` header has the URL of the next page. Pagination is keyset-based: creating or deleting other listings "
-        "meanwhile does not make pages skip or repeat one. Unknown parameters are ignored and named in "
-        "`X-Ignored-Parameters`."
+        "Returns all your active listings, newest first. Parameters filter, sort and page the list. With `limit`, "
+        "`Link` has the URL of the next page and `X-Next-Cursor` its cursor. Pagination is keyset-based: creating or "
+        "deleting other listings meanwhile does not make pages skip or repeat one. Unknown parameters are ignored and "
+        "named in `X-Ignored-Parameters`."
     ),
     responses=(
         Success(
-            "The listings.", "Listings", {"listings": [EXAMPLE_LISTING]}, headers=(*_ETAG, "Link", "X-Next-Cursor")
+            "The listings.",
+            "Listings",
+            {"listings": [EXAMPLE_LISTING]},
+            headers=(*_ETAG, "Link", "X-Next-Cursor", "X-Total-Count"),
         ),
         _NOT_MODIFIED,
     ),
@@ -362,8 +365,8 @@ _ALL_EXTRAS = f"{', '.join(params.EXTRAS[:-1])} and {params.EXTRAS[-1]}"
 PARAMETER_DESCRIPTIONS: Mapping[str, str] = {
     "limit": "Maximum number of listings per page. Without it, all listings are returned.",
     "cursor": (
-        "Start of the page: an opaque string from the `Link` header of the previous page. It works only with the same "
-        "filters and sort order. Cursors never expire."
+        "Start of the page: an opaque string from `X-Next-Cursor`, or from the URL in `Link`, of the previous page. It "
+        "works only with the same filters and sort order. Cursors never expire."
     ),
     "status": "State of the listings.",
     "type": "Only listings of this type.",
@@ -380,7 +383,15 @@ PARAMETER_DESCRIPTIONS: Mapping[str, str] = {
         "with `status=all` and `include=deleted_at`."
     ),
     "sort": "Sort key; a leading - means descending. Default: newest first.",
-    "include": f"Additional fields, separated by commas; `all` means {_ALL_EXTRAS}.",
+    "ids": (
+        f"Only the listings with these ids: at most {params.MAX_IDS}, separated by commas. Those of other accounts and "
+        "those that do not exist are left out."
+    ),
+    "count": "Whether to return the number of listings on all pages in `X-Total-Count`.",
+    "include": (
+        f"Additional fields, separated by commas; `all` means {_ALL_EXTRAS}. `etag` is the tag of each listing, for "
+        "`If-Match` and `if_match`."
+    ),
     "dry_run": "Check everything but store nothing. Returns what would happen, or the error.",
 }
 """Every query parameter."""

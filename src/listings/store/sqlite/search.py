@@ -44,6 +44,21 @@ def find(read: Read, partition: Partition, query: ListingQuery) -> list[Row]:
     return read(search_sql.build_search(shape), values)
 
 
+def count(read: Read, partition: Partition, query: ListingQuery) -> int:
+    """Return how many listings match the query's filters, at most MAX_COUNTED + 1."""
+    shape, values = plan_count(read, partition, query)
+    return int(read(search_sql.build_total(shape), values)[0][0])
+
+
+def plan_count(read: Read, partition: Partition, query: ListingQuery) -> tuple[search_sql.Shape, Row]:
+    """Return how to count the matches, and the parameters of `search_sql.build_total`."""
+    every = search_sql.remove_page(query)
+    if not query.words or query.ids or not _is_indexed(read, partition):
+        return _plan(read, partition, every)
+    shape = msgspec.structs.replace(search_sql.build_shape(every), by_match=True)
+    return shape, (*partition, *search_sql.build_parameters(every), _build_match(partition, query.words))
+
+
 def find_pieces(read: Read, partition: Partition, query: ListingQuery) -> tuple[list[str], bool]:
     """Return the matching listings as pieces for `READ_PIECE`, and whether they must still be searched for the words.
 
@@ -68,19 +83,24 @@ def _plan(read: Read, partition: Partition, query: ListingQuery) -> tuple[search
     """Return how to search, and the parameters of the statement."""
     shape = search_sql.build_shape(query)
     values = (*partition, *search_sql.build_parameters(query))
-    indexed = read(sql.IS_INDEXED, partition)[0][0] == 1  # completely; 2 means that indexing is not finished
-    if indexed and query.words:
-        ids = read(_FIND_WORDS, (_build_match(partition, query.words), _MAX_MATCHES))
-        if len(ids) < _MAX_MATCHES:
-            if len(ids) >= _MAX_SORTED:
-                shape = _choose_shape(read, partition, query, shape)
-            matches = msgspec.json.encode([listing_id for (listing_id,) in ids]).decode()
-            return msgspec.structs.replace(shape, by_ids=True), (*values, matches)
-    if indexed:
+    if query.ids:
+        values = (*values, msgspec.json.encode(query.ids).decode())
+    elif _is_indexed(read, partition):
+        if query.words:
+            ids = read(_FIND_WORDS, (_build_match(partition, query.words), _MAX_MATCHES))
+            if len(ids) < _MAX_MATCHES:
+                if len(ids) >= _MAX_SORTED:
+                    shape = _choose_shape(read, partition, query, shape)
+                matches = msgspec.json.encode([listing_id for (listing_id,) in ids]).decode()
+                return msgspec.structs.replace(shape, by_ids=True), (*values, matches)
         shape = _choose_shape(read, partition, query, shape)
     if query.words:
         return msgspec.structs.replace(shape, by_terms=True), (*values, *_build_term_values(query))
     return shape, values
+
+
+def _is_indexed(read: Read, partition: Partition) -> bool:
+    return bool(read(sql.IS_INDEXED, partition)[0][0] == 1)  # completely; 2 means that indexing is not finished
 
 
 def _choose_shape(read: Read, partition: Partition, query: ListingQuery, shape: search_sql.Shape) -> search_sql.Shape:
