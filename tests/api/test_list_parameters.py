@@ -132,7 +132,7 @@ def test_updated_since_includes_its_own_second(harness: Harness) -> None:
 
 INVALID_TIME = "updated_since must be YYYY-MM-DD HH:MM:SS, YYYY-MM-DDTHH:MM:SSZ or YYYY-MM-DD, in UTC"
 INVALID_SORT = "sort must be one of id, created_at, updated_at, price, title (prefix - for descending order)"
-INVALID_INCLUDE = "include must be all or a comma-separated list of district, latitude, longitude, deleted_at"
+INVALID_INCLUDE = "include must be all or a comma-separated list of district, latitude, longitude, deleted_at, etag"
 BAD_VALUES = {
     "limit=0": 'limit must be an integer from 1 to 1000, got "0"',
     "limit=1001": 'limit must be an integer from 1 to 1000, got "1001"',

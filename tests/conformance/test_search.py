@@ -303,6 +303,29 @@ def test_a_search_with_concurrent_edits_returns_a_consistent_snapshot(
     assert run(search_and_edit()) in snapshots
 
 
+@pytest.mark.parametrize("words", [(), ("lamp",)])
+def test_a_count_is_from_the_same_moment_as_its_page(
+    store: Store, run: Run, account: Account, words: tuple[str, ...]
+) -> None:
+    partition, query = (bucket_of(account.id), account.id), ListingQuery(words=words, count=True)
+    ids = run_all(run, [add(store, account, NewListing(title="Lamp", content="c"), random.Random(1)) for _ in range(3)])
+
+    async def write() -> None:
+        for number in range(60):
+            await store.change_listing(ids[1], set_values(is_active=bool(number % 2)))
+
+    async def read_while_writing() -> list[Found]:
+        writing, found = asyncio.ensure_future(write()), []
+        while not writing.done():
+            with suppress(LargeListError):  # it takes too long on a busy machine
+                found.append(await store.find_listings(*partition, query))
+            await asyncio.sleep(0)
+        return found
+
+    totals = [(len(found.listings), found.total) for found in run(read_while_writing())]
+    assert set(totals) == {(2, 2), (3, 3)}
+
+
 def set_values(**change: Any) -> Decide:
     return lambda _: cast("ListingChange", change)
 

@@ -97,7 +97,7 @@ def build_parameters(query: ListingQuery) -> Iterator[Value]:
 
 
 def remove_page(query: ListingQuery) -> ListingQuery:
-    """Return the query of all matches, to count them."""
+    """Return the query of all matches, to count them. Their order does not matter."""
     return replace(query, sort="id", after=None, limit=None)
 
 

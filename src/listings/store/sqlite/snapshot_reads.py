@@ -57,9 +57,9 @@ class SnapshotReads:
 
     async def _count(self, connection: apsw.Connection, partition: Partition, query: ListingQuery) -> int:
         read = partial(self._fetch_any, connection)
-        shape, _ = await self._run(partial(search.plan_count, read, partition, query))
-        if not shape.by_terms:
-            return await self._run(partial(search.count, read, partition, query))
+        plan = await self._run(partial(search.plan_count, read, partition, query))
+        if not plan.shape.by_terms:
+            return await self._run(partial(search.count, read, partition, query, plan))
         total = 0  # the event loop looks for the words, because the thread would block it meanwhile
         async for listings in await self._find(connection, partition, search_sql.remove_page(query)):
             total += len(listings)

@@ -313,13 +313,9 @@ class SqliteStore(ScriptedListingStore, ScriptedAccountStore, ScriptedMemberStor
 
     def _find_and_count(self, partition: Partition, query: ListingQuery) -> tuple[list[Row], int]:
         """Find and count in one transaction."""
-
-        def read() -> tuple[list[Row], int]:
-            return search.find(self._read_any, partition, query), search.count(self._read_any, partition, query)
-
         self._read("BEGIN", ())
         try:
-            return self._read_quickly(read)
+            return self._read_quickly(lambda: search.find_and_count(self._read_any, partition, query))
         finally:
             self._read("COMMIT", ())
 
