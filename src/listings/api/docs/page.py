@@ -1,11 +1,14 @@
 """Render the OpenAPI document as a reference page. Only the forms that send requests need JavaScript."""
 
 import json
+import re
 import textwrap
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
 import jinja2
+from markupsafe import Markup, escape
 
 from listings.api.docs.headers import COMMON_HEADERS, RATE_LIMIT_HEADERS
 from listings.api.docs.operations import ERROR_DOCS
@@ -34,7 +37,10 @@ def render_page(document: Schema, base_url: str) -> bytes:
     """Return the page. Its samples send requests to `base_url`."""
     document = inline_references(document, document["components"]["schemas"])
     operations = {group["name"]: _find_operations(document, group["name"]) for group in document["tags"]}
-    template = build_environment(base_url).get_template("reference.html")
+    environment = build_environment(base_url)
+    objects = [name for name, schema in document["components"]["schemas"].items() if "properties" in schema]
+    environment.filters["link_schemas"] = partial(_link_schemas, objects)
+    template = environment.get_template("reference.html")
     return template.render(document=document, operations=operations).encode()
 
 
@@ -60,6 +66,12 @@ def build_environment(base_url: str) -> jinja2.Environment:
         "type": describe_schema,
     }
     return templates
+
+
+def _link_schemas(names: Iterable[str], text: str) -> Markup:
+    """Return the description of a type as HTML, with links to the schemas that it names."""
+    link = r'<a href="#schema-\1">\1</a>'
+    return Markup(re.sub(rf"\b({'|'.join(names)})\b", link, str(escape(text))))  # noqa: S704 - escaped
 
 
 def _format_literal(value: object) -> str:
