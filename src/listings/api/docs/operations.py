@@ -10,7 +10,7 @@ from listings.api import params
 from listings.api.docs.schemas import FIELD_DOCS
 from listings.domain.errors import Code
 from listings.domain.fields import FIELDS
-from listings.domain.listing_json import EXTRA_FIELDS, Record
+from listings.domain.listing_json import INCLUDED_FIELDS, Record
 
 Tag: TypeAlias = Literal["Listings", "Rate limit"]
 
@@ -53,7 +53,7 @@ class Operation(NamedTuple):
 
 
 _EXAMPLES = {name: FIELD_DOCS[name].example for name in Record.__struct_fields__}
-EXAMPLE_LISTING = {name: value for name, value in _EXAMPLES.items() if name not in EXTRA_FIELDS}
+EXAMPLE_LISTING = {name: value for name, value in _EXAMPLES.items() if name not in INCLUDED_FIELDS}
 """The record in the examples."""
 
 _ETAG = ("ETag",)
