@@ -91,7 +91,8 @@ def build_pieces(shape: search_sql.Shape) -> str:
 
 
 def _plan(read: Read, partition: Partition, query: ListingQuery) -> Plan:
-    shape, more = search_sql.build_shape(query), ()
+    shape = search_sql.build_shape(query)
+    more: Row = ()
     if query.ids:
         more = (_encode_ids(query.ids),)
     elif _is_indexed(read, partition):
