@@ -424,8 +424,12 @@ def test_a_gather_plan_uses_its_index(search_plans: Plans) -> None:
 
 def test_words_are_found_by_an_index(search_plans: Plans) -> None:
     assert "Bitmap Index Scan on listing_words_words" in search_plans.of(postgres_search._FIND_WORDS)  # noqa: SLF001 - the statement
-    by_ids = postgres_search.build_id_search(search_sql.build_shape(ListingQuery(limit=10)))
-    assert "listings_pkey" in search_plans.of(by_ids)
+
+
+def test_ids_are_looked_up_one_by_one(search_plans: Plans) -> None:
+    for statement in {postgres_search.FETCH_PIECE, *map(postgres_search.build_id_search, list_shapes())}:
+        plan = search_plans.of(statement)
+        assert re.search(r"Index Scan using listings_pkey.*\n *Index Cond: \(\(bucket = \$1\) AND \(id = ", plan), plan
 
 
 def test_totals_follow_an_index_without_sorting(search_plans: Plans) -> None:

@@ -5,7 +5,7 @@ switched off in the sessions of searches, and rows to be sorted are collected in
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -39,9 +39,20 @@ _UNINDEXED_STATUS = {
     "deleted": "COALESCE(deleted_at, -1) <> -1",
 }
 _FIND_WORDS = f"SELECT id FROM listing_words WHERE bucket = $1 AND words @> $2 LIMIT {search_sql.MAX_GATHERED}"
-_WITH_WORDS = "id = ANY(ARRAY(SELECT id FROM listing_words WHERE bucket = $1 AND words @> $%d))"
-FETCH_PIECE = f"SELECT {LISTING_COLUMNS} FROM listings WHERE bucket = $1 AND id = ANY($2)"
 SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+def _build_lookups(ids: str, columns: str, conditions: Iterable[str]) -> str:
+    """Return the statement that looks up listings one by one. `ids` is the source of their ids.
+
+    With `id = ANY`, the planner may read the whole bucket. OFFSET 0 separates the lookup from the ids.
+    """
+    where = " AND ".join(["bucket = $1", "id = wanted.id", *conditions])
+    one = f"SELECT {columns} FROM listings WHERE {where} OFFSET 0"
+    return f"SELECT one.* FROM {ids} AS wanted (id) CROSS JOIN LATERAL ({one}) AS one"
+
+
+FETCH_PIECE = _build_lookups("unnest(CAST($2 AS bigint[]))", LISTING_COLUMNS, ())
 
 
 def build_account_words(account_id: int, *texts: str) -> list[str]:
@@ -239,7 +250,8 @@ def build_gather(shape: Shape, columns: str = LISTING_COLUMNS) -> str:
 
     Its parameters are those of `build_walk`.
     """
-    return _build_sorted(_build_conditions(shape), shape, columns)
+    found = f"SELECT {LISTING_COLUMNS} FROM listings WHERE {' AND '.join(_build_conditions(shape))}"
+    return _build_sorted(found, shape, columns)
 
 
 @lru_cache(maxsize=2048)
@@ -248,8 +260,8 @@ def build_id_search(shape: Shape, columns: str = LISTING_COLUMNS) -> str:
 
     Its parameters are those of `build_walk`, followed by the array of ids.
     """
-    number = search_sql.find_limit_number(shape) + shape.has_limit
-    return _build_sorted(_build_id_conditions(shape, f"id = ANY(${number})"), shape, columns)
+    ids = f"unnest(CAST(${search_sql.find_limit_number(shape) + shape.has_limit} AS bigint[]))"
+    return _build_sorted(_build_lookups(ids, LISTING_COLUMNS, _build_unindexed_conditions(shape)), shape, columns)
 
 
 def build_word_search(shape: Shape, columns: str = LISTING_COLUMNS) -> str:
@@ -257,15 +269,16 @@ def build_word_search(shape: Shape, columns: str = LISTING_COLUMNS) -> str:
 
     Its parameters are those of `build_walk`, followed by the array of words.
     """
-    conditions = _build_id_conditions(shape, _WITH_WORDS % search_sql.find_limit_number(shape))
-    return f"SELECT {columns} FROM listings WHERE {' AND '.join(conditions)}"
+    number = search_sql.find_limit_number(shape)
+    ids = f"(SELECT id FROM listing_words WHERE bucket = $1 AND words @> ${number} OFFSET 0)"
+    return _build_lookups(ids, columns, _build_unindexed_conditions(shape))
 
 
-def _build_id_conditions(shape: Shape, with_id: str) -> list[str]:
-    """Return the conditions of a search, written so that only the primary key can serve them."""
+def _build_unindexed_conditions(shape: Shape) -> list[str]:
+    """Return the conditions of a search, written so that no index can serve any of them."""
     filters = [_UNINDEXED[name] % number for number, name in enumerate(shape.filters, 3)]
     status = [] if shape.status == "all" else [_UNINDEXED_STATUS[shape.status]]
-    return ["bucket = $1", "account_id + 0 = $2", with_id, *status, *filters]
+    return ["account_id + 0 = $2", *status, *filters]
 
 
 def _build_conditions(shape: Shape) -> list[str]:
@@ -280,8 +293,7 @@ def _build_conditions(shape: Shape) -> list[str]:
     return conditions
 
 
-def _build_sorted(conditions: list[str], shape: Shape, columns: str) -> str:
-    found = f"SELECT {LISTING_COLUMNS} FROM listings WHERE {' AND '.join(conditions)}"
+def _build_sorted(found: str, shape: Shape, columns: str) -> str:
     where = "".join(f"WHERE {condition} " for condition in search_sql.build_cursor_conditions(shape))
     order = search_sql.build_order(shape)
     return f"WITH found AS MATERIALIZED ({found}) SELECT {columns} FROM found {where}{order}"
