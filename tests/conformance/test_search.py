@@ -185,7 +185,9 @@ def random_queries(count: int) -> Iterator[ListingQuery]:
             sort=chance.choice(tuple(SORTED_BY)),
             descending=chance.random() < 0.5,
             limit=chance.choice((None, 1, 7, 100)),
-            ids=tuple(1024 * chance.randrange(1, 150) + 1 for _ in range(100)) if chance.random() < 0.15 else (),
+            ids=tuple(1024 * number + 1 for number in chance.sample(range(1, 150), 100))
+            if chance.random() < 0.15
+            else (),
             count=chance.random() < 0.3,
         )
 

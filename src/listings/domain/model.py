@@ -101,7 +101,7 @@ class ListingQuery(msgspec.Struct, frozen=True, kw_only=True):
     descending: bool = True
     limit: int | None = None
     after: tuple[str | int, int] | None = None  # the cursor of the last listing on the previous page
-    ids: tuple[int, ...] = ()
+    ids: tuple[int, ...] = ()  # distinct
     count: bool = False  # whether to count the listings that match the filters
 
     def cursor_of(self, listing: "Listing") -> tuple[str | int, int]:
