@@ -129,16 +129,16 @@ def test_a_list_with_a_count_has_a_tag_of_its_own(alice: Client) -> None:
 
 
 @pytest.mark.every_engine
-@pytest.mark.parametrize("query", ["", "&q=brass", "&limit=5", "&q=brass&limit=5", "&sort=title"])
-def test_a_large_list_has_its_count(harness: Harness, query: str) -> None:
+def test_a_large_list_has_its_count(harness: Harness) -> None:
     alice = harness.person("alice")
     create_lamps(harness, alice)
-    reply = harness.fetch("GET", f"{LISTINGS}?count=true{query}", key=alice.key)
-    assert reply.headers[COUNT.lower()] == ("8" if "q=" in query else "12")
-    link = re.findall("<(.*)>", reply.headers.get("link", ""))
-    assert bool(link) == ("limit" in query)
-    if link:
-        assert harness.fetch("GET", link[0], key=alice.key).headers[COUNT.lower()] == reply.headers[COUNT.lower()]
+    for query in ("", "&q=brass", "&limit=5", "&q=brass&limit=5", "&sort=title"):
+        reply = harness.fetch("GET", f"{LISTINGS}?count=true{query}", key=alice.key)
+        assert reply.headers[COUNT.lower()] == ("8" if "q=" in query else "12")
+        link = re.findall("<(.*)>", reply.headers.get("link", ""))
+        assert bool(link) == ("limit" in query)
+        if link:
+            assert harness.fetch("GET", link[0], key=alice.key).headers[COUNT.lower()] == reply.headers[COUNT.lower()]
 
 
 def test_a_count_is_exact_up_to_a_thousand() -> None:

@@ -131,9 +131,9 @@ def test_every_count_uses_its_index(reader: apsw.Connection) -> None:
         assert f"INDEX {shape.index} (bucket=? AND account_id=?" in plan, (shape, plan)
 
 
-@pytest.mark.parametrize("by_terms", [False, True])
-def test_ids_are_looked_up_one_by_one(reader: apsw.Connection, by_terms: bool) -> None:  # noqa: FBT001 - a parameter
-    for status, sort, after in product(("active", "inactive", "deleted", "all"), SORTED_BY, (None, (1, 1))):
+def test_ids_are_looked_up_one_by_one(reader: apsw.Connection) -> None:
+    states = ("active", "inactive", "deleted", "all")
+    for status, sort, after, by_terms in product(states, SORTED_BY, (None, (1, 1)), (False, True)):
         query = ListingQuery(status=status, sort=sort, ids=(1, 2), type="job", after=after, limit=5)  # type: ignore[arg-type]
         shape = replace(search_sql.build_shape(query), by_terms=by_terms)
         plan = get_plan(reader, search_sql.build_search(shape))
