@@ -351,7 +351,11 @@ def build_examples() -> Iterator[tuple[str, str, str, dict[str, Any]]]:
                 yield path, method, name, first | {"headers": {name: example}}
             elif parameter["in"] == "query" and example is not None:
                 value = (
-                    example if isinstance(example, str) else ",".join(example) if isinstance(example, list) else example
+                    example
+                    if isinstance(example, str)
+                    else ",".join(map(str, example))
+                    if isinstance(example, list)
+                    else example
                 )
                 text = str(value).lower() if isinstance(value, bool) else str(value)
                 yield path, method, name, first | {"params": {name: text}}

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from listings.api.body_files import BodyFile
-from listings.contract.listings import AddResult
+from listings.contract.listings import MAX_COUNTED, AddResult
 from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain import fields
 from listings.domain.errors import STATUS, Code, Problem, Unavailable
@@ -114,6 +114,11 @@ def format_next_page(url: str, cursor: str) -> bytes:
     return f'link: <{url}>; rel="next"\r\nx-next-cursor: {cursor}\r\n'.encode()
 
 
+def format_total(total: int) -> bytes:
+    """Return X-Total-Count, how many listings match the filters of a list (decision G17)."""
+    return f"x-total-count: {total if total <= MAX_COUNTED else f'{MAX_COUNTED}+'}\r\n".encode()
+
+
 def build_not_modified_response(tag: str) -> Response:
     """Return a 304: the client's copy is current (RFC 9110, 15.4.5)."""
     return Response(304, b"", tag=tag)
@@ -145,9 +150,8 @@ def build_representation(listing: Listing, headers: bytes) -> Response:
 
 
 def format_etag(listing: Listing, include: frozenset[str] = NO_EXTRA_FIELDS) -> str:
-    """Return the entity tag: the listing's version, its views and the included fields (decision G35)."""
-    more = "-".join(["", *sorted(include)]) if include else ""
-    return f'"v{listing.version}.{listing.view_count}{more}"'
+    """Return the entity tag: that of the listing and the included fields (decision G35)."""
+    return f'{listing.etag[:-1]}-{"-".join(sorted(include))}"' if include else listing.etag
 
 
 def build_problem_response(problem: Problem, decision: RateLimitDecision | None = None) -> Response:

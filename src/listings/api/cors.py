@@ -8,8 +8,8 @@ from listings.api.request import Request
 ANY = "*"
 _EXPOSED = (
     "etag, idempotent-replayed, link, location, retry-after, x-request-id, x-error-code, x-ignored-fields, "
-    "x-ignored-parameters, x-next-cursor, preference-applied, ratelimit, ratelimit-policy, x-ratelimit-limit, "
-    "x-ratelimit-remaining, x-ratelimit-reset"
+    "x-ignored-parameters, x-next-cursor, x-total-count, preference-applied, ratelimit, ratelimit-policy, "
+    "x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset"
 )
 _PREFLIGHT = (
     "access-control-allow-methods: {methods}\r\n"

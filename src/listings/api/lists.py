@@ -15,6 +15,7 @@ from listings.contract.listings import LargeListError
 from listings.domain.errors import Unavailable
 from listings.domain.model import Caller
 from listings.service import Services
+from listings.service.listings import LargePage
 
 MAX_FILE_BYTES = 4 * 1024 * 1024 * 1024
 _CONCURRENT = 2  # large lists that are read at the same time
@@ -76,7 +77,7 @@ class Lists:
         if wanted is not PLAIN:
             page = await self._services.listings.find(request.caller, wanted.query)
             body = codec.encode_list(page.listings, wanted.include)
-            return Response(200, body, self._format_next_page(wanted, page.next_cursor), tag=tag)
+            return Response(200, body, self._format_page(wanted, page.next_cursor, page.total), tag=tag)
         body = codec.encode_list(await self._services.listings.list_active(request.caller))
         response = codec.with_head(Response(200, body, tag=tag))
         request.cache.store(request.caller.account_id, revision, WHOLE_LIST, response)
@@ -132,15 +133,15 @@ class Lists:
         turn = self._turns.setdefault(caller.account_id, asyncio.Lock())
         async with turn, self._slots:
             del self._waiting[caller.account_id, wanted.pairs]
-            next_cursor = await self._write(file, caller, wanted)
-        body, headers = await file.finish(), self._format_next_page(wanted, next_cursor)
+            page = await self._write(file, caller, wanted)
+        body, headers = await file.finish(), self._format_page(wanted, page.next_cursor, page.total)
         response = Response(200, b"", headers, tag=tag, file=file)
         if body is not None:  # it only took long to find
             response = Response(200, body, headers, tag=tag)
         return codec.with_head(response)
 
-    async def _write(self, file: BodyFile, caller: Caller, wanted: ListRequest) -> Cursor | None:
-        """Write the list. Return the cursor of the next page, if there is one."""
+    async def _write(self, file: BodyFile, caller: Caller, wanted: ListRequest) -> LargePage:
+        """Write the list. Return its page, which has been read to its end."""
         separator = b""
         await file.write(codec.LIST_BEGIN)
         async with self._services.listings.read(caller, wanted.query) as page:
@@ -148,11 +149,11 @@ class Lists:
                 await file.write(separator + codec.encode_records(listings, wanted.include))
                 separator = b","
         await file.write(codec.LIST_END)
-        return page.next_cursor
+        return page
 
-    def _format_next_page(self, wanted: ListRequest, last: Cursor | None) -> bytes:
+    def _format_page(self, wanted: ListRequest, last: Cursor | None, total: int | None) -> bytes:
+        headers = b"" if total is None else codec.format_total(total)
         if last is None:
-            return b""
-        return codec.format_next_page(
-            *wanted.build_next_page(self._services.about.base_url + codec.LISTINGS_PATH, last)
-        )
+            return headers
+        url, cursor = wanted.build_next_page(self._services.about.base_url + codec.LISTINGS_PATH, last)
+        return headers + codec.format_next_page(url, cursor)

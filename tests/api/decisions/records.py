@@ -57,7 +57,8 @@ CASES = [
         "a field that cannot be included is rejected",
         send("GET", "/{own}?include=title"),
         expect=invalid(
-            'include must be all or a comma-separated list of district, latitude, longitude, deleted_at, got "title"'
+            "include must be all or a comma-separated list of district, latitude, longitude, deleted_at, etag, "
+            'got "title"'
         ),
     ),
     stored_case(

@@ -174,8 +174,10 @@ _QUERY_EXAMPLES: Mapping[str, object] = {
     "price_min": 100,
     "price_max": 1999.5,
     "updated_since": "2026-11-21 06:54:32",
+    "ids": [1025, 2049],
     "sort": "-updated_at",
     "include": ["district", "deleted_at"],
+    "count": True,
     "dry_run": True,
 }
 

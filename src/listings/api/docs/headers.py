@@ -125,6 +125,12 @@ _RESPONSE_HEADERS: Mapping[str, _Header] = {
         f'<{codec.LISTINGS_PATH}?limit=100&cursor=eyJ2IjoxfQ>; rel="next"',
     ),
     "X-Next-Cursor": _Header("The `cursor` of the next page. Not sent with the last page.", _STRING, "eyJ2IjoxfQ"),
+    "X-Total-Count": _Header(
+        "Number of listings that match the filters, on all pages together: exact up to 1,000, otherwise `1000+`. Sent "
+        "with `count=true`.",
+        _STRING | {"pattern": r"^(?:[0-9]{1,3}|1000\+?)$"},
+        "42",
+    ),
     "Idempotent-Replayed": _Header(
         "The write was applied before; this is its first response.", _STRING | {"const": "true"}, "true"
     ),

@@ -10,7 +10,7 @@ from listings.api import params
 from listings.api.docs.schemas import FIELD_DOCS
 from listings.domain.errors import Code
 from listings.domain.fields import FIELDS
-from listings.domain.listing_json import EXTRA_FIELDS, Record
+from listings.domain.listing_json import INCLUDED_FIELDS, Record
 
 Tag: TypeAlias = Literal["Listings", "Rate limit"]
 
@@ -53,7 +53,7 @@ class Operation(NamedTuple):
 
 
 _EXAMPLES = {name: FIELD_DOCS[name].example for name in Record.__struct_fields__}
-EXAMPLE_LISTING = {name: value for name, value in _EXAMPLES.items() if name not in EXTRA_FIELDS}
+EXAMPLE_LISTING = {name: value for name, value in _EXAMPLES.items() if name not in INCLUDED_FIELDS}
 """The record in the examples."""
 
 _ETAG = ("ETag",)
@@ -80,14 +80,17 @@ LIST = Operation(
     tag="Listings",
     summary="List your listings",
     description=(
-        "Returns all your active listings, newest first. Parameters filter, sort and page the list. With `limit`, the "
-        "`Link` header has the URL of the next page. Pagination is keyset-based: creating or deleting other listings "
-        "meanwhile does not make pages skip or repeat one. Unknown parameters are ignored and named in "
-        "`X-Ignored-Parameters`."
+        "Returns all your active listings, newest first. Parameters filter, sort and page the list. With `limit`, "
+        "`Link` has the URL of the next page and `X-Next-Cursor` its cursor. Pagination is keyset-based: creating or "
+        "deleting other listings meanwhile does not make pages skip or repeat one. Unknown parameters are ignored and "
+        "named in `X-Ignored-Parameters`."
     ),
     responses=(
         Success(
-            "The listings.", "Listings", {"listings": [EXAMPLE_LISTING]}, headers=(*_ETAG, "Link", "X-Next-Cursor")
+            "The listings.",
+            "Listings",
+            {"listings": [EXAMPLE_LISTING]},
+            headers=(*_ETAG, "Link", "X-Next-Cursor", "X-Total-Count"),
         ),
         _NOT_MODIFIED,
     ),
@@ -421,8 +424,8 @@ _ALL_EXTRAS = f"{', '.join(params.EXTRAS[:-1])} and {params.EXTRAS[-1]}"
 PARAMETER_DESCRIPTIONS: Mapping[str, str] = {
     "limit": "Maximum number of listings per page. Without it, all listings are returned.",
     "cursor": (
-        "Start of the page: an opaque string from the `Link` header of the previous page. It works only with the same "
-        "filters and sort order. Cursors never expire."
+        "Start of the page: an opaque string from `X-Next-Cursor`, or from the URL in `Link`, of the previous page. It "
+        "works only with the same filters and sort order. Cursors never expire."
     ),
     "status": "State of the listings.",
     "type": "Only listings of this type.",
@@ -439,7 +442,15 @@ PARAMETER_DESCRIPTIONS: Mapping[str, str] = {
         "with `status=all` and `include=deleted_at`."
     ),
     "sort": "Sort key; a leading - means descending. Default: newest first.",
-    "include": f"Additional fields, separated by commas; `all` means {_ALL_EXTRAS}.",
+    "ids": (
+        f"Only the listings with these ids: at most {params.MAX_IDS}, separated by commas. Those of other accounts and "
+        "those that do not exist are left out."
+    ),
+    "count": "Whether to return the number of listings on all pages in `X-Total-Count`.",
+    "include": (
+        f"Additional fields, separated by commas; `all` means {_ALL_EXTRAS}. `etag` is the tag of each listing, for "
+        "`If-Match` and `if_match`."
+    ),
     "dry_run": "Check everything but store nothing. Returns what would happen, or the error.",
 }
 """Every query parameter."""

@@ -4,14 +4,16 @@ The guides share its layout, and its contents link to them.
 """
 
 import json
+import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, partial
 from importlib.resources import files
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import jinja2
+from markupsafe import Markup, escape
 
 from listings.api.docs.headers import COMMON_HEADERS, RATE_LIMIT_HEADERS
 from listings.api.docs.links import Links
@@ -57,7 +59,10 @@ def render_page(document: Schema, base_url: str, links: Links = _NO_LINKS) -> by
     """Return the reference page. Its samples send requests to `base_url`."""
     document = inline_references(document, document["components"]["schemas"])
     operations = {group["name"]: _find_operations(document, group["name"]) for group in document["tags"]}
-    template = build_environment(base_url, links).get_template("reference.html")
+    environment = build_environment(base_url, links)
+    objects = [name for name, schema in document["components"]["schemas"].items() if "properties" in schema]
+    environment.filters["link_schemas"] = partial(_link_schemas, objects)
+    template = environment.get_template("reference.html")
     return template.render(document=document, operations=operations).encode()
 
 
@@ -87,6 +92,12 @@ def build_environment(base_url: str, links: Links = _NO_LINKS) -> jinja2.Environ
         "type": describe_schema,
     }
     return templates
+
+
+def _link_schemas(names: Iterable[str], text: str) -> Markup:
+    """Return the description of a type as HTML, with links to the schemas that it names."""
+    link = r'<a href="#schema-\1">\1</a>'
+    return Markup(re.sub(rf"\b({'|'.join(names)})\b", link, str(escape(text))))  # noqa: S704 - escaped
 
 
 def _format_literal(value: object) -> str:
