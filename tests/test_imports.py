@@ -13,6 +13,7 @@ ONLY_IN = {
     "click": {"listings.cli"},
     "hiredis": {"listings.ratelimit"},
     "httptools": {"listings.http"},
+    "isal": {"listings.api"},
     "jinja2": {"listings.api.docs", "listings.site"},
     "opentelemetry": {"listings.telemetry"},
     "prometheus_client": {"listings.telemetry"},
