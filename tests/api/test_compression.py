@@ -1,0 +1,320 @@
+"""Bodies that are compressed with gzip for the clients that accept it (decision G41)."""
+
+import asyncio
+import gzip
+import json
+import random
+import zlib
+from pathlib import Path
+from time import thread_time
+from typing import Any
+
+import pytest
+
+from listings.api import compression, lists
+from listings.api.compression import parse_accept_encoding
+from tests.api.helpers import LISTINGS
+from tests.api.test_large_lists import count_files, create_lamps
+from tests.harness import Harness, Person, Reply, fetch
+
+GZIP = {"Accept-Encoding": "gzip"}
+LONG = {"title": "Lamp", "content": "Brass, with a green shade. " * 60}
+DOCS = ("/docs", "/openapi.json", "/docs/reference.css", "/docs/reference.js")
+
+
+@pytest.fixture
+def alice(harness: Harness) -> Person:
+    return harness.person("alice")
+
+
+@pytest.fixture
+def path(harness: Harness, alice: Person) -> str:
+    """The path of a long listing."""
+    created = harness.fetch("POST", LISTINGS, key=alice.key, json=LONG)
+    return f"{LISTINGS}/{created.json()['id']}"
+
+
+def unpack(reply: Reply) -> bytes:
+    """Return the plain body of a compressed response."""
+    assert (reply.status, reply.headers["content-encoding"]) == (200, "gzip")
+    assert int(reply.headers["content-length"]) == len(reply.body)
+    return gzip.decompress(reply.body)
+
+
+def assert_plain(reply: Reply) -> None:
+    assert "content-encoding" not in reply.headers
+    assert not reply.body.startswith(b"\x1f\x8b")
+    assert not reply.headers.get("etag", "").endswith('-gzip"')
+
+
+# Which bodies
+
+
+@pytest.mark.decision("G41")
+@pytest.mark.every_engine
+@pytest.mark.parametrize("query", ["", "?include=all", "?limit=5"])
+def test_a_body_is_the_plain_one_compressed(harness: Harness, alice: Person, path: str, query: str) -> None:
+    for target in (LISTINGS + query, path + query):
+        plain = harness.fetch("GET", target, key=alice.key)
+        packed = [harness.fetch("GET", target, key=alice.key, headers=GZIP) for _ in range(2)]
+        assert [unpack(reply) for reply in packed] == [plain.body] * 2
+        assert len(packed[0].body) * 4 < len(plain.body)
+        assert packed[0].headers["etag"] == f'{plain.headers["etag"][:-1]}-gzip"'
+        assert packed[0].headers["vary"] == plain.headers["vary"] == "accept-encoding"
+        head = harness.fetch("HEAD", target, key=alice.key, headers=GZIP)
+        varying = dict.fromkeys(["x-request-id", "ratelimit", "x-ratelimit-remaining", "x-ratelimit-reset"], "")
+        assert (head.body, head.headers | varying) == (b"", packed[1].headers | varying)
+        assert_plain(plain)
+
+
+@pytest.mark.parametrize("target", DOCS)
+def test_the_docs_are_compressed(harness: Harness, target: str) -> None:
+    plain, packed = harness.fetch("GET", target), harness.fetch("GET", target, headers=GZIP)
+    assert unpack(packed) == plain.body
+    assert packed.headers["content-type"] == plain.headers["content-type"]
+    same = harness.fetch("GET", target, headers=GZIP | {"If-None-Match": packed.headers["etag"]})
+    assert (same.status, same.headers["vary"]) == (304, "accept-encoding")
+
+
+def test_bodies_from_one_kibibyte_on_are_compressed(harness: Harness, alice: Person, path: str) -> None:
+    size = len(harness.fetch("GET", path, key=alice.key).body)
+    for target in (1023, 1024):
+        change = {"content": LONG["content"][: len(LONG["content"]) - size + target]}
+        harness.fetch("PATCH", path, key=alice.key, json=change)
+        assert len(harness.fetch("GET", path, key=alice.key).body) == target
+        packed = harness.fetch("GET", path, key=alice.key, headers=GZIP)
+        assert ("content-encoding" in packed.headers) is (target == 1024)
+        assert packed.headers["vary"] == "accept-encoding"
+
+
+def test_the_result_of_a_batch_is_compressed(harness: Harness, alice: Person) -> None:
+    body = {"operations": [{"op": "delete", "id": number} for number in range(1, 50)]}
+    plain, packed = (
+        harness.fetch("POST", f"{LISTINGS}/batch", key=alice.key, json=body, headers=headers) for headers in ({}, GZIP)
+    )
+    assert unpack(packed) == plain.body
+    assert "etag" not in packed.headers
+
+
+def test_errors_and_pages_are_never_compressed(harness: Harness, alice: Person) -> None:
+    both = {"Accept-Encoding": "gzip, identity;q=0"}
+    error = harness.fetch("POST", LISTINGS, key=alice.key, json={}, headers=both)
+    assert (error.status, "vary" in error.headers) == (400, False)
+    page = harness.fetch("GET", "/sign-in", headers=both | {"Accept": "text/html"})
+    assert (page.status, len(page.body) > 1024) == (200, True)
+    for reply in (error, page, harness.fetch("GET", LISTINGS, headers=both)):
+        assert_plain(reply)
+
+
+# Accept-Encoding
+
+
+@pytest.mark.decision("G41")
+@pytest.mark.parametrize(
+    ("value", "small", "large"),
+    [
+        ("gzip", False, True),
+        ("br, GZip;Q=0.001", False, True),
+        ("x-gzip", False, True),
+        ("*", False, True),
+        ("gzip;q=1.000, identity;q=1", False, True),
+        ("gzip ; q=0.5,, *;q=0.5", False, True),
+        ("gzip;q=0.5, identity;q=0.6", False, False),
+        ("gzip;q=0.5, *", False, False),
+        ("identity;q=0, gzip", True, True),
+        ("*;q=0, gzip;q=0.1", True, True),
+        ("identity;q=0, *", True, True),
+        ("", False, False),
+        ("identity", False, False),
+        ("br, deflate", False, False),
+        ("gzip;q=0, *", False, False),
+        ("gzip;q=0.000", False, False),
+        ("*;q=0", False, False),
+        ("identity;q=0", False, False),
+        ("gzip;q=2", False, False),
+        ("gzip;q=0.5555", False, False),
+        ("gzip;level=9", False, False),
+        ("gzip deflate", False, False),
+        ("gzip, \xff", False, False),
+    ],
+)
+def test_accept_encoding_chooses_the_encoding(value: str, *, small: bool, large: bool) -> None:
+    least = parse_accept_encoding(value).min_bytes
+    assert [least is not None and size >= least for size in (1023, 1024)] == [small, large]
+
+
+def test_repeated_headers_are_one_list(harness: Harness, alice: Person, path: str) -> None:
+    key = (b"x-api-key", alice.key.encode())
+    sent = [key, (b"accept-encoding", b"identity;q=0"), (b"accept-encoding", b"gzip")]
+    unpack(harness.run(fetch(harness.application, "GET", path, sent, [b""])))
+
+
+def test_a_refused_identity_compresses_small_bodies_but_no_304(harness: Harness, alice: Person) -> None:
+    headers = {"Accept-Encoding": "gzip, identity;q=0"}
+    reply = harness.fetch("GET", LISTINGS, key=alice.key, headers=headers)
+    assert unpack(reply) == b'{"listings":[]}'
+    same = harness.fetch("GET", LISTINGS, key=alice.key, headers=headers | {"If-None-Match": reply.headers["etag"]})
+    assert (same.status, same.body, "content-encoding" in same.headers) == (304, b"", False)
+
+
+# Entity tags
+
+
+@pytest.mark.decision("G41")
+@pytest.mark.parametrize(
+    ("accepted", "sent", "status"),
+    [
+        ("gzip", "gzip", 304),
+        ("gzip", "plain", 304),  # the client accepts this encoding too
+        ("gzip, identity;q=0", "gzip", 304),
+        ("gzip, identity;q=0", "plain", 200),
+        ("identity", "gzip", 200),
+        ("identity", "plain", 304),
+        ("gzip;q=0.5, identity", "gzip", 304),
+    ],
+)
+def test_a_304_names_a_tag_of_an_encoding_that_the_client_accepts(
+    harness: Harness, alice: Person, path: str, accepted: str, sent: str, status: int
+) -> None:
+    for target in (path, LISTINGS, "/openapi.json"):
+        plain = harness.fetch("GET", target, key=alice.key).headers["etag"]
+        tag = f'{plain[:-1]}-gzip"' if sent == "gzip" else plain
+        headers = {"Accept-Encoding": accepted, "If-None-Match": f"W/{tag}"}
+        reply = harness.fetch("GET", target, key=alice.key, headers=headers)
+        assert reply.status == status
+        assert (reply.headers["etag"] == tag) is (status == 304)
+        assert reply.headers["vary"] == "accept-encoding"
+
+
+@pytest.mark.decision("G41")
+def test_if_match_ignores_the_encoding(harness: Harness, alice: Person, path: str) -> None:
+    def get_tag() -> str:
+        return harness.fetch("GET", path, key=alice.key, headers=GZIP).headers["etag"]
+
+    stale = get_tag()
+    writes = [harness.fetch("PATCH", path, key=alice.key, json={"price": 5}, headers={"If-Match": stale}).status]
+    writes += [harness.fetch("PATCH", path, key=alice.key, json={"price": 6}, headers={"If-Match": stale}).status]
+    step = {"op": "update", "id": int(path.rpartition("/")[2]), "changes": {"price": 7}, "if_match": get_tag()}
+    for _ in range(2):
+        (result,) = harness.fetch("POST", f"{LISTINGS}/batch", key=alice.key, json={"operations": [step]}).json()[
+            "results"
+        ]
+        writes.append(result["status"])
+    assert writes == [200, 412, 200, 412]
+
+
+def test_a_compressed_representation_has_the_tag_of_its_encoding(harness: Harness, alice: Person, path: str) -> None:
+    headers = GZIP | {"Prefer": "return=representation"}
+    reply = harness.fetch("PATCH", path, key=alice.key, json={"price": 5}, headers=headers)
+    assert json.loads(unpack(reply))["price"] == 5
+    assert reply.headers["etag"] == harness.fetch("GET", path, key=alice.key, headers=GZIP).headers["etag"]
+
+
+# Cache
+
+
+def test_a_cached_response_is_compressed_once_and_both_forms_count(
+    harness: Harness, alice: Person, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = harness.application._response_cache  # noqa: SLF001 - no response shows it
+    plain = harness.fetch("GET", path, key=alice.key)
+    before = cache.bytes
+    packed = harness.fetch("GET", path, key=alice.key, headers=GZIP)
+    assert cache.bytes == before + 1024 + len(packed.body)
+    page = harness.fetch("GET", "/docs", headers=GZIP)
+    monkeypatch.setattr(compression, "build_compressor", None)  # fails if it is called
+    assert harness.fetch("GET", path, key=alice.key, headers=GZIP).body == packed.body
+    assert harness.fetch("GET", "/docs", headers=GZIP).body == page.body
+    assert harness.fetch("GET", path, key=alice.key).body == plain.body
+    monkeypatch.undo()
+    harness.fetch("PATCH", path, key=alice.key, json={"title": "Stand"})
+    assert b"Stand" in unpack(harness.fetch("GET", path, key=alice.key, headers=GZIP))
+
+
+def test_no_path_leads_to_the_compressed_form_in_the_cache(harness: Harness, alice: Person, path: str) -> None:
+    unpack(harness.fetch("GET", path, key=alice.key, headers=GZIP))
+    for suffix in ("-gzip", "/gzip", "%2Fgzip", "%2fgzip"):
+        assert harness.fetch("GET", path + suffix, key=alice.key).status == 404
+    assert harness.fetch("GET", f"{LISTINGS}/%2Fgzip", key=alice.key).status == 404
+
+
+# Large bodies
+
+
+def build_text(size: int) -> str:
+    """Return text that compresses slowly."""
+    return random.Random(1).randbytes(size // 2).hex()
+
+
+def test_a_body_in_memory_is_compressed_without_blocking_the_event_loop(harness: Harness) -> None:
+    response = compression.Response(200, build_text(256 * 1024).encode(), tag='"v1.0"')
+    cache, encodings = harness.application._response_cache, parse_accept_encoding("gzip")  # noqa: SLF001 - see above
+    compressor = compression.Compressor()
+
+    async def measure() -> float:
+        started = thread_time()
+        await compressor.compress(response, encodings, cache)
+        return thread_time() - started
+
+    assert min(harness.run(measure()) for _ in range(5)) < 0.005
+
+
+def test_larger_bodies_in_memory_are_compressed_in_few_threads(
+    harness: Harness, alice: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compression, "_MAX_PENDING", 2)
+    content = build_text(100_000) + "\x01" * 300  # below the limit of the field
+    monkeypatch.setattr(compression, "_MAX_BYTES_ON_LOOP", 64 * 1024)
+    created = harness.fetch("POST", LISTINGS, key=alice.key, json=LONG | {"content": content[:100_000]})
+    target = f"{LISTINGS}/{created.json()['id']}?include=all"
+    plain = harness.fetch("GET", target, key=alice.key)
+    headers = [(b"x-api-key", alice.key.encode()), (b"accept-encoding", b"gzip")]
+
+    async def read() -> list[Reply]:
+        return await asyncio.gather(*[fetch(harness.application, "GET", target, headers, [b""]) for _ in range(5)])
+
+    replies = harness.run(read())
+    packed = [reply for reply in replies if "content-encoding" in reply.headers]
+    assert {unpack(reply) for reply in packed} == {plain.body}
+    assert 2 <= len(packed) < 5
+    assert {reply.body for reply in replies if reply not in packed} == {plain.body}
+
+
+@pytest.mark.every_engine
+@pytest.mark.decision("G41")
+def test_a_large_list_is_compressed_into_a_file_of_its_own(
+    harness: Harness, tmp_path: Path, alice: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_lamps(harness, alice)
+
+    async def read(*sent: dict[str, str]) -> list[Any]:
+        tasks = [
+            fetch(harness.application, "GET", LISTINGS, [(b"x-api-key", alice.key.encode()), *encode(one)], [b""])
+            for one in sent
+        ]
+        return await asyncio.gather(*tasks)
+
+    plain, *packed = harness.run(read({}, GZIP, GZIP, GZIP))
+    assert {unpack(reply) for reply in packed} == {plain.body}
+    assert packed[0].headers["etag"] == f'{plain.headers["etag"][:-1]}-gzip"'
+    assert plain.headers["vary"] == packed[0].headers["vary"] == "accept-encoding"
+    assert count_files(tmp_path) == 2
+    folder = harness.application._lists._folder  # noqa: SLF001 - no response shows it
+    assert folder.bytes == len(plain.body) + len(packed[0].body)
+    head = harness.fetch("HEAD", LISTINGS, key=alice.key, headers=GZIP)
+    assert (head.body, head.headers["content-length"]) == (b"", str(len(packed[0].body)))
+    harness.application._lists.clear()  # noqa: SLF001 - instead of waiting
+    assert (folder.bytes, count_files(tmp_path)) == (0, 0)
+    monkeypatch.setattr(lists, "_MAX_PENDING_PER_ACCOUNT", 0)
+    assert harness.fetch("GET", LISTINGS, key=alice.key, headers=GZIP).status == 503
+
+
+def encode(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+
+
+def test_the_format_is_that_of_gzip() -> None:
+    compressor = compression.build_compressor()
+    packed = compressor.compress(b"brass") + compressor.flush()
+    assert packed[:8] == b"\x1f\x8b\x08\x00\x00\x00\x00\x00"  # no time: the same body has the same bytes
+    assert zlib.decompress(packed, wbits=31) == b"brass"
