@@ -239,9 +239,9 @@ def test_an_allowed_origin_may_read_the_headers_of_the_api(shop: Harness) -> Non
     assert sent | {"etag", "link", "idempotent-replayed"} <= exposed
 
 
-@pytest.mark.parametrize(
-    "origin",
-    [
+def test_other_origins_are_not_allowed(shop: Harness) -> None:
+    key = shop.cast().alice.key
+    for origin in (
         "https://other.example",
         "http://shop.example",
         "https://shop.example:8443",
@@ -251,13 +251,11 @@ def test_an_allowed_origin_may_read_the_headers_of_the_api(shop: Harness) -> Non
         "null",
         "*",
         "",
-    ],
-)
-def test_other_origins_are_not_allowed(shop: Harness, origin: str) -> None:
-    reply = send_preflight(shop, origin)
-    assert (reply.status, get_cors_headers(reply)) == (405, {"vary": "origin"})
-    reply = shop.fetch("GET", LISTINGS, key=shop.cast().alice.key, headers={"Origin": origin})
-    assert (reply.status, get_cors_headers(reply)) == (200, {"vary": "accept-encoding, origin"})
+    ):
+        reply = send_preflight(shop, origin)
+        assert (reply.status, get_cors_headers(reply)) == (405, {"vary": "origin"})
+        reply = shop.fetch("GET", LISTINGS, key=key, headers={"Origin": origin})
+        assert (reply.status, get_cors_headers(reply)) == (200, {"vary": "accept-encoding, origin"})
 
 
 def test_responses_vary_by_origin_even_without_one(shop: Harness) -> None:
