@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from msgspec import UNSET
 
-from listings.api import codec, compression, cors, params, response_cache
+from listings.api import codec, cors, params, response_cache
 from listings.api.body_files import BodyFile
 from listings.api.codec import MethodNotAllowed, Response
 from listings.api.compression import Compressor
@@ -132,9 +132,8 @@ class Application:
             endpoint = route(request)
             await self._check(request, endpoint)
             response = await endpoint.handle(self._services, request)
-            encodings = request.encodings
-            if encodings is not compression.PLAIN:
-                response = await self._compressor.compress(response, encodings, request.cache)
+            if request.names_encodings:
+                response = await self._compressor.compress(response, request.encodings, request.cache)
         except MethodNotAllowed as wrong_method:  # a name of its own: mypyc gives each variable one type
             if cors.is_preflight(request, self._cors_origins):
                 return cors.build_preflight_response(wrong_method.allowed)

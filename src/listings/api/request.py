@@ -94,9 +94,14 @@ class Request:
         return list(dict.fromkeys(value for value in values if value))
 
     @property
+    def names_encodings(self) -> bool:
+        """Whether Accept-Encoding is set."""
+        return b"accept-encoding" in self._headers
+
+    @property
     def encodings(self) -> Encodings:
         """The encodings of a body that the client accepts."""
-        if b"accept-encoding" not in self._headers:
+        if not self.names_encodings:
             return compression.PLAIN
         return compression.parse_accept_encoding(",".join(self.header_values(b"accept-encoding")))
 
