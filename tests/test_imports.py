@@ -13,6 +13,7 @@ ONLY_IN = {
     "click": {"listings.cli"},
     "hiredis": {"listings.ratelimit"},
     "httptools": {"listings.http"},
+    "isal": {"listings.api"},
     "jinja2": {"listings.api.docs", "listings.site"},
     "markdown_it": {"listings.api.docs"},
     "opentelemetry": {"listings.telemetry"},

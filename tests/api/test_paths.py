@@ -215,7 +215,11 @@ def test_head_returns_the_headers_of_get_without_the_body(harness: Harness, path
 
 
 def get_cors_headers(reply: Reply) -> dict[str, str]:
-    return {name: reply.headers[name] for name in reply.headers if name.startswith("access-control-") or name == "vary"}
+    return {
+        name: value
+        for name, value in reply.headers.items()
+        if name.startswith("access-control-") or (name == "vary" and value != "accept-encoding")
+    }
 
 
 def send_preflight(harness: Harness, origin: str, path: str = LISTINGS, method: str = "POST") -> Reply:
@@ -280,9 +284,9 @@ def test_an_allowed_origin_may_read_the_headers_of_the_api(shop: Harness) -> Non
     assert sent | {"etag", "link", "idempotent-replayed"} <= exposed
 
 
-@pytest.mark.parametrize(
-    "origin",
-    [
+def test_other_origins_are_not_allowed(shop: Harness) -> None:
+    key = shop.cast().alice.key
+    for origin in (
         "https://other.example",
         "http://shop.example",
         "https://shop.example:8443",
@@ -292,17 +296,16 @@ def test_an_allowed_origin_may_read_the_headers_of_the_api(shop: Harness) -> Non
         "null",
         "*",
         "",
-    ],
-)
-def test_other_origins_are_not_allowed(shop: Harness, origin: str) -> None:
-    reply = send_preflight(shop, origin)
-    assert (reply.status, get_cors_headers(reply)) == (405, {"vary": "origin"})
-    reply = shop.fetch("GET", LISTINGS, key=shop.cast().alice.key, headers={"Origin": origin})
-    assert (reply.status, get_cors_headers(reply)) == (200, {"vary": "origin"})
+    ):
+        reply = send_preflight(shop, origin)
+        assert (reply.status, get_cors_headers(reply)) == (405, {"vary": "origin"})
+        reply = shop.fetch("GET", LISTINGS, key=key, headers={"Origin": origin})
+        assert (reply.status, get_cors_headers(reply)) == (200, {"vary": "accept-encoding, origin"})
 
 
 def test_responses_vary_by_origin_even_without_one(shop: Harness) -> None:
-    assert get_cors_headers(shop.fetch("GET", LISTINGS, key=shop.cast().alice.key)) == {"vary": "origin"}
+    reply = shop.fetch("GET", LISTINGS, key=shop.cast().alice.key)
+    assert get_cors_headers(reply) == {"vary": "accept-encoding, origin"}
 
 
 def test_options_without_a_preflight_header_is_405(shop: Harness) -> None:

@@ -40,6 +40,7 @@ pid {folder}/nginx.pid;
 error_log {folder}/error.log;
 events {{ }}
 http {{
+    gzip on;  # as Debian's nginx.conf
     client_body_temp_path {folder}/bodies;
     proxy_temp_path {folder}/responses;
     fastcgi_temp_path {folder}/unused;
@@ -237,6 +238,25 @@ def test_a_long_response_passes_completely(proxy: Proxy, cast: Cast) -> None:
     listings = proxy.http.get(PATH, headers=headers).json()["listings"]
     assert [listing["id"] for listing in listings[:30]] == ids[::-1]
     assert all(listing["content"] == content for listing in listings)
+
+
+@pytest.mark.decision("G41")
+def test_the_service_alone_compresses(proxy: Proxy, cast: Cast) -> None:
+    headers = {"X-API-Key": cast.alice.key}
+    content = {"title": "Bicycle", "content": "Two wheels. " * 200}
+    path = f"{PATH}/{proxy.http.post(PATH, headers=headers, json=content).json()['id']}"
+    plain = proxy.http.get(path, headers=headers | {"Accept-Encoding": "identity"})
+    packed = proxy.http.get(path, headers=headers | {"Accept-Encoding": "gzip"})
+    assert packed.content == plain.content
+    assert ("Content-Encoding" in plain.headers, packed.headers["Content-Encoding"]) == (False, "gzip")
+    assert packed.headers["ETag"] == f'{plain.headers["ETag"][:-1]}-gzip"'
+    assert packed.headers["Vary"] == plain.headers["Vary"] == "accept-encoding"
+    assert int(packed.headers["Content-Length"]) == packed.num_bytes_downloaded < len(plain.content) / 4
+    tag = {"If-None-Match": packed.headers["ETag"], "Accept-Encoding": "gzip"}
+    assert proxy.http.get(path, headers=headers | tag).status_code == 304
+    page = proxy.http.get("/", headers={"Accept": "text/html", "Accept-Encoding": "gzip"})
+    assert (page.status_code, "<form" in page.text) == (200, True)
+    assert "Content-Encoding" not in page.headers
 
 
 @pytest.mark.parametrize("name", PROXIES)

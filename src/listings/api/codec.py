@@ -58,6 +58,7 @@ class Response(NamedTuple):
     content_type: bytes = JSON
     head: bytes = b""  # the result of `build_head`, if it is known already
     file: BodyFile | None = None  # instead of `body`; released once the response is sent
+    cache_key: tuple[int, int, str] | None = None  # account, revision and name if the response is cached
 
 
 def build_head(response: Response) -> bytes:
@@ -209,9 +210,10 @@ def parse_listing_id(segment: str) -> int:
     return listing_id
 
 
-def matches_etag(values: list[str], tag: str) -> bool:
-    """Return whether If-None-Match names this tag, by weak comparison (RFC 9110, 13.1.2)."""
-    return bool(values) and any(other in {"*", tag} for other in _split_tags(values))
+def match_etag(values: list[str], tags: list[str]) -> str:
+    """Return the first of the tags that If-None-Match names, by weak comparison (RFC 9110, 13.1.2), or ""."""
+    sent = _split_tags(values)
+    return tags[0] if "*" in sent else next((tag for tag in tags if tag in sent), "")
 
 
 def parse_if_match(values: list[str], name: str = "If-Match") -> frozenset[int] | None:

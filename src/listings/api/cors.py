@@ -26,12 +26,18 @@ def is_preflight(request: Request, origins: Collection[str]) -> bool:
 
 
 def format_origin_headers(request: Request, origins: Collection[str]) -> bytes:
-    """Return the headers that let pages of an allowed origin read the response. Others only get Vary."""
+    """Return the headers that let pages of an allowed origin read the response."""
     origin = request.header(b"origin")
     if not _is_allowed(origin, origins):
-        return b"vary: origin\r\n"
-    lines = f"vary: origin\r\naccess-control-allow-origin: {origin}\r\naccess-control-expose-headers: {_EXPOSED}\r\n"
+        return b""
+    lines = f"access-control-allow-origin: {origin}\r\naccess-control-expose-headers: {_EXPOSED}\r\n"
     return lines.encode("latin-1")
+
+
+def format_vary(origins: Collection[str], *, compressible: bool) -> bytes:
+    """Return Vary, or nothing if the response depends on no header of the request."""
+    names = [*(["accept-encoding"] if compressible else []), *(["origin"] if origins else [])]
+    return f"vary: {', '.join(names)}\r\n".encode() if names else b""
 
 
 def build_preflight_response(allowed: str) -> Response:

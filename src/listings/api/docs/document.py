@@ -203,7 +203,7 @@ def _build_request_body(doc: Operation) -> Schema:
 
 
 def _build_success(success: Success) -> Schema:
-    more = ("X-Ignored-Parameters", *headers.RATE_LIMIT_HEADERS)
+    more = ("X-Ignored-Parameters", *(["Content-Encoding"] if success.schema else []), *headers.RATE_LIMIT_HEADERS)
     response: Schema = {"description": success.description, "headers": _refer_to_headers((*success.headers, *more))}
     if success.schema:
         content = {"schema": refer("schemas", success.schema), "example": success.example}

@@ -26,6 +26,7 @@ _POLICY = (
     "form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
 )
 _PAGE_HEADERS = f"content-security-policy: {_POLICY}\r\nreferrer-policy: no-referrer\r\n".encode()
+_NO_ACCOUNT = 0  # as a key of the response cache
 _HTML = b"text/html; charset=utf-8"
 _CSS = b"text/css; charset=utf-8"
 _SCRIPT = b"text/javascript; charset=utf-8"
@@ -40,9 +41,11 @@ class _Content(NamedTuple):
     headers: bytes = b""
 
     def respond(self, request: Request) -> Response:
-        if codec.matches_etag(request.header_values(b"if-none-match"), self.tag):
-            return codec.build_not_modified_response(self.tag)
-        return Response(200, self.body, self.headers, tag=self.tag, content_type=self.content_type)
+        current = request.find_current_tag(self.tag)
+        if current:
+            return codec.build_not_modified_response(current)
+        key = _NO_ACCOUNT, 0, self.tag
+        return Response(200, self.body, self.headers, tag=self.tag, content_type=self.content_type, cache_key=key)
 
 
 class DocsHandlers:
