@@ -18,6 +18,8 @@ from tests.harness import TIMEOUT, Person, RunningService
 from tests.http.raw import Connection
 from tests.http.raw import request as raw_request
 
+pytestmark = pytest.mark.uncovered
+
 STALE = 412, "precondition_failed"
 
 

@@ -16,6 +16,8 @@ from tests.harness import START, Harness, RunningService
 from tests.http.raw import Connection
 from tests.http.raw import request as raw_request
 
+pytestmark = pytest.mark.uncovered
+
 HIDDEN = {"district": "Te Aro", "latitude": -41.29, "longitude": 174.78}
 
 
