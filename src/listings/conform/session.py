@@ -58,7 +58,7 @@ class Exchange(NamedTuple):
     @property
     def succeeded(self) -> bool:
         """Whether the status is 2xx."""
-        return self.status // 100 == 2  # noqa: PLR2004 - the class
+        return HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
 
     @property
     def json(self) -> object:

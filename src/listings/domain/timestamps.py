@@ -3,7 +3,7 @@
 import calendar
 import re
 import time
-from datetime import UTC, datetime
+from datetime import MAXYEAR, UTC, datetime
 from functools import lru_cache
 from math import floor
 
@@ -45,7 +45,7 @@ def add_months(seconds: float, months: int) -> int:
     """
     start = datetime.fromtimestamp(seconds, UTC)
     year, month = divmod(start.year * 12 + start.month - 1 + months, 12)
-    if year > 9999:  # noqa: PLR2004 - the largest year of four digits
+    if year > MAXYEAR:
         raise Problem(
             "invalid_request", f"{months} {'month' if months == 1 else 'months'} would end after the year 9999"
         )

@@ -259,18 +259,19 @@ class MappedFile:
         counts = ((self._word_offset(slot), self._words[self._word_offset(slot)]) for slot in range(KEYS_PER_FILE))
         return max((self._times[at + 1 + (count - 1) % capacity] for at, count in counts if count), default=0.0)
 
-    def copy_to(self, other: "MappedFile") -> None:
-        """Copy all logs to a file with a larger capacity."""
-        for slot in range(KEYS_PER_FILE):
-            count = self._words[self._word_offset(slot)]
-            if not count:
-                continue
-            other._allocate(slot)  # noqa: SLF001 - same class
-            at, length = other._word_offset(slot), min(count, self.header.capacity - 1)  # noqa: SLF001 - same class
-            for number in range(count - length, count):
-                time_at = self._word_offset(slot) + 1 + number % self.header.capacity
-                other._times[at + 1 + (number - count + length)] = self._times[time_at]  # noqa: SLF001
-            other._words[at] = length  # noqa: SLF001 - same class
+    def read_log(self, slot: int) -> list[float]:
+        """Return the times of a key's counted requests, oldest first. The file must be locked."""
+        count_word, capacity = self._word_offset(slot), self.header.capacity
+        count = self._words[count_word]
+        numbers = range(max(0, count - capacity + 1), count)
+        return [self._times[count_word + 1 + number % capacity] for number in numbers]
+
+    def write_log(self, slot: int, times: Sequence[float]) -> None:
+        """Store the times of a key without any."""
+        count_word = self._allocate(slot).count_word
+        for at, moment in enumerate(times, count_word + 1):
+            self._times[at] = moment
+        self._words[count_word] = len(times)
 
     def mark_replaced(self) -> None:
         """Tell other processes that another file has this one's name now."""
@@ -416,7 +417,8 @@ def _replace(path: Path, header: _Header, old: MappedFile | None, clock: Machine
     with replace_file(path) as new:
         file = _format(os.dup(new.fileno()), header, clock)
         if old is not None:
-            old.copy_to(file)
+            for slot in old.list_used_slots():
+                file.write_log(slot, old.read_log(slot))
         file.close()
 
 

@@ -20,6 +20,7 @@ _log = logging.getLogger(__name__)
 _MAX_NAME_LENGTH = 200
 _MAX_EMAIL_LENGTH = 254  # RFC 5321, 4.5.3.1.3
 _PAGE_SIZE = 500
+_MAX_ID_DIGITS = 18  # below 2**63
 _DELETE_BATCH_SIZE = 100
 _ERASED_EMAIL = re.compile(r"erased-[0-9]+@[0-9a-f]{16}\.invalid")
 
@@ -48,7 +49,7 @@ class Accounts:
         account = None
         if "@" in reference and reference.isprintable():
             account = await self._store.find_account(reference.strip().lower())
-        elif reference.isascii() and reference.isdigit() and len(reference) <= 18:  # noqa: PLR2004 - below 2**63
+        elif reference.isascii() and reference.isdigit() and len(reference) <= _MAX_ID_DIGITS:
             account = await self._store.get_account(int(reference))
         return _require_account(account, reference)
 

@@ -206,7 +206,7 @@ def _local(moment: int) -> datetime:
 
 
 def _format_time(moment: datetime) -> str:
-    return f"{moment.hour % 12 or 12}:{moment:%M} {'am' if moment.hour < 12 else 'pm'}"  # noqa: PLR2004 - noon
+    return f"{moment.hour % 12 or 12}:{moment:%M} {('am', 'pm')[moment.hour // 12]}"
 
 
 def _ago(number: int, unit: str) -> str:

@@ -45,6 +45,7 @@ _LOCK_TIMEOUT_SECONDS = 5.0  # for another process to release the write lock; `c
 _LOCK_CHECKS = 5  # per timeout
 _CHECKPOINT_TIMEOUT_MS = 250  # for the final checkpoint
 _CHECK_TIMEOUT_SECONDS = 1.0
+_WRITE, _EXIT = True, False
 _REPLACED = "The database was removed or replaced while in use"
 _TRUNCATED = "The database's WAL was truncated while in use"
 
@@ -98,7 +99,7 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._queue: deque[_Call] = deque()
         self._phase: Literal["idle", "gathering", "writing"] = "idle"  # set by the loop
-        self._signals: SimpleQueue[bool] = SimpleQueue()  # True: write a batch; False: write the rest and exit
+        self._signals: SimpleQueue[bool] = SimpleQueue()
         self._closing = False
         self._blocked_since: float | None = None  # set by the thread while another process holds the lock
         self._watching_lock = False
@@ -192,7 +193,7 @@ class Writer:
         """Commit the queued writes, checkpoint the WAL and disconnect. Give up if another process holds the lock."""
         if not self._closing:
             self._closing = True
-            self._signals.put(False)  # noqa: FBT003 - the queue's item
+            self._signals.put(_EXIT)
         while self._thread.is_alive():
             await asyncio.to_thread(self._thread.join, 0 if self._rejecting else _LOCK_TIMEOUT_SECONDS)
             if self._blocked_since is not None:
@@ -211,7 +212,7 @@ class Writer:
             self._loop.call_soon(self._start_or_gather, queued, until)
         else:
             self._phase = "writing"
-            self._signals.put(True)  # noqa: FBT003 - as above
+            self._signals.put(_WRITE)
             if not self._watching_lock:
                 self._watch_lock()
 
@@ -262,7 +263,7 @@ class Writer:
     # The methods below run in the writer thread.
 
     def _run_thread(self) -> None:
-        while self._signals.get():
+        while self._signals.get() is _WRITE:
             self._write_queued()
         while self._queue:
             self._write_queued()

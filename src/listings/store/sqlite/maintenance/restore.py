@@ -296,8 +296,8 @@ def _describe_losses(target: apsw.Connection, file: Path) -> str:
 
 
 def _get_database_id(connection: apsw.Connection) -> str | None:
-    tables = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN ('database_id', 'schema_migrations')"
-    if connection.execute(tables).fetchall()[0][0] != 2:  # noqa: PLR2004 - the two tables
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()}
+    if not tables >= {"database_id", "schema_migrations"}:
         return None
     rows = connection.execute("SELECT id FROM database_id").fetchall()
     return str(rows[0][0]) if rows else None
