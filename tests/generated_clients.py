@@ -1,6 +1,7 @@
 """Generate clients from the served OpenAPI document, compile them, and run a life cycle with each: `make clients`.
 
-The programs are in `clients/`. Everything that is generated goes to `.clients/`, which `make clients` prepares.
+It also runs the samples of the guides in Go and JavaScript. The programs are in `clients/`. Everything that is
+generated goes to `.clients/`, which `make clients` prepares.
 """
 
 import os
@@ -15,6 +16,8 @@ from typing import TypeAlias
 
 import httpx2
 
+from listings.api.docs.page import list_titles
+from tests.guide_samples import run_samples
 from tests.harness import RunningService
 
 ROOT = Path(__file__).parent.parent
@@ -124,8 +127,16 @@ def check_typescript(people: dict[str, str]) -> None:
     run("node", folder / "out" / "main.js", variables=people)
 
 
+def check_guides(_people: dict[str, str]) -> None:
+    """Run the samples of the guides in the languages that `make test` does not need."""
+    go = {"GO111MODULE": "off", "GOFLAGS": "", "GOCACHE": f"{WORK}/go/cache"}
+    for name in list_titles():
+        with tempfile.TemporaryDirectory() as folder:
+            run_samples(name, Path(folder), {"go", "javascript"}, go)
+
+
 Check: TypeAlias = Callable[[dict[str, str]], None]
-CHECKS: tuple[Check, ...] = (lint, check_go, check_java, check_attrs, check_pydantic, check_typescript)
+CHECKS: tuple[Check, ...] = (lint, check_go, check_java, check_attrs, check_pydantic, check_typescript, check_guides)
 
 
 def main() -> None:

@@ -52,7 +52,7 @@ public class Main {
         String cursor = null;
         do {
             ApiResponse<Listings> page = alice.listListingsWithHttpInfo(
-                    2, cursor, null, null, null, null, null, null, null, null, null, SortOrder.ID, null, null, null,
+                    2, cursor, null, null, null, null, null, null, null, null, null, null, SortOrder.ID, null, null, null, null,
                     null);
             page.getData().getListings().forEach(listing -> found.add(listing.getId()));
             cursor = page.getHeaders().getOrDefault("x-next-cursor", List.of()).stream().findFirst().orElse(null);
@@ -119,7 +119,9 @@ public class Main {
         expect(403, ErrorCode.NOT_OWNER, () -> bob.getListing(id, null, null, null, null));
         expect(429, ErrorCode.RATE_LIMITED, () -> {
             for (int count = 0; count < 100; count++) {
-                bob.listListings(null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null);
+                bob.listListings(
+                        null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null,
+                        null, null);
             }
         });
     }

@@ -18,6 +18,8 @@ from tests.harness import TIMEOUT, Person, RunningService
 from tests.http.raw import Connection
 from tests.http.raw import request as raw_request
 
+pytestmark = pytest.mark.uncovered
+
 STALE = 412, "precondition_failed"
 
 
@@ -166,7 +168,6 @@ def test_a_current_etag_returns_304(alice: Client, path: str, sent: str, status:
     assert_if_none_match(alice, path, sent, status)
 
 
-@pytest.mark.parametrize("path", ["", "/{own}"])
 @pytest.mark.parametrize(
     ("sent", "status"),
     [
@@ -182,8 +183,9 @@ def test_a_current_etag_returns_304(alice: Client, path: str, sent: str, status:
         (",,", 200),
     ],
 )
-def test_if_none_match_may_have_several_weak_or_invalid_etags(alice: Client, path: str, sent: str, status: int) -> None:
-    assert_if_none_match(alice, path, sent, status)
+def test_if_none_match_may_have_several_weak_or_invalid_etags(alice: Client, sent: str, status: int) -> None:
+    for path in ("", "/{own}"):
+        assert_if_none_match(alice, path, sent, status)
 
 
 @pytest.mark.parametrize("path", ["", "?limit=1", "/{own}", "/{own}/"])

@@ -22,6 +22,8 @@ from tests.harness import MONTH, Harness, Reply, fetch
 from tests.http.raw import Connection
 from tests.http.raw import request as raw_request
 
+pytestmark = pytest.mark.uncovered
+
 LAMP = {"title": "Lamp", "content": "Brass."}
 DAY = 24 * 3600
 
@@ -319,7 +321,6 @@ def wait_for_title(folder: Path, title: str) -> None:
 
 @pytest.mark.decision("G36")
 @pytest.mark.slow
-@pytest.mark.uncovered
 def test_a_retry_after_a_kill_creates_each_listing_once(tmp_path: Path) -> None:
     # In every other round the kill comes when the listing is on disk and its response has not been read.
     program = Program(tmp_path, LISTINGS_LOG_LEVEL="error")

@@ -68,6 +68,7 @@ REQUESTS = {
     "reference page": Request(200, "GET", "/docs", who=""),
     "style sheet": Request(200, "GET", "/docs/reference.css", who=""),
     "script": Request(200, "GET", "/docs/reference.js", who=""),
+    "guide": Request(200, "GET", "/docs/{guide}", who=""),
     "missing key": Request(401, "GET", LISTINGS, who=""),
     "unknown key": Request(401, "HEAD", LISTINGS, who="unknown"),
     "expired plan": Request(403, "POST", LISTINGS, LAMP, who="charlie"),
@@ -114,7 +115,7 @@ class Sender:
         headers: dict[str, Any] = {"Host": "shop.example", "X-Request-Id": "same", **request.headers}
         if request.who:
             headers["X-API-Key"] = self._keys[request.who]
-        path = request.path.format(**self._ids)
+        path = request.path.format(**self._ids, guide="errors")
         return self._http.request(request.method, path, content=request.body, headers=headers)
 
 
@@ -144,6 +145,7 @@ def test_both_response_paths_send_the_same(responses: list[dict[str, Response]],
 
 def test_every_endpoint_is_compared() -> None:
     compared = {
-        (request.method, re.sub(r"\{\w+\}", "{id}", request.path.partition("?")[0])) for request in REQUESTS.values()
+        (request.method, re.sub(r"\{(own|deleted|foreign)\}", "{id}", request.path.partition("?")[0]))
+        for request in REQUESTS.values()
     }
     assert {(method, path) for path, methods in ROUTES.items() for method in methods} <= compared

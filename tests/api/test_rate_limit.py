@@ -14,6 +14,8 @@ from tests.api.helpers import LISTINGS
 from tests.conftest import Client
 from tests.harness import START, Clock, Harness, Person, Reply, fetch
 
+pytestmark = pytest.mark.uncovered
+
 HEADERS = ("ratelimit-policy", "ratelimit", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")
 
 

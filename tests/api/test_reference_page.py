@@ -13,7 +13,7 @@ import pytest
 
 from listings.api.docs import document, operations, schemas
 from listings.api.docs.handlers import BASE_URL
-from listings.api.docs.page import Operation, build_environment, render_page
+from listings.api.docs.page import Operation, build_environment, list_titles, render_page
 from listings.api.routes import ROUTES
 from listings.service import NO_INFO
 from tests.harness import TIMEOUT, Harness, RunningService
@@ -71,9 +71,9 @@ def test_every_form_control_has_a_label(parsed: ParsedPage) -> None:
 def test_every_link_leads_into_the_page_or_to_the_service(parsed: ParsedPage) -> None:
     inner = {link[1:] for link in parsed.links if link.startswith("#")}
     assert inner <= set(parsed.ids)
-    assert {link for link in parsed.links if not link.startswith("#")} == {*FILES, "/openapi.json", "data:,"} - {
-        "/docs"
-    }
+    outer = {link.partition("#")[0] for link in parsed.links if not link.startswith("#")}
+    guides = {f"/docs/{name}" for name in list_titles()}
+    assert outer == {*FILES, *guides, "/openapi.json", "data:,", "/", "/console/keys"}
 
 
 def test_there_are_no_inline_styles_or_scripts(parsed: ParsedPage) -> None:
@@ -93,6 +93,12 @@ def test_the_page_has_every_operation_parameter_field_and_code() -> None:
     ]
     codes = {code for operation in operations_of_paths for code in operation["x-error-codes"]}
     assert not {code for code in codes if f"<code>{code}</code>" not in PAGE}
+
+
+def test_fields_of_batch_operations_and_results_are_listed_once() -> None:
+    assert not re.search(r"<code>(operations|results)\[\]", PAGE)
+    assert PAGE.count("Like the header If-Match: ") == 3  # once in each schema that has it
+    assert PAGE.count('<a href="#schema-CreateOperation">CreateOperation</a>') == 2  # in the body, and in its schema
 
 
 @pytest.mark.parametrize(
@@ -123,7 +129,7 @@ def test_the_files_of_the_page_need_no_key(http: httpx2.Client, path: str, kind:
     assert (response.status_code, response.headers["content-type"]) == (200, f"{kind}; charset=utf-8")
     again = http.get(path, headers={"If-None-Match": response.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
-    assert http.head(path).headers["content-length"] == str(len(response.content))
+    assert http.head(path).headers["content-length"] == str(response.num_bytes_downloaded)
 
 
 def test_the_policy_blocks_external_resources(http: httpx2.Client) -> None:

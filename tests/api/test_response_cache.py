@@ -40,8 +40,8 @@ def build_response(size: int = 100) -> Response:
 
 
 def test_a_response_is_found_until_a_later_revision() -> None:
-    cache, seven = build_cache(CAPACITY), build_response()
-    cache.store(1, 7, WHOLE_LIST, seven)
+    cache = build_cache(CAPACITY)
+    seven = cache.store(1, 7, WHOLE_LIST, build_response())
     assert cache.find(1, 7, WHOLE_LIST) is seven
     assert cache.find(1, 6, WHOLE_LIST) is seven
     assert cache.find(1, 8, WHOLE_LIST) is None
@@ -50,10 +50,10 @@ def test_a_response_is_found_until_a_later_revision() -> None:
 
 
 def test_a_newer_response_replaces_the_older_one_of_its_name() -> None:
-    cache, other, newer = build_cache(2 * CAPACITY), build_response(), build_response(50)
+    cache = build_cache(2 * CAPACITY)
     cache.store(1, 7, "1025", build_response())
-    cache.store(1, 7, "2049", other)
-    cache.store(1, 8, "1025", newer)
+    other = cache.store(1, 7, "2049", build_response())
+    newer = cache.store(1, 8, "1025", build_response(50))
     assert [cache.find(1, 7, name) for name in ("1025", "2049")] == [newer, other]
     assert [cache.find(1, 8, name) for name in ("1025", "2049")] == [newer, None]
     assert cache.bytes == 2 * OVERHEAD + 150

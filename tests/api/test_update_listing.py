@@ -27,6 +27,8 @@ from tests.api.helpers import (
 from tests.conftest import Client
 from tests.harness import Harness, RunningService
 
+pytestmark = pytest.mark.uncovered
+
 CLEARED = {"category": "", "images": [], "price": 0, "price_type": "fixed", "location": "", "region": ""}
 by_both_methods = pytest.mark.parametrize("method", ["PUT", "PATCH"])
 

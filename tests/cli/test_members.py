@@ -57,6 +57,8 @@ def test_a_link_begins_with_the_base_url(cli: Cli, alice: Data, monkeypatch: pyt
     fetch = ("account", "invite", str(alice["id"]))
     given = cli.run_ok(*fetch, "--base-url", "https://market.example/").out
     assert given.startswith("https://market.example/invitations/")
+    given = cli.run_ok(*fetch, "--base-url", "https://example.com/shop").out
+    assert given.startswith("https://example.com/shop/invitations/")
     monkeypatch.setenv("LISTINGS_BASE_URL", "https://other.example")
     assert cli.run_ok(*fetch).out.startswith("https://other.example/invitations/")
     monkeypatch.delenv("LISTINGS_BASE_URL")
@@ -77,7 +79,7 @@ def test_an_invitation_requires_a_known_base_url(cli: Cli, alice: Data, monkeypa
     assert use(cli, lambda services: services.sessions.find_member(session)).account.id == alice["id"]
 
 
-@pytest.mark.parametrize("url", ["market.example", "https://market.example/console", "ftp://a", "https://a b"])
+@pytest.mark.parametrize("url", ["market.example", "https://market.example/?console", "ftp://a", "https://a b"])
 def test_an_invalid_base_url_is_a_usage_error(cli: Cli, alice: Data, url: str) -> None:
     assert cli("account", "invite", alice["email"], "--base-url", url).code == 2
 

@@ -245,6 +245,18 @@ def test_a_service_on_all_addresses_prints_a_usable_url(program: Program) -> Non
         assert demo_environment(program.folder)["BASE_URL"] == serving.base_url
 
 
+def test_the_announced_url_has_the_path_of_the_base_url(tmp_path: Path) -> None:
+    program = Program(tmp_path, LISTINGS_BASE_URL="https://example.com/shop")
+    with program.serve("--demo") as serving:
+        assert re.fullmatch("http://127.0.0.1:[0-9]+/shop", serving.base_url)
+        assert [bash(line, tmp_path).splitlines()[-1] for line in find_curl_commands(serving)] == ["200", "201", "200"]
+        keys = demo_environment(tmp_path)
+        outcome = program.run(
+            "conform", serving.base_url, "--key", keys["API_KEY"], "--other-key", keys["OTHER_API_KEY"]
+        )
+        assert ", 0 failed, 0 blocked," in outcome.err
+
+
 def test_the_announcement_names_the_database_on_standard_error(service: Serving) -> None:
     assert str(service.folder / "data/listings.db") in service.lines[-1]
     assert service.stop().out == ""

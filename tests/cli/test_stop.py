@@ -17,6 +17,8 @@ from tests.cli.commands import DEADLINE, Program, Serving, demo_environment
 from tests.cli.crowds import QUIET_SECONDS
 from tests.http.raw import Connection, request
 
+pytestmark = pytest.mark.uncovered
+
 PATH = "/api/v1/listings"
 _CONNECT_TIMEOUT = 0.2  # seconds; the kernel accepts a connection immediately while the service listens
 READINESS = request("GET", "/readyz")
@@ -104,7 +106,6 @@ def stop_under_load(program: Program, after: float, number: signal.Signals) -> i
 
 
 @pytest.mark.slow
-@pytest.mark.uncovered
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stops_under_load_lose_no_response_and_no_write(program: Program, number: signal.Signals) -> None:
     acknowledged = [stop_under_load(program, 0.02 + 0.026 * stop, number) for stop in range(12)]

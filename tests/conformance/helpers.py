@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from listings.contract.listings import Found
 from listings.contract.store import Store
 from listings.domain.fields import FIELDS, MAX_PRICE_CENTS, parse_new_listing
 from listings.domain.model import Account, Listing, ListingChange, ListingQuery, NewListing, bucket_of
@@ -26,10 +27,15 @@ def add(run: Run, store: Store, account: Account, new: NewListing = MINIMAL) -> 
     return int(run(store.add_listing(bucket_of(account.id), account.id, new, CREATED)).listing_id)
 
 
+async def search_all(store: Store, account_id: int, query: ListingQuery) -> Found:
+    """Return the result of a search, however large."""
+    async with store.read_listings(bucket_of(account_id), account_id, query) as found:
+        return Found([listing async for piece in found.pieces for listing in piece][: query.limit], found.total)
+
+
 async def find_all(store: Store, account_id: int, query: ListingQuery) -> list[Listing]:
     """Return the listings that match a query, however many."""
-    async with store.read_listings(bucket_of(account_id), account_id, query) as pieces:
-        return [listing async for piece in pieces for listing in piece][: query.limit]
+    return (await search_all(store, account_id, query)).listings
 
 
 def list_ids(run: Run, store: Store, account: Account) -> list[int]:

@@ -63,7 +63,10 @@ class Shop:
         query = ListingQuery(external_ids=external_ids, status=status, descending=False, **filters)
         found = await find_all(self.store, self.partition[1], query)
         with suppress(LargeListError):  # on a busy machine
-            assert await self.store.find_listings(*self.partition, query) == found
+            counted = await self.store.find_listings(*self.partition, replace(query, count=True))
+            assert counted.listings == found
+            unpaged = replace(query, limit=None, after=None)
+            assert counted.total == len(await find_all(self.store, self.partition[1], unpaged))
         return [listing.id for listing in found]
 
     async def get_last_detail(self) -> str:
@@ -198,6 +201,7 @@ def test_the_filter_combines_with_the_others(shop: Shop, run: Run) -> None:
         assert await shop.find(*every, words=("bike",)) == ids[1:2]
         assert await shop.find(*every, limit=2, after=(ids[1], ids[1])) == ids[2:4]
         assert await shop.find(*every, sort="title", limit=1) == ids[1:2]
+        assert await shop.find(*every, ids=tuple(ids[:3])) == ids[1:3]
 
     run(check())
 

@@ -78,7 +78,7 @@ def test_listings_in_every_state_are_found(store: Store, run: Run, account: Acco
     run(store.change_listing(ids[3], set_values(is_active=False, deleted_at=5)))
     run(store.change_listing(ids[2], set_values(is_active=False)))
     partition = (bucket_of(account.id), account.id)
-    found = run(store.find_listings(*partition, ListingQuery(status="all", limit=3)))
+    found = run(store.find_listings(*partition, ListingQuery(status="all", limit=3))).listings
     assert [(listing.id, listing.deleted_at) for listing in found] == [(ids[3], 5), (ids[2], None), (ids[1], None)]
 
 

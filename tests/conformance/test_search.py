@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from listings.contract.listings import Decide, LargeListError
+from listings.contract.listings import Decide, Found, LargeListError
 from listings.contract.store import Store
 from listings.domain import tokenizer
 from listings.domain.model import SORTED_BY, Account, Listing, ListingChange, ListingQuery, NewListing, bucket_of
@@ -20,7 +20,7 @@ from listings.store import search_sql
 from listings.store.postgres import search as postgres_search
 from listings.store.sqlite import search as sqlite_search
 from tests.conformance.conftest import ENGINES, Run, open_store
-from tests.conformance.helpers import find_all
+from tests.conformance.helpers import find_all, search_all
 
 TYPES = ("product", "service", "rental", "job")
 CATEGORIES = ("", "Furniture", "Bikes", "Bike parts")
@@ -32,7 +32,11 @@ class Stock(NamedTuple):
     """An account's listings and their search."""
 
     listings: list[Listing]
-    find: Callable[[ListingQuery], list[Listing]]
+    search: Callable[[ListingQuery], Found]
+
+    def find(self, query: ListingQuery) -> list[Listing]:
+        """Return the listings that a search finds."""
+        return self.search(query).listings
 
 
 def random_text(chance: random.Random) -> str:
@@ -98,7 +102,7 @@ def stock(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         (neighbour,) = (owner for owner in owners if bucket_of(owner.id) == bucket_of(account.id))
         run_all(run, [add(store, neighbour, random_listing(chance), chance) for _ in range(20)])
         listings = _fill(store, run, account, STATES[state], chance)
-        yield Stock(listings, lambda query: _find(store, run, account, query))
+        yield Stock(listings, lambda query: _search(store, run, account, query))
 
 
 def _fill(store: Store, run: Run, account: Account, counts: tuple[int, int], chance: random.Random) -> list[Listing]:
@@ -111,9 +115,9 @@ def _fill(store: Store, run: Run, account: Account, counts: tuple[int, int], cha
     return [run(store.get_listing(listing_id)) for listing_id in ids]
 
 
-def _find(store: Store, run: Run, account: Account, query: ListingQuery) -> list[Listing]:
+def _search(store: Store, run: Run, account: Account, query: ListingQuery) -> Found:
     """Search in pieces and, unless the result is too large, at once."""
-    found: list[Listing] = run(find_all(store, account.id, query))
+    found: Found = run(search_all(store, account.id, query))
     with suppress(LargeListError):
         assert run(store.find_listings(bucket_of(account.id), account.id, query)) == found
     return found
@@ -131,10 +135,16 @@ def find_expected(listings: list[Listing], query: ListingQuery) -> list[Listing]
     return found[: query.limit]
 
 
+def count_expected(listings: list[Listing], query: ListingQuery) -> int:
+    """Return the count of a query, as a simple model of it."""
+    return min(sum(_is_match(listing, query) for listing in listings), 1_001)
+
+
 def _is_match(listing: Listing, query: ListingQuery) -> bool:
     status = "deleted" if listing.deleted_at is not None else "active" if listing.is_active else "inactive"
     return (
         query.status in {"all", status}
+        and (not query.ids or listing.id in query.ids)
         and query.type in {None, listing.type}
         and query.category in {None, listing.category}
         and query.region in {None, listing.region}
@@ -175,13 +185,19 @@ def random_queries(count: int) -> Iterator[ListingQuery]:
             sort=chance.choice(tuple(SORTED_BY)),
             descending=chance.random() < 0.5,
             limit=chance.choice((None, 1, 7, 100)),
+            ids=tuple(1024 * number + 1 for number in chance.sample(range(1, 150), 100))
+            if chance.random() < 0.15
+            else (),
+            count=chance.random() < 0.3,
         )
 
 
 @pytest.mark.slow
 def test_every_search_returns_the_matches_in_its_order(stock: Stock) -> None:
     for query in random_queries(200):
-        assert stock.find(query) == find_expected(stock.listings, query), query
+        found = stock.search(query)
+        assert found.listings == find_expected(stock.listings, query), query
+        assert found.total == (count_expected(stock.listings, query) if query.count else None), query
 
 
 def test_consecutive_pages_contain_all_matches(stock: Stock) -> None:
@@ -208,10 +224,16 @@ def test_a_changed_text_is_found_by_its_new_words_only(store: Store, run: Run) -
     def find(*words: str) -> list[int]:
         return [listing.id for listing in run(find_all(store, account.id, ListingQuery(words=words)))]
 
+    def count(*words: str) -> int:
+        return int(run(search_all(store, account.id, ListingQuery(words=words, limit=1, count=True))).total)
+
     assert find("boat") == [ids[0]]
     assert find("bike", "green") == [ids[1001]]
     assert len(find("bike")) == 1_001
     assert len(find("red")) == 1_001
+    assert (count("red"), count("red", "boat"), count("red", "bike")) == (1_001, 1, 1_000)
+    run(store.change_listing(ids[2], set_values(is_active=False)))
+    assert (count("red"), count("lamp")) == (1_000, 0)
 
 
 TEXT_LENGTH, PIECE_BYTES = 1_000, 4_000
@@ -233,7 +255,7 @@ def long_listings(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> St
     new_listings = [build_long_listing(number, "oak" if number % 2 else "oaken") for number in range(24)]
     ids = run_all(run, [add(store, account, new, chance) for new in new_listings])
     listings = [run(store.get_listing(listing_id)) for listing_id in ids]
-    return Stock(listings, lambda query: _find(store, run, account, query))
+    return Stock(listings, lambda query: _search(store, run, account, query))
 
 
 @pytest.mark.parametrize("limit", [None, 1, 5, 12])
@@ -283,6 +305,29 @@ def test_a_search_with_concurrent_edits_returns_a_consistent_snapshot(
     assert run(search_and_edit()) in snapshots
 
 
+@pytest.mark.parametrize("words", [(), ("lamp",)])
+def test_a_count_is_from_the_same_moment_as_its_page(
+    store: Store, run: Run, account: Account, words: tuple[str, ...]
+) -> None:
+    partition, query = (bucket_of(account.id), account.id), ListingQuery(words=words, count=True)
+    ids = run_all(run, [add(store, account, NewListing(title="Lamp", content="c"), random.Random(1)) for _ in range(3)])
+
+    async def write() -> None:
+        for number in range(60):
+            await store.change_listing(ids[1], set_values(is_active=bool(number % 2)))
+
+    async def read_while_writing() -> list[Found]:
+        writing, found = asyncio.ensure_future(write()), []
+        while not writing.done():
+            with suppress(LargeListError):  # it takes too long on a busy machine
+                found.append(await store.find_listings(*partition, query))
+            await asyncio.sleep(0)
+        return found
+
+    totals = [(len(found.listings), found.total) for found in run(read_while_writing())]
+    assert set(totals) == {(2, 2), (3, 3)}
+
+
 def set_values(**change: Any) -> Decide:
     return lambda _: cast("ListingChange", change)
 
@@ -321,5 +366,5 @@ def test_a_cursor_of_another_type_is_before_or_after_all_listings(
     run(store.add_account("Alice", "alice@example.com", None, 1_000))
     run(store.add_listing(1, 1, NewListing(title="Lamp", content="c"), "2026-11-21 10:00:00"))
     found = run(store.find_listings(1, 1, ListingQuery(sort=sort, descending=descending, after=(value, 7))))
-    assert len(found) == (descending == is_last)
-    assert run(store.find_listings(1, 1, ListingQuery(category="\0"))) == []
+    assert len(found.listings) == (descending == is_last)
+    assert run(store.find_listings(1, 1, ListingQuery(category="\0", count=True))) == Found([], 0)

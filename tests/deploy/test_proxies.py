@@ -7,7 +7,7 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +18,8 @@ import pytest
 from listings.http.connection import ConnectionLimits
 from tests.cli.commands import DEADLINE
 from tests.cli.crowds import until
-from tests.harness import Cast, RunningService, unused_port
+from tests.harness import Cast, RunningService, cheap_passwords, unused_port
+from tests.site.console import FORM_HEADERS, PASSWORD
 from tests.telemetry.test_metrics import Scrape
 
 pytestmark = pytest.mark.uncovered
@@ -39,6 +40,7 @@ pid {folder}/nginx.pid;
 error_log {folder}/error.log;
 events {{ }}
 http {{
+    gzip on;  # as Debian's nginx.conf
     client_body_temp_path {folder}/bodies;
     proxy_temp_path {folder}/responses;
     fastcgi_temp_path {folder}/unused;
@@ -74,8 +76,16 @@ class Proxy(NamedTuple):
         return "".join(path.read_text("utf-8") for path in self.folder.glob("*.log"))
 
 
-def nginx_command(folder: Path, listener: Path, upstream: str) -> list[str]:
+def nginx_command(folder: Path, listener: Path, upstream: str, prefixes: Mapping[str, str] | None = None) -> list[str]:
+    """Return the command. With `prefixes`, several services share the host: HOST:PORT by path prefix."""
     text = (DEPLOY / "nginx.conf").read_text("utf-8")
+    if prefixes:
+        (location,) = re.findall(r"(?ms)^    location / \{.*?^    \}\n", text)
+        locations = [
+            location.replace(" / ", f" {prefix}/ ").replace("//listings;", f"//{address};")
+            for prefix, address in prefixes.items()
+        ]
+        text = text.replace(location, "".join(locations))
     for deployed, here in (
         ("443 ssl", f"unix:{listener} ssl"),
         ("127.0.0.1:8000", upstream),
@@ -110,7 +120,7 @@ def caddy_command(folder: Path, listener: Path, upstream: str) -> list[str]:
     return ["caddy", "run", "--adapter", "caddyfile", "--config", f"{folder}/Caddyfile"]
 
 
-COMMANDS: dict[str, Callable[[Path, Path, str], list[str]]] = {"nginx": nginx_command, "caddy": caddy_command}
+COMMANDS: dict[str, Callable[..., list[str]]] = {"nginx": nginx_command, "caddy": caddy_command}
 PROXIES = [
     pytest.param(name, marks=pytest.mark.skipif(shutil.which(name) is None, reason=f"{name} is not installed"))
     for name in COMMANDS
@@ -118,10 +128,10 @@ PROXIES = [
 
 
 @contextmanager
-def running_proxy(name: str, folder: Path, upstream: str) -> Iterator[Proxy]:
+def running_proxy(name: str, folder: Path, upstream: str, **options: Mapping[str, str]) -> Iterator[Proxy]:
     """Run a proxy and wait until it accepts connections; `upstream` is HOST:PORT of the service."""
     listener = folder / "s"
-    command = COMMANDS[name](folder, listener, upstream)
+    command = COMMANDS[name](folder, listener, upstream, **options)
     environment = {"PATH": "/usr/sbin:/usr/bin:/bin", "HOME": str(folder)}
     tls = ssl.create_default_context(cafile=folder / "fullchain.pem") if name == "nginx" else None
     with (
@@ -230,6 +240,25 @@ def test_a_long_response_passes_completely(proxy: Proxy, cast: Cast) -> None:
     assert all(listing["content"] == content for listing in listings)
 
 
+@pytest.mark.decision("G41")
+def test_the_service_alone_compresses(proxy: Proxy, cast: Cast) -> None:
+    headers = {"X-API-Key": cast.alice.key}
+    content = {"title": "Bicycle", "content": "Two wheels. " * 200}
+    path = f"{PATH}/{proxy.http.post(PATH, headers=headers, json=content).json()['id']}"
+    plain = proxy.http.get(path, headers=headers | {"Accept-Encoding": "identity"})
+    packed = proxy.http.get(path, headers=headers | {"Accept-Encoding": "gzip"})
+    assert packed.content == plain.content
+    assert ("Content-Encoding" in plain.headers, packed.headers["Content-Encoding"]) == (False, "gzip")
+    assert packed.headers["ETag"] == f'{plain.headers["ETag"][:-1]}-gzip"'
+    assert packed.headers["Vary"] == plain.headers["Vary"] == "accept-encoding"
+    assert int(packed.headers["Content-Length"]) == packed.num_bytes_downloaded < len(plain.content) / 4
+    tag = {"If-None-Match": packed.headers["ETag"], "Accept-Encoding": "gzip"}
+    assert proxy.http.get(path, headers=headers | tag).status_code == 304
+    page = proxy.http.get("/", headers={"Accept": "text/html", "Accept-Encoding": "gzip"})
+    assert (page.status_code, "<form" in page.text) == (200, True)
+    assert "Content-Encoding" not in page.headers
+
+
 @pytest.mark.parametrize("name", PROXIES)
 def test_a_client_with_a_slow_body_gets_the_services_408(
     name: str, impatient: RunningService, tmp_path_factory: pytest.TempPathFactory
@@ -323,6 +352,56 @@ def test_nginx_supports_http_2(service: RunningService, tmp_path_factory: pytest
             [*command, "-w", "%{http_version}", f"https://{NAME}/healthz"], check=True, capture_output=True, text=True
         )
     assert process.stdout == '{"status":"ok"}2'
+
+
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
+def test_two_services_share_a_host_below_path_prefixes(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("prefixes")
+    with (
+        cheap_passwords(),
+        RunningService(folder / "a", base_url=f"https://{NAME}/shop", sign_up="on") as shop,
+        RunningService(folder / "b", base_url=f"https://{NAME}/stock", sign_up="on") as stock,
+    ):
+        prefixes = {"/shop": shop.base_url.removeprefix("http://"), "/stock": stock.base_url.removeprefix("http://")}
+        with running_proxy("nginx", folder, "127.0.0.1:1", prefixes=prefixes) as proxy:
+            check_api_below(proxy, "/shop", shop.cast())
+            check_pages_below(proxy, "/shop", "/stock")
+        assert httpx2.get(f"{shop.base_url}/readyz").json() == {"status": "ready"}
+        assert httpx2.get(f"{shop.base_url}{PATH}").json() == {"error": "Path not found: /shop/docs lists all paths"}
+
+
+def check_api_below(proxy: Proxy, prefix: str, cast: Cast) -> None:
+    headers = {"X-API-Key": cast.alice.key}
+    body = {"title": "Bicycle", "content": "Two wheels."}
+    created = [proxy.http.post(f"{prefix}{PATH}", headers=headers, json=body) for _ in range(2)]
+    assert created[0].headers["Location"] == f"https://{NAME}{prefix}{PATH}/{created[0].json()['id']}"
+    assert proxy.http.get(created[0].headers["Location"], headers=headers).json()["title"] == "Bicycle"
+    page = proxy.http.get(f"{prefix}{PATH}?limit=1", headers=headers)
+    (last,) = proxy.http.get(page.links["next"]["url"], headers=headers).json()["listings"]
+    assert last["id"] == created[0].json()["id"]
+    assert proxy.http.get(f"{prefix}/openapi.json").json()["servers"][0]["url"] == f"https://{NAME}{prefix}"
+
+
+def check_pages_below(proxy: Proxy, prefix: str, other_prefix: str) -> None:
+    home = proxy.http.get(prefix, follow_redirects=True)
+    assert str(home.url) == f"https://{NAME}{prefix}/"
+    (style,) = re.findall(r'href="([^"]+/site.css)"', home.text)
+    assert proxy.http.get(style).headers["Content-Type"] == "text/css; charset=utf-8"
+    sign_up(proxy, prefix)
+    assert f'action="{prefix}/sign-out"' in proxy.http.get(f"{prefix}/console").text
+    assert proxy.http.get(f"{other_prefix}/console").headers["Location"] == f"{other_prefix}/sign-in?next=%2Fconsole"
+    sign_up(proxy, other_prefix)
+    assert {proxy.http.get(f"{one}/console").status_code for one in (prefix, other_prefix)} == {200}
+    assert {cookie.path for cookie in proxy.http.cookies.jar} == {prefix, other_prefix}
+
+
+def sign_up(proxy: Proxy, prefix: str) -> None:
+    page = proxy.http.get(f"{prefix}/sign-up")
+    (token,) = re.findall('name="token" value="([^"]+)"', page.text)
+    form = {"token": token, "name": "Dana", "email": "dana@example.com", "password": PASSWORD}
+    (path,) = re.findall('<form method="post" action="([^"]+)"', page.text)
+    response = proxy.http.post(path, data=form, headers=FORM_HEADERS)
+    assert (response.status_code, response.headers["Location"]) == (303, f"{prefix}/console")
 
 
 @pytest.mark.skipif(shutil.which("caddy") is None, reason="caddy is not installed")

@@ -15,7 +15,7 @@ from stripe import WebhookSignature
 
 from listings.domain import timestamps
 from listings.domain.errors import Problem, Unavailable
-from listings.domain.plan import PlanTerms
+from listings.domain.plan import DEFAULT_PLAN, PlanTerms
 from listings.service.payments.stripe import StripeAccount, StripePayments
 from tests.harness import Harness, Person, unused_port
 
@@ -183,21 +183,21 @@ class FakeStripe(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def run_fake_stripe(status: int, content: dict[str, Any]) -> Iterator[StripePayments]:
+def run_fake_stripe(status: int, content: dict[str, Any], plan: PlanTerms = DEFAULT_PLAN) -> Iterator[StripePayments]:
     FakeStripe.requests.clear()
     FakeStripe.response = (status, content)
     with HTTPServer(("127.0.0.1", 0), FakeStripe) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield create_payments(f"http://127.0.0.1:{server.server_port}")
+            yield create_payments(f"http://127.0.0.1:{server.server_port}", plan)
         finally:
             server.shutdown()
             thread.join()
 
 
-def create_payments(url: str) -> StripePayments:
-    return StripePayments(StripeAccount("sk_test", SECRET, PlanTerms(), url))
+def create_payments(url: str, plan: PlanTerms = DEFAULT_PLAN) -> StripePayments:
+    return StripePayments(StripeAccount("sk_test", SECRET, plan, url))
 
 
 def test_a_stripe_checkout_costs_49_dollars_a_month(harness: Harness) -> None:
@@ -222,6 +222,27 @@ def test_a_stripe_checkout_costs_49_dollars_a_month(harness: Harness) -> None:
         "success_url": RETURN_URL,
         "cancel_url": RETURN_URL,
     }
+
+
+def test_a_currency_without_cents_is_charged_in_whole_units(harness: Harness) -> None:
+    alice = harness.person("alice").account
+    session = {"id": "cs_1", "object": "checkout.session", "url": "https://checkout.stripe.example/c/pay/cs_1"}
+    with run_fake_stripe(200, session, PlanTerms(500_000, "jpy")) as payments:
+        harness.run(payments.start_checkout(alice, 1, RETURN_URL))
+        body = {"id": "cs_1", "payment_status": "paid", "client_reference_id": "1", "metadata": {"months": "2"}}
+        checkout = body | {"currency": "jpy", "amount_total": 10_000}
+        event = json.dumps({"type": "checkout.session.completed", "data": {"object": checkout}}).encode()
+        paid = payments.handle_event(sign(event), event)
+    ((_, form, _),) = FakeStripe.requests
+    assert form["line_items[0][price_data][unit_amount]"] == ["5000"]
+    assert paid == ("cs_1", 1, 2)
+
+
+@pytest.mark.parametrize(("cents", "currency"), [(4_950, "jpy"), (4_900, "kwd")])
+def test_a_price_that_stripe_cannot_take_is_rejected(cents: int, currency: str) -> None:
+    with pytest.raises(Problem, match=currency) as caught:
+        create_payments("", PlanTerms(cents, currency))
+    assert caught.value.code == "invalid_setting"
 
 
 def test_errors_of_stripe_are_reported_without_their_text(harness: Harness) -> None:

@@ -70,6 +70,7 @@ VALID = [
     ("cors_origins", "*", frozenset({"*"})),
     ("base_url", "https://market.example", "https://market.example"),
     ("base_url", "http://[::1]:8000/", "http://[::1]:8000"),
+    ("base_url", "https://example.com/my.Shop/~a_b-1/", "https://example.com/my.Shop/~a_b-1"),
     ("contact", "help@market.example", "help@market.example"),
     ("contact", "https://market.example/help", "https://market.example/help"),
     ("trusted_proxies", "127.0.0.1", (ip_network("127.0.0.1"),)),
@@ -113,7 +114,7 @@ INVALID = [
     ("rate_limit", "1e3"),
     ("rate_limit", "1_000"),
     ("base_url", "market.example"),
-    ("base_url", "https://market.example/shop"),
+    ("base_url", "https://example.com/a?b"),
     ("base_url", "https://user@market.example"),
     ("base_url", "https://market.example\n"),
     ("contact", "the operator"),
@@ -289,6 +290,11 @@ def test_a_valid_value_is_parsed(attribute: str, text: str, value: Any) -> None:
 @pytest.mark.parametrize(("attribute", "text"), INVALID)
 def test_an_invalid_value_is_rejected_with_its_variable(attribute: str, text: str) -> None:
     require_invalid(attribute, text)
+
+
+def test_the_path_of_the_base_url_needs_no_encoding() -> None:
+    for path in ("/..", "/../a", "/a/.", "//", "/a//", "/a//b", "/a#b", "/%61", "/a b", "/a;b", "/é"):
+        require_invalid("base_url", f"https://example.com{path}")
 
 
 def test_an_invalid_flag_is_rejected_with_its_name() -> None:

@@ -125,8 +125,8 @@ class RunningMarket(NamedTuple):
 
     @property
     def base_url(self) -> str:
-        """The URL of the service."""
-        return self.service.base_url
+        """The URL of the service on this machine, with its path prefix."""
+        return self.service.base_url + self.service.settings.path_prefix
 
     def create(self, *listings: dict[str, Any]) -> list[int]:
         """Create listings, wait until they are on the market, and return their IDs."""
@@ -146,9 +146,9 @@ class RunningMarket(NamedTuple):
 
 
 @contextmanager
-def run_market(folder: Path) -> Iterator[RunningMarket]:
+def run_market(folder: Path, base_url: str = "") -> Iterator[RunningMarket]:
     """Run a service with an empty market."""
-    with RunningService(folder) as service:
+    with RunningService(folder, base_url=base_url) as service:
         yield RunningMarket(service, service.cast().alice)
 
 

@@ -41,6 +41,7 @@ MEASURE_PLACEHOLDER = """it => {
   pen.font = getComputedStyle(it).font;
   return pen.measureText(it.placeholder).width;
 }"""
+GUIDES = [f"/docs/{name}" for name in ("errors", "sync", "quick-start", "rate-limit")]
 LONG: dict[str, Any] = {"title": "W" * 255, "content": "x" * 3000, "location": "y" * 255, "region": "z" * 100}
 
 
@@ -124,6 +125,23 @@ def test_a_changed_filter_applies_immediately_with_scripts(browser: Browser, mar
         page.go_back()
         expect(page.get_by_role("heading", name="Latest listings")).to_be_visible()
         assert seen.console_messages == []
+
+
+def test_scripts_stay_below_a_path_prefix(browser: Browser, tmp_path: Path) -> None:
+    with run_market(tmp_path, base_url="http://other.example/shop") as market, visit(browser, market.base_url) as seen:
+        market.create(STUDIO, {})
+        page = seen.open("/")
+        page.get_by_label("Type").select_option("rental")
+        expect(page.get_by_role("heading", name="Rentals", exact=True)).to_be_visible()
+        assert page.url == f"{market.base_url}/?type=rental"
+        page = seen.open("/docs")
+        listing = page.locator("#listListings")
+        expect(listing.locator(".sample code").first).to_contain_text(f'curl "{market.base_url}/api/v1/listings"')
+        page.get_by_label("API key").fill(market.alice.key)
+        listing.get_by_text("Try it").click()
+        listing.get_by_role("button", name="Send").click()
+        expect(listing.locator("output")).to_contain_text("GET /shop/api/v1/listings: 200")
+        assert (seen.external_urls, seen.console_messages) == ([], [])
 
 
 def test_a_newer_search_replaces_a_pending_one(browser: Browser, market: RunningMarket) -> None:
@@ -261,13 +279,13 @@ def test_the_focus_is_visible_on_a_single_picture(
 
 def test_market_pages_are_accessible(browser: Browser, market: RunningMarket, paths: list[str]) -> None:
     with visit(browser, market.base_url) as seen:
-        found = [one for path in [*paths, "/docs"] for one in find_axe_violations(seen.open(path), path)]
+        found = [one for path in [*paths, "/docs", *GUIDES[:2]] for one in find_axe_violations(seen.open(path), path)]
     assert found == []
 
 
 def test_no_page_is_wider_than_the_screen(browser: Browser, market: RunningMarket, paths: list[str]) -> None:
     with visit(browser, market.base_url) as seen:
-        for path in paths:
+        for path in [*paths, "/docs", *GUIDES]:
             page = seen.open(path)
             for width in (320, 390, 768, 1280):
                 page.set_viewport_size({"width": width, "height": 800})

@@ -12,12 +12,13 @@ from msgspec import UNSET
 from listings.api import codec, cors, params, response_cache
 from listings.api.body_files import BodyFile
 from listings.api.codec import MethodNotAllowed, Response
+from listings.api.compression import Compressor
 from listings.api.endpoints import Endpoint
 from listings.api.lists import MAX_FILE_BYTES, Lists
 from listings.api.rate_limit_headers import RateLimitHeaders
 from listings.api.request import MAX_BODY_BYTES, Request, RequestIds
 from listings.api.response_cache import ResponseCache
-from listings.api.routes import route
+from listings.api.routes import remove_prefix, route
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Caller
 from listings.http.asgi import LARGE_BYTES, AsgiExchange, ClientGoneError, Exchange, Pages, Receive, Scope, Send
@@ -62,10 +63,13 @@ class Application:
 
         `on_response` gets every response, `trace` every response to a valid HTTP request. Neither may block.
 
-        `pages` handles paths that are neither in the API nor below /api.
+        `pages` handles paths that are neither in the API nor below /api. Their path has no prefix.
         """
         self._services = services
+        self._path_prefix = services.about.path_prefix
         self._cors_origins = cors_origins
+        self._vary = cors.format_vary(cors_origins, compressible=True)
+        self._error_vary = cors.format_vary(cors_origins, compressible=False)
         self._max_body_bytes = max_body_bytes
         self._request_log = request_log
         self._on_response = on_response
@@ -76,6 +80,7 @@ class Application:
         self._max_cache_bytes = max_cache_bytes
         self._response_cache = ResponseCache(services.freshness, max_cache_bytes)
         self._lists = Lists(services, file_folder, max_file_bytes)
+        self._compressor = Compressor()
         services.freshness.on_reset(self._clear_response_cache)
 
     def _clear_response_cache(self) -> None:
@@ -125,9 +130,11 @@ class Application:
 
     async def _respond(self, request: Request) -> Response:
         try:
-            endpoint = route(request)
+            endpoint = route(request, self._path_prefix)
             await self._check(request, endpoint)
             response = await endpoint.handle(self._services, request)
+            if request.names_encodings:
+                response = await self._compressor.compress(response, request.encodings, request.cache)
         except MethodNotAllowed as wrong_method:  # a name of its own: mypyc gives each variable one type
             if cors.is_preflight(request, self._cors_origins):
                 return cors.build_preflight_response(wrong_method.allowed)
@@ -140,10 +147,7 @@ class Application:
             raise
         except Exception as error:  # noqa: BLE001 - every failure gets the API's one error format
             _log.exception("Request %s failed", request.id)
-            failure = Problem("internal_error", "Something went wrong on our side")
-            if isinstance(error, MemoryError):
-                failure = Unavailable("There is not enough memory")
-            return self._record_rejection(request, codec.build_problem_response(failure, request.decision))
+            return self._record_rejection(request, codec.build_problem_response(_explain(error), request.decision))
         else:
             if endpoint.needs_key:
                 self._services.usage.record_response(request.caller, response.status)
@@ -178,9 +182,11 @@ class Application:
 
     async def _serve_page(self, request: Request, exchange: Exchange) -> Response | None:
         """Let the pages handle the request. Return the response to log, or None if there is no such page."""
-        if self._pages is None or request.path == "/api" or request.path.startswith("/api/"):
+        if self._pages is None or request.path in {"", "/api"} or request.path.startswith("/api/"):
             return None
         scope = exchange.scope
+        if self._path_prefix:
+            scope["path"] = remove_prefix(scope["path"], self._path_prefix)
         scope["listings.request_id"] = request.id
         if not await self._pages(scope, exchange.receive, exchange.send):
             return None
@@ -205,11 +211,12 @@ class Application:
             await request.skip_body()
 
     def _build_head(self, request: Request, response: Response) -> bytes:
-        head = b"%bx-request-id: %b\r\n%b%b" % (
+        head = b"%bx-request-id: %b\r\n%b%b%b" % (
             response.head or codec.build_head(response),
             request.id.encode(),
             self._limits.format(request.decision),
             response.headers,
+            self._vary if response.code is None else self._error_vary,
         )
         if self._cors_origins:
             head += cors.format_origin_headers(request, self._cors_origins)
@@ -241,6 +248,12 @@ class Application:
             self._request_log.record(line)
         if self._on_response is not None:
             self._on_response(line)
+
+
+def _explain(failure: Exception) -> Problem:
+    if isinstance(failure, MemoryError):
+        return Unavailable("There is not enough memory")
+    return Problem("internal_error", "Something went wrong on our side")
 
 
 def _name_ignored_parameters(request: Request, endpoint: Endpoint, response: Response) -> Response:

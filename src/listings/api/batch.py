@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from listings.api import codec
 from listings.contract.listings import Step, StepResult
@@ -11,7 +11,7 @@ from listings.domain.errors import STATUS, Problem
 from listings.domain.fields import json_type, preview
 from listings.domain.model import Caller, Listing, ListingChange
 from listings.service import Services
-from listings.service.listings import WriteOptions
+from listings.service.listings import Listings, WriteOptions
 
 MAX_OPERATIONS = 100
 MAX_REF_LENGTH = 255
@@ -29,6 +29,9 @@ class Operation(NamedTuple):
     step: Callable[[Services, Caller], Step]
     ignored: Sequence[str] = ()  # names of its unknown or read-only fields
     is_put: bool = False  # its result says what it did
+
+
+_Parser: TypeAlias = Callable[[object, Mapping[str, Any], bool], Operation]
 
 
 class BatchRequest(NamedTuple):
@@ -150,40 +153,27 @@ def _parse_put(ref: object, content: Mapping[str, Any], strict: bool) -> Operati
     )
 
 
-def _parse_delete(
-    ref: object,
-    content: Mapping[str, Any],
-    strict: bool,  # noqa: ARG001, FBT001 - in a table
-) -> Operation:
-    listing_id, options = _parse_id(content), _parse_options(content)
-    return Operation(
-        ref,
-        "listing deleted",
-        "listing would be deleted",
-        lambda services, caller: services.listings.build_delete_step(caller, listing_id, options),
-    )
+def _build_parser(verb: str, build_step: Callable[[Listings, Caller, int, WriteOptions], Step]) -> _Parser:
+    """Return the parser of an operation that has only an id. `verb` is its participle, for the messages."""
+
+    def parse_content(ref: object, content: Mapping[str, Any], _strict: bool) -> Operation:  # noqa: FBT001 - in a table
+        listing_id, options = _parse_id(content), _parse_options(content)
+        return Operation(
+            ref,
+            f"listing {verb}",
+            f"listing would be {verb}",
+            lambda services, caller: build_step(services.listings, caller, listing_id, options),
+        )
+
+    return parse_content
 
 
-def _parse_restore(
-    ref: object,
-    content: Mapping[str, Any],
-    strict: bool,  # noqa: ARG001, FBT001 - in a table
-) -> Operation:
-    listing_id, options = _parse_id(content), _parse_options(content)
-    return Operation(
-        ref,
-        "listing restored",
-        "listing would be restored",
-        lambda services, caller: services.listings.build_restore_step(caller, listing_id, options),
-    )
-
-
-_PARSERS: Mapping[str, tuple[Callable[[object, Mapping[str, Any], bool], Operation], tuple[str, ...]]] = {
+_PARSERS: Mapping[str, tuple[_Parser, tuple[str, ...]]] = {
     "create": (_parse_create, ("listing",)),
     "update": (_parse_update, ("id", "changes", "if_match")),
     "put": (_parse_put, ("listing", "if_match")),
-    "delete": (_parse_delete, ("id", "if_match")),
-    "restore": (_parse_restore, ("id", "if_match")),
+    "delete": (_build_parser("deleted", Listings.build_delete_step), ("id", "if_match")),
+    "restore": (_build_parser("restored", Listings.build_restore_step), ("id", "if_match")),
 }
 """The parser and the fields of each operation."""
 

@@ -7,10 +7,13 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
+from isal import isal_zlib
+
 from listings.domain.errors import Unavailable
 
 _BUFFER_BYTES = 256 * 1024  # written at a time
 _MIN_FREE_BYTES = 256 * 1024 * 1024  # of the disk, for the database
+_GZIP_LEVEL, _GZIP_FORMAT = 2, 31
 _WAITS = {errno.EAGAIN, errno.EOPNOTSUPP}  # the pages are not in memory, or the file system can't tell
 
 
@@ -42,11 +45,13 @@ class BodyFolder:
 class BodyFile:
     """A body that is written once and then read by any number of responses. Small bodies have no file."""
 
-    def __init__(self, folder: BodyFolder) -> None:
+    def __init__(self, folder: BodyFolder, *, is_gzip: bool = False) -> None:
+        """`is_gzip`: the file is compressed while it is written."""
+        self.is_gzip = is_gzip
+        self._compressor: isal_zlib.Compress | None = None
         self._folder = folder
         self._file: IO[bytes] | None = None
         self._buffer = bytearray()
-        self._reserved = 0
         self._references = 1
         self.size = 0
 
@@ -57,16 +62,15 @@ class BodyFile:
 
     async def write(self, data: bytes) -> None:
         """Add to the end. Raises Unavailable if the disk is full."""
-        self.size += len(data)
         self._buffer += data
         if len(self._buffer) >= _BUFFER_BYTES:
             await self._flush()
 
     async def finish(self) -> bytes | None:
-        """End the body. Return it if it is small."""
+        """End the body. Return it, not compressed, if it is small."""
         if self._file is None:
             return bytes(self._buffer)
-        await self._flush()
+        await self._flush(is_last=True)
         return None
 
     async def read(self, offset: int, count: int) -> bytes:
@@ -94,14 +98,17 @@ class BodyFile:
         self._references -= 1
         if self._references:
             return
-        self._folder.bytes -= self._reserved
+        self._folder.bytes -= self.size
         if self._file is not None:
             self._file.close()
 
-    async def _flush(self) -> None:
-        data, self._buffer = self._buffer, bytearray()
+    async def _flush(self, *, is_last: bool = False) -> None:
+        data: bytes | bytearray = self._buffer
+        self._buffer = bytearray()
+        if self.is_gzip:
+            data = await asyncio.to_thread(self._compress, data, is_last=is_last)
         self._folder.reserve(len(data))
-        self._reserved += len(data)
+        self.size += len(data)
         try:
             if self._file is None:
                 self._file = self._folder.create()
@@ -109,8 +116,18 @@ class BodyFile:
         except OSError as error:
             raise Unavailable(f"A large list can't be stored: {error.strerror}", retry_after=10) from error
 
+    def _compress(self, data: bytes | bytearray, *, is_last: bool) -> bytes:
+        if self._compressor is None:
+            self._compressor = build_compressor()
+        return self._compressor.compress(data) + (self._compressor.flush() if is_last else b"")
 
-def _write_all(file: IO[bytes], data: bytearray) -> None:
+
+def build_compressor() -> isal_zlib.Compress:
+    """Return a compressor of one body, in the format of gzip."""
+    return isal_zlib.compressobj(_GZIP_LEVEL, wbits=_GZIP_FORMAT)
+
+
+def _write_all(file: IO[bytes], data: bytes | bytearray) -> None:
     view = memoryview(data)
     while view:
         view = view[file.write(view) :]

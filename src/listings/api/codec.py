@@ -11,7 +11,7 @@ import msgspec
 
 from listings.api.body_files import BodyFile
 from listings.contract.changes import ListingChangePage
-from listings.contract.listings import AddResult
+from listings.contract.listings import MAX_COUNTED, AddResult
 from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain import fields
 from listings.domain.changes import CHANGES_BEGIN, ChangeActor, ChangeEncoder
@@ -60,6 +60,7 @@ class Response(NamedTuple):
     content_type: bytes = JSON
     head: bytes = b""  # the result of `build_head`, if it is known already
     file: BodyFile | None = None  # instead of `body`; released once the response is sent
+    cache_key: tuple[int, int, str] | None = None  # account, revision and name if the response is cached
 
 
 def build_head(response: Response) -> bytes:
@@ -124,6 +125,11 @@ def build_history_response(page: ListingChangePage, actors: Mapping[int, ChangeA
     return Response(200, body + b'],"last":%d,"more":%b}' % (last, b"true" if page.more else b"false"))
 
 
+def format_total(total: int) -> bytes:
+    """Return X-Total-Count, how many listings match the filters of a list (decision G17)."""
+    return f"x-total-count: {total if total <= MAX_COUNTED else f'{MAX_COUNTED}+'}\r\n".encode()
+
+
 def build_not_modified_response(tag: str) -> Response:
     """Return a 304: the client's copy is current (RFC 9110, 15.4.5)."""
     return Response(304, b"", tag=tag)
@@ -155,9 +161,8 @@ def build_representation(listing: Listing, headers: bytes) -> Response:
 
 
 def format_etag(listing: Listing, include: frozenset[str] = NO_EXTRA_FIELDS) -> str:
-    """Return the entity tag: the listing's version, its views and the included fields (decision G35)."""
-    more = "-".join(["", *sorted(include)]) if include else ""
-    return f'"v{listing.version}.{listing.view_count}{more}"'
+    """Return the entity tag: that of the listing and the included fields (decision G35)."""
+    return f'{listing.etag[:-1]}-{"-".join(sorted(include))}"' if include else listing.etag
 
 
 def build_problem_response(problem: Problem, decision: RateLimitDecision | None = None) -> Response:
@@ -215,9 +220,10 @@ def parse_listing_id(segment: str) -> int:
     return listing_id
 
 
-def matches_etag(values: list[str], tag: str) -> bool:
-    """Return whether If-None-Match names this tag, by weak comparison (RFC 9110, 13.1.2)."""
-    return bool(values) and any(other in {"*", tag} for other in _split_tags(values))
+def match_etag(values: list[str], tags: list[str]) -> str:
+    """Return the first of the tags that If-None-Match names, by weak comparison (RFC 9110, 13.1.2), or ""."""
+    sent = _split_tags(values)
+    return tags[0] if "*" in sent else next((tag for tag in tags if tag in sent), "")
 
 
 def parse_if_match(values: list[str], name: str = "If-Match") -> frozenset[int] | None:

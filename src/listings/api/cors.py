@@ -8,8 +8,8 @@ from listings.api.request import Request
 ANY = "*"
 _EXPOSED = (
     "etag, idempotent-replayed, link, location, retry-after, x-request-id, x-error-code, x-ignored-fields, "
-    "x-ignored-parameters, x-next-cursor, preference-applied, ratelimit, ratelimit-policy, x-ratelimit-limit, "
-    "x-ratelimit-remaining, x-ratelimit-reset"
+    "x-ignored-parameters, x-next-cursor, x-total-count, preference-applied, ratelimit, ratelimit-policy, "
+    "x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset"
 )
 _PREFLIGHT = (
     "access-control-allow-methods: {methods}\r\n"
@@ -26,12 +26,18 @@ def is_preflight(request: Request, origins: Collection[str]) -> bool:
 
 
 def format_origin_headers(request: Request, origins: Collection[str]) -> bytes:
-    """Return the headers that let pages of an allowed origin read the response. Others only get Vary."""
+    """Return the headers that let pages of an allowed origin read the response."""
     origin = request.header(b"origin")
     if not _is_allowed(origin, origins):
-        return b"vary: origin\r\n"
-    lines = f"vary: origin\r\naccess-control-allow-origin: {origin}\r\naccess-control-expose-headers: {_EXPOSED}\r\n"
+        return b""
+    lines = f"access-control-allow-origin: {origin}\r\naccess-control-expose-headers: {_EXPOSED}\r\n"
     return lines.encode("latin-1")
+
+
+def format_vary(origins: Collection[str], *, compressible: bool) -> bytes:
+    """Return Vary, or nothing if the response depends on no header of the request."""
+    names = [*(["accept-encoding"] if compressible else []), *(["origin"] if origins else [])]
+    return f"vary: {', '.join(names)}\r\n".encode() if names else b""
 
 
 def build_preflight_response(allowed: str) -> Response:

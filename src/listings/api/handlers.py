@@ -16,8 +16,9 @@ async def list_listings(services: Services, request: Request) -> Response:
     wanted = params.parse_list(request.query, strict=request.strict)
     revision = await services.listings.get_revision(request.caller)
     tag = wanted.format_etag(request.caller.account_id, revision)
-    if codec.matches_etag(request.header_values(b"if-none-match"), tag):
-        return codec.build_not_modified_response(tag)
+    current = request.find_current_tag(tag)
+    if current:
+        return codec.build_not_modified_response(current)
     cached = request.lists.find_cached(request, wanted, revision)
     return cached if cached is not None else await request.lists.get(request, wanted, revision, tag)
 
@@ -42,9 +43,8 @@ async def get_listing(services: Services, request: Request) -> Response:
     else:
         include = params.parse_include(request.query, strict=request.strict)
         response = codec.build_listing_response(await _get_listing(services, request), include)
-    if codec.matches_etag(request.header_values(b"if-none-match"), response.tag):
-        return codec.build_not_modified_response(response.tag)
-    return response
+    current = request.find_current_tag(response.tag)
+    return codec.build_not_modified_response(current) if current else response
 
 
 async def update_listing(services: Services, request: Request) -> Response:
@@ -133,8 +133,7 @@ async def _read_plain_listing(services: Services, request: Request) -> Response:
     listing_id = codec.parse_listing_id(request.segment)
     listing, revision = await services.listings.get_with_revision(request.caller, listing_id)
     response = codec.with_head(codec.build_listing_response(listing))
-    request.cache.store(request.caller.account_id, revision, request.segment, response)
-    return response
+    return request.cache.store(request.caller.account_id, revision, request.segment, response)
 
 
 async def _get_listing(services: Services, request: Request) -> Listing:

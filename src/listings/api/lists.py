@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
-from listings.api import codec
+from listings.api import codec, compression
 from listings.api.body_files import BodyFile, BodyFolder
 from listings.api.codec import Response
 from listings.api.params import PLAIN, ListRequest
@@ -19,6 +19,7 @@ from listings.domain.changes import CHANGES_BEGIN, ChangeEncoder
 from listings.domain.errors import Unavailable
 from listings.domain.model import Caller
 from listings.service import Services
+from listings.service.listings import LargePage
 
 MAX_FILE_BYTES = 4 * 1024 * 1024 * 1024
 _CONCURRENT = 2  # large lists that are read at the same time
@@ -27,8 +28,8 @@ _MAX_PENDING_PER_ACCOUNT = 16
 _KEEP_SECONDS = 30.0  # for the next client that requests the same list
 
 _Pairs: TypeAlias = tuple[tuple[str, str], ...]
-_Key: TypeAlias = tuple[int, str, _Pairs]
-"""The account, the entity tag, which names the revision, and the parameters as they were sent."""
+_Key: TypeAlias = tuple[int, str, _Pairs, bool]
+"""The account, the entity tag, which names the revision, the parameters as they were sent, and whether it is gzip."""
 
 Cursor: TypeAlias = tuple[str | int, int]
 
@@ -48,7 +49,7 @@ class Lists:
         self._services = services
         self._folder = BodyFolder(folder, max_file_bytes)
         self._large: dict[_Key, _Large] = {}
-        self._waiting: dict[tuple[int, _Pairs], _Large] = {}  # those that are not being read yet
+        self._waiting: dict[tuple[int, _Pairs, bool], _Large] = {}  # those that are not being read yet
         self._slots = asyncio.Semaphore(_CONCURRENT)
         self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()  # by account: one list at a time
 
@@ -61,14 +62,15 @@ class Lists:
     async def get(self, request: Request, wanted: ListRequest, revision: int, tag: str) -> Response:
         """Return a list that was read at `revision` or later. The caller must release its file."""
         account_id = request.caller.account_id
-        if (account_id, tag, wanted.pairs) not in self._large:
+        is_gzip = request.encodings.min_bytes is not None
+        if (account_id, tag, wanted.pairs, is_gzip) not in self._large:
             try:
                 return await self._get_small(request, wanted, revision, tag)
             except LargeListError:
                 pass
-        response = await self._get_large(request.caller, wanted, tag)
+        response = await self._get_large(request.caller, wanted, tag, is_gzip=is_gzip)
         if response.file is None and wanted is PLAIN:
-            request.cache.store(account_id, revision, WHOLE_LIST, response)
+            return request.cache.store(account_id, revision, WHOLE_LIST, response)
         return response
 
     async def get_changes(self, caller: Caller, after: int, count: int) -> Response:
@@ -95,19 +97,18 @@ class Lists:
         if wanted is not PLAIN:
             page = await self._services.listings.find(request.caller, wanted.query)
             body = codec.encode_list(page.listings, wanted.include)
-            return Response(200, body, self._format_next_page(wanted, page.next_cursor), tag=tag)
+            return Response(200, body, self._format_page(wanted, page.next_cursor, page.total), tag=tag)
         body = codec.encode_list(await self._services.listings.list_active(request.caller))
         response = codec.with_head(Response(200, body, tag=tag))
-        request.cache.store(request.caller.account_id, revision, WHOLE_LIST, response)
-        return response
+        return request.cache.store(request.caller.account_id, revision, WHOLE_LIST, response)
 
-    async def _get_large(self, caller: Caller, wanted: ListRequest, tag: str) -> Response:
+    async def _get_large(self, caller: Caller, wanted: ListRequest, tag: str, *, is_gzip: bool) -> Response:
         """Wait for the list, which is made once for all clients that request it.
 
         A list that is not being read yet will be at least as new as `tag`, so these clients share it too.
         """
-        key = (caller.account_id, tag, wanted.pairs)
-        large = self._large.get(key) or self._waiting.get((caller.account_id, wanted.pairs))
+        key = (caller.account_id, tag, wanted.pairs, is_gzip)
+        large = self._large.get(key) or self._waiting.get((caller.account_id, wanted.pairs, is_gzip))
         if large is None:
             large = self._start(key, caller, wanted, tag)
         large.file.acquire()
@@ -126,9 +127,10 @@ class Lists:
             raise Unavailable("Too many large lists are requested")
         if self._folder.is_half_full:
             self._forget_complete()
-        loop, file = asyncio.get_running_loop(), BodyFile(self._folder)
+        is_gzip = key[3]
+        loop, file = asyncio.get_running_loop(), BodyFile(self._folder, is_gzip=is_gzip)
         large = self._large[key] = _Large(loop.create_task(self._make(file, caller, wanted, tag)), file)
-        self._waiting[caller.account_id, wanted.pairs] = large
+        self._waiting[caller.account_id, wanted.pairs, is_gzip] = large
         large.task.add_done_callback(lambda task: self._keep(key, task))
         return large
 
@@ -150,16 +152,18 @@ class Lists:
     async def _make(self, file: BodyFile, caller: Caller, wanted: ListRequest, tag: str) -> Response:
         turn = self._turns.setdefault(caller.account_id, asyncio.Lock())
         async with turn, self._slots:
-            del self._waiting[caller.account_id, wanted.pairs]
-            next_cursor = await self._write(file, caller, wanted)
-        body, headers = await file.finish(), self._format_next_page(wanted, next_cursor)
+            del self._waiting[caller.account_id, wanted.pairs, file.is_gzip]
+            page = await self._write(file, caller, wanted)
+        body, headers = await file.finish(), self._format_page(wanted, page.next_cursor, page.total)
         response = Response(200, b"", headers, tag=tag, file=file)
         if body is not None:  # it only took long to find
             response = Response(200, body, headers, tag=tag)
+        elif file.is_gzip:
+            return compression.mark_compressed(response)
         return codec.with_head(response)
 
-    async def _write(self, file: BodyFile, caller: Caller, wanted: ListRequest) -> Cursor | None:
-        """Write the list. Return the cursor of the next page, if there is one."""
+    async def _write(self, file: BodyFile, caller: Caller, wanted: ListRequest) -> LargePage:
+        """Write the list. Return its page, which has been read to its end."""
         separator = b""
         await file.write(codec.LIST_BEGIN)
         async with self._services.listings.read(caller, wanted.query) as page:
@@ -167,7 +171,7 @@ class Lists:
                 await file.write(separator + codec.encode_records(listings, wanted.include))
                 separator = b","
         await file.write(codec.LIST_END)
-        return page.next_cursor
+        return page
 
     async def _write_changes(self, file: BodyFile, caller: Caller, after: int, count: int) -> tuple[int, int]:
         """Write the elements of the array. Return the last change set in it, and the last one of the account."""
@@ -180,9 +184,9 @@ class Lists:
         await file.write(encoder.finish())
         return last, current
 
-    def _format_next_page(self, wanted: ListRequest, last: Cursor | None) -> bytes:
+    def _format_page(self, wanted: ListRequest, last: Cursor | None, total: int | None) -> bytes:
+        headers = b"" if total is None else codec.format_total(total)
         if last is None:
-            return b""
-        return codec.format_next_page(
-            *wanted.build_next_page(self._services.about.base_url + codec.LISTINGS_PATH, last)
-        )
+            return headers
+        url, cursor = wanted.build_next_page(self._services.about.base_url + codec.LISTINGS_PATH, last)
+        return headers + codec.format_next_page(url, cursor)

@@ -13,14 +13,24 @@ import msgspec
 
 from listings.domain import timestamps, tokenizer
 from listings.domain.errors import Problem
-from listings.domain.fields import FIELDS, MAX_PRICE_CENTS, Choice, FieldError, Money, preview, raise_field_errors
-from listings.domain.listing_json import EXTRA_FIELDS
+from listings.domain.fields import (
+    FIELDS,
+    MAX_PRICE_CENTS,
+    Choice,
+    FieldError,
+    Money,
+    parse_id,
+    preview,
+    raise_field_errors,
+)
+from listings.domain.listing_json import INCLUDED_FIELDS
 from listings.domain.model import MAX_ID, ListingQuery, SortKey, Status
 
 EXTRAS = ("district", "latitude", "longitude")
 """The fields that `include=all` adds to a record. There will be no more of them (decision G1)."""
 
 _MAX_LIMIT = 1000
+MAX_IDS = 100
 MAX_SEARCH_TERMS = 10
 MAX_SEARCH_LENGTH = 200
 MAX_CURSOR_LENGTH = 4000  # a title of 255 control characters needs 2,100
@@ -103,6 +113,14 @@ def parse_external_id(text: str) -> frozenset[str]:
     return frozenset([cast("str", FIELDS["external_id"].rule(text))])
 
 
+def parse_ids(text: str) -> frozenset[int]:
+    """Return the ids in a comma-separated list."""
+    ids = [parse_id(part) for part in text.split(",")]
+    if None in ids:
+        raise FieldError(f"must be a comma-separated list of listing ids, got {preview(text)}")
+    return frozenset(filter(None, ids))
+
+
 def parse_sort(text: str) -> tuple[str, bool]:
     """Return the sort key, and whether the order is descending."""
     name = text.removeprefix("-")
@@ -138,8 +156,10 @@ LIST_PARAMETERS: Mapping[str, Callable[[str], Any]] = {
     "price_max": Amount(Money(MAX_PRICE_CENTS)),
     "updated_since": parse_timestamp,
     "external_id": parse_external_id,
+    "ids": parse_ids,
     "sort": parse_sort,
-    "include": NameSet(EXTRA_FIELDS, EXTRAS),
+    "include": NameSet(INCLUDED_FIELDS, EXTRAS),
+    "count": parse_bool,
 }
 """The parameters of a list, each with its rule."""
 
@@ -157,9 +177,9 @@ HISTORY_PARAMETERS: Mapping[str, Callable[[str], Any]] = {"before": Count(1, MAX
 
 _DEFAULT_CHANGE_SETS = 100
 
-_REPEATABLE = {"include", "external_id"}
 _ATTRIBUTES = {"q": "words"}
-_SPECIAL = {"sort", "include", "cursor", "external_id"}  # not copied to the ListingQuery as they are
+_SPECIAL = {"sort", "include", "cursor", "external_id", "ids"}  # not copied to the ListingQuery as they are
+_REPEATABLE = {"include", "external_id", "ids"}
 
 
 class ListRequest(NamedTuple):
@@ -201,10 +221,13 @@ def parse_list(query_string: bytes, *, strict: bool) -> ListRequest:
     values = _parse(pairs, LIST_PARAMETERS, strict=strict)
     if values.get("price_min", 0) > values.get("price_max", MAX_PRICE_CENTS):
         raise Problem("invalid_request", "price_min must not be above price_max")
+    ids = tuple(sorted(values.get("ids", ())))
+    if len(ids) > MAX_IDS:
+        raise Problem("invalid_request", f"ids must be at most {MAX_IDS} listing ids, got {len(ids)}")
     sort, descending = values.get("sort", ("id", True))
     wanted = {_ATTRIBUTES.get(name, name): value for name, value in values.items() if name not in _SPECIAL}
     external_ids = tuple(sorted(values["external_id"])) if "external_id" in values else None
-    query = ListingQuery(sort=sort, descending=descending, external_ids=external_ids, **wanted)
+    query = ListingQuery(sort=sort, descending=descending, external_ids=external_ids, ids=ids, **wanted)
     if "cursor" in values:
         query = msgspec.structs.replace(query, after=_decode_cursor(values["cursor"], query))
     known = tuple(pair for pair in pairs if pair[0] in LIST_PARAMETERS)
@@ -288,7 +311,7 @@ def _decode_cursor(cursor: str, query: ListingQuery) -> tuple[str | int, int]:
         version != _CURSOR_VERSION
         or sha256(data[_CHECKSUM_BYTES:]).digest()[:_CHECKSUM_BYTES] != data[:_CHECKSUM_BYTES]
     ):
-        raise Problem("invalid_request", "cursor is invalid: use the one from the Link header")
+        raise Problem("invalid_request", "cursor is invalid: use the one from Link or X-Next-Cursor")
     if fingerprint != _fingerprint(query):
         raise Problem("invalid_request", "cursor belongs to a list with different filters or sort order")
     return value, listing_id
@@ -296,7 +319,7 @@ def _decode_cursor(cursor: str, query: ListingQuery) -> tuple[str | int, int]:
 
 def _fingerprint(query: ListingQuery) -> str:
     """Return a digest that is equal for all pages of a query."""
-    unpaged = msgspec.structs.replace(query, limit=None, after=None)
+    unpaged = msgspec.structs.replace(query, limit=None, after=None, count=False)
     return sha256(msgspec.json.encode(_changed_fields(unpaged))).hexdigest()[:16]
 
 

@@ -5,6 +5,8 @@ import secrets
 from itertools import count
 from typing import TYPE_CHECKING
 
+from listings.api import codec, compression
+from listings.api.compression import Encodings
 from listings.api.response_cache import ResponseCache
 from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain.errors import Problem
@@ -64,7 +66,7 @@ class Request:
         self.path = exchange.path
         self.query = exchange.query
         self.route = "-"  # the pattern that matches the path
-        self.segment = ""  # the part of the path that matches {id}
+        self.segment = ""  # the part of the path that matches {id} or {guide}
         self.body = b""
         self.decision: RateLimitDecision | None = None
         self._receive = exchange.receive
@@ -90,6 +92,23 @@ class Request:
             return [value] if value else []
         values = (value.decode("latin-1").strip(" \t") for header, value in self._repeated if header == name)
         return list(dict.fromkeys(value for value in values if value))
+
+    @property
+    def names_encodings(self) -> bool:
+        """Whether Accept-Encoding is set."""
+        return b"accept-encoding" in self._headers
+
+    @property
+    def encodings(self) -> Encodings:
+        """The encodings of a body that the client accepts."""
+        if not self.names_encodings:
+            return compression.PLAIN
+        return compression.parse_accept_encoding(",".join(self.header_values(b"accept-encoding")))
+
+    def find_current_tag(self, tag: str) -> str:
+        """Return the tag of the client's copy if that is current and in an encoding that it accepts, otherwise ""."""
+        values = self.header_values(b"if-none-match")
+        return codec.match_etag(values, compression.build_tags(tag, self.encodings)) if values else ""
 
     @property
     def strict(self) -> bool:

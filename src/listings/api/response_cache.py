@@ -57,8 +57,9 @@ class ResponseCache:
         account = self._accounts.get(account_id)
         return account is not None and name in account.responses
 
-    def store(self, account_id: int, revision: int, name: str, response: Response) -> None:
-        """Cache a response whose content was read at `revision` or later."""
+    def store(self, account_id: int, revision: int, name: str, response: Response) -> Response:
+        """Cache a response whose content was read at `revision` or later. Return it with its key."""
+        response = response._replace(cache_key=(account_id, revision, name))
         size = _size_of(response)
         account = self._accounts.get(account_id) or _Account()
         self._remove(account, name)
@@ -66,13 +67,14 @@ class ResponseCache:
             self._evict(account_id)  # one account must not evict all others
             account = _Account()
         if size > self._max_bytes // 4:
-            return
+            return response
         account.responses[name] = (revision, response)
         account.bytes += size
         self.bytes += size
         self._accounts[account_id] = account
         while self.bytes > self._max_bytes:
             self._evict(next(iter(self._accounts)))
+        return response
 
     def close(self) -> None:
         """Remove all responses and cache no more."""

@@ -35,18 +35,22 @@ ROUTES: Routes = {
     "/docs": {"GET": Endpoint(_docs.get_page, needs_key=False)},
     "/docs/reference.css": {"GET": Endpoint(_docs.get_style, needs_key=False)},
     "/docs/reference.js": {"GET": Endpoint(_docs.get_script, needs_key=False)},
+    "/docs/{guide}": {"GET": Endpoint(_docs.get_guide, needs_key=False)},
 }
 """Path, method, endpoint. HEAD uses the endpoint of GET, and a trailing slash is ignored (decision G19)."""
 
-_PATTERNS = [(re.compile(path.replace("{id}", "([^/]+)") + "/?"), path) for path in ROUTES if "{id}" in path]
+_HEALTH = {"/healthz", "/readyz"}
+_PATTERNS = [(re.compile(re.sub(r"\{\w+\}", "([^/]+)", path) + "/?"), path) for path in ROUTES if "{" in path]
 
 
-def route(request: Request) -> Endpoint:
+def route(request: Request, prefix: str) -> Endpoint:
     """Return the request's endpoint, and set `request.route` and `request.segment`.
+
+    `prefix` is the path of the service's URL. It is removed from `request.path`.
 
     Raises Problem: path_not_found, method_not_allowed.
     """
-    methods = _find_methods(request)
+    methods = _find_methods(request, prefix)
     endpoint = methods.get("GET" if request.method == "HEAD" else request.method)
     if endpoint is None:
         raise MethodNotAllowed(request.method, _format_allow(methods))
@@ -59,20 +63,31 @@ def _format_allow(methods: Mapping[str, Endpoint]) -> str:
     return ", ".join([*readable, *(method for method in methods if method != "GET")])
 
 
-def _find_methods(request: Request) -> Mapping[str, Endpoint]:
+def _find_methods(request: Request, prefix: str) -> Mapping[str, Endpoint]:
+    if prefix:
+        request.path = remove_prefix(request.path, prefix)
     path = request.path
     if path not in ROUTES:
         path = path.removesuffix("/")
     if path not in ROUTES:
-        path = _match_pattern(request)
+        path = _match_pattern(request, prefix)
     request.route = path
     return ROUTES[path]
 
 
-def _match_pattern(request: Request) -> str:
+def remove_prefix(path: str, prefix: str) -> str:
+    """Return the path below the prefix, or "" for one that is not below it. Health checks need no prefix."""
+    if path.startswith(f"{prefix}/"):
+        return path[len(prefix) :]
+    if path == prefix:
+        return "/"
+    return path if path.removesuffix("/") in _HEALTH else ""
+
+
+def _match_pattern(request: Request, prefix: str) -> str:
     for pattern, path in _PATTERNS:
         match = pattern.fullmatch(request.path)
         if match is not None:
             request.segment = match[1]
             return path
-    raise Problem("path_not_found", "Path not found: /docs lists all paths")
+    raise Problem("path_not_found", f"Path not found: {prefix}/docs lists all paths")

@@ -1,6 +1,5 @@
 """`listings account invite`, `erase` and `export`: access to the console, and a person's data."""
 
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -9,7 +8,7 @@ import click
 import msgspec
 
 from listings.cli.output import json_option, listed_key_data, listing_data, print_message, show_json, status_data
-from listings.cli.parameters import load_settings, with_service
+from listings.cli.parameters import Parsed, load_settings, with_service
 from listings.cli.resumable_file import require_absent, resolve_target
 from listings.contract.history import CONSOLE, OPERATOR, Event, RejectedRequest, UsageCount
 from listings.contract.members import Session
@@ -20,10 +19,10 @@ from listings.files import replace_file
 from listings.service import Services
 from listings.service.accounts import is_erased
 from listings.service.invitations import INVITATION_SECONDS
+from listings.settings.values import parse_base_url
 
 T = TypeVar("T")
 
-_BASE_URL = re.compile(r"https?://[A-Za-z0-9.-]+(?::[0-9]{1,5})?|https?://\[[0-9A-Fa-f:.]+\](?::[0-9]{1,5})?")
 _PAGE_SIZE = 500
 _MICROSECONDS = 1_000_000
 _HOUR_SECONDS = 3600
@@ -33,6 +32,7 @@ _HOUR_SECONDS = 3600
 @click.argument("account")
 @click.option(
     "--base-url",
+    type=Parsed("url", parse_base_url),
     envvar="LISTINGS_BASE_URL",
     metavar="URL",
     help="The public URL of the console. Default: LISTINGS_BASE_URL, or the address of `listings serve`",
@@ -47,7 +47,7 @@ def invite(account: str, base_url: str | None) -> None:
     \b
     Example: listings account invite alice@example.com --base-url https://market.example
     """
-    base = _validate_base_url(base_url) if base_url else _default_base_url()
+    base = base_url or _default_base_url()
 
     async def use(services: Services) -> tuple[str, int]:
         return await services.invitations.create(account), int(services.clock()) + INVITATION_SECONDS
@@ -56,13 +56,6 @@ def invite(account: str, base_url: str | None) -> None:
     link = f"{base}/invitations/{token}"
     if not show_json({"link": link, "expires_at": timestamps.format_timestamp(expires_at)}):
         click.echo(link)
-
-
-def _validate_base_url(base_url: str) -> str:
-    base = base_url.removesuffix("/")
-    if not _BASE_URL.fullmatch(base):
-        raise click.UsageError("--base-url must be a URL without a path, such as https://market.example.")
-    return base
 
 
 def _default_base_url() -> str:

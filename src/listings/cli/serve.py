@@ -84,7 +84,6 @@ async def _serve(
     maintenance.migrate_database(settings, report_backup)
     as_json = configure_logs(settings)
     with logs.write_in_thread(), maintenance.watch_for_damage(settings) as on_damage:
-        base_url = format_base_url(listener)
         request_log = RequestLog(logs.open_stderr(), settings.log_level, as_json=as_json)
         if observers.metrics is not None:
             print_message(f"Metrics are at {observers.metrics.url}")
@@ -95,7 +94,7 @@ async def _serve(
             tune_garbage_collector()
 
             def on_ready() -> None:
-                _announce(settings, base_url, prepared)
+                _announce(settings, listener, prepared)
                 on_damage(server.stop)
 
             server = wiring.build_server(services, settings, request_log, on_ready, observers)
@@ -125,7 +124,6 @@ async def _run_supervisor(
             print_message(f"Metrics are at {metrics.url}")
         maintenance.migrate_database(settings, report_backup)
         on_damage = stack.enter_context(maintenance.watch_for_damage(settings))
-        base_url = format_base_url(listener)
         configure_logs(settings, pid=os.getpid())
         stack.enter_context(logs.write_in_thread())
         prepared = None
@@ -135,7 +133,7 @@ async def _run_supervisor(
         _handle_hangup(supervisor.reload, supervisor.stop)
 
         def on_ready() -> None:
-            _announce(settings, base_url, prepared)
+            _announce(settings, listener, prepared)
             on_damage(supervisor.stop)
 
         stopped_in_time = await supervisor.run(on_ready)
@@ -157,7 +155,8 @@ def _log_no_reload() -> None:
     _log.warning("A single process can't reload without downtime: restart it, or set LISTINGS_WORKERS to 2 or more")
 
 
-def _announce(settings: Settings, base_url: str, prepared: demonstration.Demo | None) -> None:
+def _announce(settings: Settings, listener: socket.socket, prepared: demonstration.Demo | None) -> None:
+    base_url = format_base_url(listener) + settings.path_prefix
     if prepared is None:
         print_message(f"Listings is running at {base_url}, database {settings.redacted_database}")
         return

@@ -91,8 +91,26 @@ class LargeListError(Exception):
     """A list is too large to be read at once: use `ListingStore.read_listings`."""
 
 
+MAX_COUNTED = 1000
+"""Number of listings up to which a count is exact. A higher number is reported as `MAX_COUNTED + 1`."""
+
+
+class Found(NamedTuple):
+    """The listings that a query finds, and how many match its filters, if it counts them."""
+
+    listings: list[Listing]
+    total: int | None = None
+
+
 Pieces: TypeAlias = AsyncIterator[list[Listing]]
 """A list in pieces, each of limited size, or of one listing."""
+
+
+class FoundPieces(NamedTuple):
+    """Like `Found`, with the listings in pieces."""
+
+    pieces: Pieces
+    total: int | None = None
 
 
 def measure_listings(listings: Sequence[Listing]) -> int:
@@ -130,16 +148,18 @@ class ListingStore(Protocol):
     async def count_listings(self, bucket: int, account_id: int) -> ListingCounts:
         """Return the number of the account's listings by status."""
 
-    async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> list[Listing]:
+    async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> Found:
         """Return the account's listings that match a query, in the order of the query and then by id.
 
-        Raises LargeListError.
+        A count is from the same snapshot, and ignores the query's page. Raises LargeListError.
         """
 
     async def find_by_external_id(self, bucket: int, account_id: int, external_id: str) -> Listing | None:
         """Return the account's listing with an external id, or None. Deleted listings are not found."""
 
-    def read_listings(self, bucket: int, account_id: int, query: ListingQuery) -> AbstractAsyncContextManager[Pieces]:
+    def read_listings(
+        self, bucket: int, account_id: int, query: ListingQuery
+    ) -> AbstractAsyncContextManager[FoundPieces]:
         """Read a list of any size like `find_listings`, in pieces, from a snapshot that is held in the context.
 
         Other work can run between two pieces.

@@ -26,7 +26,7 @@ _decode = msgspec.json.Decoder(dict[str, object]).decode
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """A listing as JSON and files show it: the 14 fields of the specification, in its order, then the extra fields."""
+    """A listing as JSON and files show it: the 14 fields of the specification, in its order, then those on request."""
 
     id: int
     title: str
@@ -47,23 +47,19 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     longitude: float | msgspec.UnsetType | None = msgspec.UNSET
     deleted_at: str | msgspec.UnsetType | None = msgspec.UNSET
     external_id: str | msgspec.UnsetType | None = msgspec.UNSET
+    etag: str | msgspec.UnsetType = msgspec.UNSET
 
 
-EXTRA_FIELDS = tuple(field.name for field in msgspec.structs.fields(Record) if not field.required)
+INCLUDED_FIELDS = tuple(field.name for field in msgspec.structs.fields(Record) if not field.required)
 """The fields that a record has only on request (decisions G1 and G43)."""
 
-
-def _build_extra_fields(listing: Listing, include: Collection[str]) -> dict[str, Any]:
-    extra = {name: getattr(listing, name) for name in include}
-    if extra.get("deleted_at") is not None:
-        extra["deleted_at"] = timestamps.format_timestamp(extra["deleted_at"])
-    return extra
+EXTRA_FIELDS = tuple(name for name in INCLUDED_FIELDS if name != "etag")
+"""Those that describe the listing, as files have them."""
 
 
 def build_record(listing: Listing, include: Collection[str] = NO_EXTRA_FIELDS) -> Record:
-    """Return the record of a listing, with the extra fields in `include` (decision G1)."""
-    extra = _build_extra_fields(listing, include) if include else {}
-    return Record(
+    """Return the record of a listing, with the fields that `include` names of those on request (decision G1)."""
+    record = Record(
         listing.id,
         listing.title,
         listing.content,
@@ -78,8 +74,15 @@ def build_record(listing: Listing, include: Collection[str] = NO_EXTRA_FIELDS) -
         listing.view_count,
         listing.created_at,
         listing.updated_at,
-        **extra,
     )
+    return msgspec.structs.replace(record, **_build_fields_on_request(listing, include)) if include else record
+
+
+def _build_fields_on_request(listing: Listing, include: Collection[str]) -> dict[str, Any]:
+    fields = {name: getattr(listing, name) for name in include}
+    if fields.get("deleted_at") is not None:
+        fields["deleted_at"] = timestamps.format_timestamp(fields["deleted_at"])
+    return fields
 
 
 def decode_object(text: bytes) -> dict[str, object]:

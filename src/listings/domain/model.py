@@ -49,6 +49,11 @@ class Listing(msgspec.Struct, frozen=True, gc=False):
     updated_at: str
     deleted_at: int | None
 
+    @property
+    def etag(self) -> str:
+        """The entity tag of its record (decision G35): version and views."""
+        return f'"v{self.version}.{self.view_count}"'
+
 
 class NewListing(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A validated listing to be created. The defaults are the values of fields that are not given (decision G5)."""
@@ -84,7 +89,7 @@ SortKey: TypeAlias = Literal["id", "created_at", "updated_at", "price", "title"]
 
 
 class ListingQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Filters, order and page of a list of an account's listings (decision G17). None means no filter."""
+    """Filters, order and page of a list of an account's listings (decision G17). None or () means no filter."""
 
     status: Status = "active"
     type: str | None = None
@@ -99,6 +104,8 @@ class ListingQuery(msgspec.Struct, frozen=True, kw_only=True):
     descending: bool = True
     limit: int | None = None
     after: tuple[str | int, int] | None = None  # the cursor of the last listing on the previous page
+    ids: tuple[int, ...] = ()  # distinct
+    count: bool = False  # whether to count the listings that match the filters
 
     def cursor_of(self, listing: "Listing") -> tuple[str | int, int]:
         """Return the sort value and the id of a listing. The id breaks ties."""

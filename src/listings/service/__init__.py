@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from listings.contract.freshness import Freshness
 from listings.contract.rate_limiter import RateLimiter
@@ -39,6 +40,11 @@ class ServiceInfo(NamedTuple):
     base_url: str = ""  # public URL without a trailing slash; empty: the host of each request
     contact: str = ""  # an e-mail address or a URL
     plan: PlanTerms = DEFAULT_PLAN
+
+    @property
+    def path_prefix(self) -> str:
+        """The path of the public URL, such as /shop, or ""."""
+        return urlsplit(self.base_url).path
 
 
 NO_INFO = ServiceInfo()

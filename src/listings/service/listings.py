@@ -3,7 +3,6 @@
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -15,6 +14,7 @@ from listings.contract.listings import (
     AddStep,
     Batch,
     ChangeStep,
+    FoundPieces,
     IdempotencyRecord,
     LargeListError,
     ListingStore,
@@ -47,18 +47,19 @@ _IDEMPOTENCY_SECONDS = 24 * 3600
 
 
 class Page(NamedTuple):
-    """A page of listings, and the cursor of the next page."""
+    """A page of listings, the cursor of the next page, and how many listings match the filters, if they are counted."""
 
     listings: list[Listing]
     next_cursor: tuple[str | int, int] | None = None
+    total: int | None = None
 
 
 class LargePage:
     """A page of listings that is read in pieces. The cursor of the next page is known at the end."""
 
-    def __init__(self, pieces: Pieces, query: ListingQuery) -> None:
-        """`pieces` have one listing more than the query's limit, if there are as many."""
-        self._pieces = pieces
+    def __init__(self, found: FoundPieces, query: ListingQuery) -> None:
+        """`found` has one listing more than the query's limit, if there are as many."""
+        self._pieces, self.total = found
         self._query = query
         self.next_cursor: tuple[str | int, int] | None = None
 
@@ -106,12 +107,10 @@ class Listings:
 
     async def find(self, caller: Caller, query: ListingQuery) -> Page:
         """Return the caller's listings that match a query (decision G17). Raises LargeListError."""
-        if query.limit is None:
-            return Page(await self._store.find_listings(caller.bucket, caller.account_id, query))
-        one_more = msgspec.structs.replace(query, limit=query.limit + 1)
-        found = await self._store.find_listings(caller.bucket, caller.account_id, one_more)
-        next_cursor = query.cursor_of(found[query.limit - 1]) if len(found) > query.limit else None
-        return Page(found[: query.limit], next_cursor)
+        found, total = await self._store.find_listings(caller.bucket, caller.account_id, _add_one(query))
+        if query.limit is None or len(found) <= query.limit:
+            return Page(found, None, total)
+        return Page(found[: query.limit], query.cursor_of(found[query.limit - 1]), total)
 
     async def find_by_external_id(self, caller: Caller, external_id: str) -> Listing | None:
         """Return the caller's listing with an external id, unless it is deleted."""
@@ -119,7 +118,10 @@ class Listings:
 
     async def find_unpriced_last(self, caller: Caller, query: ListingQuery, limit: int) -> Page:
         """Return a page of the caller's listings by ascending price, those without a price last (decision G5)."""
-        search = partial(self._store.find_listings, caller.bucket, caller.account_id)
+
+        async def search(query: ListingQuery) -> list[Listing]:
+            return (await self._store.find_listings(caller.bucket, caller.account_id, query)).listings
+
         found = await search_unpriced_last(search, query, limit + 1)
         return Page(found[:limit], query.cursor_of(found[limit - 1]) if len(found) > limit else None)
 
@@ -130,14 +132,13 @@ class Listings:
         except LargeListError:
             async with self.read(caller, query) as page:
                 found = [msgspec.structs.replace(one, content="") async for piece in page.read() for one in piece]
-            return Page(found, page.next_cursor)
+            return Page(found, page.next_cursor, page.total)
 
     @asynccontextmanager
     async def read(self, caller: Caller, query: ListingQuery) -> AsyncIterator["LargePage"]:
         """Read a list of any size from a snapshot, which is held in the context."""
-        one_more = query if query.limit is None else msgspec.structs.replace(query, limit=query.limit + 1)
-        async with self._store.read_listings(caller.bucket, caller.account_id, one_more) as pieces:
-            yield LargePage(pieces, query)
+        async with self._store.read_listings(caller.bucket, caller.account_id, _add_one(query)) as found:
+            yield LargePage(found, query)
 
     async def get_revision(self, caller: Caller) -> int:
         """Return the revision of the caller's listings. Read it before the listings that it describes."""
@@ -323,10 +324,10 @@ class Moderation:
         """Return at most `count` of an account's newest listings, in any state. Many or long ones have no content."""
         partition, query = (bucket_of(account.id), account.id), ListingQuery(status="all", limit=count)
         try:
-            return await self._store.find_listings(*partition, query)
+            return (await self._store.find_listings(*partition, query)).listings
         except LargeListError:
-            async with self._store.read_listings(*partition, query) as pieces:
-                return [msgspec.structs.replace(one, content="") async for piece in pieces for one in piece]
+            async with self._store.read_listings(*partition, query) as found:
+                return [msgspec.structs.replace(one, content="") async for piece in found.pieces for one in piece]
 
     async def get(self, listing_id: int) -> Listing:
         """Return a listing of any account, even if deleted. Raises Problem("listing_not_found")."""
@@ -380,6 +381,11 @@ async def search_unpriced_last(
     after = query.after if is_unpriced else None
     rest = msgspec.structs.replace(query, price_max=0, after=after, limit=limit - len(priced))
     return priced + await search(rest)
+
+
+def _add_one(query: ListingQuery) -> ListingQuery:
+    """Return the query of a page and the first listing of the next one."""
+    return query if query.limit is None else msgspec.structs.replace(query, limit=query.limit + 1)
 
 
 def _require_own(listing: Listing | None, caller: Caller) -> Listing:

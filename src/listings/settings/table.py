@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
+from urllib.parse import urlsplit
 
 from msgspec import Meta
 
@@ -104,7 +105,8 @@ class Settings:
     )
     base_url: str = setting(
         "Public URL of the service, such as https://market.example: in pages, in the OpenAPI document, and in Link and "
-        "Location. Empty: the host of each request; Link and Location are relative.",
+        "Location. With a path, such as https://example.com/shop, the service is below it. Empty: the host of each "
+        "request; Link and Location are relative.",
         parser=values.parse_base_url,
     )
     contact: str = setting(
@@ -188,6 +190,11 @@ class Settings:
     def reachable_host(self) -> str:
         """The host at which a client on this machine reaches the service."""
         return _LOOPBACK.get(self.host, self.host)
+
+    @property
+    def path_prefix(self) -> str:
+        """The path of the public URL, such as /shop, or ""."""
+        return urlsplit(self.base_url).path
 
     @property
     def redacted_database(self) -> str:

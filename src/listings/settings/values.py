@@ -31,7 +31,10 @@ _REDIS_URL = re.compile(
     r"(?(unix)(?P<path>/[^?#\0]+)(?:\?db=(?P<db>[0-9]{1,5}))?"
     r"|(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?(?:/(?P<database>[0-9]{1,5})?)?)"
 )
-_BASE_URL = re.compile(r"https?://(?:[a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?")
+_BASE_URL = re.compile(
+    r"https?://(?:[a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?"
+    r"(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._~-]+)*"  # segments that every client sends unchanged (RFC 3986, 2.3, 5.2.4)
+)
 _PRICE = re.compile(r"([0-9]{1,6})(?:\.([0-9]{2}))?")
 _CONTACT = re.compile(r"[^@\s/]+@[^@\s/]+|https?://[^\s/]\S*")
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?|\*")
@@ -153,10 +156,10 @@ def parse_origins(text: str) -> frozenset[str]:
 
 
 def parse_base_url(text: str) -> str:
-    """Parse a scheme and a host, and remove the slash after them. Empty means none."""
+    """Parse a scheme, a host and a path prefix, and remove the slash at the end. Empty means none."""
     found = text.removesuffix("/")
     if text and not _BASE_URL.fullmatch(found):
-        raise ValueError("must be like https://market.example, in lowercase and without a path")
+        raise ValueError("must be like https://market.example or https://example.com/shop, with the host in lowercase")
     return found
 
 

@@ -57,7 +57,7 @@ def build_pages(services: Services, options: SiteOptions) -> Pages:
         exception_handlers={HTTPException: _handle_http_exception, Problem: pages.error_response},  # type: ignore[dict-item]
     )
     starlette.router.redirect_slashes = False
-    starlette.state.site = Site(services, options, pages.environment(), CountCache())
+    starlette.state.site = Site(services, options, pages.environment(services.about.path_prefix), CountCache())
     return Pages(starlette, routes)
 
 

@@ -28,9 +28,9 @@ class _Asset(NamedTuple):
     media_type: str
 
 
-def asset_url(name: str) -> str:
+def asset_url(path_prefix: str, name: str) -> str:
     """Return the URL path of a static file."""
-    return f"/static/{_assets()[name].digest}/{name}"
+    return f"{path_prefix}/static/{_assets()[name].digest}/{name}"
 
 
 async def get_asset(request: Request) -> Response:

@@ -29,6 +29,11 @@ class Site(NamedTuple):
     templates: jinja2.Environment
     counts: CountCache
 
+    @property
+    def path_prefix(self) -> str:
+        """The path of the site's URL, such as /shop, or "". Requests, routes and templates have paths without it."""
+        return self.services.about.path_prefix
+
 
 def site_of(request: Request) -> Site:
     """Return the site of a request."""

@@ -17,6 +17,7 @@ from listings.site.visitor import base_url_of, client_ip
 _SITEMAP_URLS = 50_000  # the maximum according to sitemaps.org
 _QUERY_ROWS = 1_000
 _CACHE_ONE_HOUR = {"Cache-Control": "public, max-age=3600"}
+_PRIVATE = ("/api/", "/console", "/invitations/", "/sign-")
 _NAMESPACE = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
 
 
@@ -64,7 +65,8 @@ async def show_listing(request: Request) -> Response:
 
 async def show_robots(request: Request) -> Response:
     """Let search engines read the market only."""
-    lines = ["User-agent: *", *(f"Disallow: {path}" for path in ("/api/", "/console", "/invitations/", "/sign-"))]
+    prefix = site_of(request).path_prefix
+    lines = ["User-agent: *", *(f"Disallow: {prefix}{path}" for path in _PRIVATE)]
     text = "\n".join([*lines, f"Sitemap: {base_url_of(request)}/sitemap.xml", ""])
     return PlainTextResponse(text, 200, _CACHE_ONE_HOUR)
 

@@ -11,7 +11,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from listings.domain.errors import Problem
 from listings.site import pages, presentation, security
+from listings.site.context import site_of
 
+Header: TypeAlias = tuple[bytes, bytes]
 Message: TypeAlias = MutableMapping[str, Any]
 _MAX_DIGITS = 15
 _WEBHOOK = re.compile(r"/payments/[a-z]+/webhook")  # has a signature instead of an origin
@@ -82,11 +84,20 @@ class _ResponseSender:
         if message["type"] == "http.response.start":
             self.started = True
             request_id = (b"x-request-id", pages.request_id_of(self._request).encode())
-            message["headers"] = [*message["headers"], *security.headers(self._request), request_id]
+            message["headers"] = [
+                *map(self._add_prefix, message["headers"]),
+                *security.headers(self._request),
+                request_id,
+            ]
             self._request.scope["listings.status"] = message["status"]
         elif self._request.method == "HEAD":
             message = {**message, "body": b""}
         await self._send(message)
+
+    def _add_prefix(self, header: Header) -> Header:
+        """Add the path prefix of the site's URL to the target of a redirect, which is always a path of the site."""
+        name, value = header
+        return (name, site_of(self._request).path_prefix.encode() + value) if name == b"location" else header
 
 
 def _has_page(request: Request) -> bool:

@@ -1,11 +1,14 @@
 """Page responses: rendered templates, and errors as HTML or JSON."""
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 
 import jinja2
 import msgspec
+from jinja2.ext import Extension
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Match
@@ -40,10 +43,21 @@ _INTERNAL_SERVER_ERROR = 500
 _MISSING = {404, 410}
 _SAFE_METHODS = {"GET", "HEAD"}
 _CONSOLE = "/console"
+_OWN_LINK = re.compile(r'(?:href|action|hx-get)="(?=/)')
 
 
-def environment() -> jinja2.Environment:
-    """Return the templates. They escape every value, and an undefined name is an error."""
+class _PrefixedLinks(Extension):
+    """Adds the path prefix of the site's URL to the links in templates, such as href="/docs"."""
+
+    def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:  # noqa: ARG002 - Jinja2's
+        return _OWN_LINK.sub(rf"\g<0>{self.environment.globals['path_prefix']}", source)
+
+
+def environment(path_prefix: str) -> jinja2.Environment:
+    """Return the templates. They escape every value, and an undefined name is an error.
+
+    `path_prefix` is added to links that are literal. Computed ones begin with `{{ path_prefix }}`.
+    """
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("listings.site"),
         autoescape=True,
@@ -51,13 +65,15 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
+        extensions=[_PrefixedLinks],
     )
     templates.globals |= {
-        "asset": assets.asset_url,
+        "asset": partial(assets.asset_url, path_prefix),
         "fields": FIELDS,
         "format_place": presentation.format_place,
         "groups": presentation.GROUPS,
         "map_url": presentation.map_url,
+        "path_prefix": path_prefix,
         "price_parts": presentation.price_parts,
         "sorts": search.SORTS,
         "types": FIELDS["type"].options,

@@ -5,6 +5,7 @@ OWASP ASVS 3.4.3-3.4.6, 3.5.1-3.5.3.
 
 import hmac
 import secrets
+from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
@@ -49,7 +50,7 @@ def require_same_origin(request: Request) -> None:
 
 
 def _is_own_origin(request: Request, origin: str) -> bool:
-    own = {host_of(request).lower(), base_url_of(request).partition("://")[2].lower()}
+    own = {host_of(request).lower(), urlsplit(base_url_of(request)).netloc.lower()}
     return origin.partition("://")[2].lower() in own
 
 

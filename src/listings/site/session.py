@@ -1,6 +1,6 @@
 """Cookies of the console: session, device, form secret and flash message. No part of the API reads them.
 
-RFC 6265bis, 4.1.3.2 (`__Host-`); OWASP ASVS 3.3.1-3.3.4, 7.2.1-7.2.4.
+RFC 6265bis, 4.1.3 (`__Host-`, `__Secure-`); OWASP ASVS 3.3.1-3.3.4, 7.2.1-7.2.4.
 """
 
 import re
@@ -100,21 +100,31 @@ def clear_flash(request: Request, response: Response) -> Response:
 
 
 def _get_cookie(request: Request, names: tuple[str, str]) -> str:
-    return request.cookies.get(names[_is_secure(request)], "")
+    return request.cookies.get(_build_name(request, names), "")
 
 
 def _set_cookie(
     request: Request, response: Response, names: tuple[str, str], value: str, seconds: int | None
 ) -> Response:
-    is_secure = _is_secure(request)
-    response.set_cookie(names[is_secure], value, seconds, secure=is_secure, httponly=True, samesite="lax")
+    name, path, is_secure = _build_name(request, names), _path_of(request), _is_secure(request)
+    response.set_cookie(name, value, seconds, path=path, secure=is_secure, httponly=True, samesite="lax")
     return response
 
 
 def _delete_cookie(request: Request, response: Response, names: tuple[str, str]) -> Response:
-    is_secure = _is_secure(request)
-    response.delete_cookie(names[is_secure], secure=is_secure, httponly=True, samesite="lax")
+    name, path, is_secure = _build_name(request, names), _path_of(request), _is_secure(request)
+    response.delete_cookie(name, path=path, secure=is_secure, httponly=True, samesite="lax")
     return response
+
+
+def _build_name(request: Request, names: tuple[str, str]) -> str:
+    """Return a cookie's name. It contains the path prefix, because a page of /shop/b also gets the cookies of /shop."""
+    name, prefix = names[_is_secure(request)], site_of(request).path_prefix
+    return name.replace("__Host-", "__Secure-") + prefix.replace("/", ".") if prefix else name
+
+
+def _path_of(request: Request) -> str:
+    return site_of(request).path_prefix or "/"
 
 
 def _is_secure(request: Request) -> bool:

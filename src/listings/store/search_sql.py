@@ -14,7 +14,7 @@ from functools import lru_cache
 import msgspec
 from msgspec.structs import replace
 
-from listings.contract.listings import ROW_BYTES
+from listings.contract.listings import MAX_COUNTED, ROW_BYTES
 from listings.domain.model import SORTED_BY, ListingQuery, SortKey, Status, Value
 from listings.store.sql import LISTING_COLUMNS
 
@@ -78,6 +78,7 @@ class Shape(msgspec.Struct, frozen=True):
     has_limit: bool
     by_ids: bool = False  # only listings with given ids
     by_terms: bool = False  # only listings whose texts have given words
+    by_match: bool = False  # only listings that the full-text index of SQLite finds
     index: str = ""  # empty if the account is not indexed
 
 
@@ -91,6 +92,7 @@ def build_shape(query: ListingQuery) -> Shape:
         descending=query.descending,
         has_cursor=query.after is not None,
         has_limit=query.limit is not None,
+        by_ids=bool(query.ids),
         index=BY_EXTERNAL_ID if "external_ids" in filters else "",
     )
 
@@ -105,6 +107,11 @@ def build_parameters(query: ListingQuery) -> Iterator[Value]:
         yield from query.after if query.sort != "id" else (query.after[1],)
     if query.limit is not None:
         yield query.limit
+
+
+def remove_page(query: ListingQuery) -> ListingQuery:
+    """Return the query of all matches, to count them. Their order does not matter."""
+    return replace(query, sort="id", after=None, limit=None)
 
 
 def plan_walk(shape: Shape) -> Shape:
@@ -139,14 +146,27 @@ def list_gather_plans(shape: Shape) -> Iterator[Shape]:
 def build_search(shape: Shape, columns: str = LISTING_COLUMNS) -> str:
     """Return the statement of a search.
 
-    Its parameters are the bucket, the account and `build_parameters`, followed by those of `by_ids` or `by_terms`.
+    Its parameters are the bucket, the account and `build_parameters`, followed by those of `by_ids` and `by_terms`.
     Ids are a JSON array. Words are a string with spaces between them, and the next parameter is a LIKE pattern for the
     longest word.
     """
+    return f"{_build_matches(shape, columns)} {build_order(shape)}"
+
+
+@lru_cache(maxsize=512)
+def build_total(shape: Shape) -> str:
+    """Return the statement that counts the matches of a search without a page, up to MAX_COUNTED + 1.
+
+    Its parameters are those of `build_search`, and the expression of `by_match`.
+    """
+    return f"SELECT count(*) FROM ({_build_matches(shape, '1')} LIMIT {MAX_COUNTED + 1}) AS few"
+
+
+def _build_matches(shape: Shape, columns: str) -> str:
     parts = ["active", "all"] if shape.status == "all" and not shape.index else [shape.status]
     conditions = _build_conditions(shape)
     selects = (_build_select(shape, _build_status(part, shape), conditions, columns) for part in parts)
-    return f"{' UNION ALL '.join(selects)} {build_order(shape)}"
+    return " UNION ALL ".join(selects)
 
 
 def build_size_columns(shape: Shape) -> str:
@@ -202,13 +222,10 @@ def build_count(shape: Shape) -> str:
 
 def _build_select(shape: Shape, status: str, conditions: list[str], columns: str = LISTING_COLUMNS) -> str:
     source = f"listings /*INDEXED BY {shape.index}*/" if shape.index else "listings"
-    where = [
-        "bucket = $1",
-        "account_id = $2",
-        *(["indexed"] if shape.index not in {"", BY_EXTERNAL_ID} else []),
-        status,
-        *conditions,
-    ]
+    if shape.by_match:
+        source = "listings_words CROSS JOIN listings ON listings.id = listings_words.rowid"
+    indexed = "indexed" if shape.index not in {"", BY_EXTERNAL_ID} else ""
+    where = ["bucket = $1", "account_id = $2", indexed, status, *conditions]
     return f"SELECT {columns} FROM {source} WHERE {' AND '.join(filter(None, where))}"
 
 
@@ -228,6 +245,9 @@ def _build_conditions(shape: Shape) -> list[str]:
     number = find_limit_number(shape) + shape.has_limit
     if shape.by_ids:
         conditions.append(f"id IN (SELECT value FROM json_each(${number}))")
+        number += 1
+    if shape.by_match:
+        conditions.append(f"listings_words MATCH ${number}")
     if shape.by_terms:
         conditions.append(MAY_HAVE_WORD.format(number + 1))
         conditions.append(f"has_words(title, content, ${number})")

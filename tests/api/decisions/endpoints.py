@@ -189,7 +189,7 @@ CASES = [
         "G17",
         "an invalid cursor is rejected",
         get_list("?cursor=x"),
-        expect=invalid("cursor is invalid: use the one from the Link header"),
+        expect=invalid("cursor is invalid: use the one from Link or X-Next-Cursor"),
     ),
     stored_case("G17", "deleted listings can be listed", get_list("?status=deleted"), expect=(200, listed("deleted"))),
     stored_case(

@@ -58,7 +58,7 @@ CASES = [
         send("GET", "/{own}?include=title"),
         expect=invalid(
             "include must be all or a comma-separated list of district, latitude, longitude, deleted_at, external_id, "
-            'got "title"'
+            'etag, got "title"'
         ),
     ),
     stored_case(

@@ -8,6 +8,8 @@ import pytest
 from tests.api.decisions import access, endpoints, limits, records
 from tests.api.decisions.scenario import Case, Scene
 
+pytestmark = pytest.mark.uncovered
+
 CASES = [*records.CASES, *endpoints.CASES, *access.CASES, *limits.CASES]
 
 

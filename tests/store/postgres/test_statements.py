@@ -363,9 +363,14 @@ def list_searches() -> Iterator[str]:
         yield search_sql.build_search(shape)
         yield postgres_search.build_walk(search_sql.plan_walk(shape))
         yield postgres_search.build_id_search(shape)
+        yield postgres_search.build_total(postgres_search.build_word_search, remove_page(shape))
         for plan in search_sql.list_gather_plans(shape):
             yield postgres_search.build_gather(plan)
             yield search_sql.build_count(plan)
+
+
+def remove_page(shape: search_sql.Shape) -> search_sql.Shape:
+    return msgspec.structs.replace(shape, sort="id", has_cursor=False, has_limit=False)
 
 
 def list_shapes() -> Iterator[search_sql.Shape]:
@@ -438,8 +443,23 @@ def test_external_ids_are_found_by_their_index(plans: Plans, search_plans: Plans
 
 def test_words_are_found_by_an_index(search_plans: Plans) -> None:
     assert "Bitmap Index Scan on listing_words_words" in search_plans.of(postgres_search._FIND_WORDS)  # noqa: SLF001 - the statement
-    by_ids = postgres_search.build_id_search(search_sql.build_shape(ListingQuery(limit=10)))
-    assert "listings_pkey" in search_plans.of(by_ids)
+
+
+def test_ids_are_looked_up_one_by_one(search_plans: Plans) -> None:
+    for statement in {postgres_search.FETCH_PIECE, *map(postgres_search.build_id_search, list_shapes())}:
+        plan = search_plans.of(statement)
+        assert re.search(r"Index Scan using listings_pkey.*\n *Index Cond: \(\(bucket = \$1\) AND \(id = ", plan), plan
+
+
+def test_totals_follow_an_index_without_sorting(search_plans: Plans) -> None:
+    for shape in {remove_page(shape) for shape in list_shapes()}:
+        walk = search_plans.of(postgres_search.build_total(postgres_search.build_walk, search_sql.plan_walk(shape)))
+        assert re.search("Index (Only )?Scan", walk), (shape, walk)
+        assert not re.search(r"Sort\b(?! Key)|Seq Scan|Bitmap", walk), (shape, walk)
+        words = search_plans.of(postgres_search.build_total(postgres_search.build_word_search, shape))
+        assert "Bitmap Index Scan on listing_words_words" in words, (shape, words)
+        assert "Index Scan using listings_pkey" in words, (shape, words)
+        assert not re.search(r"Sort\b(?! Key)|Seq Scan", words), (shape, words)
 
 
 # The create function and the statements

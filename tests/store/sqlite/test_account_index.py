@@ -240,7 +240,7 @@ def test_accounts_are_indexed_one_after_another(alice: Alice) -> None:
         pass
     assert alice.run(alice.store.index_accounts(1)) == IndexStep(0)
     query = ListingQuery(words=("brass",), limit=5)
-    assert len(alice.run(alice.store.find_listings(2, bob.id, query))) == 5
+    assert len(alice.run(alice.store.find_listings(2, bob.id, query)).listings) == 5
     with apsw.Connection(str(alice.path), flags=apsw.SQLITE_OPEN_READONLY) as reader:
         assert (
             reader.execute("SELECT indexed, listings FROM account_state ORDER BY 1").fetchall()

@@ -19,6 +19,8 @@ from listings.store.sqlite.connections import open_reader
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.store import SqliteStore
 
+pytestmark = pytest.mark.uncovered
+
 COUNT = 20_000
 STAMP = "2026-11-21 10:00:00"
 STATEMENTS = {

@@ -1,6 +1,7 @@
 """Searches of a large account use an index and few steps, regardless of the number of listings."""
 
 import asyncio
+import re
 from collections.abc import Iterator
 from itertools import combinations, product
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import apsw
 import pytest
+from msgspec.structs import replace
 
 from listings.domain.model import SORTED_BY, ListingQuery, NewListing
 from listings.store import search_sql, sql
@@ -137,6 +139,26 @@ def test_every_count_uses_its_index(reader: apsw.Connection) -> None:
         assert f"INDEX {shape.index} (bucket=? AND account_id=?" in plan, (shape, plan)
 
 
+def test_ids_are_looked_up_one_by_one(reader: apsw.Connection) -> None:
+    states = ("active", "inactive", "deleted", "all")
+    for status, sort, after, by_terms in product(states, SORTED_BY, (None, (1, 1)), (False, True)):
+        query = ListingQuery(status=status, sort=sort, ids=(1, 2), type="job", after=after, limit=5)  # type: ignore[arg-type]
+        shape = replace(search_sql.build_shape(query), by_terms=by_terms)
+        plan = get_plan(reader, search_sql.build_search(shape))
+        searches = re.findall(r"SEARCH listings [^;]*", plan)
+        assert len(searches) == (2 if status == "all" else 1)
+        assert all(re.search(r"\b(row)?id=\?", search) for search in searches), plan
+
+
+def test_every_total_uses_its_index(reader: apsw.Connection) -> None:
+    for shape in generate_shapes(indexed=True):
+        unpaged = replace(shape, has_cursor=False, has_limit=False)
+        plan = get_plan(reader, search_sql.build_total(unpaged))
+        assert f"SEARCH listings USING INDEX {shape.index} (bucket=? AND account_id=?" in plan, (shape, plan)
+        plan = get_plan(reader, search_sql.build_total(replace(unpaged, index="", by_match=True)))
+        assert "SCAN listings_words VIRTUAL TABLE INDEX 0:M1; SEARCH listings USING INTEGER PRIMARY KEY" in plan
+
+
 class Steps:
     """Counts the instructions of SQLite's virtual machine, in thousands."""
 
@@ -144,7 +166,7 @@ class Steps:
         self._reader = reader
 
     def count(self, query: ListingQuery) -> tuple[int, int]:
-        """Return the thousands of instructions and the number of listings found."""
+        """Return the thousands of instructions of a search that counts, and the number of listings found."""
         thousands = 0
 
         def count_thousand() -> bool:
@@ -154,7 +176,7 @@ class Steps:
 
         self._reader.set_progress_handler(count_thousand, 1_000)
         try:
-            found = sqlite_search.find(self._read, (1, 1), query)
+            found, _ = sqlite_search.find_and_count(self._read, (1, 1), query)
         finally:
             self._reader.set_progress_handler(None)
         return thousands, len(found)

@@ -89,7 +89,7 @@ def build_document(routes: Routes, about: ServiceInfo) -> Schema:
         },
     }
     if about.base_url:  # its URL must be absolute
-        document["externalDocs"] = {"url": f"{about.base_url}/docs", "description": "Reference with forms to try it"}
+        document["externalDocs"] = {"url": f"{about.base_url}/docs", "description": "Reference and guides"}
     return document
 
 
@@ -98,7 +98,7 @@ def _build_info(about: ServiceInfo) -> Schema:
         "title": "Listings",
         "version": __version__,
         "summary": "Create and manage your marketplace listings",
-        "description": f"{_OVERVIEW}\n{_describe_access(about.plan)}\n",
+        "description": f"{_OVERVIEW}\n{describe_access(about.plan)}\n",
         "license": {"name": "MIT", "identifier": "MIT"},
     }
     if about.contact:
@@ -106,7 +106,8 @@ def _build_info(about: ServiceInfo) -> Schema:
     return info
 
 
-def _describe_access(plan: PlanTerms) -> str:
+def describe_access(plan: PlanTerms) -> str:
+    """Return how to get an API key, as Markdown."""
     source = (
         f"Create a key in the console at `{plan.console_url}/keys`."
         if plan.console_url
@@ -176,10 +177,12 @@ _QUERY_EXAMPLES: Mapping[str, object] = {
     "price_max": 1999.5,
     "updated_since": "2026-11-21 06:54:32",
     "external_id": ["sku-17"],
+    "ids": [1025, 2049],
     "sort": "-updated_at",
     "include": ["district", "deleted_at"],
     "after": 0,
     "before": 1201,
+    "count": True,
     "dry_run": True,
 }
 
@@ -206,7 +209,7 @@ def _build_request_body(doc: Operation) -> Schema:
 
 
 def _build_success(success: Success) -> Schema:
-    more = ("X-Ignored-Parameters", *headers.RATE_LIMIT_HEADERS)
+    more = ("X-Ignored-Parameters", *(["Content-Encoding"] if success.schema else []), *headers.RATE_LIMIT_HEADERS)
     response: Schema = {"description": success.description, "headers": _refer_to_headers((*success.headers, *more))}
     if success.schema:
         content = {"schema": refer("schemas", success.schema), "example": success.example}

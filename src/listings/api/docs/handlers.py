@@ -1,4 +1,4 @@
-"""Handlers that serve the OpenAPI document, the reference page and its files."""
+"""Handlers that serve the OpenAPI document, the reference page with its files, and the guides."""
 
 import asyncio
 import re
@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from listings.api import codec
 from listings.api.codec import Response
-from listings.api.docs.document import build_document
+from listings.api.docs.document import build_document, describe_access
+from listings.api.docs.links import Links, find_links
 from listings.api.endpoints import Routes
 from listings.api.request import Request
 from listings.service import ServiceInfo, Services
@@ -25,6 +26,7 @@ _POLICY = (
     "form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
 )
 _PAGE_HEADERS = f"content-security-policy: {_POLICY}\r\nreferrer-policy: no-referrer\r\n".encode()
+_NO_ACCOUNT = 0  # as a key of the response cache
 _HTML = b"text/html; charset=utf-8"
 _CSS = b"text/css; charset=utf-8"
 _SCRIPT = b"text/javascript; charset=utf-8"
@@ -39,9 +41,11 @@ class _Content(NamedTuple):
     headers: bytes = b""
 
     def respond(self, request: Request) -> Response:
-        if codec.matches_etag(request.header_values(b"if-none-match"), self.tag):
-            return codec.build_not_modified_response(self.tag)
-        return Response(200, self.body, self.headers, tag=self.tag, content_type=self.content_type)
+        current = request.find_current_tag(self.tag)
+        if current:
+            return codec.build_not_modified_response(current)
+        key = _NO_ACCOUNT, 0, self.tag
+        return Response(200, self.body, self.headers, tag=self.tag, content_type=self.content_type, cache_key=key)
 
 
 class DocsHandlers:
@@ -56,10 +60,14 @@ class DocsHandlers:
         return self._build_document(services.about).respond(request)
 
     async def get_page(self, services: Services, request: Request) -> Response:
-        """GET /docs, with the host of the request in all samples."""
-        page = await asyncio.to_thread(self._render_page, services.about)
-        content = page.replace(BASE_URL, _build_base_url(request.header(b"host")))
-        return _build_content(content, _HTML, _PAGE_HEADERS).respond(request)
+        """GET /docs. Without a public URL, the samples have the host of the request."""
+        page = await asyncio.to_thread(self._render_page, services.about, find_links(services))
+        return _respond_with_page(page, request)
+
+    async def get_guide(self, services: Services, request: Request) -> Response:
+        """GET /docs/{guide}."""
+        page = await asyncio.to_thread(_render_guide, request.segment, services.about, find_links(services))
+        return _respond_with_page(page, request)
 
     async def get_style(self, _services: Services, request: Request) -> Response:
         """GET /docs/reference.css."""
@@ -74,10 +82,22 @@ class DocsHandlers:
         return _build_content(codec.encode(build_document(self._routes(), about)), codec.JSON)
 
     @cache  # noqa: B019 - there is one instance
-    def _render_page(self, about: ServiceInfo) -> bytes:
+    def _render_page(self, about: ServiceInfo, links: Links) -> bytes:
         from listings.api.docs.page import render_page  # noqa: PLC0415 - imports Jinja2, which few services need
 
-        return render_page(build_document(self._routes(), about), BASE_URL.decode())
+        return render_page(build_document(self._routes(), about), about.base_url or BASE_URL.decode(), links)
+
+
+@cache
+def _render_guide(name: str, about: ServiceInfo, links: Links) -> bytes:
+    from listings.api.docs.guides import render_guide  # noqa: PLC0415 - imports a Markdown parser, which few need
+
+    return render_guide(name, about.base_url or BASE_URL.decode(), links, describe_access(about.plan))
+
+
+def _respond_with_page(page: bytes, request: Request) -> Response:
+    content = page.replace(BASE_URL, _build_base_url(request.header(b"host")))
+    return _build_content(content, _HTML, _PAGE_HEADERS).respond(request)
 
 
 def _build_base_url(host: str) -> bytes:

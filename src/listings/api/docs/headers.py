@@ -74,10 +74,16 @@ _RESPONSE_HEADERS: Mapping[str, _Header] = {
         "no-store",
         required=True,
     ),
+    "Content-Encoding": _Header(
+        "Sent if the body is compressed. Bodies of 1 KiB and more are, if the request has `Accept-Encoding: gzip`.",
+        _STRING | {"const": "gzip"},
+        "gzip",
+    ),
     "Vary": _Header(
-        "Sent if the operator has enabled CORS: responses depend on the origin.",
-        _STRING | {"const": "origin"},
-        "origin",
+        "The request headers on which the response depends: a success on Accept-Encoding, and all responses on the "
+        "origin if the operator has enabled CORS.",
+        _STRING | {"enum": ["accept-encoding", "origin", "accept-encoding, origin"]},
+        "accept-encoding",
     ),
     "Access-Control-Allow-Origin": _Header(
         "The origin whose web pages may read the response.", _STRING, "https://shop.example"
@@ -117,7 +123,9 @@ _RESPONSE_HEADERS: Mapping[str, _Header] = {
         required=True,
     ),
     "ETag": _Header(
-        "Entity tag of the response, for If-None-Match and If-Match.", _STRING | {"pattern": '^".+"$'}, '"v1.0"'
+        "Entity tag of the response, for If-None-Match and If-Match. Compressed, it ends in `-gzip`.",
+        _STRING | {"pattern": '^".+"$'},
+        '"v1.0"',
     ),
     "Link": _Header(
         'URL of the next page, as `<…>; rel="next"`. Not sent with the last page (RFC 8288).',
@@ -125,6 +133,12 @@ _RESPONSE_HEADERS: Mapping[str, _Header] = {
         f'<{codec.LISTINGS_PATH}?limit=100&cursor=eyJ2IjoxfQ>; rel="next"',
     ),
     "X-Next-Cursor": _Header("The `cursor` of the next page. Not sent with the last page.", _STRING, "eyJ2IjoxfQ"),
+    "X-Total-Count": _Header(
+        "Number of listings that match the filters, on all pages together: exact up to 1,000, otherwise `1000+`. Sent "
+        "with `count=true`.",
+        _STRING | {"pattern": r"^(?:[0-9]{1,3}|1000\+?)$"},
+        "42",
+    ),
     "Idempotent-Replayed": _Header(
         "The write was applied before; this is its first response.", _STRING | {"const": "true"}, "true"
     ),

@@ -1,13 +1,22 @@
-"""Render the OpenAPI document as a reference page. Only the forms that send requests need JavaScript."""
+"""Render the OpenAPI document as a reference page. Only the forms that send requests need JavaScript.
+
+The guides share its layout, and its contents link to them.
+"""
 
 import json
+import re
 import textwrap
-from functools import partial
+from collections.abc import Iterable, Mapping
+from functools import cache, partial
+from importlib.resources import files
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import jinja2
+from markupsafe import Markup, escape
 
 from listings.api.docs.headers import COMMON_HEADERS, RATE_LIMIT_HEADERS
+from listings.api.docs.links import Links
 from listings.api.docs.operations import ERROR_DOCS
 from listings.api.docs.schema_text import describe_schema, inline_references, list_properties
 from listings.api.docs.schemas import Schema
@@ -15,6 +24,21 @@ from listings.domain.errors import STATUS
 
 _COMMON_HEADERS = {*COMMON_HEADERS, *RATE_LIMIT_HEADERS, "X-Error-Code", "WWW-Authenticate", "Retry-After", "Allow"}
 _METHODS = ("get", "post", "put", "patch", "delete")
+_GUIDES = (
+    *(
+        "quick-start",
+        "listings",
+        "pagination",
+        "sync",
+        "changes",
+        "batches",
+        "idempotency",
+        "concurrency",
+        "rate-limit",
+    ),
+    *("errors", "dates", "versions", "changelog"),
+)
+_NO_LINKS = Links()
 
 
 class Operation(NamedTuple):
@@ -30,15 +54,29 @@ class Operation(NamedTuple):
     """The first example of a body, or None."""
 
 
-def render_page(document: Schema, base_url: str) -> bytes:
-    """Return the page. Its samples send requests to `base_url`."""
+@cache
+def list_titles() -> Mapping[str, str]:
+    """Return the title of each guide by its name, in their order."""
+    return {name: read_guide(name).partition("\n")[0].removeprefix("# ") for name in _GUIDES}
+
+
+def read_guide(name: str) -> str:
+    """Return the Markdown of a guide."""
+    return files("listings.api.docs").joinpath("guides", f"{name}.md").read_text("utf-8")
+
+
+def render_page(document: Schema, base_url: str, links: Links = _NO_LINKS) -> bytes:
+    """Return the reference page. Its samples send requests to `base_url`."""
     document = inline_references(document, document["components"]["schemas"])
     operations = {group["name"]: _find_operations(document, group["name"]) for group in document["tags"]}
-    template = build_environment(base_url).get_template("reference.html")
+    environment = build_environment(base_url, links)
+    objects = [name for name, schema in document["components"]["schemas"].items() if "properties" in schema]
+    environment.filters["link_schemas"] = partial(_link_schemas, objects)
+    template = environment.get_template("reference.html")
     return template.render(document=document, operations=operations).encode()
 
 
-def build_environment(base_url: str) -> jinja2.Environment:
+def build_environment(base_url: str, links: Links = _NO_LINKS) -> jinja2.Environment:
     """Return the templates. They escape every value, and an undefined name is an error."""
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("listings.api.docs"),
@@ -50,8 +88,12 @@ def build_environment(base_url: str) -> jinja2.Environment:
     templates.globals |= {
         "base_url": base_url,
         "common_headers": _COMMON_HEADERS,
+        "current": "",
         "error_docs": ERROR_DOCS,
         "error_statuses": STATUS,
+        "links": links,
+        "path_prefix": urlsplit(base_url).path,
+        "titles": list_titles(),
     }
     templates.filters |= {
         "json": partial(json.dumps, indent=2, ensure_ascii=False),
@@ -60,6 +102,12 @@ def build_environment(base_url: str) -> jinja2.Environment:
         "type": describe_schema,
     }
     return templates
+
+
+def _link_schemas(names: Iterable[str], text: str) -> Markup:
+    """Return the description of a type as HTML, with links to the schemas that it names."""
+    link = r'<a href="#schema-\1">\1</a>'
+    return Markup(re.sub(rf"\b({'|'.join(names)})\b", link, str(escape(text))))  # noqa: S704 - escaped
 
 
 def _format_literal(value: object) -> str:

@@ -24,14 +24,11 @@ def _get_name(schema: Schema) -> str:
     return str(schema.get("$ref", "")).rpartition("/")[2]
 
 
-def list_properties(schema: Schema, prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
-    """Yield the name, "required" or "", type and description of each property, including those of nested objects."""
+def list_properties(schema: Schema) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the name, "required" or "", type and description of each property."""
     for name, field in schema["properties"].items():
         required = "required" if name in schema.get("required", ()) else ""
-        yield f"{prefix}{name}", required, describe_schema(field), field.get("description", "")
-        items = field.get("items", {})
-        for nested in [items] if "properties" in items else items.get("oneOf", ()):
-            yield from list_properties(nested, f"{prefix}{name}[].")
+        yield name, required, describe_schema(field), field.get("description", "")
 
 
 def describe_schema(schema: Schema) -> str:

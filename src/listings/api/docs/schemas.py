@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias, get_args
 
 from listings.api import params
 from listings.domain.fields import FIELDS, Choice, Coordinate, Field, Flag, Identifier, Images, Money, Text
-from listings.domain.listing_json import EXTRA_FIELDS
+from listings.domain.listing_json import INCLUDED_FIELDS
 from listings.domain.model import MAX_ID, SortKey
 
 Schema: TypeAlias = dict[str, Any]
@@ -59,7 +59,7 @@ ENUMS: Mapping[str, Schema] = {
         ("created", "updated", "deleted", "restored", "batch", "import"),
         ("created_change", "updated_change", "deleted_change", "restored_change", "batch_change", "import_change"),
     ),
-    "IncludedField": _build_enum((*EXTRA_FIELDS, "all"), (*EXTRA_FIELDS, "all_fields")),
+    "IncludedField": _build_enum((*INCLUDED_FIELDS, "all"), (*INCLUDED_FIELDS, "all_fields")),
 }
 """Every named enumeration. The names of constants are unique: Go has one scope for all."""
 
@@ -130,6 +130,7 @@ def _(_rule: params.NameSet) -> Schema:
     return {"type": "array", "minItems": 1, "items": refer("schemas", "IncludedField")}
 
 
+_ID: Schema = {"type": "integer", "format": "int64", "minimum": 1, "maximum": MAX_ID}
 _FUNCTION_SCHEMAS: Mapping[Callable[[str], Any], Schema] = {
     params.parse_timestamp: {"type": "string", "pattern": _TIMESTAMP},
     params.parse_search_terms: {"type": "string", "minLength": 1, "maxLength": params.MAX_SEARCH_LENGTH},
@@ -137,6 +138,7 @@ _FUNCTION_SCHEMAS: Mapping[Callable[[str], Any], Schema] = {
     params.parse_sort: refer("schemas", "SortOrder"),
     params.parse_bool: {"type": "boolean"},
     params.check_cursor_length: {"type": "string", "maxLength": params.MAX_CURSOR_LENGTH},
+    params.parse_ids: {"type": "array", "minItems": 1, "maxItems": params.MAX_IDS, "items": _ID},
 }
 
 
@@ -158,7 +160,7 @@ class ReadOnlyField(NamedTuple):
 _TIME: Schema = {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}$"}
 READ_ONLY_FIELDS: Mapping[str, ReadOnlyField] = {
     "id": ReadOnlyField(
-        {"type": "integer", "format": "int64", "minimum": 1, "maximum": MAX_ID},
+        _ID,
         "Positive and never reused. Your later listings have higher ids.",
         1025,
     ),
@@ -167,6 +169,9 @@ READ_ONLY_FIELDS: Mapping[str, ReadOnlyField] = {
     "updated_at": ReadOnlyField(_TIME, "Time when a field last changed its value, in UTC.", "2026-11-21 06:54:32"),
     "deleted_at": ReadOnlyField(
         _TIME | {"type": ["string", "null"]}, "Time of deletion, in UTC; null if it is not deleted.", None
+    ),
+    "etag": ReadOnlyField(
+        {"type": "string", "pattern": '^"[^"]+"$'}, "The tag of the listing, for `If-Match` and `if_match`.", '"v1.0"'
     ),
 }
 FIELD_DOCS: Mapping[str, Field | ReadOnlyField] = {**FIELDS, **READ_ONLY_FIELDS}

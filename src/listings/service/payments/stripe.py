@@ -20,6 +20,26 @@ _RESPONSE_TIMEOUT_SECONDS = 10
 _INVALID_EVENT = (ValueError, TypeError, AttributeError, RecursionError, msgspec.MsgspecError)  # for unexpected JSON
 _PAID_EVENTS = {"checkout.session.completed", "checkout.session.async_payment_succeeded"}
 
+# https://docs.stripe.com/currencies: Stripe counts amounts in the currency's smallest unit, mostly a hundredth
+_WITHOUT_DECIMALS = {
+    "bif",
+    "clp",
+    "djf",
+    "gnf",
+    "jpy",
+    "kmf",
+    "krw",
+    "mga",
+    "pyg",
+    "rwf",
+    "vnd",
+    "vuv",
+    "xaf",
+    "xof",
+    "xpf",
+}
+_UNSUPPORTED = {"bhd", "isk", "jod", "kwd", "omr", "tnd", "ugx"}  # three decimals, or two that must be zero
+
 
 class StripeAccount(NamedTuple):
     """The secrets of a Stripe account and the plan it is paid for. `url` replaces Stripe's API server in tests."""
@@ -36,7 +56,9 @@ class StripePayments:
     name = "stripe"
 
     def __init__(self, account: StripeAccount) -> None:
+        """Raises Problem("invalid_setting") for a price that Stripe can't take."""
         self._account = account
+        self._monthly_units = _convert_to_units(account.plan)
         self._client = stripe.StripeClient(
             account.secret_key,
             max_network_retries=1,
@@ -72,7 +94,7 @@ class StripePayments:
     def _build_parameters(self, account: Account, months: int, return_url: str) -> Any:  # noqa: ANN401 - a type of the library
         product = {"name": "Listings Business plan, one month"}
         plan = self._account.plan
-        price = {"currency": plan.currency, "unit_amount": plan.monthly_cents, "product_data": product}
+        price = {"currency": plan.currency, "unit_amount": self._monthly_units, "product_data": product}
         return {
             "mode": "payment",
             "line_items": [{"quantity": months, "price_data": price}],
@@ -88,7 +110,7 @@ class StripePayments:
         """Return the payment. Raises Problem("payment_refused") unless it is for a plan and of the full amount."""
         account_id = _parse_number(checkout.client_reference_id, MAX_ID)
         months = _parse_number((checkout.metadata or {}).get("months"), MAX_MONTHS)
-        expected = (self._account.plan.currency, self._account.plan.monthly_cents * months)
+        expected = (self._account.plan.currency, self._monthly_units * months)
         if not (account_id and months) or (checkout.currency, checkout.amount_total) != expected:
             _log.error("Checkout %s is paid, but not for a plan or not with the right amount", checkout.id)
             raise Problem("payment_refused", "The payment is not for a plan, or its amount is wrong")
@@ -113,6 +135,18 @@ class _Data(msgspec.Struct):
 class _Event(msgspec.Struct):
     type: str
     data: _Data
+
+
+def _convert_to_units(plan: PlanTerms) -> int:
+    """Return the price of a month in the unit in which Stripe counts the currency."""
+    currency = plan.currency
+    if currency in _UNSUPPORTED:
+        raise Problem("invalid_setting", f"LISTINGS_STRIPE_CURRENCY must be a currency with cents or none: {currency}")
+    if currency not in _WITHOUT_DECIMALS:
+        return plan.monthly_cents
+    if plan.monthly_cents % 100:
+        raise Problem("invalid_setting", f"LISTINGS_PLAN_PRICE must be a whole number, because {currency} has no cents")
+    return plan.monthly_cents // 100
 
 
 def _parse_number(text: object, maximum: int) -> int:

@@ -193,7 +193,7 @@ def _build_cells(listing: Listing) -> list[str]:
     price = f"{listing.price_cents // 100}.{listing.price_cents % 100:02}"
     images = " ".join(_decode_urls(listing.images))
     record = msgspec.structs.replace(build_record(listing, EXTRA_FIELDS), images=images, price=price)
-    return [_format_cell(value) for value in msgspec.structs.astuple(record)]
+    return [_format_cell(getattr(record, name)) for name in COLUMNS]
 
 
 def _format_cell(value: object) -> str:

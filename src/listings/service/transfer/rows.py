@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 from listings.contract.imports import Position
 from listings.domain.listing_json import Record
 
-COLUMNS = Record.__struct_fields__
+COLUMNS = tuple(name for name in Record.__struct_fields__ if name != "etag")
 """The columns of a row, in the order of an export."""
 
 

@@ -5,13 +5,13 @@ switched off in the sessions of searches, and rows to be sorted are collected in
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
 
-from listings.contract.listings import MAX_LIST_BYTES, ROW_BYTES
+from listings.contract.listings import MAX_COUNTED, MAX_LIST_BYTES, ROW_BYTES
 from listings.domain import tokenizer
 from listings.domain.model import MAX_ID, ListingQuery, SortKey
 from listings.store import search_sql
@@ -42,8 +42,20 @@ _UNINDEXED_STATUS = {
     "deleted": "COALESCE(deleted_at, -1) <> -1",
 }
 _FIND_WORDS = f"SELECT id FROM listing_words WHERE bucket = $1 AND words @> $2 LIMIT {search_sql.MAX_GATHERED}"
-FETCH_PIECE = f"SELECT {LISTING_COLUMNS} FROM listings WHERE bucket = $1 AND id = ANY($2)"
 SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+def _build_lookups(ids: str, columns: str, conditions: Iterable[str]) -> str:
+    """Return the statement that looks up listings one by one. `ids` is the source of their ids.
+
+    With `id = ANY`, the planner may read the whole bucket. OFFSET 0 separates the lookup from the ids.
+    """
+    where = " AND ".join(["bucket = $1", "id = wanted.id", *conditions])
+    one = f"SELECT {columns} FROM listings WHERE {where} OFFSET 0"
+    return f"SELECT one.* FROM {ids} AS wanted (id) CROSS JOIN LATERAL ({one}) AS one"
+
+
+FETCH_PIECE = _build_lookups("unnest(CAST($2 AS bigint[]))", LISTING_COLUMNS, ())
 
 
 def build_account_words(account_id: int, *texts: str) -> list[str]:
@@ -67,20 +79,32 @@ class ListingPieces(NamedTuple):
     words: tuple[str, ...] = ()
 
 
-async def find(session: Session, partition: Partition, query: ListingQuery) -> Rows | None:
-    """Return the rows of the listings that match a query, in its order, or None if they are too large."""
+class FoundRows(NamedTuple):
+    """The rows of the listings that match a query, None if they are too large, and their count if it counts them."""
+
+    rows: Rows | None
+    total: int | None
+
+
+async def find(session: Session, partition: Partition, query: ListingQuery) -> FoundRows:
+    """Search. The rows are in the order of the query."""
     adapted = _adapt(query)
     if adapted is None:
-        return []
-    if not query.words:
-        plan = await _plan(session, partition, adapted)
-        if (await session.fetch_one(build_size(plan.build, plan.shape), *plan.values))[0] > MAX_LIST_BYTES:
-            return None
-        return await session.fetch(plan.build(plan.shape, LISTING_COLUMNS), *plan.values)
+        return FoundRows([], 0)
+    if not query.words and not query.count:
+        return FoundRows(await _find(session, partition, adapted), None)
     await session.execute(SNAPSHOT)
-    rows = await _collect(session, partition, adapted)
+    rows = await (_collect if query.words else _find)(session, partition, adapted)
+    total = await count(session, partition, adapted) if query.count and rows is not None else None
     await session.execute("COMMIT")
-    return rows
+    return FoundRows(rows, total)
+
+
+async def _find(session: Session, partition: Partition, query: ListingQuery) -> Rows | None:
+    plan = await _plan(session, partition, query)
+    if (await session.fetch_one(build_size(plan.build, plan.shape), *plan.values))[0] > MAX_LIST_BYTES:
+        return None
+    return await session.fetch(plan.build(plan.shape, LISTING_COLUMNS), *plan.values)
 
 
 async def _collect(session: Session, partition: Partition, query: ListingQuery) -> Rows | None:
@@ -94,6 +118,23 @@ async def _collect(session: Session, partition: Partition, query: ListingQuery) 
         if sum(ROW_BYTES + len(row["title"]) + len(row["content"]) for row in found) > MAX_LIST_BYTES:
             return None
     return found[: query.limit]
+
+
+async def count(session: Session, partition: Partition, query: ListingQuery) -> int:
+    """Return how many listings match the query's filters, at most MAX_COUNTED + 1. Call it in a snapshot."""
+    every = _adapt(search_sql.remove_page(query))
+    if every is None:
+        return 0
+    plan = await _plan_count(session, partition, every)
+    if not plan.scanned:
+        return int((await session.fetch_one(build_total(plan.build, plan.shape), *plan.values))[0])
+    total = 0
+    for ids in (await find_pieces(session, partition, every)).ids:
+        total += len(filter_by_words(await fetch_piece(session, partition, ids), query.words))
+        await asyncio.sleep(0)
+        if total > MAX_COUNTED:
+            return MAX_COUNTED + 1
+    return total
 
 
 async def find_pieces(session: Session, partition: Partition, query: ListingQuery) -> ListingPieces:
@@ -139,24 +180,39 @@ def _adapt_cursor(sort: SortKey, after: tuple[str | int, int]) -> tuple[str | in
 async def _plan(session: Session, partition: Partition, query: ListingQuery) -> Plan:
     shape = search_sql.build_shape(query)
     values = (*partition, *search_sql.build_parameters(query))
-    indexed = bool((await session.fetch_one(IS_INDEXED, *partition))[0])
+    indexed = not query.ids and await _is_indexed(session, partition)
     if query.words:
-        words = [f"{partition[1]}:{word}" for word in query.words]
-        ids = await session.fetch(_FIND_WORDS, partition[0], words) if indexed else []
+        ids = await session.fetch(_FIND_WORDS, partition[0], _build_query_words(partition, query)) if indexed else []
         if indexed and len(ids) < search_sql.MAX_GATHERED:
             return Plan(build_id_search, shape, (*values, [row[0] for row in ids]))
         every = msgspec.structs.replace(query, words=(), limit=None)
         return (await _plan(session, partition, every))._replace(scanned=True)
-    if shape.index == search_sql.BY_EXTERNAL_ID:
-        return Plan(build_gather, shape, values)
-    if not indexed:
-        return Plan(search_sql.build_search, shape, values)
+    if query.ids:
+        return Plan(build_id_search, shape, (*values, list(query.ids)))
+    if shape.index or not indexed:  # external ids have an index in every account
+        return Plan(build_gather if shape.index else search_sql.build_search, shape, values)
     for gather in search_sql.list_gather_plans(shape):
         served = (getattr(query, name) for name in search_sql.find_served_filters(gather))
         counted = await session.fetch_one(search_sql.build_count(gather), *partition, *served)
         if counted[0] < search_sql.MAX_GATHERED:
             return Plan(build_gather, gather, values)
     return Plan(build_walk, search_sql.plan_walk(shape), values)
+
+
+async def _plan_count(session: Session, partition: Partition, query: ListingQuery) -> Plan:
+    if not query.words or query.ids or not await _is_indexed(session, partition):
+        return await _plan(session, partition, query)
+    values = (*partition, *search_sql.build_parameters(query), _build_query_words(partition, query))
+    return Plan(build_word_search, search_sql.build_shape(query), values)
+
+
+async def _is_indexed(session: Session, partition: Partition) -> bool:
+    return bool((await session.fetch_one(IS_INDEXED, *partition))[0])
+
+
+def _build_query_words(partition: Partition, query: ListingQuery) -> list[str]:
+    """Return the words of a query as `listing_words` stores them."""
+    return [f"{partition[1]}:{word}" for word in query.words]
 
 
 def filter_by_words(rows: Rows, words: tuple[str, ...]) -> Rows:
@@ -170,6 +226,12 @@ def build_size(build: Callable[[Shape, str], str], shape: Shape) -> str:
     found = build(shape, search_sql.build_size_columns(shape))
     few = f"SELECT size FROM ({found}) AS found LIMIT {MAX_LIST_BYTES // ROW_BYTES + 1}"
     return f"SELECT COALESCE(sum(size), 0) FROM ({few}) AS few"
+
+
+@lru_cache(maxsize=512)
+def build_total(build: Callable[[Shape, str], str], shape: Shape) -> str:
+    """Return the statement that counts a search's result, up to MAX_COUNTED + 1."""
+    return f"SELECT count(*) FROM (SELECT 1 FROM ({build(shape, 'id')}) AS found LIMIT {MAX_COUNTED + 1}) AS few"
 
 
 @lru_cache(maxsize=512)
@@ -191,7 +253,8 @@ def build_gather(shape: Shape, columns: str = LISTING_COLUMNS) -> str:
 
     Its parameters are those of `build_walk`.
     """
-    return _build_sorted(_build_conditions(shape), shape, columns)
+    found = f"SELECT {LISTING_COLUMNS} FROM listings WHERE {' AND '.join(_build_conditions(shape))}"
+    return _build_sorted(found, shape, columns)
 
 
 @lru_cache(maxsize=2048)
@@ -200,12 +263,25 @@ def build_id_search(shape: Shape, columns: str = LISTING_COLUMNS) -> str:
 
     Its parameters are those of `build_walk`, followed by the array of ids.
     """
-    number = search_sql.find_limit_number(shape) + shape.has_limit
-    filters = [_UNINDEXED[name] % position for position, name in enumerate(shape.filters, 3)]
+    ids = f"unnest(CAST(${search_sql.find_limit_number(shape) + shape.has_limit} AS bigint[]))"
+    return _build_sorted(_build_lookups(ids, LISTING_COLUMNS, _build_unindexed_conditions(shape)), shape, columns)
+
+
+def build_word_search(shape: Shape, columns: str = LISTING_COLUMNS) -> str:
+    """Return the statement that searches listings with given words, without a page and in any order.
+
+    Its parameters are those of `build_walk`, followed by the array of words.
+    """
+    number = search_sql.find_limit_number(shape)
+    ids = f"(SELECT id FROM listing_words WHERE bucket = $1 AND words @> ${number} OFFSET 0)"
+    return _build_lookups(ids, columns, _build_unindexed_conditions(shape))
+
+
+def _build_unindexed_conditions(shape: Shape) -> list[str]:
+    """Return the conditions of a search, written so that no index can serve any of them."""
+    filters = [_UNINDEXED[name] % number for number, name in enumerate(shape.filters, 3)]
     status = [] if shape.status == "all" else [_UNINDEXED_STATUS[shape.status]]
-    return _build_sorted(
-        ["bucket = $1", "account_id + 0 = $2", f"id = ANY(${number})", *status, *filters], shape, columns
-    )
+    return ["account_id + 0 = $2", *status, *filters]
 
 
 def _build_conditions(shape: Shape) -> list[str]:
@@ -222,8 +298,7 @@ def _build_conditions(shape: Shape) -> list[str]:
     return conditions
 
 
-def _build_sorted(conditions: list[str], shape: Shape, columns: str) -> str:
-    found = f"SELECT {LISTING_COLUMNS} FROM listings WHERE {' AND '.join(conditions)}"
+def _build_sorted(found: str, shape: Shape, columns: str) -> str:
     where = "".join(f"WHERE {condition} " for condition in search_sql.build_cursor_conditions(shape))
     order = search_sql.build_order(shape)
     return f"WITH found AS MATERIALIZED ({found}) SELECT {columns} FROM found {where}{order}"

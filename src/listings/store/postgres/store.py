@@ -14,6 +14,8 @@ from listings.contract.listings import (
     MAX_LIST_BYTES,
     ROW_BYTES,
     AddResult,
+    Found,
+    FoundPieces,
     IdempotencyRecord,
     IndexStep,
     LargeListError,
@@ -203,24 +205,26 @@ class PostgresStore(
         *values, revision = row
         return Listing(*values), int(revision)
 
-    async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> list[Listing]:
+    async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> Found:
         partition = (bucket, account_id)
 
-        async def find(session: Session) -> Rows | None:
+        async def find(session: Session) -> postgres_search.FoundRows:
             return await postgres_search.find(session, partition, query)
 
-        rows = await self._use(find, searching=True)
+        rows, total = await self._use(find, searching=True)
         if rows is None:
             raise LargeListError
-        return [build_listing(row) for row in rows]
+        return Found([build_listing(row) for row in rows], total)
 
     @asynccontextmanager
-    async def read_listings(self, bucket: int, account_id: int, query: ListingQuery) -> AsyncIterator[Pieces]:
+    async def read_listings(self, bucket: int, account_id: int, query: ListingQuery) -> AsyncIterator[FoundPieces]:
         session = await self._acquire_for_search()
+        partition = (bucket, account_id)
         try:
             await session.execute(postgres_search.SNAPSHOT)
-            pieces = await postgres_search.find_pieces(session, (bucket, account_id), query)
-            yield self._read_pieces(session, (bucket, account_id), pieces)
+            pieces = await postgres_search.find_pieces(session, partition, query)
+            total = await postgres_search.count(session, partition, query) if query.count else None
+            yield FoundPieces(self._read_pieces(session, partition, pieces), total)
         except BaseException as error:
             await self._give_back(session, keep=isinstance(error, Exception))
             if isinstance(error, errors.DRIVER_ERRORS):

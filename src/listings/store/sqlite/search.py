@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from apsw import Connection
@@ -38,10 +38,35 @@ def prepare(connection: Connection) -> None:
     connection.create_scalar_function("has_words", _has_words, 3, deterministic=True)
 
 
+class Plan(NamedTuple):
+    """How to search: what determines the statement, and its parameters after `search_sql.build_parameters`."""
+
+    shape: search_sql.Shape
+    more: Row = ()
+
+
 def find(read: Read, partition: Partition, query: ListingQuery) -> list[Row]:
     """Return the rows of the matching listings in the query's order."""
-    shape, values = _plan(read, partition, query)
-    return read(search_sql.build_search(shape), values)
+    plan = _plan(read, partition, query)
+    return read(search_sql.build_search(plan.shape), _build_values(partition, query, plan))
+
+
+def find_and_count(read: Read, partition: Partition, query: ListingQuery) -> tuple[list[Row], int]:
+    """Return the rows like `find`, and how many listings match the filters, at most MAX_COUNTED + 1."""
+    plan = _plan(read, partition, query)
+    rows = read(search_sql.build_search(plan.shape), _build_values(partition, query, plan))
+    return rows, count(read, partition, query, _plan_count(partition, query, plan))
+
+
+def plan_count(read: Read, partition: Partition, query: ListingQuery) -> Plan:
+    """Return how to count the listings that match the query's filters."""
+    return _plan_count(partition, query, _plan(read, partition, query))
+
+
+def count(read: Read, partition: Partition, query: ListingQuery, plan: Plan) -> int:
+    """Return how many listings match the query's filters, at most MAX_COUNTED + 1. `plan` is from `plan_count`."""
+    values = _build_values(partition, search_sql.remove_page(query), plan)
+    return int(read(search_sql.build_total(plan.shape), values)[0][0])
 
 
 def find_pieces(read: Read, partition: Partition, query: ListingQuery) -> tuple[list[str], bool]:
@@ -49,11 +74,12 @@ def find_pieces(read: Read, partition: Partition, query: ListingQuery) -> tuple[
 
     In the second case, the query's limit does not apply yet.
     """
-    shape, values = _plan(read, partition, query)
-    scanned = shape.by_terms
+    plan = _plan(read, partition, query)
+    scanned = plan.shape.by_terms
     if scanned:
-        shape, values = _plan(read, partition, msgspec.structs.replace(query, words=(), limit=None))
-    rows = read(build_pieces(shape), values)
+        query = msgspec.structs.replace(query, words=(), limit=None)
+        plan = _plan(read, partition, query)
+    rows = read(build_pieces(plan.shape), _build_values(partition, query, plan))
     return [ids for (ids,) in rows], scanned
 
 
@@ -64,23 +90,47 @@ def build_pieces(shape: search_sql.Shape) -> str:
     return search_sql.build_pieces(found, shape, "json_group_array")
 
 
-def _plan(read: Read, partition: Partition, query: ListingQuery) -> tuple[search_sql.Shape, Row]:
-    """Return how to search, and the parameters of the statement."""
+def _plan(read: Read, partition: Partition, query: ListingQuery) -> Plan:
     shape = search_sql.build_shape(query)
-    values = (*partition, *search_sql.build_parameters(query))
-    indexed = read(sql.IS_INDEXED, partition)[0][0] == 1  # completely; 2 means that indexing is not finished
-    if indexed and query.words:
-        ids = read(_FIND_WORDS, (_build_match(partition, query.words), _MAX_MATCHES))
-        if len(ids) < _MAX_MATCHES:
-            if len(ids) >= _MAX_SORTED:
-                shape = _choose_shape(read, partition, query, shape)
-            matches = msgspec.json.encode([listing_id for (listing_id,) in ids]).decode()
-            return msgspec.structs.replace(shape, by_ids=True), (*values, matches)
-    if indexed:
+    more: Row = ()
+    if query.ids:
+        more = (_encode_ids(query.ids),)
+    elif _is_indexed(read, partition):
+        if query.words:
+            found = read(_FIND_WORDS, (_build_match(partition, query.words), _MAX_MATCHES))
+            if len(found) < _MAX_MATCHES:
+                if len(found) >= _MAX_SORTED:
+                    shape = _choose_shape(read, partition, query, shape)
+                ids = [listing_id for (listing_id,) in found]
+                return Plan(msgspec.structs.replace(shape, by_ids=True), (_encode_ids(ids),))
         shape = _choose_shape(read, partition, query, shape)
     if query.words:
-        return msgspec.structs.replace(shape, by_terms=True), (*values, *_build_term_values(query))
-    return shape, values
+        return Plan(msgspec.structs.replace(shape, by_terms=True), (*more, *_build_term_values(query)))
+    return Plan(shape, more)
+
+
+def _plan_count(partition: Partition, query: ListingQuery, plan: Plan) -> Plan:
+    """Return how to count the matches of a search, given its plan. The order does not matter."""
+    is_indexed = plan.shape.index not in {"", search_sql.BY_EXTERNAL_ID}
+    if plan.shape.by_terms and is_indexed:  # the full-text index has all texts
+        shape = search_sql.build_shape(search_sql.remove_page(query))
+        return Plan(msgspec.structs.replace(shape, by_match=True), (_build_match(partition, query.words),))
+    shape = msgspec.structs.replace(plan.shape, has_cursor=False, has_limit=False)
+    if shape.index == f"listings_by_{shape.sort}" and not search_sql.find_served_filters(shape):
+        shape = search_sql.plan_walk(msgspec.structs.replace(shape, sort="id"))
+    return plan._replace(shape=shape)
+
+
+def _build_values(partition: Partition, query: ListingQuery, plan: Plan) -> Row:
+    return (*partition, *search_sql.build_parameters(query), *plan.more)
+
+
+def _encode_ids(ids: Sequence[int]) -> str:
+    return msgspec.json.encode(ids).decode()
+
+
+def _is_indexed(read: Read, partition: Partition) -> bool:
+    return bool(read(sql.IS_INDEXED, partition)[0][0] == 1)  # completely; 2 means that indexing is not finished
 
 
 def _choose_shape(read: Read, partition: Partition, query: ListingQuery, shape: search_sql.Shape) -> search_sql.Shape:

@@ -10,11 +10,11 @@ from typing import TypeVar
 
 import apsw
 
-from listings.contract.listings import Pieces
+from listings.contract.listings import MAX_COUNTED, FoundPieces, Pieces
 from listings.domain import tokenizer
 from listings.domain.errors import Unavailable
 from listings.domain.model import ListingQuery
-from listings.store import sql
+from listings.store import search_sql, sql
 from listings.store.mapping import Partition, Row, build_listing
 from listings.store.scripts.script import Script
 from listings.store.sqlite import search
@@ -38,12 +38,13 @@ class SnapshotReads:
         self._turn = asyncio.Lock()  # one piece is read per iteration of the event loop
 
     @asynccontextmanager
-    async def read(self, partition: Partition, query: ListingQuery) -> AsyncIterator[Pieces]:
+    async def read(self, partition: Partition, query: ListingQuery) -> AsyncIterator[FoundPieces]:
         """Yield the matching listings; see `ListingStore.read_listings`."""
         connection = await self._run(self._begin)
         try:
-            pieces, scanned = await self._run(partial(self._find_pieces, connection, partition, query))
-            yield self._read_pieces(connection, pieces, query.words if scanned else ())
+            listings = await self._find(connection, partition, query)
+            total = await self._count(connection, partition, query) if query.count else None
+            yield FoundPieces(listings, total)
         finally:
             await self._run(connection.close)
 
@@ -54,6 +55,23 @@ class SnapshotReads:
     def close(self) -> None:
         """End the thread. No list may be read any longer."""
         self._thread.shutdown(cancel_futures=True)
+
+    async def _find(self, connection: apsw.Connection, partition: Partition, query: ListingQuery) -> Pieces:
+        read = partial(self._fetch_any, connection)
+        pieces, scanned = await self._run(partial(search.find_pieces, read, partition, query))
+        return self._read_pieces(connection, pieces, query.words if scanned else ())
+
+    async def _count(self, connection: apsw.Connection, partition: Partition, query: ListingQuery) -> int:
+        read = partial(self._fetch_any, connection)
+        plan = await self._run(partial(search.plan_count, read, partition, query))
+        if not plan.shape.by_terms:
+            return await self._run(partial(search.count, read, partition, query, plan))
+        total = 0  # the event loop looks for the words, because the thread would block it meanwhile
+        async for listings in await self._find(connection, partition, search_sql.remove_page(query)):
+            total += len(listings)
+            if total > MAX_COUNTED:
+                return MAX_COUNTED + 1
+        return total
 
     async def _read_pieces(self, connection: apsw.Connection, pieces: list[str], words: tuple[str, ...]) -> Pieces:
         for ids in pieces:
@@ -86,12 +104,8 @@ class SnapshotReads:
             raise self._build_error(error) from error
         return connection
 
-    def _find_pieces(
-        self, connection: apsw.Connection, partition: Partition, query: ListingQuery
-    ) -> tuple[list[str], bool]:
-        return search.find_pieces(
-            lambda statement, values: self._fetch(connection, sql.to_sqlite(statement), values), partition, query
-        )
+    def _fetch_any(self, connection: apsw.Connection, statement: str, values: Row) -> list[Row]:
+        return self._fetch(connection, sql.to_sqlite(statement), values)
 
     def _fetch(self, connection: apsw.Connection, statement: str, values: Row) -> list[Row]:
         try:

@@ -12,10 +12,11 @@ from listings.contract.listings import (
     MAX_LIST_BYTES,
     ROW_BYTES,
     AddResult,
+    Found,
+    FoundPieces,
     IdempotencyRecord,
     IndexStep,
     LargeListError,
-    Pieces,
     measure_listings,
 )
 from listings.domain.account_limits import NO_LIMITS, AccountLimits
@@ -30,7 +31,7 @@ from listings.domain.model import (
     bucket_of,
 )
 from listings.store import sql
-from listings.store.mapping import Row, build_listing
+from listings.store.mapping import Partition, Row, build_listing
 from listings.store.scripts.listings import Added
 from listings.store.scripts.market_index import run_step
 from listings.store.scripts.member_store import ScriptedHistoryStore, ScriptedMemberStore
@@ -156,7 +157,7 @@ class SqliteStore(
     # Listings
 
     async def list_listings(self, bucket: int, account_id: int) -> list[Listing]:
-        return self._read_list(lambda: self._read(_LIST_LISTINGS, (bucket, account_id)))
+        return _build_list(self._read_quickly(lambda: self._read(_LIST_LISTINGS, (bucket, account_id))))
 
     async def get_listing(self, listing_id: int) -> Listing | None:
         rows = self._read(_GET_LISTING, (bucket_of(listing_id), listing_id))
@@ -173,10 +174,16 @@ class SqliteStore(
             self._known_revisions.record(listing.account_id, revision)
         return listing, revision
 
-    async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> list[Listing]:
-        return self._read_list(lambda: search.find(self._read_any, (bucket, account_id), query))
+    async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> Found:
+        partition = (bucket, account_id)
+        if query.count:
+            rows, total = self._find_and_count(partition, query)
+            return Found(_build_list(rows), total)
+        return Found(_build_list(self._read_quickly(lambda: search.find(self._read_any, partition, query))))
 
-    def read_listings(self, bucket: int, account_id: int, query: ListingQuery) -> AbstractAsyncContextManager[Pieces]:
+    def read_listings(
+        self, bucket: int, account_id: int, query: ListingQuery
+    ) -> AbstractAsyncContextManager[FoundPieces]:
         return self._snapshot_reads.read((bucket, account_id), query)
 
     async def page_listings(self, bucket: int, account_id: int, after_id: int, count: int) -> list[Listing]:
@@ -285,7 +292,7 @@ class SqliteStore(
             raise Unavailable("The service is stopping")
         try:
             return self._reader.execute(statement, values).fetchall()
-        except apsw.InterruptError as error:  # by the progress handler of `_read_list`
+        except apsw.InterruptError as error:  # by the progress handler of `_read_quickly`
             raise LargeListError from error
         except apsw.Error as error:
             raise self._build_read_error(error) from error
@@ -306,22 +313,24 @@ class SqliteStore(
         except apsw.Error as error:
             raise self._build_read_error(error) from error
 
-    def _read_list(self, read: Callable[[], list[Row]]) -> list[Listing]:
-        """Return a list, unless it is too large, or takes too long on the event loop."""
+    def _find_and_count(self, partition: Partition, query: ListingQuery) -> tuple[list[Row], int]:
+        """Find and count in one transaction."""
+        self._read("BEGIN", ())
+        try:
+            return self._read_quickly(lambda: search.find_and_count(self._read_any, partition, query))
+        finally:
+            self._read("COMMIT", ())
+
+    def _read_quickly(self, read: Callable[[], T]) -> T:
+        """Return the result of reads, unless they take too long on the event loop."""
         reader = self._reader
         if reader is None:
             raise Unavailable("The service is stopping")
         reader.set_progress_handler(_start_timer(), _STEPS_PER_CHECK)
         try:
-            rows = read()
+            return read()
         finally:
             reader.set_progress_handler(None)
-        if len(rows) > MAX_LIST_BYTES // ROW_BYTES:
-            raise LargeListError
-        listings = [build_listing(row) for row in rows]
-        if measure_listings(listings) > MAX_LIST_BYTES:
-            raise LargeListError
-        return listings
 
     @property
     def _known_revisions(self) -> RevisionCache:
@@ -357,6 +366,16 @@ class SqliteStore(
         if self._writer is None:
             raise Unavailable("The service is stopping")
         return await self._writer.run(operation, changes_callers=changes_callers, track=track)
+
+
+def _build_list(rows: list[Row]) -> list[Listing]:
+    """Return the listings in rows, unless they are too large."""
+    if len(rows) > MAX_LIST_BYTES // ROW_BYTES:
+        raise LargeListError
+    listings = [build_listing(row) for row in rows]
+    if measure_listings(listings) > MAX_LIST_BYTES:
+        raise LargeListError
+    return listings
 
 
 def _start_timer() -> Callable[[], bool]:

@@ -9,12 +9,12 @@ function element(name, text) {
   return node;
 }
 
-/* The server knows the Host header, but not whether a proxy in front of it uses TLS. */
+/* The server may know only the Host header, but not whether a proxy in front of it uses TLS. */
 function useOwnOrigin() {
   const rendered = document.documentElement.dataset.base;
-  const own = window.location.origin;
+  const own = window.location.origin + new URL(rendered).pathname.replace(/\/$/, "");
   if (rendered === own || !own.startsWith("http")) return;
-  for (const code of document.querySelectorAll(".sample code, .overview code")) {
+  for (const code of document.querySelectorAll("pre code, .overview code")) {
     code.textContent = code.textContent.replaceAll(rendered, own);
   }
 }
@@ -97,4 +97,4 @@ for (const form of document.querySelectorAll("form")) {
     if (form.dataset.path) send(form);
   });
 }
-if (window.matchMedia("(max-width: 48rem)").matches) document.querySelector("nav details").open = false;
+if (window.matchMedia("(max-width: 48rem)").matches) document.querySelector(".contents details").open = false;

@@ -1,0 +1,69 @@
+"""Render the guides. They are Markdown files that are also readable in the repository."""
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from urllib.parse import urlsplit
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from listings.api.docs.links import Links
+from listings.api.docs.operations import ERROR_DOCS
+from listings.api.docs.page import build_environment, list_titles, read_guide
+from listings.domain.errors import STATUS, Problem
+
+_BASE_URL = "https://market.example"  # in the samples
+
+
+def render_guide(name: str, base_url: str, links: Links, access: str) -> bytes:
+    """Return the page of a guide. Its samples send requests to `base_url`; `access` says how to get a key.
+
+    Raises Problem("path_not_found").
+    """
+    if name not in list_titles():
+        raise Problem("path_not_found", f"Path not found: {urlsplit(base_url).path}/docs lists all paths")
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    text = read_guide(name).replace(_BASE_URL, base_url).replace("<!-- access -->", access)
+    tokens = parser.parse(text.replace("<!-- errors -->", _format_errors()))
+    _resolve_links(tokens, urlsplit(base_url).path)
+    title, *headings = _mark_headings(tokens)
+    template = build_environment(base_url, links).get_template("guide.html")
+    return template.render(
+        current=name,
+        title=title[2],
+        sections=[(anchor, text) for level, anchor, text in headings if level == "h2"],
+        html=_make_scrollable(parser.renderer.render(tokens, parser.options, {})),
+    ).encode()
+
+
+def _resolve_links(tokens: list[Token], path_prefix: str) -> None:
+    """Make links to Markdown files lead to the guides that they contain."""
+    for link in (child for token in tokens for child in token.children or () if child.type == "link_open"):
+        target = str(link.attrGet("href"))
+        link.attrSet("href", re.sub(r"^([\w-]+)\.md(?=#|$)", rf"{path_prefix}/docs/\1", target))
+
+
+def _mark_headings(tokens: list[Token]) -> Iterator[tuple[str, str, str]]:
+    """Give each heading the id that GitHub gives it. Yield its level, id and text."""
+    for heading, content in pairwise(tokens):
+        if heading.type == "heading_open":
+            anchor = re.sub(r"[^\w -]", "", content.content.lower()).replace(" ", "-")
+            heading.attrSet("id", anchor)
+            yield heading.tag, anchor, content.content
+
+
+def _make_scrollable(html: str) -> str:
+    """Let readers scroll wide tables and samples with the keyboard."""
+    html = html.replace("<pre>", '<pre tabindex="0">')
+    return html.replace("<table>", '<div class="wide" tabindex="0"><table>').replace("</table>", "</table></div>")
+
+
+def _format_errors() -> str:
+    """Return the catalogue of errors as Markdown, by status."""
+    codes = sorted(ERROR_DOCS, key=lambda code: STATUS[code])
+    return "\n\n".join(
+        f"### `{code}`\n\n**{STATUS[code]}.** {ERROR_DOCS[code].when} {ERROR_DOCS[code].cure}\n\n"
+        f'Example: `{{"error": "{ERROR_DOCS[code].example}"}}`'
+        for code in codes
+    )

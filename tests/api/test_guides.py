@@ -1,0 +1,89 @@
+"""The guides at /docs/NAME: their samples run, their links lead somewhere, and the catalogue of errors is complete."""
+
+import html
+import re
+from pathlib import Path
+
+import pytest
+
+from listings.api.docs.operations import ERROR_DOCS
+from listings.api.docs.page import list_titles
+from listings.domain.errors import STATUS
+from tests.api.test_reference_page import ParsedPage
+from tests.guide_samples import run_samples
+from tests.harness import Harness
+
+GUIDES = list(list_titles())
+
+
+def get_page(harness: Harness, path: str) -> str:
+    reply = harness.fetch("GET", path, headers={"Host": "shop.example"})
+    assert (reply.status, reply.headers["content-type"]) == (200, "text/html; charset=utf-8"), path
+    return reply.body.decode()
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_the_samples_print_what_the_guide_says(tmp_path: Path, name: str) -> None:
+    run_samples(name, tmp_path, {"python", "sh"}, {})
+
+
+def test_pages_are_well_formed_and_every_link_leads_somewhere(tmp_path: Path) -> None:
+    with Harness(tmp_path, sign_up="on") as harness:
+        paths = ["/docs", *(f"/docs/{name}" for name in GUIDES)]
+        pages = {path: ParsedPage(get_page(harness, path)) for path in paths}
+        for path, page in pages.items():
+            assert page.open == []
+            assert len(set(page.ids)) == len(page.ids)
+            for link in page.links:
+                target, _, anchor = link.partition("#")
+                if (target or path) in pages:
+                    assert not anchor or anchor in pages[target or path].ids, (path, link)
+                elif not link.startswith(("https://", "data:")):
+                    assert harness.fetch("GET", link).status in {200, 303}, (path, link)
+
+
+def test_the_header_links_to_pages_that_exist(tmp_path: Path) -> None:
+    site = {"/", "/sign-up", "/console/keys"}
+    found = {}
+    for flags in ("on", "off"), ("off", "on"), ("on", "on"):
+        with Harness(tmp_path / "-".join(flags), site=flags[0], sign_up=flags[1]) as harness:
+            found[flags] = [site & set(ParsedPage(get_page(harness, path)).links) for path in ("/docs", "/docs/sync")]
+    assert found == {
+        ("on", "off"): [{"/", "/console/keys"}] * 2,
+        ("off", "on"): [set()] * 2,
+        ("on", "on"): [site] * 2,
+    }
+
+
+def test_the_public_url_is_in_links_and_samples(tmp_path: Path) -> None:
+    from listings.api.docs.guides import render_guide  # noqa: PLC0415 - loaded lazily by the service too
+    from listings.api.docs.links import Links  # noqa: PLC0415
+
+    page = ParsedPage(render_guide("errors", "https://a.example/shop", Links(), "").decode())
+    assert {link for link in page.links if link.startswith("/") and not link.startswith("/shop/")} == {"/console/keys"}
+    with Harness(tmp_path, base_url="https://a.example") as harness:
+        text = get_page(harness, "/docs/quick-start")
+    assert "export BASE_URL=https://a.example\n" in text
+    assert "https://a.example/console/keys" in ParsedPage(text).links
+
+
+@pytest.mark.decision("G27")
+def test_the_catalogue_has_every_error_with_status_cause_and_cure(harness: Harness) -> None:
+    text = get_page(harness, "/docs/errors")
+    sections = dict(re.findall(r'<h3 id="(\w+)">(.*?)(?=<h3|</div>)', text, re.DOTALL))
+    assert sections.keys() == ERROR_DOCS.keys()
+    for code, doc in ERROR_DOCS.items():
+        plain = html.unescape(re.sub(r"</?code>", "`", sections[code]))
+        assert f"<strong>{STATUS[code]}.</strong> {doc.when} {doc.cure}" in plain
+
+
+def test_a_guide_needs_no_script_and_no_other_host(harness: Harness) -> None:
+    page = ParsedPage(get_page(harness, "/docs/quick-start"))
+    assert not {name for name in page.attributes if name == "style" or name.startswith("on")}
+    guide, reference = (harness.fetch("GET", path).headers for path in ("/docs/sync", "/docs"))
+    assert guide["content-security-policy"] == reference["content-security-policy"]
+    assert "export BASE_URL=http://shop.example\n" in get_page(harness, "/docs/quick-start")
+    missing = harness.fetch("GET", "/docs/nothing")
+    assert (missing.status, missing.json()) == (404, {"error": "Path not found: /docs lists all paths"})
+    again = harness.fetch("GET", "/docs/sync", headers={"If-None-Match": guide["etag"]})
+    assert (again.status, again.body) == (304, b"")

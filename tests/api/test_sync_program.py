@@ -1,0 +1,167 @@
+"""The program of the guide "Keep a copy in sync", with a catalogue of 500 products."""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from listings.domain import api_keys
+from tests.api.helpers import LISTINGS
+from tests.guide_samples import read_samples
+from tests.harness import TIMEOUT, Person, RunningService
+
+pytestmark = pytest.mark.uncovered
+
+RETRY = "time.sleep(5)"  # after a lost response
+
+
+class Shop:
+    """A catalogue, and the program that keeps the listings of alice in sync with it."""
+
+    def __init__(self, folder: Path, running: RunningService, alice: Person) -> None:
+        self.products: dict[str, dict[str, Any]] = {
+            f"sku-{n}": {"title": f"Product {n}", "content": "New.", "price": n + 0.99, "is_active": "yes"}
+            for n in range(500)
+        }
+        self.state = folder / "state.json"
+        self._folder = folder
+        self._environment = {**os.environ, "API_KEY": alice.key, "BASE_URL": running.base_url}
+        issued = running.run(lambda services: services.keys.add(alice.account, "reader", api_keys.generate()))
+        self.http = httpx2.Client(base_url=running.base_url, headers={"X-API-Key": issued.secret}, timeout=TIMEOUT)
+        samples = read_samples(self.http.get("/docs/sync").text)
+        (program,) = (sample.code for sample in samples if sample.language == "python")
+        assert RETRY in program
+        folder.joinpath("sync.py").write_text(program.replace(RETRY, "time.sleep(0.1)"), "utf-8")
+
+    def sync(self, base_url: str = "") -> list[str]:
+        """Run the program; return the lines that it prints."""
+        rows = [",".join(map(str, (sku, *product.values()))) for sku, product in self.products.items()]
+        header = "sku,title,content,price,is_active"
+        self._folder.joinpath("products.csv").write_text("\n".join([header, *rows]), "utf-8")
+        done = subprocess.run(
+            [sys.executable, "sync.py"],
+            cwd=self._folder,
+            env=self._environment | ({"BASE_URL": base_url} if base_url else {}),
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=TIMEOUT,
+            check=True,
+        )
+        return done.stdout.splitlines()
+
+    def read(self, **query: str) -> dict[str, dict[str, Any]]:
+        """Return the listings by title. No title may appear twice."""
+        listings = self.http.get(LISTINGS, params=query).json()["listings"]
+        found = {one["title"]: one for one in listings}
+        assert len(found) == len(listings)
+        return found
+
+    def assert_in_sync(self) -> None:
+        active = {each["title"]: each["price"] for each in self.products.values() if each["is_active"] == "yes"}
+        assert {title: one["price"] for title, one in self.read().items()} == active
+        assert self.sync() == ["0 operations"]
+
+
+@contextmanager
+def open_shop(folder: Path, *, rate_limit: str = "1000", rate_window: str = "3600") -> Iterator[Shop]:
+    with RunningService(folder / "service", rate_limit=rate_limit, rate_window=rate_window) as running:
+        shop = Shop(folder, running, running.cast().alice)
+        with closing(shop.http):
+            yield shop
+
+
+@contextmanager
+def lose_response(target: str, number: int, on_loss: Callable[[], object]) -> Iterator[str]:
+    """Run a proxy that closes the connection instead of sending the response to this batch. Yields its URL."""
+    batches: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def forward(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            reply = httpx2.request(self.command, target + self.path, content=body, headers=dict(self.headers))
+            batches.extend([self.path] if self.path.endswith("/batch") else [])
+            if len(batches) == number:
+                batches.append("lost")
+                on_loss()
+                return
+            self.send_response(reply.status_code)
+            for name, value in reply.headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(reply.content)
+
+        do_GET = do_POST = forward  # noqa: N815 - named by the base class
+
+        def log_message(self, *_: object) -> None:
+            """Log nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_lost_response_and_a_crash_create_nothing_twice(tmp_path: Path) -> None:
+    crashed = tmp_path / "crashed.json"
+    with (
+        open_shop(tmp_path) as shop,
+        lose_response(str(shop.http.base_url), 5, lambda: shutil.copy(shop.state, crashed)) as proxy,
+    ):
+        assert shop.sync(proxy) == ["500 operations"]
+        shop.assert_in_sync()
+        crashed.replace(shop.state)  # as if the program had been killed while it waited for that response
+        shop.assert_in_sync()
+
+
+def test_changes_deletions_and_returning_products_are_applied(tmp_path: Path) -> None:
+    with open_shop(tmp_path) as shop:
+        shop.sync()
+        gone = {sku: shop.products.pop(sku) for sku in ("sku-7", "sku-8")}
+        shop.products["sku-1"]["price"] = 10.5
+        shop.products["sku-2"]["is_active"] = "no"
+        assert shop.sync() == ["4 operations"]
+        shop.assert_in_sync()
+        assert set(shop.read(status="inactive")) == {"Product 2"}
+        shop.products |= gone
+        assert shop.sync() == ["4 operations"]  # two restores, and two updates that make them active
+        shop.assert_in_sync()
+
+
+def test_an_edit_by_hand_is_reported_before_the_catalogue_wins(tmp_path: Path) -> None:
+    with open_shop(tmp_path) as shop:
+        shop.products = {sku: shop.products[sku] for sku in ("sku-1", "sku-2")}
+        shop.sync()
+        edited = shop.read()["Product 1"]
+        shop.http.patch(f"{LISTINGS}/{edited['id']}", json={"content": "Slightly used."})
+        report, count = shop.sync()
+        assert report.startswith("sku-1: precondition_failed: ")
+        assert (count, shop.read()["Product 1"]["content"]) == ("1 operations", "Slightly used.")
+        assert shop.sync() == ["1 operations"]
+        shop.assert_in_sync()
+
+
+def test_a_rejected_product_does_not_stop_the_others(tmp_path: Path) -> None:
+    with open_shop(tmp_path) as shop:
+        shop.products = {sku: shop.products[sku] for sku in ("sku-1", "sku-2")}
+        shop.products["sku-1"]["price"] = -1
+        report, _ = shop.sync()
+        assert report.startswith("sku-1: invalid_request: price ")
+        assert set(shop.read()) == {"Product 2"}
+
+
+def test_the_program_waits_for_the_rate_limit(tmp_path: Path) -> None:
+    with open_shop(tmp_path, rate_limit="4", rate_window="1") as shop:
+        assert shop.sync() == ["500 operations"]
+        assert len(shop.read()) == 500
