@@ -36,7 +36,7 @@ _GUIDES = (
         "concurrency",
         "rate-limit",
     ),
-    *("errors", "dates", "versions", "changelog"),
+    *("rate-limit", "errors", "dates", "versions", "changelog"),
 )
 _NO_LINKS = Links()
 
