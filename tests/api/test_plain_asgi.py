@@ -60,6 +60,8 @@ REQUESTS = {
     "batch": Request(200, "POST", f"{LISTINGS}/batch", BATCH),
     "restore": Request(200, "POST", LISTINGS + "/{deleted}/restore"),
     "delete": Request(200, "DELETE", LISTINGS + "/{deleted}"),
+    "changes": Request(200, "GET", "/api/v1/changes?limit=0"),
+    "history": Request(200, "GET", LISTINGS + "/{deleted}/changes?before=1"),
     "rate limit": Request(200, "GET", "/api/v1/rate_limit"),
     "health": Request(200, "GET", "/healthz", who=""),
     "readiness": Request(200, "GET", "/readyz", who=""),
