@@ -174,6 +174,10 @@ class Account(msgspec.Struct, frozen=True):
     disabled_at: int | None
 
 
+KeyAccess: TypeAlias = Literal["read", "write"]
+"""What an API key may do: send only GET and HEAD, or everything (decision G44)."""
+
+
 class ApiKey(msgspec.Struct, frozen=True):
     """An API key without its secret. `hint` is the masked key (decision G24).
 
@@ -188,6 +192,7 @@ class ApiKey(msgspec.Struct, frozen=True):
     last_used_at: int | None
     expires_at: int | None
     revoked_at: int | None
+    access: KeyAccess
 
 
 class ListingCounts(msgspec.Struct, frozen=True):
@@ -209,6 +214,7 @@ class Caller(msgspec.Struct, frozen=True, gc=False):
     account_disabled_at: int | None
     key_expires_at: int | None
     key_revoked_at: int | None
+    key_access: KeyAccess
 
 
 def is_plan_active(plan_expires_at: int | None, now: float) -> bool:

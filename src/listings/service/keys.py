@@ -9,7 +9,7 @@ from listings.contract.accounts import KeyStore, NewKey, Rotation
 from listings.contract.history import OPERATOR, Actor
 from listings.domain import api_keys
 from listings.domain.errors import Problem
-from listings.domain.model import Account, ApiKey, Caller, is_plan_active
+from listings.domain.model import Account, ApiKey, Caller, KeyAccess, is_plan_active
 from listings.service.accounts import Accounts, require_not_erased, validate_name
 
 _log = logging.getLogger(__name__)
@@ -36,7 +36,13 @@ class Keys:
         self._clock = clock
 
     async def create(
-        self, reference: str, name: str, expires_at: int | None = None, secret: str | None = None
+        self,
+        reference: str,
+        name: str,
+        expires_at: int | None = None,
+        secret: str | None = None,
+        *,
+        access: KeyAccess = "write",
     ) -> IssuedKey:
         """Create a key, or add an existing one if `secret` is given, such as a key of an older system.
 
@@ -45,15 +51,23 @@ class Keys:
         account = await self._accounts.find(reference)
         _require_key_allowed(account, self._clock())
         require_future(expires_at, self._clock())
-        return await self.add(account, name, secret if secret is not None else api_keys.generate(), expires_at)
+        secret = secret if secret is not None else api_keys.generate()
+        return await self.add(account, name, secret, expires_at, access=access)
 
-    async def add(
-        self, account: Account, name: str, secret: str, expires_at: int | None = None, actor: int = OPERATOR
+    async def add(  # noqa: PLR0913 - the properties of a key
+        self,
+        account: Account,
+        name: str,
+        secret: str,
+        expires_at: int | None = None,
+        actor: int = OPERATOR,
+        *,
+        access: KeyAccess = "write",
     ) -> IssuedKey:
         """Add a key without checking the account's plan. Raises Problem: invalid_request, key_taken."""
         if not api_keys.is_well_formed(secret):
             raise Problem("invalid_request", INVALID_KEY_MESSAGE)
-        new = _build_new_key(account, validate_name(name), secret, int(self._clock()), expires_at)
+        new = _build_new_key(account, validate_name(name), secret, int(self._clock()), expires_at, access)
         key = await self._store.add_key(new, Actor(actor, new.created_at))
         if key is None:
             raise Problem("key_taken", f"The key {new.hint} already exists")
@@ -72,7 +86,7 @@ class Keys:
         return is_revoked_or_expired(key.revoked_at, key.expires_at, self._clock())
 
     async def rotate(self, key_id: int, grace_seconds: int, actor: int = OPERATOR) -> IssuedKey:
-        """Replace a key with a new one of the same name and expiry.
+        """Replace a key with a new one of the same name, expiry and access.
 
         The old key expires `grace_seconds` from now, or at its own expiry if that is earlier.
 
@@ -91,7 +105,7 @@ class Keys:
                     f"Key {key_id} was already rotated to key {successor}: rotate that one, or create a new one",
                 )
             _require_key_allowed(account, now)
-            new = _build_new_key(account, old.name, secret, now, old.expires_at)
+            new = _build_new_key(account, old.name, secret, now, old.expires_at, old.access)
             grace_end = now + grace_seconds
             return Rotation(new, grace_end if old.expires_at is None else min(grace_end, old.expires_at))
 
@@ -136,7 +150,9 @@ def require_future(expires_at: int | None, now: float) -> None:
         raise Problem("invalid_request", "The expiry of a key must be in the future: choose a later day")
 
 
-def _build_new_key(account: Account, name: str, secret: str, now: int, expires_at: int | None) -> NewKey:
+def _build_new_key(  # noqa: PLR0913, PLR0917 - the columns of a key
+    account: Account, name: str, secret: str, now: int, expires_at: int | None, access: KeyAccess
+) -> NewKey:
     return NewKey(
         account_id=account.id,
         name=name,
@@ -144,6 +160,7 @@ def _build_new_key(account: Account, name: str, secret: str, now: int, expires_a
         hint=api_keys.mask(secret),
         created_at=now,
         expires_at=expires_at,
+        access=access,
     )
 
 

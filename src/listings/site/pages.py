@@ -57,6 +57,7 @@ def environment() -> jinja2.Environment:
         "fields": FIELDS,
         "format_place": presentation.format_place,
         "groups": presentation.GROUPS,
+        "key_access": presentation.KEY_ACCESS,
         "map_url": presentation.map_url,
         "price_parts": presentation.price_parts,
         "sorts": search.SORTS,

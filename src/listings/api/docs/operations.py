@@ -60,8 +60,9 @@ _ETAG = ("ETag",)
 _PREFERENCES = ("X-Ignored-Fields", "Preference-Applied")
 _CONDITIONAL = ("If-None-Match",)
 _FIND_ERRORS: tuple[Code, ...] = ("listing_not_found", "not_owner")
-_EDIT_ERRORS: tuple[Code, ...] = ("invalid_request", "account_full", *_FIND_ERRORS, "precondition_failed")
-_CREATE_ERRORS: tuple[Code, ...] = ("invalid_request", "account_full", "idempotency_key_reused")
+_WRITE_ERRORS: tuple[Code, ...] = ("invalid_request", "account_full", "key_not_allowed")
+_EDIT_ERRORS: tuple[Code, ...] = (*_WRITE_ERRORS, *_FIND_ERRORS, "precondition_failed")
+_CREATE_ERRORS: tuple[Code, ...] = (*_WRITE_ERRORS, "idempotency_key_reused")
 _NOT_MODIFIED = Success("Not modified since the ETag that you sent.", "", status=304, headers=_ETAG)
 _UPDATED = Success(
     "The listing is updated; `ETag` is its new tag. With `dry_run=true` nothing is stored and no `ETag` sent.",
@@ -311,6 +312,10 @@ ERROR_DOCS: Mapping[Code, ErrorDoc] = {
         "The account has no active Business plan.", "Business plan expired on 2026-08-21; renew at /console/plan"
     ),
     "account_disabled": ErrorDoc("The operator has disabled the account.", "This account is disabled"),
+    "key_not_allowed": ErrorDoc(
+        "The key is read-only: it can send GET and HEAD only, and no dry runs.",
+        "This key is read-only: send GET or HEAD, or use a key with write access",
+    ),
     "listing_not_found": ErrorDoc("The listing does not exist or is deleted.", "Listing not found"),
     "path_not_found": ErrorDoc("The path does not exist.", "Path not found: /docs lists all paths"),
     "method_not_allowed": ErrorDoc(
