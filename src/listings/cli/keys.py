@@ -35,7 +35,7 @@ def key() -> None:
     "--access",
     type=click.Choice(get_args(KeyAccess)),
     default="write",
-    help="What the key may do: a read key sends only GET and HEAD. Default: write",
+    help="With read, the key can send GET and HEAD only. Default: write",
 )
 @click.option(
     "--key-file",

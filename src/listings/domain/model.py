@@ -175,7 +175,7 @@ class Account(msgspec.Struct, frozen=True):
 
 
 KeyAccess: TypeAlias = Literal["read", "write"]
-"""What an API key may do: send only GET and HEAD, or everything (decision G44)."""
+"""The access of an API key: `read` is GET and HEAD only (decision G44)."""
 
 
 class ApiKey(msgspec.Struct, frozen=True):

@@ -246,7 +246,7 @@ CASES = [
     ),
     case(
         "G44",
-        "a read-only key is told of the end of its plan first",
+        "a read-only key gets the error of its ended plan first",
         add_key("reader", access="read"),
         set_plan_end(-1),
         send("DELETE", "/{own}", who="reader"),
