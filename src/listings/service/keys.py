@@ -67,7 +67,15 @@ class Keys:
         """Add a key without checking the account's plan. Raises Problem: invalid_request, key_taken."""
         if not api_keys.is_well_formed(secret):
             raise Problem("invalid_request", INVALID_KEY_MESSAGE)
-        new = _build_new_key(account, validate_name(name), secret, int(self._clock()), expires_at, access)
+        new = NewKey(
+            account_id=account.id,
+            name=validate_name(name),
+            digest=api_keys.digest(secret),
+            hint=api_keys.mask(secret),
+            created_at=int(self._clock()),
+            expires_at=expires_at,
+            access=access,
+        )
         key = await self._store.add_key(new, Actor(actor, new.created_at))
         if key is None:
             raise Problem("key_taken", f"The key {new.hint} already exists")
@@ -96,16 +104,17 @@ class Keys:
         secret = api_keys.generate()
 
         def decide(old: ApiKey, account: Account, successor: int | None) -> Rotation:
-            if is_revoked_or_expired(old.revoked_at, old.expires_at, now):
-                advice = f"create a new one with `listings key create {account.id} --name NAME`"
-                raise Problem("key_ended", f"Key {key_id} is revoked or has expired: {advice}")
-            if successor is not None:  # a second successor would inherit the expiry that the first rotation set
-                raise Problem(
-                    "key_ended",
-                    f"Key {key_id} was already rotated to key {successor}: rotate that one, or create a new one",
-                )
+            _require_not_ended(old, successor, now)
             _require_key_allowed(account, now)
-            new = _build_new_key(account, old.name, secret, now, old.expires_at, old.access)
+            new = NewKey(
+                account_id=account.id,
+                name=old.name,
+                digest=api_keys.digest(secret),
+                hint=api_keys.mask(secret),
+                created_at=now,
+                expires_at=old.expires_at,
+                access=old.access,
+            )
             grace_end = now + grace_seconds
             return Rotation(new, grace_end if old.expires_at is None else min(grace_end, old.expires_at))
 
@@ -130,6 +139,16 @@ def is_revoked_or_expired(revoked_at: int | None, expires_at: int | None, now: f
     return revoked_at is not None or (expires_at is not None and expires_at <= now)
 
 
+def _require_not_ended(key: ApiKey, successor: int | None, now: float) -> None:
+    """Raise Problem("key_ended") if a key can't be rotated. `successor` is the key that replaced it."""
+    if is_revoked_or_expired(key.revoked_at, key.expires_at, now):
+        advice = f"create a new one with `listings key create {key.account_id} --name NAME`"
+        raise Problem("key_ended", f"Key {key.id} is revoked or has expired: {advice}")
+    if successor is not None:  # a second successor would inherit the expiry that the first rotation set
+        advice = "rotate that one, or create a new one"
+        raise Problem("key_ended", f"Key {key.id} was already rotated to key {successor}: {advice}")
+
+
 def _require_key_allowed(account: Account, now: float) -> None:
     """Raise Problem unless the account may have a new key (decision G25)."""
     require_not_erased(account)
@@ -148,20 +167,6 @@ def require_future(expires_at: int | None, now: float) -> None:
     """Raise Problem("invalid_request") if a new key would already be expired."""
     if expires_at is not None and expires_at <= now:
         raise Problem("invalid_request", "The expiry of a key must be in the future: choose a later day")
-
-
-def _build_new_key(  # noqa: PLR0913, PLR0917 - the columns of a key
-    account: Account, name: str, secret: str, now: int, expires_at: int | None, access: KeyAccess
-) -> NewKey:
-    return NewKey(
-        account_id=account.id,
-        name=name,
-        digest=api_keys.digest(secret),
-        hint=api_keys.mask(secret),
-        created_at=now,
-        expires_at=expires_at,
-        access=access,
-    )
 
 
 def _key_not_found(key_id: int) -> Problem:
