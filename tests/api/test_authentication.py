@@ -1,4 +1,4 @@
-"""Authentication: keys in two headers, their expiry and revocation, and plans (decisions G22-G27)."""
+"""Authentication: keys in two headers, their expiry, revocation, access and plans (decisions G22-G27, G44)."""
 
 import asyncio
 import json as jsons
@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from listings.api.routes import ROUTES
 from listings.domain import api_keys
 from listings.domain.errors import Problem
 from listings.service import Services
@@ -367,6 +368,31 @@ def test_all_invalid_keys_get_the_same_response(harness: Harness) -> None:
         reply.headers.pop("x-request-id")
     assert [reply.status for reply in replies] == [401] * 4
     assert all(reply == replies[0] for reply in replies)
+
+
+# Read-only keys
+
+
+@pytest.mark.decision("G44", "G21")
+def test_a_read_only_key_gets_one_response_for_every_write(harness: Harness) -> None:
+    alice = harness.person("alice")
+    reader = harness.run(harness.services.keys.create(str(alice.account.id), "reader", access="read")).secret
+    path = harness.fetch("POST", LISTINGS, key=alice.key, json={"title": "a", "content": "b"}).headers["location"]
+    before = harness.fetch("GET", path, key=alice.key).body
+    writes = [
+        (method, pattern.replace(f"{LISTINGS}/{{id}}", one) + query)
+        for pattern, methods in ROUTES.items()
+        for method, endpoint in methods.items()
+        for one in ((path, f"{LISTINGS}/1") if "{id}" in pattern else (path,))
+        for query in ("", "?dry_run=true", "?dry_run=invalid")
+        if endpoint.needs_key and method != "GET"
+    ]
+    faults = {"Content-Encoding": "gzip", "If-Match": "invalid"}
+    replies = [harness.fetch(method, path, key=reader, body=b"{", headers=faults) for method, path in writes]
+    assert len(writes) >= 30
+    assert {(reply.status, reply.headers["x-error-code"]) for reply in replies} == {(403, "key_not_allowed")}
+    assert len({reply.body for reply in replies}) == 1
+    assert harness.fetch("GET", path, key=reader).body == before
 
 
 # Plans

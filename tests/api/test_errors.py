@@ -98,6 +98,11 @@ def fill_account(harness: Harness, key: str, query: str = "") -> Reply:
         engine.limits = limits
 
 
+def add_read_key(harness: Harness, cast: Cast) -> str:
+    issued = harness.run(harness.services.keys.add(cast.alice.account, "reader", api_keys.generate(), access="read"))
+    return issued.secret
+
+
 FAILURES: dict[str, tuple[Code, Provoke]] = {
     "missing key": ("api_key_required", lambda harness, _: harness.fetch("GET", LISTINGS)),
     "unknown key": ("invalid_api_key", lambda harness, _: harness.fetch("GET", LISTINGS, key=api_keys.generate())),
@@ -110,6 +115,10 @@ FAILURES: dict[str, tuple[Code, Provoke]] = {
     "disabled account": (
         "account_disabled",
         lambda harness, cast: harness.fetch("GET", LISTINGS, key=disable_account(harness, cast)),
+    ),
+    "write with a read-only key": (
+        "key_not_allowed",
+        lambda harness, cast: harness.fetch("POST", LISTINGS, key=add_read_key(harness, cast), json=VALID),
     ),
     "read of another account's listing": (
         "not_owner",
@@ -287,6 +296,7 @@ def test_each_code_has_its_specified_status() -> None:
             "not_owner": 403,
             "plan_expired": 403,
             "account_disabled": 403,
+            "key_not_allowed": 403,
             "listing_not_found": 404,
             "path_not_found": 404,
             "method_not_allowed": 405,

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from listings.domain import api_keys, timestamps
+from listings.service.keys import INVALID_KEY_MESSAGE
 from tests.cli.commands import Cli, Data, Program
 from tests.store.databases import change
 
-NEW_KEY_FIELDS = ["id", "key", "name", "account_id", "created_at", "expires_at"]
-REVOKED_KEY_FIELDS = ["id", "hint", "name", "account_id", "created_at", "expires_at", "revoked_at"]
+NEW_KEY_FIELDS = ["id", "key", "name", "access", "account_id", "created_at", "expires_at"]
+REVOKED_KEY_FIELDS = ["id", "hint", "name", "access", "account_id", "created_at", "expires_at", "revoked_at"]
 
 OLD_KEY = "sk-live:0123456789/abcdef+XYZ~!"
 MALFORMED_KEYS = [
@@ -50,11 +51,12 @@ def test_only_the_key_is_printed(cli: Cli, alice: Data) -> None:
     assert api_keys.is_well_formed(outcome.out.removesuffix("\n"))
 
 
-def test_a_new_key_is_printed_with_six_fields(cli: Cli, alice: Data) -> None:
+def test_a_new_key_is_printed_with_seven_fields(cli: Cli, alice: Data) -> None:
     start = int(time.time())
     key = cli.key(alice)
     assert list(key) == NEW_KEY_FIELDS
     assert (key["id"], key["name"], key["account_id"], key["expires_at"]) == (1, "warehouse", alice["id"], None)
+    assert key["access"] == "write"
     assert key["created_at"] in [timestamps.format_timestamp(moment) for moment in range(start, int(time.time()) + 1)]
     assert api_keys.is_well_formed(key["key"])
 
@@ -131,6 +133,16 @@ def test_a_key_that_is_already_expired_is_rejected(cli: Cli, alice: Data) -> Non
     assert list_keys(cli, alice) == []
 
 
+@pytest.mark.decision("G44")
+def test_the_access_of_a_key_is_printed_and_rotation_keeps_it(cli: Cli, alice: Data, key_file: Path) -> None:
+    old = cli.key(alice, "--access", "read", "--key-file", str(key_file))
+    new = cli.data("key", "rotate", str(old["id"]), "--grace", "0")
+    cli.data("key", "revoke", str(new["id"]))
+    assert [key["access"] for key in (old, new, *list_keys(cli, alice))] == ["read"] * 4
+    assert cli.run_ok("key", "list", alice["email"]).out.count(" read ") == 2
+    assert "--access" in cli.get_usage_error("key", "create", "1", "--name", "warehouse", "--access", "admin")
+
+
 @pytest.mark.parametrize("date", ["", "2031-02-29", "never"])
 def test_an_invalid_date_is_a_usage_error(cli: Cli, date: str) -> None:
     assert "--expires" in cli.get_usage_error("key", "create", "1", "--name", "warehouse", "--expires", date)
@@ -184,10 +196,11 @@ def test_a_generated_key_can_be_registered(cli: Cli, alice: Data, key_file: Path
     assert cli.status(key) == 200
 
 
-@pytest.mark.parametrize("key", MALFORMED_KEYS)
-def test_a_malformed_key_is_rejected(cli: Cli, alice: Data, key_file: Path, key: str) -> None:
-    key_file.write_text(key)
-    assert "key" in cli.get_error("key", "create", str(alice["id"]), "--name", "warehouse", "--key-file", str(key_file))
+def test_a_malformed_key_is_rejected(cli: Cli, alice: Data, key_file: Path) -> None:
+    create = ["key", "create", str(alice["id"]), "--name", "warehouse", "--key-file", str(key_file)]
+    for key in MALFORMED_KEYS:
+        key_file.write_text(key)
+        assert cli.get_error(*create) == INVALID_KEY_MESSAGE, key
     assert cli.key(alice)["id"] == 1
 
 
@@ -266,9 +279,9 @@ def test_revoking_an_unknown_key_fails(cli: Cli, alice: Data, key_id: str) -> No
     assert cli.status(key) == 200
 
 
-@pytest.mark.parametrize("key_id", ["0", "-1", "1.0", "abc", "", "9223372036854775808", "lst_"])
-def test_an_invalid_id_is_a_usage_error(cli: Cli, key_id: str) -> None:
-    cli.get_usage_error("key", "revoke", key_id)
+def test_an_invalid_id_is_a_usage_error(cli: Cli) -> None:
+    for key_id in ("0", "-1", "1.0", "abc", "", "9223372036854775808", "lst_"):
+        assert cli.get_usage_error("key", "revoke", key_id), key_id
 
 
 # Logging

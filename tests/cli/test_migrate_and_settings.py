@@ -345,7 +345,7 @@ def prepare(cli: Cli, database: Path) -> None:
 
 async def create_listing(folder: Path, account_id: int) -> None:
     async with wiring.open_services(load_test_settings(folder / "data")) as services:
-        caller = Caller(1, account_id, account_id, None, None, None, None)
+        caller = Caller(1, account_id, account_id, None, None, None, None, "write")
         added = await services.listings.create(caller, NewListing(title="Bicycle", content="Two wheels."))
         assert added.listing_id == 1025
 

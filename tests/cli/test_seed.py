@@ -23,6 +23,7 @@ ALICE = {
 BOB = {"name": "bob", "email": "bob@example.com", "plan_expires_at": None, "keys": [BOB_KEY]}
 CHARLIE = {"name": "charlie", "email": "charlie@example.com", "plan_expires_at": "2020-01-01", "keys": [CHARLIE_KEY]}
 DORA = {"name": "dora", "email": "Dora@Example.com", "keys": [DORA_KEY]}
+READER = {"key": "r-key-of-the-older-system", "access": "read"}
 ERIN = {"name": "erin", "email": "erin@example.com", "plan_expires_at": "2099-12-31 23:59:59"}
 
 
@@ -65,7 +66,7 @@ def apply(program: Program, *accounts: Any) -> None:
 def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """A service with a seed file from the environment, for tests that change nothing."""
     folder = tmp_path_factory.mktemp("seeded")
-    seed = write_seed(folder, ALICE, BOB, CHARLIE, DORA, ERIN)
+    seed = write_seed(folder, ALICE, BOB, CHARLIE, DORA, ERIN | {"keys": [READER]})
     with Program(folder, LISTINGS_SEED_FILE=seed).serve() as serving:
         yield serving
 
@@ -73,6 +74,13 @@ def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 @pytest.mark.parametrize("key", [ALICE_KEY, GENERATED], ids=["of another system", "generated"])
 def test_keys_of_an_active_plan_work_when_the_port_opens(seeded: Serving, key: str) -> None:
     assert seeded.status(key) == 200
+
+
+@pytest.mark.decision("G44")
+def test_a_key_with_read_access_is_read_only(seeded: Serving) -> None:
+    assert seeded.status(READER["key"]) == 200
+    response = seeded.http.post("/api/v1/listings", headers={"X-API-Key": READER["key"]})
+    assert response.headers["x-error-code"] == "key_not_allowed"
 
 
 @pytest.mark.parametrize(
@@ -125,12 +133,23 @@ def test_a_demo_can_have_a_seed_file(program: Program) -> None:
 
 
 def test_applying_a_file_twice_has_no_further_effect(program: Program) -> None:
-    accounts = (ALICE, BOB, CHARLIE, DORA, ERIN)
+    accounts = (ALICE, BOB, CHARLIE, DORA, ERIN | {"keys": [READER]})
     apply(program, *accounts)
     before = rows(program.folder)
     apply(program, *accounts)
     assert rows(program.folder) == before
-    assert len(before) == 10
+    assert len(before) == 11
+
+
+@pytest.mark.decision("G44")
+def test_another_access_of_an_existing_key_prevents_all_changes(program: Program) -> None:
+    apply(program, ERIN | {"keys": [READER["key"]]})
+    before = rows(program.folder)
+    changed = write_seed(program.folder, ALICE, ERIN | {"name": "Erin", "keys": [READER]})
+    error = program.run("serve", "--port", "0", "--seed", changed).error_message
+    assert "the access of a key can't be changed" in error
+    assert READER["key"] not in error
+    assert rows(program.folder) == before
 
 
 def test_a_changed_file_updates_the_accounts(program: Program, cli: Cli) -> None:
@@ -180,6 +199,7 @@ def test_a_changed_file_updates_the_accounts(program: Program, cli: Cli) -> None
         b'{"accounts": [{"name": "a", "email": "a@example.com", "keys": "older-system-key"}]}',
         b'{"accounts": [{"name": "a", "email": "a@example.com", "keys": [1234567890123456]}]}',
         b'{"accounts": [{"name": "a", "email": "a@example.com", "keys": null}]}',
+        b'{"accounts": [{"name": "a", "email": "a@example.com", "keys": [{"key": "x", "access": "admin"}]}]}',
         b'{"accounts": [{"name": "a", "email": "a@example.com", "plan_expires_at": 1999999999}]}',
         b'{"accounts": [{"name": "a", "email": "a@example.com", "plan_expires_at": ""}]}',
         b'{"accounts": [{"name": "a", "email": "a@example.com", "plan_expires_at": "2031-02-29"}]}',
@@ -201,7 +221,7 @@ def test_an_invalid_file_is_rejected_before_any_change(cli: Cli, taken_port: str
         [ALICE, BOB | {"email": "ALICE@Example.com"}],
         [ALICE, BOB | {"email": " alice@example.com"}],
         [ALICE, BOB | {"keys": [GENERATED]}],
-        [ALICE, BOB | {"keys": [BOB_KEY, BOB_KEY]}],
+        [ALICE, BOB | {"keys": [BOB_KEY, {"key": BOB_KEY, "access": "read"}]}],
         [ALICE, BOB | {"keys": [BOB_KEY, ""]}],
         [ALICE, BOB | {"keys": ["fifteen-letters"]}],
         [ALICE, BOB | {"keys": ["x" * 201]}],
@@ -228,7 +248,7 @@ def test_an_invalid_file_is_rejected_before_any_change(cli: Cli, taken_port: str
 def test_accounts_and_keys_are_validated_before_any_change(cli: Cli, taken_port: str, accounts: list[Data]) -> None:
     error = cli.get_error("serve", "--port", taken_port, "--seed", write_seed(cli.folder, *accounts))
     assert "seed.json" in error
-    assert all(key not in error for account in accounts for key in account["keys"] if key)
+    assert all(key not in error for account in accounts for key in account["keys"] if key and isinstance(key, str))
     assert [path.name for path in cli.folder.iterdir()] == ["seed.json"]
 
 

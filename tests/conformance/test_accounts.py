@@ -49,10 +49,10 @@ def build_key(account: Account, digest: bytes = b"\x01" * 32, **more: Any) -> Ne
 
 
 def test_a_key_is_found_with_its_account(store: Store, run: Run, account: Account) -> None:
-    key = run(store.add_key(build_key(account, expires_at=9_000)))
+    key = run(store.add_key(build_key(account, expires_at=9_000, access="read")))
     assert (key.account_id, key.name, key.hint, key.created_at) == (account.id, "shop", "lst_…abcd", 1_500)
-    assert (key.expires_at, key.revoked_at) == (9_000, None)
-    caller = Caller(key.id, account.id, bucket_of(account.id), 2_000_000_000, None, 9_000, None)
+    assert (key.expires_at, key.revoked_at, key.access) == (9_000, None, "read")
+    caller = Caller(key.id, account.id, bucket_of(account.id), 2_000_000_000, None, 9_000, None, "read")
     assert run(store.find_caller(b"\x01" * 32)) == caller
 
 
@@ -63,8 +63,9 @@ def test_an_unknown_digest_is_none(store: Store, run: Run, account: Account) -> 
 
 def test_a_digest_is_unique(store: Store, run: Run, account: Account) -> None:
     key = run(store.add_key(build_key(account)))
-    assert run(store.add_key(build_key(account, expires_at=7))) is None
-    assert run(store.find_caller(b"\x01" * 32)).key_id == key.id
+    assert run(store.add_key(build_key(account, expires_at=7, access="read"))) is None
+    caller = run(store.find_caller(b"\x01" * 32))
+    assert (caller.key_id, caller.key_access) == (key.id, "write")
 
 
 def test_a_key_revoked_twice_keeps_the_first_time(store: Store, run: Run, account: Account) -> None:

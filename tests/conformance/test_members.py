@@ -377,5 +377,6 @@ def test_an_erased_account_has_no_personal_data(store: Store, run: Run, account:
     assert list_handles(run, store, account) == []
     assert run(store.find_invitation(SUBJECT, 1_500)) is None
     assert list_event_kinds(run, store, account) == []
-    assert run(store.list_keys(account.id)) == [ApiKey(key.id, account.id, "Erased", "lst_", 1_000, None, None, 3_000)]
+    erased = ApiKey(key.id, account.id, "Erased", "lst_", 1_000, None, None, 3_000, "write")
+    assert run(store.list_keys(account.id)) == [erased]
     assert run(store.find_caller(bytes([1]) * 32)).key_revoked_at == 3_000

@@ -170,7 +170,7 @@ def test_a_key_in_a_path_or_a_request_id_is_masked(harness: Harness, alice: Pers
 
 
 def test_a_path_is_truncated_and_cleaned(harness: Harness, alice: Person) -> None:
-    caller = Caller(alice.key_id, alice.account.id, alice.account.id & 1023, None, None, None, None)
+    caller = Caller(alice.key_id, alice.account.id, alice.account.id & 1023, None, None, None, None, "write")
     harness.services.usage.record_rejection(caller, "code", 404, "GET", "/\0\ud83d" + "x" * 500, "r" * 500)
     harness.run(harness.services.usage.write())
     (rejected,) = read_usage(harness, alice).rejected_requests
@@ -197,7 +197,7 @@ def test_many_counts_are_written_in_batches(harness: Harness, alice: Person) -> 
     people = [alice, *(harness.person("bob") for _ in range(11))]
     for status in range(200, 400):
         for person in people:
-            caller = Caller(person.key_id, person.account.id, 1, None, None, None, None)
+            caller = Caller(person.key_id, person.account.id, 1, None, None, None, None, "write")
             harness.services.usage.record_response(caller, status)
             harness.services.usage.record_rejection(caller, "c", status, "GET", "/", "r")
     harness.run(harness.services.usage.write())
@@ -211,7 +211,7 @@ def test_many_counts_are_written_in_batches(harness: Harness, alice: Person) -> 
 def test_a_batch_takes_the_oldest_counts(harness: Harness, alice: Person) -> None:
     people = [alice, *(harness.person("bob") for _ in range(6))]
     for person in people:
-        caller = Caller(person.key_id, person.account.id, 1, None, None, None, None)
+        caller = Caller(person.key_id, person.account.id, 1, None, None, None, None, "write")
         for status in range(200, 300):
             harness.services.usage.record_response(caller, status)
             harness.services.usage.record_rejection(caller, "c", status, "GET", "/", "r")
@@ -231,7 +231,7 @@ def test_few_rejections_of_many_accounts_take_few_writes(harness: Harness, monke
 
     monkeypatch.setattr(harness.store, "add_usage", count)
     for person in people:
-        caller = Caller(person.key_id, person.account.id, 1, None, None, None, None)
+        caller = Caller(person.key_id, person.account.id, 1, None, None, None, None, "write")
         for _ in range(3):
             harness.services.usage.record_rejection(caller, "c", 404, "GET", "/", "r")
     harness.run(harness.services.usage.write())
@@ -288,10 +288,11 @@ def test_counts_are_stored_when_the_service_stops(tmp_path: Path) -> None:
 def test_pending_counts_are_bounded(harness: Harness, alice: Person) -> None:
     services = harness.services
     for number in range(60_000):
-        services.usage.record_response(Caller(number, alice.account.id, 1, None, None, None, None), 200)
+        services.usage.record_response(Caller(number, alice.account.id, 1, None, None, None, None, "write"), 200)
     for account in range(300):
+        caller = Caller(1, account, 1, None, None, None, None, "write")
         for _ in range(150):
-            services.usage.record_rejection(Caller(1, account, 1, None, None, None, None), "c", 404, "GET", "/", "r")
+            services.usage.record_rejection(caller, "c", 404, "GET", "/", "r")
     assert len(services.usage._responses) == 50_000  # noqa: SLF001 - the bounded memory
     assert len(services.usage._rejected) == 200  # noqa: SLF001 - as above
     assert {len(one) for one in services.usage._rejected.values()} == {100}  # noqa: SLF001 - as above

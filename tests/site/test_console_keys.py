@@ -77,6 +77,30 @@ def test_an_invalid_key_form_keeps_its_values_and_shows_the_error(
     assert tab.page.values("input", "value", id="name") == [name]
 
 
+@pytest.mark.decision("G44")
+def test_a_read_only_key_is_marked_wherever_it_is_shown(harness: Harness) -> None:
+    tab = open_console(harness).get("/console/keys")
+    assert selected_options(tab) == ["write"]
+    secret = create_key(tab, access="read")
+    assert "It is read-only" in tab.text
+    assert status_of(harness, secret) == 200
+    assert harness.fetch("DELETE", "/api/v1/listings/1", key=secret).headers["x-error-code"] == "key_not_allowed"
+    tab.get("/console/keys/1").post("/console/keys/1/rotate", grace="3600")
+    assert "It is read-only" in tab.text
+    for path, count in (("/console/keys", 2), ("/console/keys/1", 1), ("/console/keys/2", 1), ("/console/usage", 2)):
+        assert tab.get(path).text.count("Read only") - ("Create a key" in tab.text) == count
+    assert ", read-only) to replace an older one" in tab.get("/console/activity").text
+    assert "key_not_allowed" in tab.get("/console/usage").text
+
+
+@pytest.mark.decision("G44")
+def test_a_rejected_key_form_keeps_its_access_and_an_unknown_one_is_rejected(harness: Harness) -> None:
+    tab = open_console(harness).get("/console/keys").post("/console/keys", name="", access="read")
+    assert (tab.reply.status, selected_options(tab)) == (400, ["read"])
+    assert "Choose what the key may do" in tab.post("/console/keys", name="Till", access="admin").text
+    assert "No active keys" in tab.get("/console/keys").text
+
+
 def test_creating_a_key_needs_an_active_plan(harness: Harness) -> None:
     tab = open_console(harness, months=0).get("/console/keys")
     assert "API keys need the Business plan" in tab.text

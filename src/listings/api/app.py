@@ -23,7 +23,7 @@ from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Caller
 from listings.http.asgi import LARGE_BYTES, AsgiExchange, ClientGoneError, Exchange, Pages, Receive, Scope, Send
 from listings.service import Services
-from listings.service.access import InactiveKeyError
+from listings.service.access import InactiveKeyError, require_write_access
 from listings.telemetry.logs import RequestLine, RequestLog
 
 OnResponse: TypeAlias = Callable[[RequestLine], None]
@@ -194,7 +194,7 @@ class Application:
         return Response(scope.get("listings.status", _CLIENT_GONE), b"")
 
     async def _check(self, request: Request, endpoint: Endpoint) -> None:
-        """Check the key (401), the rate limit (429), the plan (403) and the body (415, 413), in this order."""
+        """Check the key (401), its rate limit (429), plan and access (403), and the body (415, 413), in this order."""
         if endpoint.needs_key:
             services = self._services
             request.caller = caller = await services.access.authenticate(_read_key(request))
@@ -205,6 +205,8 @@ class Application:
             else:
                 request.decision = await services.access.peek_rate_limit(caller)
             services.access.require_plan(caller)
+            if request.method not in {"GET", "HEAD"}:
+                require_write_access(caller)
         if endpoint.takes_body:
             await request.read_body(self._max_body_bytes)
         else:

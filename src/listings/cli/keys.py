@@ -1,6 +1,6 @@
 """`listings key`: create, list, rotate and revoke API keys."""
 
-from typing import BinaryIO
+from typing import BinaryIO, get_args
 
 import click
 
@@ -10,6 +10,7 @@ from listings.cli.output import Data, json_option, key_data, listed_key_data, pr
 from listings.cli.parameters import DATE, ID, Integer, with_service
 from listings.domain import timestamps
 from listings.domain.errors import Problem
+from listings.domain.model import KeyAccess
 from listings.service import Services
 from listings.service.keys import INVALID_KEY_MESSAGE, IssuedKey
 
@@ -31,13 +32,19 @@ def key() -> None:
 @click.option("--name", required=True, help="The name of the key, such as the program that uses it.")
 @click.option("--expires", type=DATE, metavar="DATE", help="The date on which the key stops working.")
 @click.option(
+    "--access",
+    type=click.Choice(get_args(KeyAccess)),
+    default="write",
+    help="With read, the key can send GET and HEAD only. Default: write",
+)
+@click.option(
     "--key-file",
     type=click.File("rb"),
     metavar="FILE|-",
     help="Register the existing key in FILE, or on standard input (-), instead of creating one.",
 )
 @json_option
-def create(account: str, name: str, expires: int | None, key_file: BinaryIO | None) -> None:
+def create(account: str, name: str, expires: int | None, access: KeyAccess, key_file: BinaryIO | None) -> None:
     """Create a key for ACCOUNT and print it. It is shown only once.
 
     The account needs an active Business plan.
@@ -46,7 +53,7 @@ def create(account: str, name: str, expires: int | None, key_file: BinaryIO | No
     Example: listings key create alice@example.com --name warehouse
     """
     secret = _read_key(key_file) if key_file is not None else None
-    _show_issued(with_service(lambda services: services.keys.create(account, name, expires, secret)))
+    _show_issued(with_service(lambda services: services.keys.create(account, name, expires, secret, access=access)))
 
 
 @key.command(name="list", short_help="List an account's keys.")
@@ -64,7 +71,7 @@ def list_keys(account: str) -> None:
     async def use(services: Services) -> list[Data]:
         return [listed_key_data(key) for key in await services.keys.list_of(await services.accounts.find(account))]
 
-    columns = ("id", "hint", "name", "created_at", "last_used_at", "expires_at", "revoked_at")
+    columns = ("id", "hint", "name", "access", "created_at", "last_used_at", "expires_at", "revoked_at")
     show_rows(columns, with_service(use))
 
 
@@ -81,7 +88,7 @@ def list_keys(account: str) -> None:
 def rotate(key_id: int, grace: int) -> None:
     """Replace the key KEY_ID with a new one and print that. It is shown only once.
 
-    The new key has the name and the expiry date of the old one.
+    The new key has the name, the access and the expiry date of the old one.
 
     \b
     Example: listings key rotate 7 --grace 48

@@ -136,6 +136,7 @@ def key_data(key: ApiKey, secret: str | None = None) -> Data:
     data |= {"hint": key.hint} if secret is None else {"key": secret}
     data |= {
         "name": key.name,
+        "access": key.access,
         "account_id": key.account_id,
         "created_at": _date(key.created_at),
         "expires_at": _date(key.expires_at),

@@ -3,7 +3,8 @@
     {"accounts": [{"name": "Alice", "email": "alice@example.com", "plan_expires_at": "2027-01-31", "keys": ["…"]}]}
 
 Applying a file twice has no further effect. An account is identified by its email address. `plan_expires_at` is a date,
-which may be in the past, or null for no plan. Without `plan_expires_at` the plan does not change.
+which may be in the past, or null for no plan. Without `plan_expires_at` the plan does not change. A read-only key is
+`{"key": "…", "access": "read"}`.
 """
 
 from pathlib import Path
@@ -12,12 +13,19 @@ import msgspec
 
 from listings.domain import api_keys, timestamps
 from listings.domain.errors import Problem
-from listings.domain.model import Account
+from listings.domain.model import Account, KeyAccess
 from listings.service import Services
 from listings.service.accounts import validate_email, validate_name
 from listings.service.keys import INVALID_KEY_MESSAGE
 
 KEY_NAME = "seed"
+
+
+class SeedKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One key of an account. A string in the file is the key of one with write access."""
+
+    key: str
+    access: KeyAccess = "write"
 
 
 class SeedAccount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -26,7 +34,10 @@ class SeedAccount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     email: str
     plan_expires_at: str | msgspec.UnsetType | None = msgspec.UNSET
-    keys: tuple[str, ...] = ()
+    keys: tuple[str | SeedKey, ...] = ()
+
+    def list_keys(self) -> list[SeedKey]:
+        return [SeedKey(key) if isinstance(key, str) else key for key in self.keys]
 
     def plan_end(self, current: int | None) -> int | None:
         """Return the new end of a plan that currently ends at `current`."""
@@ -54,16 +65,16 @@ def read(path: Path) -> Seed:
 async def apply(services: Services, seed: Seed) -> None:
     """Create missing accounts and keys, and update names and plans.
 
-    Raises Problem before any change if a key belongs to another account.
+    Raises Problem before any change if a key belongs to another account or has another access.
     """
     for wanted in seed.accounts:
-        for secret in wanted.keys:
-            await _require_own_key(services, wanted, secret)
+        for key in wanted.list_keys():
+            await _require_same_key(services, wanted, key)
     for wanted in seed.accounts:
         account = await ensure_account(services, wanted)
-        for secret in wanted.keys:
-            if await services.keys.find(secret) is None:
-                await services.keys.add(account, KEY_NAME, secret)
+        for key in wanted.list_keys():
+            if await services.keys.find(key.key) is None:
+                await services.keys.add(account, KEY_NAME, key.key, access=key.access)
 
 
 async def ensure_account(services: Services, wanted: SeedAccount) -> Account:
@@ -86,19 +97,24 @@ async def _find(services: Services, email: str) -> Account | None:
         return None
 
 
-async def _require_own_key(services: Services, wanted: SeedAccount, secret: str) -> None:
-    caller = await services.keys.find(secret)
+async def _require_same_key(services: Services, wanted: SeedAccount, key: SeedKey) -> None:
+    """Raise Problem if the key exists already, for another account or with another access."""
+    caller = await services.keys.find(key.key)
+    if caller is None:
+        return
+    name = f"The key {api_keys.mask(key.key)} of the seed file"
     account = await _find(services, wanted.email)
-    if caller is not None and (account is None or caller.account_id != account.id):
-        raise Problem(
-            "key_taken", f"The key {api_keys.mask(secret)} of the seed file does not belong to {wanted.email}"
-        )
+    if account is None or caller.account_id != account.id:
+        raise Problem("key_taken", f"{name} does not belong to {wanted.email}")
+    if caller.key_access != key.access:
+        advice = "the access of a key can't be changed, so revoke it and use another key"
+        raise Problem("key_taken", f"{name} is a {caller.key_access} key already: {advice}")
 
 
 def _validate(seed: Seed) -> None:
     """Raises ValueError or Problem for errors that msgspec's types do not detect."""
     emails = [validate_email(wanted.email) for wanted in seed.accounts]
-    secrets = [secret for wanted in seed.accounts for secret in wanted.keys]
+    secrets = [key.key for wanted in seed.accounts for key in wanted.list_keys()]
     if len(set(emails)) < len(emails):
         raise ValueError("an email address appears twice")
     if len(set(secrets)) < len(secrets):

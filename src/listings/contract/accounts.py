@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from listings.contract.history import Actor
-from listings.domain.model import Account, ApiKey, Caller
+from listings.domain.model import Account, ApiKey, Caller, KeyAccess
 
 AccountChange: TypeAlias = Mapping[str, str | int | None]
 """New values for `name`, `plan_expires_at` and `disabled_at`. Contains only the fields to change."""
@@ -21,6 +21,7 @@ class NewKey(msgspec.Struct, frozen=True, kw_only=True):
     hint: str
     created_at: int
     expires_at: int | None = None
+    access: KeyAccess = "write"
 
 
 class Rotation(NamedTuple):

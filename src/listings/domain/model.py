@@ -184,6 +184,10 @@ class Account(msgspec.Struct, frozen=True):
     disabled_at: int | None
 
 
+KeyAccess: TypeAlias = Literal["read", "write"]
+"""The access of an API key: `read` is GET and HEAD only (decision G44)."""
+
+
 class ApiKey(msgspec.Struct, frozen=True):
     """An API key without its secret. `hint` is the masked key (decision G24).
 
@@ -198,6 +202,7 @@ class ApiKey(msgspec.Struct, frozen=True):
     last_used_at: int | None
     expires_at: int | None
     revoked_at: int | None
+    access: KeyAccess
 
 
 class ListingCounts(msgspec.Struct, frozen=True):
@@ -219,6 +224,7 @@ class Caller(msgspec.Struct, frozen=True, gc=False):
     account_disabled_at: int | None
     key_expires_at: int | None
     key_revoked_at: int | None
+    key_access: KeyAccess
 
 
 def is_plan_active(plan_expires_at: int | None, now: float) -> bool:

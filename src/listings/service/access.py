@@ -24,6 +24,12 @@ class InactiveKeyError(Problem):
         self.caller = caller
 
 
+def require_write_access(caller: Caller) -> None:
+    """Raise Problem("key_not_allowed") if the key is read-only (decision G44)."""
+    if caller.key_access != "write":
+        raise Problem("key_not_allowed", "This key is read-only: send GET or HEAD, or use a key with write access")
+
+
 class Access:
     """The checks that every request with an API key passes."""
 

@@ -9,7 +9,7 @@ from listings.contract.accounts import KeyStore, NewKey, Rotation
 from listings.contract.history import OPERATOR, Actor
 from listings.domain import api_keys
 from listings.domain.errors import Problem
-from listings.domain.model import Account, ApiKey, Caller, is_plan_active
+from listings.domain.model import Account, ApiKey, Caller, KeyAccess, is_plan_active
 from listings.service.accounts import Accounts, require_not_erased, validate_name
 
 _log = logging.getLogger(__name__)
@@ -36,7 +36,13 @@ class Keys:
         self._clock = clock
 
     async def create(
-        self, reference: str, name: str, expires_at: int | None = None, secret: str | None = None
+        self,
+        reference: str,
+        name: str,
+        expires_at: int | None = None,
+        secret: str | None = None,
+        *,
+        access: KeyAccess = "write",
     ) -> IssuedKey:
         """Create a key, or add an existing one if `secret` is given, such as a key of an older system.
 
@@ -45,15 +51,31 @@ class Keys:
         account = await self._accounts.find(reference)
         _require_key_allowed(account, self._clock())
         require_future(expires_at, self._clock())
-        return await self.add(account, name, secret if secret is not None else api_keys.generate(), expires_at)
+        secret = secret if secret is not None else api_keys.generate()
+        return await self.add(account, name, secret, expires_at, access=access)
 
-    async def add(
-        self, account: Account, name: str, secret: str, expires_at: int | None = None, actor: int = OPERATOR
+    async def add(  # noqa: PLR0913 - the properties of a key
+        self,
+        account: Account,
+        name: str,
+        secret: str,
+        expires_at: int | None = None,
+        actor: int = OPERATOR,
+        *,
+        access: KeyAccess = "write",
     ) -> IssuedKey:
         """Add a key without checking the account's plan. Raises Problem: invalid_request, key_taken."""
         if not api_keys.is_well_formed(secret):
             raise Problem("invalid_request", INVALID_KEY_MESSAGE)
-        new = _build_new_key(account, validate_name(name), secret, int(self._clock()), expires_at)
+        new = NewKey(
+            account_id=account.id,
+            name=validate_name(name),
+            digest=api_keys.digest(secret),
+            hint=api_keys.mask(secret),
+            created_at=int(self._clock()),
+            expires_at=expires_at,
+            access=access,
+        )
         key = await self._store.add_key(new, Actor(actor, new.created_at))
         if key is None:
             raise Problem("key_taken", f"The key {new.hint} already exists")
@@ -72,7 +94,7 @@ class Keys:
         return is_revoked_or_expired(key.revoked_at, key.expires_at, self._clock())
 
     async def rotate(self, key_id: int, grace_seconds: int, actor: int = OPERATOR) -> IssuedKey:
-        """Replace a key with a new one of the same name and expiry.
+        """Replace a key with a new one of the same name, expiry and access.
 
         The old key expires `grace_seconds` from now, or at its own expiry if that is earlier.
 
@@ -82,16 +104,17 @@ class Keys:
         secret = api_keys.generate()
 
         def decide(old: ApiKey, account: Account, successor: int | None) -> Rotation:
-            if is_revoked_or_expired(old.revoked_at, old.expires_at, now):
-                advice = f"create a new one with `listings key create {account.id} --name NAME`"
-                raise Problem("key_ended", f"Key {key_id} is revoked or has expired: {advice}")
-            if successor is not None:  # a second successor would inherit the expiry that the first rotation set
-                raise Problem(
-                    "key_ended",
-                    f"Key {key_id} was already rotated to key {successor}: rotate that one, or create a new one",
-                )
+            _require_not_ended(old, successor, now)
             _require_key_allowed(account, now)
-            new = _build_new_key(account, old.name, secret, now, old.expires_at)
+            new = NewKey(
+                account_id=account.id,
+                name=old.name,
+                digest=api_keys.digest(secret),
+                hint=api_keys.mask(secret),
+                created_at=now,
+                expires_at=old.expires_at,
+                access=old.access,
+            )
             grace_end = now + grace_seconds
             return Rotation(new, grace_end if old.expires_at is None else min(grace_end, old.expires_at))
 
@@ -116,6 +139,16 @@ def is_revoked_or_expired(revoked_at: int | None, expires_at: int | None, now: f
     return revoked_at is not None or (expires_at is not None and expires_at <= now)
 
 
+def _require_not_ended(key: ApiKey, successor: int | None, now: float) -> None:
+    """Raise Problem("key_ended") if a key can't be rotated. `successor` is the key that replaced it."""
+    if is_revoked_or_expired(key.revoked_at, key.expires_at, now):
+        advice = f"create a new one with `listings key create {key.account_id} --name NAME`"
+        raise Problem("key_ended", f"Key {key.id} is revoked or has expired: {advice}")
+    if successor is not None:  # a second successor would inherit the expiry that the first rotation set
+        advice = "rotate that one, or create a new one"
+        raise Problem("key_ended", f"Key {key.id} was already rotated to key {successor}: {advice}")
+
+
 def _require_key_allowed(account: Account, now: float) -> None:
     """Raise Problem unless the account may have a new key (decision G25)."""
     require_not_erased(account)
@@ -134,17 +167,6 @@ def require_future(expires_at: int | None, now: float) -> None:
     """Raise Problem("invalid_request") if a new key would already be expired."""
     if expires_at is not None and expires_at <= now:
         raise Problem("invalid_request", "The expiry of a key must be in the future: choose a later day")
-
-
-def _build_new_key(account: Account, name: str, secret: str, now: int, expires_at: int | None) -> NewKey:
-    return NewKey(
-        account_id=account.id,
-        name=name,
-        digest=api_keys.digest(secret),
-        hint=api_keys.mask(secret),
-        created_at=now,
-        expires_at=expires_at,
-    )
 
 
 def _key_not_found(key_id: int) -> Problem:

@@ -6,7 +6,7 @@ from listings.contract.history import CONSOLE
 from listings.contract.listings import Batch, ListingStore
 from listings.domain import api_keys
 from listings.domain.errors import Problem
-from listings.domain.model import ApiKey, bucket_of, is_plan_active
+from listings.domain.model import ApiKey, KeyAccess, bucket_of, is_plan_active
 from listings.service.accounts import validate_name
 from listings.service.keys import IssuedKey, Keys, require_future
 from listings.service.listings import build_idempotency_record
@@ -26,7 +26,15 @@ class MemberKeys:
         self._sessions = sessions
         self._clock = clock
 
-    async def create(self, member: Member, name: str, expires_at: int | None = None, form_id: str = "") -> IssuedKey:
+    async def create(
+        self,
+        member: Member,
+        name: str,
+        expires_at: int | None = None,
+        form_id: str = "",
+        *,
+        access: KeyAccess = "write",
+    ) -> IssuedKey:
         """Create a key for the member's account, which needs an active plan.
 
         `form_id` prevents a form that is sent twice from creating two keys.
@@ -41,7 +49,7 @@ class MemberKeys:
         if len(active) >= _MAX_KEYS:
             raise Problem("too_many_keys", f"An account can have at most {_MAX_KEYS} active keys: revoke one first")
         await self._use_form(member, form_id)
-        return await self._keys.add(member.account, name, api_keys.generate(), expires_at, CONSOLE)
+        return await self._keys.add(member.account, name, api_keys.generate(), expires_at, CONSOLE, access=access)
 
     async def rotate(self, member: Member, key_id: int, grace_seconds: int, form_id: str = "") -> IssuedKey:
         """Replace a key of the account with a new one. The old key expires `grace_seconds` from now.

@@ -62,6 +62,7 @@ class Member(msgspec.Struct, frozen=True):
             account_disabled_at=self.account.disabled_at,
             key_expires_at=None,
             key_revoked_at=None,
+            key_access="write",
         )
 
 

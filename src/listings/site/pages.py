@@ -72,6 +72,7 @@ def environment(path_prefix: str) -> jinja2.Environment:
         "fields": FIELDS,
         "format_place": presentation.format_place,
         "groups": presentation.GROUPS,
+        "key_access": presentation.KEY_ACCESS,
         "map_url": presentation.map_url,
         "path_prefix": path_prefix,
         "price_parts": presentation.price_parts,

@@ -11,10 +11,12 @@ import msgspec
 
 from listings.domain import timestamps
 from listings.domain.errors import Problem
-from listings.domain.model import Listing
+from listings.domain.model import KeyAccess, Listing
 
 GROUPS: Mapping[str, str] = {"product": "For sale", "service": "Services", "rental": "Rentals", "job": "Jobs"}
 """Label of all listings of a type."""
+KEY_ACCESS: Mapping[KeyAccess, str] = {"write": "Read and write", "read": "Read only"}
+"""Label of the access of an API key."""
 
 _UNITS = {"per_hour": " per hour", "per_night": " per night", "negotiable": ", negotiable"}
 _BROWSERS = (("Edg", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"), ("Safari/", "Safari"))

@@ -16,12 +16,12 @@ from listings.domain.model import Listing, NewListing
 LISTING_COLUMNS = ", ".join(Listing.__struct_fields__)
 ACCOUNT_COLUMNS = "id, name, email, plan_expires_at, created_at, disabled_at"
 IMPORT_COLUMNS = "bytes_done, lines_done, made, changed, unchanged, refused, started_at, finished_at"
-KEY_COLUMNS = "id, account_id, name, hint, created_at, last_used_at, expires_at, revoked_at"
+KEY_COLUMNS = "id, account_id, name, hint, created_at, last_used_at, expires_at, revoked_at, access"
 
 GET_DATABASE_ID = "SELECT id FROM database_id"
 
 FIND_CALLER = """
-SELECT k.id, k.account_id, a.bucket, a.plan_expires_at, a.disabled_at, k.expires_at, k.revoked_at
+SELECT k.id, k.account_id, a.bucket, a.plan_expires_at, a.disabled_at, k.expires_at, k.revoked_at, k.access
 FROM api_keys k JOIN accounts a ON a.id = k.account_id
 WHERE k.digest = $1
 """
@@ -209,7 +209,8 @@ FIND_ACCOUNT = f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE email = $1"
 PAGE_ACCOUNTS = f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE id > $1 ORDER BY id LIMIT $2"
 
 ADD_KEY = f"""
-INSERT INTO api_keys (account_id, name, digest, hint, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO api_keys (account_id, name, digest, hint, created_at, expires_at, access)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (digest) DO NOTHING
 RETURNING {KEY_COLUMNS}
 """

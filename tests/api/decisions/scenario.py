@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from listings.domain import api_keys
+from listings.domain.model import KeyAccess
 from tests.harness import Harness, Person, Reply, fetch
 
 ROOT = "/api/v1/listings"
@@ -116,8 +117,8 @@ def update(**fields: Any) -> Step:
     return send("PATCH", "/{own}", json=fields)
 
 
-def read(name: str = "own", **more: Any) -> Step:
-    return send("GET", f"/{{{name}}}", **more)
+def read(name: str = "own", *, method: str = "GET", **more: Any) -> Step:
+    return send(method, f"/{{{name}}}", **more)
 
 
 def get_list(query: str = "", **more: Any) -> Step:
@@ -186,9 +187,12 @@ def revoke_key(who: str) -> Step:
     return step
 
 
-def rotate_key(who: str, grace: int) -> Step:
+def rotate_key(who: str, grace: int, successor: str = "") -> Step:
+    """Rotate a key; requests of `successor` have the new one."""
+
     def step(scene: Scene) -> None:
-        scene.harness.run(scene.harness.services.keys.rotate(scene.people[who].key_id, grace))
+        issued = scene.harness.run(scene.harness.services.keys.rotate(scene.people[who].key_id, grace))
+        scene.people[successor] = Person(scene.people[who].account, issued.secret, issued.key.id)
 
     return step
 
@@ -207,14 +211,14 @@ def enable_account(who: str) -> Step:
     return step
 
 
-def add_key(name: str, secret: str = "", expires_in: int | None = None) -> Step:
+def add_key(name: str, secret: str = "", expires_in: int | None = None, access: KeyAccess = "write") -> Step:
     """Add another key to alice's account, for requests of `name`."""
 
     def step(scene: Scene) -> None:
         account = scene.people["alice"].account
         expires_at = None if expires_in is None else int(scene.harness.clock()) + expires_in
         issued = scene.harness.run(
-            scene.harness.services.keys.add(account, name, secret or api_keys.generate(), expires_at)
+            scene.harness.services.keys.add(account, name, secret or api_keys.generate(), expires_at, access=access)
         )
         scene.people[name] = Person(account, issued.secret, issued.key.id)
 
@@ -389,6 +393,10 @@ MALFORMED = 400, error("malformed_json")
 NOT_FOUND = 404, error("listing_not_found", "Listing not found")
 NOT_OWNER = 403, error("not_owner", "This listing belongs to another account")
 PLAN_EXPIRED = 403, error("plan_expired", "Business plan expired on 2026-08-21; renew at /console/plan")
+KEY_NOT_ALLOWED = (
+    403,
+    error("key_not_allowed", "This key is read-only: send GET or HEAD, or use a key with write access"),
+)
 DISABLED = 403, error("account_disabled", "This account is disabled")
 KEY_REQUIRED = 401, error("api_key_required", "API key is required")
 INVALID_KEY = 401, error("invalid_api_key", "Invalid API key")

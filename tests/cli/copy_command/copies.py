@@ -117,6 +117,7 @@ def add_rows(source: Source) -> None:
     source.change(
         f"{key} VALUES ({bob}, randomblob(32), 'lst_…abcd', 'revoked', 1, 2, 3, 4)",
         f"{key} VALUES ({bob}, randomblob(32), 'lst_…efgh', 'expired ☃', 1, 2, NULL, NULL)",
+        "UPDATE api_keys SET access = 'read' WHERE name = 'revoked'",
         "INSERT INTO accounts (id, bucket, name, email, created_at, disabled_at) VALUES (2050, 2, 'dora', 'd@x', 1, 2)",
         "INSERT INTO account_state (bucket, account_id, revision) VALUES (2, 2050, 12345678901)",
         f"INSERT INTO imports VALUES ({bob}, {bob}, randomblob(32), 'csv', 1, 2, 3, 4, 5, 6, 7, 8, NULL, 9, 10)",

@@ -132,3 +132,15 @@ def test_an_unreachable_server_is_reported() -> None:
     with pytest.raises(Unavailable, match="can't be reached") as caught:
         asyncio.run(PostgresStore("postgresql://listings:secret@127.0.0.1:1/listings", LIMITS).open())
     assert "secret" not in caught.value.message
+
+
+@pytest.mark.decision("G44")
+def test_an_existing_key_gets_write_access(postgres: PostgresServer, url: str) -> None:
+    shipped = migrations.shipped_migrations("postgres")
+    run(url, *(migration for migration in shipped if migration.version < 13))
+    account = "INSERT INTO accounts (id, bucket, name, email, created_at) VALUES (5, 5, 'alice', 'a@x', 1)"
+    key = "INSERT INTO api_keys (account_id, digest, hint, name, created_at) VALUES (5, sha256('k'), 'lst_', 'till', 1)"
+    for statement in (account, key):
+        postgres.execute(statement, url.rpartition("/")[2].partition("?")[0])
+    run(url, *shipped)
+    assert rows(postgres, url, "SELECT access FROM api_keys") == [("write",)]

@@ -2,6 +2,7 @@
 
 import asyncio
 import multiprocessing
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -150,3 +151,14 @@ def test_pending_migrations_are_listed_without_changing_anything(database: Path,
     (tmp_path / "empty.db").touch()
     assert migrate.list_pending(tmp_path / "empty.db") == migrations.shipped_migrations()
     assert list_names(tmp_path) == ["data", "empty.db"]
+
+
+@pytest.mark.decision("G44")
+def test_an_existing_key_gets_write_access(path: Path) -> None:
+    migrate.migrate(path, [migration for migration in migrations.shipped_migrations() if migration.version < 13])
+    with closing(databases.connect(path)) as connection:
+        databases.add_account(connection, 5)
+    migrate.migrate(path)
+    assert databases.rows(path, "SELECT access FROM api_keys") == [("write",)]
+    with pytest.raises(apsw.ConstraintError):
+        databases.change(path, "UPDATE api_keys SET access = 'admin'")

@@ -1,4 +1,4 @@
-"""Authorization: every endpoint that needs a key, with every caller, header and kind of listing.
+"""Authorization: every endpoint that needs a key, with every caller, access, header and kind of listing.
 
 The expected response of each cell follows from the decisions, in the order of checks of G21. Only the list of endpoints
 comes from the product.
@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
-from typing import NamedTuple, TypeAlias
+from types import ModuleType
+from typing import NamedTuple, TypeAlias, get_args
 
+from listings.api import app
 from listings.api.routes import ROUTES
 from listings.domain import api_keys
-from listings.domain.model import Caller, Listing, NewListing
+from listings.domain.model import Caller, KeyAccess, NewListing
 from listings.service import Services
 from listings.service import listings as rules
 from tests.harness import MONTH, Harness, Person, Reply, fetch
@@ -44,6 +46,10 @@ CALLERS: dict[str, ExpectedResponse | None] = {
     "owner": None,
     "stranger": None,
 }
+# G44: the access of a caller's key; only the keys of these callers are stored.
+ACCESSES: tuple[KeyAccess, ...] = get_args(KeyAccess)
+_STORED = {"revoked", "expired", "expired plan", "disabled account", "owner", "stranger"}
+_READ_ONLY = (403, "key_not_allowed")
 # G22: the headers that carry a key K, next to a valid key G; and which key is used, or the response for any caller.
 HEADERS: dict[str, str | ExpectedResponse] = {
     "X-API-Key: K": "K",
@@ -106,6 +112,7 @@ class Cell(NamedTuple):
     method: str
     path: str
     caller: str
+    access: KeyAccess
     headers: str
     target: str  # empty if the endpoint has none
     body: bytes
@@ -122,6 +129,8 @@ class Cell(NamedTuple):
         rejection = CALLERS[caller]
         if rejection is not None:
             return rejection
+        if key_used == "K" and caller == self.caller and self.access == "read" and self.method not in {"GET", "HEAD"}:
+            return _READ_ONLY
         expected = ENDPOINTS["GET" if self.method == "HEAD" else self.method, self.path][0], ""
         if self.target:
             target = self.target if caller == "owner" else _SEEN_BY_STRANGER.get(self.target, self.target)
@@ -137,17 +146,17 @@ class Cell(NamedTuple):
 
 
 class Callers(NamedTuple):
-    """The owner, the stranger, and the secret of each caller."""
+    """The owner, the stranger, and the secret of each caller and access."""
 
     owner: Person
     stranger: Person
-    secrets: dict[str, str]
+    secrets: dict[tuple[str, KeyAccess], str]
 
 
 def build_cells() -> list[Cell]:
     """Build all cells. Raise KeyError for an endpoint that no decision covers."""
     return [
-        Cell(method, path, caller, headers, target, body)
+        Cell(method, path, caller, access, headers, target, body)
         for path, methods in ROUTES.items()
         for name, endpoint in methods.items()
         if endpoint.needs_key
@@ -156,6 +165,7 @@ def build_cells() -> list[Cell]:
         for body in ENDPOINTS[name, path][1]
         for headers, key_used in HEADERS.items()
         for caller in (CALLERS if isinstance(key_used, str) else ("owner",))
+        for access in (ACCESSES if isinstance(key_used, str) and caller in _STORED else ("write",))
     ]
 
 
@@ -204,7 +214,7 @@ class Matrix:
         return self._harness.run(fetch(self._harness.application, cell.method, path, sent, [cell.body]))
 
     def _headers(self, cell: Cell) -> Iterator[Header]:
-        secret = self._callers.secrets[cell.caller]
+        secret = self._callers.secrets[cell.caller, cell.access]
         for line in cell.headers.split("; "):
             name, _, value = line.partition(": ")
             if cell.caller == "none" and "K" in value.split():
@@ -247,27 +257,30 @@ async def _create_callers(harness: Harness) -> Callers:
     owner, stranger, planless, disabled = [
         await _create_person(harness, name) for name in ("alice", "bob", "charlie", "mallory")
     ]
-    revoked = await services.keys.create(str(owner.account.id), "revoked")
-    await services.keys.revoke(revoked.key.id)
-    expired = await services.keys.create(
-        str(owner.account.id), "expired", int(services.clock() + _KEY_LIFETIME_SECONDS)
-    )
+    secrets: dict[tuple[str, KeyAccess], str] = {
+        ("none", "write"): "",
+        ("blank", "write"): "   ",
+        ("unknown", "write"): api_keys.generate(),
+        ("mistyped", "write"): owner.key[:10] + ("a" if owner.key[10] != "a" else "b") + owner.key[11:],
+        ("malformed", "write"): "short",
+    }
+    expiry = int(services.clock() + _KEY_LIFETIME_SECONDS)
+    for access in ACCESSES:
+        for name, person, expires_at in (
+            ("revoked", owner, None),
+            ("expired", owner, expiry),
+            ("expired plan", planless, None),
+            ("disabled account", disabled, None),
+            ("owner", owner, None),
+            ("stranger", stranger, None),
+        ):
+            issued = await services.keys.create(str(person.account.id), name, expires_at, access=access)
+            secrets[name, access] = issued.secret
+            if name == "revoked":
+                await services.keys.revoke(issued.key.id)
     await services.accounts.expire_plan(str(planless.account.id))
     await services.accounts.disable(str(disabled.account.id))
     harness.clock.advance(_KEY_LIFETIME_SECONDS)
-    secrets = {
-        "none": "",
-        "blank": "   ",
-        "unknown": api_keys.generate(),
-        "mistyped": owner.key[:10] + ("a" if owner.key[10] != "a" else "b") + owner.key[11:],
-        "malformed": "short",
-        "revoked": revoked.secret,
-        "expired": expired.secret,
-        "expired plan": planless.key,
-        "disabled account": disabled.key,
-        "owner": owner.key,
-        "stranger": stranger.key,
-    }
     return Callers(owner, stranger, secrets)
 
 
@@ -311,18 +324,18 @@ def silence_warnings() -> Iterator[None]:
         log.setLevel(level)
 
 
-def without_owner_check(run_matrix_once: Callable[[], Matrix]) -> Matrix:
-    """Run a matrix while the service does not check who owns a listing."""
-    original = rules._require_owner
+def without_check(module: ModuleType, name: str, run_matrix_once: Callable[[], Matrix]) -> Matrix:
+    """Run a matrix while a check of the service, a function of a module, always passes."""
+    original = getattr(module, name)
 
-    def skip_check(listing: Listing | None, caller: Caller) -> Listing:
-        return listing if listing is not None else original(listing, caller)
+    def skip_check(*checked: object) -> object:
+        return checked[0] if checked[0] is not None else original(*checked)
 
-    rules._require_owner = skip_check
+    setattr(module, name, skip_check)
     try:
         return run_matrix_once()
     finally:
-        rules._require_owner = original
+        setattr(module, name, original)
 
 
 def run(scale: Scale) -> Outcome:
@@ -342,18 +355,22 @@ def run(scale: Scale) -> Outcome:
 
 
 def control(scale: Scale) -> Outcome:
-    """Skip the owner check: only the cells that expect `not_owner` must fail."""
-    matrix = without_owner_check(lambda: run_matrix(scale.folder / "control", sample_cells(scale.fraction)))
-    expected_failures = {cell for cell in matrix.cells if cell.expected[1] == "not_owner"}
-    if set(matrix.failures) != expected_failures:
-        return Outcome(f"{len(set(matrix.failures) ^ expected_failures)} cells differ from the expected failures")
-    failures = [f"{cell}: {failure}" for cell, failure in matrix.failures.items()]
-    return Outcome(f"no owner check: only the {len(expected_failures):,} cells that need it fail", failures)
+    """Skip the check of the owner, then that of the access: only the cells that expect its error must fail."""
+    cells, failures = sample_cells(scale.fraction), list[str]()
+    for module, name, code in ((rules, "_require_owner", "not_owner"), (app, "require_write_access", _READ_ONLY[1])):
+        folder = scale.folder / code
+        matrix = without_check(module, name, lambda folder=folder: run_matrix(folder, cells))  # type: ignore[misc]
+        expected_failures = {cell for cell in cells if cell.expected[1] == code}
+        if set(matrix.failures) != expected_failures:
+            different = len(set(matrix.failures) ^ expected_failures)
+            return Outcome(f"without {name}, {different} cells differ from the expected failures")
+        failures += [f"{cell}: {failure}" for cell, failure in matrix.failures.items()]
+    return Outcome(f"no check of owner or access: only the {len(failures):,} cells that need it fail", failures)
 
 
 INSTRUMENT = Instrument(
     11,
-    "authorization: every endpoint, caller, header and listing",
+    "authorization: every endpoint, caller, access, header and listing",
     "600 combinations on each engine, each as specified",
     1,
     run,

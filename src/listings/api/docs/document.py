@@ -113,7 +113,10 @@ def describe_access(plan: PlanTerms) -> str:
         if plan.console_url
         else "Ask the operator for a key."
     )
-    return f"You need an API key and the Business plan, which costs {plan.format_price()} a month. {source}"
+    return (
+        f"You need an API key and the Business plan, which costs {plan.format_price()} a month. {source} A "
+        "read-only key can send GET and HEAD only."
+    )
 
 
 # Operations

@@ -62,8 +62,9 @@ _ETAG = ("ETag",)
 _PREFERENCES = ("X-Ignored-Fields", "Preference-Applied")
 _CONDITIONAL = ("If-None-Match",)
 _FIND_ERRORS: tuple[Code, ...] = ("listing_not_found", "not_owner")
-_EDIT_ERRORS: tuple[Code, ...] = ("invalid_request", "account_full", *_FIND_ERRORS, "precondition_failed")
-_BATCH_ERRORS: tuple[Code, ...] = ("invalid_request", "account_full", "idempotency_key_reused")
+_WRITE_ERRORS: tuple[Code, ...] = ("invalid_request", "account_full", "key_not_allowed")
+_EDIT_ERRORS: tuple[Code, ...] = (*_WRITE_ERRORS, *_FIND_ERRORS, "precondition_failed")
+_BATCH_ERRORS: tuple[Code, ...] = (*_WRITE_ERRORS, "idempotency_key_reused")
 _NOT_MODIFIED = Success("Not modified since the ETag that you sent.", "", status=304, headers=_ETAG)
 _UPDATED = Success(
     "The listing is updated; `ETag` is its new tag. With `dry_run=true` nothing is stored and no `ETag` sent.",
@@ -418,6 +419,11 @@ ERROR_DOCS: Mapping[Code, ErrorDoc] = {
     ),
     "path_not_found": ErrorDoc(
         "The path does not exist.", "Path not found: /docs lists all paths", "Compare the path with the API reference."
+    ),
+    "key_not_allowed": ErrorDoc(
+        "The key is read-only: it can send GET and HEAD only, and no dry runs.",
+        "This key is read-only: send GET or HEAD, or use a key with write access",
+        "Use a key with write access. The access of a key cannot be changed; create another key.",
     ),
     "method_not_allowed": ErrorDoc(
         "The path does not support the method. `Allow` lists the methods it supports.",

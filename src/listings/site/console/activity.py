@@ -70,7 +70,9 @@ def _describe(event: Event, keys: Mapping[int, ApiKey]) -> ActivityEntry:
 
 def _key_name(key_id: int, keys: Mapping[int, ApiKey]) -> str:
     key = keys.get(key_id)
-    return f"{key.name} ({key.hint})" if key is not None else f"Key {key_id}"
+    if key is None:
+        return f"Key {key_id}"
+    return f"{key.name} ({key.hint}{', read-only' if key.access == 'read' else ''})"
 
 
 def _describe_update(detail: Sequence[str]) -> str:

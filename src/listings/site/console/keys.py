@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from listings.domain.errors import Problem
+from listings.domain.model import KeyAccess
 from listings.service.keys import IssuedKey
 from listings.service.sessions import Member
 from listings.site import presentation, session
@@ -43,7 +44,7 @@ async def show_keys(
         problem=problem,
         usable=[usage for usage in usages if not services.keys.is_revoked_or_expired(usage.key)],
         ended=[usage for usage in usages if services.keys.is_revoked_or_expired(usage.key)],
-        values=values or {"name": "", "expires": ""},
+        values=values or {"name": "", "expires": "", "access": "write"},
         once=secrets.token_urlsafe(16),
         is_confirmed=services.sessions.is_confirmed(member),
     )
@@ -58,10 +59,13 @@ async def create_key(request: Request, member: Member) -> Response:
     try:
         expires_at = presentation.parse_end_of_day(get_text(form, "expires"))
         name = get_text(form, "name").strip()
-        issued = await services.member_keys.create(confirmation.require(), name, expires_at, idempotency_key(form))
+        access = _read_access(form)
+        issued = await services.member_keys.create(
+            confirmation.require(), name, expires_at, idempotency_key(form), access=access
+        )
     except Problem as problem:
         is_new = problem.code != "idempotency_key_reused"
-        values = {name: get_text(form, name) if is_new else "" for name in ("name", "expires")}
+        values = {name: get_text(form, name) for name in ("name", "expires", "access")} if is_new else None
         page = await show_keys(request, confirmation.member, problem, values)
         return confirmation.apply(request, page)
     return confirmation.apply(request, _new_key_page(request, issued))
@@ -153,6 +157,15 @@ def _new_key_page(request: Request, issued: IssuedKey, note: str = "") -> Respon
     url = f"{base_url_of(request)}/api/v1/listings"
     curl = f"curl {url} -H 'X-API-Key: {issued.secret}'"
     return console_page(request, "key_created.html", issued=issued, curl=curl, note=note, status=201)
+
+
+def _read_access(form: FormData) -> KeyAccess:
+    """Return the selected access, or the default if the form has none. Raises Problem("invalid_request")."""
+    text = get_text(form, "access") or "write"
+    access = next((access for access in presentation.KEY_ACCESS if access == text), None)
+    if access is None:
+        raise Problem("invalid_request", "Choose what the key may do")
+    return access
 
 
 def _id_of(request: Request) -> int:
