@@ -87,7 +87,9 @@ def lose_response(target: str, number: int, on_loss: Callable[[], object]) -> It
     class Handler(BaseHTTPRequestHandler):
         def forward(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            reply = httpx2.request(self.command, target + self.path, content=body, headers=dict(self.headers))
+            headers = dict(self.headers)
+            with httpx2.stream(self.command, target + self.path, content=body, headers=headers) as reply:
+                content = b"".join(reply.iter_raw())  # still compressed
             batches.extend([self.path] if self.path.endswith("/batch") else [])
             if len(batches) == number:
                 batches.append("lost")
@@ -97,7 +99,7 @@ def lose_response(target: str, number: int, on_loss: Callable[[], object]) -> It
             for name, value in reply.headers.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(reply.content)
+            self.wfile.write(content)
 
         do_GET = do_POST = forward  # noqa: N815 - named by the base class
 
