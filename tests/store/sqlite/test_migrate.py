@@ -135,7 +135,7 @@ def test_a_new_or_current_database_is_not_copied(tmp_path: Path) -> None:
 
 
 def test_a_migration_does_not_start_if_the_copy_fails(tmp_path: Path) -> None:
-    database = databases.make(tmp_path / "listings.db", listings=50, size=3000)
+    database = databases.make(tmp_path / "listings.db", listings=200, size=3000)
     databases.damage(database)
     with pytest.raises(Unavailable, match="damaged"):
         migrate.migrate(database, [*migrations.shipped_migrations(), NEXT_MIGRATION])
