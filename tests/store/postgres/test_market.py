@@ -46,7 +46,7 @@ async def fill(url: str) -> None:
     rows = []
     for number in range(COUNT):
         new, *past = astuple(listing(number))
-        rows.append((1024 * (number + 1) + 1, 1, 1, *astuple(new), *past, False, None, None))
+        rows.append((1024 * (number + 1) + 1, 1, 1, *astuple(new), *past, False, None, None, None))
     connection: asyncpg.Connection[asyncpg.Record] = await connect(url, 60)
     await connection.executemany(sql.ADD_LISTING, rows)
     await connection.close()
