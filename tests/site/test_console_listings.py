@@ -133,6 +133,13 @@ def test_a_listing_without_a_price_comes_last_in_price_order(harness: Harness, a
     assert list_titles(alice.get(f"{PATH}?sort=-price")) == ["Dear", "Cheap", "Ask"]
 
 
+def test_a_page_of_large_listings_is_shown_in_any_order(harness: Harness, alice: Tab) -> None:
+    for number in range(3):
+        create(harness, title=f"Lamp {number}", content="\N{BUTTERFLY}" * 50_000, price=number)
+    for sort in ("", "price", "-price"):
+        assert len(list_titles(alice.get(f"{PATH}?sort={sort}"))) == 3
+
+
 def test_counts_per_status_follow_edits(harness: Harness, alice: Tab) -> None:
     def counts() -> list[str]:
         return re.findall(r'class="count">(\d+)<', alice.get(PATH).reply.body.decode())

@@ -14,6 +14,7 @@ from listings.contract.listings import (
     AddStep,
     Batch,
     ChangeStep,
+    Found,
     FoundPieces,
     IdempotencyRecord,
     LargeListError,
@@ -39,7 +40,7 @@ from listings.domain.model import (
 )
 
 Query = TypeVar("Query", ListingQuery, MarketQuery)
-Found = TypeVar("Found")
+Item = TypeVar("Item")
 
 _log = logging.getLogger(__name__)
 
@@ -107,32 +108,36 @@ class Listings:
 
     async def find(self, caller: Caller, query: ListingQuery) -> Page:
         """Return the caller's listings that match a query (decision G17). Raises LargeListError."""
-        found, total = await self._store.find_listings(caller.bucket, caller.account_id, _add_one(query))
-        if query.limit is None or len(found) <= query.limit:
-            return Page(found, None, total)
-        return Page(found[: query.limit], query.cursor_of(found[query.limit - 1]), total)
+        return _build_page(await self._store.find_listings(caller.bucket, caller.account_id, _add_one(query)), query)
 
     async def find_by_external_id(self, caller: Caller, external_id: str) -> Listing | None:
         """Return the caller's listing with an external id, unless it is deleted."""
         return await self._store.find_by_external_id(caller.bucket, caller.account_id, external_id)
 
     async def find_unpriced_last(self, caller: Caller, query: ListingQuery, limit: int) -> Page:
-        """Return a page of the caller's listings by ascending price, those without a price last (decision G5)."""
+        """Return a page of the caller's listings by ascending price, those without a price last (decision G5).
+
+        The listings of a large page have no content.
+        """
 
         async def search(query: ListingQuery) -> list[Listing]:
-            return (await self._store.find_listings(caller.bucket, caller.account_id, query)).listings
+            return (await self._find_any(caller, query)).listings
 
         found = await search_unpriced_last(search, query, limit + 1)
         return Page(found[:limit], query.cursor_of(found[limit - 1]) if len(found) > limit else None)
 
     async def find_summaries(self, caller: Caller, query: ListingQuery) -> Page:
         """Like `find`, for a page of any size. The listings of a large page have no content."""
+        return _build_page(await self._find_any(caller, _add_one(query)), query)
+
+    async def _find_any(self, caller: Caller, query: ListingQuery) -> Found:
+        partition = (caller.bucket, caller.account_id)
         try:
-            return await self.find(caller, query)
+            return await self._store.find_listings(*partition, query)
         except LargeListError:
-            async with self.read(caller, query) as page:
-                found = [msgspec.structs.replace(one, content="") async for piece in page.read() for one in piece]
-            return Page(found, page.next_cursor, page.total)
+            async with self._store.read_listings(*partition, query) as found:
+                listings = [msgspec.structs.replace(one, content="") async for piece in found.pieces for one in piece]
+                return Found(listings, found.total)
 
     @asynccontextmanager
     async def read(self, caller: Caller, query: ListingQuery) -> AsyncIterator["LargePage"]:
@@ -365,8 +370,8 @@ class Moderation:
 
 
 async def search_unpriced_last(
-    search: Callable[[Query], Awaitable[list[Found]]], query: Query, limit: int
-) -> list[Found]:
+    search: Callable[[Query], Awaitable[list[Item]]], query: Query, limit: int
+) -> list[Item]:
     """Return at most `limit` results of a query by ascending price, those without a price after all others.
 
     A price of 0 means that none is stated (decision G5). A cursor with price 0 continues among those listings.
@@ -386,6 +391,13 @@ async def search_unpriced_last(
 def _add_one(query: ListingQuery) -> ListingQuery:
     """Return the query of a page and the first listing of the next one."""
     return query if query.limit is None else msgspec.structs.replace(query, limit=query.limit + 1)
+
+
+def _build_page(found: Found, query: ListingQuery) -> Page:
+    """Return the page of a query from what `_add_one` of it found."""
+    if query.limit is None or len(found.listings) <= query.limit:
+        return Page(found.listings, None, found.total)
+    return Page(found.listings[: query.limit], query.cursor_of(found.listings[query.limit - 1]), found.total)
 
 
 def _require_own(listing: Listing | None, caller: Caller) -> Listing:
