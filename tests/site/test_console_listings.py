@@ -414,7 +414,13 @@ def test_prices_are_changed_by_a_percentage_after_a_preview(harness: Harness, al
     alice.post(PATH, action="price", id=[str(one) for one in ids], once="a", mode="percent", amount="-10%")
     assert "$19.99 $17.99" in " ".join(alice.text.split())
     assert load_listing(harness, ids[0]).price_cents == 1999
-    sent = {"id": [str(one) for one in ids], "mode": "percent", "amount": "-10%", "action": "price", "once": "a"}
+    sent: dict[str, Any] = {
+        "id": [str(one) for one in ids],
+        "mode": "percent",
+        "amount": "-10%",
+        "action": "price",
+        "once": "a",
+    }
     for _ in range(2):  # a form that is submitted twice takes effect once
         alice.post(PATH, confirmed="1", **sent)
         assert "Price changed on 1 listing. 2 unchanged." in alice.follow().text
@@ -423,7 +429,7 @@ def test_prices_are_changed_by_a_percentage_after_a_preview(harness: Harness, al
 
 def test_prices_are_set_for_all_selected_listings(harness: Harness, alice: Tab) -> None:
     ids = [create(harness, price=price) for price in (5, 0)]
-    form = {"action": "price", "id": [str(one) for one in ids], "mode": "set", "confirmed": "1"}
+    form: dict[str, Any] = {"action": "price", "id": [str(one) for one in ids], "mode": "set", "confirmed": "1"}
     alice.get(PATH).post(PATH, amount="$1,250.50", **form)
     assert "Price changed on 2 listings." in alice.follow().text
     assert [load_listing(harness, one).price_cents for one in ids] == [125_050, 125_050]
