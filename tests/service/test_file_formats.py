@@ -190,6 +190,8 @@ def test_columns_may_be_in_any_order_and_may_be_missing() -> None:
         ("price", "1e999", float("inf")),
         ("price", "9" * 400, float("inf")),
         ("price", "abc", "abc"),
+        ("price", '"$1,250.50"', 1250.5),
+        ("price", '"1,5"', "1,5"),
         ("price", "1_000", "1_000"),
         ("price", "nan", "nan"),
         ("price", "٣", "٣"),

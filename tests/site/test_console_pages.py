@@ -136,6 +136,18 @@ def test_usage_shows_hour_day_month_and_statuses(harness: Harness) -> None:
     assert "22 Sep, 2 am 4 1" in text
 
 
+def test_usage_can_be_limited_to_one_key(harness: Harness) -> None:
+    tab = open_console(harness)
+    first, second = issue_key(harness), issue_key(harness)
+    for key, path in ((first, ""), (first, "/99"), (second, "/98")):
+        fetch(harness, key, path)
+    assert "listings/98" in tab.get("/console/usage?key=nonsense").text
+    text = tab.get("/console/usage?key=1").text
+    assert "200 OK 1 404 Not Found 1" in text
+    assert "listings/98" not in text
+    assert "limit per hour" in text
+
+
 def test_an_exhausted_limit_shows_when_the_next_request_is_possible(tmp_path: Path) -> None:
     with open_harness(tmp_path, rate_limit="2") as harness:
         tab = open_console(harness)
@@ -172,7 +184,8 @@ def test_usage_of_another_account_is_not_shown(harness: Harness) -> None:
 def test_bar_heights_follow_requests_and_rejections() -> None:
     periods = [Period(0, {}), Period(HOUR, {200: 60, 429: 20}), Period(2 * HOUR, {200: 1})]
     chart = charts.build_chart(periods, lambda moment: f"hour {moment // HOUR}")
-    assert (chart.scale, chart.total, chart.first, chart.last) == (80, 81, "hour 0", "hour 2")
+    assert (chart.scale, chart.total, chart.limit_y) == (80, 81, None)
+    assert chart.ticks == ["hour 0", "hour 0", "hour 1", "hour 2", "hour 2"]
     assert [(bar.y, bar.height, bar.rejected) for bar in chart.bars] == [(160, 0, 0), (0, 160, 40), (158, 2, 0)]
     assert chart.bars[1].title == "hour 1: 80 requests, 20 rejected"
     assert chart.bars[2].title == "hour 2: 1 request"

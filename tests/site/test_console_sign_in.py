@@ -21,7 +21,13 @@ PAGES = (
 FORM_PATHS = (
     *("/console/keys", "/console/keys/1/rotate", "/console/keys/1/revoke", "/console/plan", "/console/listings"),
     *("/console/listings/new", "/console/listings/1025", "/console/listings/1025/state", "/console/import"),
-    *("/console/import/run", "/console/account/password", "/console/account/session", "/console/account/sessions"),
+    *(
+        "/console/import/run",
+        "/console/import/rejected",
+        "/console/account/password",
+        "/console/account/session",
+        "/console/account/sessions",
+    ),
     "/sign-out",
 )
 
@@ -272,7 +278,7 @@ def test_forms_need_the_sessions_token_and_our_origin(harness: Harness) -> None:
 
 def test_a_form_of_a_visitor_redirects_to_sign_in(harness: Harness) -> None:
     for path in FORM_PATHS[:-1]:
-        page = re.sub("/(rotate|revoke|state|run|password|sessions?)$", "", path)
+        page = re.sub("/(rotate|revoke|state|run|rejected|password|sessions?)$", "", path)
         tab = Tab(harness).post(path)
         assert tab.reply.headers["location"] == f"/sign-in?{urlencode({'next': page})}"
         tab.follow()

@@ -77,6 +77,9 @@ class KeyStore(Protocol):
     async def list_keys(self, account_id: int) -> list[ApiKey]:
         """Return the account's keys in order of their ids, including revoked and expired ones."""
 
+    async def list_successors(self, account_id: int) -> dict[int, int]:
+        """Return the id of the key that replaced each rotated one, as far as audit events are retained."""
+
     async def rotate_key(self, key_id: int, decide: DecideRotation, actor: Actor | None = None) -> ApiKey | None:
         """Store a new key and set the expiry of the old one, as the pure function `decide` returns them.
 

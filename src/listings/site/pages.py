@@ -91,6 +91,7 @@ def environment(path_prefix: str) -> jinja2.Environment:
         "moment": presentation.format_moment,
         "paragraphs": presentation.split_paragraphs,
         "picture": presentation.picture_url,
+        "pictures": presentation.picture_urls,
         "price": presentation.format_price,
         "size": presentation.format_size,
         "suburb": presentation.extract_suburb,

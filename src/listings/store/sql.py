@@ -225,6 +225,12 @@ WHERE bucket = $1 AND account_id = $2 AND kind = 'key_rotated' AND detail = $3
 ORDER BY revision, number LIMIT 1
 """
 
+LIST_SUCCESSORS = """
+SELECT detail, subject FROM activity
+WHERE bucket = $1 AND account_id = $2 AND kind = 'key_rotated'
+ORDER BY revision, number
+"""
+
 SET_KEY_EXPIRY = "UPDATE api_keys SET expires_at = $1 WHERE id = $2"
 
 RECORD_KEY_USE = """

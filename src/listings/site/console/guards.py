@@ -14,7 +14,7 @@ from listings.domain.errors import Problem
 from listings.domain.model import is_plan_active
 from listings.service.sessions import Member
 from listings.site import pages, security, session
-from listings.site.console.listing_search import ACTIONS, describe_bulk_change
+from listings.site.console.listings.actions import ACTIONS, PRICE, describe_bulk_change
 from listings.site.context import site_of
 
 Page: TypeAlias = Callable[[Request], Awaitable[Response]]
@@ -24,7 +24,7 @@ _NO_STORE = {"Cache-Control": "no-store"}
 _MAX_FIELDS = 300
 _SEE_OTHER = 303
 _MAX_KEY_LENGTH = 40
-_BULK_CHANGE = re.compile(r"([a-z]+)\.([0-9]+)")
+_BULK_CHANGE = re.compile(r"([a-z]+)\.([0-9]+)\.([0-9]+)")
 
 NOTICES: Mapping[str, str] = {
     "signed-out": "You were signed out and nothing was saved. Sign in and submit the form again.",
@@ -127,7 +127,7 @@ def redirect(path: str, **parameters: str) -> Response:
 
 
 def redirect_with_notice(request: Request, path: str, notice: str) -> Response:
-    """Redirect to a page that shows a notice once: a name of `NOTICES`, or a bulk change such as "pause.3"."""
+    """Redirect to a page that shows a notice once: a name of `NOTICES`, or a bulk change such as "pause.3.0"."""
     return session.set_flash(request, redirect(path), notice)
 
 
@@ -143,10 +143,10 @@ def require_plan(request: Request, member: Member) -> None:
 
 
 def _notice(name: str) -> str | None:
-    """Return the text of a notice; "pause.3" means that three listings were paused together."""
+    """Return the text of a notice; "pause.3.1" means that of four listings, three were paused and one already was."""
     bulk_change = _BULK_CHANGE.fullmatch(name)
-    if bulk_change is not None and bulk_change[1] in ACTIONS:
-        return describe_bulk_change(bulk_change[1], int(bulk_change[2]))
+    if bulk_change is not None and bulk_change[1] in {*ACTIONS, PRICE}:
+        return describe_bulk_change(bulk_change[1], int(bulk_change[2]), int(bulk_change[3]))
     return NOTICES.get(name)
 
 

@@ -12,7 +12,7 @@ from listings.contract.history import Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, RowOutcome
 from listings.contract.listings import Batch, Decide, IdempotencyRecord, StepResult
 from listings.domain.account_limits import AccountLimits
-from listings.domain.model import Account, ApiKey, Listing, ListingCounts, MarketFacets, SitemapEntry
+from listings.domain.model import Account, ApiKey, Listing, ListingCounts, MarketFacets, SitemapEntry, bucket_of
 from listings.store import change_reads, change_sql, sql
 from listings.store.mapping import build_listing
 from listings.store.market_entries import FACET_KINDS, LIST_FACETS
@@ -49,6 +49,10 @@ class ScriptedAccountStore(ScriptedStore):
 
     async def list_keys(self, account_id: int) -> list[ApiKey]:
         return [ApiKey(*row) for row in await self._fetch(sql.LIST_KEYS, account_id)]
+
+    async def list_successors(self, account_id: int) -> dict[int, int]:
+        rows = await self._fetch(sql.LIST_SUCCESSORS, bucket_of(account_id), account_id)
+        return {int(old): int(new) for old, new in rows}
 
     async def rotate_key(self, key_id: int, decide: DecideRotation, actor: Actor | None = None) -> ApiKey | None:
         return await self._run_script(lambda: keys.rotate(key_id, decide, actor), changes_callers=True)
