@@ -328,7 +328,7 @@ def _check_service(settings: Settings) -> Finding:
         response = connection.getresponse()
         return _check_readiness(address, response.status, response.read(_MIB))
     except ConnectionRefusedError:
-        return ok(f"Not running at {address}, or running at another address")
+        return ok(f"Nothing answers at {address} (set LISTINGS_PORT if the service has another port)")
     except (OSError, http.client.HTTPException) as error:
         return warning(f"{address} does not respond: {error}", "Look at the service's log, then restart it")
     finally:
