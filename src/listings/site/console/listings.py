@@ -128,7 +128,9 @@ async def change_state(request: Request, member: Member) -> Response:
             _require_state(listing, action)
         await _change(site_of(request).services, member, action, listing.id)
     except Problem as problem:
-        return await _edit_error_page(request, member, listing_form.form_values(listing), problem)
+        return await _edit_error_page(
+            request, member, listing_form.form_values(listing), listing_form.label_problem(problem)
+        )
     return redirect_with_notice(request, f"{_PATH}/{listing.id}", ACTIONS[action])
 
 
@@ -195,7 +197,7 @@ async def _change_many(services: Services, member: Member, action: str, ids: lis
     steps = [_step(services, member, action, listing_id) for listing_id in ids]
     results = await services.listings.run_batch(member.caller, steps, str, WriteOptions(), atomic=False)
     rejected = [
-        (await _describe_listing(services, member, listing_id), result.message)
+        (await _describe_listing(services, member, listing_id), listing_form.label_problem(result).message)
         for listing_id, result in zip(ids, results, strict=True)
         if isinstance(result, Problem)
     ]
