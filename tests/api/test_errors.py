@@ -349,10 +349,10 @@ def test_an_error_of_head_has_headers_and_no_body(harness: Harness) -> None:
 def test_several_field_errors_are_joined_with_semicolons(harness: Harness) -> None:
     reply = harness.fetch("POST", LISTINGS, key=harness.cast().alice.key, json={"price": -1, "is_active": "no"})
     assert reply.json()["error"].split("; ") == [
-        "price must be from 0 to 999999999.99, got -1",
-        'is_active must be true or false, got "no"',
         "title is required",
         "content is required",
+        "price must be from 0 to 999999999.99, got -1",
+        'is_active must be true or false, got "no"',
     ]
 
 

@@ -555,7 +555,9 @@ def test_a_service_that_does_not_respond(cli: Cli, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("database")
-@pytest.mark.parametrize(("port", "expected"), [("1", "Not running at 127.0.0.1:1,"), ("0", "Not checked, because")])
+@pytest.mark.parametrize(
+    ("port", "expected"), [("1", "Nothing answers at 127.0.0.1:1 (set LISTINGS_PORT"), ("0", "Not checked, because")]
+)
 def test_a_stopped_service_is_ok(cli: Cli, monkeypatch: pytest.MonkeyPatch, port: str, expected: str) -> None:
     monkeypatch.setenv("LISTINGS_PORT", port)
     assert expected in run_doctor(cli)["service"]["found"]

@@ -213,7 +213,10 @@ def test_cells_are_converted_by_column(column: str, cell: str, value: object) ->
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (b"nope", "The row is not valid JSON: invalid character (byte 4)"),
+        (
+            b"title=\xc4\x81\x7f&content=Alloy",
+            'The row is not valid JSON: it begins with "title=\\u0101\\u007f&content=Al"',
+        ),
         (b"[1]", "The row must be a JSON object, got an array"),
         (b'{"title": "\xff"}', "The row is not valid UTF-8"),
         (b'{"title": "\\ud800"}', "The row contains an unpaired surrogate"),

@@ -122,7 +122,9 @@ def test_a_clash_of_own_ids_is_shown_at_the_field(harness: Harness, alice: Tab) 
     alice.post(f"{PATH}/{holder}/state", action="delete")
     again = create(harness, external_id="A")
     for path, action in ((f"{PATH}/{holder}/state", {}), (PATH, {"id": str(holder)})):
-        assert f"belongs to listing {again}" in alice.post(path, action="restore", **action).text
+        text = alice.post(path, action="restore", **action).text
+        assert f'Your own ID "A" belongs to listing {again}' in text
+        assert "external_id" not in text
 
 
 @pytest.mark.decision("G5")

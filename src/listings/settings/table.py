@@ -18,6 +18,7 @@ Timeout = Annotated[int, Meta(ge=1, le=3600)]
 
 _MIB = 1024 * 1024
 _MAX_WINDOW_SECONDS = 31 * 24 * 3600
+_DEFAULT_DATA_FOLDER = "data"
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 
 
@@ -63,7 +64,9 @@ class Settings:
     database_timeout: Timeout = setting(
         "Seconds that a statement in PostgreSQL may take, and that a request may wait for a connection.", "5"
     )
-    data_folder: Path = setting("With PostgreSQL: the folder for the files of the rate limit.", "data", parser=Path)
+    data_folder: Path = setting(
+        "With PostgreSQL: the folder for the files of the rate limit.", _DEFAULT_DATA_FOLDER, parser=Path
+    )
     host: Host = setting("Address to listen on.", "127.0.0.1")
     port: Annotated[int, Meta(ge=0, le=values.MAX_PORT)] = setting(
         "Port to listen on; 0 lets the system choose one.", "8000", variables=("LISTINGS_PORT", "PORT")
@@ -185,6 +188,13 @@ class Settings:
     def file(self) -> Path:
         """The SQLite file. With PostgreSQL, the base name of this machine's own files."""
         return self.database if isinstance(self.database, Path) else self.data_folder / "postgresql"
+
+    @property
+    def warning(self) -> str:
+        """A sentence about a setting that has no effect with the others, or ""."""
+        if isinstance(self.database, Path) and str(self.data_folder) != _DEFAULT_DATA_FOLDER:
+            return "LISTINGS_DATA_FOLDER has no effect with SQLite: all files are next to the database"
+        return ""
 
     @property
     def reachable_host(self) -> str:

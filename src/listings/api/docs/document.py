@@ -15,7 +15,17 @@ from listings.api.docs.operations import (
     Operation,
     Success,
 )
-from listings.api.docs.schemas import ENUMS, FIELD_DOCS, READ_ONLY_FIELDS, Schema, allow_null, build_schema, refer
+from listings.api.docs.schemas import (
+    ENUMS,
+    FIELD_DOCS,
+    READ_ONLY_FIELDS,
+    TIME_FORMAT,
+    Schema,
+    allow_null,
+    build_image_url,
+    build_schema,
+    refer,
+)
 from listings.api.endpoints import Endpoint, Routes
 from listings.domain.errors import STATUS, Code
 from listings.domain.fields import FIELDS, REQUIRED, Images, get_default
@@ -269,6 +279,7 @@ def _build_schemas() -> dict[str, Schema]:
         **_build_changes(),
         "RateLimit": _build_rate_limit(),
         **ENUMS,
+        "ImageUrl": build_image_url(),
         "ErrorCode": {"type": "string", "enum": list(ERROR_DOCS)},
     }
 
@@ -464,7 +475,7 @@ def _build_changes() -> dict[str, Schema]:
     }
     change_set = {
         "id": number | {"description": "Ascends by one with each change set of the account."},
-        "time": READ_ONLY_FIELDS["created_at"].schema | {"description": "When it was written, in UTC."},
+        "time": READ_ONLY_FIELDS["created_at"].schema | {"description": f"When it was written, {TIME_FORMAT}."},
         "actor": refer("schemas", "ChangeActor"),
         "kind": refer("schemas", "ChangeKind"),
         "changes": {"type": "array", "items": refer("schemas", "Change")},

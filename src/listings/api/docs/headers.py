@@ -24,7 +24,8 @@ _REQUEST_HEADERS: Mapping[str, tuple[str, Schema, str]] = {
     "Prefer": (
         (
             "`handling=strict` rejects fields and parameters that are ignored otherwise, and relative image URLs. "
-            "`return=representation` returns the whole record after a create, an update or a restore (RFC 7240)."
+            "`return=representation` returns the whole record after a create, an update or a restore (RFC 7240). The "
+            "response bodies of writes are described as they are without `return=representation`."
         ),
         _STRING,
         "handling=strict",

@@ -12,6 +12,7 @@ from listings.service import Services
 from listings.service.listings import WriteOptions
 from listings.service.sessions import Member
 from listings.site.console.listings.actions import PriceChange, build_step
+from listings.site.console.listings.form import label_problem
 
 MAX_SELECTED = 100
 """The largest number of listings that a form selects one by one, and of listings in a slice."""
@@ -123,7 +124,7 @@ async def _run_slice(
 
     def encode(results: Sequence[StepResult]) -> str:
         outcomes = list(zip(ids, results, strict=True))
-        rejected = [(listing_id, result.message) for listing_id, result in outcomes if isinstance(result, Problem)]
+        rejected = [(one, label_problem(result).message) for one, result in outcomes if isinstance(result, Problem)]
         changed = sum(is_changed[listing_id] for listing_id, result in outcomes if not isinstance(result, Problem))
         return _encode(_SliceResult(changed, len(ids) - changed - len(rejected), rejected)).decode()
 

@@ -94,7 +94,9 @@ async def change_state(request: Request, member: Member) -> Response:
             require_state(listing, action)
         await _change(site_of(request).services, member, action, listing.id)
     except Problem as problem:
-        return await _edit_error_page(request, member, listing_form.form_values(listing), problem)
+        return await _edit_error_page(
+            request, member, listing_form.form_values(listing), listing_form.label_problem(problem)
+        )
     return redirect_with_notice(request, f"{_PATH}/{listing.id}", ACTIONS[action])
 
 

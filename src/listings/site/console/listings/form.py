@@ -84,6 +84,13 @@ def field_errors(problem: Problem | None) -> Mapping[str, str]:
     return {name: _label_error(name, error.removeprefix(name)) for name, error in problem.errors.items()}
 
 
+def label_problem(problem: Problem) -> Problem:
+    """Return the problem with the label of the field that it is about, for a page without the field."""
+    if problem.code != "external_id_taken":
+        return problem
+    return Problem(problem.code, f"{FIELDS['external_id'].label}{problem.message.removeprefix('external_id')}")
+
+
 def _changed_names(sent: FormValues, stored: FormValues) -> list[str]:
     return [name for name, text in sent.items() if text != _as_submitted(name, stored[name])]
 
