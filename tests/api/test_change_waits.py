@@ -161,6 +161,11 @@ def test_a_client_that_shuts_down_its_side_gets_its_response_at_once(alice: Sell
         assert monotonic() - started < 25
 
 
+def test_a_client_that_leaves_ends_its_wait_over_plain_asgi(harness: Harness) -> None:
+    reply = harness.fetch("GET", f"{CHANGES}?{LONG}", key=harness.person("alice").key)
+    assert reply.json() == {"change_sets": [], "last": 0, "more": False}
+
+
 @pytest.mark.decision("G47")
 def test_a_stop_ends_waits_with_a_response(tmp_path: Path) -> None:
     with ExitStack() as stack:

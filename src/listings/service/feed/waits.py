@@ -1,7 +1,7 @@
 """Clients that wait for change sets (decision G47).
 
-One task queries the last change sets of all accounts that are waited for, while there are any. So a wait costs the
-database nothing, and writes need not notify anybody.
+While any client waits, one task queries the last change sets of their accounts in one statement. So the number of
+clients hardly matters to the database, and writes do not have to notify anybody.
 """
 
 import asyncio
