@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from listings.domain.api_keys import digest
+from listings.domain.errors import Unavailable
 from listings.service import Services
 from listings.service.feed.waits import MAX_WAITS, Poll
 from tests.api.helpers import LISTINGS
@@ -176,6 +177,27 @@ def test_a_stop_ends_waits_with_a_response(tmp_path: Path) -> None:
         response = waiting.read_response()
         assert (read_ids(response), response.headers["connection"]) == ([], "close")
         assert monotonic() - started < 8  # otherwise the connection would be reset after ten
+
+
+def test_a_wait_continues_after_a_failed_query(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    person = harness.person("alice")
+    answers: list[Any] = [Unavailable("The database can't be read"), {}, {person.account.id: 1}]
+
+    async def read(_account_ids: Any) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, Unavailable):
+            raise answer
+        return answer
+
+    async def wait() -> None:
+        caller = await harness.store.find_caller(digest(person.key))
+        assert caller is not None
+        await harness.services.change_waits.wait(caller, Poll(0, 1, TIMEOUT, 0), asyncio.Event().wait)
+
+    monkeypatch.setattr(harness.store, "list_edit_revisions", read)
+    monkeypatch.setattr("listings.service.feed.waits._RETRY_SECONDS", 0)
+    harness.run(wait())
+    assert answers == []
 
 
 def test_one_query_serves_all_waits_and_there_is_none_without_waits(harness: Harness) -> None:

@@ -550,8 +550,8 @@ PARAMETER_DESCRIPTIONS: Mapping[str, str] = {
         "Default: 0. A response with `limit=0` does not wait."
     ),
     "gather": (
-        "Seconds to wait for further change sets after the first one, until there are `limit` or the `timeout` is "
-        "over. Default: 0."
+        "Seconds to wait for further change sets once there is one, until there are `limit` or the `timeout` is over. "
+        "Default: 0. Without `timeout`, it has no effect."
     ),
     "dry_run": "Check everything but store nothing. Returns what would happen, or the error.",
 }

@@ -28,7 +28,7 @@ UntilClosed: TypeAlias = Callable[[], Coroutine[Any, Any, object]]
 class Poll(NamedTuple):
     """A request for the change sets after one, at most `limit`.
 
-    It waits until there is one, at most `timeout` seconds, then for further ones for `gather` seconds.
+    It waits until there is one, then `gather` seconds for further ones, and `timeout` seconds at most.
     """
 
     after: int
