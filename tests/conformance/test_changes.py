@@ -301,6 +301,15 @@ def test_old_change_sets_are_purged_and_a_position_before_them_is_gone(edits: Ed
     assert edits.history(own) == ([(6, "updated", own, {"price_cents": (1, 1_600)})], False)
 
 
+def test_the_last_change_sets_of_many_accounts_are_read_together(edits: Edits) -> None:
+    own = edits.partition[1]
+    other = edits.run(edits.store.add_account("Bob", "bob@example.com", 2_000_000_000, 1_000)).id
+    for _ in range(3):
+        edits.add()
+    assert edits.run(edits.store.list_edit_revisions([own, other, 999_999])) == {own: 3, other: 0}
+    assert edits.run(edits.store.list_edit_revisions([])) == {}
+
+
 def test_erasing_an_account_deletes_its_change_sets(edits: Edits) -> None:
     own = edits.add()
     edits.change(own, title="Secret")

@@ -15,7 +15,7 @@ from listings.contract.listings import MAX_COUNTED, AddResult
 from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain import fields
 from listings.domain.changes import CHANGES_BEGIN, ChangeActor, ChangeEncoder
-from listings.domain.errors import STATUS, Code, Problem, Unavailable
+from listings.domain.errors import STATUS, Code, Problem
 from listings.domain.listing_json import NO_EXTRA_FIELDS, build_record, decode_object
 from listings.domain.model import Listing, ListingChange, NewListing
 
@@ -174,7 +174,7 @@ def build_problem_response(problem: Problem, decision: RateLimitDecision | None 
         headers.append('www-authenticate: Bearer realm="listings", error="invalid_token"\r\n')
     elif problem.code == "rate_limited" and decision is not None:
         headers.append(f"retry-after: {ceil(decision.reset)}\r\n")
-    if isinstance(problem, Unavailable):
+    if problem.retry_after:
         headers.append(f"retry-after: {problem.retry_after}\r\n")
     if isinstance(problem, MethodNotAllowed):
         headers.append(f"allow: {problem.allowed}\r\n")

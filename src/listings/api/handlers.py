@@ -1,6 +1,7 @@
 """One handler per endpoint: parse the request, call the use case, build the response."""
 
 from hashlib import sha256
+from time import perf_counter
 
 from listings.api import batch, codec, params, rate_limit_headers
 from listings.api.codec import Response
@@ -8,6 +9,7 @@ from listings.api.request import Request
 from listings.domain.errors import Problem
 from listings.domain.model import Listing
 from listings.service import Services
+from listings.service.feed.waits import Poll
 from listings.service.listings import WriteOptions
 
 
@@ -89,11 +91,13 @@ async def run_batch(services: Services, request: Request) -> Response:
 
 async def list_changes(services: Services, request: Request) -> Response:
     """GET /api/v1/changes."""
-    after, count = params.parse_changes(request.query, strict=request.strict)
-    if count:
-        return await request.lists.get_changes(request.caller, after, count)
-    last = await services.changes.get_last_id(request.caller)
-    return codec.build_json_response({"change_sets": [], "last": last, "more": False})
+    poll = params.parse_changes(request.query, strict=request.strict)
+    if not poll.limit:
+        last = await services.changes.get_last_id(request.caller)
+        return codec.build_json_response({"change_sets": [], "last": last, "more": False})
+    if poll.timeout:
+        await _wait_for_changes(services, request, poll)
+    return await request.lists.get_changes(request.caller, poll.after, poll.limit)
 
 
 async def list_listing_changes(services: Services, request: Request) -> Response:
@@ -126,6 +130,15 @@ async def get_readiness(services: Services, _request: Request) -> Response:
     if degraded := await services.list_degradations():
         body["degraded"] = degraded
     return codec.build_json_response(body)
+
+
+async def _wait_for_changes(services: Services, request: Request, poll: Poll) -> None:
+    """Wait until the response is due. The key or the plan may have ended meanwhile."""
+    started = perf_counter()
+    await services.change_waits.wait(request.caller, poll, request.wait_for_close)
+    services.access.require_plan(await services.access.authenticate(request.read_key()))
+    if request.decision is not None:
+        request.decision = rate_limit_headers.advance(request.decision, perf_counter() - started)
 
 
 async def _read_plain_listing(services: Services, request: Request) -> Response:

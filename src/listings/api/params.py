@@ -25,6 +25,7 @@ from listings.domain.fields import (
 )
 from listings.domain.listing_json import INCLUDED_FIELDS
 from listings.domain.model import MAX_ID, ListingQuery, SortKey, Status
+from listings.service.feed.waits import MAX_WAIT_SECONDS, Poll
 
 EXTRAS = ("district", "latitude", "longitude")
 """The fields that `include=all` adds to a record. There will be no more of them (decision G1)."""
@@ -169,7 +170,12 @@ LISTING_PARAMETERS: Mapping[str, Callable[[str], Any]] = {"include": LIST_PARAME
 WRITE_PARAMETERS: Mapping[str, Callable[[str], Any]] = {"dry_run": parse_bool}
 """The parameters of every write."""
 
-CHANGE_PARAMETERS: Mapping[str, Callable[[str], Any]] = {"after": Count(0, MAX_ID), "limit": Count(0, _MAX_LIMIT)}
+CHANGE_PARAMETERS: Mapping[str, Callable[[str], Any]] = {
+    "after": Count(0, MAX_ID),
+    "limit": Count(0, _MAX_LIMIT),
+    "timeout": Count(0, MAX_WAIT_SECONDS),
+    "gather": Count(0, MAX_WAIT_SECONDS),
+}
 """The parameters of the feed of change sets."""
 
 HISTORY_PARAMETERS: Mapping[str, Callable[[str], Any]] = {"before": Count(1, MAX_ID), "limit": Count(1, _MAX_LIMIT)}
@@ -335,10 +341,15 @@ def _changed_fields(query: ListingQuery) -> dict[str, object]:
 # Change sets
 
 
-def parse_changes(query_string: bytes, *, strict: bool) -> tuple[int, int]:
-    """Return the change set to start after, and the maximum number of change sets. Raises like `parse_list`."""
+def parse_changes(query_string: bytes, *, strict: bool) -> Poll:
+    """Return the change set to start after, the maximum number, and how long to wait. Raises like `parse_list`."""
     values = _parse(_split(query_string), CHANGE_PARAMETERS, strict=strict)
-    return values.get("after", 0), values.get("limit", _DEFAULT_CHANGE_SETS)
+    return Poll(
+        after=values.get("after", 0),
+        limit=values.get("limit", _DEFAULT_CHANGE_SETS),
+        timeout=values.get("timeout", 0),
+        gather=values.get("gather", 0),
+    )
 
 
 def parse_history(query_string: bytes, *, strict: bool) -> tuple[int, int]:

@@ -19,6 +19,7 @@ from listings.domain.timestamps import format_timestamp
 from listings.service.access import Access
 from listings.service.accounts import Accounts
 from listings.service.activity import ACTIVITY_DAYS, Activity, Changes
+from listings.service.feed.waits import ChangeWaits
 from listings.service.indexing import Pause
 from listings.service.invitations import Invitations
 from listings.service.keys import Keys
@@ -94,6 +95,7 @@ class Services:
         self.usage = RequestUsage(store, limiter, clock)
         self.activity = Activity(store, clock)
         self.changes = Changes(store, clock, change_days)
+        self.change_waits = ChangeWaits(store)
         self.payments = Payments(store, payments if payments is not None else ManualPayments(), clock)
         self.transfer = Transfer(store, clock)
         self._store = store

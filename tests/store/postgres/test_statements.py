@@ -54,6 +54,7 @@ INDEXING = {
 MULTI_SHARD = {
     "PURGE_IDEMPOTENCY_RECORDS": "selects by age, once a minute and outside of requests",
     "PURGE_VIEWS": "selects by age, too",
+    "LIST_EDIT_REVISIONS": "is sent once for all accounts whose clients wait, outside of requests",
     "HAS_WORK": "is sent by the process that indexes the market, outside of requests",
     "NEXT_LISTINGS": "is sent by that process, too",
 }

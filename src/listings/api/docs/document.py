@@ -195,6 +195,8 @@ _QUERY_EXAMPLES: Mapping[str, object] = {
     "include": ["district", "deleted_at"],
     "after": 0,
     "before": 1201,
+    "timeout": 30,
+    "gather": 5,
     "count": True,
     "dry_run": True,
 }

@@ -11,6 +11,7 @@ from listings.api.docs.schemas import FIELD_DOCS
 from listings.domain.errors import Code
 from listings.domain.fields import FIELDS
 from listings.domain.listing_json import INCLUDED_FIELDS, Record
+from listings.service.feed.waits import MAX_WAITS
 
 Tag: TypeAlias = Literal["Listings", "Changes", "Rate limit"]
 
@@ -314,10 +315,10 @@ CHANGES = Operation(
         "A create has `before: null`, and in `after` the fields as they are at the time of the request. Views are not "
         "changes. To keep a copy, request `limit=0` and remember `last`, then read the list with `status=all`. From "
         "then on, request the changes after `last`, and set the fields in `after` in your copy. An `after` that is too "
-        "old returns 410: begin again with the list."
+        "old returns 410: begin again with the list. With `timeout`, the response waits for a change if there is none."
     ),
     responses=(Success("The change sets.", "ChangeSets", _EXAMPLE_CHANGE_SETS),),
-    codes=("invalid_request", "changes_gone"),
+    codes=("invalid_request", "changes_gone", "too_many_waits"),
     parameters=params.CHANGE_PARAMETERS,
     parameter_texts={
         "limit": (
@@ -481,6 +482,11 @@ ERROR_DOCS: Mapping[Code, ErrorDoc] = {
         "Rate limit of 1000 requests per hour exceeded: try again in 1800 seconds",
         "Wait for the seconds in `Retry-After`, then send the request again.",
     ),
+    "too_many_waits": ErrorDoc(
+        "Too many requests of the key wait for changes.",
+        f"This key already has {MAX_WAITS} requests that wait for changes: let one of them end first",
+        f"Wait with one request, and pass the changes on to your other programs. A key may have {MAX_WAITS} that wait.",
+    ),
     "header_too_large": ErrorDoc(
         "There are more headers than the operator allows, or they are too large.",
         "The request may have at most 100 headers, of at most 16384 bytes in total",
@@ -539,6 +545,14 @@ PARAMETER_DESCRIPTIONS: Mapping[str, str] = {
     ),
     "after": "Id of the last change set that you have, 0 for none. Default: 0.",
     "before": "Only change sets with lower ids.",
+    "timeout": (
+        "Seconds to wait for a change set if there is none after `after`. Without one, the response is then empty. "
+        "Default: 0. A response with `limit=0` does not wait."
+    ),
+    "gather": (
+        "Seconds to wait for further change sets once there is one, until there are `limit` or the `timeout` is over. "
+        "Default: 0. Without `timeout`, it has no effect."
+    ),
     "dry_run": "Check everything but store nothing. Returns what would happen, or the error.",
 }
 """Every query parameter."""

@@ -4,7 +4,7 @@ Reads and creates take one round trip. Every other write is a transaction of its
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from time import monotonic
 from typing import NamedTuple, TypeVar
@@ -24,6 +24,7 @@ from listings.contract.listings import (
 from listings.domain.account_limits import NO_LIMITS, AccountLimits
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import (
+    BUCKETS,
     Caller,
     Listing,
     ListingQuery,
@@ -84,6 +85,10 @@ SELECT COALESCE(sum({_SIZE}), 0) FROM (
 PAGE_CREATIONS = _build_merge(member_sql.PAGE_CREATIONS, "ORDER BY id DESC LIMIT $4")
 PAGE_EVENTS = _build_merge(member_sql.PAGE_EVENTS, "ORDER BY revision DESC, number DESC LIMIT $5")
 PAGE_CREATES = _build_merge(change_sql.PAGE_CREATES, "ORDER BY id LIMIT $4")
+LIST_EDIT_REVISIONS = f"""
+SELECT account_id, edit_revision FROM unnest(CAST($1 AS bigint[])) AS wanted (id)
+JOIN account_state ON bucket = CAST(wanted.id % {BUCKETS} AS smallint) AND account_id = wanted.id
+"""
 SEARCHES = frozenset({market.SITEMAP, LIST_FACETS, PAGE_LISTINGS, PAGE_CREATIONS, PAGE_EVENTS})
 """Pages that follow an index. Otherwise the planner may sort all rows after the cursor."""
 
@@ -279,6 +284,11 @@ class PostgresStore(
         step = await self._run_script(lambda: run_step(storage, count, indexer, now))
         self._written_before = self._written
         return step._replace(seconds=self._clock() - started, contended=contended)
+
+    # Change sets
+
+    async def list_edit_revisions(self, account_ids: Collection[int]) -> Mapping[int, int]:
+        return dict(await self._read(LIST_EDIT_REVISIONS, list(account_ids)))
 
     # Revisions
 

@@ -1,6 +1,7 @@
 """The store on one SQLite file: reads run on the event loop, writes in the writer thread."""
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
 from time import perf_counter, thread_time
@@ -22,6 +23,7 @@ from listings.contract.listings import (
 from listings.domain.account_limits import NO_LIMITS, AccountLimits
 from listings.domain.errors import Unavailable
 from listings.domain.model import (
+    BUCKETS,
     Caller,
     Listing,
     ListingQuery,
@@ -64,6 +66,10 @@ _PAGE_LISTINGS = sql.to_sqlite(sql.PAGE_LISTINGS)
 _GET_REVISION = sql.to_sqlite(sql.GET_REVISION)
 _GET_LISTING = sql.to_sqlite(sql.GET_LISTING)
 _GET_LISTING_AND_REVISION = sql.to_sqlite(sql.GET_LISTING_AND_REVISION)
+_LIST_EDIT_REVISIONS = f"""
+SELECT account_id, edit_revision FROM json_each(?1) AS wanted
+CROSS JOIN account_state ON bucket = wanted.value % {BUCKETS} AND account_id = wanted.value
+"""
 _MAX_READ_SECONDS = 0.0025  # of the processor's time for one list, on the event loop
 _MAX_WAIT_SECONDS = 0.02  # for the disk in addition
 _STEPS_PER_CHECK = 20  # of SQLite's virtual machine, between two checks of this time: about one row
@@ -266,6 +272,11 @@ class SqliteStore(
             return result._replace(seconds=perf_counter() - began, contended=had_writes or writer.batch_size > 1)
 
         return await writer.run(run, changes_callers=False, track=lambda _: None)  # it changes no listing
+
+    # Change sets
+
+    async def list_edit_revisions(self, account_ids: Collection[int]) -> Mapping[int, int]:
+        return dict(self._read(_LIST_EDIT_REVISIONS, (json.dumps([*account_ids]),)))
 
     # Revisions
 
