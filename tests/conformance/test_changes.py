@@ -44,7 +44,7 @@ class Edits:
 
     def run_batch(self, *steps: Step, atomic: bool = False, dry_run: bool = False) -> list[Any]:
         batch = Batch(steps, atomic=atomic, dry_run=dry_run, record=str)
-        results: list[Any] = self.run(self.store.run_batch(*self.partition, batch, None, KEY))
+        results: list[Any] = self.run(self.store.run_batch(*self.partition, batch, None, KEY)).results
         return results
 
     @property
@@ -343,10 +343,11 @@ async def edit_at_random(edits: Edits, random: Random, known: list[int], writes:
             await store.record_views(1, {random.choice(known): [random.randbytes(16)]})
         else:
             steps: list[Step] = [AddStep(NEW, CREATED), changing(), changing()]
-            results = await store.run_batch(
+            outcome = await store.run_batch(
                 *partition, Batch(steps, atomic=False, dry_run=False, record=str), None, KEY
             )
-            known.append(results[0])  # type: ignore[arg-type]  # the id of the new listing
+            assert not isinstance(outcome, str)
+            known.append(outcome.results[0])  # type: ignore[arg-type]  # the id of the new listing
             counts.append(3)
     return counts
 

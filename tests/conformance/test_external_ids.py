@@ -50,7 +50,8 @@ class Shop:
 
     async def run_batch(self, *steps: Step, atomic: bool = False) -> Sequence[Any]:
         batch = Batch(steps, atomic=atomic, dry_run=False, record=str)
-        return await self.store.run_batch(*self.partition, batch, None, Actor(1, 1_000))
+        outcome = await self.store.run_batch(*self.partition, batch, None, Actor(1, 1_000))
+        return [outcome] if isinstance(outcome, str) else outcome.results
 
     async def import_rows(self, *rows: ImportRow, digest: bytes = b"d" * 32) -> list[str]:
         key = ImportKey(*self.partition, digest, "csv", new_ids=False)

@@ -57,8 +57,30 @@ Step: TypeAlias = AddStep | ChangeStep | PutStep | Problem
 """A step of a batch. A Problem is a step that was rejected before the batch; it is also the result of the step."""
 
 
-StepResult: TypeAlias = int | Listing | Problem
-"""The id of the new listing, the changed listing without its content, or the reason why the step was rejected."""
+class Preview(NamedTuple):
+    """The result of a step of a dry run, with the changed attributes before and after it.
+
+    If the step creates a listing, `before` is None, and `after` has all attributes that can be set.
+    """
+
+    result: int | Listing
+    before: ListingChange | None
+    after: ListingChange
+
+
+StepResult: TypeAlias = int | Listing | Preview | Problem
+"""The id of the new listing, the changed listing without its content, or the reason why the step was rejected.
+
+The results of a dry run are previews, until they would have `MAX_PREVIEW_CHARACTERS` together."""
+
+MAX_PREVIEW_CHARACTERS = 4_000_000
+
+
+class BatchOutcome(NamedTuple):
+    """The result of each step, and the account's last change set after the batch, if `Batch.require_state` is set."""
+
+    results: Sequence[StepResult]
+    edit_revision: int | None = None
 
 
 class Batch(NamedTuple):
@@ -67,7 +89,8 @@ class Batch(NamedTuple):
     steps: Sequence[Step]
     atomic: bool  # roll back everything if a step is rejected
     dry_run: bool  # always roll back
-    record: Callable[[Sequence[StepResult]], str]  # pure; returns the result to store with the idempotency key
+    record: Callable[[BatchOutcome], str]  # pure; returns the result to store with the idempotency key
+    require_state: Callable[[int], None] | None = None  # pure; raises a Problem unless it accepts the edit revision
 
 
 class IndexStep(NamedTuple):
@@ -202,11 +225,14 @@ class ListingStore(Protocol):
         batch: Batch,
         idempotency: IdempotencyRecord | None = None,
         actor: Actor | None = None,
-    ) -> Sequence[StepResult] | str:
+    ) -> BatchOutcome | str:
         """Run the steps of a batch and return the result of each, which is the same as if it had run on its own.
 
         If the idempotency key was already used, do nothing and return the string that `batch.record` returned then.
         If the batch is rolled back, no idempotency record is stored.
+
+        Before the first step, `batch.require_state` receives the number of the account's last change set, and no
+        change set follows it until the batch ends. If it raises, nothing is written and the exception is raised.
 
         Raises Problem("idempotency_key_reused") if the key was used for a different request.
         """

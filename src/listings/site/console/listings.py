@@ -3,14 +3,14 @@
 import hashlib
 import secrets
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from listings.contract.listings import ChangeStep, Step
+from listings.contract.listings import BatchOutcome, ChangeStep, Step
 from listings.domain import fields
 from listings.domain.errors import Problem
 from listings.domain.model import Listing, ListingChange
@@ -193,7 +193,8 @@ async def _change(services: Services, member: Member, action: str, listing_id: i
 async def _change_many(services: Services, member: Member, action: str, ids: list[int]) -> _BulkResult:
     """Change all listings in one transaction. A rejected listing does not stop the others."""
     steps = [_step(services, member, action, listing_id) for listing_id in ids]
-    results = await services.listings.run_batch(member.caller, steps, str, WriteOptions(), atomic=False)
+    outcome = await services.listings.run_batch(member.caller, steps, str, WriteOptions(), atomic=False)
+    results = cast("BatchOutcome", outcome).results  # it has no idempotency key, so it is no repetition
     rejected = [
         (await _describe_listing(services, member, listing_id), result.message)
         for listing_id, result in zip(ids, results, strict=True)

@@ -7,6 +7,7 @@ from time import perf_counter, thread_time
 
 import apsw
 
+from listings.contract.freshness import Revisions
 from listings.contract.history import Actor
 from listings.contract.listings import (
     MAX_LIST_BYTES,
@@ -61,9 +62,13 @@ from listings.store.sqlite.writer import OnBatch, Operation, T, Writer
 _FIND_CALLER = sql.to_sqlite(sql.FIND_CALLER)
 _LIST_LISTINGS = sql.to_sqlite(sql.LIST_LISTINGS)
 _PAGE_LISTINGS = sql.to_sqlite(sql.PAGE_LISTINGS)
-_GET_REVISION = sql.to_sqlite(sql.GET_REVISION)
+_GET_REVISIONS = sql.to_sqlite(sql.GET_REVISIONS)
 _GET_LISTING = sql.to_sqlite(sql.GET_LISTING)
-_GET_LISTING_AND_REVISION = sql.to_sqlite(sql.GET_LISTING_AND_REVISION)
+_GET_LISTING_AND_REVISIONS = f"""
+SELECT {", ".join(f"listings.{column}" for column in Listing.__struct_fields__)},
+    account_state.revision, account_state.edit_revision
+FROM listings LEFT JOIN account_state USING (bucket, account_id) WHERE bucket = ?1 AND id = ?2
+"""
 _MAX_READ_SECONDS = 0.0025  # of the processor's time for one list, on the event loop
 _MAX_WAIT_SECONDS = 0.02  # for the disk in addition
 _STEPS_PER_CHECK = 20  # of SQLite's virtual machine, between two checks of this time: about one row
@@ -165,13 +170,13 @@ class SqliteStore(
 
     async def get_listing_and_revision(self, listing_id: int) -> tuple[Listing, int] | None:
         can_record = self._known_revisions.can_record()
-        rows = self._read(_GET_LISTING_AND_REVISION, (bucket_of(listing_id), listing_id))
+        rows = self._read(_GET_LISTING_AND_REVISIONS, (bucket_of(listing_id), listing_id))
         if not rows:
             return None
-        *row, revision = rows[0]
+        *row, revision, edit_revision = rows[0]
         listing = build_listing(row)
         if can_record:
-            self._known_revisions.record(listing.account_id, revision)
+            self._known_revisions.record(listing.account_id, Revisions(revision, edit_revision))
         return listing, revision
 
     async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> Found:
@@ -209,8 +214,8 @@ class SqliteStore(
         revisions = self._known_revisions
 
         def track(added: Added) -> None:
-            if added.revision is not None:
-                revisions.record_create(account_id, added.revision)
+            if added.revisions is not None:
+                revisions.record_create(account_id, added.revisions)
 
         added = await self._run(
             lambda connection: add(self.engine, connection, partition, new, created_at, idempotency, actor), track=track
@@ -270,11 +275,14 @@ class SqliteStore(
     # Revisions
 
     async def get_revision(self, bucket: int, account_id: int) -> int:
-        revision = self._known_revisions.find_revision(account_id)
-        return revision if revision is not None else self._read_revision(bucket, account_id)
+        return (await self.get_revisions(bucket, account_id)).revision
+
+    async def get_revisions(self, bucket: int, account_id: int) -> Revisions:
+        revisions = self._known_revisions.find_revisions(account_id)
+        return revisions if revisions is not None else self._read_revisions(bucket, account_id)
 
     async def get_settled_revision(self, bucket: int, account_id: int) -> int:
-        revision = self._read_revision(bucket, account_id)
+        revision = self._read_revisions(bucket, account_id).revision
         settled = self._known_revisions.find_settled_revision(account_id)
         return settled if settled is not None else revision
 
@@ -338,13 +346,13 @@ class SqliteStore(
             raise Unavailable("The service is stopping")
         return self._revisions
 
-    def _read_revision(self, bucket: int, account_id: int) -> int:
+    def _read_revisions(self, bucket: int, account_id: int) -> Revisions:
         can_record = self._known_revisions.can_record()
-        rows = self._read(_GET_REVISION, (bucket, account_id))
-        revision = int(rows[0][0]) if rows else 0
+        rows = self._read(_GET_REVISIONS, (bucket, account_id))
+        revisions = Revisions(*rows[0]) if rows else Revisions(0, 0)
         if can_record:
-            self._known_revisions.record(account_id, revision)
-        return revision
+            self._known_revisions.record(account_id, revisions)
+        return revisions
 
     def _read_any(self, statement: str, values: Row) -> list[Row]:
         return self._read(sql.to_sqlite(statement), values)
