@@ -42,7 +42,7 @@ class AccountListings:
     def run(
         self, *steps: Step, atomic: bool = False, dry_run: bool = False, claim: IdempotencyRecord | None = None
     ) -> Any:
-        batch = Batch(steps, atomic=atomic, dry_run=dry_run, record=describe)
+        batch = Batch(steps, atomic=atomic, dry_run=dry_run, encode=describe)
         outcome = self._await(self._store.run_batch(*self.partition, batch, claim))
         return outcome if isinstance(outcome, str) else outcome.results
 
@@ -54,7 +54,7 @@ class AccountListings:
         dry_run: bool = False,
     ) -> Any:
         """Run an atomic batch that depends on the state of the account, and return its edit revision after it."""
-        batch = Batch(steps, atomic=True, dry_run=dry_run, record=str, require_state=require_state)
+        batch = Batch(steps, atomic=True, dry_run=dry_run, encode=str, require_state=require_state)
         outcome = await self._store.run_batch(*self.partition, batch, claim, ACTOR)
         return outcome if isinstance(outcome, str) else outcome.edit_revision
 

@@ -49,7 +49,7 @@ class Shop:
         return await self.store.change_listing(listing_id, set_values(**values))
 
     async def run_batch(self, *steps: Step, atomic: bool = False) -> Sequence[Any]:
-        batch = Batch(steps, atomic=atomic, dry_run=False, record=str)
+        batch = Batch(steps, atomic=atomic, dry_run=False, encode=str)
         outcome = await self.store.run_batch(*self.partition, batch, None, Actor(1, 1_000))
         return [outcome] if isinstance(outcome, str) else outcome.results
 

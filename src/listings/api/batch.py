@@ -43,10 +43,10 @@ class BatchRequest(NamedTuple):
     atomic: bool
     ignored: list[str]  # ignored fields of the batch and of its operations, without duplicates
 
-    def recorder(self, caller: Caller, *, dry_run: bool) -> Callable[[BatchOutcome], str]:
+    def build_encoder(self, caller: Caller, *, dry_run: bool) -> Callable[[BatchOutcome], str]:
         """Return a function that encodes the outcome for `build_response`."""
 
-        def record(outcome: BatchOutcome) -> str:
+        def encode(outcome: BatchOutcome) -> str:
             results, edit_revision = outcome
             undone = _find_failure(results) if self.atomic else None
             reported = [
@@ -60,12 +60,12 @@ class BatchRequest(NamedTuple):
             tag = "" if edit_revision is None else f"{codec.format_state_tag(caller.account_id, edit_revision)}\n"
             return tag + codec.encode({"results": reported}).decode()
 
-        return record
+        return encode
 
 
-def build_response(recorded: str, headers: bytes) -> Response:
-    """Return the response to a batch. Its tag, if it had an If-Match, and its body are lines of `recorded`."""
-    tag, _, body = recorded.rpartition("\n")
+def build_response(encoded: str, headers: bytes) -> Response:
+    """Return the response to a batch. Its tag, if it had an If-Match, and its body are lines of `encoded`."""
+    tag, _, body = encoded.rpartition("\n")
     return Response(200, body.encode(), headers, tag=tag)
 
 

@@ -80,12 +80,12 @@ async def run_batch(services: Services, request: Request) -> Response:
     parsed = batch.parse(request.body, strict=request.strict, must_be_atomic=state is not None)
     options = _parse_options(request, idempotent=True)._replace(state=state)
     steps = [operation.step(services, request.caller) for operation in parsed.operations]
-    record = parsed.recorder(request.caller, dry_run=options.dry_run)
-    outcome = await services.listings.run_batch(request.caller, steps, record, options, atomic=parsed.atomic)
+    encode = parsed.build_encoder(request.caller, dry_run=options.dry_run)
+    outcome = await services.listings.run_batch(request.caller, steps, encode, options, atomic=parsed.atomic)
     headers = codec.build_preference_headers(parsed.ignored, strict=request.strict)
     if isinstance(outcome, str):  # recorded under the same Idempotency-Key
         return batch.build_response(outcome, codec.REPLAYED + headers)
-    return batch.build_response(record(outcome), headers)
+    return batch.build_response(encode(outcome), headers)
 
 
 async def list_changes(services: Services, request: Request) -> Response:

@@ -89,7 +89,7 @@ class Batch(NamedTuple):
     steps: Sequence[Step]
     atomic: bool  # roll back everything if a step is rejected
     dry_run: bool  # always roll back
-    record: Callable[[BatchOutcome], str]  # pure; returns the result to store with the idempotency key
+    encode: Callable[[BatchOutcome], str]  # pure; returns the string to store with the idempotency key
     require_state: Callable[[int], None] | None = None  # pure; raises a Problem unless it accepts the edit revision
 
 
@@ -228,7 +228,7 @@ class ListingStore(Protocol):
     ) -> BatchOutcome | str:
         """Run the steps of a batch and return the result of each, which is the same as if it had run on its own.
 
-        If the idempotency key was already used, do nothing and return the string that `batch.record` returned then.
+        If the idempotency key was already used, do nothing and return the string that `batch.encode` returned then.
         If the batch is rolled back, no idempotency record is stored.
 
         Before the first step, `batch.require_state` receives the number of the account's last change set, and no

@@ -234,7 +234,7 @@ class Listings:
         Raises Problem: idempotency_key_reused, precondition_failed.
         """
         require_state = options.state.require if options.state is not None else None
-        batch = Batch(steps, atomic=atomic, dry_run=options.dry_run, record=encode, require_state=require_state)
+        batch = Batch(steps, atomic=atomic, dry_run=options.dry_run, encode=encode, require_state=require_state)
         actor = Actor(caller.key_id, int(self._clock()))
         return await self._store.run_batch(
             caller.bucket, caller.account_id, batch, self._build_idempotency_record(options), actor
@@ -308,7 +308,7 @@ class Listings:
 
         Raises the Problem of the step.
         """
-        batch = Batch([step], atomic=True, dry_run=True, record=str)
+        batch = Batch([step], atomic=True, dry_run=True, encode=str)
         outcome = await self._store.run_batch(caller.bucket, caller.account_id, batch, record)
         result = outcome if isinstance(outcome, str) else outcome.results[0]
         if isinstance(result, Problem):

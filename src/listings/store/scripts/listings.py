@@ -242,7 +242,7 @@ def run(
         state = None if state is None else change_set.edit_revision
     outcome = BatchOutcome(results, state)
     if idempotency is not None:
-        yield _store_result(partition, idempotency, batch.record(outcome))
+        yield _store_result(partition, idempotency, batch.encode(outcome))
     return outcome
 
 
