@@ -93,16 +93,6 @@ class Batch(NamedTuple):
     require_state: Callable[[int], None] | None = None  # pure; raises a Problem unless it accepts the edit revision
 
 
-class IndexStep(NamedTuple):
-    """The outcome of `MarketStore.index_market` or `MarketStore.index_accounts`."""
-
-    done: int  # listings indexed
-    left: bool = False  # whether more work is left
-    seconds: float = 0.0  # during which other writers may have been blocked
-    preparing_seconds: float = 0.0  # before that, with pauses in which others can write
-    contended: bool = False  # whether others have written since the previous step or together with this one
-
-
 MAX_LIST_BYTES = 256 * 1024
 """Size up to which a list is read at once."""
 

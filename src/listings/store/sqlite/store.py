@@ -16,10 +16,10 @@ from listings.contract.listings import (
     Found,
     FoundPieces,
     IdempotencyRecord,
-    IndexStep,
     LargeListError,
     measure_listings,
 )
+from listings.contract.market import IndexStep
 from listings.domain.account_limits import NO_LIMITS, AccountLimits
 from listings.domain.errors import Unavailable
 from listings.domain.model import (
@@ -184,7 +184,7 @@ class SqliteStore(
         if query.count:
             rows, total = self._find_and_count(partition, query)
             return Found(_build_list(rows), total)
-        return Found(_build_list(self._read_quickly(lambda: search.find(self._read_any, partition, query))))
+        return Found(_build_list(self._read_quickly(lambda: search.find(self._read_neutral, partition, query))))
 
     def read_listings(
         self, bucket: int, account_id: int, query: ListingQuery
@@ -225,14 +225,14 @@ class SqliteStore(
     # The market
 
     async def search_market(self, query: MarketQuery) -> list[MarketEntry]:
-        return market.search(self._read_any, query)
+        return market.search(self._read_neutral, query)
 
     async def index_market(self, count: int, indexer: bytes, now: float) -> IndexStep:
         # Reads first: without anything to index, the writer isn't used.
-        if not market_index.is_lease_free(self._read_any, indexer, now):
+        if not market_index.is_lease_free(self._read_neutral, indexer, now):
             return IndexStep(0)
-        batch = await market_index.prepare_next(self._read_any, count)
-        if not batch.listings and not self._read_any(market_index.NEXT_ACCOUNT, ()):
+        batch = await market_index.prepare_next(self._read_neutral, count)
+        if not batch.listings and not self._read_neutral(market_index.NEXT_ACCOUNT, ()):
             return IndexStep(0)
 
         def step(connection: apsw.Connection) -> IndexStep:
@@ -244,7 +244,7 @@ class SqliteStore(
 
     async def index_accounts(self, count: int) -> IndexStep:
         cursor, self._index_cursor = self._index_cursor, None  # start from the beginning if the step fails
-        if not self._read_any(account_index.NEXT_ACCOUNT, ()):
+        if not self._read_neutral(account_index.NEXT_ACCOUNT, ()):
             return IndexStep(0)
         next_cursors: list[account_index.IndexCursor | None] = []
 
@@ -325,7 +325,7 @@ class SqliteStore(
         """Find and count in one transaction."""
         self._read("BEGIN", ())
         try:
-            return self._read_quickly(lambda: search.find_and_count(self._read_any, partition, query))
+            return self._read_quickly(lambda: search.find_and_count(self._read_neutral, partition, query))
         finally:
             self._read("COMMIT", ())
 
@@ -354,11 +354,12 @@ class SqliteStore(
             self._known_revisions.record(account_id, revisions)
         return revisions
 
-    def _read_any(self, statement: str, values: Row) -> list[Row]:
+    def _read_neutral(self, statement: str, values: Row) -> list[Row]:
+        """Read all rows of an engine-neutral statement, whose parameters are written `$n`."""
         return self._read(sql.to_sqlite(statement), values)
 
     async def _fetch(self, statement: str, *values: object) -> list[Row]:
-        return self._read_any(statement, values)
+        return self._read_neutral(statement, values)
 
     async def _run_script(self, build_script: Callable[[], Script[T]], *, changes_callers: bool = False) -> T:
         return await self._run(
