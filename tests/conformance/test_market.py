@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from listings.contract.listings import IndexStep
+from listings.contract.market import IndexStep
 from listings.contract.store import Store
 from listings.domain import tokenizer
 from listings.domain.model import Account, Listing, ListingChange, MarketEntry, MarketQuery, NewListing, bucket_of

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from listings.contract.listings import IndexStep
+from listings.contract.market import IndexStep
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Caller, Listing, ListingQuery, MarketQuery, NewListing
 from listings.service import Services

@@ -16,8 +16,8 @@ from listings.service.listings import WriteOptions
 async def list_listings(services: Services, request: Request) -> Response:
     """GET /api/v1/listings."""
     wanted = params.parse_list(request.query, strict=request.strict)
-    revision = await services.listings.get_revision(request.caller)
-    tag = wanted.format_etag(request.caller.account_id, revision)
+    revisions = await services.listings.get_revisions(request.caller)
+    revision, tag = revisions.revision, wanted.format_etag(request.caller.account_id, revisions)
     current = request.find_current_tag(tag)
     if current:
         return codec.build_not_modified_response(current)
@@ -78,15 +78,16 @@ async def restore_listing(services: Services, request: Request) -> Response:
 
 async def run_batch(services: Services, request: Request) -> Response:
     """POST /api/v1/listings/batch."""
-    parsed = batch.parse(request.body, strict=request.strict)
-    options = _parse_options(request, idempotent=True)
+    state = codec.parse_state_condition(request.header_values(b"if-match"), request.caller.account_id)
+    parsed = batch.parse(request.body, strict=request.strict, must_be_atomic=state is not None)
+    options = _parse_options(request, idempotent=True)._replace(state=state)
     steps = [operation.step(services, request.caller) for operation in parsed.operations]
-    record = parsed.recorder(dry_run=options.dry_run)
-    outcome = await services.listings.run_batch(request.caller, steps, record, options, atomic=parsed.atomic)
+    encode = parsed.build_encoder(request.caller, dry_run=options.dry_run)
+    outcome = await services.listings.run_batch(request.caller, steps, encode, options, atomic=parsed.atomic)
     headers = codec.build_preference_headers(parsed.ignored, strict=request.strict)
-    if isinstance(outcome, str):  # the body that was recorded under the same Idempotency-Key
-        return Response(200, outcome.encode(), codec.REPLAYED + headers)
-    return Response(200, record(outcome).encode(), headers)
+    if isinstance(outcome, str):  # recorded under the same Idempotency-Key
+        return batch.build_response(outcome, codec.REPLAYED + headers)
+    return batch.build_response(encode(outcome), headers)
 
 
 async def list_changes(services: Services, request: Request) -> Response:

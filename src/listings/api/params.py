@@ -11,6 +11,8 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 import msgspec
 
+from listings.api import codec
+from listings.contract.freshness import Revisions
 from listings.domain import timestamps, tokenizer
 from listings.domain.errors import Problem
 from listings.domain.fields import (
@@ -201,15 +203,13 @@ class ListRequest(NamedTuple):
         cursor = _encode_cursor(self.query, last)
         return f"{path}?{urlencode([*pairs, ('cursor', cursor)], quote_via=quote)}", cursor
 
-    def format_etag(self, account_id: int, revision: int) -> str:
-        """Return the entity tag: revision, account, query and included fields (decision G35).
-
-        The account is part of it because all accounts share the URL, and a client may use several keys.
-        """
+    def format_etag(self, account_id: int, revisions: Revisions) -> str:
+        """Return the entity tag: state and revision of the account, query and included fields (decisions G35, G48)."""
+        tag = f"{codec.format_state_tag(account_id, revisions.edit_revision)[:-1]}-r{revisions.revision}"
         if not self.pairs:
-            return f'"r{revision}.{account_id}"'
+            return f'{tag}"'
         content = msgspec.json.encode((_changed_fields(self.query), sorted(self.include)))
-        return f'"r{revision}.{account_id}-{sha256(content).hexdigest()[:12]}"'
+        return f'{tag}-{sha256(content).hexdigest()[:12]}"'
 
 
 PLAIN = ListRequest()

@@ -1,10 +1,19 @@
 """The store of the public market: search, index and views."""
 
 from collections.abc import Collection, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from listings.contract.listings import IndexStep
 from listings.domain.model import MarketEntry, MarketFacets, MarketQuery, SitemapEntry
+
+
+class IndexStep(NamedTuple):
+    """The outcome of `MarketStore.index_market` or `MarketStore.index_accounts`."""
+
+    done: int  # listings indexed
+    left: bool = False  # whether more work is left
+    seconds: float = 0.0  # during which other writers may have been blocked
+    preparing_seconds: float = 0.0  # before that, with pauses in which others can write
+    contended: bool = False  # whether others have written since the previous step or together with this one
 
 
 class MarketStore(Protocol):

@@ -56,7 +56,7 @@ class AttemptLimit(NamedTuple):
 class MemberStore(Protocol):
     """Stores members, their sessions and invitations, with the guarantees of `contract.store.Store`."""
 
-    async def add_member(self, name: str, email: str, password: str, created_at: int) -> Account | None:
+    async def add_member(self, name: str, email: str, password_hash: str, created_at: int) -> Account | None:
         """Store an account without a plan, together with its password hash.
 
         Return None and store nothing if the email address is taken.
@@ -74,7 +74,7 @@ class MemberStore(Protocol):
     async def replace_password(self, account_id: int, old: str, new: str) -> None:
         """Store a new hash of the same password, unless the current hash is not `old`."""
 
-    async def add_session(self, account_id: int, new: NewSession, password: str) -> bool:
+    async def add_session(self, account_id: int, new: NewSession, password_hash: str) -> bool:
         """Store a session of an existing account that signed in with the password of this hash.
 
         Return False and store nothing if the hash has changed or the account is disabled.
@@ -133,7 +133,7 @@ class MemberStore(Protocol):
     async def find_invitation(self, digest: bytes, now: int) -> Account | None:
         """Return the account of an invitation, or None if there is no such invitation or it has expired."""
 
-    async def accept_invitation(self, digest: bytes, password: str, now: int) -> Account | None:
+    async def accept_invitation(self, digest: bytes, password_hash: str, now: int) -> Account | None:
         """Set the password hash of the invited account, as `set_password` does, and delete the invitation.
 
         Return None and write nothing if there is no such invitation or it has expired.

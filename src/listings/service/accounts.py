@@ -134,7 +134,7 @@ class Accounts:
             after = page[-1].id
             steps = [ChangeStep(listing.id, decide) for listing in page if listing.deleted_at is None]
             if steps:
-                await self._store.run_batch(*partition, Batch(steps, atomic=False, dry_run=False, record=str))
+                await self._store.run_batch(*partition, Batch(steps, atomic=False, dry_run=False, encode=str))
 
     async def _change(self, reference: str, decide: Callable[[Account], AccountChange]) -> Account:
         account = await self.find(reference)

@@ -7,12 +7,13 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from listings.contract.freshness import Freshness
+from listings.contract.freshness import Freshness, Revisions
 from listings.contract.history import OPERATOR, Actor
 from listings.contract.listings import (
     AddResult,
     AddStep,
     Batch,
+    BatchOutcome,
     ChangeStep,
     Found,
     FoundPieces,
@@ -20,9 +21,9 @@ from listings.contract.listings import (
     LargeListError,
     ListingStore,
     Pieces,
+    Preview,
     PutStep,
     Step,
-    StepResult,
 )
 from listings.domain import timestamps
 from listings.domain.account_limits import AccountLimits
@@ -77,6 +78,21 @@ class LargePage:
                 return
 
 
+class StateCondition(NamedTuple):
+    """The states of an account to which a batch applies."""
+
+    edit_revisions: frozenset[int] | None  # None: any
+
+    def require(self, edit_revision: int) -> None:
+        """Raise Problem("precondition_failed") unless this is the edit revision of such a state."""
+        if self.edit_revisions is not None and edit_revision not in self.edit_revisions:
+            raise Problem(
+                "precondition_failed",
+                "Your listings do not match If-Match: read the list again and send its current ETag, including the"
+                " quotes",
+            )
+
+
 class WriteOptions(NamedTuple):
     """Conditions and modes of a write."""
 
@@ -84,11 +100,12 @@ class WriteOptions(NamedTuple):
     dry_run: bool = False  # validate, but store nothing
     idempotency_key: str | None = None
     digest: bytes = b""  # SHA-256 of the request with this idempotency key
+    state: StateCondition | None = None  # of a batch
 
 
 DEFAULT_WRITE_OPTIONS = WriteOptions()
-EncodeResults: TypeAlias = Callable[[Sequence[StepResult]], str]
-"""Encodes the results of a batch, to be stored for a repeated request."""
+EncodeOutcome: TypeAlias = Callable[[BatchOutcome], str]
+"""Encodes the outcome of a batch, to be stored for a repeated request."""
 
 
 class _Store(ListingStore, Freshness, Protocol):
@@ -148,6 +165,10 @@ class Listings:
     async def get_revision(self, caller: Caller) -> int:
         """Return the revision of the caller's listings. Read it before the listings that it describes."""
         return await self._store.get_revision(caller.bucket, caller.account_id)
+
+    async def get_revisions(self, caller: Caller) -> Revisions:
+        """Return the revisions of the caller's listings. Read them before the listings that they describe."""
+        return await self._store.get_revisions(caller.bucket, caller.account_id)
 
     async def get(self, caller: Caller, listing_id: int) -> Listing:
         """Return the caller's listing. Raises Problem: listing_not_found (missing or deleted), not_owner."""
@@ -211,10 +232,14 @@ class Listings:
         return await self._edit(caller, self.build_restore_step(caller, listing_id, options), options)
 
     async def run_batch(
-        self, caller: Caller, steps: Sequence[Step], encode: EncodeResults, options: WriteOptions, *, atomic: bool
-    ) -> Sequence[StepResult] | str:
-        """Run several writes in one transaction; see `ListingStore.run_batch`."""
-        batch = Batch(steps, atomic=atomic, dry_run=options.dry_run, record=encode)
+        self, caller: Caller, steps: Sequence[Step], encode: EncodeOutcome, options: WriteOptions, *, atomic: bool
+    ) -> BatchOutcome | str:
+        """Run several writes in one transaction; see `ListingStore.run_batch`.
+
+        Raises Problem: idempotency_key_reused, precondition_failed.
+        """
+        require_state = options.state.require if options.state is not None else None
+        batch = Batch(steps, atomic=atomic, dry_run=options.dry_run, encode=encode, require_state=require_state)
         actor = Actor(caller.key_id, int(self._clock()))
         return await self._store.run_batch(
             caller.bucket, caller.account_id, batch, self._build_idempotency_record(options), actor
@@ -288,12 +313,12 @@ class Listings:
 
         Raises the Problem of the step.
         """
-        batch = Batch([step], atomic=True, dry_run=True, record=str)
+        batch = Batch([step], atomic=True, dry_run=True, encode=str)
         outcome = await self._store.run_batch(caller.bucket, caller.account_id, batch, record)
-        result = outcome if isinstance(outcome, str) else outcome[0]
+        result = outcome if isinstance(outcome, str) else outcome.results[0]
         if isinstance(result, Problem):
             raise result
-        return result
+        return result.result if isinstance(result, Preview) else result
 
     def _build_idempotency_record(self, options: WriteOptions) -> IdempotencyRecord | None:
         if options.idempotency_key is None:

@@ -42,11 +42,11 @@ _IPV6_PREFIX_LENGTH = 64  # providers assign at least this network to one custom
 class Member(msgspec.Struct, frozen=True):
     """An account that is signed in to the console, with its session. Times are in seconds since 1970.
 
-    `session` is the public handle of the session, with which the owner can end it.
+    With `session_handle`, the owner can end the session.
     """
 
     account: Account
-    session: str
+    session_handle: str
     signed_in_at: int
     confirmed_at: int
     csrf_secret: str
@@ -184,7 +184,7 @@ class Sessions:
 
     async def end_others(self, member: Member) -> int:
         """End all sessions of the account except the member's own. Returns the number of ended sessions."""
-        count = await self._store.end_sessions(member.account.id, member.session)
+        count = await self._store.end_sessions(member.account.id, member.session_handle)
         _log.info("Ended %d other sessions of account %d", count, member.account.id)
         return count
 
@@ -211,7 +211,9 @@ class Sessions:
         validate_password(new, member.account.name, member.account.email)
         stored = await self._check_own_password(member, old)
         hashed = await self._passwords.hash(new)
-        if not await self._store.set_password(member.account.id, stored, hashed, self._by_console(), member.session):
+        if not await self._store.set_password(
+            member.account.id, stored, hashed, self._by_console(), member.session_handle
+        ):
             raise Problem("wrong_credentials", _WRONG_PASSWORD)
         _log.info("Changed the password of account %d", member.account.id)
         await self._remember_device(member.account, device)
@@ -282,7 +284,9 @@ class Sessions:
 
     async def _renew_session(self, member: Member) -> str:
         token = create_token()
-        await self._store.confirm_session(member.account.id, member.session, hash_token(token), int(self._clock()))
+        await self._store.confirm_session(
+            member.account.id, member.session_handle, hash_token(token), int(self._clock())
+        )
         return token
 
     def _by_console(self) -> Actor:

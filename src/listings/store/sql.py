@@ -156,7 +156,7 @@ UPDATE listings SET indexed = TRUE WHERE bucket = $1 AND account_id = $2 AND NOT
 RETURNING id, title, content
 """
 
-GET_REVISION = "SELECT revision FROM account_state WHERE bucket = $1 AND account_id = $2"
+GET_REVISIONS = "SELECT revision, edit_revision FROM account_state WHERE bucket = $1 AND account_id = $2"
 
 FIND_IDEMPOTENCY_RECORD = """
 SELECT digest, result FROM idempotency WHERE bucket = $1 AND account_id = $2 AND key = $3 AND created_at >= $4

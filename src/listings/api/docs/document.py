@@ -378,7 +378,10 @@ def _build_batch() -> dict[str, Schema]:
     """Return the schemas of a batch and its operations."""
     kinds = _build_operations()
     items = {"minItems": 1, "maxItems": batch.MAX_OPERATIONS, "items": refer("schemas", "BatchOperation")}
-    atomic = {"type": "boolean", "description": "Whether to undo all operations if one fails. Default: `false`."}
+    atomic = {
+        "type": "boolean",
+        "description": "Whether to undo all operations if one fails. Default: `false`; with `If-Match` always `true`.",
+    }
     names = {kind: f"{kind.title()}Operation" for kind in kinds}
     return {
         "Batch": {
@@ -436,11 +439,13 @@ def _build_batch_results() -> dict[str, Schema]:
     code = {"code": refer("schemas", "ErrorCode")}
     listing_id = READ_ONLY_FIELDS["id"].schema | {"description": "The id of the listing that a put created or updated."}
     put = {"op": refer("schemas", "PutOutcome"), "id": listing_id}
+    changed = refer("schemas", "ChangedFields")
+    preview = {"before": allow_null(changed), "after": changed}
     kinds: Mapping[str, tuple[Schema, str, Schema, str]] = {
         "CreateResult": ({"const": 201}, "Created", put | etag, "A create that was applied, also by a put."),
         "ChangeResult": (
-            *({"const": 200}, "Confirmation", put | etag),
-            "An update, a delete, a restore, or any operation of a dry run.",
+            *({"const": 200}, "Confirmation", put | etag | preview),
+            "An update, a delete, a restore, or any operation of a dry run, with the fields that it would change.",
         ),
         "FailedResult": ({"enum": errors}, "ApiError", code, "An operation that was not applied."),
     }

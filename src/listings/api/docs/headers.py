@@ -32,7 +32,10 @@ _REQUEST_HEADERS: Mapping[str, tuple[str, Schema, str]] = {
     ),
     "If-None-Match": ("The ETag of your copy. Returns 304 if your copy is current.", _STRING, '"v1.0"'),
     "If-Match": (
-        "The ETag of the listing as you read it, several ETags, or `*`. Returns 412 if the listing has changed since.",
+        (
+            "The ETag of the listing as you read it, several ETags, or `*`. Returns 412 if the listing has changed "
+            "since. For a batch, the ETag of a list, or of the batch before."
+        ),
         _STRING | {"pattern": rf"^(?:[ \t,]*{_TAG}(?:[ \t]*,[ \t,]*{_TAG})*[ \t,]*)?$"},
         "*",
     ),

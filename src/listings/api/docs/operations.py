@@ -157,7 +157,10 @@ BATCH = Operation(
         "has the status and body of the single request, the listing's `etag` or the error's `code`, and your `ref`. If "
         "an operation fails, the others still apply. With `atomic`, all are undone instead; those that did not fail "
         "get status 424, and their error names the first one that failed. `put` updates the listing with your "
-        "`external_id`, or creates it if there is none; `op` in its result says which."
+        "`external_id`, or creates it if there is none; `op` in its result says which. With `If-Match` and the ETag of "
+        "a list, the batch is atomic, and is rejected if any of your listings has been edited since; `ETag` is the new "
+        "tag for the next batch. With `dry_run=true`, `before` and `after` of a result have the fields that would "
+        "change."
     ),
     responses=(
         Success(
@@ -175,12 +178,12 @@ BATCH = Operation(
                     {"status": 404, "code": "listing_not_found", "body": {"error": "Listing not found"}},
                 ]
             },
-            headers=("Idempotent-Replayed", *_PREFERENCES),
+            headers=(*_ETAG, "Idempotent-Replayed", *_PREFERENCES),
         ),
     ),
-    codes=_BATCH_ERRORS,
+    codes=(*_BATCH_ERRORS, "precondition_failed"),
     parameters=params.WRITE_PARAMETERS,
-    headers=("Prefer", "Idempotency-Key"),
+    headers=("Prefer", "Idempotency-Key", "If-Match"),
     body="Batch",
     examples={
         "mixed": Example(
@@ -448,7 +451,7 @@ ERROR_DOCS: Mapping[Code, ErrorDoc] = {
         "Update the listing that the text names, or send a `put` in a batch, which does so.",
     ),
     "precondition_failed": ErrorDoc(
-        "The listing's current version does not match `If-Match`.",
+        "The listing's current version does not match `If-Match`, or your listings do not match that of a batch.",
         "The listing does not match If-Match: read it again and send its current ETag, including the quotes",
         "Read the listing again, decide again, and send its current `ETag`.",
     ),

@@ -44,7 +44,7 @@ async def end_session(request: Request, member: Member) -> Response:
     """End one session. If it is the current one, sign out."""
     handle = get_text(await read_form(request), "session")
     await site_of(request).services.sessions.end(member, handle)
-    if handle == member.session:
+    if handle == member.session_handle:
         return session.end(request, redirect("/"))
     return redirect_with_notice(request, _PATH, "session")
 

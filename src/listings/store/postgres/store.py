@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from time import monotonic
 from typing import NamedTuple, TypeVar
 
+from listings.contract.freshness import Revisions
 from listings.contract.history import Actor
 from listings.contract.listings import (
     MAX_LIST_BYTES,
@@ -17,10 +18,10 @@ from listings.contract.listings import (
     Found,
     FoundPieces,
     IdempotencyRecord,
-    IndexStep,
     LargeListError,
     Pieces,
 )
+from listings.contract.market import IndexStep
 from listings.domain.account_limits import NO_LIMITS, AccountLimits
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import (
@@ -69,7 +70,7 @@ def _build_merge(statement: str, order: str) -> str:
     return " UNION ALL ".join(f"({half} {order})" for half in halves) + f" {order}"
 
 
-GET_REVISION = "SELECT account_id, revision FROM account_state WHERE bucket = $1 AND account_id = $2"
+GET_REVISIONS = "SELECT account_id, revision, edit_revision FROM account_state WHERE bucket = $1 AND account_id = $2"
 PAGE_LISTINGS = f"""
 SELECT {sql.LISTING_COLUMNS} FROM (
     SELECT *, sum({_SIZE}) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS size_before
@@ -130,7 +131,7 @@ class PostgresStore(
         self._clock = clock
         self._listings = BatchedLookups(sql.GET_LISTING, self._use)
         self._listings_and_revisions = BatchedLookups(sql.GET_LISTING_AND_REVISION, self._use)
-        self._revisions = BatchedLookups(GET_REVISION, self._use)
+        self._revisions = BatchedLookups(GET_REVISIONS, self._use)
         self._callers: dict[bytes, _CachedCaller] = {}
         self._written_before: int | None = None  # the value of `_written` after the last step of the market index
         self._turn = asyncio.Lock()  # one piece of a list is read at a time
@@ -293,8 +294,11 @@ class PostgresStore(
     # Revisions
 
     async def get_revision(self, bucket: int, account_id: int) -> int:
+        return (await self.get_revisions(bucket, account_id)).revision
+
+    async def get_revisions(self, bucket: int, account_id: int) -> Revisions:
         row = await self._revisions.find(bucket, account_id)
-        return 0 if row is None else int(row[1])
+        return Revisions(0, 0) if row is None else Revisions(*row[1:])
 
     async def get_settled_revision(self, bucket: int, account_id: int) -> int:
         return await self.get_revision(bucket, account_id)  # the server does not record what the last edit changed

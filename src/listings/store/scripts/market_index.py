@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from listings.contract.listings import IndexStep
+from listings.contract.market import IndexStep
 from listings.domain.model import Listing, bucket_of
 from listings.store.market_entries import HIDDEN, MAX_STEP_BYTES, SHOWN, WITHHELD, choose_state, list_facets
 from listings.store.scripts.script import Query, QueryMany, Script

@@ -26,8 +26,8 @@ T = TypeVar("T")
 class ScriptedMemberStore(ScriptedStore):
     """Implements `MemberStore`."""
 
-    async def add_member(self, name: str, email: str, password: str, created_at: int) -> Account | None:
-        return await self._run_script(lambda: members.add(name, email, password, created_at))
+    async def add_member(self, name: str, email: str, password_hash: str, created_at: int) -> Account | None:
+        return await self._run_script(lambda: members.add(name, email, password_hash, created_at))
 
     async def get_password(self, account_id: int) -> str | None:
         rows = await self._fetch(member_sql.GET_PASSWORD, account_id)
@@ -39,8 +39,8 @@ class ScriptedMemberStore(ScriptedStore):
     async def replace_password(self, account_id: int, old: str, new: str) -> None:
         await self._run_script(lambda: run_query(member_sql.REPLACE_PASSWORD, account_id, old, new))
 
-    async def add_session(self, account_id: int, new: NewSession, password: str) -> bool:
-        return await self._run_script(lambda: members.add_session(account_id, new, password))
+    async def add_session(self, account_id: int, new: NewSession, password_hash: str) -> bool:
+        return await self._run_script(lambda: members.add_session(account_id, new, password_hash))
 
     async def find_session(self, digest: bytes) -> tuple[Session, Account] | None:
         rows = await self._fetch(member_sql.FIND_SESSION, digest)
@@ -86,8 +86,8 @@ class ScriptedMemberStore(ScriptedStore):
         rows = await self._fetch(member_sql.FIND_INVITATION, digest, now)
         return Account(*rows[0]) if rows else None
 
-    async def accept_invitation(self, digest: bytes, password: str, now: int) -> Account | None:
-        return await self._run_script(lambda: members.accept_invitation(digest, password, now))
+    async def accept_invitation(self, digest: bytes, password_hash: str, now: int) -> Account | None:
+        return await self._run_script(lambda: members.accept_invitation(digest, password_hash, now))
 
     async def erase_account(self, account_id: int, name: str, email: str, now: int) -> None:
         await self._run_script(lambda: members.erase(account_id, name, email, now), changes_callers=True)

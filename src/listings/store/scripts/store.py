@@ -10,7 +10,7 @@ from listings.contract.accounts import AccountChange, DecideRotation, NewKey
 from listings.contract.changes import ChangePage, ChangePosition, EditState, ListingChangePage
 from listings.contract.history import Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, RowOutcome
-from listings.contract.listings import Batch, Decide, IdempotencyRecord, StepResult
+from listings.contract.listings import Batch, BatchOutcome, Decide, IdempotencyRecord
 from listings.domain.account_limits import AccountLimits
 from listings.domain.model import Account, ApiKey, Listing, ListingCounts, MarketFacets, SitemapEntry, bucket_of
 from listings.store import change_reads, change_sql, sql
@@ -124,12 +124,12 @@ class ScriptedListingStore(ScriptedStore):
         batch: Batch,
         idempotency: IdempotencyRecord | None = None,
         actor: Actor | None = None,
-    ) -> Sequence[StepResult] | str:
+    ) -> BatchOutcome | str:
         partition = (bucket, account_id)
         try:
             return await self._run_script(lambda: listings.run(self.engine, partition, batch, idempotency, actor))
         except listings.RollbackError as rollback:
-            return rollback.results
+            return rollback.outcome
 
     async def purge_idempotency_records(self, oldest: int) -> None:
         await self._run_script(lambda: run_query(sql.PURGE_IDEMPOTENCY_RECORDS, oldest))

@@ -8,6 +8,7 @@ from time import perf_counter, thread_time
 
 import apsw
 
+from listings.contract.freshness import Revisions
 from listings.contract.history import Actor
 from listings.contract.listings import (
     MAX_LIST_BYTES,
@@ -16,10 +17,10 @@ from listings.contract.listings import (
     Found,
     FoundPieces,
     IdempotencyRecord,
-    IndexStep,
     LargeListError,
     measure_listings,
 )
+from listings.contract.market import IndexStep
 from listings.domain.account_limits import NO_LIMITS, AccountLimits
 from listings.domain.errors import Unavailable
 from listings.domain.model import (
@@ -63,12 +64,16 @@ from listings.store.sqlite.writer import OnBatch, Operation, T, Writer
 _FIND_CALLER = sql.to_sqlite(sql.FIND_CALLER)
 _LIST_LISTINGS = sql.to_sqlite(sql.LIST_LISTINGS)
 _PAGE_LISTINGS = sql.to_sqlite(sql.PAGE_LISTINGS)
-_GET_REVISION = sql.to_sqlite(sql.GET_REVISION)
+_GET_REVISIONS = sql.to_sqlite(sql.GET_REVISIONS)
 _GET_LISTING = sql.to_sqlite(sql.GET_LISTING)
-_GET_LISTING_AND_REVISION = sql.to_sqlite(sql.GET_LISTING_AND_REVISION)
 _LIST_EDIT_REVISIONS = f"""
 SELECT account_id, edit_revision FROM json_each(?1) AS wanted
 CROSS JOIN account_state ON bucket = wanted.value % {BUCKETS} AND account_id = wanted.value
+"""
+_GET_LISTING_AND_REVISIONS = f"""
+SELECT {", ".join(f"listings.{column}" for column in Listing.__struct_fields__)},
+    account_state.revision, account_state.edit_revision
+FROM listings LEFT JOIN account_state USING (bucket, account_id) WHERE bucket = ?1 AND id = ?2
 """
 _MAX_READ_SECONDS = 0.0025  # of the processor's time for one list, on the event loop
 _MAX_WAIT_SECONDS = 0.02  # for the disk in addition
@@ -171,13 +176,13 @@ class SqliteStore(
 
     async def get_listing_and_revision(self, listing_id: int) -> tuple[Listing, int] | None:
         can_record = self._known_revisions.can_record()
-        rows = self._read(_GET_LISTING_AND_REVISION, (bucket_of(listing_id), listing_id))
+        rows = self._read(_GET_LISTING_AND_REVISIONS, (bucket_of(listing_id), listing_id))
         if not rows:
             return None
-        *row, revision = rows[0]
+        *row, revision, edit_revision = rows[0]
         listing = build_listing(row)
         if can_record:
-            self._known_revisions.record(listing.account_id, revision)
+            self._known_revisions.record(listing.account_id, Revisions(revision, edit_revision))
         return listing, revision
 
     async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> Found:
@@ -185,7 +190,7 @@ class SqliteStore(
         if query.count:
             rows, total = self._find_and_count(partition, query)
             return Found(_build_list(rows), total)
-        return Found(_build_list(self._read_quickly(lambda: search.find(self._read_any, partition, query))))
+        return Found(_build_list(self._read_quickly(lambda: search.find(self._read_neutral, partition, query))))
 
     def read_listings(
         self, bucket: int, account_id: int, query: ListingQuery
@@ -215,8 +220,8 @@ class SqliteStore(
         revisions = self._known_revisions
 
         def track(added: Added) -> None:
-            if added.revision is not None:
-                revisions.record_create(account_id, added.revision)
+            if added.revisions is not None:
+                revisions.record_create(account_id, added.revisions)
 
         added = await self._run(
             lambda connection: add(self.engine, connection, partition, new, created_at, idempotency, actor), track=track
@@ -226,14 +231,14 @@ class SqliteStore(
     # The market
 
     async def search_market(self, query: MarketQuery) -> list[MarketEntry]:
-        return market.search(self._read_any, query)
+        return market.search(self._read_neutral, query)
 
     async def index_market(self, count: int, indexer: bytes, now: float) -> IndexStep:
         # Reads first: without anything to index, the writer isn't used.
-        if not market_index.is_lease_free(self._read_any, indexer, now):
+        if not market_index.is_lease_free(self._read_neutral, indexer, now):
             return IndexStep(0)
-        batch = await market_index.prepare_next(self._read_any, count)
-        if not batch.listings and not self._read_any(market_index.NEXT_ACCOUNT, ()):
+        batch = await market_index.prepare_next(self._read_neutral, count)
+        if not batch.listings and not self._read_neutral(market_index.NEXT_ACCOUNT, ()):
             return IndexStep(0)
 
         def step(connection: apsw.Connection) -> IndexStep:
@@ -245,7 +250,7 @@ class SqliteStore(
 
     async def index_accounts(self, count: int) -> IndexStep:
         cursor, self._index_cursor = self._index_cursor, None  # start from the beginning if the step fails
-        if not self._read_any(account_index.NEXT_ACCOUNT, ()):
+        if not self._read_neutral(account_index.NEXT_ACCOUNT, ()):
             return IndexStep(0)
         next_cursors: list[account_index.IndexCursor | None] = []
 
@@ -281,11 +286,14 @@ class SqliteStore(
     # Revisions
 
     async def get_revision(self, bucket: int, account_id: int) -> int:
-        revision = self._known_revisions.find_revision(account_id)
-        return revision if revision is not None else self._read_revision(bucket, account_id)
+        return (await self.get_revisions(bucket, account_id)).revision
+
+    async def get_revisions(self, bucket: int, account_id: int) -> Revisions:
+        revisions = self._known_revisions.find_revisions(account_id)
+        return revisions if revisions is not None else self._read_revisions(bucket, account_id)
 
     async def get_settled_revision(self, bucket: int, account_id: int) -> int:
-        revision = self._read_revision(bucket, account_id)
+        revision = self._read_revisions(bucket, account_id).revision
         settled = self._known_revisions.find_settled_revision(account_id)
         return settled if settled is not None else revision
 
@@ -328,7 +336,7 @@ class SqliteStore(
         """Find and count in one transaction."""
         self._read("BEGIN", ())
         try:
-            return self._read_quickly(lambda: search.find_and_count(self._read_any, partition, query))
+            return self._read_quickly(lambda: search.find_and_count(self._read_neutral, partition, query))
         finally:
             self._read("COMMIT", ())
 
@@ -349,19 +357,20 @@ class SqliteStore(
             raise Unavailable("The service is stopping")
         return self._revisions
 
-    def _read_revision(self, bucket: int, account_id: int) -> int:
+    def _read_revisions(self, bucket: int, account_id: int) -> Revisions:
         can_record = self._known_revisions.can_record()
-        rows = self._read(_GET_REVISION, (bucket, account_id))
-        revision = int(rows[0][0]) if rows else 0
+        rows = self._read(_GET_REVISIONS, (bucket, account_id))
+        revisions = Revisions(*rows[0]) if rows else Revisions(0, 0)
         if can_record:
-            self._known_revisions.record(account_id, revision)
-        return revision
+            self._known_revisions.record(account_id, revisions)
+        return revisions
 
-    def _read_any(self, statement: str, values: Row) -> list[Row]:
+    def _read_neutral(self, statement: str, values: Row) -> list[Row]:
+        """Read all rows of an engine-neutral statement, whose parameters are written `$n`."""
         return self._read(sql.to_sqlite(statement), values)
 
     async def _fetch(self, statement: str, *values: object) -> list[Row]:
-        return self._read_any(statement, values)
+        return self._read_neutral(statement, values)
 
     async def _run_script(self, build_script: Callable[[], Script[T]], *, changes_callers: bool = False) -> T:
         return await self._run(

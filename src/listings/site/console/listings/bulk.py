@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from listings.contract.listings import ChangeStep, StepResult
+from listings.contract.listings import BatchOutcome, ChangeStep
 from listings.domain.errors import Problem
 from listings.domain.model import Listing, ListingChange, ListingQuery
 from listings.service import Services
@@ -122,8 +122,8 @@ async def _run_slice(
 
         return ChangeStep(listing_id, decide)
 
-    def encode(results: Sequence[StepResult]) -> str:
-        outcomes = list(zip(ids, results, strict=True))
+    def encode(outcome: BatchOutcome) -> str:
+        outcomes = list(zip(ids, outcome.results, strict=True))
         rejected = [(one, label_problem(result).message) for one, result in outcomes if isinstance(result, Problem)]
         changed = sum(is_changed[listing_id] for listing_id, result in outcomes if not isinstance(result, Problem))
         return _encode(_SliceResult(changed, len(ids) - changed - len(rejected), rejected)).decode()
