@@ -15,7 +15,7 @@ endef
 AS_USED := PYTHONPATH=$(CURDIR)/.compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev compiled run clean-data test test-coverage test-timing test-compiled test-citus clients fuzz bench bench-peers bench-scale bench-check torture check lint types imports prose screenshots dist sbom audit format lock clean
+.PHONY: help setup dev compiled run clean-data test test-coverage test-timing test-compiled test-citus clients fuzz bench bench-peers bench-scale bench-check torture check lint types imports prose screenshots dist sbom audit format newest lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 15
@@ -162,6 +162,8 @@ lint: dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
+	$(BIN)/zizmor --offline --quiet .
+	@if type actionlint >/dev/null 2>&1; then actionlint; else echo "actionlint is not installed: only zizmor checked the workflows"; fi
 	@if test -x $(BIN)/hadolint; then $(BIN)/hadolint Dockerfile; else echo "hadolint runs on Linux only: Dockerfile not checked"; fi
 
 prose: dev
@@ -180,6 +182,11 @@ format: dev  ## format the code
 # The files contain these commands, so that bots can repeat them. `make lock UPGRADE=` keeps the present versions.
 UPGRADE = --upgrade
 LOCK = $(BIN)/uv pip compile --quiet $(UPGRADE) --universal --python-version 3.11 --generate-hashes --exclude-newer P7D
+
+newest: $(VENV)/.packages  ## install the newest packages that pyproject.toml allows, without pins or hashes
+	$(PIP) --upgrade pip
+	$(PIP) --upgrade --group build --group dev --editable .
+	@touch $(VENV)/.build-packages $(VENV)/.development
 
 lock: dev  ## pin the newest allowed dependencies that are at least a week old, with hashes
 	$(LOCK) -o requirements/runtime.txt pyproject.toml

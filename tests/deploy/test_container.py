@@ -146,13 +146,13 @@ def scaled_environment(password: str) -> dict[str, str]:
     return {name: re.sub(r"\$\{POSTGRES_PASSWORD:\?[^}]+\}", password, value) for name, value in variables.items()}
 
 
-def test_the_scaled_service_has_the_urls_of_postgresql_and_redis() -> None:
+def test_the_scaled_service_has_the_urls_of_postgresql_and_valkey() -> None:
     settings = load(scaled_environment("50c1a7"), {})
     assert isinstance(settings.database, PostgresUrl)
     assert settings.database == "postgresql://listings:50c1a7@postgres/listings"
     assert settings.redis is not None
-    assert settings.redis.host == "redis"
-    assert SCALED["services"].keys() == {"listings", "postgres", "redis"}
+    assert settings.redis.host == "valkey"
+    assert SCALED["services"].keys() == {"listings", "postgres", "valkey"}
 
 
 def test_postgresql_has_the_user_and_password_of_the_service() -> None:
@@ -166,7 +166,7 @@ def test_the_password_is_required_and_not_in_the_file() -> None:
     assert set(passwords) == {("POSTGRES_PASSWORD", ":?")}
 
 
-@pytest.mark.parametrize("name", ["postgres", "redis"])
+@pytest.mark.parametrize("name", ["postgres", "valkey"])
 def test_servers_are_private_persistent_and_started_first(name: str) -> None:
     server = SCALED["services"][name]
     assert SCALED["services"]["listings"]["depends_on"][name] == {"condition": "service_healthy"}
@@ -176,7 +176,7 @@ def test_servers_are_private_persistent_and_started_first(name: str) -> None:
     assert server["security_opt"] == ["no-new-privileges:true"]
 
 
-def test_redis_does_not_evict_the_counts_of_the_rate_limit() -> None:
-    command = SCALED["services"]["redis"]["command"]
+def test_valkey_does_not_evict_the_counts_of_the_rate_limit() -> None:
+    command = SCALED["services"]["valkey"]["command"]
     assert command[command.index("--maxmemory-policy") + 1] == "noeviction"
     assert command[command.index("--appendonly") + 1] == "yes"
