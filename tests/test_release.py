@@ -154,6 +154,34 @@ def test_a_release_needs_the_tag_of_the_version_and_the_address_of_the_project()
     assert "does not name https://fork.example/a" in check_release(f"v{__version__}", "https://fork.example/a")
 
 
+def test_the_changelogs_begin_with_this_version_and_link_it() -> None:
+    text = (HOME / "CHANGELOG.md").read_text("utf-8")
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE)[0] == "[Unreleased]"
+    version, date = re.findall(r"^## \[(.+)\] - (\d{4}-\d\d-\d\d)$", text, re.MULTILINE)[0]
+    assert version == __version__
+    address = PROJECT["project"]["urls"]["Source"]
+    assert text.endswith(
+        f"\n[Unreleased]: {address}/compare/v{version}...HEAD\n[{version}]: {address}/releases/tag/v{version}\n"
+    )
+    guide = (HOME / "src/listings/api/docs/guides/changelog.md").read_text("utf-8")
+    assert re.findall(r"^## (.*)$", guide, re.MULTILINE)[0] in {"Unreleased", f"{version} ({date})"}
+
+
+def test_the_sections_of_the_changelog_are_those_of_keep_a_changelog() -> None:
+    sections = re.findall(r"^### (.*)$", (HOME / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    assert set(sections) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+
+
+def test_the_page_about_releases_names_what_the_workflow_uses() -> None:
+    page = (HOME / "docs" / "releasing.md").read_text("utf-8")
+    workflow = (HOME / ".github" / "workflows" / "release.yml").read_text("utf-8")
+    environments = re.findall(r"environment: (\w+)", workflow)
+    assert environments
+    assert all(f"`{name}`" in page for name in environments)
+    assert PROJECT["project"]["urls"]["Source"] in page
+    assert f"`{PROJECT['project']['name']}`" in page
+
+
 def test_the_notes_of_a_release_are_its_section_of_the_changelog() -> None:
     notes = run(HOME / ".ci" / "release-notes", __version__)
     assert notes.strip()
