@@ -22,7 +22,7 @@ PAGES = {name: (PROJECT_FOLDER / "docs" / f"{name}.md").read_text("utf-8") for n
 BLOCKS = [text for page in PAGES.values() for text in re.findall(r"```sh\n(.*?)```", page, re.DOTALL)]
 CONSOLE = "\n".join(re.findall(r"```console\n(.*?)```", PAGES["troubleshooting"], re.DOTALL))
 MAX_PAGE_LINES = 250
-INSTALLED = ["python3 -m venv /opt/listings\n", "pip wheel", "dist/listings-*.whl"]
+INSTALLED = ["python3 -m venv /opt/listings\n", "pip wheel", "dist/listings_server-*.whl"]
 
 SERVES, STOPPED = True, False
 

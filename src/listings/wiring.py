@@ -192,7 +192,8 @@ def _open_tracing() -> Iterator["Trace"]:
     except ImportError:
         raise Problem(
             "invalid_setting",
-            "LISTINGS_TRACING is on, which needs OpenTelemetry: install it with `pip install 'listings[tracing]'`",
+            "LISTINGS_TRACING is on, which needs OpenTelemetry: install it with "
+            "`pip install 'listings-server[tracing]'`",
         ) from None
     with closing(Tracing()) as tracing:
         yield tracing.record_response
@@ -214,7 +215,7 @@ def _build_payments(settings: Settings) -> PaymentProvider | None:
         raise Problem(
             "invalid_setting",
             "LISTINGS_PAYMENT_PROVIDER is stripe, which needs its library: install it with "
-            "`pip install 'listings[stripe]'`",
+            "`pip install 'listings-server[stripe]'`",
         ) from None
     for setting, value in (
         ("LISTINGS_STRIPE_SECRET_KEY", settings.stripe_secret_key),

@@ -162,7 +162,7 @@ class Settings:
         parser=values.parse_address,
     )
     tracing: bool = setting(
-        "on: send a span of each request to OpenTelemetry; needs the extra listings[tracing].", "off"
+        "on: send a span of each request to OpenTelemetry; needs the extra listings-server[tracing].", "off"
     )
     sign_up: bool = setting(
         "on: anyone can create an account in the console, without a plan. off: only the operator creates accounts.",
@@ -174,7 +174,7 @@ class Settings:
         parser=values.parse_price,
     )
     payment_provider: Literal["manual", "stripe"] = setting(
-        "Payments: manual (the operator collects them) or stripe; needs the extra listings[stripe].", "manual"
+        "Payments: manual (the operator collects them) or stripe; needs the extra listings-server[stripe].", "manual"
     )
     stripe_secret_key: Password = setting("Secret key of your Stripe account.", secret=True, is_password=True)
     stripe_webhook_secret: Password = setting(
