@@ -15,7 +15,6 @@ Sort: TypeAlias = Literal["", "price", "-price"]
 SORTS: dict[Sort, str] = {"": "Newest first", "price": "Lowest price", "-price": "Highest price"}
 
 _MAX_LENGTH = 200
-_MAX_TERMS = 20
 _PRICE = re.compile(r"\$?([0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,12})(?:\.([0-9]{1,2}))?")
 _SPACE = re.compile(r"\s")
 _CURSOR = re.compile(r"([0-9]{1,11})-([0-9]{1,18})")
@@ -63,15 +62,14 @@ class Search(NamedTuple):
     def query(self) -> tuple[MarketQuery, dict[str, str]]:
         """Return the query, and an error message for each invalid field."""
         errors: dict[str, str] = {}
-        terms = tuple(dict.fromkeys(tokenizer.tokenize(self.q)))[:_MAX_TERMS]
-        if self.q.strip() and not terms:
+        if self.q and not tokenizer.tokenize(self.q):
             errors["q"] = "Enter a search term with letters or digits"
         price_min = _parse_price(self.price_min, "price_min", "lowest", errors)
         price_max = _parse_price(self.price_max, "price_max", "highest", errors)
         if price_min is not None and price_max is not None and price_min > price_max:
             errors["price_max"] = "The highest price must not be below the lowest"
         return MarketQuery(
-            words=terms,
+            text=self.q,
             type=self.type or None,
             category=self.category or None,
             region=self.region or None,

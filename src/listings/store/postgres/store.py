@@ -29,6 +29,7 @@ from listings.domain.model import (
     ListingQuery,
     MarketEntry,
     MarketQuery,
+    MarketTraits,
     NewListing,
     bucket_of,
 )
@@ -106,6 +107,7 @@ class PostgresStore(
     """Implements `listings.contract.store.Store` on a database that is migrated by `postgres.migrate.migrate`."""
 
     sitemap_statement = market.SITEMAP
+    spellings_statement = market.SPELLINGS
     page_listings_statement = PAGE_LISTINGS
     page_creations_statement = PAGE_CREATIONS
     page_events_statement = PAGE_EVENTS
@@ -257,10 +259,20 @@ class PostgresStore(
 
     async def search_market(self, query: MarketQuery) -> list[MarketEntry]:
 
+        version = await self._get_index_version()
+
         async def search(session: Session) -> Rows:
-            return await market.search(session, query)
+            return await market.search(session, query, version)
 
         return [MarketEntry(*row) for row in await self._use(search, searching=True)]
+
+    async def list_market_traits(self, query: MarketQuery, count: int) -> list[MarketTraits]:
+        version = await self._get_index_version()
+
+        async def search(session: Session) -> Rows:
+            return await market.list_traits(session, query, version, count)
+
+        return [MarketTraits(*row) for row in await self._use(search, searching=True)]
 
     async def index_accounts(self, count: int) -> IndexStep:
         return IndexStep(0)  # an account is indexed by the write that makes it large; other writes can go on meanwhile
@@ -370,6 +382,7 @@ class PostgresStore(
         """Clear all caches, because the new server may lag: it may be a standby, or its data may have been restored."""
         self._callers.clear()
         self._indexed.clear()
+        self._is_index_current = False
         self._on_reset()
 
     def _record_indexed(self, account_id: int) -> None:
