@@ -214,7 +214,6 @@ def test_entries_are_listed_in_the_order_of_their_dates(store: Store, run: Run) 
         ("Bach in Hawke’s Bay", "hawkes bay"),
         ("Bach in Hawke's Bay", "Hawke's ba"),
         ("Wānaka lodge", "wanak"),
-        ("Lawn mower", "lawnmower"),
         ("自転車", "自転"),
     ],
 )
@@ -246,21 +245,26 @@ def test_traits_are_those_of_all_matches(store: Store, run: Run, stock: list[Lis
         assert len(run(store.list_market_traits(query, 3))) == min(3, len(matches)), query
 
 
+def find_spellings(store: Store, run: Run, word: str) -> list[tuple[str, int]]:
+    found: list[tuple[str, int]] = run(store.find_spellings(market_words.list_similar_skeletons(word), 5))
+    return found
+
+
 def test_spellings_are_the_words_of_shown_listings(store: Store, run: Run) -> None:
     alice = open_account(store, run, "alice")
     lamp = add(store, run, alice, title="Bicycle", content="Bicycles", category="Bicycle", region="Bay")
     add(store, run, alice, title="Bicycle bells")
     run_all_steps(store, run)
-    assert run(store.find_spellings("bycicle", 5)) == [("bicycle", 2)]
-    assert run(store.find_spellings("bels", 5)) == [("bells", 1)]
-    assert run(store.find_spellings("lamp", 5)) == []
+    assert find_spellings(store, run, "bycicle") == [("bicycle", 2)]
+    assert find_spellings(store, run, "bels") == [("bells", 1)]
+    assert find_spellings(store, run, "lamp") == []
     change(store, run, lamp, title="Lamp")
     run_all_steps(store, run)
-    assert run(store.find_spellings("bycicle", 5)) == [("bicycle", 2)]
+    assert find_spellings(store, run, "bycicle") == [("bicycle", 2)]
     change(store, run, lamp, is_active=False)
     run_all_steps(store, run)
-    assert run(store.find_spellings("bycicle", 5)) == [("bicycle", 1)]
-    assert run(store.find_spellings("lmap", 5)) == []
+    assert find_spellings(store, run, "bycicle") == [("bicycle", 1)]
+    assert find_spellings(store, run, "lmap") == []
 
 
 # Visibility

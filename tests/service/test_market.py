@@ -162,6 +162,7 @@ def test_a_misspelt_word_is_corrected_if_that_finds_something(harness: Harness) 
         "guitat welington": None,
         "gutar": "guitar",
         "guitars": None,
+        "bicyclebell": "bicycle bell",
         "unicorn": None,
         "": None,
     }.items():

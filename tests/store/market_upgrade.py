@@ -47,8 +47,7 @@ async def upgrade(store: Store) -> list[list[int]]:
     while await take_step():
         found.append(await find("bikes"))
     found += [await find("hawkes"), await find("bike"), await find("lam")]
-    spellings = await store.find_spellings("hawks", 5)
-    assert spellings == [("hawkes", 1)]
+    assert await store.find_spellings(["hwks"], 5) == [("hawkes", 1)]
     entries = await store.search_market(MarketQuery(sort="oldest"))
     assert [entry.listed_at[:10] for entry in entries] == ["2026-01-05", "2026-01-05", "2026-01-06"]
     await store.close()

@@ -1,6 +1,6 @@
 """The store of the public market: search, index and views."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from listings.contract.listings import IndexStep
@@ -29,8 +29,11 @@ class MarketStore(Protocol):
     async def list_market_traits(self, query: MarketQuery, count: int) -> list[MarketTraits]:
         """Return the traits of at most `count` listings that match a query, whatever its order, cursor and limit."""
 
-    async def find_spellings(self, word: str, count: int) -> list[WordCount]:
-        """Return at most `count` words of visible listings whose spelling resembles a word, in no particular order."""
+    async def find_spellings(self, skeletons: Sequence[str], count: int) -> list[WordCount]:
+        """Return at most `count` words of visible listings with one of these skeletons, in no particular order.
+
+        A skeleton is that of `market_words.build_skeleton`.
+        """
 
     async def list_market_facets(self, count: int) -> MarketFacets:
         """Return the regions and the categories with the most listings, at most `count` of each."""

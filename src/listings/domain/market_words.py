@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain
 
 from listings.domain import tokenizer
 
@@ -42,12 +42,8 @@ def list_terms(text: str) -> Iterator[str]:
 
 
 def list_title_terms(text: str) -> Iterator[str]:
-    """Return the terms that find a short text by its words, their beginnings, and pairs such as "lawnmower"."""
-    words = split(text)
-    for word in words:
-        yield from _list_beginnings(word)
-    for pair in pairwise(words):
-        yield fold("".join(pair))
+    """Return the terms that find a short text by its words and their beginnings."""
+    return chain.from_iterable(map(_list_beginnings, split(text)))
 
 
 def list_spellings(texts: Iterable[str]) -> set[str]:
@@ -75,6 +71,14 @@ def list_similar_skeletons(word: str) -> list[str]:
         found.update(start + letter + end[1:] for letter in ("", *_CONSONANTS))
         found.add(start + end[1:2] + end[:1] + end[2:])
     return sorted(found)
+
+
+def list_halves(word: str) -> list[tuple[str, str]]:
+    """Return the pairs of words that a word may consist of, such as "lawn" and "mower"."""
+    return [
+        (word[:position], word[position:])
+        for position in range(_MIN_SPELLING, min(len(word), _MAX_SPELLING) - _MIN_SPELLING + 1)
+    ]
 
 
 @lru_cache(_CACHE_SIZE)

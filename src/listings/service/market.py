@@ -39,7 +39,7 @@ _REVERSED: Mapping[str, Literal["newest", "oldest", "price", "-price"]] = {
 }
 
 _MAX_CORRECTED_WORDS = 5
-_MAX_SPELLINGS = 200  # similar words that are compared with a misspelt one
+_MAX_SPELLINGS = 300  # words of the listings that are compared with a misspelt one
 _MIN_SIMILARITY = 0.7  # "bycicle" and "bicycle" have 0.71
 
 _MAX_FACETS = 200  # regions, and as many categories
@@ -174,15 +174,23 @@ class Market:
         return text if await self._store.search_market(msgspec.structs.replace(query, text=text, limit=1)) else None
 
     async def _correct(self, word: str) -> str:
-        """Return the most similar word of the listings; the word itself if it is one of theirs, or none is similar."""
+        """Return the most similar word of the listings, or two that it consists of, or else the word itself."""
         if not market_words.is_correctable(word):
             return word
-        counts = dict(await self._store.find_spellings(word, _MAX_SPELLINGS))
+        counts = dict(await self._store.find_spellings(market_words.list_similar_skeletons(word), _MAX_SPELLINGS))
         if market_words.fold(word) in map(market_words.fold, counts):
             return word
         ratios = {it: SequenceMatcher(None, word, it, autojunk=False).ratio() for it in counts}
         similar = [it for it, ratio in ratios.items() if ratio >= _MIN_SIMILARITY]
-        return max(similar, key=lambda it: (ratios[it], counts[it]), default=word)
+        return max(similar, key=lambda it: (ratios[it], counts[it])) if similar else await self._split(word)
+
+    async def _split(self, word: str) -> str:
+        """Return the two words of the listings that a word consists of, or else the word itself."""
+        halves = market_words.list_halves(word)
+        skeletons = {market_words.build_skeleton(half) for pair in halves for half in pair}
+        counts = dict(await self._store.find_spellings(sorted(skeletons), _MAX_SPELLINGS))
+        known = [pair for pair in halves if counts.keys() >= set(pair)]
+        return " ".join(max(known, key=lambda pair: min(counts[it] for it in pair))) if known else word
 
     async def get_listing(self, listing_id: int) -> Listing:
         """Return a listing of the public market.

@@ -209,6 +209,26 @@ def test_a_page_reads_few_rows_for_any_filter(large: str, filters: dict[str, Any
     assert rows <= 22_000
 
 
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [({}, 101), ({"text": "nth2"}, 101), ({"text": "nth500", "type": "product"}, 39), ({"price_max": 500}, 101)],
+    ids=str,
+)
+def test_the_traits_of_a_limited_number_of_listings_read_few_rows(
+    large: str, filters: dict[str, Any], expected: int
+) -> None:
+    async def count() -> tuple[int, int]:
+        connection: asyncpg.Connection[asyncpg.Record] = await connect(large, 60, searching=True)
+        rows: Any = RowCounter(connection)
+        found = await market.list_traits(rows, MarketQuery(**filters), market_entries.INDEX_VERSION, 101)
+        await connection.close()
+        return len(found), rows.count
+
+    found, rows = asyncio.run(count())
+    assert found == expected
+    assert rows <= 22_000
+
+
 def expected(words: set[str], query: MarketQuery) -> list[tuple[int, int]]:
     """Return the prices and serials of all listings that a search should find."""
     found = []

@@ -111,6 +111,13 @@ class Steps:
 
     def count(self, query: MarketQuery) -> tuple[int, int]:
         """Return the hundreds of instructions and the number of entries found."""
+        return self._count(lambda: self.find(query))
+
+    def count_traits(self, query: MarketQuery, count: int) -> tuple[int, int]:
+        """Like `count`, for the traits of at most `count` listings."""
+        return self._count(lambda: market.list_traits(self._read, query, market_entries.INDEX_VERSION, count))
+
+    def _count(self, find: Callable[[], list[Any]]) -> tuple[int, int]:
         hundreds = 0
 
         def count_hundred() -> bool:
@@ -120,7 +127,7 @@ class Steps:
 
         self._reader.set_progress_handler(count_hundred, 100)
         try:
-            found = self.find(query)
+            found = find()
         finally:
             self._reader.set_progress_handler(None)
         return hundreds, len(found)
@@ -166,6 +173,17 @@ def test_a_price_range_sorted_by_price_takes_few_steps(
     reader: apsw.Connection, sort: Any, lowest: int | None, highest: int | None
 ) -> None:
     assert Steps(reader).count(MarketQuery(sort=sort, price_min=lowest, price_max=highest))[0] <= 20
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [({}, 101), ({"text": "nth2"}, 101), ({"text": "nth500", "type": "product"}, 39), ({"price_max": 500}, 101)],
+)
+def test_the_traits_of_a_limited_number_of_listings_take_few_steps(
+    reader: apsw.Connection, filters: dict[str, Any], expected: int
+) -> None:
+    hundreds, found = Steps(reader).count_traits(MarketQuery(**filters), 101)
+    assert (found, hundreds <= 40) == (expected, True)
 
 
 @pytest.mark.parametrize(("lowest", "highest", "count"), [(70_000, 70_999, 1_000), (3, 3, 19), (999_999, None, 0)])

@@ -13,7 +13,6 @@ from listings.contract.history import Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, RowOutcome
 from listings.contract.listings import Batch, Decide, IdempotencyRecord, StepResult
 from listings.contract.market import WordCount
-from listings.domain import market_words
 from listings.domain.account_limits import AccountLimits
 from listings.domain.model import Account, ApiKey, Listing, ListingCounts, MarketFacets, SitemapEntry
 from listings.store import change_reads, change_sql, sql
@@ -151,9 +150,9 @@ class ScriptedListingStore(ScriptedStore):
             return version
         return INDEX_VERSION
 
-    async def find_spellings(self, word: str, count: int) -> list[WordCount]:
-        skeletons = msgspec.json.encode(market_words.list_similar_skeletons(word)).decode()
-        return [WordCount(*row) for row in await self._fetch(self.spellings_statement, skeletons, count)]
+    async def find_spellings(self, skeletons: Sequence[str], count: int) -> list[WordCount]:
+        values = msgspec.json.encode(skeletons).decode()
+        return [WordCount(*row) for row in await self._fetch(self.spellings_statement, values, count)]
 
     async def list_market_facets(self, count: int) -> MarketFacets:
         category, region = [[row[0] for row in await self._fetch(LIST_FACETS, kind, count)] for kind in FACET_KINDS]
