@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from listings.service import market
-from listings.site.results import format_facet_count, format_total
+from listings.site.search.results import format_facet_count, format_total
 from tests.harness import Harness
 from tests.site.market import create, get_page
 

@@ -56,6 +56,7 @@ def is_correctable(word: str) -> bool:
     return _MIN_SPELLING <= len(word) <= _MAX_SPELLING and word.isalpha()
 
 
+@lru_cache(_CACHE_SIZE)
 def build_skeleton(word: str) -> str:
     """Return the consonants of a word, repeated ones once. Misspelt vowels and double letters don't change it."""
     return _REPEATED.sub(r"\1", word[:1] + _VOWELS.sub("", word[1:]))

@@ -10,8 +10,9 @@ from starlette.routing import Route
 from listings.domain.errors import Problem
 from listings.domain.fields import parse_id
 from listings.domain.model import MAX_ID, MarketQuery, SitemapEntry
-from listings.site import pages, presentation, results, search, session, structured_data
+from listings.site import pages, presentation, search, session, structured_data
 from listings.site.context import site_of
+from listings.site.search import results
 from listings.site.visitor import base_url_of, client_ip
 
 _SITEMAP_URLS = 50_000  # the maximum according to sitemaps.org

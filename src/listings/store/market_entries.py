@@ -25,8 +25,10 @@ INDEX_VERSION: Final = 2
 
 GET_INDEX_VERSION = "SELECT version FROM market_indexer WHERE id = 1"
 
-ENTRY_COLUMNS = "serial, listing_id, title, type, category, image, price_cents, price_type, location, region, listed_at"
-"""The columns of a `model.MarketEntry`."""
+ENTRY_COLUMNS = (
+    "serial, listing_id, title, type, category, image, price_cents, price_type, location, region, created_at"
+)
+"""The columns of a `model.MarketEntry`. `created_at` is its `listed_at`."""
 
 MAX_TERMS: Final = 20
 """Words of a search; further ones are ignored."""

@@ -45,10 +45,10 @@ _MARK_PARTLY = f"UPDATE accounts SET marketed = {_PARTLY_MARKETED} WHERE id = $1
 MARK_LISTING = "UPDATE listings SET market_version = $3 WHERE bucket = $1 AND id = $2"
 _GET_DISABLED = "SELECT id, disabled_at FROM accounts WHERE id = $1 AND disabled_at IS NOT NULL"
 GET_ENTRY = """
-SELECT listing_id, serial, state, price_cents, title, category, location, region, listed_at, version FROM market
+SELECT listing_id, serial, state, price_cents, title, category, location, region, created_at, version FROM market
 WHERE listing_id = $1
 """
-LAST_ENTRY = "SELECT serial, listed_at FROM market ORDER BY serial DESC LIMIT 1"
+LAST_ENTRY = "SELECT serial, created_at FROM market ORDER BY serial DESC LIMIT 1"
 NEXT_ENTRIES = "SELECT listing_id, serial FROM market WHERE serial > $1 ORDER BY serial LIMIT $2"
 _SET_REINDEXED = "UPDATE market_indexer SET version = $1, reindexed = $2 WHERE id = 1"
 _COUNT_FACET = """
@@ -57,9 +57,9 @@ ON CONFLICT (kind, name) DO UPDATE SET listings = it.listings + excluded.listing
 """
 _ENTRY_COLUMNS = (
     *("serial", "bucket", "listing_id", "account_id", "state", "title", "type", "category", "image", "price_cents"),
-    *("price_type", "location", "region", "listed_at", "updated_at", "version"),
+    *("price_type", "location", "region", "created_at", "updated_at", "version"),
 )
-_FIXED_COLUMNS = {"serial", "bucket", "listing_id", "account_id", "listed_at"}
+_FIXED_COLUMNS = {"serial", "bucket", "listing_id", "account_id", "created_at"}
 _DELETE_FACET = "DELETE FROM market_places WHERE kind = $1 AND name = $2 AND listings <= 0"
 _COUNT_SPELLING = """
 INSERT INTO market_spellings AS it (word, skeleton, listings) VALUES ($1, $2, $3)

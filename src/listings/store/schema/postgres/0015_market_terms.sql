@@ -1,12 +1,11 @@
--- The time that a card shows, which ascends with the serial: when the listing was created, or when the entry before it
--- was listed, if that is later.
-ALTER TABLE market RENAME COLUMN created_at TO listed_at;
-UPDATE market SET listed_at = best.listed_at
+-- `created_at` is the time that a card shows, which now ascends with the serial: when the listing was created, or the
+-- time of the entry before it, if that is later.
+UPDATE market SET created_at = best.listed_at
 FROM (
-    SELECT serial, max(LEAST(listed_at, to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS'))) OVER (
+    SELECT serial, max(LEAST(created_at, to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS'))) OVER (
         ORDER BY serial) AS listed_at
     FROM market) AS best
-WHERE best.serial = market.serial AND best.listed_at <> market.listed_at;
+WHERE best.serial = market.serial AND best.listed_at <> market.created_at;
 
 -- Version of the terms of an entry. The version of the index is that of searches: 1 until all entries have version 2.
 -- Until then, entries are written with the terms of both, and `reindexed` is the last serial that was.
