@@ -1,11 +1,12 @@
 """The public market: search, public listings, and view counts (decision G8)."""
 
+import asyncio
 import re
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from difflib import SequenceMatcher
+from difflib import SequenceMatcher, get_close_matches
 from hashlib import blake2b
 from typing import Literal, NamedTuple, Protocol
 
@@ -40,6 +41,7 @@ _REVERSED: Mapping[str, Literal["newest", "oldest", "price", "-price"]] = {
 
 _MAX_CORRECTED_WORDS = 5
 _MAX_SPELLINGS = 300  # words of the listings that are compared with a misspelt one
+_MAX_CLOSE_SPELLINGS = 5  # of these, the most frequent one if several are equally similar
 _MIN_SIMILARITY = 0.7  # "bycicle" and "bicycle" have 0.71
 
 _MAX_FACETS = 200  # regions, and as many categories
@@ -158,6 +160,7 @@ class Market:
         for name in MarketTraits._fields:
             found = results
             if getattr(query, name) is not None:
+                await asyncio.sleep(0)  # let other requests run
                 unfiltered = msgspec.structs.replace(query, **{name: None})
                 found = await self._store.list_market_traits(unfiltered, MAX_COUNTED + 1)
             counts = Counter(value for it in found if (value := getattr(it, name)))
@@ -180,8 +183,8 @@ class Market:
         counts = dict(await self._store.find_spellings(market_words.list_similar_skeletons(word), _MAX_SPELLINGS))
         if market_words.fold(word) in map(market_words.fold, counts):
             return word
-        ratios = {it: SequenceMatcher(None, word, it, autojunk=False).ratio() for it in counts}
-        similar = [it for it, ratio in ratios.items() if ratio >= _MIN_SIMILARITY]
+        similar = get_close_matches(word, counts, _MAX_CLOSE_SPELLINGS, _MIN_SIMILARITY)
+        ratios = {it: SequenceMatcher(None, it, word).ratio() for it in similar}
         return max(similar, key=lambda it: (ratios[it], counts[it])) if similar else await self._split(word)
 
     async def _split(self, word: str) -> str:
