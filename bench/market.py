@@ -30,7 +30,7 @@ _SEARCHES: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "no search words": {"sort": "newest"},
         "the beginning of a word": {"q": "wor"},
         "the beginnings of two words": {"q": "wor hun"},
-        "a misspelt word": {"q": "catgory"},
+        "a misspelt word": {"q": "ctgry"},
         "a word without matches": {"q": "missing"},
         "a word in 300 listings": {"q": "word20000"},
         "a word in 0.1 % of listings": {"q": "thousandth"},
