@@ -62,14 +62,14 @@ class Search(NamedTuple):
         return self.first_page()._replace(**values)
 
     def url(self) -> str:
-        """Return the URL of this page. The order is left out if it is the usual one and there is anything else."""
+        """Return the URL of this page. It has the usual order only if it has nothing else."""
         parameters = {name: value for name, value in self.first_page()._asdict().items() if value}
         for name, cursor in (("after", self.after), ("before", self.before)):
             if cursor is not None:
                 parameters[name] = f"{cursor[0]}-{cursor[1]}"
-        if self.sort == "newest" and len(parameters) > 1:
+        if self.sort == "newest":
             del parameters["sort"]
-        return f"/?{urlencode(parameters)}" if parameters else "/"
+        return f"/?{urlencode(parameters or {'sort': 'newest'})}"
 
     def query(self) -> tuple[MarketQuery, dict[str, str]]:
         """Return the query, and an error message for each invalid field. The query ignores these fields."""

@@ -103,9 +103,9 @@ def _list_chips(search: Search, query: MarketQuery) -> Iterator[Option]:
         ("region", search.region),
     ):
         if getattr(search, name):
-            yield Option(label, _url_of(search.replace(**{name: ""})))
+            yield Option(label, search.replace(**{name: ""}).url())
     if query.price_min is not None or query.price_max is not None:
-        url = _url_of(search.replace(price_min="", price_max=""))
+        url = search.replace(price_min="", price_max="").url()
         yield Option(presentation.format_price_range(query.price_min, query.price_max), url)
 
 
@@ -114,13 +114,13 @@ def _build_facet(search: Search, facet: tuple[str, str, str], counts: FacetCount
     name, label, no_filter = facet
     selected: str = getattr(search, name)
     values = _list_values(search, name, counts, places)
-    options = [Option(no_filter, _url_of(search.replace(**{name: ""})))]
+    options = [Option(no_filter, search.replace(**{name: ""}).url())]
     for value in values:
         count = counts.listings.get(value, 0)
         options.append(
             Option(
                 presentation.GROUPS[value] if name == "type" else value,
-                _url_of(search.replace(**{name: value})),
+                search.replace(**{name: value}).url(),
                 value,
                 format_facet_count(count, is_complete=counts.is_complete) if count else "",
             )
@@ -136,8 +136,8 @@ def _list_values(search: Search, name: str, counts: FacetCounts, places: MarketF
     values = set(sorted(counts.listings, key=lambda value: -counts.listings[value])[:_MAX_VALUES])
     others = {
         "type": list(presentation.GROUPS),
-        "category": [] if search.type else places.categories,  # most categories belong to one type
-        "region": places.regions,
+        "category": [] if search.type else list(places.categories),  # most categories belong to one type
+        "region": list(places.regions),
     }[name]
     if not counts.is_complete and len(others) <= _MAX_VALUES:
         values.update(others)
@@ -145,8 +145,3 @@ def _list_values(search: Search, name: str, counts: FacetCounts, places: MarketF
         values.add(getattr(search, name))
     order = list(presentation.GROUPS) if name == "type" else presentation.sort_names(list(values))
     return [value for value in order if value in values]
-
-
-def _url_of(search: Search) -> str:
-    """Return the URL of a search's results, which without any filter is not the home page."""
-    return search.url() if search.is_narrow or search.sort else search._replace(sort="newest").url()
