@@ -27,5 +27,5 @@ def test_values_beyond_the_counted_listings_are_offered_without_a_number(
     for one in fields:
         create(harness, harness.person("alice"), **one)
     monkeypatch.setattr(market, "MAX_COUNTED", 1)
-    page = get_page(harness, "/?sort=newest")
+    page = get_page(harness, "/?type=product")
     assert "All types For sale 2+ Services Rentals Jobs Region All regions Nelson 2+ Otago" in page.text

@@ -153,9 +153,14 @@ class Market:
         limit, lowest = query.limit - len(unpriced), max(query.price_min or 0, 1)
         return unpriced + await search(msgspec.structs.replace(reverse, after=after, limit=limit, price_min=lowest))
 
-    async def count(self, query: MarketQuery) -> MarketCounts:
-        """Count the results of a search, and those with other values of one of its filters."""
-        results = await self._store.list_market_traits(query, MAX_COUNTED + 1)
+    async def count(self, query: MarketQuery, page: MarketPage) -> MarketCounts:
+        """Count the results of a search, and those with other values of one of its filters.
+
+        `page` is the page of the query's cursor. If it has all results, they are not read again.
+        """
+        results: Sequence[MarketEntry | MarketTraits] = page.entries
+        if query.after is not None or page.next_cursor is not None:
+            results = await self._store.list_market_traits(query, MAX_COUNTED + 1)
         facets = {}
         for name in MarketTraits._fields:
             found = results

@@ -55,12 +55,12 @@ async def show_results(request: Request, search: Search) -> Response:
         "now": services.clock(),
     }
     return pages.page(
-        request, "results.html", **context, **_link_pages(search, page), **await _count(services, search, query)
+        request, "results.html", **context, **_link_pages(search, page), **await _count(services, search, query, page)
     )
 
 
-async def _count(services: Services, search: Search, query: MarketQuery) -> dict[str, Any]:
-    counts = await services.market.count(query)
+async def _count(services: Services, search: Search, query: MarketQuery, page: MarketPage) -> dict[str, Any]:
+    counts = await services.market.count(query, page)
     places = await services.market.list_facets()
     facets = [_build_facet(search, facet, counts.facets[facet[0]], places) for facet in _FACETS]
     return {"total": format_total(counts.total), "facets": facets}
