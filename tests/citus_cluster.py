@@ -28,6 +28,7 @@ _NODES = "SELECT nodename, nodeport, groupid FROM pg_dist_node WHERE noderole = 
 _TABLES = (
     "market",
     "market_places",
+    "market_spellings",
     "market_indexer",
     "views",
     "view_salts",

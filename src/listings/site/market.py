@@ -12,6 +12,7 @@ from listings.domain.fields import parse_id
 from listings.domain.model import MAX_ID, MarketQuery, SitemapEntry
 from listings.site import pages, presentation, search, session, structured_data
 from listings.site.context import site_of
+from listings.site.search import results
 from listings.site.visitor import base_url_of, client_ip
 
 _SITEMAP_URLS = 50_000  # the maximum according to sitemaps.org
@@ -22,25 +23,14 @@ _NAMESPACE = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
 
 
 async def show_home(request: Request) -> Response:
-    """Show the newest listings, or the results of a search."""
+    """Show the home page, or the results of a search."""
     services = site_of(request).services
     await session.member_of(request)
     submitted = search.read(request.query_params)
-    query, errors = submitted.query()
-    results = await services.market.search(query) if not errors else None
-    places = await services.market.list_facets()
-    cursor = results.next_cursor if results is not None else None
-    return pages.page(
-        request,
-        "home.html",
-        search=submitted,
-        errors=errors,
-        entries=results.entries if results is not None else [],
-        next_url=submitted.url(cursor) if cursor is not None else None,
-        categories=_options(places.categories, submitted.category),
-        regions=_options(places.regions, submitted.region),
-        now=services.clock(),
-    )
+    if submitted != search.Search():
+        return await results.show_results(request, submitted)
+    latest = await services.market.search(MarketQuery())
+    return pages.page(request, "home.html", search=submitted, entries=latest.entries, now=services.clock())
 
 
 async def show_listing(request: Request) -> Response:
@@ -116,12 +106,6 @@ def _is_view(request: Request) -> bool:
     """Return whether somebody looks at the page; a browser's prefetch is not a view."""
     purpose = request.headers.get("sec-purpose", "") + request.headers.get("purpose", "")
     return request.method == "GET" and "prefetch" not in purpose.lower()
-
-
-def _options(names: list[str], selected: str) -> list[tuple[str, str]]:
-    """Return values and labels of a select element. The selected value is included even if it is not in the list."""
-    all_names = [*names, selected] if selected and selected not in names else names
-    return [(name, name) for name in presentation.sort_names(all_names)]
 
 
 def _listing_url(request: Request, listing_id: int) -> str:

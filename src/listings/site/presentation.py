@@ -43,6 +43,14 @@ def price_parts(cents: int, price_type: str) -> tuple[str, str]:
     return f"${cents // 100:,}" if unit and cents % 100 == 0 else f"${cents / 100:,.2f}", unit
 
 
+def format_price_range(lowest: int | None, highest: int | None) -> str:
+    """Return a price range in cents with at least one end: "$100 to $500", "From $100" or "Up to $500"."""
+    ends = ["" if cents is None else f"${cents / 100:,.2f}".removesuffix(".00") for cents in (lowest, highest)]
+    if all(ends):
+        return " to ".join(ends)
+    return f"From {ends[0]}" if ends[0] else f"Up to {ends[1]}"
+
+
 def format_place(*parts: str) -> str:
     """Join places from the narrowest to the widest, such as "Te Aro, Wellington", without repeating a name."""
     place = ""

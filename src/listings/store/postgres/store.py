@@ -31,11 +31,12 @@ from listings.domain.model import (
     ListingQuery,
     MarketEntry,
     MarketQuery,
+    MarketTraits,
     NewListing,
     bucket_of,
 )
 from listings.store import change_sql, member_sql, sql
-from listings.store.market_entries import LIST_FACETS
+from listings.store.market_entries import GET_INDEX_VERSION, LIST_FACETS
 from listings.store.migrations import APPLIED, build_older_schema_problem
 from listings.store.postgres import citus, errors, market, market_index, migrate, writes
 from listings.store.postgres import search as postgres_search
@@ -90,7 +91,12 @@ LIST_EDIT_REVISIONS = f"""
 SELECT account_id, edit_revision FROM unnest(CAST($1 AS bigint[])) AS wanted (id)
 JOIN account_state ON bucket = CAST(wanted.id % {BUCKETS} AS smallint) AND account_id = wanted.id
 """
-SEARCHES = frozenset({market.SITEMAP, LIST_FACETS, PAGE_LISTINGS, PAGE_CREATIONS, PAGE_EVENTS})
+SEARCHES = frozenset(
+    {
+        *(market.SITEMAP, market.SPELLINGS, GET_INDEX_VERSION, LIST_FACETS),
+        *(PAGE_LISTINGS, PAGE_CREATIONS, PAGE_EVENTS),
+    }
+)
 """Pages that follow an index. Otherwise the planner may sort all rows after the cursor."""
 
 
@@ -112,6 +118,7 @@ class PostgresStore(
     """Implements `listings.contract.store.Store` on a database that is migrated by `postgres.migrate.migrate`."""
 
     sitemap_statement = market.SITEMAP
+    spellings_statement = market.SPELLINGS
     page_listings_statement = PAGE_LISTINGS
     page_creations_statement = PAGE_CREATIONS
     page_events_statement = PAGE_EVENTS
@@ -263,10 +270,20 @@ class PostgresStore(
 
     async def search_market(self, query: MarketQuery) -> list[MarketEntry]:
 
+        version = await self._get_index_version()
+
         async def search(session: Session) -> Rows:
-            return await market.search(session, query)
+            return await market.search(session, query, version)
 
         return [MarketEntry(*row) for row in await self._use(search, searching=True)]
+
+    async def list_market_traits(self, query: MarketQuery, count: int) -> list[MarketTraits]:
+        version = await self._get_index_version()
+
+        async def search(session: Session) -> Rows:
+            return await market.list_traits(session, query, version, count)
+
+        return [MarketTraits(*row) for row in await self._use(search, searching=True)]
 
     async def index_accounts(self, count: int) -> IndexStep:
         return IndexStep(0)  # an account is indexed by the write that makes it large; other writes can go on meanwhile
@@ -384,6 +401,7 @@ class PostgresStore(
         """Clear all caches, because the new server may lag: it may be a standby, or its data may have been restored."""
         self._callers.clear()
         self._indexed.clear()
+        self._is_index_current = False
         self._on_reset()
 
     def _record_indexed(self, account_id: int) -> None:

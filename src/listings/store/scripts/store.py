@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from secrets import token_bytes
 
+import msgspec
 from msgspec.structs import astuple
 
 from listings.contract.accounts import AccountChange, DecideRotation, NewKey
@@ -11,11 +12,18 @@ from listings.contract.changes import ChangePage, ChangePosition, EditState, Lis
 from listings.contract.history import Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, RowOutcome
 from listings.contract.listings import Batch, BatchOutcome, Decide, IdempotencyRecord
+from listings.contract.market import WordCount
 from listings.domain.account_limits import AccountLimits
 from listings.domain.model import Account, ApiKey, Listing, ListingCounts, MarketFacets, SitemapEntry, bucket_of
 from listings.store import change_reads, change_sql, sql
 from listings.store.mapping import build_listing
-from listings.store.market_entries import FACET_KINDS, LIST_FACETS
+from listings.store.market_entries import (
+    FACET_KINDS,
+    GET_INDEX_VERSION,
+    INDEX_VERSION,
+    LIST_FACETS,
+    parse_index_version,
+)
 from listings.store.scripts import accounts, changes, imports, keys, listings
 from listings.store.scripts import views as view_scripts
 from listings.store.scripts.engine import Engine
@@ -96,6 +104,8 @@ class ScriptedListingStore(ScriptedStore):
 
     engine: Engine
     sitemap_statement: str
+    spellings_statement: str
+    _is_index_current = False
     page_listings_statement = sql.PAGE_LISTINGS
 
     @property
@@ -135,6 +145,18 @@ class ScriptedListingStore(ScriptedStore):
         await self._run_script(lambda: run_query(sql.PURGE_IDEMPOTENCY_RECORDS, oldest))
 
     # The market
+
+    async def _get_index_version(self) -> int:
+        """Return the version of the market's index. The current one is cached, because it never changes back."""
+        if not self._is_index_current:
+            version = parse_index_version(await self._fetch(GET_INDEX_VERSION))
+            self._is_index_current = version == INDEX_VERSION
+            return version
+        return INDEX_VERSION
+
+    async def find_spellings(self, skeletons: Sequence[str], count: int) -> list[WordCount]:
+        values = msgspec.json.encode(skeletons).decode()
+        return [WordCount(*row) for row in await self._fetch(self.spellings_statement, values, count)]
 
     async def list_market_facets(self, count: int) -> MarketFacets:
         category, region = [[row[0] for row in await self._fetch(LIST_FACETS, kind, count)] for kind in FACET_KINDS]

@@ -30,11 +30,13 @@ from listings.domain.model import (
     ListingQuery,
     MarketEntry,
     MarketQuery,
+    MarketTraits,
     NewListing,
     bucket_of,
 )
 from listings.store import sql
 from listings.store.mapping import Partition, Row, build_listing
+from listings.store.market_entries import INDEX_VERSION
 from listings.store.scripts.listings import Added
 from listings.store.scripts.market_index import run_step
 from listings.store.scripts.member_store import ScriptedHistoryStore, ScriptedMemberStore
@@ -87,6 +89,7 @@ class SqliteStore(
     """`listings.contract.store.Store` on a file that `migrate.migrate` has created."""
 
     sitemap_statement = market.SITEMAP
+    spellings_statement = market.SPELLINGS
 
     def __init__(self, path: Path, on_batch: OnBatch | None = None, account_limits: AccountLimits = NO_LIMITS) -> None:
         """`path` is the database file; `on_batch` is called after every batch of writes."""
@@ -231,14 +234,19 @@ class SqliteStore(
     # The market
 
     async def search_market(self, query: MarketQuery) -> list[MarketEntry]:
-        return market.search(self._read_neutral, query)
+        return market.search(self._read_neutral, query, await self._get_index_version())
+
+    async def list_market_traits(self, query: MarketQuery, count: int) -> list[MarketTraits]:
+        return market.list_traits(self._read_neutral, query, await self._get_index_version(), count)
 
     async def index_market(self, count: int, indexer: bytes, now: float) -> IndexStep:
         # Reads first: without anything to index, the writer isn't used.
         if not market_index.is_lease_free(self._read_neutral, indexer, now):
             return IndexStep(0)
-        batch = await market_index.prepare_next(self._read_neutral, count)
-        if not batch.listings and not self._read_neutral(market_index.NEXT_ACCOUNT, ()):
+        version = await self._get_index_version()
+        batch = await market_index.prepare_next(self._read_neutral, count, version)
+        has_account = bool(self._read_neutral(market_index.NEXT_ACCOUNT, ()))
+        if not batch.listings and not has_account and version == INDEX_VERSION:
             return IndexStep(0)
 
         def step(connection: apsw.Connection) -> IndexStep:
