@@ -45,6 +45,8 @@ _TABLES = (
     "members",
     "sign_in_attempts",
     "sign_in_devices",
+    "plan_requests",
+    "periodic_tasks",
     "payments",
     "account_state",
     "api_keys",

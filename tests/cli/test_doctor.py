@@ -34,6 +34,7 @@ CHECKS = [
     "integrity",
     "schema",
     "stored times",
+    "plan requests",
     "file rights",
     "folder rights",
     "owner",
@@ -559,3 +560,9 @@ def test_a_service_that_does_not_respond(cli: Cli, monkeypatch: pytest.MonkeyPat
 def test_a_stopped_service_is_ok(cli: Cli, monkeypatch: pytest.MonkeyPatch, port: str, expected: str) -> None:
     monkeypatch.setenv("LISTINGS_PORT", port)
     assert expected in run_doctor(cli)["service"]["found"]
+
+
+def test_an_open_request_for_the_plan_is_a_warning(cli: Cli, database: Path, alice: Data) -> None:  # noqa: ARG001 - an account
+    change(database, "INSERT INTO plan_requests SELECT id, 1790000000 FROM accounts")
+    found = run_doctor(cli)["plan requests"]
+    assert (found["verdict"], found["found"]) == ("warning", "1 open, the oldest since 2026-09-21 14:13:20")

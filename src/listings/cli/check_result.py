@@ -4,6 +4,7 @@ import time
 from typing import Literal, NamedTuple, TypeAlias
 
 from listings.domain import timestamps
+from listings.store.inspection import PlanRequests
 
 Verdict: TypeAlias = Literal["ok", "warning", "fault"]
 _MAX_FUTURE_SECONDS = 300
@@ -52,6 +53,14 @@ def check_schema(mismatch: str | None, pending: int) -> Finding:
         advice = "Run `listings migrate`, or start the service, which does the same"
         return warning(f"{pending} migrations are pending", advice)
     return ok("It is up to date")
+
+
+def check_plan_requests(found: PlanRequests) -> Finding:
+    """Check that no seller waits for an answer to a request for the plan."""
+    if found.open == 0:
+        return ok("There are none")
+    text = f"{found.open} open, the oldest since {timestamps.format_timestamp(found.oldest or 0)}"
+    return warning(text, "`listings account list --requests` shows them, and `listings account plan` answers one")
 
 
 def check_stored_times(newest: int | None) -> Finding:

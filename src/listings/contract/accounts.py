@@ -31,6 +31,13 @@ class Rotation(NamedTuple):
     old_expires_at: int
 
 
+class PlanRequest(NamedTuple):
+    """A seller's request for the Business plan. `requested_at` is a Unix time in seconds."""
+
+    account: Account
+    requested_at: int
+
+
 DecideRotation: TypeAlias = Callable[[ApiKey, Account, int | None], Rotation]
 """Receives a key, its account, and the id of the key that already replaced it (None if none is known)."""
 
@@ -55,8 +62,21 @@ class AccountStore(Protocol):
     ) -> Account | None:
         """Write the changes that the pure function `decide` returns for an account.
 
-        Return the updated account, or None if it does not exist.
+        Return the updated account, or None if it does not exist. A later end of the plan, after the time of `actor`,
+        answers the account's request for the plan, which is deleted.
         """
+
+    async def add_plan_request(self, account_id: int, requested_at: int) -> bool:
+        """Store that an existing account requests the plan. Return False if it has already requested it."""
+
+    async def get_plan_request(self, account_id: int) -> int | None:
+        """Return the Unix time at which the account requested the plan, or None if no request is open."""
+
+    async def delete_plan_request(self, account_id: int) -> None:
+        """Delete the account's request for the plan, if there is one."""
+
+    async def list_plan_requests(self) -> list[PlanRequest]:
+        """Return the open requests for the plan, oldest first."""
 
 
 class KeyStore(Protocol):

@@ -10,6 +10,7 @@ from listings.contract.imports import ImportStore
 from listings.contract.listings import ListingStore
 from listings.contract.market import MarketStore
 from listings.contract.members import MemberStore
+from listings.contract.tasks import TaskStore
 
 
 class Store(
@@ -21,6 +22,7 @@ class Store(
     KeyStore,
     MemberStore,
     HistoryStore,
+    TaskStore,
     Freshness,
     Protocol,
 ):

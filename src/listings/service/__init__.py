@@ -29,6 +29,7 @@ from listings.service.member_keys import MemberKeys
 from listings.service.passwords import Passwords
 from listings.service.payments import Payments
 from listings.service.payments.provider import ManualPayments, PaymentProvider
+from listings.service.payments.requests import PlanRequests
 from listings.service.sessions import Sessions
 from listings.service.transfer import Transfer
 from listings.service.usage import RequestUsage
@@ -95,6 +96,7 @@ class Services:
         self.activity = Activity(store, clock)
         self.changes = Changes(store, clock, change_days)
         self.payments = Payments(store, payments if payments is not None else ManualPayments(), clock)
+        self.plan_requests = PlanRequests(store, clock)
         self.transfer = Transfer(store, clock)
         self._store = store
         self._market_open = market_open

@@ -82,7 +82,6 @@ def environment(path_prefix: str) -> jinja2.Environment:
     templates.filters |= {
         "age": presentation.format_age,
         "browser": presentation.describe_browser,
-        "code_parts": presentation.split_code,
         "counted": presentation.format_count,
         "date": presentation.format_date,
         "day": presentation.format_day,
@@ -118,6 +117,7 @@ def render(request: Request, template: str, **context: object) -> str:
     member = getattr(request.state, "member", None)
     shared = {
         "base_url": base_url_of(request),
+        "contact": site.services.about.contact,
         "is_open": site.services.sessions.sign_up_open,
         "member": member,
         "plan": site.services.plan,

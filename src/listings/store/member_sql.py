@@ -210,6 +210,18 @@ DELETE FROM refusals WHERE bucket = $1 AND (account_id, moment, request_id) IN (
 RETURNING moment
 """
 
+# Requests for the plan
+
+ADD_PLAN_REQUEST = """
+INSERT INTO plan_requests (account_id, requested_at) VALUES ($1, $2)
+ON CONFLICT (account_id) DO NOTHING
+RETURNING account_id
+"""
+
+GET_PLAN_REQUEST = "SELECT requested_at FROM plan_requests WHERE account_id = $1"
+
+DELETE_PLAN_REQUEST = "DELETE FROM plan_requests WHERE account_id = $1"
+
 # Payments
 
 ADD_PAYMENT = """

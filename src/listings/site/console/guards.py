@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from listings.domain.errors import Problem
 from listings.domain.model import is_plan_active
 from listings.service.sessions import Member
-from listings.site import pages, security, session
+from listings.site import pages, presentation, security, session
 from listings.site.console.listing_search import ACTIONS, describe_bulk_change
 from listings.site.context import site_of
 
@@ -32,6 +32,7 @@ NOTICES: Mapping[str, str] = {
     "password": "Password changed. All other devices were signed out.",
     "session": "The device was signed out.",
     "sessions": "All other devices were signed out.",
+    "plan-requested": "Your request was sent. We will contact you at the email of your account.",
     "revoked": "Key revoked. Requests using it now fail with 401.",
     "created": "Listing created.",
     "saved": "Listing saved.",
@@ -105,7 +106,7 @@ def console_page(
 ) -> Response:
     """Render a console page, which is never cached. A `problem` is shown on it and determines the status."""
     member: Member | None = getattr(request.state, "member", None)
-    flash = session.get_flash(request)
+    flash, now = session.get_flash(request), site_of(request).services.clock()
     response = pages.page(
         request,
         f"console/{template}",
@@ -114,7 +115,8 @@ def console_page(
         problem=problem,
         notice=_notice(flash) if problem is None else None,
         has_plan=member is not None and has_plan(request, member),
-        now=site_of(request).services.clock(),
+        plan_notice=presentation.describe_plan_end(member.account.plan_expires_at, now) if member is not None else "",
+        now=now,
         **context,
     )
     return session.clear_flash(request, response) if flash else response

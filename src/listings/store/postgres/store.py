@@ -50,6 +50,7 @@ from listings.store.scripts.market_index import run_step
 from listings.store.scripts.member_store import ScriptedHistoryStore, ScriptedMemberStore
 from listings.store.scripts.script import Script
 from listings.store.scripts.store import ScriptedAccountStore, ScriptedChangeStore, ScriptedListingStore
+from listings.store.tasks import ScriptedTaskStore
 
 T = TypeVar("T")
 
@@ -102,6 +103,7 @@ class PostgresStore(
     ScriptedAccountStore,
     ScriptedMemberStore,
     ScriptedHistoryStore,
+    ScriptedTaskStore,
 ):
     """Implements `listings.contract.store.Store` on a database that is migrated by `postgres.migrate.migrate`."""
 

@@ -133,7 +133,12 @@ def erase(account_id: int, name: str, email: str, now: int) -> Script[None]:
     """Delete an account's personal data, disable it and revoke its keys."""
     yield Query(member_sql.ERASE_ACCOUNT, (account_id, name, email, now))
     yield Query(member_sql.ERASE_KEYS, (account_id, name, now))
-    for statement in (member_sql.DELETE_MEMBER, member_sql.DELETE_INVITATIONS, member_sql.DELETE_DEVICES):
+    for statement in (
+        member_sql.DELETE_MEMBER,
+        member_sql.DELETE_INVITATIONS,
+        member_sql.DELETE_DEVICES,
+        member_sql.DELETE_PLAN_REQUEST,
+    ):
         yield Query(statement, (account_id,))
     yield Query(member_sql.DELETE_SESSIONS, (account_id, _NO_HANDLE))
     partition = (bucket_of(account_id), account_id)

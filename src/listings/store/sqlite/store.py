@@ -57,6 +57,7 @@ from listings.store.sqlite.rows import run_script
 from listings.store.sqlite.snapshot_reads import SnapshotReads
 from listings.store.sqlite.write_lock import VersionedCache
 from listings.store.sqlite.writer import OnBatch, Operation, T, Writer
+from listings.store.tasks import ScriptedTaskStore
 
 _FIND_CALLER = sql.to_sqlite(sql.FIND_CALLER)
 _LIST_LISTINGS = sql.to_sqlite(sql.LIST_LISTINGS)
@@ -71,7 +72,12 @@ _ONE_WRITE = 2  # how far one write, of any process, raises the lock's write cou
 
 
 class SqliteStore(
-    ScriptedListingStore, ScriptedChangeStore, ScriptedAccountStore, ScriptedMemberStore, ScriptedHistoryStore
+    ScriptedListingStore,
+    ScriptedChangeStore,
+    ScriptedAccountStore,
+    ScriptedMemberStore,
+    ScriptedHistoryStore,
+    ScriptedTaskStore,
 ):
     """`listings.contract.store.Store` on a file that `migrate.migrate` has created."""
 

@@ -95,6 +95,8 @@ TABLES = (
     Table("invitations", ("digest", "account_id", "created_at", "expires_at"), keys=1),
     Table("sign_in_attempts", ("subject", "started_at", "count"), keys=1),
     Table("sign_in_devices", ("account_id", "digest", "used_at"), keys=2),
+    Table("plan_requests", ("account_id", "requested_at"), keys=1),
+    Table("periodic_tasks", ("name", "started_at"), keys=1),
     Table("payments", ("provider", "payment_id", "account_id", "months", "plan_expires_at", "received_at"), keys=2),
     Table(
         "activity",
