@@ -41,6 +41,7 @@ SELECT create_reference_table('sign_in_attempts');
 SELECT create_reference_table('sign_in_devices');
 SELECT create_reference_table('plan_requests');
 SELECT create_reference_table('periodic_tasks');
+SELECT create_reference_table('mails');
 SELECT create_reference_table('payments');
 
 -- All rows of a bucket are in one shard, so that each query of the service needs only one shard.
@@ -69,6 +70,7 @@ SELECT truncate_local_data_after_distributing_table('listings');
 SELECT truncate_local_data_after_distributing_table('listing_ids');
 SELECT truncate_local_data_after_distributing_table('account_state');
 SELECT truncate_local_data_after_distributing_table('payments');
+SELECT truncate_local_data_after_distributing_table('mails');
 SELECT truncate_local_data_after_distributing_table('periodic_tasks');
 SELECT truncate_local_data_after_distributing_table('plan_requests');
 SELECT truncate_local_data_after_distributing_table('sign_in_devices');

@@ -47,6 +47,7 @@ _TABLES = (
     "sign_in_devices",
     "plan_requests",
     "periodic_tasks",
+    "mails",
     "payments",
     "account_state",
     "api_keys",

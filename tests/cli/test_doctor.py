@@ -35,6 +35,7 @@ CHECKS = [
     "schema",
     "stored times",
     "plan requests",
+    "mail",
     "file rights",
     "folder rights",
     "owner",

@@ -230,7 +230,7 @@ def test_sign_in_pages_and_a_new_account_are_accessible(browser: Browser, deploy
     deployment.run_command("account", "create", "--name", "Moa", "--email", "moa@example.com")
     token = deployment.service.run(lambda services: services.invitations.create("moa@example.com"))
     with visit(browser, deployment.service.base_url) as seen:
-        pages = ("/sign-in", "/sign-up", f"/invitations/{token}")
+        pages = ("/sign-in", "/sign-up", "/reset-password", f"/invitations/{token}")
         found = [one for path in pages for one in find_violations(seen.open(path), path)]
         seen.open("/sign-in").get_by_label("Email").fill("x@example.com")
         seen.page.get_by_label("Password").fill("wrong password")

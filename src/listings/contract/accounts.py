@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from listings.contract.history import Actor
+from listings.contract.mail import NewMail
 from listings.domain.model import Account, ApiKey, Caller, KeyAccess
 
 AccountChange: TypeAlias = Mapping[str, str | int | None]
@@ -25,10 +26,11 @@ class NewKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rotation(NamedTuple):
-    """The key that replaces another one, and the Unix time at which the old key expires."""
+    """The key that replaces another one, the Unix time at which the old key expires, and a mail about it."""
 
     new: NewKey
     old_expires_at: int
+    mail: NewMail | None = None
 
 
 class PlanRequest(NamedTuple):
@@ -66,8 +68,11 @@ class AccountStore(Protocol):
         answers the account's request for the plan, which is deleted.
         """
 
-    async def add_plan_request(self, account_id: int, requested_at: int) -> bool:
-        """Store that an existing account requests the plan. Return False if it has already requested it."""
+    async def add_plan_request(self, account_id: int, requested_at: int, mail: NewMail | None = None) -> bool:
+        """Store that an existing account requests the plan, and queue the mail.
+
+        Return False and store nothing if it has already requested it.
+        """
 
     async def get_plan_request(self, account_id: int) -> int | None:
         """Return the Unix time at which the account requested the plan, or None if no request is open."""
@@ -91,8 +96,11 @@ class KeyStore(Protocol):
         Revoked and expired keys are included.
         """
 
-    async def add_key(self, new: NewKey, actor: Actor | None = None) -> ApiKey | None:
-        """Store a key of an existing account. Return None and store nothing if the digest is taken."""
+    async def add_key(self, new: NewKey, actor: Actor | None = None, mail: NewMail | None = None) -> ApiKey | None:
+        """Store a key of an existing account, and queue the mail.
+
+        Return None and store nothing if the digest is taken.
+        """
 
     async def list_keys(self, account_id: int) -> list[ApiKey]:
         """Return the account's keys in order of their ids, including revoked and expired ones."""

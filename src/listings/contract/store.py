@@ -8,6 +8,7 @@ from listings.contract.freshness import Freshness
 from listings.contract.history import HistoryStore
 from listings.contract.imports import ImportStore
 from listings.contract.listings import ListingStore
+from listings.contract.mail import MailStore
 from listings.contract.market import MarketStore
 from listings.contract.members import MemberStore
 from listings.contract.tasks import TaskStore
@@ -22,6 +23,7 @@ class Store(
     KeyStore,
     MemberStore,
     HistoryStore,
+    MailStore,
     TaskStore,
     Freshness,
     Protocol,

@@ -93,6 +93,8 @@ WHERE i.digest = $1 AND i.expires_at > $2
 
 ACCEPT_INVITATION = "DELETE FROM invitations WHERE digest = $1 AND expires_at > $2 RETURNING account_id"
 
+DELETE_EXPIRED_INVITATIONS = "DELETE FROM invitations WHERE account_id = $1 AND expires_at <= $2"
+
 DELETE_INVITATIONS = "DELETE FROM invitations WHERE account_id = $1"
 
 ERASE_ACCOUNT = """

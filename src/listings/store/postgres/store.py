@@ -33,6 +33,7 @@ from listings.domain.model import (
     bucket_of,
 )
 from listings.store import change_sql, member_sql, sql
+from listings.store.mail_queue import ScriptedMailStore
 from listings.store.market_entries import LIST_FACETS
 from listings.store.migrations import APPLIED, build_older_schema_problem
 from listings.store.postgres import citus, errors, market, market_index, migrate, writes
@@ -103,6 +104,7 @@ class PostgresStore(
     ScriptedAccountStore,
     ScriptedMemberStore,
     ScriptedHistoryStore,
+    ScriptedMailStore,
     ScriptedTaskStore,
 ):
     """Implements `listings.contract.store.Store` on a database that is migrated by `postgres.migrate.migrate`."""

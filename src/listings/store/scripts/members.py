@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from msgspec.structs import astuple
 
 from listings.contract.history import CONSOLE, Actor
+from listings.contract.mail import NewMail
 from listings.contract.members import AttemptLimit, NewSession, Session, SessionCutoffs
 from listings.domain.model import Account, bucket_of
-from listings.store import change_sql, member_sql, sql
+from listings.store import change_sql, mail_queue, member_sql, sql
 from listings.store.mapping import Row
 from listings.store.scripts import accounts
 from listings.store.scripts.audit import record_event
@@ -43,13 +44,14 @@ def _set_password(account_id: int, password: str, actor: Actor, keep: str | None
     yield from record_event(account_id, actor, "password_changed")
 
 
-def add_session(account_id: int, new: NewSession, password: str) -> Script[bool]:
+def add_session(account_id: int, new: NewSession, password: str, mail: NewMail | None) -> Script[bool]:
     """Store a session, unless the account was disabled or the password changed in the meantime."""
     rows = yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)
     if Account(*rows[0]).disabled_at is not None or not (yield from _is_password(account_id, password)):
         return False
     yield Query(member_sql.ADD_SESSION, (account_id, *astuple(new)))
     yield from record_event(account_id, Actor(CONSOLE, new.created_at), "signed_in")
+    yield from mail_queue.add(mail)
     return True
 
 
@@ -112,9 +114,12 @@ def purge_attempts(oldest: int, now: int) -> Script[None]:
     yield Query(member_sql.PURGE_FUTURE_ATTEMPTS, (now,))
 
 
-def add_invitation(account_id: int, digest: bytes, created_at: int, expires_at: int) -> Script[None]:
-    """Store an invitation, which replaces all earlier ones of the account."""
-    yield Query(member_sql.DELETE_INVITATIONS, (account_id,))
+def add_invitation(account_id: int, digest: bytes, created_at: int, expires_at: int, *, replaces: bool) -> Script[None]:
+    """Store an invitation and delete the account's expired ones, or if `replaces`, all earlier ones."""
+    if replaces:
+        yield Query(member_sql.DELETE_INVITATIONS, (account_id,))
+    else:
+        yield Query(member_sql.DELETE_EXPIRED_INVITATIONS, (account_id, created_at))
     yield Query(member_sql.ADD_INVITATION, (account_id, digest, created_at, expires_at))
 
 
@@ -131,6 +136,7 @@ def accept_invitation(digest: bytes, password: str, now: int) -> Script[Account 
 
 def erase(account_id: int, name: str, email: str, now: int) -> Script[None]:
     """Delete an account's personal data, disable it and revoke its keys."""
+    yield Query(mail_queue.ERASE_MAILS, (account_id,))  # while the account still has its address
     yield Query(member_sql.ERASE_ACCOUNT, (account_id, name, email, now))
     yield Query(member_sql.ERASE_KEYS, (account_id, name, now))
     for statement in (

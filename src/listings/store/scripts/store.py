@@ -11,6 +11,7 @@ from listings.contract.changes import ChangePage, ChangePosition, EditState, Lis
 from listings.contract.history import Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, RowOutcome
 from listings.contract.listings import Batch, Decide, IdempotencyRecord, StepResult
+from listings.contract.mail import NewMail
 from listings.domain.account_limits import AccountLimits
 from listings.domain.model import Account, ApiKey, Listing, ListingCounts, MarketFacets, SitemapEntry
 from listings.store import change_reads, change_sql, member_sql, sql
@@ -45,9 +46,8 @@ class ScriptedAccountStore(ScriptedStore):
     ) -> Account | None:
         return await self._run_script(lambda: accounts.change(account_id, decide, actor), changes_callers=True)
 
-    async def add_plan_request(self, account_id: int, requested_at: int) -> bool:
-        add = partial(run_query, member_sql.ADD_PLAN_REQUEST, account_id, requested_at)
-        return bool(await self._run_script(add))
+    async def add_plan_request(self, account_id: int, requested_at: int, mail: NewMail | None = None) -> bool:
+        return await self._run_script(lambda: accounts.add_plan_request(account_id, requested_at, mail))
 
     async def get_plan_request(self, account_id: int) -> int | None:
         rows = await self._fetch(member_sql.GET_PLAN_REQUEST, account_id)
@@ -59,8 +59,8 @@ class ScriptedAccountStore(ScriptedStore):
     async def list_plan_requests(self) -> list[PlanRequest]:
         return [PlanRequest(Account(*row[1:]), row[0]) for row in await self._fetch(LIST_PLAN_REQUESTS)]
 
-    async def add_key(self, new: NewKey, actor: Actor | None = None) -> ApiKey | None:
-        return await self._run_script(lambda: keys.add(new, actor))
+    async def add_key(self, new: NewKey, actor: Actor | None = None, mail: NewMail | None = None) -> ApiKey | None:
+        return await self._run_script(lambda: keys.add(new, actor, mail))
 
     async def list_keys(self, account_id: int) -> list[ApiKey]:
         return [ApiKey(*row) for row in await self._fetch(sql.LIST_KEYS, account_id)]

@@ -31,6 +31,7 @@ from listings.domain.model import (
     bucket_of,
 )
 from listings.store import sql
+from listings.store.mail_queue import ScriptedMailStore
 from listings.store.mapping import Partition, Row, build_listing
 from listings.store.scripts.listings import Added
 from listings.store.scripts.market_index import run_step
@@ -77,6 +78,7 @@ class SqliteStore(
     ScriptedAccountStore,
     ScriptedMemberStore,
     ScriptedHistoryStore,
+    ScriptedMailStore,
     ScriptedTaskStore,
 ):
     """`listings.contract.store.Store` on a file that `migrate.migrate` has created."""

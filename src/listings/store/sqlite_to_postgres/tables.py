@@ -96,6 +96,11 @@ TABLES = (
     Table("sign_in_attempts", ("subject", "started_at", "count"), keys=1),
     Table("sign_in_devices", ("account_id", "digest", "used_at"), keys=2),
     Table("plan_requests", ("account_id", "requested_at"), keys=1),
+    Table(
+        "mails",
+        ("id", "kind", "recipient", "account_id", "detail", "created_at", "next_at", "attempts"),
+        keys=1,
+    ),
     Table("periodic_tasks", ("name", "started_at"), keys=1),
     Table("payments", ("provider", "payment_id", "account_id", "months", "plan_expires_at", "received_at"), keys=2),
     Table(

@@ -1,0 +1,60 @@
+"""The queue of mail: guarantees of every store (`listings.contract.mail.MailStore`)."""
+
+from listings.contract.accounts import NewKey
+from listings.contract.mail import NewMail, QueuedMail
+from listings.contract.store import Store
+from listings.domain.model import Account
+from tests.conformance.conftest import Run
+
+
+def build_mail(account: Account, number: int = 1) -> NewMail:
+    return NewMail(f"mail{number}", "key_created", account.email, account.id, "{}", 1_000 + number)
+
+
+def test_a_mail_is_due_until_it_is_deleted(store: Store, run: Run, account: Account) -> None:
+    mail = build_mail(account)
+    run(store.add_mail(mail))
+    assert run(store.claim_mail(1_000, 1_100)) is None
+    assert run(store.claim_mail(1_001, 1_100)) == QueuedMail(mail, 1)
+    assert run(store.claim_mail(1_099, 1_200)) is None
+    assert run(store.claim_mail(1_100, 1_200)) == QueuedMail(mail, 2)
+    run(store.delete_mail(mail.id))
+    assert run(store.claim_mail(2_000, 2_100)) is None
+
+
+def test_the_mail_that_is_due_the_longest_comes_first(store: Store, run: Run, account: Account) -> None:
+    for number in (3, 1, 2):
+        run(store.add_mail(build_mail(account, number)))
+    run(store.postpone_mail("mail1", 1_500))
+    claimed = [run(store.claim_mail(2_000, 3_000)) for _ in range(4)]
+    assert [it and it.mail.id for it in claimed] == ["mail2", "mail3", "mail1", None]
+
+
+def test_a_mail_that_was_given_up_is_purged_by_its_age(store: Store, run: Run, account: Account) -> None:
+    run(store.add_mail(build_mail(account)))
+    run(store.postpone_mail("mail1", None))
+    assert run(store.claim_mail(5_000, 6_000)) is None
+    run(store.purge_mails(1_001))
+    run(store.postpone_mail("mail1", 5_000))
+    assert run(store.claim_mail(5_000, 6_000)) is not None
+    run(store.postpone_mail("mail1", None))
+    run(store.purge_mails(1_002))
+    run(store.postpone_mail("mail1", 5_000))
+    assert run(store.claim_mail(5_000, 6_000)) is None
+
+
+def test_a_mail_is_queued_with_its_cause_or_not_at_all(store: Store, run: Run, account: Account) -> None:
+    new = NewKey(account_id=account.id, name="k", digest=b"d" * 32, hint="lst_…", created_at=1_000)
+    assert run(store.add_key(new, None, build_mail(account, 1)))
+    assert run(store.add_key(new, None, build_mail(account, 2))) is None
+    assert run(store.add_plan_request(account.id, 1_000, build_mail(account, 3)))
+    assert not run(store.add_plan_request(account.id, 1_000, build_mail(account, 4)))
+    claimed = [run(store.claim_mail(2_000, 3_000)) for _ in range(3)]
+    assert [it and it.mail.id for it in claimed] == ["mail1", "mail3", None]
+
+
+def test_erasing_an_account_deletes_its_mail(store: Store, run: Run, account: Account) -> None:
+    run(store.add_mail(build_mail(account)))
+    run(store.add_mail(NewMail("mail2", "password_reset", account.email, None, "{}", 1_000)))
+    run(store.erase_account(account.id, "Erased", "erased@example.invalid", 2_000))
+    assert run(store.claim_mail(2_000, 3_000)) is None
