@@ -8,7 +8,6 @@ from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
-from urllib.parse import urlsplit
 
 from listings.contract.rate_limiter import RateLimiter
 from listings.domain.account_limits import UNLIMITED, AccountLimits
@@ -238,8 +237,7 @@ def build_mail_server(settings: Settings) -> SmtpServer | None:
     for setting, value in (("LISTINGS_MAIL_FROM", settings.mail_from), ("LISTINGS_BASE_URL", settings.base_url)):
         if not value:
             raise Problem("invalid_setting", f"LISTINGS_SMTP_URL is set, which needs {setting}: set it")
-    local_host = urlsplit(settings.base_url).hostname or ""
-    return SmtpServer(**settings.smtp_url._asdict(), sender=settings.mail_from, local_host=local_host)
+    return SmtpServer(**settings.smtp_url._asdict(), sender=settings.mail_from, base_url=settings.base_url)
 
 
 def _build_limiter(settings: Settings, database_id: str, metrics: "Metrics | None") -> RateLimiter | None:

@@ -2,7 +2,14 @@
 
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-MailKind: TypeAlias = Literal["key_created", "new_sign_in", "password_reset", "plan_request"]
+MailKind: TypeAlias = Literal[
+    "confirm_email",
+    "email_changed",
+    "key_created",
+    "new_sign_in",
+    "password_reset",
+    "plan_request",
+]
 
 
 class NewMail(NamedTuple):

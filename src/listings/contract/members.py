@@ -57,8 +57,10 @@ class AttemptLimit(NamedTuple):
 class MemberStore(Protocol):
     """Stores members, their sessions and invitations, with the guarantees of `contract.store.Store`."""
 
-    async def add_member(self, name: str, email: str, password: str, created_at: int) -> Account | None:
-        """Store an account without a plan, together with its password hash.
+    async def add_member(
+        self, name: str, email: str, password: str, created_at: int, mail: NewMail | None = None
+    ) -> Account | None:
+        """Store an account without a plan, together with its password hash, and queue the mail.
 
         Return None and store nothing if the email address is taken.
         """

@@ -11,6 +11,7 @@ from listings.contract.listings import ListingStore
 from listings.contract.mail import MailStore
 from listings.contract.market import MarketStore
 from listings.contract.members import MemberStore
+from listings.contract.own_account import OwnAccountStore
 from listings.contract.tasks import TaskStore
 
 
@@ -24,6 +25,7 @@ class Store(
     MemberStore,
     HistoryStore,
     MailStore,
+    OwnAccountStore,
     TaskStore,
     Freshness,
     Protocol,

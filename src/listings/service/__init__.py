@@ -29,6 +29,7 @@ from listings.service.mail.smtp import SmtpServer
 from listings.service.maintenance import run_maintenance
 from listings.service.market import Market
 from listings.service.member_keys import MemberKeys
+from listings.service.own_account import OwnAccount
 from listings.service.passwords import Passwords
 from listings.service.payments import Payments
 from listings.service.payments.provider import ManualPayments, PaymentProvider
@@ -99,13 +100,14 @@ class Services:
         self.keys = Keys(store, self.accounts, clock, outbox)
         self.sessions = Sessions(store, passwords, clock, outbox, sign_up_open=sign_up_open)
         self.invitations = Invitations(store, self.accounts, self.sessions, passwords, clock)
+        self.own_account = OwnAccount(store, self.accounts, self.sessions, outbox, clock)
         self.member_keys = MemberKeys(store, self.keys, self.sessions, clock)
         self.usage = RequestUsage(store, limiter, clock)
         self.activity = Activity(store, clock)
         self.changes = Changes(store, clock, change_days)
         self.payments = Payments(store, payments if payments is not None else ManualPayments(), clock)
         self.plan_requests = PlanRequests(store, clock, outbox)
-        self.mailer = Mailer(store, mail_server, clock, about.base_url, on_mail)
+        self.mailer = Mailer(store, mail_server, clock, about.contact, on_mail)
         self.transfer = Transfer(store, clock)
         self._store = store
         self._market_open = market_open

@@ -32,16 +32,18 @@ async def run_maintenance(services: "Services", pause: Pause, *, market_open: bo
         services.activity.purge,
         services.changes.purge,
         services.mailer.purge,
+        services.own_account.erase_closed,
     )
     async with asyncio.TaskGroup() as group:
         group.create_task(
             _repeat(pause, _MAINTENANCE_SECONDS, services.access.write_key_uses, services.usage.write, *purges)
         )
-        group.create_task(_repeat(pause, _REPORT_SECONDS, services.plan_requests.report))
-        group.create_task(_repeat(pause, _MAIL_SECONDS, services.mailer.send_due))
         group.create_task(_repeat(pause, _USAGE_SECONDS, services.usage.write_batch))
         group.create_task(_repeat(pause, _MARKET_SECONDS, services.market.write_views))
         group.create_task(_repeat(pause, _INDEX_SECONDS, services.market.index_accounts))
+        group.create_task(_repeat(pause, _REPORT_SECONDS, services.plan_requests.report))
+        if services.mailer.is_on:
+            group.create_task(_repeat(pause, _MAIL_SECONDS, services.mailer.send_due))
         if services.limiter is not None:
             group.create_task(services.limiter.run_maintenance())
         if market_open:

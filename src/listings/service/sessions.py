@@ -39,6 +39,7 @@ _MAX_DEVICES = 10  # per account
 _MAX_SIGN_UPS_PER_ADDRESS = 10
 _MAX_RESETS_PER_ADDRESS = 10
 _MAX_RESETS = 3  # per email, in an hour
+_MAX_MAILS = 5  # that a member lets us send, in an hour
 _MAX_AGENT_LENGTH = 200
 _IPV6_PREFIX_LENGTH = 64  # providers assign at least this network to one customer
 
@@ -101,7 +102,8 @@ class Sessions:
         validate_password(password, name, email)
         await self._count_attempt([_limit(_MAX_SIGN_UPS_PER_ADDRESS, "sign-up", _find_network(address))])
         hashed = await self._passwords.hash(password)
-        account = await self._store.add_member(name, email, hashed, int(self._clock()))
+        mail = self._outbox.write_to_address("confirm_email", email)
+        account = await self._store.add_member(name, email, hashed, int(self._clock()), mail)
         if account is None:
             raise Problem("email_taken", "An account with this email already exists: sign in instead")
         _log.info("Account %d signed up", account.id)
@@ -216,7 +218,7 @@ class Sessions:
 
         Raises Problem: wrong_credentials, too_many_attempts.
         """
-        await self._check_own_password(member, password)
+        await self.require_password(member, password)
         return await self._renew_session(member)
 
     async def change_password(self, member: Member, old: str, new: str, *, device: str = "") -> str:
@@ -225,7 +227,7 @@ class Sessions:
         Raises Problem: wrong_credentials, too_many_attempts, invalid_request.
         """
         validate_password(new, member.account.name, member.account.email)
-        stored = await self._check_own_password(member, old)
+        stored = await self.require_password(member, old)
         hashed = await self._passwords.hash(new)
         if not await self._store.set_password(member.account.id, stored, hashed, self._by_console(), member.session):
             raise Problem("wrong_credentials", _WRONG_PASSWORD)
@@ -257,12 +259,19 @@ class Sessions:
         )
         await self._store.add_mail(mail)
 
+    async def count_mail(self, member: Member) -> None:
+        """Count a mail that the member lets us send. Raises Problem("too_many_attempts")."""
+        await self._count_attempt([_limit(_MAX_MAILS, "mail", str(member.account.id), _ALL_NETWORKS_SECONDS)])
+
     async def is_password_correct(self, account: Account, password: str) -> bool:
         """Return whether the account has this password. Not limited, so it is only for the operator."""
         return await self._passwords.verify(await self._store.get_password(account.id), password) is not None
 
-    async def _check_own_password(self, member: Member, password: str) -> str:
-        """Return the stored hash of the password. Raises Problem: wrong_credentials, too_many_attempts."""
+    async def require_password(self, member: Member, password: str) -> str:
+        """Check the member's password and return its stored hash.
+
+        Raises Problem: wrong_credentials, too_many_attempts.
+        """
         limit = _limit(_MAX_ATTEMPTS, "member", str(member.account.id))
         with self._passwords.admit():
             await self._count_attempt([limit])

@@ -9,6 +9,7 @@ import msgspec
 from listings.contract.accounts import AccountStore
 from listings.contract.mail import MailStore, NewMail, QueuedMail
 from listings.contract.members import MemberStore
+from listings.contract.own_account import OwnAccountStore
 from listings.domain.model import Account
 from listings.service.mail.smtp import Letter, MailError, SmtpServer, send
 from listings.service.mail.texts import Context, write_text
@@ -19,6 +20,7 @@ _log = logging.getLogger(__name__)
 MailOutcome: TypeAlias = Literal["sent", "failed", "given_up"]
 
 RESET_SECONDS = 3600
+CONFIRMATION_SECONDS = 24 * 3600
 _CLAIM_SECONDS = 300  # if the process dies meanwhile, another one sends the mail after this time
 _FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS = 60, 4 * 3600
 _MAX_AGE_SECONDS = 3 * 24 * 3600
@@ -26,7 +28,7 @@ _GIVEN_UP_SECONDS = 30 * 24 * 3600  # how long `listings doctor` counts a mail t
 _MAX_MAILS = 100  # in one run
 
 
-class _Store(MailStore, AccountStore, MemberStore, Protocol):
+class _Store(MailStore, AccountStore, MemberStore, OwnAccountStore, Protocol):
     pass
 
 
@@ -38,15 +40,21 @@ class Mailer:
         store: _Store,
         server: SmtpServer | None,
         clock: Callable[[], float],
-        base_url: str,
+        contact: str,
         on_outcome: Callable[[MailOutcome], None],
     ) -> None:
         """`server` is None if mail is off. `on_outcome` is called after each attempt."""
         self._store = store
         self._server = server
         self._clock = clock
-        self._base_url = base_url
+        self._base_url = server.base_url if server is not None else ""
+        self._contact = f" at {contact}" if contact else ""
         self._on_outcome = on_outcome
+
+    @property
+    def is_on(self) -> bool:
+        """Whether mail is sent."""
+        return self._server is not None
 
     async def send_due(self) -> None:
         """Send the mail that is due. Several processes may do this: each mail is claimed by one of them."""
@@ -93,7 +101,7 @@ class Mailer:
         if account is None or account.disabled_at is not None:
             return None
         link = await self._create_link(mail, account)
-        context = Context(account, msgspec.json.decode(mail.detail), f"{self._base_url}/console", link)
+        context = Context(account, msgspec.json.decode(mail.detail), f"{self._base_url}/console", self._contact, link)
         return Letter(mail.id, mail.recipient, *write_text(mail.kind, context), mail.created_at)
 
     async def _find_account(self, mail: NewMail) -> Account | None:
@@ -103,8 +111,13 @@ class Mailer:
 
     async def _create_link(self, mail: NewMail, account: Account) -> str:
         """Store a token for a mail with a link, and return the link. Each attempt has a token of its own."""
+        token, now = create_token(), int(self._clock())
+        digest = hash_token(token)
+        if mail.kind == "confirm_email":
+            expires_at = now + CONFIRMATION_SECONDS
+            await self._store.add_email_token(account.id, digest, mail.recipient, now, expires_at)
+            return f"{self._base_url}/confirm-email/{token}"
         if mail.kind != "password_reset":
             return ""
-        token, now = create_token(), int(self._clock())
-        await self._store.add_invitation(account.id, hash_token(token), now, now + RESET_SECONDS, replaces=False)
+        await self._store.add_invitation(account.id, digest, now, now + RESET_SECONDS, replaces=False)
         return f"{self._base_url}/invitations/{token}"

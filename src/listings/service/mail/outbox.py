@@ -18,9 +18,9 @@ class Outbox:
         self._operator = operator
         self._clock = clock
 
-    def write(self, kind: MailKind, account: Account, **detail: str) -> NewMail | None:
-        """Return a mail to the owner of an account."""
-        return self._build(kind, account.email, account.id, detail)
+    def write(self, kind: MailKind, account: Account, recipient: str = "", **detail: str) -> NewMail | None:
+        """Return a mail to the owner of an account, by default at the account's address."""
+        return self._build(kind, recipient or account.email, account.id, detail)
 
     def write_to_address(self, kind: MailKind, address: str) -> NewMail | None:
         """Return a mail to the owner of the account with an address, which is looked up when the mail is sent."""

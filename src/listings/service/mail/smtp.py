@@ -6,6 +6,7 @@ from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import formatdate
 from typing import Literal, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
 
 Security: TypeAlias = Literal["starttls", "tls", "none"]
 
@@ -22,7 +23,7 @@ class MailError(Exception):
 
 
 class SmtpServer(NamedTuple):
-    """An SMTP server and the address from which mail is sent. `local_host` is the name by which we greet the server."""
+    """An SMTP server, the address from which mail is sent, and the public URL, with which links in mail begin."""
 
     host: str
     port: int
@@ -30,7 +31,7 @@ class SmtpServer(NamedTuple):
     user: str
     password: str
     sender: str
-    local_host: str
+    base_url: str
 
 
 class Letter(NamedTuple):
@@ -60,7 +61,7 @@ async def send(server: SmtpServer, letter: Letter) -> None:
             password=server.password or None,
             use_tls=server.security == "tls",
             start_tls=server.security == "starttls",
-            local_hostname=server.local_host,
+            local_hostname=urlsplit(server.base_url).hostname,
             timeout=_TIMEOUT_SECONDS,
         )
     except (SMTPRecipientsRefused, SMTPRecipientRefused, SMTPDataError) as refusal:

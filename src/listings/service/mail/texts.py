@@ -20,12 +20,34 @@ class Context(NamedTuple):
     account: Account
     detail: Mapping[str, str]
     console: str
+    contact: str  # such as " at help@market.example", or empty
     link: str = ""
 
 
 def write_text(kind: MailKind, context: Context) -> Text:
     """Return the text of a mail."""
     return _TEXTS[kind](context)
+
+
+def _write_confirm_email(context: Context) -> Text:
+    return Text(
+        "Confirm your email address",
+        f"""Confirm within a day that this is the email address of the account "{context.account.name}":
+{context.link}
+
+If you have no such account, ignore this email.
+""",
+    )
+
+
+def _write_email_changed(context: Context) -> Text:
+    return Text(
+        "Your email address was changed",
+        f"""The email address of your account "{context.account.name}" is now {context.detail["email"]}.
+
+If this was not you, contact us immediately{context.contact}.
+""",
+    )
 
 
 def _write_password_reset(context: Context) -> Text:
@@ -76,6 +98,8 @@ listings account plan {account.id} --months 1
 
 
 _TEXTS: Mapping[MailKind, Callable[[Context], Text]] = {
+    "confirm_email": _write_confirm_email,
+    "email_changed": _write_email_changed,
     "key_created": _write_key_created,
     "new_sign_in": _write_new_sign_in,
     "password_reset": _write_password_reset,

@@ -29,6 +29,11 @@ _BULK_CHANGE = re.compile(r"([a-z]+)\.([0-9]+)")
 NOTICES: Mapping[str, str] = {
     "signed-out": "You were signed out and nothing was saved. Sign in and submit the form again.",
     "signed-up": "Welcome! Your account is ready.",
+    "name": "Name saved.",
+    "email": "Email saved.",
+    "email-link": "A link was sent to that address. Open it within a day to confirm the address.",
+    "email-confirmed": "Your email is confirmed.",
+    "account-closed": "Your account is closed. Its data will be erased within minutes.",
     "password": "Password changed. All other devices were signed out.",
     "session": "The device was signed out.",
     "sessions": "All other devices were signed out.",

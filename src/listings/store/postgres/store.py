@@ -36,6 +36,7 @@ from listings.store import change_sql, member_sql, sql
 from listings.store.mail_queue import ScriptedMailStore
 from listings.store.market_entries import LIST_FACETS
 from listings.store.migrations import APPLIED, build_older_schema_problem
+from listings.store.own_account import ScriptedOwnAccountStore
 from listings.store.postgres import citus, errors, market, market_index, migrate, writes
 from listings.store.postgres import search as postgres_search
 from listings.store.postgres.batched_lookups import BatchedLookups
@@ -105,6 +106,7 @@ class PostgresStore(
     ScriptedMemberStore,
     ScriptedHistoryStore,
     ScriptedMailStore,
+    ScriptedOwnAccountStore,
     ScriptedTaskStore,
 ):
     """Implements `listings.contract.store.Store` on a database that is migrated by `postgres.migrate.migrate`."""

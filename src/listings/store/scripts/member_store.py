@@ -28,8 +28,10 @@ T = TypeVar("T")
 class ScriptedMemberStore(ScriptedStore):
     """Implements `MemberStore`."""
 
-    async def add_member(self, name: str, email: str, password: str, created_at: int) -> Account | None:
-        return await self._run_script(lambda: members.add(name, email, password, created_at))
+    async def add_member(
+        self, name: str, email: str, password: str, created_at: int, mail: NewMail | None = None
+    ) -> Account | None:
+        return await self._run_script(lambda: members.add(name, email, password, created_at, mail))
 
     async def get_password(self, account_id: int) -> str | None:
         rows = await self._fetch(member_sql.GET_PASSWORD, account_id)

@@ -8,7 +8,7 @@ from listings.contract.history import CONSOLE, Actor
 from listings.contract.mail import NewMail
 from listings.contract.members import AttemptLimit, NewSession, Session, SessionCutoffs
 from listings.domain.model import Account, bucket_of
-from listings.store import change_sql, mail_queue, member_sql, sql
+from listings.store import change_sql, mail_queue, member_sql, own_account, sql
 from listings.store.mapping import Row
 from listings.store.scripts import accounts
 from listings.store.scripts.audit import record_event
@@ -18,12 +18,13 @@ _SESSION_COLUMNS = len(Session.__struct_fields__)
 _NO_HANDLE = ""  # matches no session
 
 
-def add(name: str, email: str, password: str, created_at: int) -> Script[Account | None]:
+def add(name: str, email: str, password: str, created_at: int, mail: NewMail | None) -> Script[Account | None]:
     """Store an account and its password hash. Return None if the email address is taken."""
     account = yield from accounts.add(name, email, None, created_at)
     if account is not None:
         yield Query(member_sql.SET_PASSWORD, (account.id, password, created_at))
         yield from record_event(account.id, Actor(CONSOLE, created_at), "account_opened")
+        yield from mail_queue.add(mail)
     return account
 
 
@@ -144,6 +145,7 @@ def erase(account_id: int, name: str, email: str, now: int) -> Script[None]:
         member_sql.DELETE_INVITATIONS,
         member_sql.DELETE_DEVICES,
         member_sql.DELETE_PLAN_REQUEST,
+        *own_account.ERASE,
     ):
         yield Query(statement, (account_id,))
     yield Query(member_sql.DELETE_SESSIONS, (account_id, _NO_HANDLE))

@@ -33,6 +33,7 @@ from listings.domain.model import (
 from listings.store import sql
 from listings.store.mail_queue import ScriptedMailStore
 from listings.store.mapping import Partition, Row, build_listing
+from listings.store.own_account import ScriptedOwnAccountStore
 from listings.store.scripts.listings import Added
 from listings.store.scripts.market_index import run_step
 from listings.store.scripts.member_store import ScriptedHistoryStore, ScriptedMemberStore
@@ -79,6 +80,7 @@ class SqliteStore(
     ScriptedMemberStore,
     ScriptedHistoryStore,
     ScriptedMailStore,
+    ScriptedOwnAccountStore,
     ScriptedTaskStore,
 ):
     """`listings.contract.store.Store` on a file that `migrate.migrate` has created."""
