@@ -48,6 +48,7 @@ _TABLES = (
     "plan_requests",
     "periodic_tasks",
     "mails",
+    "plan_reminders",
     "email_tokens",
     "confirmed_emails",
     "closed_accounts",

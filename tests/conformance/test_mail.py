@@ -58,3 +58,23 @@ def test_erasing_an_account_deletes_its_mail(store: Store, run: Run, account: Ac
     run(store.add_mail(NewMail("mail2", "password_reset", account.email, None, "{}", 1_000)))
     run(store.erase_account(account.id, "Erased", "erased@example.invalid", 2_000))
     assert run(store.claim_mail(2_000, 3_000)) is None
+
+
+def test_a_reminder_is_stored_once_for_each_end_and_time(store: Store, run: Run, account: Account) -> None:
+    end = account.plan_expires_at or 0
+
+    def list_accounts(days: int) -> list[Account]:
+        return list(run(store.list_accounts_to_remind(days, end - 1, end, 10)))
+
+    assert run(store.list_accounts_to_remind(14, end, end + 1, 10)) == []
+    assert run(store.list_accounts_to_remind(14, end - 2, end - 1, 10)) == []
+    assert list_accounts(14) == [account]
+    assert run(store.add_plan_reminder(account.id, end, 14, build_mail(account)))
+    assert not run(store.add_plan_reminder(account.id, end, 14, build_mail(account, 2)))
+    assert (list_accounts(14), list_accounts(7)) == ([], [account])
+    assert run(store.add_plan_reminder(account.id, end, 7))
+    assert not run(store.add_plan_reminder(account.id, end, 14))
+    assert run(store.add_plan_reminder(account.id, end + 1, 14))
+    assert [it and it.mail.id for it in (run(store.claim_mail(2_000, 3_000)) for _ in range(2))] == ["mail1", None]
+    run(store.change_account(account.id, lambda _: {"disabled_at": 1}))
+    assert list_accounts(0) == []

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 import pytest
@@ -209,6 +210,28 @@ def test_the_operator_gets_mail_about_a_request_for_the_plan(harness: Harness, m
     send(harness)
     assert mailbox.recipients == ["help@market.example"]
     assert f"listings account plan {account.id} --months 1" in mailbox.text
+
+
+def test_sellers_are_reminded_once_at_each_time_before_the_end_of_the_plan(harness: Harness, mailbox: Mailbox) -> None:
+    add_alice(harness)
+    end = int(harness.clock()) + 30 * DAY
+    harness.run(harness.services.accounts.set_plan(ALICE, end))
+    for _ in range(40 * 4):
+        harness.run(harness.services.plan_reminders.queue())
+        send(harness)
+        harness.clock.advance(DAY // 4)
+    sent = [parsedate_to_datetime(message["Date"]).timestamp() for message in mailbox.messages]
+    assert [(end - moment) / DAY for moment in sent] == [14, 7, 1, 0]
+    assert mailbox.subjects[-2:] == ["Your Business plan ends on 2026-10-21", "Your Business plan has ended"]
+
+
+def test_a_renewed_plan_cancels_its_queued_reminder(harness: Harness, mailbox: Mailbox) -> None:
+    add_alice(harness)
+    harness.run(harness.services.accounts.set_plan(ALICE, int(harness.clock()) + DAY))
+    harness.run(harness.services.plan_reminders.queue())
+    harness.run(harness.services.accounts.extend_plan(ALICE, 1))
+    send(harness)
+    assert mailbox.messages == []
 
 
 def test_an_erased_account_leaves_no_address_in_the_queue(harness: Harness, mailbox: Mailbox) -> None:

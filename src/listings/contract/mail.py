@@ -2,12 +2,15 @@
 
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
+from listings.domain.model import Account
+
 MailKind: TypeAlias = Literal[
     "confirm_email",
     "email_changed",
     "key_created",
     "new_sign_in",
     "password_reset",
+    "plan_reminder",
     "plan_request",
 ]
 
@@ -54,6 +57,20 @@ class MailStore(Protocol):
 
     async def postpone_mail(self, mail_id: str, next_at: int | None) -> None:
         """Set when a mail is due again. None gives it up."""
+
+    async def list_accounts_to_remind(self, days: int, after: int, until: int, count: int) -> list[Account]:
+        """Return at most `count` accounts whose plan ends after `after` and not after `until`.
+
+        Disabled accounts are left out, and those with a reminder of this end that was stored for `days` or fewer days.
+        """
+
+    async def add_plan_reminder(
+        self, account_id: int, plan_expires_at: int, days: int, mail: NewMail | None = None
+    ) -> bool:
+        """Store a reminder of the end of a plan, and queue the mail.
+
+        Return False and store nothing if there is one of this end for `days` or fewer days.
+        """
 
     async def purge_mails(self, oldest: int) -> None:
         """Delete the mails that were queued before `oldest` and given up."""

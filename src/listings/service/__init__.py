@@ -25,6 +25,7 @@ from listings.service.keys import Keys
 from listings.service.listings import Listings, Moderation
 from listings.service.mail import Mailer, MailOutcome
 from listings.service.mail.outbox import Outbox
+from listings.service.mail.reminders import PlanReminders
 from listings.service.mail.smtp import SmtpServer
 from listings.service.maintenance import run_maintenance
 from listings.service.market import Market
@@ -108,6 +109,7 @@ class Services:
         self.payments = Payments(store, payments if payments is not None else ManualPayments(), clock)
         self.plan_requests = PlanRequests(store, clock, outbox)
         self.mailer = Mailer(store, mail_server, clock, about.contact, on_mail)
+        self.plan_reminders = PlanReminders(store, outbox, clock)
         self.transfer = Transfer(store, clock)
         self._store = store
         self._market_open = market_open

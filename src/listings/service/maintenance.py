@@ -32,7 +32,6 @@ async def run_maintenance(services: "Services", pause: Pause, *, market_open: bo
         services.activity.purge,
         services.changes.purge,
         services.mailer.purge,
-        services.own_account.erase_closed,
     )
     async with asyncio.TaskGroup() as group:
         group.create_task(
@@ -41,7 +40,8 @@ async def run_maintenance(services: "Services", pause: Pause, *, market_open: bo
         group.create_task(_repeat(pause, _USAGE_SECONDS, services.usage.write_batch))
         group.create_task(_repeat(pause, _MARKET_SECONDS, services.market.write_views))
         group.create_task(_repeat(pause, _INDEX_SECONDS, services.market.index_accounts))
-        group.create_task(_repeat(pause, _REPORT_SECONDS, services.plan_requests.report))
+        group.create_task(_repeat(pause, _REPORT_SECONDS, services.plan_requests.report, services.plan_reminders.queue))
+        group.create_task(_repeat(pause, _MAINTENANCE_SECONDS, services.own_account.erase_closed))
         if services.mailer.is_on:
             group.create_task(_repeat(pause, _MAIL_SECONDS, services.mailer.send_due))
         if services.limiter is not None:

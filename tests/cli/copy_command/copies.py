@@ -12,7 +12,7 @@ TABLES = (
     *("accounts", "api_keys", "account_state", "listing_ids", "listings", "idempotency", "imports", "view_salts"),
     *("members", "sessions", "invitations", "sign_in_attempts", "payments", "activity", "changes", "usage_hours"),
     *("refusals", "sign_in_devices", "plan_requests", "periodic_tasks", "mails", "email_tokens", "confirmed_emails"),
-    *("closed_accounts", "views", "database_id"),
+    *("closed_accounts", "plan_reminders", "views", "database_id"),
 )
 MARKET_COLUMNS = {"marketed", "market_version"}  # the state of the market index, which is not copied
 FLAGS = {"is_active", "indexed", "new_ids"}
@@ -140,6 +140,7 @@ def add_rows(source: Source) -> None:
         f"INSERT INTO email_tokens VALUES (randomblob(32), {bob}, 'ü@x', 1), (randomblob(32), {bob}, 'b@x', 2)",
         f"INSERT INTO confirmed_emails VALUES ({bob}, 'ü@x', 1), ({charlie}, 'c@x', 2)",
         f"INSERT INTO closed_accounts VALUES ({charlie}, 1)",
+        f"INSERT INTO plan_reminders VALUES ({bob}, 1, 14), ({charlie}, 2, 0)",
         "INSERT INTO periodic_tasks VALUES ('daily report', 1)",
         f"INSERT INTO payments VALUES ('stripe', 'cs_1', {bob}, 1, 2, 3), ('manual', 'ü', {bob}, 1, 2, 3)",
         f"INSERT INTO activity VALUES ({bob}, {bob}, 900, 0, 1, -1, 'updated', 7, '{{}}')",

@@ -1,7 +1,7 @@
 """Send the queued mail in the background, and try again until it succeeds or three days have passed."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
@@ -98,10 +98,12 @@ class Mailer:
     async def _write(self, mail: NewMail) -> Letter | None:
         """Return the mail with its text, or None if it is no longer needed."""
         account = await self._find_account(mail)
-        if account is None or account.disabled_at is not None:
+        detail = msgspec.json.decode(mail.detail)
+        if account is None or account.disabled_at is not None or _is_outdated(detail, account):
             return None
         link = await self._create_link(mail, account)
-        context = Context(account, msgspec.json.decode(mail.detail), f"{self._base_url}/console", self._contact, link)
+        console, now = f"{self._base_url}/console", int(self._clock())
+        context = Context(account, detail, console, now, self._contact, link)
         return Letter(mail.id, mail.recipient, *write_text(mail.kind, context), mail.created_at)
 
     async def _find_account(self, mail: NewMail) -> Account | None:
@@ -121,3 +123,8 @@ class Mailer:
             return ""
         await self._store.add_invitation(account.id, digest, now, now + RESET_SECONDS, replaces=False)
         return f"{self._base_url}/invitations/{token}"
+
+
+def _is_outdated(detail: Mapping[str, str], account: Account) -> bool:
+    """Return whether a mail is about an earlier end of the account's plan."""
+    return detail.get("plan_expires_at", str(account.plan_expires_at)) != str(account.plan_expires_at)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from listings.contract.mail import MailKind
 from listings.domain.model import Account
+from listings.domain.timestamps import format_timestamp
 
 
 class Text(NamedTuple):
@@ -20,6 +21,7 @@ class Context(NamedTuple):
     account: Account
     detail: Mapping[str, str]
     console: str
+    now: int
     contact: str  # such as " at help@market.example", or empty
     link: str = ""
 
@@ -85,6 +87,28 @@ If this was not you, change your password, which signs out all other devices:
     )
 
 
+def _write_plan_reminder(context: Context) -> Text:
+    end = context.account.plan_expires_at or 0
+    day = format_timestamp(end).partition(" ")[0]
+    if end <= context.now:
+        return Text(
+            "Your Business plan has ended",
+            f"""Your Business plan ended on {day}. Your live listings stay up, and your API keys are paused.
+
+Renew your plan:
+{context.console}/plan
+""",
+        )
+    return Text(
+        f"Your Business plan ends on {day}",
+        f"""Your Business plan ends on {day}. After that, your live listings stay up, but your API keys are paused.
+
+Renew your plan:
+{context.console}/plan
+""",
+    )
+
+
 def _write_plan_request(context: Context) -> Text:
     account = context.account
     return Text(
@@ -103,5 +127,6 @@ _TEXTS: Mapping[MailKind, Callable[[Context], Text]] = {
     "key_created": _write_key_created,
     "new_sign_in": _write_new_sign_in,
     "password_reset": _write_password_reset,
+    "plan_reminder": _write_plan_reminder,
     "plan_request": _write_plan_request,
 }

@@ -145,6 +145,7 @@ def erase(account_id: int, name: str, email: str, now: int) -> Script[None]:
         member_sql.DELETE_INVITATIONS,
         member_sql.DELETE_DEVICES,
         member_sql.DELETE_PLAN_REQUEST,
+        mail_queue.DELETE_PLAN_REMINDER,
         *own_account.ERASE,
     ):
         yield Query(statement, (account_id,))

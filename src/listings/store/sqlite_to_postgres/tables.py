@@ -104,6 +104,7 @@ TABLES = (
     Table("email_tokens", ("digest", "account_id", "email", "expires_at"), keys=1),
     Table("confirmed_emails", ("account_id", "email", "confirmed_at"), keys=1),
     Table("closed_accounts", ("account_id", "closed_at"), keys=1),
+    Table("plan_reminders", ("account_id", "plan_expires_at", "days"), keys=1),
     Table("periodic_tasks", ("name", "started_at"), keys=1),
     Table("payments", ("provider", "payment_id", "account_id", "months", "plan_expires_at", "received_at"), keys=2),
     Table(
