@@ -1,5 +1,7 @@
 """The queue of mail: guarantees of every store (`listings.contract.mail.MailStore`)."""
 
+import asyncio
+
 from listings.contract.accounts import NewKey
 from listings.contract.mail import NewMail, QueuedMail
 from listings.contract.store import Store
@@ -20,6 +22,17 @@ def test_a_mail_is_due_until_it_is_deleted(store: Store, run: Run, account: Acco
     assert run(store.claim_mail(1_100, 1_200)) == QueuedMail(mail, 2)
     run(store.delete_mail(mail.id))
     assert run(store.claim_mail(2_000, 2_100)) is None
+
+
+def test_concurrent_callers_never_claim_the_same_mail(store: Store, run: Run, account: Account) -> None:
+    async def claim_all() -> list[QueuedMail | None]:
+        return await asyncio.gather(*(store.claim_mail(2_000, 3_000) for _ in range(8)))
+
+    for number in range(4):
+        run(store.add_mail(build_mail(account, number)))
+    ids = [it.mail.id for it in run(claim_all()) if it is not None]
+    assert ids
+    assert len(ids) == len(set(ids))
 
 
 def test_the_mail_that_is_due_the_longest_comes_first(store: Store, run: Run, account: Account) -> None:

@@ -4,13 +4,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from listings.domain.errors import Problem
 from listings.wiring import build_mail_server
 from tests.certificates import create_certificate
-from tests.harness import Harness, cheap_passwords, load_test_settings, unused_port
+from tests.cli.crowds import until
+from tests.harness import Harness, RunningService, cheap_passwords, load_test_settings, unused_port
 from tests.mail_server import Mailbox, mail_flags, run_mail_server
 
 HOUR, DAY = 3600, 24 * 3600
@@ -116,6 +118,14 @@ def test_mail_waits_while_the_server_is_unreachable(tmp_path: Path) -> None:
         harness.clock.advance(HOUR)
         send(harness)
         assert mailbox.subjects == ["Set a new password"]
+
+
+def test_a_running_service_sends_mail_by_itself(tmp_path: Path, mailbox: Mailbox) -> None:
+    flags: dict[str, Any] = {**mail_flags(mailbox)}
+    with RunningService(tmp_path, **flags) as service:
+        service.run(lambda services: services.accounts.add("Alice", ALICE, None))
+        service.run(lambda services: services.sessions.request_reset(ALICE, "192.0.2.1"))
+        assert until(lambda: bool(mailbox.messages))
 
 
 def test_mail_is_sent_over_tls_with_a_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,7 +175,7 @@ def list_paths(seen: Visit) -> list[str]:
     page = seen.open("/console/listings")
     listings = [link.get_attribute("href") or "" for link in page.locator("tbody th a").all()]
     found = ("", "/keys", "/usage", "/plan", "/listings", "/listings?q=none", "/listings/new", "/import", "/activity")
-    return [*(f"/console{path}" for path in (*found, "/account", "/nothing")), keys[0], listings[0]]
+    return [*(f"/console{path}" for path in (*found, "/account", "/account/close", "/nothing")), keys[0], listings[0]]
 
 
 def submit_forms(seen: Visit, listing: str) -> Iterator[str]:

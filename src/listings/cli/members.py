@@ -127,7 +127,7 @@ def export(account: str, file: Path, *, force: bool) -> None:
 
 async def _write(services: Services, owner: Account, target: BinaryIO) -> None:
     """Write each row as it is read, so that memory does not grow with the account."""
-    target.write(b'{"account":' + msgspec.json.encode(status_data(owner)))
+    target.write(b'{"account":' + msgspec.json.encode(await _account_data(services, owner)))
     for name, rows in _sections(services, owner).items():
         target.write(b',\n"%b":[' % name.encode())
         separator = b""
@@ -136,6 +136,15 @@ async def _write(services: Services, owner: Account, target: BinaryIO) -> None:
             separator = b",\n"
         target.write(b"]")
     target.write(b"}\n")
+
+
+async def _account_data(services: Services, owner: Account) -> Mapping[str, object]:
+    requested_at = await services.plan_requests.find(owner)
+    return {
+        **status_data(owner),
+        "plan_requested_at": timestamps.format_timestamp(requested_at) if requested_at is not None else None,
+        "email_confirmed": await services.own_account.is_email_confirmed(owner),
+    }
 
 
 def _sections(services: Services, owner: Account) -> Mapping[str, Callable[[], AsyncIterator[Any]]]:

@@ -49,7 +49,7 @@ class MailStore(Protocol):
     async def claim_mail(self, now: int, retry_at: int) -> QueuedMail | None:
         """Return the mail that has been due the longest, or None. It is due again at `retry_at`, unless it is deleted.
 
-        Concurrent callers receive different mails.
+        Concurrent callers never receive the same mail: some may receive None.
         """
 
     async def delete_mail(self, mail_id: str) -> None:
