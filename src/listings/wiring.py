@@ -16,7 +16,7 @@ from listings.domain.plan import PlanTerms
 from listings.ratelimit.mapped import MappedLimiter
 from listings.ratelimit.memory import MemoryLimiter
 from listings.service import ServiceInfo, Services
-from listings.service.mail.smtp import SmtpServer
+from listings.service.mail.server import SmtpServer
 from listings.service.payments.provider import PaymentProvider
 from listings.settings import RedisAddress, Settings
 from listings.store.sqlite.store import SqliteStore

@@ -96,6 +96,14 @@ def test_a_mail_is_given_up_after_three_days(
     assert mailbox.messages == []
 
 
+def test_a_mail_that_waited_for_three_days_is_not_sent(harness: Harness, mailbox: Mailbox) -> None:
+    add_alice(harness)
+    request_reset(harness)
+    harness.clock.advance(3 * DAY + 1)
+    send(harness)
+    assert mailbox.messages == []
+
+
 def test_a_mail_that_the_server_rejects_is_given_up_immediately(
     harness: Harness, mailbox: Mailbox, caplog: pytest.LogCaptureFixture
 ) -> None:

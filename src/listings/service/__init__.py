@@ -26,7 +26,7 @@ from listings.service.listings import Listings, Moderation
 from listings.service.mail import Mailer, MailOutcome
 from listings.service.mail.outbox import Outbox
 from listings.service.mail.reminders import PlanReminders
-from listings.service.mail.smtp import SmtpServer
+from listings.service.mail.server import SmtpServer
 from listings.service.maintenance import run_maintenance
 from listings.service.market import Market
 from listings.service.member_keys import MemberKeys

@@ -11,7 +11,7 @@ from listings.contract.mail import MailStore, NewMail, QueuedMail
 from listings.contract.members import MemberStore
 from listings.contract.own_account import OwnAccountStore
 from listings.domain.model import Account
-from listings.service.mail.smtp import Letter, MailError, SmtpServer, send
+from listings.service.mail.server import Letter, MailError, SmtpServer
 from listings.service.mail.texts import Context, write_text
 from listings.service.tokens import create_token, hash_token
 
@@ -72,8 +72,12 @@ class Mailer:
         await self._store.purge_mails(int(self._clock()) - _GIVEN_UP_SECONDS)
 
     async def _process(self, server: SmtpServer, queued: QueuedMail) -> None:
+        from listings.service.mail.smtp import send  # noqa: PLC0415 - few processes send mail
+
         mail = queued.mail
         try:
+            if self._clock() > mail.created_at + _MAX_AGE_SECONDS:
+                raise MailError("it is too old", is_permanent=True)  # noqa: TRY301 - handled like other failures
             letter = await self._write(mail)
             if letter is not None:
                 await send(server, letter)
