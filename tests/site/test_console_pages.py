@@ -205,7 +205,7 @@ def test_a_seller_requests_the_plan_from_the_operator(harness: Harness) -> None:
 def test_every_page_shows_that_the_plan_ends_soon_or_has_ended(harness: Harness) -> None:
     tab = open_console(harness, months=1)
     harness.clock.advance(5 * DAY)
-    assert "ends" not in tab.sign_in("alice@example.com").get("/console/account").text
+    assert "plan ends" not in tab.sign_in("alice@example.com").get("/console/account").text
     for days, text in (
         (12, "Your Business plan ends in 13 days, on 22 Oct 2026. Renew your plan"),
         (12.5, "Your Business plan ends within a day, on 22 Oct 2026."),

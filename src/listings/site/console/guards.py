@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from listings.domain.errors import Problem
 from listings.domain.model import is_plan_active
 from listings.service.sessions import Member
-from listings.site import pages, presentation, security, session
+from listings.site import pages, security, session
 from listings.site.console.listing_search import ACTIONS, describe_bulk_change
 from listings.site.context import site_of
 
@@ -111,7 +111,7 @@ def console_page(
 ) -> Response:
     """Render a console page, which is never cached. A `problem` is shown on it and determines the status."""
     member: Member | None = getattr(request.state, "member", None)
-    flash, now = session.get_flash(request), site_of(request).services.clock()
+    flash = session.get_flash(request)
     response = pages.page(
         request,
         f"console/{template}",
@@ -120,8 +120,7 @@ def console_page(
         problem=problem,
         notice=_notice(flash) if problem is None else None,
         has_plan=member is not None and has_plan(request, member),
-        plan_notice=presentation.describe_plan_end(member.account.plan_expires_at, now) if member is not None else "",
-        now=now,
+        now=site_of(request).services.clock(),
         **context,
     )
     return session.clear_flash(request, response) if flash else response
