@@ -44,7 +44,7 @@ class ServiceInfo(NamedTuple):
     """What the operator tells the users of the API about the service."""
 
     base_url: str = ""  # public URL without a trailing slash; empty: the host of each request
-    contact: str = ""  # an e-mail address or a URL
+    contact: str = ""  # an email address or a URL
     plan: PlanTerms = DEFAULT_PLAN
 
     @property

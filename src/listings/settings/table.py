@@ -110,7 +110,8 @@ class Settings:
         parser=values.parse_base_url,
     )
     contact: str = setting(
-        "E-mail address or URL of the people to ask about the API; shown in its OpenAPI document.",
+        "Email address or URL of the people to ask; shown in the OpenAPI document and in the console. Requests for the "
+        "plan are mailed to an email address.",
         parser=values.parse_contact,
     )
     smtp_url: SmtpAddress | None = setting(
