@@ -210,9 +210,7 @@ def parse_base_url(text: str) -> str:
 def parse_contact(text: str) -> str:
     """Parse an email address, or an http or https URL. Empty means none."""
     if text and not _CONTACT.fullmatch(text):
-        raise ValueError(
-            "must be an email address like help@market.example, or a URL like https://market.example/help"
-        )
+        raise ValueError("must be an email address like help@market.example, or a URL like https://market.example/help")
     return text
 
 
