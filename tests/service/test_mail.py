@@ -210,6 +210,7 @@ def test_owners_get_mail_about_new_keys_and_new_devices(harness: Harness, mailbo
     harness.run(services.sessions.sign_in(ALICE, PASSWORD, "192.0.2.1", device=device))
     send(harness)
     assert mailbox.subjects == ["Confirm your email address"]
+    assert "Alice" not in mailbox.text  # anybody can sign up with her address
     harness.run(services.sessions.sign_in(ALICE, PASSWORD, "192.0.2.1", device="e" * 43))
     key = harness.run(services.keys.create(ALICE, "Warehouse"))
     harness.run(services.keys.rotate(key.key.id, 0))
