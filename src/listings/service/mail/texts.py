@@ -32,7 +32,7 @@ def write_text(kind: MailKind, context: Context) -> Text:
 
 
 def _write_confirm_email(context: Context) -> Text:
-    """Leave out the account's name: anybody can sign up with this address, and would choose the text."""
+    """Return the mail without the account's name: anybody can sign up with this address, and would choose the text."""
     return Text(
         "Confirm your email address",
         f"""Confirm within a day that this is the email address of your account:
