@@ -18,7 +18,7 @@ from listings.service.tokens import hash_token, is_token
 
 _log = logging.getLogger(__name__)
 
-_ERASE_SECONDS = 600  # after which another process may continue to erase closed accounts
+_ERASE_SECONDS = 120  # after which another process may join an erasure, which is harmless
 
 
 class _Store(OwnAccountStore, AccountStore, MailStore, TaskStore, Protocol):
