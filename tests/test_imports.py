@@ -7,6 +7,7 @@ import grimp
 import pytest
 
 ONLY_IN = {
+    "aiosmtplib": {"listings.service"},
     "apsw": {"listings.store"},
     "argon2": {"listings.service"},
     "asyncpg": {"listings.store"},

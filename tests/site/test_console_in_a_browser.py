@@ -175,7 +175,7 @@ def list_paths(seen: Visit) -> list[str]:
     page = seen.open("/console/listings")
     listings = [link.get_attribute("href") or "" for link in page.locator("tbody th a").all()]
     found = ("", "/keys", "/usage", "/plan", "/listings", "/listings?q=none", "/listings/new", "/import", "/activity")
-    return [*(f"/console{path}" for path in (*found, "/account", "/nothing")), keys[0], listings[0]]
+    return [*(f"/console{path}" for path in (*found, "/account", "/account/close", "/nothing")), keys[0], listings[0]]
 
 
 def submit_forms(seen: Visit, listing: str) -> Iterator[str]:
@@ -236,7 +236,7 @@ def test_sign_in_pages_and_a_new_account_are_accessible(browser: Browser, deploy
     deployment.run_command("account", "create", "--name", "Moa", "--email", "moa@example.com")
     token = deployment.service.run(lambda services: services.invitations.create("moa@example.com"))
     with visit(browser, deployment.service.base_url) as seen:
-        pages = ("/sign-in", "/sign-up", f"/invitations/{token}")
+        pages = ("/sign-in", "/sign-up", "/reset-password", f"/invitations/{token}")
         found = [one for path in pages for one in find_violations(seen.open(path), path)]
         seen.open("/sign-in").get_by_label("Email").fill("x@example.com")
         seen.page.get_by_label("Password").fill("wrong password")

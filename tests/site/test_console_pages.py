@@ -200,14 +200,36 @@ def test_the_scale_of_a_chart_is_a_round_number(largest: int, scale: int) -> Non
 # Plan
 
 
-def test_the_plan_page_shows_how_to_pay_the_operator(harness: Harness) -> None:
+def test_a_seller_requests_the_plan_from_the_operator(harness: Harness) -> None:
     tab = open_console(harness, months=0).get("/console/plan")
     assert "You don’t have a plan yet" in tab.text
-    assert "listings account plan 1 --months 1" in tab.text
+    assert "listings account" not in tab.text
+    for _ in range(2):
+        assert "Your request was sent." in tab.post("/console/plan/request").follow().text
+    assert "You requested the Business plan on 22 Sep 2026" in tab.text
+    assert "/console/plan/request" not in tab.reply.body.decode()
     harness.run(harness.services.accounts.extend_plan("alice@example.com", 1))
     assert "Active until 22 Oct 2026" in tab.get("/console/plan").text
     harness.clock.advance(60 * DAY)
     assert "Expired on 22 Oct 2026" in tab.sign_in("alice@example.com").get("/console/plan").text
+    assert "/console/plan/request" in tab.reply.body.decode()
+
+
+def test_every_page_shows_that_the_plan_ends_soon_or_has_ended(harness: Harness) -> None:
+    tab = open_console(harness, months=1)
+    harness.clock.advance(5 * DAY)
+    assert "plan ends" not in tab.sign_in("alice@example.com").get("/console/account").text
+    for days, text in (
+        (12, "Your Business plan ends in 13 days, on 22 Oct 2026. Renew your plan"),
+        (12.5, "Your Business plan ends within a day, on 22 Oct 2026."),
+        (1, "Your Business plan ended on 22 Oct 2026. Your live listings stay up, and your API keys are paused."),
+    ):
+        harness.clock.advance(days * DAY)
+        tab.sign_in("alice@example.com")
+        for path in ("/console/account", "/console/listings"):
+            assert text in tab.get(path).text
+    harness.run(harness.services.accounts.set_plan("alice@example.com", None))
+    assert "Your Business plan ended" not in tab.get("/console/account").text
 
 
 def test_manual_payments_have_no_webhook(harness: Harness) -> None:

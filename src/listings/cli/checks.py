@@ -17,6 +17,7 @@ from listings.cli import postgres_checks
 from listings.cli.check_result import (
     CheckResult,
     Finding,
+    check_pending,
     check_schema,
     check_stored_times,
     fault,
@@ -99,6 +100,8 @@ def _check_sqlite_database(settings: Settings) -> Iterator[CheckResult]:
         if not inspection.corruption:
             yield CheckResult("schema", *check_schema(inspection.mismatch, inspection.pending))
             yield CheckResult("stored times", *check_stored_times(inspection.newest))
+        if inspection.pending_work is not None:
+            yield from check_pending(inspection.pending_work, settings)
     database_id = inspection.database_id if inspection is not None else None
     checks: dict[str, Callable[[], Finding]] = {
         "file rights": lambda: _check_file_rights(database),

@@ -12,7 +12,7 @@ from msgspec import Meta
 from listings.domain import postgres_url
 from listings.domain.postgres_url import PostgresUrl
 from listings.settings import values
-from listings.settings.values import Address, Currency, Host, Password, RedisAddress
+from listings.settings.values import Address, Currency, Host, Password, RedisAddress, SmtpAddress
 
 Timeout = Annotated[int, Meta(ge=1, le=3600)]
 
@@ -113,9 +113,17 @@ class Settings:
         parser=values.parse_base_url,
     )
     contact: str = setting(
-        "E-mail address or URL of the people to ask about the API; shown in its OpenAPI document.",
+        "Email address or URL of the people to ask; shown in the OpenAPI document and in the console. Requests for the "
+        "plan are mailed to an email address.",
         parser=values.parse_contact,
     )
+    smtp_url: SmtpAddress | None = setting(
+        "SMTP server that sends mail: smtp+starttls://USER:PASSWORD@HOST:PORT, smtps:// (TLS), or smtp:// without TLS, "
+        "only on this machine. Needs LISTINGS_MAIL_FROM and LISTINGS_BASE_URL. Empty: no mail.",
+        parser=values.parse_smtp_url,
+        secret=True,
+    )
+    mail_from: str = setting("Email address that mail is sent from.", parser=values.parse_email)
     exact_locations: bool = setting(
         "on: pages show the coordinates of a listing as sent. off: rounded to two decimals, about a kilometre.", "off"
     )

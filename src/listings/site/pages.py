@@ -82,7 +82,6 @@ def environment(path_prefix: str) -> jinja2.Environment:
     templates.filters |= {
         "age": presentation.format_age,
         "browser": presentation.describe_browser,
-        "code_parts": presentation.split_code,
         "counted": presentation.format_count,
         "date": presentation.format_date,
         "day": presentation.format_day,
@@ -117,11 +116,14 @@ def render(request: Request, template: str, **context: object) -> str:
     """Render a template: a page, or a part of a page that is streamed."""
     site = site_of(request)
     member = getattr(request.state, "member", None)
+    plan_end = member.account.plan_expires_at if member is not None else None
     shared = {
         "base_url": base_url_of(request),
+        "contact": site.services.about.contact,
         "is_open": site.services.sessions.sign_up_open,
         "member": member,
         "plan": site.services.plan,
+        "plan_notice": presentation.describe_plan_end(plan_end, site.services.clock()),
         "path": request.scope["path"],
         "request_id": request_id_of(request),
         "token": security.form_token(member.csrf_secret) if member is not None else "",

@@ -36,8 +36,10 @@ from listings.domain.model import (
     bucket_of,
 )
 from listings.store import change_sql, member_sql, sql
+from listings.store.mail_queue import ScriptedMailStore
 from listings.store.market_entries import GET_INDEX_VERSION, LIST_FACETS
 from listings.store.migrations import APPLIED, build_older_schema_problem
+from listings.store.own_account import ScriptedOwnAccountStore
 from listings.store.postgres import citus, errors, market, market_index, migrate, writes
 from listings.store.postgres import search as postgres_search
 from listings.store.postgres.batched_lookups import BatchedLookups
@@ -53,6 +55,7 @@ from listings.store.scripts.market_index import run_step
 from listings.store.scripts.member_store import ScriptedHistoryStore, ScriptedMemberStore
 from listings.store.scripts.script import Script
 from listings.store.scripts.store import ScriptedAccountStore, ScriptedChangeStore, ScriptedListingStore
+from listings.store.tasks import ScriptedTaskStore
 
 T = TypeVar("T")
 
@@ -114,6 +117,9 @@ class PostgresStore(
     ScriptedAccountStore,
     ScriptedMemberStore,
     ScriptedHistoryStore,
+    ScriptedMailStore,
+    ScriptedOwnAccountStore,
+    ScriptedTaskStore,
 ):
     """Implements `listings.contract.store.Store` on a database that is migrated by `postgres.migrate.migrate`."""
 

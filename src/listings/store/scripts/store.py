@@ -7,15 +7,17 @@ from secrets import token_bytes
 import msgspec
 from msgspec.structs import astuple
 
-from listings.contract.accounts import AccountChange, DecideRotation, NewKey
+from listings.contract.accounts import AccountChange, DecideRotation, NewKey, PlanRequest
 from listings.contract.changes import ChangePage, ChangePosition, EditState, ListingChangePage
 from listings.contract.history import Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, RowOutcome
 from listings.contract.listings import Batch, BatchOutcome, Decide, IdempotencyRecord
+from listings.contract.mail import NewMail
 from listings.contract.market import WordCount
 from listings.domain.account_limits import AccountLimits
 from listings.domain.model import Account, ApiKey, Listing, ListingCounts, MarketFacets, SitemapEntry, bucket_of
-from listings.store import change_reads, change_sql, sql
+from listings.store import change_reads, change_sql, member_sql, sql
+from listings.store.inspection import LIST_PLAN_REQUESTS
 from listings.store.mapping import build_listing
 from listings.store.market_entries import (
     FACET_KINDS,
@@ -52,8 +54,21 @@ class ScriptedAccountStore(ScriptedStore):
     ) -> Account | None:
         return await self._run_script(lambda: accounts.change(account_id, decide, actor), changes_callers=True)
 
-    async def add_key(self, new: NewKey, actor: Actor | None = None) -> ApiKey | None:
-        return await self._run_script(lambda: keys.add(new, actor))
+    async def add_plan_request(self, account_id: int, requested_at: int, mail: NewMail | None = None) -> bool:
+        return await self._run_script(lambda: accounts.add_plan_request(account_id, requested_at, mail))
+
+    async def get_plan_request(self, account_id: int) -> int | None:
+        rows = await self._fetch(member_sql.GET_PLAN_REQUEST, account_id)
+        return int(rows[0][0]) if rows else None
+
+    async def delete_plan_request(self, account_id: int) -> None:
+        await self._run_script(lambda: run_query(member_sql.DELETE_PLAN_REQUEST, account_id))
+
+    async def list_plan_requests(self) -> list[PlanRequest]:
+        return [PlanRequest(Account(*row[1:]), row[0]) for row in await self._fetch(LIST_PLAN_REQUESTS)]
+
+    async def add_key(self, new: NewKey, actor: Actor | None = None, mail: NewMail | None = None) -> ApiKey | None:
+        return await self._run_script(lambda: keys.add(new, actor, mail))
 
     async def list_keys(self, account_id: int) -> list[ApiKey]:
         return [ApiKey(*row) for row in await self._fetch(sql.LIST_KEYS, account_id)]

@@ -35,8 +35,10 @@ from listings.domain.model import (
     bucket_of,
 )
 from listings.store import sql
+from listings.store.mail_queue import ScriptedMailStore
 from listings.store.mapping import Partition, Row, build_listing
 from listings.store.market_entries import INDEX_VERSION
+from listings.store.own_account import ScriptedOwnAccountStore
 from listings.store.scripts.listings import Added
 from listings.store.scripts.market_index import run_step
 from listings.store.scripts.member_store import ScriptedHistoryStore, ScriptedMemberStore
@@ -62,6 +64,7 @@ from listings.store.sqlite.rows import run_script
 from listings.store.sqlite.snapshot_reads import SnapshotReads
 from listings.store.sqlite.write_lock import VersionedCache
 from listings.store.sqlite.writer import OnBatch, Operation, T, Writer
+from listings.store.tasks import ScriptedTaskStore
 
 _FIND_CALLER = sql.to_sqlite(sql.FIND_CALLER)
 _LIST_LISTINGS = sql.to_sqlite(sql.LIST_LISTINGS)
@@ -84,7 +87,14 @@ _ONE_WRITE = 2  # how far one write, of any process, raises the lock's write cou
 
 
 class SqliteStore(
-    ScriptedListingStore, ScriptedChangeStore, ScriptedAccountStore, ScriptedMemberStore, ScriptedHistoryStore
+    ScriptedListingStore,
+    ScriptedChangeStore,
+    ScriptedAccountStore,
+    ScriptedMemberStore,
+    ScriptedHistoryStore,
+    ScriptedMailStore,
+    ScriptedOwnAccountStore,
+    ScriptedTaskStore,
 ):
     """`listings.contract.store.Store` on a file that `migrate.migrate` has created."""
 
