@@ -10,11 +10,13 @@ from listings.contract.imports import ImportStore
 from listings.contract.listings import ListingStore
 from listings.contract.market import MarketStore
 from listings.contract.members import MemberStore
+from listings.contract.reverts import RevertStore
 
 
 class Store(
     ListingStore,
     ChangeStore,
+    RevertStore,
     ImportStore,
     MarketStore,
     AccountStore,
@@ -35,8 +37,8 @@ class Store(
     - Every edit of an account's listings raises the account's revision by one, in the same transaction. All edits of
       one import batch together count as one.
     - A write with an `actor` stores an audit event in the same transaction, and a change set if it changes listings:
-      one for a batch, and one for each batch of an import. Without one, only a sign-up, a sign-in, an
-      accepted invitation and a payment store one. A batch is one event, and so is an import.
+      one for a batch, and one for each step of an import or a revert. Without one, only a sign-up, a sign-in, an
+      accepted invitation and a payment store one. A batch is one event, and so is an import or a revert.
     """
 
     async def open(self) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 import apsw
 import pytest
 
-from listings.store import change_sql, member_sql, sql
+from listings.store import change_sql, member_sql, revert_sql, sql
 from listings.store.sqlite.connections import open_reader, open_writer
 from listings.store.sqlite.maintenance import migrate
 
 STATEMENTS = {
     name: value
-    for name, value in (vars(sql) | vars(change_sql) | vars(member_sql)).items()
+    for name, value in (vars(sql) | vars(change_sql) | vars(revert_sql) | vars(member_sql)).items()
     if name.isupper() and isinstance(value, str) and not name.endswith("COLUMNS")
 } | {
     "change_listing": sql.build_listing_update(("title", "price_cents", "is_active")),

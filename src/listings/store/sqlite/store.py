@@ -32,6 +32,7 @@ from listings.domain.model import (
 )
 from listings.store import sql
 from listings.store.mapping import Partition, Row, build_listing
+from listings.store.revert_store import ScriptedRevertStore
 from listings.store.scripts.listings import Added
 from listings.store.scripts.market_index import run_step
 from listings.store.scripts.member_store import ScriptedHistoryStore, ScriptedMemberStore
@@ -71,7 +72,12 @@ _ONE_WRITE = 2  # how far one write, of any process, raises the lock's write cou
 
 
 class SqliteStore(
-    ScriptedListingStore, ScriptedChangeStore, ScriptedAccountStore, ScriptedMemberStore, ScriptedHistoryStore
+    ScriptedListingStore,
+    ScriptedChangeStore,
+    ScriptedRevertStore,
+    ScriptedAccountStore,
+    ScriptedMemberStore,
+    ScriptedHistoryStore,
 ):
     """`listings.contract.store.Store` on a file that `migrate.migrate` has created."""
 
