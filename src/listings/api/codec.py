@@ -22,6 +22,7 @@ from listings.domain.model import Listing, ListingChange, NewListing
 T = TypeVar("T")
 
 LISTINGS_PATH = "/api/v1/listings"
+REVERTS_PATH = "/api/v1/changes/reverts"
 
 _VERSION = re.compile(r'(?:W/)?"v([0-9]{1,18})[.-][^"]*"')
 _TAG = re.compile(r'(?:W/)?"[^"]*"|\*')

@@ -10,8 +10,11 @@ from listings.contract.listings import IdempotencyRecord
 from listings.domain.changes import Change
 from listings.domain.reverts import ConflictReason, RevertKind, RevertScope
 
+MAX_FIRST_LISTINGS = 200
+"""Listings that the first transaction of a revert changes, like a step of an import."""
+
 MAX_STEP_LISTINGS = 50
-"""Listings that one transaction of a large revert changes. It delays other writes as long as a batch does."""
+"""Listings that each further transaction changes. There are many in a row, which delay other writes."""
 
 
 class RevertRequest(NamedTuple):

@@ -29,6 +29,7 @@ from listings.service.member_keys import MemberKeys
 from listings.service.passwords import Passwords
 from listings.service.payments import Payments
 from listings.service.payments.provider import ManualPayments, PaymentProvider
+from listings.service.reverts import Reverts
 from listings.service.sessions import Sessions
 from listings.service.transfer import Transfer
 from listings.service.usage import RequestUsage
@@ -94,6 +95,7 @@ class Services:
         self.usage = RequestUsage(store, limiter, clock)
         self.activity = Activity(store, clock)
         self.changes = Changes(store, clock, change_days)
+        self.reverts = Reverts(store, clock, change_days)
         self.payments = Payments(store, payments if payments is not None else ManualPayments(), clock)
         self.transfer = Transfer(store, clock)
         self._store = store

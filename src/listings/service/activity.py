@@ -144,7 +144,7 @@ class Changes:
         """Return the possible actors of the caller's change sets, by `Actor.key_id`."""
         keys = await self._store.list_keys(caller.account_id)
         people = {OPERATOR: ChangeActor("operator"), CONSOLE: ChangeActor("member")}
-        return people | {key.id: ChangeActor("key", key.name, key.hint) for key in keys}
+        return people | {key.id: ChangeActor("key", key.name, key.hint, key.id) for key in keys}
 
     async def purge(self) -> None:
         """Delete old change sets. Each call purges some of the buckets in batches."""

@@ -1,4 +1,4 @@
-"""Background tasks of a running service: write pending counts, update the indexes, purge old data."""
+"""Background tasks of a running service: write pending counts, update the indexes, continue reverts, purge old data."""
 
 import asyncio
 import logging
@@ -18,6 +18,7 @@ Job: TypeAlias = Callable[[], Awaitable[object]]
 _MAINTENANCE_SECONDS = 60
 _MARKET_SECONDS = 1
 _INDEX_SECONDS = 1
+_REVERT_SECONDS = 1
 _USAGE_SECONDS = 2  # normal delay until other processes show the requests that this one has counted
 
 
@@ -37,6 +38,7 @@ async def run_maintenance(services: "Services", pause: Pause, *, market_open: bo
         group.create_task(_repeat(pause, _USAGE_SECONDS, services.usage.write_batch))
         group.create_task(_repeat(pause, _MARKET_SECONDS, services.market.write_views))
         group.create_task(_repeat(pause, _INDEX_SECONDS, services.market.index_accounts))
+        group.create_task(_repeat(pause, _REVERT_SECONDS, services.reverts.run))
         if services.limiter is not None:
             group.create_task(services.limiter.run_maintenance())
         if market_open:

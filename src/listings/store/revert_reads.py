@@ -202,7 +202,7 @@ def plan(partition: Partition, candidates: Sequence[Candidate], options: PlanOpt
 
 
 def _read_cases(partition: Partition, scope: RevertScope, candidates: Sequence[Candidate]) -> Script[dict[int, _Case]]:
-    keys = [(partition[0], candidate.listing_id) for candidate in candidates]
+    keys = [(partition[0], listing_id) for listing_id in dict.fromkeys(one.listing_id for one in candidates)]
     rows = yield QueryMany(revert_sql.GET_CREATED_LISTING, keys)
     revisions = {row[-1] for row in rows if row[-2] is None and row[-1] is not None and row[-1] >= scope.first}
     heads = yield QueryMany(revert_sql.GET_SET_HEAD, [(*partition, one) for one in sorted(revisions)])

@@ -123,16 +123,18 @@ def describe_access(plan: PlanTerms) -> str:
 
 
 def _build_path(path: str, methods: Mapping[str, Endpoint]) -> Schema:
-    item: Schema = {"parameters": [_build_id_parameter()]} if "{id}" in path else {}
+    item: Schema = {}
     for method, endpoint in methods.items():
         if endpoint.operation is not None:
+            if "{id}" in path:
+                item.setdefault("parameters", [_build_id_parameter(endpoint.operation)])
             item[method.lower()] = _build_operation(endpoint, endpoint.operation)
     return item
 
 
-def _build_id_parameter() -> Schema:
+def _build_id_parameter(doc: Operation) -> Schema:
     schema = READ_ONLY_FIELDS["id"].schema
-    text = "Id of the listing. Any other value returns 404."
+    text = doc.path_id
     return {"name": "id", "in": "path", "required": True, "description": text, "schema": schema, "example": 1025}
 
 
@@ -267,6 +269,7 @@ def _build_schemas() -> dict[str, Schema]:
         "Confirmation": _build_object({"message": {"type": "string"}}),
         "ApiError": _build_object({"error": {"type": "string", "description": "One plain sentence for people."}}),
         **_build_changes(),
+        **_build_reverts(),
         "RateLimit": _build_rate_limit(),
         **ENUMS,
         "ErrorCode": {"type": "string", "enum": list(ERROR_DOCS)},
@@ -467,8 +470,10 @@ def _build_changes() -> dict[str, Schema]:
         "time": READ_ONLY_FIELDS["created_at"].schema | {"description": "When it was written, in UTC."},
         "actor": refer("schemas", "ChangeActor"),
         "kind": refer("schemas", "ChangeKind"),
+        "revert": number | {"description": "The id of its revert, if it belongs to one."},
         "changes": {"type": "array", "items": refer("schemas", "Change")},
     }
+    optional = {"revert"}
     return {
         "ChangeSets": _build_object(
             {
@@ -477,7 +482,11 @@ def _build_changes() -> dict[str, Schema]:
                 "more": {"type": "boolean", "description": "Whether there are further change sets."},
             }
         ),
-        "ChangeSet": _build_object(change_set) | {"description": "What one write changed."},
+        "ChangeSet": _build_object(change_set)
+        | {
+            "description": "What one write changed.",
+            "required": [name for name in change_set if name not in optional],
+        },
         "Change": _build_object(change) | {"description": "A change of one listing. A create has null in `before`."},
         "ChangedFields": values | {"required": [], "description": "The changed fields only."},
         "ChangeActor": _build_object(
@@ -485,10 +494,64 @@ def _build_changes() -> dict[str, Schema]:
                 "type": refer("schemas", "ActorType"),
                 "name": {"type": "string", "description": "Of a key."},
                 "hint": {"type": "string", "description": "The key with its middle part left out."},
-                "id": number | {"description": "Of an import: the id of its first change set."},
+                "id": number | {"description": "Of a key, or of an import: the id of its first change set."},
             }
         )
         | {"required": ["type"]},
+    }
+
+
+def _build_reverts() -> dict[str, Schema]:
+    """Return the schemas of reverts."""
+    number = READ_ONLY_FIELDS["id"].schema
+    time = build_schema(params.LIST_PARAMETERS["updated_since"])
+    count: Schema = {"type": "integer", "minimum": 0}
+    wanted = {
+        "change": number | {"description": "The id of a change set."},
+        "import": number | {"description": "The id of an import."},
+        "revert": number | {"description": "The id of an earlier revert."},
+        "key": number | {"description": "The id of one of your keys, with `since`."},
+        "since": time | {"description": "Time of the key's first change to revert, in UTC."},
+        "until": time | {"description": "Time of its last one, in UTC. Default: now."},
+        "overwrite": {"type": "boolean", "description": "Whether to overwrite later changes. Default: `false`."},
+    }
+    conflict = {
+        "id": _build_record_field("id"),
+        "external_id": _build_record_field("external_id") | {"description": "The external id that it has now."},
+        "reason": refer("schemas", "ConflictReason"),
+        "fields": {"type": "array", "items": {"type": "string"}, "description": "The fields that stay as they are."},
+        "change": allow_null(number) | {"description": "The change set that changed them later."},
+        "holder": allow_null(number) | {"description": "The listing that has the external id."},
+    }
+    revert = {
+        "id": allow_null(number) | {"description": "The id of its first change set. null for a dry run."},
+        "status": refer("schemas", "RevertStatus"),
+        "progress": {"type": "number", "format": "double", "minimum": 0, "maximum": 1},
+        "counts": refer("schemas", "RevertCounts"),
+        "conflicts": {"type": "array", "items": refer("schemas", "RevertConflict")},
+        "last": count | {"description": "The conflict to continue from."},
+        "more": {"type": "boolean", "description": "Whether there are further conflicts."},
+        "changes": {
+            "type": "array",
+            "items": refer("schemas", "Change"),
+            "description": "What would be written. Sent with a dry run.",
+        },
+    }
+    return {
+        "RevertRequest": {
+            "type": "object",
+            "description": "What to revert: exactly one of change, import, revert and key.",
+            "properties": wanted,
+        },
+        "Revert": _build_object(revert) | {"required": [name for name in revert if name != "changes"]},
+        "RevertCounts": _build_object(
+            {
+                "reverted": count | {"description": "Listings that were changed."},
+                "unchanged": count | {"description": "Listings that needed no change."},
+                "conflicts": count | {"description": "Conflicts."},
+            }
+        ),
+        "RevertConflict": _build_object(conflict) | {"description": "Fields of a listing that were not reverted."},
     }
 
 
