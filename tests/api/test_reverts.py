@@ -45,6 +45,7 @@ def test_a_change_set_is_undone_and_redone(alice: UndoingSeller) -> None:
         "conflicts": [],
         "last": 0,
         "more": False,
+        "changes": [],
     }
     assert alice.undo({"change": 2}) == body
     assert (alice.get(lamp)["price"], alice.get(lamp)["title"]) == (12.5, "Lamp")
@@ -127,7 +128,6 @@ def test_a_large_revert_continues_in_the_background(alice: UndoingSeller) -> Non
         ({"key": 1}, "since is required with key"),
         ({"key": 1, "since": 5}, "since must be a time like 2026-11-21 06:54:32, got 5"),
         ({"key": 1, "since": "2026-11-21", "until": "2026-11-20"}, "until must not be before since"),
-        ({"key": 99, "since": "2026-11-21"}, "key must be the id of one of your keys, got 99"),
     ],
 )
 def test_an_invalid_body_is_rejected(alice: UndoingSeller, body: Any, error: str) -> None:
@@ -151,7 +151,7 @@ def test_nobody_reverts_or_sees_the_changes_of_another_account(alice: UndoingSel
     for revert_id in (3, "x"):
         assert bob.fetch("GET", f"{REVERTS}/{revert_id}").status == 404
     key = alice.changes()["change_sets"][0]["actor"]["id"]
-    assert bob.undo({"key": key, "since": "2026-11-21"}, status=400)
+    assert bob.undo({"key": key, "since": "2026-11-21"}, status=404)
 
 
 def test_changes_before_those_that_are_stored_are_gone(alice: UndoingSeller) -> None:

@@ -534,7 +534,7 @@ def _build_reverts() -> dict[str, Schema]:
         "changes": {
             "type": "array",
             "items": refer("schemas", "Change"),
-            "description": "What would be written. Sent with a dry run.",
+            "description": "What a dry run would write; otherwise empty.",
         },
     }
     return {
@@ -543,7 +543,7 @@ def _build_reverts() -> dict[str, Schema]:
             "description": "What to revert: exactly one of change, import, revert and key.",
             "properties": wanted,
         },
-        "Revert": _build_object(revert) | {"required": [name for name in revert if name != "changes"]},
+        "Revert": _build_object(revert),
         "RevertCounts": _build_object(
             {
                 "reverted": count | {"description": "Listings that were changed."},

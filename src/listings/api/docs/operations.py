@@ -361,6 +361,7 @@ _EXAMPLE_REVERT = {
     ],
     "last": 1,
     "more": False,
+    "changes": [],
 }
 
 REVERT = Operation(
@@ -398,7 +399,7 @@ REVERT = Operation(
     body="RevertRequest",
     examples={
         "change": Example("A change set", {"change": 1200}),
-        "import": Example("An import, even where it was edited later", {"import": 1100, "overwrite": True}),
+        "overwrite": Example("Also what was changed later", {"change": 1200, "overwrite": True}),
         "revert": Example("An earlier revert", {"revert": 1201}),
         "key": Example(
             "What a key wrote in a night",
@@ -516,7 +517,7 @@ ERROR_DOCS: Mapping[Code, ErrorDoc] = {
         "Send the headers within 10 seconds and the body within 30, or split a large batch.",
     ),
     "change_not_found": ErrorDoc(
-        "There is no such change set, import or revert.",
+        "There is no such change set, import, revert or key.",
         "There is no change set with the id 1201",
         "Check the id: the ids of change sets are in `GET /api/v1/changes`, that of an import is in its `actor`.",
     ),

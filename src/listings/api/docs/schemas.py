@@ -65,7 +65,7 @@ ENUMS: Mapping[str, Schema] = {
         ("running", "finished", "planned"), ("running_revert", "finished_revert", "planned_revert")
     )
     | {"description": "planned: of a dry run."},
-    "ConflictReason": _build_enum(get_args(ConflictReason)),
+    "ConflictReason": _build_enum(get_args(ConflictReason), (f"{it}_conflict" for it in get_args(ConflictReason))),
     "IncludedField": _build_enum((*INCLUDED_FIELDS, "all"), (*INCLUDED_FIELDS, "all_fields")),
 }
 """Every named enumeration. The names of constants are unique: Go has one scope for all."""

@@ -103,7 +103,7 @@ async def _report(services: Services, revert: Revert, after: int, count: int, he
     head = {"id": revert.key.id, "status": "finished" if is_finished else "running", "progress": _measure(revert)}
     last = conflicts[-1].number if conflicts else after
     body = head | _build_counts(revert.counts, conflicts, last)
-    return Response(200 if is_finished else 202, codec.encode(body), headers)
+    return Response(200 if is_finished else 202, codec.encode(body | {"changes": []}), headers)
 
 
 def _measure(revert: Revert) -> float:

@@ -167,7 +167,7 @@ class Reverts:
     async def _require_key(self, account_id: int, request: RevertRequest) -> None:
         keys = {key.id for key in await self._store.list_keys(account_id)}
         if request.subject not in keys | {CONSOLE, OPERATOR}:
-            raise Problem("invalid_request", f"key must be the id of one of your keys, got {request.subject}")
+            raise Problem("change_not_found", f"There is no key with the id {request.subject}")
         if request.since < self._clock() - self._days * _DAY:
             raise Problem("changes_gone", f"Changes are stored for {self._days} days: since must be later")
 
