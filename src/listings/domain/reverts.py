@@ -1,4 +1,4 @@
-"""What a revert writes to a listing: the values from before the changes that it takes back (decision G46)."""
+"""Plan a revert: give fields of a listing the values from before some of its changes (decision G46)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
@@ -19,8 +19,8 @@ class RevertScope(msgspec.Struct, frozen=True):
     """The change sets that a revert takes back: those of one change set, import, earlier revert, or key.
 
     `subject` is the id of that. The change sets are from `first` to `last`, and those of a key from `since` to `until`,
-    which are Unix times in seconds. All bounds are inclusive. With `overwrite`, fields that were changed later are no
-    conflicts.
+    which are Unix times in seconds. All bounds are inclusive. With `overwrite`, later changes are
+    overwritten.
     """
 
     kind: RevertKind
@@ -209,7 +209,7 @@ def _find_later(
 
 
 def _complete(listing: Listing, changes: dict[str, Value], now: float) -> ListingChange:
-    """Make a deleted listing inactive (decision G11), and add the time of the update."""
+    """Pause a deleted listing (decision G11), and add the time of the update."""
     if changes.get("deleted_at", listing.deleted_at) is not None:
         changes.pop("is_active", None)
         if listing.is_active:

@@ -1,4 +1,4 @@
-"""Find the changes that a revert takes back, and plan what it writes. The scripts only read."""
+"""Find the changes that a revert takes back, and plan its writes. The scripts only read."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -33,7 +33,7 @@ from listings.store.scripts.script import Query, QueryMany, Script
 _MAX_ROWS = 1024  # of changes, and change sets without a row, in one scan
 _MARKER_DISTANCE = 256  # change sets, after which there is a row at the latest
 _CLOCK_SECONDS = 60  # by which the clocks of machines may differ
-_MAX_EDITS = 2_000  # of one listing
+_MAX_EDITS = 2_000  # per listing
 _MAX_VALUE_BYTES = 4 * 1024 * 1024  # in memory at a time
 _CHUNK = 25  # listings whose edits are in memory at a time
 _BEFORE_CREATES = -MAX_ID  # a number before those of all creates of a change set
@@ -50,7 +50,7 @@ class PlanOptions(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """A listing, and what the revert writes to it."""
+    """A listing, and its plan."""
 
     listing: Listing
     plan: RevertPlan
@@ -86,7 +86,7 @@ class _Case(NamedTuple):
 
 
 def find_scope(partition: Partition, request: RevertRequest) -> Script[RevertScope]:
-    """Return the change sets that are to be reverted. Raises Problem: change_not_found, changes_gone."""
+    """Return the change sets that a request names. Raises Problem: change_not_found, changes_gone."""
     last, purged, _ = (yield Query(change_sql.GET_EDIT_STATE, partition))[0]
     kind, subject, since, until, overwrite = request
     if kind == "key":
@@ -180,7 +180,7 @@ def _expand(bucket: int, row: Row) -> Iterator[Candidate]:
 
 
 def plan(partition: Partition, candidates: Sequence[Candidate], options: PlanOptions) -> Script[Plans]:
-    """Plan the revert of some listings, which must be locked if the plans are to be written."""
+    """Plan the revert of some listings. The caller must lock them first if it writes the plans."""
     planned: list[Planned] = []
     done = size = 0
     for start in range(0, len(candidates), _CHUNK):
@@ -249,7 +249,7 @@ def _plan_cases(partition: Partition, cases: Sequence[_Case], options: PlanOptio
 
 
 def _resolve(partition: Partition, planned: Sequence[Planned], done: int, options: PlanOptions) -> Script[Plans]:
-    """Leave out what would clash with other listings' external ids, or make the account too large.
+    """Leave out changes that would clash with other listings' external ids, or exceed the account's limits.
 
     Listings that take no external id come first, since they may free one.
     """
@@ -264,7 +264,7 @@ def _resolve(partition: Partition, planned: Sequence[Planned], done: int, option
 
 
 class _Resolver:
-    """Checks plans against the external ids and the size of the account, of which each plan changes some."""
+    """Checks plans, one after another, against the external ids and the size of the account."""
 
     def __init__(self, holders: dict[str, int], size: AccountSize, options: PlanOptions) -> None:
         """`holders`: the ids of listings by external id. `size`: of the account."""

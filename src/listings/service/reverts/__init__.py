@@ -39,7 +39,7 @@ _POLL_SECONDS = 0.2
 
 
 class Preview(NamedTuple):
-    """What a revert would do. If it is not `is_complete`, there are more listings than it counts."""
+    """The result of a dry run. If it is not `is_complete`, there are more listings than it counts."""
 
     changes: Sequence[Change]
     conflicts: Sequence[RevertConflict]
@@ -93,7 +93,7 @@ class Reverts:
     ) -> Started:
         """Revert changes for an actor, or at least the first listings, so that `run` continues.
 
-        Of the options, only the idempotency key is used.
+        It uses only the idempotency key of the options.
 
         Raises Problem: invalid_request, change_not_found, changes_gone, idempotency_key_reused.
         """
