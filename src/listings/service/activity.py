@@ -18,7 +18,7 @@ from listings.contract.history import (
     HistoryStore,
 )
 from listings.domain import timestamps
-from listings.domain.changes import ChangeActor
+from listings.domain.changes import Change, ChangeActor
 from listings.domain.errors import Unavailable
 from listings.domain.model import BUCKETS, Account, Caller, bucket_of
 from listings.service.usage import USAGE_DAYS
@@ -139,6 +139,17 @@ class Changes:
     async def read_of_listing(self, listing_id: int, before: int, count: int) -> ListingChangePage:
         """Return the changes of a listing in at most `count` change sets before `before`."""
         return await self._store.page_listing_changes(listing_id, before, count)
+
+    async def list_latest(self, account: Account, count: int) -> list[Change]:
+        """Return the changes of an account's last `count` change sets, oldest first."""
+        partition = (bucket_of(account.id), account.id)
+        last, purged = await self._store.get_edit_state(*partition)
+        position, found = ChangePosition(max(purged, last - count)), list[Change]()
+        while position < ChangePosition(last):
+            page = await self._store.page_changes(*partition, position, last)
+            found += page.changes
+            position = page.end
+        return found
 
     async def list_actors(self, caller: Caller) -> Mapping[int, ChangeActor]:
         """Return the possible actors of the caller's change sets, by `Actor.key_id`."""
