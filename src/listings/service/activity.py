@@ -151,9 +151,9 @@ class Changes:
             position = page.end
         return found
 
-    async def list_actors(self, caller: Caller) -> Mapping[int, ChangeActor]:
-        """Return the possible actors of the caller's change sets, by `Actor.key_id`."""
-        keys = await self._store.list_keys(caller.account_id)
+    async def list_actors(self, account_id: int) -> Mapping[int, ChangeActor]:
+        """Return the possible actors of an account's change sets, by `Actor.key_id`."""
+        keys = await self._store.list_keys(account_id)
         people = {OPERATOR: ChangeActor("operator"), CONSOLE: ChangeActor("member")}
         return people | {key.id: ChangeActor("key", key.name, key.hint, key.id) for key in keys}
 

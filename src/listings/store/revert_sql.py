@@ -52,7 +52,7 @@ SELECT {REVERT_COLUMNS}, revision FROM reverts WHERE bucket = $1 AND account_id 
 """
 
 LEASE_REVERT = f"""
-UPDATE reverts SET worker = $4, busy_until = $5 + {_LEASE_SECONDS}
+UPDATE reverts SET worker = $4, busy_until = CAST($5 AS bigint) + {_LEASE_SECONDS}
 WHERE bucket = $1 AND account_id = $2 AND id = $3 AND finished_at IS NULL
     AND (worker IS NULL OR worker = $4 OR busy_until <= $5 OR busy_until > $5 + {_MAX_LEASE_SECONDS})
 RETURNING {REVERT_COLUMNS}, revision

@@ -21,7 +21,6 @@ SUBJECTS: Sequence[RevertKind] = ("change", "import", "revert", "key")
 """The fields of which a body has exactly one: what to revert, by its id."""
 
 _TIMES = ("since", "until")
-_MAX_PREVIEWED_CHANGES = 100
 
 
 async def start_revert(services: Services, request: Request) -> Response:
@@ -115,10 +114,11 @@ def _measure(revert: Revert) -> float:
 
 
 def _encode_preview(found: Preview) -> bytes:
-    conflicts = found.conflicts[: params.DEFAULT_CONFLICTS]
-    changes = [build_record(change) for change in found.changes[:_MAX_PREVIEWED_CHANGES]]
+    changes = [build_record(change) for change in found.changes]
     status = {"id": None, "status": "planned", "progress": 1.0 if found.is_complete else 0.0}
-    return codec.encode(status | _build_counts(found.counts, conflicts, len(conflicts)) | {"changes": changes})
+    return codec.encode(
+        status | _build_counts(found.counts, found.conflicts, len(found.conflicts)) | {"changes": changes}
+    )
 
 
 def _build_counts(counts: RevertCounts, conflicts: Sequence[RevertConflict], last: int) -> dict[str, Any]:

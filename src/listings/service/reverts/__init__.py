@@ -35,11 +35,16 @@ _log = logging.getLogger(__name__)
 _DAY = 24 * 3600  # seconds
 _MAX_FIRST_SCANS = 8  # before the answer to a request
 _MAX_PREVIEWED = 1_000  # listings
+_MAX_SHOWN = 100  # changes and conflicts of a preview
+_MAX_SHOWN_CHARACTERS = 1_000_000  # of the values of these changes
 _POLL_SECONDS = 0.2
 
 
 class Preview(NamedTuple):
-    """The result of a dry run. If it is not `is_complete`, there are more listings than it counts."""
+    """The first changes and conflicts of a revert, and how many there are.
+
+    If it is not `is_complete`, there are more listings than it counts.
+    """
 
     changes: Sequence[Change]
     conflicts: Sequence[RevertConflict]
@@ -79,11 +84,10 @@ class Reverts:
         while done < len(scan.candidates):
             part = scan.candidates[done : done + MAX_FIRST_LISTINGS]
             found = await self._store.preview_revert(*partition, scope, part, now)
-            changes += found.changes
-            conflicts += (
-                msgspec.structs.replace(one, number=number)
-                for number, one in enumerate(found.conflicts, len(conflicts) + 1)
-            )
+            changes = _limit([*changes, *found.changes])
+            first = totals.conflicts + 1
+            renumbered = (msgspec.structs.replace(one, number=n) for n, one in enumerate(found.conflicts, first))
+            conflicts = [*conflicts, *renumbered][:_MAX_SHOWN]
             totals = _add(totals, found.counts)
             done += found.done
         return Preview(changes, conflicts, totals, scan.is_last)
@@ -144,8 +148,14 @@ class Reverts:
         """Take steps until the revert is finished, or another process has taken one."""
         current: Revert | None = revert
         while current is not None and current.finished_at is None:
-            scan = await self._store.scan_revert(*current.key[:2], current.scope, current.position)
-            current = await self._take_steps(current, scan)
+            current = await self._take_steps(current, await self._scan_next(current))
+
+    async def _scan_next(self, revert: Revert) -> RevertScan:
+        """Return the next page of changes to revert that has any, or the last one."""
+        scan = await self._store.scan_revert(*revert.key[:2], revert.scope, revert.position)
+        while not (scan.candidates or scan.is_last):
+            scan = await self._store.scan_revert(*revert.key[:2], revert.scope, scan.end)
+        return scan
 
     async def _take_steps(self, revert: Revert, scan: RevertScan) -> Revert | None:
         """Revert what a scan has found. Return None if another process has taken a step."""
@@ -194,6 +204,18 @@ def _cut(start: RevertPosition, scan: RevertScan, count: int) -> RevertStep:
     if len(rest) <= count:
         return RevertStep(start, rest, scan.end, scan.is_last)
     return RevertStep(start, rest[:count], RevertPosition(*rest[count - 1][:2]), is_last=False)
+
+
+def _limit(changes: Sequence[Change]) -> list[Change]:
+    """Return the first changes, unless their texts are long together."""
+    kept: list[Change] = []
+    size = 0
+    for change in changes[:_MAX_SHOWN]:
+        size += sum(len(str(value)) for values in (change.before or {}, change.after) for value in values.values())
+        if size > _MAX_SHOWN_CHARACTERS:
+            break
+        kept.append(change)
+    return kept
 
 
 def _add(one: RevertCounts, other: RevertCounts) -> RevertCounts:
