@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from listings.contract.changes import ChangePage, ChangePosition
 from listings.contract.history import LATEST, Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
 from listings.contract.listings import AddStep, ChangeStep, IdempotencyRecord
@@ -137,6 +138,7 @@ def test_a_created_listing_that_somebody_else_changed_is_left_as_it_is(reverts: 
     assert reverts.get(listing_id) == before
     assert describe(reverts.conflicts(revert)) == [(listing_id, "changed_later", ["deleted_at"], 3)]
     assert revert.counts == RevertCounts(conflicts=1)
+    assert reverts.page(ChangePosition(3)) == ChangePage([], ChangePosition(4), 4)
     reverts.begin(ALL_OF_BOT._replace(overwrite=True))
     assert reverts.get(listing_id).deleted_at == NOW
 

@@ -45,16 +45,15 @@ def read_page(partition: Partition, after: ChangePosition, last: int, page_creat
     has_more_rows = len(rows) == _MAX_ROWS
     if has_more_rows:
         last = rows[-1][0]
-    found, gaps = _arrange(partition[0], rows, after, last)
-    last = max([after.edit_revision, *gaps, *(entry.edit_revision for entry in found)])
+    found, gaps, last = _arrange(partition[0], rows, after, last)
     creates = yield from find_single_creates(partition, gaps, purged_serial, page_creates)
     found += [_Entry(edit, 0, listing_id, size + ROW_BYTES, is_create=True) for listing_id, _, edit, size in creates]
     entries, end = _cut((yield from _measure_creates(partition, found)), last, is_complete=not has_more_rows)
     return ChangePage((yield from _read_changes(partition, entries)), end, edit_revision)
 
 
-def _arrange(bucket: int, rows: Sequence[Row], after: ChangePosition, last: int) -> tuple[list[_Entry], list[int]]:
-    """Return the changes that the rows have, and the numbers of the change sets without a row."""
+def _arrange(bucket: int, rows: Sequence[Row], after: ChangePosition, last: int) -> tuple[list[_Entry], list[int], int]:
+    """Return the changes that the rows have, the numbers of the change sets without a row, and the last change set."""
     found: list[_Entry] = []
     gaps: list[int] = []
     next_revision = after.edit_revision + 1
@@ -63,9 +62,9 @@ def _arrange(bucket: int, rows: Sequence[Row], after: ChangePosition, last: int)
         found += [entry for row in group for entry in _expand(bucket, row) if entry[:2] > after]
         next_revision = edit_revision + 1
         if len(found) + len(gaps) >= _MAX_ROWS:
-            return found, gaps
+            return found, gaps, edit_revision
     gaps += range(next_revision, last + 1)
-    return found, gaps
+    return found, gaps, max(after.edit_revision, last)
 
 
 def _expand(bucket: int, row: Row) -> Iterator[_Entry]:
