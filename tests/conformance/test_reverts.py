@@ -1,5 +1,6 @@
 """Reverts: guarantees of every store (`listings.contract.reverts.RevertStore`)."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -359,3 +360,40 @@ def test_a_scan_finds_every_create_among_many_change_sets(reverts: Reverts, run:
     created = run(write())
     _, scan = reverts.scan(ALL_OF_BOT)
     assert [it.listing_id for it in scan.candidates] == created[::-1]
+
+
+@pytest.mark.decision("G46")
+def test_a_revert_overwrites_nothing_that_is_written_at_the_same_time(reverts: Reverts, run: Run) -> None:
+    ids = [reverts.add(OWNER) for _ in range(40)]
+    for listing_id in ids:
+        reverts.change(listing_id, BOT, title="Bot", price_cents=1)
+
+    async def edit(listing_id: int) -> None:
+        await reverts.store.change_listing(listing_id, set_values(price_cents=2), OWNER)
+
+    async def revert() -> Revert:
+        store, partition = reverts.store, reverts.partition
+        scope = await store.find_revert_scope(*partition, ALL_OF_BOT)
+        position = RevertPosition(scope.last + 1, 0)
+        found = await store.scan_revert(*partition, scope, position)
+        step = RevertStep(position, found.candidates[:5], RevertPosition(*found.candidates[4][:2]), is_last=False)
+        begun = await store.begin_revert(*partition, scope, step, Actor(9, NOW))
+        assert isinstance(begun, Revert)
+        current = begun
+        for start in range(5, 40, 5):
+            part = found.candidates[start : start + 5]
+            step = RevertStep(current.position, part, RevertPosition(*part[-1][:2]), is_last=False)
+            advanced = await store.advance_revert(current.key, step, WORKER, NOW)
+            assert advanced is not None
+            current = advanced
+        return current
+
+    async def work() -> Revert:
+        task = asyncio.ensure_future(revert())
+        await asyncio.gather(task, *map(edit, ids[::2]))
+        return task.result()
+
+    counts = run(work()).counts
+    assert counts.reverted == 40
+    assert [reverts.get(it).title for it in ids] == ["Lamp"] * 40
+    assert [reverts.get(it).price_cents for it in ids] == [2, 0] * 20

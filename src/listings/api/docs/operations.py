@@ -376,7 +376,7 @@ REVERT = Operation(
         "background: request the URL in `Location` until `status` is `finished`. With `dry_run=true` nothing is "
         "stored: `status` is `planned`, `id` is null, and `changes` has what would be written to the first 100 "
         "listings. A dry run reads up to 1,000 listings; if there are more, its `progress` is 0. With an "
-        "`Idempotency-Key` you can repeat the request for 24 hours."
+        "`Idempotency-Key` you can repeat the request for 24 hours, and get the current state of the first one."
     ),
     responses=(
         Success(
