@@ -102,6 +102,13 @@ def test_a_statement_is_not_replanned_for_other_values(
         assert connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1) == 1
 
 
+def test_statements_of_reverts_follow_an_index(connection: apsw.Connection) -> None:
+    names = [name for name in vars(revert_sql) if name.isupper() and name in STATEMENTS]
+    plans = {name: get_plan(connection, getattr(revert_sql, name)) for name in names}
+    assert {name for name, plan in plans.items() if "SCAN" in plan or "TEMP B-TREE" in plan} == {"LIST_RUNNING_REVERTS"}
+    assert plans["LIST_RUNNING_REVERTS"] == "SCAN reverts USING INDEX reverts_running"
+
+
 @pytest.mark.parametrize(
     "name", [name for name, value in vars(member_sql).items() if name.isupper() and not name.endswith("COLUMNS")]
 )
